@@ -1,0 +1,182 @@
+package bans
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
+)
+
+// DefaultBanDuration is how long a ban lasts after a list last named it.
+const DefaultBanDuration = 7 * 24 * time.Hour
+
+// ImportOptions are the settings of one import. The zero value is usable.
+type ImportOptions struct {
+	// Now is when the lists count as seen; time.Now() if zero. A ban that was
+	// seen at Now or later counts as a duplicate and stays as it is.
+	Now time.Time
+	// BanDuration is how long a ban lasts after Now; DefaultBanDuration if zero.
+	BanDuration time.Duration
+}
+
+// Import reads the block lists of a folder, in the order of their names, and
+// upserts their networks. A list is a file that ends in .txt, .ipset, .netset or
+// .list and does not begin with a dot; folders below are not read. A file that
+// cannot be read is reported and the others go on.
+//
+// Each write transaction holds at most 1,000 networks and begins with fence (nil
+// for none). If fence or the database fails, or ctx ends, Import returns that
+// error, wrapped; the batches before it stay, and the report counts just these.
+func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence, opts ImportOptions) (Report, error) {
+	if opts.Now.IsZero() {
+		opts.Now = time.Now()
+	}
+	if opts.BanDuration == 0 {
+		opts.BanDuration = DefaultBanDuration
+	}
+	if opts.BanDuration < 0 {
+		return Report{}, fmt.Errorf("import block lists: ban duration %v: must not be negative", opts.BanDuration)
+	}
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return Report{}, fmt.Errorf("import block lists: read the folder: %w", err)
+	}
+	var report Report
+	for _, entry := range entries {
+		if entry.IsDir() || !isList(entry.Name()) {
+			continue
+		}
+		im := importer{store: s, fence: fence, opts: opts, file: FileReport{Name: entry.Name()}}
+		err := im.importFile(ctx, fsys)
+		report.Files = append(report.Files, im.file)
+		if err != nil {
+			return report, fmt.Errorf("import %s: %w", entry.Name(), err)
+		}
+	}
+	return report, nil
+}
+
+func isList(name string) bool {
+	if strings.HasPrefix(name, ".") {
+		return false
+	}
+	switch path.Ext(name) {
+	case ".txt", ".ipset", ".netset", ".list":
+		return true
+	}
+	return false
+}
+
+// importer imports one file.
+type importer struct {
+	store *Store
+	fence Fence
+	opts  ImportOptions
+	file  FileReport
+	// The networks of the next transaction. Each is there once: PostgreSQL refuses
+	// to upsert a row twice in one statement.
+	batch   []string
+	inBatch map[netip.Prefix]struct{}
+}
+
+// importFile returns an error only for what must end the whole import; that the
+// file cannot be read goes into the report.
+func (im *importer) importFile(ctx context.Context, fsys fs.FS) error {
+	r, err := openList(fsys, im.file.Name)
+	if err != nil {
+		im.file.Err = err
+		return ctx.Err()
+	}
+	defer r.Close()
+
+	scanner := NewScanner(&contextReader{ctx: ctx, r: r})
+	im.inBatch = make(map[netip.Prefix]struct{}, batchRows)
+	for scanner.Scan() {
+		prefix := scanner.Prefix()
+		if _, ok := im.inBatch[prefix]; ok {
+			im.file.Duplicates++
+			continue
+		}
+		im.inBatch[prefix] = struct{}{}
+		im.batch = append(im.batch, prefix.String())
+		if len(im.batch) == batchRows {
+			im.count(scanner)
+			if err := im.writeBatch(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	im.count(scanner)
+	if err := ctx.Err(); err != nil {
+		return err // and not a file that cannot be read
+	}
+	im.file.Err = scanner.Err()
+	if len(im.batch) == 0 {
+		return nil
+	}
+	return im.writeBatch(ctx)
+}
+
+func (im *importer) count(scanner *Scanner) {
+	im.file.Lines, im.file.Garbage, im.file.BadLines = scanner.Lines(), scanner.Garbage(), scanner.BadLines()
+}
+
+// writeBatch upserts the batch in one transaction and empties it.
+func (im *importer) writeBatch(ctx context.Context) error {
+	networks, err := json.Marshal(im.batch)
+	if err != nil {
+		return err
+	}
+	dialect := im.store.dialect
+	seen, expires := dialect.timeArg(im.opts.Now), dialect.timeArg(im.opts.Now.Add(im.opts.BanDuration))
+
+	var written int
+	err = im.store.write(ctx, im.fence, func(tx *sql.Tx) (err error) {
+		written, err = affected(tx.ExecContext(ctx, dialect.queries.upsert,
+			string(networks), im.file.Name, seen, expires))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	im.file.Bans += written
+	im.file.Duplicates += len(im.batch) - written
+	im.batch = im.batch[:0]
+	clear(im.inBatch)
+	return nil
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// openList opens a regular file only: to open a named pipe would wait for its
+// writer for ever.
+func openList(fsys fs.FS, name string) (fs.File, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errNotRegular}
+	}
+	return fsys.Open(name)
+}
+
+// contextReader ends with its context, however long the file or a line of it is.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

@@ -1,0 +1,412 @@
+package bans
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/cmd/demoapp/blocklists"
+)
+
+// countingFence lets all calls pass but the failAt-th.
+type countingFence struct {
+	calls, failAt int
+	err           error
+}
+
+func (f *countingFence) fence(ctx context.Context, tx *sql.Tx) error {
+	f.calls++
+	if f.calls == f.failAt {
+		return f.err
+	}
+	return nil
+}
+
+func TestImportReadsTheListsOfAFolder(t *testing.T) {
+	s := newStore(t)
+	fsys := folder(
+		"a.txt", "# a\n192.0.2.1\n192.0.2.1 # again\nbad\n",
+		"b.ipset", "192.0.2.1\n192.0.2.2\n",
+		"c.netset", "198.51.100.0/24\n",
+		"d.list", "2001:db8::/32\n",
+		"e.txt", "",
+		"README.md", "203.0.113.1\n",
+		"txt", "203.0.113.2\n",
+		".hidden.txt", "203.0.113.3\n",
+		"sub/f.txt", "203.0.113.4\n",
+		"folder.txt/g.txt", "203.0.113.5\n",
+	)
+	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{Now: t0})
+	require.NoError(t, err)
+	bad := BadLine{Number: 4, Excerpt: `"bad"`, Reason: "not an IP address"}
+	assert.Equal(t, Report{Files: []FileReport{
+		{Name: "a.txt", Lines: 4, Bans: 1, Duplicates: 1, Garbage: 1, BadLines: []BadLine{bad}},
+		{Name: "b.ipset", Lines: 2, Bans: 1, Duplicates: 1},
+		{Name: "c.netset", Lines: 1, Bans: 1},
+		{Name: "d.list", Lines: 1, Bans: 1},
+		{Name: "e.txt"},
+	}}, report)
+	assert.Equal(t, 4, count(t, s))
+	assert.Equal(t, `5 lists: 8 lines, 4 bans, 2 duplicates, 1 garbage lines, 0 unreadable`, report.String())
+	assert.Equal(t, `"a.txt": 4 lines, 1 bans, 1 duplicates, 1 garbage lines; first line 4: "bad": not an IP address`, report.Files[0].String())
+
+	latest, err := s.Latest(t.Context(), 10)
+	require.NoError(t, err)
+	lists := map[string]string{}
+	for _, ban := range latest {
+		lists[ban.Prefix.String()] = ban.List
+	}
+	assert.Equal(t, map[string]string{
+		"192.0.2.1/32": "a.txt", "192.0.2.2/32": "b.ipset", "198.51.100.0/24": "c.netset", "2001:db8::/32": "d.list",
+	}, lists)
+}
+
+func TestImportFindsDuplicatesAcrossBatches(t *testing.T) {
+	s := newStore(t)
+	list := addresses(1500)
+	report, err := s.Import(t.Context(), folder("a.txt", list+list), nil, ImportOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, FileReport{Lines: 3000, Bans: 1500, Duplicates: 1500}, report.Total())
+	assert.Equal(t, 1500, count(t, s))
+}
+
+func TestImporterRemembersNoMoreThanABatch(t *testing.T) {
+	im := importer{store: newStore(t), opts: ImportOptions{Now: t0}, file: FileReport{Name: "a.txt"}}
+	im.fence = func(context.Context, *sql.Tx) error {
+		assert.Len(t, im.inBatch, len(im.batch))
+		assert.LessOrEqual(t, len(im.batch), batchRows)
+		return nil
+	}
+	require.NoError(t, im.importFile(t.Context(), folder("a.txt", addresses(3500))))
+	assert.Equal(t, 3500, im.file.Bans)
+}
+
+func TestImportAgainOnlyMovesTimesForward(t *testing.T) {
+	s := newStore(t)
+	fsys := folder("a.txt", "192.0.2.1")
+	first := t0.Truncate(time.Microsecond)
+	for _, step := range []struct {
+		now      time.Time
+		bans     int
+		lastSeen time.Time
+	}{
+		{first, 1, first},
+		{first.Add(time.Hour), 1, first.Add(time.Hour)},
+		{first.Add(time.Hour), 0, first.Add(time.Hour)},  // the same again
+		{first.Add(-time.Hour), 0, first.Add(time.Hour)}, // a clock stepped back
+	} {
+		report, err := s.Import(t.Context(), fsys, nil, ImportOptions{Now: step.now, BanDuration: time.Minute})
+		require.NoError(t, err)
+		assert.Equal(t, step.bans, report.Total().Bans)
+		latest, err := s.Latest(t.Context(), 2)
+		require.NoError(t, err)
+		require.Len(t, latest, 1)
+		assert.Equal(t, first, latest[0].FirstSeen)
+		assert.Equal(t, step.lastSeen, latest[0].LastSeen)
+		assert.Equal(t, step.lastSeen.Add(time.Minute), latest[0].ExpiresAt)
+	}
+}
+
+func TestImportDefaults(t *testing.T) {
+	s := newStore(t)
+	before := time.Now().Truncate(time.Microsecond)
+	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.1"), nil, ImportOptions{})
+	require.NoError(t, err)
+	latest, err := s.Latest(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, latest, 1)
+	assert.WithinRange(t, latest[0].LastSeen, before, time.Now())
+	assert.Equal(t, 7*24*time.Hour, latest[0].ExpiresAt.Sub(latest[0].LastSeen))
+
+	_, err = s.Import(t.Context(), folder("a.txt", "192.0.2.1"), nil, ImportOptions{BanDuration: -1})
+	assert.ErrorContains(t, err, "must not be negative")
+}
+
+func TestFenceThatFailsInTheThirdBatchKeepsTwo(t *testing.T) {
+	s := newStore(t)
+	lost := errors.New("lost")
+	f := &countingFence{failAt: 3, err: lost}
+	report, err := s.Import(t.Context(), folder("a.txt", addresses(3500), "b.txt", "192.0.2.1"), f.fence, ImportOptions{})
+	require.ErrorIs(t, err, lost)
+	assert.ErrorContains(t, err, "a.txt")
+	assert.Equal(t, 3, f.calls, "no batch after the one that failed")
+	require.Len(t, report.Files, 1)
+	assert.Equal(t, 2000, report.Files[0].Bans)
+	assert.Equal(t, 3000, report.Files[0].Lines)
+	assert.Equal(t, 2000, count(t, s))
+
+	f = &countingFence{}
+	report, err = s.Import(t.Context(), folder("a.txt", addresses(3500), "b.txt", "192.0.2.1"), f.fence, ImportOptions{})
+	require.NoError(t, err, "the next leader goes on")
+	assert.Equal(t, 5, f.calls)
+	assert.Equal(t, 3501, report.Total().Bans)
+	assert.Equal(t, 3501, count(t, s))
+}
+
+// What a fence writes shares the fate of its batch, and it comes before the batch.
+func TestFenceIsTheFirstStatementOfTheTransaction(t *testing.T) {
+	s := newStore(t)
+	_, err := s.db.ExecContext(t.Context(), "CREATE TABLE fenced (rows_before INTEGER)")
+	require.NoError(t, err)
+	calls := 0
+	fence := func(ctx context.Context, tx *sql.Tx) error {
+		calls++
+		if _, err := tx.ExecContext(ctx, "INSERT INTO fenced SELECT count(*) FROM bans"); err != nil {
+			return err
+		}
+		if calls == 3 {
+			return errors.New("lost")
+		}
+		return nil
+	}
+	_, err = s.Import(t.Context(), folder("a.txt", addresses(2500)), fence, ImportOptions{})
+	require.Error(t, err)
+	var got string
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT group_concat(rows_before) FROM fenced").Scan(&got))
+	assert.Equal(t, "0,1000", got)
+}
+
+// The write lock is held before the fence looks, even if the connection string
+// does not ask for it.
+func TestImportBeginsImmediate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	s := NewStore(openSQLite(t, path), SQLite)
+	require.NoError(t, s.Migrate(t.Context()))
+	other, err := sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(0)")
+	require.NoError(t, err)
+	defer other.Close()
+
+	var inFence error
+	_, err = s.Import(t.Context(), folder("a.txt", "192.0.2.1"), func(ctx context.Context, tx *sql.Tx) error {
+		_, inFence = other.ExecContext(ctx, "DELETE FROM bans")
+		return nil
+	}, ImportOptions{})
+	require.NoError(t, err)
+	assert.ErrorContains(t, inFence, "locked")
+}
+
+func TestCancelledImportStopsBetweenBatches(t *testing.T) {
+	s := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f := &countingFence{}
+	report, err := s.Import(ctx, folder("a.txt", addresses(3500), "b.txt", "192.0.2.1"), func(ctx context.Context, tx *sql.Tx) error {
+		if f.calls == 2 {
+			cancel()
+		}
+		return f.fence(ctx, tx)
+	}, ImportOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 3, f.calls)
+	require.Len(t, report.Files, 1)
+	assert.NoError(t, report.Files[0].Err, "the file is not to blame")
+	assert.Equal(t, 2000, report.Files[0].Bans)
+	assert.Equal(t, 2000, count(t, s))
+
+	report, err = s.Import(ctx, folder("a.txt", "192.0.2.1"), nil, ImportOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, report.Total().Bans)
+}
+
+// endless is a list without an end, and its one line neither.
+type endless struct {
+	fs.File
+	onRead func()
+}
+
+func (e endless) Read(p []byte) (int, error) {
+	e.onRead()
+	return len(p), nil
+}
+
+// faultyFS fails as its name says.
+type faultyFS struct {
+	fstest.MapFS
+	open func(name string, file fs.File) (fs.File, error)
+}
+
+func (f faultyFS) Stat(name string) (fs.FileInfo, error) { return f.MapFS.Stat(name) }
+
+func (f faultyFS) Open(name string) (fs.File, error) {
+	file, err := f.MapFS.Open(name)
+	if err != nil || name == "." {
+		return file, err
+	}
+	return f.open(name, file)
+}
+
+func TestCancelledImportStopsWithinALine(t *testing.T) {
+	s := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reads := 0
+	fsys := faultyFS{folder("a.txt", ""), func(name string, file fs.File) (fs.File, error) {
+		return endless{file, func() {
+			if reads++; reads == 100 {
+				cancel()
+			}
+		}}, nil
+	}}
+	report, err := s.Import(ctx, fsys, nil, ImportOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, report.Files, 1)
+	assert.NoError(t, report.Files[0].Err, "the file is not to blame")
+}
+
+type brokenFile struct{ fs.File }
+
+func (b brokenFile) Read(p []byte) (int, error) {
+	n, err := b.File.Read(p)
+	if err != nil {
+		err = syscall.EIO
+	}
+	return n, err
+}
+
+func TestUnreadableFileIsReportedAndTheOthersGoOn(t *testing.T) {
+	s := newStore(t)
+	fsys := faultyFS{folder(
+		"a.txt", "192.0.2.1",
+		"denied.txt", "192.0.2.2",
+		"half.txt", "192.0.2.3\n192.0.2.4",
+		"z.txt", "192.0.2.5",
+	), func(name string, file fs.File) (fs.File, error) {
+		switch name {
+		case "denied.txt":
+			return nil, errors.Join(fs.ErrPermission, file.Close())
+		case "half.txt":
+			return brokenFile{file}, nil
+		}
+		return file, nil
+	}}
+	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{})
+	require.NoError(t, err)
+	require.Len(t, report.Files, 4)
+	assert.NoError(t, report.Files[0].Err)
+	assert.ErrorIs(t, report.Files[1].Err, fs.ErrPermission)
+	assert.ErrorIs(t, report.Files[2].Err, syscall.EIO)
+	assert.Equal(t, 1, report.Files[2].Bans, "what came before the error")
+	assert.NoError(t, report.Files[3].Err)
+	assert.Equal(t, 2, report.Errors())
+	assert.Contains(t, report.String(), "2 unreadable")
+	assert.Contains(t, report.Files[2].String(), "unreadable: input/output error")
+	assert.Equal(t, 3, count(t, s))
+}
+
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("192.0.2.1"), 0o600))
+	require.NoError(t, os.Symlink("a.txt", filepath.Join(dir, "linked.list")))
+	require.NoError(t, os.Symlink("missing", filepath.Join(dir, "dangling.txt")))
+	require.NoError(t, os.Symlink(os.DevNull, filepath.Join(dir, "device.txt")))
+	require.NoError(t, os.Symlink(".", filepath.Join(dir, "folder.txt")))
+
+	s := newStore(t)
+	report, err := s.Import(t.Context(), os.DirFS(dir), nil, ImportOptions{})
+	require.NoError(t, err)
+	require.Len(t, report.Files, 5)
+	errs := map[string]error{}
+	for _, file := range report.Files {
+		errs[file.Name] = file.Err
+	}
+	assert.NoError(t, errs["a.txt"])
+	assert.NoError(t, errs["linked.list"])
+	assert.ErrorIs(t, errs["dangling.txt"], fs.ErrNotExist)
+	assert.ErrorIs(t, errs["device.txt"], errNotRegular)
+	assert.ErrorIs(t, errs["folder.txt"], errNotRegular)
+	assert.Equal(t, 1, report.Total().Bans)
+	assert.Equal(t, 1, report.Total().Duplicates)
+}
+
+func TestMissingFolderIsAnError(t *testing.T) {
+	s := newStore(t)
+	_, err := s.Import(t.Context(), os.DirFS(filepath.Join(t.TempDir(), "missing")), nil, ImportOptions{})
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// PostgreSQL's text takes no such name; neither does fs.ValidPath.
+func TestFileNameThatIsNotTextIsReported(t *testing.T) {
+	s := newStore(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a\xff.txt"), []byte("192.0.2.1"), 0o600); err != nil {
+		t.Skipf("the file system takes no such name: %v", err)
+	}
+	report, err := s.Import(t.Context(), os.DirFS(dir), nil, ImportOptions{})
+	require.NoError(t, err)
+	require.Len(t, report.Files, 1)
+	assert.ErrorIs(t, report.Files[0].Err, fs.ErrInvalid)
+	assert.Contains(t, report.Files[0].String(), `"a\xff.txt"`)
+}
+
+func TestDatabaseErrorEndsTheImport(t *testing.T) {
+	s := newStore(t)
+	_, err := s.db.ExecContext(t.Context(), "DROP TABLE bans")
+	require.NoError(t, err)
+	_, err = s.Import(t.Context(), folder("a.txt", "192.0.2.1", "b.txt", "192.0.2.2"), nil, ImportOptions{})
+	assert.ErrorContains(t, err, "import a.txt")
+	assert.ErrorContains(t, err, "no such table")
+}
+
+func TestImportOf100000Lines(t *testing.T) {
+	lines := 100_000
+	if raceEnabled {
+		lines /= 10 // SQLite is some 15 times as slow there
+	}
+	s := newStore(t)
+	fsys := folder("a.txt", addresses(lines))
+	for i, name := range []string{"first import", "second import"} {
+		var longest, last time.Duration
+		start := time.Now()
+		report, err := s.Import(t.Context(), fsys, func(context.Context, *sql.Tx) error {
+			now := time.Since(start)
+			longest, last = max(longest, now-last), now
+			return nil
+		}, ImportOptions{Now: t0.Add(time.Duration(i) * time.Minute)})
+		require.NoError(t, err)
+		assert.Equal(t, lines, report.Total().Bans)
+		t.Logf("%s: %d lines in %v, longest batch %v", name, lines, time.Since(start), longest)
+	}
+	assert.Equal(t, lines, count(t, s))
+
+	start := time.Now()
+	n, err := s.Expire(t.Context(), t0.Add(365*24*time.Hour), nil)
+	require.NoError(t, err)
+	assert.Equal(t, lines, n)
+	t.Logf("expire: %d bans in %v", n, time.Since(start))
+}
+
+func TestImportOfOneVeryLongLine(t *testing.T) {
+	const size = 32 << 20
+	s := newStore(t)
+	fsys := folder("a.txt", "192.0.2.1\n"+strings.Repeat("\x00", size)+"\n192.0.2.2")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{})
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	assert.Equal(t, 2, report.Total().Bans)
+	assert.Equal(t, 1, report.Total().Garbage)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(size/2))
+}
+
+func TestSamplesImport(t *testing.T) {
+	s := newStore(t)
+	report, err := s.Import(t.Context(), blocklists.FS, nil, ImportOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, FileReport{Lines: 34, Bans: 17, Duplicates: 3, Garbage: 1}, report.Total())
+	assert.Zero(t, report.Errors())
+	require.Len(t, report.Files, 3)
+	assert.Equal(t, []BadLine{{Number: 18, Excerpt: `"203.0.113.999"`, Reason: "not an IP address"}}, report.Files[2].BadLines)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package bans
+
+const raceEnabled = false

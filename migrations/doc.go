@@ -1,0 +1,55 @@
+// Package migrations creates and upgrades the tables of the scheduler lock: the lock row, the
+// history of terms, and the run ledger. The SQL files are embedded, one folder per dialect, and
+// run by goose.
+//
+//	err := migrations.Up(ctx, db, migrations.SQLite)
+//
+// Every replica calls [Up] at its start. Twenty that start at once on a database that does not
+// exist yet all succeed.
+//
+// # A version table of our own
+//
+// Goose records what it has applied in scheduler_lock_migrations, never in its default
+// goose_db_version: the app that embeds this module may use goose for its own tables, with its own
+// numbers, in the same database. For the same reason the Go migrations that the app has registered
+// with goose do not run here.
+//
+// # Nothing to do costs nothing
+//
+// [Up] reads the version first. If the schema is current it returns after three reads: no goose, no
+// lock, no write. So a current schema on a read-only database is fine.
+//
+// # A file lock around the work
+//
+// Goose has no lock for SQLite: of replicas that find the same empty file, all but one fail, with
+// "table already exists" or "database is locked". So the work is done under an operating system
+// lock on a file of its own, next to the database: "<database path>-migrate.lock", where the path
+// is the one that the connection itself reports, symbolic links resolved. Whatever DSN or *sql.DB
+// the replicas use, they meet at the same file.
+//
+// The kernel holds that lock for the process, and drops it when the process dies, however it dies.
+// A left-over lock file therefore means nothing and blocks nobody, and it is not removed: a removed
+// lock file lets one process lock the old file and another the new one. It stays empty and may be
+// deleted while no replica starts.
+//
+// The database file itself is never opened here outside SQLite: closing any descriptor of it would
+// drop the POSIX locks of another SQLite driver in the same process.
+//
+// An in-memory database has no file and no other process: there a lock inside this process does.
+//
+// # Busy is not an error
+//
+// The app's own writers may hold the database, and the switch of a fresh file to WAL, which a DSN
+// may ask for in every process at once, fails with "database is locked" without waiting for the
+// busy timeout. [Up] and [Version] try again until the deadline of their context, or for 30 seconds
+// if it has none. They work on any driver and any settings: neither WAL, nor a busy timeout, nor
+// immediate transactions are asked for, though the lock itself wants them.
+//
+// # Old code, new database
+//
+// Migrations only add, so a replica of version N − 1 keeps working while version N is deployed, and
+// after a roll-back. Each migration stores in scheduler_lock_schema its version and the lowest code
+// version that still works with it; the version of code is [Latest], the newest migration that it
+// embeds. Code older than the highest of these refuses with a [*TooNewError]; any other code accepts
+// a database that is newer than itself, and leaves it alone.
+package migrations

@@ -1,0 +1,158 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Latest is the version of this code: that of the newest migration it embeds.
+const Latest int64 = 1
+
+// Dialect says which database the *sql.DB is connected to. Its value is the name of the folder with
+// its SQL files.
+type Dialect string
+
+const (
+	// SQLite is any SQLite driver for database/sql.
+	SQLite Dialect = "sqlite"
+	// PostgreSQL has its SQL files here, but no runner yet: [Up] and [Version] answer with an error
+	// that wraps [errors.ErrUnsupported].
+	PostgreSQL Dialect = "postgres"
+)
+
+//go:embed sqlite/*.sql postgres/*.sql
+var files embed.FS
+
+// defaultTimeout bounds a call whose context has no deadline.
+const defaultTimeout = 30 * time.Second
+
+// Up brings the schema to version [Latest]. A schema that is current, or newer and still compatible
+// (see the package comment), is left alone: nothing is written.
+//
+// It may be called by any number of processes and goroutines at once, and again. It waits for
+// others that migrate, and for writers that hold the database, until the deadline of ctx, or for 30
+// seconds if ctx has none. It needs one free connection of db at a time, and does not close db.
+//
+// A migration is applied wholly or not at all. The error is a [*TooNewError] if this code is too old
+// for the database; it wraps the error of ctx if time ran out; else it wraps that of the driver. It
+// names the database file wherever a connection could be opened; where none could, for example
+// because the DSN sets a pragma on a file that is not a database, the driver's error is all there
+// is, and the caller knows its DSN.
+func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error {
+	cfg := config{logger: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		if err := opt(&cfg); err != nil {
+			return fmt.Errorf("migrations: %w", err)
+		}
+	}
+	err := bounded(ctx, func(ctx context.Context) error {
+		switch dialect {
+		case SQLite:
+			return retryBusy(ctx, func() error { return upSQLite(ctx, db, cfg) })
+		default:
+			return errDialect(dialect)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	return nil
+}
+
+// Version returns the version of the schema in the database, 0 if it has none of our tables. It
+// only reads. It waits for a busy database as [Up] does, and says nothing about compatibility.
+func Version(ctx context.Context, db *sql.DB, dialect Dialect) (int64, error) {
+	var version int64
+	err := bounded(ctx, func(ctx context.Context) error {
+		switch dialect {
+		case SQLite:
+			return retryBusy(ctx, func() error {
+				s, err := readSQLite(ctx, db)
+				version = s.version
+				return err
+			})
+		default:
+			return errDialect(dialect)
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("migrations: %w", err)
+	}
+	return version, nil
+}
+
+// Option changes how [Up] works.
+type Option func(*config) error
+
+type config struct {
+	logger *slog.Logger
+}
+
+// WithLogger makes [Up] log one line when it has changed the schema. Without it, it is silent.
+func WithLogger(logger *slog.Logger) Option {
+	return func(c *config) error {
+		if logger == nil {
+			return errors.New("option WithLogger: the logger must not be nil")
+		}
+		c.logger = logger
+		return nil
+	}
+}
+
+// TooNewError says that the database was migrated by newer code, in a way that this code cannot
+// work with.
+type TooNewError struct {
+	Database        string // path of the database file
+	DatabaseVersion int64  // version of the schema in the database
+	MinCode         int64  // lowest code version that works with it
+	CodeVersion     int64  // version of this code: Latest
+}
+
+func (e *TooNewError) Error() string {
+	return fmt.Sprintf("the schema in %s has version %d, which needs code of version %d or newer, and this code has version %d: "+
+		"deploy a newer release of this program, or restore the backup from before the upgrade",
+		e.Database, e.DatabaseVersion, e.MinCode, e.CodeVersion)
+}
+
+// schema is what a database says about its tables.
+type schema struct {
+	database string // what errors call the database
+	version  int64  // 0: it has none of our tables
+	minCode  int64  // the lowest code version that works with it
+}
+
+// current reports whether there is nothing to do, or returns an error if code of this version must
+// not touch the database.
+func (s schema) current(code int64) (bool, error) {
+	if s.minCode > code {
+		return false, &TooNewError{Database: s.database, DatabaseVersion: s.version, MinCode: s.minCode, CodeVersion: code}
+	}
+	return s.version >= code, nil
+}
+
+// bounded gives do a context that has a deadline, and makes sure that an error after its end wraps
+// the error of the context: a driver reports an interrupted statement in words of its own.
+func bounded(ctx context.Context, do func(context.Context) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+		defer cancel()
+	}
+	err := do(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}
+
+func errDialect(dialect Dialect) error {
+	if dialect == PostgreSQL {
+		return fmt.Errorf("dialect %q cannot be migrated yet: %w", dialect, errors.ErrUnsupported)
+	}
+	return fmt.Errorf("dialect %q is unknown: use %q", dialect, SQLite)
+}

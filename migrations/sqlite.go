@@ -1,0 +1,217 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/pressly/goose/v3"
+)
+
+const (
+	// Needs no look at the content, so it answers for a file that is not a database too.
+	sqliteDatabaseList = `PRAGMA database_list`
+
+	sqliteTableExists = `
+SELECT count(*)
+FROM sqlite_master
+WHERE type = 'table' AND name = ?`
+
+	sqliteSchema = `
+SELECT coalesce(max(version), 0), coalesce(max(min_code), 0)
+FROM scheduler_lock_schema`
+)
+
+// lockPoll is how often a process that waits for the migration lock looks again. One that holds it
+// needs a few milliseconds.
+const lockPoll = 5 * time.Millisecond
+
+// upSQLite is one attempt of Up: it returns a busy error if the database was busy.
+func upSQLite(ctx context.Context, db *sql.DB, cfg config) (err error) {
+	before, err := readSQLite(ctx, db)
+	if err != nil {
+		return err
+	}
+	if done, err := before.current(Latest); done || err != nil {
+		return err
+	}
+
+	unlock, err := lockSQLite(ctx, before.database)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	// Another process may have done it while we waited.
+	before, err = readSQLite(ctx, db)
+	if err != nil {
+		return err
+	}
+	if done, err := before.current(Latest); done || err != nil {
+		return err
+	}
+	start := time.Now()
+	hasVersionTable, err := existsSQLite(ctx, db, versionTable)
+	if err != nil {
+		return fmt.Errorf("look for table %s in %s: %w", versionTable, before.database, err)
+	}
+	if err := applyPending(ctx, db, SQLite, goose.DialectSQLite3, hasVersionTable); err != nil {
+		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version, Latest, err)
+	}
+
+	after, err := readSQLite(ctx, db)
+	if err != nil {
+		return err
+	}
+	if after.version < Latest {
+		return fmt.Errorf("migrate %s: table %s says that all is applied, but table scheduler_lock_schema only knows version %d: "+
+			"one of the two was edited by hand; restore it from a backup", before.database, versionTable, after.version)
+	}
+	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
+		slog.String("database", after.database),
+		slog.Int64("from", before.version),
+		slog.Int64("to", after.version),
+		slog.Duration("took", time.Since(start)))
+	return nil
+}
+
+// readSQLite reads what the database says about itself. A migration creates and fills
+// scheduler_lock_schema in one transaction, so the order of the reads does not matter: the table is
+// there with its row, or not at all.
+func readSQLite(ctx context.Context, db *sql.DB) (schema, error) {
+	path, err := pathSQLite(ctx, db)
+	if err != nil {
+		return schema{}, err
+	}
+	s := schema{database: path}
+	exists, err := existsSQLite(ctx, db, "scheduler_lock_schema")
+	if err != nil {
+		return schema{}, fmt.Errorf("look for table scheduler_lock_schema in %s: %w", path, err)
+	}
+	if !exists {
+		return s, nil
+	}
+	if err := db.QueryRowContext(ctx, sqliteSchema).Scan(&s.version, &s.minCode); err != nil {
+		return schema{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func existsSQLite(ctx context.Context, db *sql.DB, table string) (bool, error) {
+	var n int
+	err := db.QueryRowContext(ctx, sqliteTableExists, table).Scan(&n)
+	return n > 0, err
+}
+
+// inMemory is what errors call a database without a file.
+const inMemory = "the in-memory database"
+
+// pathSQLite asks the connection which file it has open. Symbolic links are resolved, so that all
+// processes find the same path, whichever way they came.
+func pathSQLite(ctx context.Context, db *sql.DB) (string, error) {
+	rows, err := db.QueryContext(ctx, sqliteDatabaseList)
+	if err != nil {
+		return "", fmt.Errorf("open the SQLite database: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var (
+			seq  int
+			name string
+			file sql.NullString
+		)
+		if err := rows.Scan(&seq, &name, &file); err != nil {
+			return "", fmt.Errorf("read the path of the SQLite database: %w", err)
+		}
+		if name != "main" || file.String == "" {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(file.String)
+		if errors.Is(err, os.ErrNotExist) {
+			// A virtual file system such as memdb has names without files.
+			return inMemory, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("resolve the path of the SQLite database %s: %w", file.String, err)
+		}
+		return filepath.Abs(path)
+	}
+	if err := rows.Err(); err != nil {
+		return "", fmt.Errorf("read the path of the SQLite database: %w", err)
+	}
+	return inMemory, nil
+}
+
+// inMemoryLock stands in for the lock file of databases that have none.
+var inMemoryLock = make(chan struct{}, 1)
+
+// lockSQLite keeps every other caller of it away from the database, in this process and in others,
+// until unlock is called or the process ends. It waits for its turn until ctx ends.
+func lockSQLite(ctx context.Context, path string) (unlock func() error, err error) {
+	if path == inMemory {
+		select {
+		case inMemoryLock <- struct{}{}:
+			return func() error { <-inMemoryLock; return nil }, nil
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another migration of %s: %w", path, ctx.Err())
+		}
+	}
+	lock := flock.New(path+"-migrate.lock", flock.SetPermissions(lockMode(path)))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("wait for the process that migrates %s and holds %s: %w", path, lock.Path(), err)
+		}
+		return nil, fmt.Errorf("lock %s to migrate %s: %w", lock.Path(), path, err)
+	}
+	return lock.Unlock, nil
+}
+
+// lockMode lets whoever may open the database open the lock file too.
+func lockMode(path string) os.FileMode {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0o600
+	}
+	return info.Mode().Perm() & 0o666
+}
+
+// retryBusy repeats attempt while the database is busy, until ctx ends.
+func retryBusy(ctx context.Context, attempt func() error) error {
+	const longest = 100 * time.Millisecond
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, longest) {
+		err := attempt()
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w while waiting for a busy database: %w", ctx.Err(), err)
+		case <-time.After(wait/2 + rand.N(wait/2)): // processes that collided must not meet again
+		}
+	}
+}
+
+// isBusy goes by SQLite's own texts (SQLITE_BUSY, SQLITE_LOCKED, SQLITE_PROTOCOL), which every driver
+// passes on: an app that uses PostgreSQL, or another SQLite driver, must not link one for our sake.
+func isBusy(err error) bool {
+	text := err.Error()
+	for _, busy := range []string{
+		"database is locked",
+		"database table is locked",
+		"database schema is locked",
+		"locking protocol",
+	} {
+		if strings.Contains(text, busy) {
+			return true
+		}
+	}
+	return false
+}

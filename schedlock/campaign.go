@@ -1,0 +1,297 @@
+package schedlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Acquire tries once. It returns a *HeldError at once if the row's stamp is
+// fresh; if the stamp is stale, or lies in the future, it watches the row for
+// its holder's TTL first (a stamp proves nothing: clocks step), and returns a
+// *HeldError as soon as the beat moves. A lock that is free, or whose holder
+// is proven dead, is taken at once. The lease is the caller's to keep alive
+// with Heartbeat and to end with Release.
+func (l *Lock) Acquire(ctx context.Context) (*Lease, error) { return l.campaign(ctx, true) }
+
+// Wait stands by until this replica leads, however long that takes. Outages of
+// the database do not end it: it goes on looking, once a second (or every
+// heartbeat interval, if that is shorter). It returns when it leads, or with
+// the cause of ctx's end; a cancelled waiter never leads afterwards.
+func (l *Lock) Wait(ctx context.Context) (*Lease, error) { return l.campaign(ctx, false) }
+
+// campaign is both: look, judge, take or wait.
+func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
+	select {
+	case l.campaigning <- struct{}{}:
+		defer func() { <-l.campaigning }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := l.mayCampaign(); err != nil {
+		return nil, err
+	}
+	var seen *watchKey // the first row a one-shot Acquire saw
+	for {
+		if err := l.ended(ctx); err != nil {
+			return nil, err
+		}
+		l.settle(ctx)
+		view, j, left, err := l.look(ctx)
+		switch {
+		case err != nil:
+			if once || ctx.Err() != nil {
+				return nil, errors.Join(l.ended(ctx), err)
+			}
+			left = l.timing.RetryInterval()
+		case j.verdict != wait || left <= 0:
+			lease, err := l.take(ctx, view, j)
+			if err == nil {
+				return lease, nil
+			}
+			if ended := l.ended(ctx); ended != nil {
+				return nil, ended
+			}
+			moved := errors.Is(err, ErrMoved)
+			l.unwritable.Store(!moved)
+			if moved {
+				left = time.Duration(1+rand.IntN(10)) * time.Millisecond
+				break
+			}
+			l.observe(Event{Kind: EventStoreFailed, Err: err})
+			if once {
+				return nil, err
+			}
+			left = l.timing.RetryInterval()
+		case once && view.Row != nil:
+			moved := seen != nil && (seen.token != j.key.token || seen.beat != j.key.beat)
+			if moved || fresh(view, j.ttl) {
+				return nil, &HeldError{Info: *view.Info()}
+			}
+			seen = &j.key
+		}
+		l.pause(ctx, view, min(left, l.timing.RetryInterval()))
+	}
+}
+
+// mayCampaign refuses a campaign while the last lease was not given back: its
+// jobs may still run.
+func (l *Lock) mayCampaign() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.stopped:
+		return ErrStopped
+	case l.last != nil && !l.last.returned.Load():
+		return fmt.Errorf("this replica's lease of term %d was not released yet: call Release when its work has returned", l.last.ref.Term)
+	}
+	return nil
+}
+
+// ended is why a campaign must stop, nil if it may go on.
+func (l *Lock) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return ErrStopped
+	}
+	return nil
+}
+
+// settle repeats the release of the last lease if that has failed, so that
+// nobody waits for a TTL because of our own old row.
+func (l *Lock) settle(ctx context.Context) {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
+	if last != nil {
+		_ = last.Release(ctx) // reported by its event; tried again at the next look
+	}
+}
+
+// look reads and judges. left is how much of the watch remains.
+func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duration, err error) {
+	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
+	defer cancel()
+	sent := l.clock.now()
+	v, err = l.store.Look(opCtx)
+	answered := l.clock.now()
+	if err != nil {
+		err = fmt.Errorf("read the scheduler lock: %w", err)
+		if ctx.Err() == nil {
+			l.mu.Lock()
+			l.standby.err = err
+			l.mu.Unlock()
+			l.observe(Event{Kind: EventStoreFailed, Took: answered.Sub(sent), Err: err})
+		}
+		return v, j, 0, err
+	}
+	if l.lateClaim(v.Row) && l.dropClaim(ctx, v.Row.Ref) == nil {
+		return l.look(ctx)
+	}
+
+	l.mu.Lock()
+	if v.Row != nil {
+		l.learn(Term{Ref: v.Row.Ref, TTL: v.Row.Timing.TTL})
+	}
+	if v.Newest != nil {
+		l.learn(*v.Newest)
+	}
+	j = judge(v, l.known, l.timing.TTL)
+	l.watch = l.watch.saw(j.key, answered)
+	left = l.watch.remaining(j.ttl, sent)
+	news := v.Row != nil && (!l.standby.looked || l.standby.view.Row == nil || l.standby.view.Row.RawToken != v.Row.RawToken)
+	l.standby = standby{looked: true, view: v, at: answered, judged: j}
+	if l.last == nil && v.Row != nil && j.verdict == wait && left > 0 {
+		l.unwritable.Store(false) // another leads: there is nothing to write
+	}
+	l.mu.Unlock()
+	if l.failing.Load() && !l.unwritable.Load() {
+		l.observe(Event{Kind: EventStoreRecovered, Took: answered.Sub(sent)})
+	}
+	if news && j.verdict == wait {
+		l.observe(Event{Kind: EventStandby, Holder: v.Info()})
+	}
+	return v, j, left, nil
+}
+
+// lateClaim reports whether the row was put in by an acquisition of ours, after
+// we had given up waiting for its answer.
+func (l *Lock) lateClaim(r *Row) bool {
+	if r == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ours := l.claims[r.Token]
+	return ours
+}
+
+// dropLateClaim looks whether there is such a row, and gives it back.
+func (l *Lock) dropLateClaim(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	v, err := l.store.Look(ctx)
+	if err == nil && l.lateClaim(v.Row) {
+		err = l.dropClaim(ctx, v.Row.Ref)
+	}
+	if err != nil {
+		return fmt.Errorf("give back an acquisition that was never answered: %w", err)
+	}
+	return nil
+}
+
+// dropClaim gives back what an acquisition got that will not be used.
+func (l *Lock) dropClaim(ctx context.Context, ref Ref) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, err := l.store.Release(ctx, ref, EndReleased)
+	if err == nil {
+		l.mu.Lock()
+		delete(l.claims, ref.Token)
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// take puts this replica in the place of the holder that was judged. If the
+// answer is lost the row is looked up by its token. A caller that has gone
+// meanwhile, or an answer that came too late, gives the lock back.
+func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
+	claim := Claim{
+		Ref:    Ref{Owner: l.owner, Token: NewToken()},
+		Timing: l.timing,
+		Judged: v,
+		Reason: j.reason,
+	}
+	l.mu.Lock()
+	claim.MinTerm = l.known.Term + 1
+	l.claims[claim.Token] = struct{}{}
+	l.mu.Unlock()
+
+	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
+	defer cancel()
+	sent := l.clock.read()
+	grant, err := l.store.Acquire(opCtx, claim)
+	if errors.Is(err, ErrMoved) {
+		l.forget(claim.Token)
+		return nil, err
+	}
+	if err != nil {
+		found, lookErr := l.find(ctx, claim.Token)
+		if lookErr != nil || found == nil {
+			// Not there, or not known: should it appear later, the next look
+			// drops it.
+			return nil, fmt.Errorf("acquire the scheduler lock: %w", err)
+		}
+		grant = *found
+	}
+	answered := l.clock.now()
+	took := answered.Sub(sent.at)
+	ref := claim.Ref
+	ref.Term = grant.Term
+	if ended := l.ended(ctx); ended != nil {
+		return nil, errors.Join(ended, l.dropClaim(ctx, ref))
+	}
+	if over(l.clock.since(&sent), l.timing.RenewDeadline) {
+		err := fmt.Errorf("the answer came after %v, past the renew deadline of %v", took, l.timing.RenewDeadline)
+		return nil, errors.Join(err, l.dropClaim(ctx, ref))
+	}
+
+	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now})
+	l.mu.Lock()
+	if l.stopped {
+		l.mu.Unlock()
+		lease.cancel(ErrStopped)
+		return nil, errors.Join(ErrStopped, l.dropClaim(ctx, ref))
+	}
+	clear(l.claims) // the views that the earlier ones judged have moved: none can land any more
+	l.learn(Term{Ref: ref, AcquiredAt: grant.Now, TTL: l.timing.TTL})
+	l.last = lease
+	l.current.Store(lease)
+	l.mu.Unlock()
+	go lease.watch()
+	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info()}
+	if j.key.held || j.key.open {
+		e.Reason = j.reason
+	}
+	l.observe(e)
+	return lease, nil
+}
+
+// find looks an acquisition up whose answer was lost. It works for a cancelled
+// caller too, so that what was acquired can be given back.
+func (l *Lock) find(ctx context.Context, token Token) (*Grant, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	v, err := l.store.Look(ctx)
+	if err != nil || v.Row == nil || v.Row.Token != token {
+		return nil, err
+	}
+	return &Grant{Term: v.Row.Term, Now: v.Now}, nil
+}
+
+func (l *Lock) forget(t Token) {
+	l.mu.Lock()
+	delete(l.claims, t)
+	l.mu.Unlock()
+}
+
+// pause waits until the next look is due, or the store has a hint.
+func (l *Lock) pause(ctx context.Context, v View, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	if s, ok := l.store.(HintedStore); ok {
+		s.AwaitHint(ctx, v)
+		return
+	}
+	<-ctx.Done()
+}

@@ -1,0 +1,61 @@
+package schedlock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors to test for with errors.Is.
+var (
+	// ErrHeld: another replica holds the lock. It comes as a *HeldError.
+	ErrHeld = errors.New("scheduler lock is held")
+
+	// ErrLost: the lease has ended without a release. It is the cause of the
+	// lease's context and what Heartbeat and Fence return from then on.
+	ErrLost = errors.New("scheduler lock is lost")
+
+	// ErrReleased: the lease has ended by Release.
+	ErrReleased = errors.New("scheduler lock was released")
+
+	// ErrNotLeader: this replica does not hold the lock.
+	ErrNotLeader = errors.New("not the leader")
+
+	// ErrDraining: this replica holds the lock but is leaving, and starts
+	// nothing new. It wraps ErrNotLeader.
+	ErrDraining = fmt.Errorf("draining: %w", ErrNotLeader)
+
+	// ErrNoFence: the transaction cannot be guarded, because it is not on the
+	// database that has the lock row.
+	ErrNoFence = errors.New("no fence: the transaction is not on the lock's database")
+
+	// ErrStopped: the Lock was stopped and acquires nothing more.
+	ErrStopped = errors.New("scheduler lock is stopped")
+
+	// ErrMoved is for a Store: the database is no longer as it was judged,
+	// and nothing was written.
+	ErrMoved = errors.New("the lock has moved since it was judged")
+)
+
+// A HeldError says who holds the lock. errors.Is(err, ErrHeld) is true for it.
+type HeldError struct {
+	Info LockInfo
+}
+
+func (e *HeldError) Error() string {
+	i := e.Info
+	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; its last heartbeat was %s ago (TTL %v): "+
+		"stop that process, and its clean shutdown frees the lock; if it is dead, wait until the TTL has passed and start again",
+		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), roundAge(i.HeartbeatAge), i.Timing.TTL)
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// roundAge makes an age readable: milliseconds below a minute, else seconds.
+func roundAge(d time.Duration) time.Duration {
+	if d > -time.Minute && d < time.Minute {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

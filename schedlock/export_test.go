@@ -1,0 +1,61 @@
+package schedlock
+
+import (
+	"time"
+	"unsafe"
+)
+
+// A FakeClock is a machine's clock in a synctest bubble, where time.Now has no
+// monotonic part and the kernel's boot clock knows nothing of the bubble's
+// time. Its wall clock can be set, and the machine suspended.
+type FakeClock struct {
+	start     time.Time
+	stepped   time.Duration // what was added to the wall clock by hand
+	suspended time.Duration // what the monotonic clock did not count
+}
+
+// UseBubbleClock gives l a clock of its own. Call it before l is used.
+func UseBubbleClock(l *Lock) *FakeClock {
+	c := &FakeClock{start: time.Now()}
+	l.clock = clock{now: c.now, boot: c.boot}
+	return c
+}
+
+func (c *FakeClock) now() time.Time {
+	return forgeTime(time.Now().Add(c.stepped+c.suspended), time.Since(c.start))
+}
+
+func (c *FakeClock) boot() time.Duration { return time.Since(c.start) + c.suspended }
+
+// StepWall sets the wall clock; not concurrently with the lock's use.
+func (c *FakeClock) StepWall(d time.Duration) { c.stepped += d }
+
+// Suspend lets the machine sleep: no timer of the bubble moves.
+func (c *FakeClock) Suspend(d time.Duration) { c.suspended += d }
+
+// KnownTerm is the newest term that l has read or held.
+func KnownTerm(l *Lock) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known.Term
+}
+
+// forgeTime makes a time with the wall and the monotonic reading given, which
+// package time lets nobody do. TestForgedTimes guards its knowledge of the
+// layout of a time.Time.
+func forgeTime(wall time.Time, mono time.Duration) time.Time {
+	const (
+		hasMonotonic = 1 << 63
+		secondsShift = 30
+		from1885     = 2682374400 // seconds from 1885 to 1970
+	)
+	t := wall.Local()
+	raw := (*struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&t))
+	raw.wall = hasMonotonic | uint64(wall.Unix()+from1885)<<secondsShift | uint64(wall.Nanosecond())
+	raw.ext = int64(mono)
+	return t
+}

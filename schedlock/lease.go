@@ -1,0 +1,339 @@
+package schedlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// releaseTimeout bounds a release, whatever the caller's context says.
+const releaseTimeout = 5 * time.Second
+
+// A Lease is leadership from one acquisition to its end. It ends by Release,
+// or by loss: the renew deadline passed without a heartbeat that succeeded, or
+// a heartbeat found that the row is no longer ours. Either way the order is
+// the same: no longer leader, context cancelled, and only then the database.
+// All methods are safe for concurrent use.
+type Lease struct {
+	lock   *Lock
+	ref    Ref
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	confirmed atomic.Pointer[confirmation]
+	finished  atomic.Bool
+	draining  atomic.Bool
+	revoked   chan struct{}
+	revoke    sync.Once
+	ending    sync.Once
+	returned  atomic.Bool   // Release was called: its work has returned
+	busy      chan struct{} // one statement at a time
+	settled   bool          // the row is not ours any more; guarded by busy
+}
+
+// A confirmation is the last time that the database said that we lead.
+type confirmation struct {
+	sent     instant   // when we asked: the renew deadline counts from here
+	answered time.Time // when it answered …
+	dbNow    time.Time // … and what its clock said
+}
+
+func newLease(l *Lock, ref Ref, c confirmation) *Lease {
+	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: make(chan struct{}, 1)}
+	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
+	lease.confirmed.Store(&c)
+	return lease
+}
+
+// Context ends when leadership ends; every job gets it or a child of it. Its
+// cause wraps ErrLost or ErrReleased.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Done is closed when the lease has ended; Err then says why.
+func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+
+// Err is nil while the lease lasts, and then the cause of its end: an error
+// that wraps ErrLost or ErrReleased.
+func (l *Lease) Err() error { return context.Cause(l.ctx) }
+
+// Term is the fencing token: it grows with every acquisition in the fleet. An
+// outside system that can compare numbers accepts a write only if its term is
+// not below the highest it has seen.
+func (l *Lease) Term() int64 { return l.ref.Term }
+
+// Ref names the lease in the database.
+func (l *Lease) Ref() Ref { return l.ref }
+
+// Revoked is closed when an operator has told this replica to leave: its owner
+// should drain and release.
+func (l *Lease) Revoked() <-chan struct{} { return l.revoked }
+
+// Now is the database's time: as of the last heartbeat, plus what the
+// monotonic clock has counted since. The wall clock of this machine does not
+// matter to it.
+func (l *Lease) Now() time.Time {
+	c := l.confirmed.Load()
+	return c.dbNow.Add(l.lock.clock.now().Sub(c.answered))
+}
+
+// check is the leader check: lock-free, one time.Now(). A lease found past its
+// renew deadline has ended for good.
+func (l *Lease) check() error {
+	if l.finished.Load() {
+		return ErrNotLeader
+	}
+	if l.pastDeadline() {
+		l.expire()
+		return ErrNotLeader
+	}
+	if l.draining.Load() {
+		return ErrDraining
+	}
+	return nil
+}
+
+func (l *Lease) pastDeadline() bool {
+	return over(l.lock.clock.since(&l.confirmed.Load().sent), l.lock.timing.RenewDeadline)
+}
+
+// watch ends the lease when its deadline has passed, even if nobody asks. It
+// looks several times a second at the most because timers do not count the
+// time for which the machine was suspended.
+func (l *Lease) watch() {
+	tick := time.NewTicker(l.lock.timing.watchInterval())
+	defer tick.Stop()
+	for {
+		// The ticker only bounds how late a suspend is noticed; the deadline
+		// itself has a timer.
+		left := l.lock.timing.RenewDeadline - l.lock.clock.since(&l.confirmed.Load().sent)
+		if left <= 0 {
+			l.expire()
+			return
+		}
+		deadline := time.NewTimer(left)
+		select {
+		case <-l.ctx.Done():
+		case <-tick.C:
+		case <-deadline.C:
+		}
+		deadline.Stop()
+		if l.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (l *Lease) expire() {
+	cause := fmt.Errorf("%w: no heartbeat succeeded within the renew deadline of %v", ErrLost, l.lock.timing.RenewDeadline)
+	if _, first := l.end(cause); first {
+		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause})
+	}
+}
+
+// Heartbeat renews the lease: one try, one statement. nil: renewed, counted
+// from when it was sent. An error that wraps ErrLost or ErrReleased: the lease
+// has ended, its context is cancelled, the error says why. Any other error:
+// the lease still lasts until its renew deadline; try again soon
+// ([Timing.RetryInterval]). An answer that comes after the deadline does not
+// revive the lease.
+func (l *Lease) Heartbeat(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	if err := l.Err(); err != nil {
+		return err
+	}
+	sent := l.lock.clock.read()
+	left := l.lock.timing.RenewDeadline - l.lock.clock.since(&l.confirmed.Load().sent)
+	if left <= 0 {
+		l.expire()
+		return l.Err()
+	}
+	state := StateLeading
+	if l.draining.Load() {
+		state = StateDraining
+	}
+	opCtx, cancel := context.WithTimeout(ctx, min(left, l.lock.opTimeout()))
+	defer cancel()
+	beat, err := l.lock.store.Heartbeat(opCtx, l.ref, state)
+	answered := l.lock.clock.now()
+	took := answered.Sub(sent.at)
+	switch {
+	case l.pastDeadline():
+		l.expire()
+		return l.Err()
+	case errors.Is(err, ErrLost):
+		l.lose(ctx, fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err), took)
+		return l.Err()
+	case err != nil:
+		err = fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err)
+		l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took, Err: err})
+		return err
+	}
+	l.confirmed.Store(&confirmation{sent: sent, answered: answered, dbNow: beat.Now})
+	l.lock.observe(Event{Kind: EventHeartbeat, Term: l.ref.Term, Took: took})
+	if beat.State == StateRevoked {
+		l.revoke.Do(func() {
+			close(l.revoked)
+			l.lock.observe(Event{Kind: EventRevoked, Term: l.ref.Term})
+		})
+	}
+	return l.Err()
+}
+
+// lose steps down because the row is not ours any more, and then looks who
+// stands in our place, for the log.
+func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
+	e, first := l.end(cause)
+	if !first {
+		return
+	}
+	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Holder: e.successor(ctx)})
+}
+
+// StepDown ends the lease without a release, because its owner has found that
+// it cannot do a leader's work; why becomes part of the cause, which wraps
+// ErrLost. Call Release when the work under the lease has returned.
+func (l *Lease) StepDown(why error) {
+	cause := fmt.Errorf("%w: stepped down: %w", ErrLost, why)
+	if _, first := l.end(cause); first {
+		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause})
+	}
+}
+
+// Drain announces that this replica is leaving: from now on IsLeader fails, so
+// that nothing new starts, while the lease and its context go on for the work
+// that runs. Keep the heartbeats going, and call Release when that work has
+// returned. The row says "draining" from the next heartbeat on.
+func (l *Lease) Drain() {
+	if l.ctx.Err() == nil && l.draining.CompareAndSwap(false, true) {
+		l.lock.observe(Event{Kind: EventDraining, Term: l.ref.Term})
+	}
+}
+
+// Release gives the lock back. Call it when all work under the lease has
+// returned; also after a loss, so that nobody has to wait for the TTL of a row
+// that its owner has no use for. Order: no longer leader, context cancelled,
+// row deleted and the end of the term written. It works with a cancelled
+// context, under a deadline of its own (5 s). It may be called again: after a
+// success it does nothing, after an error it tries again.
+func (l *Lease) Release(ctx context.Context) error {
+	l.returned.Store(true)
+	cause := l.Err()
+	e, first := l.end(ErrReleased)
+	if first {
+		cause = ErrReleased
+	}
+	return e.release(context.WithoutCancel(ctx), cause)
+}
+
+// An endedLease is a lease that leads no more and whose context is cancelled.
+// Only end makes one, and only through it can a row be given up: so the order
+// "cancel first, database second" is not left to care.
+type endedLease struct{ *Lease }
+
+// end ends the lease: no longer leader, then context cancelled. first is true
+// for the one call that did it.
+func (l *Lease) end(cause error) (e endedLease, first bool) {
+	l.ending.Do(func() {
+		first = true
+		l.finished.Store(true)
+		l.lock.current.CompareAndSwap(l, nil)
+		l.cancel(cause)
+	})
+	return endedLease{l}, first
+}
+
+func (e endedLease) release(ctx context.Context, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	if err := e.enter(ctx); err != nil {
+		return fmt.Errorf("release term %d: %w", e.ref.Term, err)
+	}
+	defer e.leave()
+	if e.settled {
+		return nil
+	}
+	reason := EndReleased
+	select {
+	case <-e.revoked:
+		reason = EndRevoked
+	default:
+		if errors.Is(cause, ErrLost) {
+			reason = EndLost
+		}
+	}
+	start := e.lock.clock.now()
+	deleted, err := e.lock.store.Release(ctx, e.ref, reason)
+	took := e.lock.clock.now().Sub(start)
+	if err != nil {
+		err = fmt.Errorf("release term %d: %w", e.ref.Term, err)
+		e.lock.observe(Event{Kind: EventReleaseFailed, Term: e.ref.Term, Took: took, Err: err})
+		return err
+	}
+	e.settled = true
+	e.lock.mu.Lock()
+	if e.lock.last == e.Lease {
+		e.lock.last = nil
+	}
+	if e.lock.known.Term == e.ref.Term {
+		e.lock.known.EndedAt, e.lock.known.EndReason = start, reason
+	}
+	e.lock.mu.Unlock()
+	if !deleted && reason != EndLost {
+		e.lock.log.Warn("nothing to release: the row is not ours", "term", e.ref.Term)
+	}
+	e.lock.observe(Event{Kind: EventReleased, Term: e.ref.Term, Took: took, Reason: reason})
+	return nil
+}
+
+// successor is who stands in our place, nil if nobody does or we cannot tell.
+func (e endedLease) successor(ctx context.Context) *LockInfo {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	info, err := GetLockInfo(ctx, e.lock.store)
+	if err != nil {
+		return nil
+	}
+	return info
+}
+
+// Fence, as the first statement of the caller's own transaction, makes sure
+// that the lease holds, and stays held until the transaction ends: a replica
+// that was paused and has lost the lock meanwhile cannot commit. It returns an
+// error that wraps ErrLost if the lease is over; roll the transaction back
+// then. ErrNoFence: tx is not on the lock's database, or the store has none.
+//
+// On SQLite the transaction must be BEGIN IMMEDIATE (or the fence its first
+// statement) and shorter than renew deadline − heartbeat interval, because the
+// heartbeats wait for it.
+func (l *Lease) Fence(ctx context.Context, tx any) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	s, ok := l.lock.store.(FencedStore)
+	if !ok {
+		return ErrNoFence
+	}
+	if err := s.Fence(ctx, tx, l.ref); err != nil {
+		return fmt.Errorf("fence of term %d: %w", l.ref.Term, err)
+	}
+	return nil
+}
+
+// enter waits for the turn to use the store: heartbeat and release of one
+// lease never cross.
+func (l *Lease) enter(ctx context.Context) error {
+	select {
+	case l.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l *Lease) leave() { <-l.busy }

@@ -1,0 +1,222 @@
+package schedlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Lock is this replica's side of the scheduler lock. One per process is
+// enough. All methods are safe for concurrent use.
+type Lock struct {
+	store     Store
+	owner     Owner
+	timing    Timing
+	clock     clock
+	log       *slog.Logger
+	observers []Observer
+
+	current atomic.Pointer[Lease] // the lease that leads; nil on a standby
+	failing atomic.Bool           // the last statement failed
+
+	// The last write failed: that a look succeeds is no recovery (a disk that
+	// is full can be read).
+	unwritable atomic.Bool
+
+	campaigning chan struct{} // one campaign at a time
+
+	mu      sync.Mutex
+	last    *Lease             // the newest lease, until it is settled
+	known   Term               // the newest term read or held
+	watch   watch              // what the looks have seen
+	claims  map[Token]struct{} // sent, never answered
+	standby standby            // what Status tells
+	stopped bool
+}
+
+// standby is what a replica that does not lead knows.
+type standby struct {
+	looked bool
+	view   View
+	at     time.Time // when the look was answered
+	judged judgement
+	err    error // of the last look, nil if it was answered
+}
+
+// An Option sets something on New.
+type Option func(*Lock) error
+
+// WithTTL sets the TTL; default 60 s. Unless WithRenewDeadline is given, the
+// renew deadline follows it: ¾ TTL.
+func WithTTL(d time.Duration) Option {
+	return func(l *Lock) error { l.timing.TTL = d; return nil }
+}
+
+// WithHeartbeatInterval sets the time between heartbeats; default 10 s.
+func WithHeartbeatInterval(d time.Duration) Option {
+	return func(l *Lock) error { l.timing.HeartbeatInterval = d; return nil }
+}
+
+// WithRenewDeadline sets how long the lease is trusted after the last
+// heartbeat that succeeded was sent; default ¾ TTL.
+func WithRenewDeadline(d time.Duration) Option {
+	return func(l *Lock) error {
+		if d <= 0 {
+			return fmt.Errorf("renew deadline %v is not above 0", d)
+		}
+		l.timing.RenewDeadline = d
+		return nil
+	}
+}
+
+// WithLogger sets the logger; default slog.Default(). Use
+// slog.New(slog.DiscardHandler) for silence.
+func WithLogger(log *slog.Logger) Option {
+	return func(l *Lock) error {
+		if log == nil {
+			return errors.New("logger is nil")
+		}
+		l.log = log
+		return nil
+	}
+}
+
+// WithObserver adds an observer of events. It may be given several times.
+func WithObserver(o Observer) Option {
+	return func(l *Lock) error {
+		if o == nil {
+			return errors.New("observer is nil")
+		}
+		l.observers = append(l.observers, o)
+		return nil
+	}
+}
+
+// WithOwner sets the pid and the hostname that the row shows; default this
+// process's. The pid must be above 0 and the hostname not empty.
+func WithOwner(o Owner) Option {
+	return func(l *Lock) error {
+		if o.PID <= 0 {
+			return fmt.Errorf("pid %d is not above 0", o.PID)
+		}
+		if o.Hostname == "" {
+			return errors.New("hostname is empty")
+		}
+		l.owner = o
+		return nil
+	}
+}
+
+// New makes a Lock on a store. It touches no database. The error names every
+// option that is wrong, with its value and the rule.
+func New(store Store, opts ...Option) (*Lock, error) {
+	l := &Lock{
+		store:       store,
+		timing:      Timing{TTL: DefaultTTL, HeartbeatInterval: DefaultHeartbeatInterval},
+		clock:       systemClock,
+		log:         slog.Default(),
+		campaigning: make(chan struct{}, 1),
+		claims:      map[Token]struct{}{},
+	}
+	var errs []error
+	if store == nil {
+		errs = append(errs, errors.New("store is nil"))
+	}
+	for _, opt := range opts {
+		errs = append(errs, opt(l))
+	}
+	if l.timing.RenewDeadline == 0 {
+		l.timing.RenewDeadline = (l.timing.TTL * 3 / 4).Truncate(time.Millisecond)
+	}
+	errs = append(errs, l.timing.Validate())
+	if l.owner == (Owner{}) {
+		host, err := os.Hostname()
+		if err != nil || host == "" {
+			host = "unknown"
+		}
+		l.owner = Owner{PID: os.Getpid(), Hostname: host}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("scheduler lock: %w", err)
+	}
+	l.observers = append([]Observer{&logObserver{log: l.log, now: l.clock.now}}, l.observers...)
+	return l, nil
+}
+
+// Store returns the store that New was given.
+func (l *Lock) Store() Store { return l.store }
+
+// Timing returns the periods that this replica's leases have.
+func (l *Lock) Timing() Timing { return l.timing }
+
+// Owner returns the pid and the hostname that this replica's rows show.
+func (l *Lock) Owner() Owner { return l.owner }
+
+// IsLeader returns nil if this replica holds the lock, can still prove it and
+// may start something new; else an error that says why not. It is lock-free,
+// allocates nothing and asks no database, so that it may stand in front of
+// every job. The context is not used; the signature is that of gocron's
+// Elector, so that a Lock can be passed to gocron.WithDistributedElector.
+func (l *Lock) IsLeader(context.Context) error {
+	lease := l.current.Load()
+	if lease == nil {
+		return ErrNotLeader
+	}
+	return lease.check()
+}
+
+// Lease returns the lease that this replica leads with, nil if it does not.
+func (l *Lock) Lease() *Lease { return l.current.Load() }
+
+// Stop ends this replica's part: a waiting Wait or Acquire returns ErrStopped
+// and none succeeds afterwards. A lease that is still held is released, so
+// whoever works under it must have returned before; so is what an acquisition
+// got whose answer never came. It may be called again.
+func (l *Lock) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	l.stopped = true
+	last, unanswered := l.last, len(l.claims) > 0
+	l.mu.Unlock()
+	switch {
+	case last != nil:
+		return last.Release(ctx)
+	case unanswered:
+		return l.dropLateClaim(ctx)
+	}
+	return nil
+}
+
+func (l *Lock) observe(e Event) {
+	switch e.Kind {
+	case EventReleaseFailed:
+		l.failing.Store(true)
+		l.unwritable.Store(true)
+	case EventHeartbeatFailed, EventStoreFailed:
+		l.failing.Store(true)
+	case EventHeartbeat, EventElected, EventReleased, EventStoreRecovered:
+		l.failing.Store(false)
+		l.unwritable.Store(false)
+	}
+	for _, o := range l.observers {
+		o.Observe(e)
+	}
+}
+
+// learn remembers the newest term ever read, so that a restored backup cannot
+// make this replica forget a holder. l.mu is held.
+func (l *Lock) learn(t Term) {
+	if t.Term > l.known.Term || t.Term == l.known.Term && l.known.Open() {
+		l.known = t
+	}
+}
+
+// opTimeout bounds one statement, so that a connection that died silently
+// leaves time for another try.
+func (l *Lock) opTimeout() time.Duration {
+	return max(l.timing.HeartbeatInterval, time.Second)
+}

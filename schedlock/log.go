@@ -1,0 +1,89 @@
+package schedlock
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// outageLogInterval is the least time between two lines about one outage.
+const outageLogInterval = 30 * time.Second
+
+// logObserver writes one line per change of state, and none per heartbeat. An
+// outage gets a line when it starts, at most one every 30 s while it lasts,
+// and one with its duration when it is over.
+type logObserver struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	outage struct {
+		since, said time.Time
+		failures    int
+	}
+}
+
+// Observe implements Observer.
+func (o *logObserver) Observe(e Event) {
+	switch e.Kind {
+	case EventHeartbeatFailed, EventStoreFailed:
+		o.failed(e, "database does not answer")
+	case EventHeartbeat, EventStoreRecovered:
+		o.recovered()
+	case EventStandby:
+		o.log.Info("standing by", holderAttrs(e.Holder)...)
+	case EventElected:
+		o.recovered()
+		attrs := []any{"term", e.Term, "took", e.Took}
+		if e.Reason != "" {
+			attrs = append(attrs, "previous_end", string(e.Reason))
+		}
+		o.log.Info("leading", append(attrs, holderAttrs(e.Holder)...)...)
+	case EventDraining:
+		o.log.Info("draining", "term", e.Term)
+	case EventRevoked:
+		o.log.Warn("revoked by an operator", "term", e.Term)
+	case EventLost:
+		o.log.Warn("lost the lock", append([]any{"term", e.Term, "err", e.Err}, holderAttrs(e.Holder)...)...)
+	case EventReleased:
+		o.recovered()
+		o.log.Info("released", "term", e.Term, "end_reason", string(e.Reason))
+	case EventReleaseFailed:
+		o.failed(e, "release failed")
+	}
+}
+
+func (o *logObserver) failed(e Event, first string) {
+	now := o.now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.outage.failures++
+	if o.outage.since.IsZero() {
+		o.outage.since, o.outage.said = now, now
+		o.log.Warn(first, "term", e.Term, "err", e.Err)
+		return
+	}
+	if now.Sub(o.outage.said) >= outageLogInterval {
+		o.outage.said = now
+		o.log.Warn("database still does not answer", "term", e.Term, "err", e.Err,
+			"for", now.Sub(o.outage.since).Round(time.Second), "failures", o.outage.failures)
+	}
+}
+
+func (o *logObserver) recovered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.outage.since.IsZero() {
+		return
+	}
+	o.log.Info("database answers again", "after", o.now().Sub(o.outage.since).Round(time.Millisecond), "failures", o.outage.failures)
+	o.outage.since, o.outage.said, o.outage.failures = time.Time{}, time.Time{}, 0
+}
+
+func holderAttrs(i *LockInfo) []any {
+	if i == nil {
+		return nil
+	}
+	return []any{"holder_pid", i.PID, "holder_host", i.Hostname, "holder_term", i.Term,
+		"held_for", roundAge(i.Age), "heartbeat_age", roundAge(i.HeartbeatAge)}
+}

@@ -1,0 +1,238 @@
+// Package memory keeps the scheduler lock and the run ledger in memory, for
+// unit tests of code that uses them. Several Locks on one Store are the
+// replicas of one fleet. It judges nothing and knows no signs of death: what
+// it grants and refuses is what a Store on a database would, with each call
+// one transaction. It runs in a testing/synctest bubble.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// keepTerms is how many terms of history stay.
+const keepTerms = 1000
+
+var (
+	_ schedlock.Store = (*Store)(nil)
+	_ ledger.Store    = (*Store)(nil)
+)
+
+// A Store is the database. All methods are safe for concurrent use; a call
+// whose context has ended does nothing and returns the context's cause.
+type Store struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	tables tables
+}
+
+// tables is what a backup has. Everything in it is a value, so that a copy
+// shares nothing.
+type tables struct {
+	held  bool
+	row   schedlock.Row
+	terms []schedlock.Term // oldest first
+	jobs  map[string]ledger.Job
+	runs  []ledger.Run // in the order of their ids: 1, 2, 3 …
+	ticks map[tickKey]struct{}
+}
+
+func (t tables) clone() tables {
+	t.terms, t.runs = slices.Clone(t.terms), slices.Clone(t.runs)
+	t.jobs, t.ticks = maps.Clone(t.jobs), maps.Clone(t.ticks)
+	return t
+}
+
+// An Option sets something on New.
+type Option func(*Store)
+
+// WithClock replaces time.Now as the database's clock, which may step as it
+// likes: nothing is judged by it.
+func WithClock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
+
+// New makes an empty database.
+func New(opts ...Option) *Store {
+	s := &Store{now: time.Now, tables: tables{jobs: map[string]ledger.Job{}, ticks: map[tickKey]struct{}{}}}
+	for _, opt := range opts {
+		opt(s)
+	}
+	return s
+}
+
+// stamp is the database's time as a table keeps it: UTC, in microseconds,
+// without a monotonic part.
+func (s *Store) stamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+
+// do runs one transaction. f must have done all its checks before it changes
+// anything: there is no roll-back.
+func (s *Store) do(ctx context.Context, f func(t *tables, now time.Time) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return f(&s.tables, s.stamp())
+}
+
+// Look implements schedlock.Store.
+func (s *Store) Look(ctx context.Context) (v schedlock.View, err error) {
+	err = s.do(ctx, func(t *tables, now time.Time) error {
+		v.Now = now
+		if t.held {
+			row := t.row
+			v.Row = &row
+		}
+		if n := len(t.terms); n > 0 {
+			newest := t.terms[n-1]
+			v.Newest = &newest
+		}
+		return nil
+	})
+	return v, err
+}
+
+// Acquire implements schedlock.Store.
+func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock.Grant, err error) {
+	err = s.do(ctx, func(t *tables, now time.Time) error {
+		var last int64
+		if n := len(t.terms); n > 0 {
+			last = t.terms[n-1].Term
+		}
+		if judged := c.Judged.Row; judged != nil {
+			if !t.held || t.row.RawToken != judged.RawToken || t.row.Term != judged.Term || t.row.Beat != judged.Beat {
+				return schedlock.ErrMoved
+			}
+			last = max(last, judged.Term)
+		} else {
+			var newest int64
+			if c.Judged.Newest != nil {
+				newest = c.Judged.Newest.Term
+			}
+			if t.held || last != newest {
+				return schedlock.ErrMoved
+			}
+		}
+		grant = schedlock.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
+		for i := range t.terms {
+			old := &t.terms[i]
+			if old.Open() {
+				old.EndedAt, old.EndReason = now, c.Reason
+			}
+			if old.Term == last && old.NextTerm == 0 {
+				old.NextTerm = grant.Term
+			}
+		}
+		ref := c.Ref
+		ref.Term = grant.Term
+		t.held = true
+		t.row = schedlock.Row{Ref: ref, RawToken: ref.Token.String(), State: schedlock.StateLeading,
+			CreatedAt: now, HeartbeatAt: now, Timing: c.Timing}
+		t.terms = append(t.terms, schedlock.Term{Ref: ref, AcquiredAt: now, TTL: c.Timing.TTL})
+		t.terms = t.terms[max(0, len(t.terms)-keepTerms):]
+		return nil
+	})
+	return grant, err
+}
+
+// holds returns an error that wraps ErrLost unless the row bears ref's token
+// and term.
+func (t *tables) holds(ref schedlock.Ref) error {
+	if !t.held || t.row.RawToken != ref.Token.String() || t.row.Term != ref.Term {
+		return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+	}
+	return nil
+}
+
+// Heartbeat implements schedlock.Store.
+func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
+	err = s.do(ctx, func(t *tables, now time.Time) error {
+		if err := t.holds(ref); err != nil {
+			return err
+		}
+		t.row.Beat++
+		t.row.HeartbeatAt = now
+		if t.row.State != schedlock.StateRevoked {
+			t.row.State = state
+		}
+		beat = schedlock.Beat{State: t.row.State, Now: now}
+		return nil
+	})
+	return beat, err
+}
+
+// Release implements schedlock.Store.
+func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
+	err = s.do(ctx, func(t *tables, now time.Time) error {
+		if t.holds(ref) == nil && t.row.Owner == ref.Owner {
+			t.held, t.row = false, schedlock.Row{}
+			deleted = true
+		}
+		for i := range t.terms {
+			if term := &t.terms[i]; term.Term == ref.Term && term.Token == ref.Token && term.Open() {
+				term.EndedAt, term.EndReason = now, reason
+			}
+		}
+		return nil
+	})
+	return deleted, err
+}
+
+// Terms implements schedlock.Store.
+func (s *Store) Terms(ctx context.Context, limit int) (terms []schedlock.Term, err error) {
+	err = s.do(ctx, func(t *tables, _ time.Time) error {
+		terms = slices.Clone(t.terms[max(0, len(t.terms)-max(limit, 0)):])
+		slices.Reverse(terms)
+		return nil
+	})
+	return terms, err
+}
+
+// Edit changes the lock row as an operator's UPDATE would, without the
+// holder's knowledge. It reports false, and does not call f, if there is no
+// row. To spoil the token set RawToken to whatever the text shall be.
+func (s *Store) Edit(f func(*schedlock.Row)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tables.held {
+		return false
+	}
+	row := &s.tables.row
+	before := row.Token
+	f(row)
+	if row.Token != before {
+		row.RawToken = row.Token.String()
+	}
+	row.Token, _ = schedlock.ParseToken(row.RawToken) // an edited one is nobody's
+	return true
+}
+
+// DeleteRow deletes the lock row as an operator's DELETE would: the term it
+// belongs to stays open. It reports whether there was a row.
+func (s *Store) DeleteRow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.tables.held
+	s.tables.held, s.tables.row = false, schedlock.Row{}
+	return held
+}
+
+// Backup returns a function that puts the database back to what it is now, as
+// restoring a backup would. It may be called several times.
+func (s *Store) Backup() (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	backup := s.tables.clone()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tables = backup.clone()
+	}
+}

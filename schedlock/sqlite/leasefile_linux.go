@@ -1,0 +1,464 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/schedlock"
+)
+
+// What a lease file contains; the id stands between the two.
+const (
+	leaseHead = "schedlock lease file, id "
+	leaseTail = "\nA lock on this file shows that the leader lives. Do not delete, copy or edit it while replicas run.\n"
+	leaseRand = 16 // bytes of the id
+	leaseSize = len(leaseHead) + 2*leaseRand + len(leaseTail)
+)
+
+// A leaseFile watches, and takes bytes of, one lease file. All methods may be
+// called concurrently. It keeps no descriptor of the file: each call goes
+// through the path, so that a file that was deleted or replaced is noticed.
+type leaseFile struct {
+	path   string // <database path>-lease
+	dbPath string
+
+	awaiting sync.Mutex // held by the one await that reads events
+	watch    leaseWatch
+	closing  sync.Once
+	closed   chan struct{}
+}
+
+// openLeaseFile opens the lease file of a database, and makes it if it does
+// not exist. dbPath must be absolute, with symbolic links resolved, and lead
+// to an existing file; that file is not opened.
+//
+// It returns an error that wraps errors.ErrUnsupported on a file system where
+// a free byte proves nothing, and an error that names the file if it cannot be
+// made or is not a lease file.
+func openLeaseFile(dbPath string) (*leaseFile, error) {
+	f := &leaseFile{path: dbPath + "-lease", dbPath: dbPath, closed: make(chan struct{})}
+	f.watch.start = unix.InotifyInit1
+	kind, err := fsType(filepath.Dir(dbPath)) // before a file is left on a network share
+	if err != nil {
+		return nil, fmt.Errorf("lease file %s: statfs: %w", f.path, err)
+	}
+	if err := f.checkLocal(kind); err != nil {
+		return nil, err
+	}
+	fd, _, err := f.openOrMake(unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	return f, closeFD(fd)
+}
+
+// id names the file that the path leads to now: the random id in it, its inode
+// and its birth time. A copy has another id, and so has a file that was made
+// anew in its place. An error means that nothing can be proven.
+func (f *leaseFile) id() (string, error) {
+	fd, id, err := f.open(unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	return id, closeFD(fd)
+}
+
+// hold takes the byte of t, and fails if it is held already. The caller writes
+// the returned id into the row that bears t; if hold fails, NULL. If somebody
+// has deleted the lease file a new one is made.
+//
+// It is cheap (some 20 µs) and does not wait. Call it inside the write
+// transaction that inserts the row, so that of many replicas that campaign at
+// once only one has a byte at a time; and release it after the row is gone, or
+// the transaction rolled back.
+func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
+	// A writable descriptor of its own: it makes the lock ours alone, and its
+	// closing wakes those who await. It is no os.File, which the garbage
+	// collector would close, and so let a living holder seem dead.
+	fd, id, err := f.openOrMake(unix.O_RDWR)
+	if err != nil {
+		return leaseByte{}, err
+	}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: leaseOffset(t), Len: 1}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err != nil {
+		closeFD(fd)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+			return leaseByte{}, fmt.Errorf("lease file %s: the byte of this token is held already: %w", f.path, err)
+		}
+		return leaseByte{}, fmt.Errorf("lease file %s: lock a byte: %w", f.path, err)
+	}
+	// What others cannot see is no proof to them.
+	if seen, err := f.read(t); err != nil || !seen.held || seen.id != id {
+		closeFD(fd)
+		if err == nil {
+			err = errors.New("a lock on it is not seen through its path: it was replaced, or locks do not work here")
+		}
+		return leaseByte{}, fmt.Errorf("lease file %s: %w", f.path, err)
+	}
+	release := sync.OnceValue(func() error {
+		// Unlocked first: a child process that is just being started may share
+		// the descriptor for a moment, and the event of the closing then comes
+		// after the byte is free.
+		unlock := unix.Flock_t{Type: unix.F_UNLCK, Start: lock.Start, Len: 1}
+		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
+		return errors.Join(err, closeFD(fd))
+	})
+	return leaseByte{id: id, release: release}, nil
+}
+
+// leaseBlink is after how long a held byte of somebody else is looked at
+// again: it may have belonged to a claim that has just lost.
+const leaseBlink = 5 * time.Millisecond
+
+// probe asks which bytes are held, and takes none. Those of except do not
+// count as others: a replica that has taken the byte of a new claim passes its
+// token, and nothing else. (The byte of its own lost lease must count: its
+// jobs may still run.) It may take 5 ms if another byte is held.
+func (f *leaseFile) probe(t schedlock.Token, except ...schedlock.Token) (leaseState, error) {
+	s, err := f.read(t, except...)
+	if err == nil && s.others && !s.held {
+		time.Sleep(leaseBlink)
+		return f.read(t, except...)
+	}
+	return s, err
+}
+
+// read is one look, on one descriptor: what it finds belongs to the file with
+// the id that it returns, whatever happens to the path meanwhile.
+func (f *leaseFile) read(t schedlock.Token, except ...schedlock.Token) (s leaseState, err error) {
+	fd, id, err := f.open(unix.O_RDONLY)
+	if err != nil {
+		return leaseState{}, err
+	}
+	defer closeFD(fd)
+	s.id = id
+	if s.held, err = f.anyHeld(fd, leaseSpan{leaseOffset(t), 1}); err != nil {
+		return leaseState{}, err
+	}
+	// F_OFD_GETLK tells only the first lock that it finds, so the bytes that
+	// do not count are left out of what is asked.
+	for _, gap := range leaseGaps(append(except[:len(except):len(except)], t)...) {
+		held, err := f.anyHeld(fd, gap)
+		if err != nil {
+			return leaseState{}, err
+		}
+		if s.others = held; held {
+			break
+		}
+	}
+	return s, nil
+}
+
+func (f *leaseFile) anyHeld(fd int, span leaseSpan) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: span.start, Len: span.length}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, fmt.Errorf("lease file %s: ask for its locks: %w", f.path, err)
+	}
+	return lock.Type != unix.F_UNLCK, nil
+}
+
+// close ends what await needs: one that waits returns, later ones wait until
+// their context ends. Bytes that are held stay held until they are released.
+func (f *leaseFile) close() error {
+	var err error
+	f.closing.Do(func() {
+		close(f.closed)
+		err = f.watch.close()
+	})
+	return err
+}
+
+// openOrMake opens the lease file, and makes it if there is none.
+func (f *leaseFile) openOrMake(mode int) (fd int, id string, err error) {
+	fd, id, err = f.open(mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := f.make(); err != nil {
+			return -1, "", fmt.Errorf("lease file %s cannot be made: %w", f.path, err)
+		}
+		fd, id, err = f.open(mode)
+	}
+	return fd, id, err
+}
+
+// open opens the lease file and finds out which one it is. Nothing that a
+// person may have put in its place can make it block or be followed elsewhere.
+func (f *leaseFile) open(mode int) (fd int, id string, err error) {
+	for {
+		fd, err = unix.Open(f.path, mode|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return -1, "", fmt.Errorf("lease file: %w", &os.PathError{Op: "open", Path: f.path, Err: err})
+	}
+	if id, err = f.identify(fd); err != nil {
+		closeFD(fd)
+		return -1, "", err
+	}
+	return fd, id, nil
+}
+
+func (f *leaseFile) identify(fd int) (string, error) {
+	const want = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_BTIME
+	var (
+		vfs unix.Statfs_t
+		stx unix.Statx_t
+		buf [leaseSize]byte
+	)
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, want, &stx); err != nil {
+		return "", fmt.Errorf("lease file %s: statx: %w", f.path, err)
+	}
+	if stx.Mode&unix.S_IFMT != unix.S_IFREG || stx.Size != uint64(leaseSize) {
+		return "", f.foreign()
+	}
+	// The file itself, not its folder: somebody may have mounted it there.
+	if err := unix.Fstatfs(fd, &vfs); err != nil {
+		return "", fmt.Errorf("lease file %s: statfs: %w", f.path, err)
+	}
+	if err := f.checkLocal(int64(uint32(vfs.Type))); err != nil { //nolint:unconvert // its width differs by architecture
+		return "", err
+	}
+	if stx.Mask&want != want {
+		return "", fmt.Errorf("lease file %s: its file system keeps no birth time, so a copy could not be told from it: %w", f.path, errors.ErrUnsupported)
+	}
+	if stx.Nlink == 0 {
+		return "", fmt.Errorf("lease file %s was just deleted: %w", f.path, fs.ErrNotExist)
+	}
+	n, err := unix.Pread(fd, buf[:], 0)
+	if err != nil {
+		return "", fmt.Errorf("lease file: %w", &os.PathError{Op: "read", Path: f.path, Err: err})
+	}
+	random, ok := strings.CutPrefix(string(buf[:n]), leaseHead)
+	if ok {
+		random, ok = strings.CutSuffix(random, leaseTail)
+	}
+	if raw, err := hex.DecodeString(random); !ok || err != nil || len(raw) != leaseRand {
+		return "", f.foreign()
+	}
+	return fmt.Sprintf("%s-%d-%d.%09d", random, stx.Ino, stx.Btime.Sec, stx.Btime.Nsec), nil
+}
+
+func (f *leaseFile) foreign() error {
+	return fmt.Errorf("lease file %s is empty or was not made by schedlock, and proves nothing: stop the replicas, then remove it", f.path)
+}
+
+func (f *leaseFile) checkLocal(kind int64) error {
+	if _, ok := localFS[kind]; !ok {
+		return fmt.Errorf("lease file %s: file locks prove nothing on a file system of type %#x: %w", f.path, kind, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// make makes the file under a temporary name, complete and flushed, and links
+// it into place: of many processes that do so at once one wins, and nobody
+// ever sees half a file. Its owner and mode are the database file's, as those
+// of SQLite's own files beside it.
+func (f *leaseFile) make() (err error) {
+	db, err := os.Stat(f.dbPath)
+	if err != nil {
+		return err
+	}
+	random := make([]byte, 2*leaseRand)
+	rand.Read(random)
+	tmp := fmt.Sprintf("%s.new-%x", f.path, random[leaseRand:])
+	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = fill(file, db, fmt.Sprintf("%s%x%s", leaseHead, random[:leaseRand], leaseTail))
+	if err = errors.Join(err, file.Close()); err == nil {
+		if err = os.Link(tmp, f.path); errors.Is(err, fs.ErrExist) {
+			err = nil // another process was first
+		}
+	}
+	if err = errors.Join(err, os.Remove(tmp)); err != nil {
+		return err
+	}
+	// If this fails and the power goes, there will be another file with
+	// another id, and the TTL decides once.
+	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
+		_ = dir.Sync()
+		dir.Close()
+	}
+	return nil
+}
+
+func fill(file *os.File, db fs.FileInfo, content string) error {
+	if st, ok := db.Sys().(*unixStat); ok {
+		// Only root may give a file away; others may to a group of theirs.
+		if file.Chown(int(st.Uid), int(st.Gid)) != nil {
+			_ = file.Chown(-1, int(st.Gid))
+		}
+	}
+	if err := file.Chmod(db.Mode()&0o666 | 0o600); err != nil { // whatever the umask
+		return err
+	}
+	if _, err := file.WriteString(content); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+func closeFD(fd int) error { return unix.Close(fd) }
+
+// How often await probes. After something was closed: the event can come
+// before the unlock. Then: seldom, in case an event is lost. Without events.
+var leaseSettle = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}
+
+const (
+	leasePollBeside  = 100 * time.Millisecond
+	leasePollWithout = 50 * time.Millisecond
+)
+
+// await returns when a probe for t would find something else than seen, what
+// the caller's own last probe found: the byte of t became free, another byte
+// was taken or given back, the file was replaced. It also returns when ctx
+// ends, or f is closed. A byte that became free between that probe and the
+// call is noticed too, and a state that stays as it was seen is waited out:
+// a caller in a loop does not spin.
+//
+// One call at a time is woken by events, within a millisecond; others that run
+// at the same time poll every 50 ms.
+func (f *leaseFile) await(ctx context.Context, t schedlock.Token, seen leaseState, except ...schedlock.Token) {
+	select {
+	case <-f.closed:
+		<-ctx.Done()
+		return
+	default:
+	}
+	events, poll := (*os.File)(nil), leasePollWithout
+	if f.awaiting.TryLock() {
+		defer f.awaiting.Unlock()
+		if events = f.watch.add(f.path); events != nil {
+			poll = leasePollBeside
+			interrupted := make(chan struct{})
+			stop := context.AfterFunc(ctx, func() {
+				events.SetReadDeadline(time.Unix(1, 0))
+				close(interrupted)
+			})
+			defer func() {
+				if !stop() {
+					<-interrupted
+				}
+			}()
+		}
+	}
+	// An event that an earlier call has read, or nobody, may have come just
+	// now: begin as if there were one.
+	for step := 0; ; {
+		if now, _ := f.read(t, except...); now != seen {
+			return
+		}
+		// The first pause is a plain one, so that a process that opens and
+		// closes the file all the time does not keep us spinning.
+		woken := false
+		switch {
+		case step == 0 || events == nil && step < len(leaseSettle):
+			f.sleep(ctx, leaseSettle[step])
+		case step < len(leaseSettle):
+			woken = awaitEvent(ctx, events, leaseSettle[step])
+		case events == nil:
+			f.sleep(ctx, poll)
+		default:
+			woken = awaitEvent(ctx, events, poll)
+		}
+		if step++; woken {
+			step = 0
+		}
+		select {
+		case <-f.closed:
+			return
+		case <-ctx.Done():
+			return
+		default:
+		}
+	}
+}
+
+func (f *leaseFile) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-f.closed:
+	}
+}
+
+// awaitEvent reads whatever events there are; which ones does not matter. It
+// parks the goroutine, not a thread.
+func awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
+	var buf [4096]byte
+	events.SetReadDeadline(time.Now().Add(d))
+	if ctx.Err() != nil {
+		return false // its own deadline may have been set before ours
+	}
+	n, _ := events.Read(buf[:])
+	return n > 0
+}
+
+// A leaseWatch is the inotify instance of a leaseFile, made when it is first
+// needed and kept: there are few of them for each user.
+type leaseWatch struct {
+	start func(flags int) (int, error) // inotify_init1
+
+	mu     sync.Mutex
+	closed bool
+	events *os.File
+	raw    int // the descriptor of events
+	wd     int // what is watched; 0: nothing
+}
+
+// add watches the file that path leads to now, and returns where its events
+// can be read, nil if there are none to be had.
+func (w *leaseWatch) add(path string) *os.File {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	if w.events == nil {
+		fd, err := w.start(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		if err != nil {
+			return nil
+		}
+		w.raw, w.events = fd, os.NewFile(uintptr(fd), "inotify")
+		if w.events.SetReadDeadline(time.Time{}) != nil { // cannot be waited for with a bound
+			w.events.Close()
+			w.events = nil
+			return nil
+		}
+	}
+	wd, err := unix.InotifyAddWatch(w.raw, path, unix.IN_CLOSE_WRITE|unix.IN_DONT_FOLLOW)
+	if w.wd != 0 && wd != w.wd {
+		_, _ = unix.InotifyRmWatch(w.raw, uint32(w.wd)) // of a file that is no longer there
+	}
+	if w.wd = max(wd, 0); err != nil {
+		return nil
+	}
+	return w.events
+}
+
+func (w *leaseWatch) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	if w.events == nil {
+		return nil
+	}
+	err := w.events.Close()
+	w.events = nil
+	return err
+}

@@ -1,0 +1,320 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// keepTerms is how many terms of history stay.
+const keepTerms = 1000
+
+// sqlLook reads the lock row and the newest term in one statement.
+const sqlLook = `
+SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
+       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms,
+       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms
+FROM (SELECT 1)
+LEFT JOIN scheduler_lock l ON l.id = 1
+LEFT JOIN scheduler_terms t ON t.term = (SELECT max(term) FROM scheduler_terms)`
+
+// Look implements schedlock.Store.
+func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
+	if err := s.CheckFile(); err != nil {
+		return view, err
+	}
+	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		stmt, err := s.prepare(ctx, sqlLook)
+		if err != nil {
+			return err
+		}
+		view, err = s.scanView(stmt.QueryRowContext(ctx))
+		return err
+	})
+	return view, s.explain(err)
+}
+
+func (s *Store) scanView(row *sql.Row) (v schedlock.View, err error) {
+	var (
+		l lockColumns
+		t termColumns
+	)
+	if err := row.Scan(append(l.dest(), t.dest()...)...); err != nil {
+		return v, err
+	}
+	v.Now = s.now().UTC()
+	v.Row, v.Newest = l.row(), t.term()
+	return v, nil
+}
+
+// lockColumns takes what stands in the row, whatever that is: everything may
+// be NULL because of the outer join.
+type lockColumns struct {
+	pid, term, beat, ttl, renew, heartbeat    sql.NullInt64
+	hostname, created, heartbeatAt, tok, stat sql.NullString
+}
+
+func (c *lockColumns) dest() []any {
+	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat, &c.ttl, &c.renew, &c.heartbeat}
+}
+
+func (c *lockColumns) row() *schedlock.Row {
+	if !c.pid.Valid {
+		return nil
+	}
+	token, _ := schedlock.ParseToken(c.tok.String) // an edited one is nobody's
+	return &schedlock.Row{
+		Ref: schedlock.Ref{
+			Owner: schedlock.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
+			Token: token,
+			Term:  c.term.Int64,
+		},
+		RawToken:    c.tok.String,
+		Beat:        c.beat.Int64,
+		State:       schedlock.State(c.stat.String),
+		CreatedAt:   stamp(c.created.String),
+		HeartbeatAt: stamp(c.heartbeatAt.String),
+		Timing: schedlock.Timing{
+			TTL:               fromMillis(c.ttl.Int64),
+			RenewDeadline:     fromMillis(c.renew.Int64),
+			HeartbeatInterval: fromMillis(c.heartbeat.Int64),
+		},
+	}
+}
+
+type termColumns struct {
+	termNo, pid, next, ttl               sql.NullInt64
+	tok, hostname, acquired, ended, reas sql.NullString
+}
+
+func (c *termColumns) dest() []any {
+	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl}
+}
+
+func (c *termColumns) term() *schedlock.Term {
+	if !c.termNo.Valid {
+		return nil
+	}
+	token, _ := schedlock.ParseToken(c.tok.String)
+	t := &schedlock.Term{
+		Ref: schedlock.Ref{
+			Owner: schedlock.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
+			Token: token,
+			Term:  c.termNo.Int64,
+		},
+		AcquiredAt: stamp(c.acquired.String),
+		EndReason:  schedlock.EndReason(c.reas.String),
+		NextTerm:   c.next.Int64,
+		TTL:        fromMillis(c.ttl.Int64),
+	}
+	if c.ended.Valid {
+		// Any text ends a term; one that is no time must not reopen it.
+		if t.EndedAt = stamp(c.ended.String); t.EndedAt.IsZero() {
+			t.EndedAt = time.Unix(0, 0).UTC()
+		}
+	}
+	return t
+}
+
+// The statements of an acquisition, in their order.
+const (
+	sqlDeleteJudged = `
+DELETE FROM scheduler_lock WHERE id = 1 AND token = ?1 AND term = ?2 AND beat = ?3`
+
+	sqlIsFree = `
+SELECT NOT EXISTS (SELECT 1 FROM scheduler_lock)
+   AND coalesce((SELECT max(term) FROM scheduler_terms), 0) = ?1`
+
+	// Every term that is still open ends here: those of a holder whose row was
+	// deleted by hand too.
+	sqlEndOpenTerms = `
+UPDATE scheduler_terms SET ended_at = ?1, end_reason = ?2 WHERE ended_at IS NULL`
+
+	sqlLastTerm = `
+SELECT coalesce(max(term), 0) FROM scheduler_terms`
+
+	sqlSetNextTerm = `
+UPDATE scheduler_terms SET next_term = ?1 WHERE term = ?2 AND next_term IS NULL`
+
+	sqlInsertLock = `
+INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
+VALUES (1, ?1, ?2, ?3, ?3, ?4, ?5, 0, 'leading', ?6, ?7, ?8, ?9)`
+
+	sqlInsertTerm = `
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
+
+	sqlTrimTerms = `
+DELETE FROM scheduler_terms
+WHERE term <= (SELECT term FROM scheduler_terms ORDER BY term DESC LIMIT 1 OFFSET ?1)`
+)
+
+// Acquire implements schedlock.Store.
+func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock.Grant, err error) {
+	if err := s.CheckFile(); err != nil {
+		return grant, err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		now := s.now().UTC()
+		if err := s.endJudged(ctx, tx, c, now); err != nil {
+			return err
+		}
+		var last int64
+		if err := tx.row(ctx, sqlLastTerm, nil, &last); err != nil {
+			return err
+		}
+		if row := c.Judged.Row; row != nil {
+			last = max(last, row.Term)
+		}
+		grant = schedlock.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
+		if _, err := tx.exec(ctx, sqlSetNextTerm, grant.Term, last); err != nil {
+			return err
+		}
+		stamp, fileID := formatTime(now), sql.NullString{}
+		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, c.Token.String(), grant.Term,
+			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline), millis(c.Timing.HeartbeatInterval), fileID); err != nil {
+			return err
+		}
+		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, c.Token.String(), c.PID, c.Hostname, stamp, millis(c.Timing.TTL), fileID); err != nil {
+			return err
+		}
+		_, err := tx.exec(ctx, sqlTrimTerms, keepTerms)
+		return err
+	})
+	return grant, err
+}
+
+// endJudged deletes the row that was judged and no other, or makes sure that
+// there is none still, and writes the end of the term before.
+func (s *Store) endJudged(ctx context.Context, tx tx, c schedlock.Claim, now time.Time) error {
+	if row := c.Judged.Row; row != nil {
+		n, err := tx.exec(ctx, sqlDeleteJudged, row.RawToken, row.Term, row.Beat)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return schedlock.ErrMoved
+		}
+	} else {
+		var newest int64
+		if c.Judged.Newest != nil {
+			newest = c.Judged.Newest.Term
+		}
+		var still bool
+		if err := tx.row(ctx, sqlIsFree, []any{newest}, &still); err != nil {
+			return err
+		}
+		if !still {
+			return schedlock.ErrMoved
+		}
+	}
+	_, err := tx.exec(ctx, sqlEndOpenTerms, formatTime(now), string(c.Reason))
+	return err
+}
+
+// sqlHeartbeat is scoped to token and term: it never touches another's row.
+const sqlHeartbeat = `
+UPDATE scheduler_lock
+SET beat = beat + 1, heartbeat_at = ?1, state = CASE state WHEN 'revoked' THEN state ELSE ?2 END
+WHERE id = 1 AND token = ?3 AND term = ?4
+RETURNING state`
+
+// Heartbeat implements schedlock.Store. It is not flushed to disk: a beat that
+// a power cut takes with it is one that the holder did not survive either.
+func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
+	if err := s.CheckFile(); err != nil {
+		return beat, fmt.Errorf("%w: %w", schedlock.ErrLost, err)
+	}
+	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		stmt, err := s.prepare(ctx, sqlHeartbeat)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
+			return err
+		}
+		defer conn.ExecContext(context.WithoutCancel(ctx), `PRAGMA synchronous = FULL`)
+		beat.Now = s.now().UTC()
+		var found string
+		err = stmt.QueryRowContext(ctx, formatTime(beat.Now), string(state), ref.Token.String(), ref.Term).Scan(&found)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+		}
+		beat.State = schedlock.State(found)
+		return err
+	})
+	return beat, s.explain(err)
+}
+
+const (
+	sqlRelease = `
+DELETE FROM scheduler_lock WHERE id = 1 AND pid = ?1 AND hostname = ?2 AND token = ?3 AND term = ?4`
+
+	sqlEndTerm = `
+UPDATE scheduler_terms SET ended_at = ?1, end_reason = ?2 WHERE term = ?3 AND token = ?4 AND ended_at IS NULL`
+)
+
+// Release implements schedlock.Store.
+func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		n, err := tx.exec(ctx, sqlRelease, ref.PID, ref.Hostname, ref.Token.String(), ref.Term)
+		if err != nil {
+			return err
+		}
+		deleted = n > 0
+		_, err = tx.exec(ctx, sqlEndTerm, formatTime(s.now()), string(reason), ref.Term, ref.Token.String())
+		return err
+	})
+	return deleted && err == nil, err
+}
+
+const sqlTerms = `
+SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms
+FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
+
+// Terms implements schedlock.Store.
+func (s *Store) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
+	rows, err := s.db.QueryContext(ctx, sqlTerms, limit)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer rows.Close()
+	terms := []schedlock.Term{}
+	for rows.Next() {
+		var c termColumns
+		if err := rows.Scan(c.dest()...); err != nil {
+			return nil, s.explain(err)
+		}
+		terms = append(terms, *c.term())
+	}
+	return terms, s.explain(rows.Err())
+}
+
+// sqlFence writes nothing new, but it takes the write lock, which a SELECT
+// does not: until the transaction ends nobody can take over.
+const sqlFence = `
+UPDATE scheduler_lock SET beat = beat WHERE id = 1 AND token = ?1 AND term = ?2`
+
+// Fence implements schedlock.FencedStore; tx must be a *sql.Tx.
+func (s *Store) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
+	t, ok := tx.(*sql.Tx)
+	if !ok {
+		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", schedlock.ErrNoFence, tx)
+	}
+	res, err := t.ExecContext(ctx, sqlFence, ref.Token.String(), ref.Term)
+	if err != nil {
+		return s.explain(err)
+	}
+	return heldBy(res.RowsAffected())
+}
+
+func heldBy(n int64, err error) error {
+	if err == nil && n == 0 {
+		return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+	}
+	return err
+}

@@ -1,0 +1,76 @@
+package schedlock
+
+import (
+	"fmt"
+	"time"
+)
+
+// SelfState is where a replica stands in its life.
+type SelfState string
+
+// The states of a replica; doc.go draws how one becomes another.
+const (
+	SelfStarting SelfState = "starting" // has not looked at the lock yet
+	SelfStandby  SelfState = "standby"  // does not lead; waits, or gives up work after a loss
+	SelfLeading  SelfState = "leading"
+	SelfDraining SelfState = "draining" // leads, but starts nothing new
+	SelfStopped  SelfState = "stopped"
+)
+
+// Status is what a replica knows of itself, without asking the database.
+type Status struct {
+	State  SelfState
+	Leader bool  // IsLeader returned nil
+	Term   int64 // 0 on a standby
+	Reason string
+}
+
+// Status tells the replica's state, and the reason for it in words.
+func (l *Lock) Status() Status {
+	if lease := l.current.Load(); lease != nil {
+		err := lease.check()
+		c := lease.confirmed.Load()
+		since := l.clock.since(&c.sent).Round(time.Millisecond)
+		switch {
+		case err == nil:
+			return Status{State: SelfLeading, Leader: true, Term: lease.ref.Term,
+				Reason: fmt.Sprintf("holds the lock; last confirmed %v ago, trusted for %v", since, l.timing.RenewDeadline)}
+		case lease.ctx.Err() == nil:
+			return Status{State: SelfDraining, Term: lease.ref.Term,
+				Reason: "is leaving: starts nothing new, and releases the lock when what runs has returned"}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.standby
+	switch {
+	case l.stopped:
+		return Status{State: SelfStopped, Reason: "was stopped and will not lead again"}
+	case l.last != nil:
+		return Status{State: SelfStandby, Reason: fmt.Sprintf("its lease of term %d has ended (%v); its work is returning", l.last.ref.Term, l.last.Err())}
+	case s.err != nil:
+		return Status{State: SelfStandby, Reason: "cannot read the lock: " + s.err.Error()}
+	case !s.looked:
+		return Status{State: SelfStarting, Reason: "has not looked at the lock yet"}
+	}
+	return Status{State: SelfStandby, Reason: l.standbyReason(s)}
+}
+
+func (l *Lock) standbyReason(s standby) string {
+	now := l.clock.now()
+	left := max(l.watch.remaining(s.judged.ttl, now), 0).Round(100 * time.Millisecond)
+	r := s.view.Row
+	switch {
+	case r == nil && s.judged.verdict == free:
+		return "the lock is free; about to take it"
+	case r == nil && s.view.Sign == SignAlive:
+		return fmt.Sprintf("there is no lock row, but a process still holds what only a leader holds; waits %v more", left)
+	case r == nil:
+		return fmt.Sprintf("there is no lock row, but term %d has no end: waits %v more for its TTL", s.judged.key.newest, left)
+	case s.judged.verdict == gone:
+		return fmt.Sprintf("pid %d on host %q is gone; about to take over", r.PID, r.Hostname)
+	}
+	age := s.view.Now.Sub(r.HeartbeatAt) + now.Sub(s.at)
+	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; takes over after %v without another",
+		r.PID, r.Hostname, r.Term, roundAge(age), left)
+}

@@ -1,0 +1,76 @@
+package startup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrStopped is what Start returns after Stop was called, and the cause with
+// which Stop ends a running Start.
+var ErrStopped = errors.New("startup: Stop was called")
+
+// The values of StageError.Op.
+const (
+	OpStart = "start"
+	OpStop  = "stop"
+)
+
+// StageError says which stage failed, doing what.
+type StageError struct {
+	Stage string
+	Op    string // OpStart or OpStop
+	Err   error
+}
+
+func (e *StageError) Error() string { return fmt.Sprintf("stage %q: %s: %v", e.Stage, e.Op, e.Err) }
+
+func (e *StageError) Unwrap() error { return e.Err }
+
+// PanicError is a panic in a stage. Its text is one line; the stack goes to the
+// log, and stands here.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value that was panicked with if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// limitError says which limit a stage has passed. It is a
+// context.DeadlineExceeded.
+type limitError struct{ text string }
+
+func (e *limitError) Error() string { return e.text }
+
+func (e *limitError) Unwrap() error { return context.DeadlineExceeded }
+
+func startLimit(d time.Duration) error {
+	return &limitError{fmt.Sprintf("not done within its StartTimeout of %v", d)}
+}
+
+func stopLimit(d time.Duration) error {
+	return &limitError{fmt.Sprintf("not done within its StopTimeout of %v", d)}
+}
+
+var errBudget = &limitError{"not done when the budget of Stop was used up"}
+
+// interrupted returns why ctx ended, and what the stage made of it if that says
+// more than "my context ended".
+func interrupted(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	why := cause
+	if !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		why = fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	if err == nil || err == context.Canceled || err == context.DeadlineExceeded || err == cause {
+		return why
+	}
+	return fmt.Errorf("%w: %w", why, err)
+}

@@ -1,0 +1,75 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"example.com/schedlock/schedlock"
+)
+
+// clockJump is the step of the database's clock, seen from one heartbeat to
+// the next, from which on it is logged and the alarms are set anew.
+const clockJump = 500 * time.Millisecond
+
+// heartbeat keeps one lease alive: a gocron job on a scheduler of its own.
+type heartbeat struct {
+	lease  *schedlock.Lease
+	timing schedlock.Timing
+	log    *slog.Logger
+	after  func(jump time.Duration) // called after each success
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	cron   gocron.Scheduler
+	job    gocron.Job
+}
+
+// startHeartbeat beats every heartbeat interval from now on, and repeats a
+// beat that failed every retry interval, until stop or until the lease ends.
+func startHeartbeat(lease *schedlock.Lease, timing schedlock.Timing, log *slog.Logger, after func(time.Duration)) (*heartbeat, error) {
+	h := &heartbeat{lease: lease, timing: timing, log: log, after: after}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	var err error
+	if h.cron, err = gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithStopTimeout(stopTimeout)); err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	h.job, err = h.cron.NewJob(gocron.DurationJob(timing.HeartbeatInterval), gocron.NewTask(h.beat),
+		gocron.WithName("heartbeat"), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	h.cron.Start()
+	return h, nil
+}
+
+// now sends a heartbeat at once, in the background: to find out soon whether
+// the lease still holds, or to announce a drain.
+func (h *heartbeat) now() { _ = h.job.RunNow() }
+
+func (h *heartbeat) beat() {
+	for h.ctx.Err() == nil && h.lease.Err() == nil {
+		expected, start := h.lease.Now(), time.Now()
+		if err := h.lease.Heartbeat(h.ctx); err == nil {
+			h.after(h.lease.Now().Sub(expected) - time.Since(start))
+			return
+		}
+		// Reported by the lease's own event.
+		select {
+		case <-time.After(h.timing.RetryInterval()):
+		case <-h.lease.Done():
+		case <-h.ctx.Done():
+		}
+	}
+}
+
+// stop ends the heartbeats and waits until the last has returned.
+func (h *heartbeat) stop() {
+	h.cancel()
+	if err := h.cron.Shutdown(); err != nil {
+		h.log.Warn("heartbeat scheduler did not stop cleanly", "term", h.lease.Term(), "err", err)
+	}
+}

@@ -1,0 +1,86 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// A Job is something to do on the leader, again and again.
+type Job struct {
+	// Name is the job's key in the ledger: unique, not empty, at most 200
+	// bytes. A renamed job is a new one.
+	Name string
+
+	// Spec says when it is due.
+	Spec Spec
+
+	// Do does it. ctx ends when leadership ends, and when a drain has passed
+	// its limit: return soon then. An error, or a panic, makes the run failed.
+	// If a run has not ended when the next tick is due, that tick is skipped.
+	Do func(ctx context.Context, run Run) error
+
+	// AtOnce gives the job a tick at the moment its spec is first stored, so
+	// that a new database need not wait for the first regular one.
+	AtOnce bool
+}
+
+// A Run is what a job is told about one execution.
+type Run struct {
+	Job         string
+	ScheduledAt time.Time // the tick; not the time of the start
+	Attempt     int
+	Term        int64
+	Lease       *schedlock.Lease // for [schedlock.Lease.Fence]
+}
+
+// maxJobName is the longest name in bytes.
+const maxJobName = 200
+
+// checkJobs names everything that is wrong with the jobs.
+func checkJobs(jobs []Job) error {
+	var errs []error
+	seen := map[string]bool{}
+	for i, j := range jobs {
+		switch {
+		case strings.TrimSpace(j.Name) == "":
+			errs = append(errs, fmt.Errorf("job %d has no name", i))
+		case len(j.Name) > maxJobName:
+			errs = append(errs, fmt.Errorf("job %.40q…: the name has %d bytes, %d are allowed", j.Name, len(j.Name), maxJobName))
+		case seen[j.Name]:
+			errs = append(errs, fmt.Errorf("job %q is there twice", j.Name))
+		}
+		seen[j.Name] = true
+		if j.Do == nil {
+			errs = append(errs, fmt.Errorf("job %q has nothing to do: Do is nil", j.Name))
+		}
+		if err := j.Spec.ForJob(j.Name).Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A PanicError is what the panic of a job becomes.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// call runs the job and makes an error of a panic, so that a broken job takes
+// neither the web app nor the lock with it.
+func (j Job) call(ctx context.Context, run Run) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return j.Do(ctx, run)
+}

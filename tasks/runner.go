@@ -1,0 +1,305 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// DefaultDrain is how long a drain waits for running jobs.
+const DefaultDrain = 20 * time.Second
+
+// drainGrace is how long a drain waits for jobs once it has cancelled them,
+// before it calls them stuck. After a loss it is two thirds of TTL − renew
+// deadline, so that OnStuck has its say before another replica may lead.
+const drainGrace = 2 * time.Second
+
+// errDrained is why a run is cancelled when the drain limit has passed.
+var errDrained = errors.New("the drain limit has passed")
+
+// A Runner campaigns for the lock and runs the jobs while it leads. Use:
+// Campaign, or Acquire; then Start; then Stop, once. Safe for concurrent use.
+type Runner struct {
+	lock    *schedlock.Lock
+	ledger  ledger.Store
+	jobs    []Job
+	log     *slog.Logger
+	drain   time.Duration
+	onStuck func([]Run)
+
+	ready    chan struct{} // closed by Start: jobs may run
+	open     sync.Once
+	ctx      context.Context // ends with Stop
+	cancel   context.CancelFunc
+	campaign sync.Once
+	done     chan struct{} // closed when the campaign has returned
+}
+
+// An Option sets something on NewRunner.
+type Option func(*Runner) error
+
+// WithLogger sets the logger; default slog.Default().
+func WithLogger(log *slog.Logger) Option {
+	return func(r *Runner) error {
+		if log == nil {
+			return errors.New("logger is nil")
+		}
+		r.log = log
+		return nil
+	}
+}
+
+// WithDrain sets how long Stop, and a leader that was revoked, wait for
+// running jobs before they are cancelled. Default 20 s; 0 cancels at once.
+func WithDrain(limit time.Duration) Option {
+	return func(r *Runner) error {
+		if limit < 0 {
+			return fmt.Errorf("drain limit %v is below 0", limit)
+		}
+		r.drain = limit
+		return nil
+	}
+}
+
+// WithOnStuck sets what happens, once per term, when jobs have not returned
+// although they were cancelled. The lock stays held and the heartbeats go on
+// as long as they have not. Default [KeepWaiting].
+func WithOnStuck(f func(stuck []Run)) Option {
+	return func(r *Runner) error {
+		if f == nil {
+			return errors.New("the function for stuck jobs is nil")
+		}
+		r.onStuck = f
+		return nil
+	}
+}
+
+// KeepWaiting is for WithOnStuck: nobody else leads until the jobs return.
+func KeepWaiting([]Run) {}
+
+// ExitProcess is for WithOnStuck: ends the process with exit code 1, so that
+// the kernel ends the jobs and another replica may lead.
+func ExitProcess([]Run) { os.Exit(1) }
+
+// NewRunner validates the jobs, naming everything that is wrong. It starts
+// nothing.
+func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Option) (*Runner, error) {
+	r := &Runner{
+		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting,
+		ready: make(chan struct{}), done: make(chan struct{}),
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	var errs []error
+	if lock == nil {
+		errs = append(errs, errors.New("lock is nil"))
+	}
+	if store == nil {
+		errs = append(errs, errors.New("ledger is nil"))
+	}
+	for _, opt := range opts {
+		errs = append(errs, opt(r))
+	}
+	errs = append(errs, checkJobs(jobs))
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("tasks: %w", err)
+	}
+	return r, nil
+}
+
+// Campaign starts to campaign in the background, and returns.
+func (r *Runner) Campaign() { r.begin(nil) }
+
+// Acquire tries once to take the lock, for an app that must not start while
+// another replica leads; its error is that of [schedlock.Lock.Acquire]. Then
+// it goes on like Campaign, with the lease that it has.
+func (r *Runner) Acquire(ctx context.Context) error {
+	lease, err := r.lock.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	r.begin(lease)
+	return nil
+}
+
+func (r *Runner) begin(first *schedlock.Lease) {
+	started := false
+	r.campaign.Do(func() {
+		started = true
+		go func() {
+			defer close(r.done)
+			r.run(first)
+		}()
+	})
+	if !started && first != nil {
+		_ = first.Release(context.Background()) // a campaign runs already, or was stopped
+	}
+}
+
+// Start lets jobs run, now and in every later term. Before, the lock is held
+// and kept alive, but nothing runs.
+func (r *Runner) Start() { r.open.Do(func() { close(r.ready) }) }
+
+// Stop leaves: no campaign any more; if this replica leads, it starts no new
+// runs, waits for those that run up to the drain limit, cancels them, waits
+// for them to return, and releases the lock last. It returns when all that is
+// done, or with ctx's error before; then it goes on in the background. It may
+// be called again.
+func (r *Runner) Stop(ctx context.Context) error {
+	r.cancel()
+	r.campaign.Do(func() { close(r.done) }) // never started
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		err := context.Cause(ctx)
+		return fmt.Errorf("scheduler did not stop in time: %w", err)
+	}
+}
+
+// run is the campaign: wait, lead, again.
+func (r *Runner) run(lease *schedlock.Lease) {
+	for {
+		if lease == nil {
+			var err error
+			if lease, err = r.lock.Wait(r.ctx); err != nil {
+				if r.ctx.Err() == nil {
+					r.log.Error("campaign ended", "err", err)
+				}
+				return
+			}
+		}
+		r.lead(lease)
+		select {
+		case <-lease.Revoked(): // let another have it
+			r.sleep(2 * r.lock.Timing().RetryInterval())
+		default:
+		}
+		lease = nil
+	}
+}
+
+func (r *Runner) sleep(d time.Duration) {
+	select {
+	case <-r.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// lead holds one term, from the acquisition to the release.
+func (r *Runner) lead(lease *schedlock.Lease) {
+	var t *term
+	jumped := make(chan time.Duration, 1)
+	after := func(jump time.Duration) {
+		if jump > clockJump || jump < -clockJump {
+			select {
+			case jumped <- jump:
+			default:
+			}
+		}
+	}
+	beat, err := startHeartbeat(lease, r.lock.Timing(), r.log, after)
+	if err != nil {
+		lease.StepDown(err)
+		r.release(lease)
+		return
+	}
+	t = newTerm(r.lock, lease, r.ledger, r.jobs, r.log, beat.now)
+	r.serve(t, lease, jumped)
+	r.leave(t, lease, beat)
+	r.release(lease)
+	beat.stop()
+}
+
+// serve runs the jobs until the term has to end.
+func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Duration) {
+	select {
+	case <-r.ready:
+	case <-r.ctx.Done():
+		return
+	case <-lease.Done():
+		return
+	case <-lease.Revoked():
+		return
+	}
+	ctx, cancel := context.WithCancel(t.ctx)
+	stop := context.AfterFunc(r.ctx, cancel)
+	err := t.start(ctx)
+	stop()
+	cancel()
+	if err != nil {
+		if r.ctx.Err() == nil && lease.Err() == nil {
+			lease.StepDown(err)
+		}
+		return
+	}
+	look := time.NewTicker(r.lock.Timing().HeartbeatInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-lease.Done():
+			return
+		case <-lease.Revoked():
+			return
+		case <-r.ctx.Done():
+			return
+		case jump := <-jumped:
+			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term", lease.Term())
+			t.rearm()
+		case <-look.C:
+			if err := t.stalled(r.lock.Timing().TTL); err != nil {
+				lease.StepDown(err)
+				return
+			}
+		}
+	}
+}
+
+// leave ends what the term has started: on a loss at once, otherwise as a
+// drain. It returns when every job has returned, however long that takes.
+func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
+	t.close()
+	timing := r.lock.Timing()
+	wait := (timing.TTL - timing.RenewDeadline) * 2 / 3
+	if lease.Err() == nil {
+		wait = drainGrace
+		lease.Drain()
+		beat.now() // so that the row says it
+		start := time.Now()
+		limit := time.NewTimer(r.drain)
+		select {
+		case <-t.idle:
+		case <-lease.Done():
+		case <-limit.C:
+			r.log.Warn("drain limit passed: cancelling running jobs", "term", lease.Term(), "limit", r.drain, "runs", len(t.stuck()))
+		}
+		limit.Stop()
+		t.cancel(errDrained)
+		defer func() { r.log.Info("drained", "term", lease.Term(), "took", time.Since(start).Round(time.Millisecond)) }()
+	}
+	grace := time.NewTimer(wait)
+	defer grace.Stop()
+	select {
+	case <-t.idle:
+	case <-grace.C:
+		stuck := t.stuck()
+		for _, run := range stuck {
+			r.log.Error("job does not return although it was cancelled", "job", run.Job, "tick", run.ScheduledAt, "term", run.Term)
+		}
+		r.onStuck(stuck)
+		<-t.idle
+	}
+	t.end()
+}
+
+func (r *Runner) release(lease *schedlock.Lease) {
+	if err := lease.Release(context.Background()); err != nil {
+		r.log.Warn("release failed; it is repeated while this process runs", "term", lease.Term(), "err", err)
+	}
+}
