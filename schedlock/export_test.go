@@ -1,6 +1,7 @@
 package schedlock
 
 import (
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -9,7 +10,9 @@ import (
 // monotonic part and the kernel's boot clock knows nothing of the bubble's
 // time. Its wall clock can be set, and the machine suspended.
 type FakeClock struct {
-	start     time.Time
+	start time.Time
+
+	mu        sync.Mutex
 	stepped   time.Duration // what was added to the wall clock by hand
 	suspended time.Duration // what the monotonic clock did not count
 }
@@ -22,16 +25,30 @@ func UseBubbleClock(l *Lock) *FakeClock {
 }
 
 func (c *FakeClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return forgeTime(time.Now().Add(c.stepped+c.suspended), time.Since(c.start))
 }
 
-func (c *FakeClock) boot() time.Duration { return time.Since(c.start) + c.suspended }
+func (c *FakeClock) boot() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.start) + c.suspended
+}
 
-// StepWall sets the wall clock; not concurrently with the lock's use.
-func (c *FakeClock) StepWall(d time.Duration) { c.stepped += d }
+// StepWall sets the wall clock.
+func (c *FakeClock) StepWall(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stepped += d
+}
 
 // Suspend lets the machine sleep: no timer of the bubble moves.
-func (c *FakeClock) Suspend(d time.Duration) { c.suspended += d }
+func (c *FakeClock) Suspend(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.suspended += d
+}
 
 // KnownTerm is the newest term that l has read or held.
 func KnownTerm(l *Lock) int64 {
@@ -47,7 +64,7 @@ func forgeTime(wall time.Time, mono time.Duration) time.Time {
 	const (
 		hasMonotonic = 1 << 63
 		secondsShift = 30
-		from1885     = 2682374400 // seconds from 1885 to 1970
+		from1885     = 2682288000 // seconds from 1885 to 1970
 	)
 	t := wall.Local()
 	raw := (*struct {

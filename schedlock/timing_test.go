@@ -48,12 +48,14 @@ func TestTimingValidateNamesValueAndRule(t *testing.T) {
 }
 
 func TestValidTimingLeavesRoomForClockRatesAndForJobsToStop(t *testing.T) {
-	millis := func(most time.Duration) *rapid.Generator[time.Duration] {
-		return rapid.Map(rapid.Int64Range(-10, most.Milliseconds()), func(n int64) time.Duration { return time.Duration(n) * time.Millisecond })
+	permille := func(t *rapid.T, name string, from, to int, of time.Duration) time.Duration {
+		n := time.Duration(rapid.IntRange(from, to).Draw(t, name))
+		return (of / 1000 * n).Truncate(time.Millisecond)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		timing := Timing{TTL: millis(25*time.Hour).Draw(rt, "ttl"), HeartbeatInterval: millis(time.Minute).Draw(rt, "heartbeat")}
-		timing.RenewDeadline = rapid.OneOf(rapid.Just(timing.TTL/4*3), millis(25*time.Hour)).Draw(rt, "renew")
+		timing := Timing{TTL: time.Duration(rapid.Int64Range(36, (25*time.Hour).Milliseconds()).Draw(rt, "ttl")) * time.Millisecond}
+		timing.RenewDeadline = permille(rt, "renew", 500, 870, timing.TTL)
+		timing.HeartbeatInterval = permille(rt, "heartbeat", 100, 340, timing.RenewDeadline)
 		if timing.Validate() != nil {
 			rt.Skip()
 		}

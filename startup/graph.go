@@ -80,9 +80,9 @@ type Graph struct {
 	budget context.Context    // ends with the shortest budget given to Stop
 	cut    context.CancelFunc // ends budget
 
-	unwindOnce sync.Once
+	unwindOnce once
 	unwindErrs []error
-	stopOnce   sync.Once
+	stopOnce   once
 	stopErr    error
 }
 
@@ -109,7 +109,7 @@ func WithLogger(log *slog.Logger) Option {
 // dependencies that no stage bears the name of, negative timeouts, bad options,
 // and cycles. Of cycles that share a stage at least one is named.
 func New(stages []Stage, opts ...Option) (*Graph, error) {
-	g := &Graph{log: slog.Default(), settled: make(chan struct{})}
+	g := &Graph{log: slog.Default(), settled: make(chan struct{}), unwindOnce: newOnce(), stopOnce: newOnce()}
 	g.budget, g.cut = context.WithCancel(context.Background())
 
 	faults := check(stages)

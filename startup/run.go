@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,7 +84,7 @@ func (g *Graph) Stop(ctx context.Context) error {
 	g.mu.Unlock()
 
 	<-g.settled
-	g.stopOnce.Do(func() {
+	g.stopOnce.do(func() {
 		errs := slices.Clone(g.unwind(ctx))
 		if err := g.awaitLate(ctx); err != nil {
 			errs = append(errs, err)
@@ -140,7 +141,7 @@ func (g *Graph) startStage(ctx context.Context, st Stage) error {
 // unwind stops what has started, once, and returns every error. g.settled must
 // be closed.
 func (g *Graph) unwind(ctx context.Context) []error {
-	g.unwindOnce.Do(func() {
+	g.unwindOnce.do(func() {
 		g.mu.Lock()
 		if g.stopCtx != nil {
 			ctx = g.stopCtx // a roll-back that Stop has caused
@@ -251,6 +252,25 @@ func await(ctx context.Context, result <-chan error) (returned bool, err error) 
 	case <-time.After(Grace):
 		return false, nil
 	}
+}
+
+// once is a sync.Once whose callers wait on a channel: testing/synctest sees
+// that they are blocked, where those of a sync.Once would stop its clock.
+type once struct {
+	begun *atomic.Bool
+	done  chan struct{}
+}
+
+func newOnce() once { return once{new(atomic.Bool), make(chan struct{})} }
+
+// do calls f if it is the first, and returns when the first call of f is over.
+func (o once) do(f func()) {
+	if o.begun.CompareAndSwap(false, true) {
+		defer close(o.done)
+		f()
+		return
+	}
+	<-o.done
 }
 
 func (g *Graph) logDone(ctx context.Context, msg string, st Stage, begin time.Time) {

@@ -40,7 +40,7 @@ func (d *diary) write(line string) {
 func (d *diary) read() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.lines)
+	return append([]string{}, d.lines...)
 }
 
 // stage returns a stage that writes "start name" and "stop name", and does
@@ -85,14 +85,14 @@ func ignoreFor(d time.Duration, err error) func(context.Context) error {
 // stageErrors returns the *StageErrors in err, which must consist of nothing
 // else, as "stage op".
 func stageErrors(t require.TestingT, err error) []string {
+	found := []string{}
 	if err == nil {
-		return nil
+		return found
 	}
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
-	var found []string
 	for _, one := range all {
 		st, ok := one.(*startup.StageError)
 		require.True(t, ok, "%T is no *StageError: %v", one, one)
@@ -737,7 +737,7 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 		}
 
 		g := build(t, stages...)
-		var want, wantErrs []string
+		want, wantErrs := []string{}, []string{}
 		for _, name := range g.Order()[:min(bad+1, n)] {
 			want = append(want, "start "+name)
 		}
@@ -763,7 +763,7 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 		}
 		err = g.Stop(context.Background())
 		require.Equal(t, want, d.read(), "after Stop")
-		require.Equal(t, wantErrs[len(wantErrs)-stopErrs:], append([]string{}, stageErrors(t, err)...))
+		require.Equal(t, wantErrs[len(wantErrs)-stopErrs:], stageErrors(t, err))
 	})
 }
 

@@ -216,26 +216,19 @@ type cronStretch struct {
 func (c *cronSpec) stretch(at int64) cronStretch {
 	s := c.plainStretch(at)
 	s.fresh = s.start
-	if !c.fixed {
+	if !c.fixed || s.start == cronBegin {
 		return s
 	}
-	// A stretch may begin where nothing changes (Go starts a new one with each
-	// year after the last change that the zone file lists), so a change of the
-	// clock is looked for a little further back.
-	for p := s; p.start > max(s.start-cronMaxShift, cronBegin); {
-		before := c.plainStretch(p.start - 1)
-		shift := s.offset - before.offset
-		if shift < 0 && shift > -cronMaxShift {
-			s.fresh = max(s.start, p.start-shift)
-		}
-		if shift > 0 && shift < cronMaxShift && p.start == s.start {
-			s.makeUp = c.wall.count(s.start+before.offset, s.start+s.offset-1) > 0 &&
-				c.wall.count(s.start+s.offset, s.start+s.offset) == 0
-		}
-		if shift != 0 {
-			break
-		}
-		p = before
+	// Only the change at the start matters: no zone changes its clock twice
+	// within three hours.
+	before := c.plainStretch(s.start - 1)
+	switch shift := s.offset - before.offset; {
+	case shift <= -cronMaxShift, shift >= cronMaxShift: // a new clock
+	case shift < 0:
+		s.fresh = s.start - shift
+	case shift > 0:
+		s.makeUp = c.wall.count(s.start+before.offset, s.start+s.offset-1) > 0 &&
+			c.wall.count(s.start+s.offset, s.start+s.offset) == 0
 	}
 	return s
 }

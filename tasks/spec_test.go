@@ -219,6 +219,12 @@ func TestAllQuestionsAgree(t *testing.T) {
 		if count > 0 && (!first.Equal(want[0]) || !last.Equal(want[len(want)-1])) {
 			t.Fatalf("span: want %v to %v, got %v to %v", want[0], want[len(want)-1], first, last)
 		}
+		if count > 0 {
+			edge := want[0].Add(-time.Microsecond)
+			if _, _, n := s.Span(edge, c); n != count || len(s.LastN(edge, c, 99)) != len(want) {
+				t.Fatalf("count of (%v, %v]: want %d, got %d", edge, c, count, n)
+			}
+		}
 		k := rapid.IntRange(0, len(want)+1).Draw(t, "k")
 		if got := s.LastN(a, c, k); !slices.Equal(got, want[max(len(want)-k, 0):]) {
 			t.Fatalf("last %d of (%v, %v]: want %v, got %v", k, a, c, want, got)

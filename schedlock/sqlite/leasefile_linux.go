@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,8 @@ func openLeaseFile(dbPath string) (*leaseFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, closeFD(fd)
+	unix.Close(fd)
+	return f, nil
 }
 
 // id names the file that the path leads to now: the random id in it, its inode
@@ -71,7 +73,8 @@ func (f *leaseFile) id() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return id, closeFD(fd)
+	unix.Close(fd)
+	return id, nil
 }
 
 // hold takes the byte of t, and fails if it is held already. The caller writes
@@ -92,7 +95,7 @@ func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: leaseOffset(t), Len: 1}
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err != nil {
-		closeFD(fd)
+		unix.Close(fd)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			return leaseByte{}, fmt.Errorf("lease file %s: the byte of this token is held already: %w", f.path, err)
 		}
@@ -100,7 +103,7 @@ func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
 	}
 	// What others cannot see is no proof to them.
 	if seen, err := f.read(t); err != nil || !seen.held || seen.id != id {
-		closeFD(fd)
+		unix.Close(fd)
 		if err == nil {
 			err = errors.New("a lock on it is not seen through its path: it was replaced, or locks do not work here")
 		}
@@ -112,7 +115,7 @@ func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
 		// after the byte is free.
 		unlock := unix.Flock_t{Type: unix.F_UNLCK, Start: lock.Start, Len: 1}
 		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
-		return errors.Join(err, closeFD(fd))
+		return errors.Join(err, unix.Close(fd))
 	})
 	return leaseByte{id: id, release: release}, nil
 }
@@ -141,7 +144,7 @@ func (f *leaseFile) read(t schedlock.Token, except ...schedlock.Token) (s leaseS
 	if err != nil {
 		return leaseState{}, err
 	}
-	defer closeFD(fd)
+	defer unix.Close(fd)
 	s.id = id
 	if s.held, err = f.anyHeld(fd, leaseSpan{leaseOffset(t), 1}); err != nil {
 		return leaseState{}, err
@@ -204,7 +207,7 @@ func (f *leaseFile) open(mode int) (fd int, id string, err error) {
 		return -1, "", fmt.Errorf("lease file: %w", &os.PathError{Op: "open", Path: f.path, Err: err})
 	}
 	if id, err = f.identify(fd); err != nil {
-		closeFD(fd)
+		unix.Close(fd)
 		return -1, "", err
 	}
 	return fd, id, nil
@@ -296,22 +299,20 @@ func (f *leaseFile) make() (err error) {
 }
 
 func fill(file *os.File, db fs.FileInfo, content string) error {
-	if st, ok := db.Sys().(*unixStat); ok {
+	if err := file.Chmod(db.Mode()&0o666 | 0o600); err != nil { // whatever the umask
+		return err
+	}
+	if st, ok := db.Sys().(*syscall.Stat_t); ok {
 		// Only root may give a file away; others may to a group of theirs.
 		if file.Chown(int(st.Uid), int(st.Gid)) != nil {
 			_ = file.Chown(-1, int(st.Gid))
 		}
-	}
-	if err := file.Chmod(db.Mode()&0o666 | 0o600); err != nil { // whatever the umask
-		return err
 	}
 	if _, err := file.WriteString(content); err != nil {
 		return err
 	}
 	return file.Sync()
 }
-
-func closeFD(fd int) error { return unix.Close(fd) }
 
 // How often await probes. After something was closed: the event can come
 // before the unlock. Then: seldom, in case an event is lost. Without events.
@@ -368,11 +369,11 @@ func (f *leaseFile) await(ctx context.Context, t schedlock.Token, seen leaseStat
 		case step == 0 || events == nil && step < len(leaseSettle):
 			f.sleep(ctx, leaseSettle[step])
 		case step < len(leaseSettle):
-			woken = awaitEvent(ctx, events, leaseSettle[step])
+			woken = f.awaitEvent(ctx, events, leaseSettle[step])
 		case events == nil:
 			f.sleep(ctx, poll)
 		default:
-			woken = awaitEvent(ctx, events, poll)
+			woken = f.awaitEvent(ctx, events, poll)
 		}
 		if step++; woken {
 			step = 0
@@ -399,13 +400,16 @@ func (f *leaseFile) sleep(ctx context.Context, d time.Duration) {
 
 // awaitEvent reads whatever events there are; which ones does not matter. It
 // parks the goroutine, not a thread.
-func awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
-	var buf [4096]byte
+func (f *leaseFile) awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
+	var buf [512]byte
 	events.SetReadDeadline(time.Now().Add(d))
 	if ctx.Err() != nil {
 		return false // its own deadline may have been set before ours
 	}
-	n, _ := events.Read(buf[:])
+	n, err := events.Read(buf[:])
+	if n <= 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		f.sleep(ctx, d) // whatever is wrong with it, do not spin
+	}
 	return n > 0
 }
 

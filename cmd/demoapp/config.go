@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/startup"
+)
+
+// config is what the environment and the flags say.
+type config struct {
+	addr            string
+	databaseURL     string
+	lockDatabaseURL string
+	mode            startup.Mode
+	timing          schedlock.Timing
+	workers         int
+	tick            time.Duration
+	jobDuration     time.Duration
+	drain           time.Duration
+	blocklists      string
+	logFormat       string
+}
+
+const envPrefix = "DEMOAPP_"
+
+// variable is the environment variable of a flag: lock-ttl is
+// DEMOAPP_LOCK_TTL.
+func variable(flagName string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+}
+
+// loadConfig reads the environment, then the flags, which override it. The
+// error names every value that is wrong, its variable, and the rule, on one
+// line.
+func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writer) (config, error) {
+	c := config{timing: schedlock.Timing{TTL: schedlock.DefaultTTL, HeartbeatInterval: schedlock.DefaultHeartbeatInterval}}
+	var mode string
+	fs := flag.NewFlagSet("demoapp", flag.ContinueOnError)
+	fs.SetOutput(usage)
+	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "listen address")
+	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db", "the app's database: a file: URI")
+	fs.StringVar(&c.lockDatabaseURL, "lock-database-url", "", "a database of its own for the lock (default: the app's)")
+	fs.StringVar(&mode, "mode", string(startup.Standby), "standby, or strict: refuse to start while another replica holds the lock")
+	fs.DurationVar(&c.timing.TTL, "lock-ttl", c.timing.TTL, "TTL of the lock")
+	fs.DurationVar(&c.timing.HeartbeatInterval, "lock-heartbeat", c.timing.HeartbeatInterval, "heartbeat interval of the lock")
+	fs.IntVar(&c.workers, "workers", 0, "number of workers; in strict mode more than 1 is refused (0: not said)")
+	fs.DurationVar(&c.tick, "tick", time.Second, "interval of the tick job")
+	fs.DurationVar(&c.jobDuration, "job-duration", 0, "how long a run of the tick job takes")
+	fs.DurationVar(&c.drain, "drain", 20*time.Second, "how long a shutdown waits for running jobs")
+	fs.StringVar(&c.blocklists, "blocklists", "./blocklists", "folder of block lists; if it does not exist, the built-in samples are used")
+	fs.StringVar(&c.logFormat, "log", "text", "log format: text or json")
+
+	var errs []error
+	fs.VisitAll(func(f *flag.Flag) {
+		f.Usage += " [" + variable(f.Name) + "]"
+		value, ok := getenv(variable(f.Name))
+		if !ok || value == "" {
+			return
+		}
+		if err := fs.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("%s=%q: %w", variable(f.Name), value, err))
+		}
+	})
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	if rest := fs.Args(); len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
+	}
+	if c.lockDatabaseURL == "" {
+		c.lockDatabaseURL = c.databaseURL
+	}
+	c.mode = startup.Mode(mode)
+	c.timing.RenewDeadline = (c.timing.TTL * 3 / 4).Truncate(time.Millisecond)
+	errs = append(errs, c.check()...)
+	if err := errors.Join(errs...); err != nil {
+		return c, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return c, nil
+}
+
+func (c config) check() (errs []error) {
+	bad := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(variable(name)+"="+format, args...))
+	}
+	if _, port, err := net.SplitHostPort(c.addr); err != nil {
+		bad("addr", "%q is not host:port: %w", c.addr, err)
+	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		bad("addr", "%q: port %q is not a number from 0 to 65535", c.addr, port)
+	}
+	for _, db := range []struct{ name, url string }{{"database-url", c.databaseURL}, {"lock-database-url", c.lockDatabaseURL}} {
+		// The URL itself may hold a password, so only its scheme is shown.
+		if scheme, _, ok := strings.Cut(db.url, "://"); ok && scheme != "file" {
+			bad(db.name, "%s://…: only file: URIs are supported", scheme)
+		}
+	}
+	switch {
+	case c.mode != startup.Standby && c.mode != startup.Strict:
+		bad("mode", "%q is neither %q nor %q", c.mode, startup.Standby, startup.Strict)
+	case c.mode == startup.Strict && c.workers > 1:
+		bad("workers", "%d: %w: run one worker, or set %s=%s", c.workers, startup.ErrTooManyWorkers, variable("mode"), startup.Standby)
+	}
+	if c.workers < 0 {
+		bad("workers", "%d is below 0", c.workers)
+	}
+	if err := c.timing.Validate(); err != nil {
+		bad("lock-ttl", "%v, %s=%v: %w", c.timing.TTL, variable("lock-heartbeat"), c.timing.HeartbeatInterval, err)
+	}
+	if c.tick < 100*time.Millisecond {
+		bad("tick", "%v is below 100ms", c.tick)
+	}
+	if c.jobDuration < 0 {
+		bad("job-duration", "%v is below 0", c.jobDuration)
+	}
+	if c.drain <= 0 {
+		bad("drain", "%v is not above 0", c.drain)
+	}
+	if info, err := os.Stat(c.blocklists); err == nil && !info.IsDir() {
+		bad("blocklists", "%q is not a folder", c.blocklists)
+	}
+	if c.logFormat != "text" && c.logFormat != "json" {
+		bad("log", "%q is neither %q nor %q", c.logFormat, "text", "json")
+	}
+	return errs
+}

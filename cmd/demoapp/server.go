@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 100_000
+	readTimeout  = 3 * time.Second // of one look at the database for one request
+)
+
+func (a *app) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", a.servePage)
+	mux.HandleFunc("GET /style.css", serveStyle)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", a.serveReady)
+	mux.HandleFunc("GET /lock", a.serveLock)
+	mux.HandleFunc("GET /terms", a.serveTerms)
+	mux.HandleFunc("GET /runs", a.serveRuns)
+	mux.Handle("GET /metrics", a.metrics.handler())
+	return secured(mux)
+}
+
+// secured sets the headers that every answer has.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serveReady says whether requests can be served. It never depends on leading:
+// a standby is as ready as the leader.
+func (a *app) serveReady(w http.ResponseWriter, r *http.Request) {
+	if err := a.ready(r.Context()); err != nil {
+		a.log.Warn("not ready", "err", err)
+		http.Error(w, "not ready: "+publicError(err), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+func (a *app) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if _, err := schedlock.GetLockInfo(ctx, a.sched.Store()); err != nil {
+		return err
+	}
+	if err := a.database.CheckFile(); err != nil {
+		return err
+	}
+	_, err := a.bans.Count(ctx)
+	return err
+}
+
+// publicError is what a stranger may read of an error: no path, no DSN. The
+// log has the rest.
+func publicError(err error) string {
+	var changed *sqlite.FileChangedError
+	switch {
+	case errors.As(err, &changed):
+		return "the database file is not the one that was opened"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the database did not answer in time"
+	}
+	return "the database cannot be read"
+}
+
+// timestamp is a time as all answers write it: RFC 3339, UTC, six fractional
+// digits; the zero time is null.
+type timestamp time.Time
+
+const timestampLayout = "2006-01-02T15:04:05.000000Z"
+
+// MarshalJSON implements json.Marshaler.
+func (t timestamp) MarshalJSON() ([]byte, error) {
+	if time.Time(t).IsZero() {
+		return []byte("null"), nil
+	}
+	return []byte(time.Time(t).UTC().Format(`"` + timestampLayout + `"`)), nil
+}
+
+type lockJSON struct {
+	PID                 int             `json:"pid"`
+	Hostname            string          `json:"hostname"`
+	CreatedAt           timestamp       `json:"created_at"`
+	HeartbeatAt         timestamp       `json:"heartbeat_at"`
+	AgeSeconds          float64         `json:"age_seconds"`
+	HeartbeatAgeSeconds float64         `json:"heartbeat_age_seconds"`
+	TTLSeconds          float64         `json:"ttl_seconds"`
+	HeartbeatSeconds    float64         `json:"heartbeat_seconds"`
+	Term                int64           `json:"term"`
+	State               schedlock.State `json:"state"`
+}
+
+type selfJSON struct {
+	Leader bool                `json:"leader"`
+	State  schedlock.SelfState `json:"state"`
+	Term   int64               `json:"term"`
+	Reason string              `json:"reason"`
+}
+
+func newLockJSON(i *schedlock.LockInfo) *lockJSON {
+	if i == nil {
+		return nil
+	}
+	return &lockJSON{
+		PID: i.PID, Hostname: i.Hostname,
+		CreatedAt: timestamp(i.CreatedAt), HeartbeatAt: timestamp(i.HeartbeatAt),
+		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
+		TTLSeconds: i.Timing.TTL.Seconds(), HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
+		Term: i.Term, State: i.State,
+	}
+}
+
+func (a *app) self() selfJSON {
+	s := a.sched.Lock().Status()
+	return selfJSON{Leader: s.Leader, State: s.State, Term: s.Term, Reason: s.Reason}
+}
+
+func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	info, err := schedlock.GetLockInfo(ctx, a.sched.Store())
+	if err != nil {
+		a.log.Warn("lock cannot be read", "err", err)
+		writeJSON(w, http.StatusServiceUnavailable, struct {
+			Error string   `json:"error"`
+			Self  selfJSON `json:"self"`
+		}{publicError(err), a.self()})
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Held bool      `json:"held"`
+		Lock *lockJSON `json:"lock"`
+		Self selfJSON  `json:"self"`
+	}{info != nil, newLockJSON(info), a.self()})
+}
+
+type termJSON struct {
+	Term       int64     `json:"term"`
+	PID        int       `json:"pid"`
+	Hostname   string    `json:"hostname"`
+	AcquiredAt timestamp `json:"acquired_at"`
+	EndedAt    timestamp `json:"ended_at"`
+	EndReason  *string   `json:"end_reason"`
+}
+
+func newTermJSON(t schedlock.Term) termJSON {
+	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname, AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt)}
+	if !t.Open() {
+		reason := string(t.EndReason)
+		j.EndReason = &reason
+	}
+	return j
+}
+
+func (a *app) serveTerms(w http.ResponseWriter, r *http.Request) {
+	serveList(a, w, r, a.sched.Store().Terms, newTermJSON)
+}
+
+type runJSON struct {
+	Job         string        `json:"job"`
+	ScheduledAt timestamp     `json:"scheduled_at"`
+	StartedAt   timestamp     `json:"started_at"`
+	FinishedAt  timestamp     `json:"finished_at"`
+	Status      ledger.Status `json:"status"`
+	Term        int64         `json:"term"`
+	PID         int           `json:"pid"`
+	Hostname    string        `json:"hostname"`
+	Attempt     int           `json:"attempt"`
+	Error       string        `json:"error"`
+	Until       *timestamp    `json:"until,omitempty"`
+	Count       int64         `json:"count,omitempty"`
+}
+
+func newRunJSON(r ledger.Run) runJSON {
+	j := runJSON{
+		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.FinishedAt),
+		Status: r.Status, Term: r.Term, PID: r.PID, Hostname: r.Hostname, Attempt: r.Attempt, Error: r.Error, Count: r.Count,
+	}
+	if !r.Until.IsZero() {
+		until := timestamp(r.Until)
+		j.Until = &until
+	}
+	return j
+}
+
+func (a *app) serveRuns(w http.ResponseWriter, r *http.Request) {
+	job := r.FormValue("job")
+	runs := a.sched.Store().(ledger.Store)
+	serveList(a, w, r, func(ctx context.Context, limit int) ([]ledger.Run, error) {
+		return runs.Runs(ctx, job, limit)
+	}, newRunJSON)
+}
+
+// serveList answers with the newest rows, at most ?limit=N of them.
+func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request, read func(context.Context, int) ([]T, error), encode func(T) J) {
+	limit, err := parseLimit(r.FormValue("limit"))
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, errorJSON{err.Error()})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 10*readTimeout)
+	defer cancel()
+	rows, err := read(ctx, limit)
+	if err != nil {
+		a.log.Warn("history cannot be read", "path", r.URL.Path, "err", err)
+		writeJSON(w, http.StatusServiceUnavailable, errorJSON{publicError(err)})
+		return
+	}
+	list := make([]J, len(rows))
+	for i, row := range rows {
+		list[i] = encode(row)
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+type errorJSON struct {
+	Error string `json:"error"`
+}
+
+// parseLimit: 100 by default; above 100,000 it is lowered to that.
+func parseLimit(s string) (int, error) {
+	if s == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(s)
+	if errors.Is(err, strconv.ErrRange) && s[0] != '-' {
+		return maxLimit, nil
+	}
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("limit %.40q is not a whole number above 0", s)
+	}
+	return min(n, maxLimit), nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client has gone
+}

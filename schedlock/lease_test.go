@@ -1,0 +1,495 @@
+package schedlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+)
+
+var ctx = context.Background()
+
+func TestALeaseEndsAtItsRenewDeadlineBeforeAnotherReplicaLeads(t *testing.T) {
+	for name, fa := range map[string]fault{
+		"the database refuses":             {kind: broken},
+		"it hangs":                         {kind: hang},
+		"it hangs and ignores the context": {kind: deaf},
+		"its answers are lost":             {kind: lateApply, after: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newReplica(t, db), newReplica(t, db)
+				start := time.Now()
+				lease := a.lead()
+				defer beat(lease)()
+				waiter := b.stand(t.Context())
+
+				sleepUntil(start, 2*every+every/2)
+				a.db.set(fa) // the beat of t = 20 s was the last
+				deadline := 2*every + renew
+				sleepUntil(start, deadline-time.Millisecond)
+				require.True(t, a.leads())
+				require.NoError(t, lease.Context().Err())
+				sleepUntil(start, deadline)
+				require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
+				require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
+				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+				require.Nil(t, a.lock.Lease())
+				require.Equal(t, 1, a.seen.count(schedlock.EventLost))
+				require.False(t, b.leads(), "not before the TTL")
+
+				got := <-waiter
+				require.NoError(t, got.err)
+				assert.GreaterOrEqual(t, got.at.Sub(start), 2*every+ttl)
+				assert.LessOrEqual(t, got.at.Sub(start), 2*every+ttl+2*retry)
+				assert.True(t, b.leads())
+				assert.Equal(t, schedlock.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+				assert.Equal(t, a.lock.Owner().PID, b.seen.last(schedlock.EventElected).Holder.PID)
+
+				a.db.heal()
+				assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
+				requireOneLeader(t, a, b)
+			})
+		})
+	}
+}
+
+func TestTheDeadlineOfAHeartbeatCountsFromItsSending(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		time.Sleep(every)
+		sent := time.Now()
+		a.db.set(fault{kind: late, after: 20 * time.Second}, "heartbeat")
+		require.NoError(t, lease.Heartbeat(ctx))
+		require.Equal(t, 20*time.Second, time.Since(sent))
+
+		sleepUntil(sent, renew-time.Millisecond)
+		require.True(t, a.leads(), "renewed by the late answer")
+		sleepUntil(sent, renew)
+		require.False(t, a.leads(), "20 s of it were spent on the way")
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+	})
+}
+
+func TestTheDeadlineOfAnAcquisitionCountsFromItsSending(t *testing.T) {
+	for name, fa := range map[string]fault{
+		"answered late":                 {kind: late, after: 20 * time.Second},
+		"not answered, but found later": {kind: lost, after: 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a := newReplica(t, db)
+				a.db.set(fa, "acquire")
+				sent := time.Now()
+				lease := a.lead()
+				require.Equal(t, 20*time.Second, time.Since(sent))
+				sleepUntil(sent, renew-time.Millisecond)
+				require.True(t, a.leads())
+				sleepUntil(sent, renew)
+				require.False(t, a.leads())
+				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			})
+		})
+	}
+}
+
+func TestAnAcquisitionAnsweredPastItsDeadlineIsGivenBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		a.db.next(fault{kind: late, after: renew}, "acquire")
+		lease, err := a.lock.Acquire(ctx)
+		require.ErrorContains(t, err, "past the renew deadline of 45s")
+		require.Nil(t, lease)
+		require.False(t, a.leads())
+		info, err := schedlock.GetLockInfo(ctx, db)
+		require.NoError(t, err)
+		require.Nil(t, info, "nobody has to wait for its TTL")
+		a.lead()
+	})
+}
+
+func TestALateAnswerDoesNotReviveALease(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		start := time.Now()
+		lease := a.lead()
+		sleepUntil(start, renew-time.Second)
+		a.db.set(fault{kind: late, after: 2 * time.Second}, "heartbeat")
+		err := lease.Heartbeat(ctx) // the database says yes, a second too late
+		require.Equal(t, renew+time.Second, time.Since(start))
+		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.False(t, a.leads())
+		require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
+		require.Zero(t, a.seen.count(schedlock.EventHeartbeat))
+
+		sent := a.db.count("heartbeat")
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+		require.Equal(t, sent, a.db.count("heartbeat"), "nor is another one sent")
+	})
+}
+
+func TestAHeartbeatThatFailedMayBeRepeatedUntilTheDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		start := time.Now()
+		lease := a.lead()
+		a.db.set(fault{kind: broken})
+		sleepUntil(start, renew-time.Second)
+		err := lease.Heartbeat(ctx)
+		require.ErrorIs(t, err, errBroken)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.True(t, a.leads())
+		a.db.heal()
+		require.NoError(t, lease.Heartbeat(ctx))
+		sleepUntil(start, 2*renew-time.Second-time.Millisecond)
+		require.True(t, a.leads())
+	})
+}
+
+// TestCancelFirstDatabaseSecond looks at the order from where it matters: at
+// each statement that is sent when a lease ends, its replica is no leader any
+// more and the context of its jobs has been cancelled.
+func TestCancelFirstDatabaseSecond(t *testing.T) {
+	for name, end := range map[string]func(a *replica, db *memory.Store, lease *schedlock.Lease){
+		"row deleted by hand": func(_ *replica, db *memory.Store, lease *schedlock.Lease) {
+			db.DeleteRow()
+			_ = lease.Heartbeat(ctx)
+		},
+		"token edited": func(_ *replica, db *memory.Store, lease *schedlock.Lease) {
+			db.Edit(func(r *schedlock.Row) { r.RawToken = "x" })
+			_ = lease.Heartbeat(ctx)
+		},
+		"renew deadline passed": func(a *replica, _ *memory.Store, lease *schedlock.Lease) {
+			a.clock.Suspend(renew)
+			_ = lease.Heartbeat(ctx)
+		},
+		"answer past the deadline": func(a *replica, _ *memory.Store, lease *schedlock.Lease) {
+			a.db.set(fault{kind: late, after: renew}, "heartbeat")
+			_ = lease.Heartbeat(ctx)
+		},
+		"released": func(*replica, *memory.Store, *schedlock.Lease) {},
+		"stopped": func(a *replica, _ *memory.Store, _ *schedlock.Lease) {
+			_ = a.lock.Stop(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a := newReplica(t, db)
+				lease := a.lead()
+				job := make(chan struct{})
+				stop := context.AfterFunc(lease.Context(), func() { close(job) })
+				defer stop()
+				var order []string
+				a.db.onCall = func(op string) {
+					if op == "heartbeat" {
+						return // what found out
+					}
+					order = append(order, op)
+					assert.Error(t, a.lock.IsLeader(ctx), "still leader at %s", op)
+					assert.Error(t, lease.Context().Err(), "jobs not cancelled at %s", op)
+				}
+				end(a, db, lease)
+				require.NoError(t, lease.Release(ctx))
+				require.Contains(t, order, "release")
+				<-job
+			})
+		})
+	}
+}
+
+func TestARowThatIsNotOursAnyMoreEndsTheLeaseAtTheNextHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		db.Edit(func(r *schedlock.Row) { r.PID, r.Hostname, r.RawToken = 4711, "elsewhere", "x" })
+		require.True(t, a.leads(), "it cannot know yet")
+		err := lease.Heartbeat(ctx)
+		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.Same(t, err, lease.Err())
+		require.False(t, a.leads())
+		e := a.seen.last(schedlock.EventLost)
+		require.Equal(t, lease.Term(), e.Term)
+		require.ErrorIs(t, e.Err, schedlock.ErrLost)
+		require.Equal(t, 4711, e.Holder.PID, "whom we found in our place")
+		require.NoError(t, lease.Release(ctx))
+		terms, err := db.Terms(ctx, 9)
+		require.NoError(t, err)
+		require.Equal(t, schedlock.EndLost, terms[0].EndReason)
+	})
+}
+
+func TestRevoked(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		db.Edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked })
+		select {
+		case <-lease.Revoked():
+			require.Fail(t, "it cannot know yet")
+		default:
+		}
+		require.NoError(t, lease.Heartbeat(ctx))
+		<-lease.Revoked()
+		require.True(t, a.leads(), "its owner drains it")
+		lease.Drain()
+		require.NoError(t, lease.Heartbeat(ctx))
+		info, err := schedlock.GetLockInfo(ctx, db)
+		require.NoError(t, err)
+		require.Equal(t, schedlock.StateRevoked, info.State)
+		require.Equal(t, 1, a.seen.count(schedlock.EventRevoked))
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, schedlock.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
+		terms, err := db.Terms(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, schedlock.EndRevoked, terms[0].EndReason)
+	})
+}
+
+func TestDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		lease.Drain()
+		lease.Drain()
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
+		require.NoError(t, lease.Context().Err(), "what runs goes on")
+		require.NoError(t, lease.Err())
+		require.Same(t, lease, a.lock.Lease())
+		require.Equal(t, schedlock.SelfDraining, a.lock.Status().State)
+		state := func() schedlock.State {
+			info, err := schedlock.GetLockInfo(ctx, db)
+			require.NoError(t, err)
+			return info.State
+		}
+		require.Equal(t, schedlock.StateLeading, state(), "it writes with the next heartbeat")
+		require.NoError(t, lease.Heartbeat(ctx))
+		require.Equal(t, schedlock.StateDraining, state())
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
+
+		time.Sleep(renew)
+		synctest.Wait()
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost, "draining does not stretch the deadline")
+		err := a.lock.IsLeader(ctx)
+		require.ErrorIs(t, err, schedlock.ErrNotLeader)
+		require.NotErrorIs(t, err, schedlock.ErrDraining)
+		require.Equal(t, 1, a.seen.count(schedlock.EventDraining))
+	})
+}
+
+func TestReleaseMayBeRepeated(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: broken}, "release")
+		require.ErrorIs(t, lease.Release(ctx), errBroken)
+		require.False(t, a.leads(), "it has ended all the same")
+		require.ErrorIs(t, lease.Err(), schedlock.ErrReleased)
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrReleased)
+		require.Zero(t, a.db.count("heartbeat"), "a lease that has ended sends no more")
+
+		a.db.heal()
+		require.NoError(t, lease.Release(ctx), "tried again")
+		require.NoError(t, lease.Release(ctx), "and nothing is left to do")
+		require.Equal(t, 2, a.db.count("release"))
+		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleaseFailed, schedlock.EventReleased}, a.seen.kinds())
+		terms, err := db.Terms(ctx, 9)
+		require.NoError(t, err)
+		require.Len(t, terms, 1)
+		require.Equal(t, schedlock.EndReleased, terms[0].EndReason)
+	})
+}
+
+func TestReleaseWorksWithACancelledContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		cancelled, cancel := context.WithCancel(ctx)
+		cancel()
+		require.NoError(t, lease.Release(cancelled))
+		info, err := schedlock.GetLockInfo(ctx, db)
+		require.NoError(t, err)
+		require.Nil(t, info)
+	})
+}
+
+func TestReleaseHasADeadlineOfItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: hang}, "release")
+		start := time.Now()
+		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, time.Since(start))
+
+		// Nor does it wait for a heartbeat that will never return.
+		b := newReplica(t, memory.New())
+		stuck := b.lead()
+		b.db.set(fault{kind: deaf}, "heartbeat")
+		go stuck.Heartbeat(ctx)
+		synctest.Wait()
+		start = time.Now()
+		require.ErrorIs(t, stuck.Release(ctx), context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Zero(t, b.db.count("release"), "statements of one lease do not cross")
+		require.False(t, b.leads())
+	})
+}
+
+func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		var log bytes.Buffer
+		a := newReplica(t, db, schedlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		lease := a.lead()
+		db.Edit(func(r *schedlock.Row) { r.PID = 4711 })
+		require.NoError(t, lease.Release(ctx))
+		require.Contains(t, log.String(), "level=WARN msg=\"nothing to release: the row is not ours\"")
+		info, err := schedlock.GetLockInfo(ctx, db)
+		require.NoError(t, err)
+		require.Equal(t, 4711, info.PID, "the row of another stays")
+	})
+}
+
+func TestAReleaseWaitsForTheHeartbeatThatIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: late, after: time.Second}, "heartbeat")
+		answer := make(chan error, 1)
+		go func() { answer <- lease.Heartbeat(ctx) }()
+		synctest.Wait()
+		require.NoError(t, lease.Release(ctx))
+		require.ErrorIs(t, <-answer, schedlock.ErrReleased, "renewed, but nobody has it any more")
+		require.Equal(t, schedlock.EventReleased, a.seen.kinds()[len(a.seen.kinds())-1])
+		info, err := schedlock.GetLockInfo(ctx, db)
+		require.NoError(t, err)
+		require.Nil(t, info)
+	})
+}
+
+func TestSuspendCountsAndAClockThatIsSetDoesNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		for _, step := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
+			a.clock.StepWall(step)
+			require.True(t, a.leads(), "wall clock set by %v", step)
+			time.Sleep(every)
+			require.True(t, a.leads())
+			require.NoError(t, lease.Heartbeat(ctx))
+		}
+		dbNow := time.Now()
+		a.clock.StepWall(time.Hour)
+		require.WithinDuration(t, dbNow, lease.Now(), time.Millisecond, "the database's time")
+
+		a.clock.Suspend(renew - time.Second)
+		require.True(t, a.leads())
+		a.clock.Suspend(time.Second)
+		require.False(t, a.leads(), "the first question after the machine woke up")
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+	})
+}
+
+func TestASuspendIsNoticedEvenIfNobodyAsks(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		time.Sleep(retry / 2)
+		a.clock.Suspend(time.Hour)
+		woke := time.Now()
+		<-lease.Done()
+		require.LessOrEqual(t, time.Since(woke), time.Second)
+	})
+}
+
+func TestLeaseNowFollowsTheDatabasesClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *memory.Store) {
+		offset := time.Hour
+		db := memory.New(memory.WithClock(func() time.Time { return time.Now().Add(offset) }))
+		a := newReplica(t, db)
+		lease := a.lead()
+		time.Sleep(every)
+		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro())
+		offset = -time.Hour
+		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro(), "as of the last heartbeat")
+		require.NoError(t, lease.Heartbeat(ctx))
+		require.Equal(t, time.Now().Add(-time.Hour).UnixMicro(), lease.Now().UnixMicro())
+	})
+}
+
+// fenced is a store that can guard a transaction.
+type fenced struct {
+	*faulty
+	err error
+}
+
+func (f fenced) Fence(_ context.Context, tx any, ref schedlock.Ref) error {
+	if tx != "tx" || ref.Term == 0 {
+		return errors.New("not what was handed on")
+	}
+	return f.err
+}
+
+func TestFence(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		require.ErrorIs(t, lease.Fence(ctx, "tx"), schedlock.ErrNoFence, "this store has none")
+		require.NoError(t, lease.Release(ctx))
+		require.ErrorIs(t, lease.Fence(ctx, "tx"), schedlock.ErrReleased)
+
+		for _, want := range []error{nil, schedlock.ErrLost, schedlock.ErrNoFence} {
+			lock, err := schedlock.New(fenced{newFaulty(db), want})
+			require.NoError(t, err)
+			schedlock.UseBubbleClock(lock)
+			lease, err := lock.Acquire(ctx)
+			require.NoError(t, err)
+			require.ErrorIs(t, lease.Fence(ctx, "tx"), want)
+			require.NoError(t, lock.Stop(ctx))
+		}
+	})
+}
+
+func TestNoGoroutineOutlivesALease(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		here := goleak.IgnoreCurrent()
+		a := newReplica(t, db)
+		for range 3 {
+			require.NoError(t, a.lead().Release(ctx))
+		}
+		lost := a.lead()
+		db.DeleteRow()
+		require.Error(t, lost.Heartbeat(ctx))
+		goleak.VerifyNone(t, here)
+		require.NoError(t, lost.Release(ctx))
+
+		expired := a.lead()
+		time.Sleep(renew)
+		require.Error(t, expired.Err())
+		goleak.VerifyNone(t, here)
+	})
+}
+
+func TestIsLeaderAllocatesNothing(t *testing.T) {
+	lock, err := schedlock.New(memory.New(), schedlock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	standby := testing.AllocsPerRun(100, func() { _ = lock.IsLeader(ctx) })
+	lease, err := lock.Acquire(ctx)
+	require.NoError(t, err)
+	leader := testing.AllocsPerRun(100, func() { _ = lock.IsLeader(ctx) })
+	require.NoError(t, lease.Release(ctx))
+	assert.Zero(t, standby)
+	assert.Zero(t, leader)
+}

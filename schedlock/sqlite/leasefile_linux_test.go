@@ -1,0 +1,1093 @@
+package sqlite
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/schedlock"
+)
+
+func init() {
+	childModes["lease hold"] = childHold
+	childModes["lease linger"] = func() { io.Copy(io.Discard, os.Stdin) }
+	childModes["lease probe"] = childProbe
+	childModes["lease open"] = childOpen
+	childModes["lease nobody"] = childNobody
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+}
+
+// childHold holds the byte of a token; with a third argument it starts a
+// process that outlives it.
+func childHold() {
+	f, err := openLeaseFile(os.Args[1])
+	check(err)
+	token, err := schedlock.ParseToken(os.Args[2])
+	check(err)
+	held, err := f.hold(token)
+	check(err)
+	if len(os.Args) > 3 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"=lease linger")
+		cmd.Stdin = os.Stdin
+		check(cmd.Start())
+		fmt.Println(cmd.Process.Pid)
+		for { // leaves stdin to the other
+			time.Sleep(time.Hour)
+		}
+	}
+	fmt.Println(held.id)
+	io.Copy(io.Discard, os.Stdin)
+}
+
+// childProbe probes all the time until its stdin ends.
+func childProbe() {
+	f, err := openLeaseFile(os.Args[1])
+	check(err)
+	token, err := schedlock.ParseToken(os.Args[2])
+	check(err)
+	ended := make(chan struct{})
+	go func() { io.Copy(io.Discard, os.Stdin); close(ended) }()
+	fmt.Println("ready")
+	for n := 0; ; n++ {
+		select {
+		case <-ended:
+			fmt.Println(n)
+			return
+		default:
+		}
+		_, err := f.read(token)
+		check(err)
+	}
+}
+
+// childOpen waits for a word and opens, or makes, a lease file.
+func childOpen() {
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	f, err := openLeaseFile(os.Args[1])
+	check(err)
+	id, err := f.id()
+	check(err)
+	fmt.Println(id)
+}
+
+// childNobody does as a user who may do little.
+func childNobody() {
+	check(syscall.Setgroups(nil))
+	check(syscall.Setgid(65534))
+	check(syscall.Setuid(65534))
+	f, err := openLeaseFile(os.Args[1])
+	if err != nil {
+		fmt.Println("open:", err)
+		return
+	}
+	if _, err := f.probe(tokenAt(0)); err != nil {
+		fmt.Println("probe:", err)
+		return
+	}
+	if _, err := f.hold(tokenAt(0)); err != nil {
+		fmt.Println("hold:", err)
+		return
+	}
+	fmt.Println("ok")
+}
+
+// newDatabase makes what stands for a database file: only its name, owner and
+// mode matter.
+func newDatabase(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := fsType(dir); err != nil || localFS[kind] == "" {
+		t.Skipf("%s: not a local file system that is known (%#x, %v)", dir, kind, err)
+	}
+	path := filepath.Join(dir, "app.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newLeaseFile(t testing.TB) *leaseFile {
+	t.Helper()
+	return openFor(t, newDatabase(t))
+}
+
+func openFor(t testing.TB, dbPath string) *leaseFile {
+	t.Helper()
+	f, err := openLeaseFile(dbPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.close() })
+	return f
+}
+
+func mustHold(t testing.TB, f *leaseFile, token schedlock.Token) leaseByte {
+	t.Helper()
+	held, err := f.hold(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { held.release() })
+	return held
+}
+
+func mustProbe(t testing.TB, f *leaseFile, token schedlock.Token, except ...schedlock.Token) leaseState {
+	t.Helper()
+	s, err := f.probe(token, except...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustID(t testing.TB, f *leaseFile) string {
+	t.Helper()
+	id, err := f.id()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// awaitLong awaits as a standby does, a second at a time, and fails after 2 s.
+func awaitLong(t testing.TB, f *leaseFile, token schedlock.Token, seen leaseState) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		f.await(ctx, token, seen)
+		ended := ctx.Err() != nil
+		cancel()
+		if !ended {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("not woken within 2 s")
+		}
+	}
+}
+
+func describe(d []time.Duration) string {
+	slices.Sort(d)
+	return fmt.Sprintf("min %v, median %v, max %v of %d", d[0], d[len(d)/2], d[len(d)-1], len(d))
+}
+
+func TestKilledHolderIsNoticed(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		rounds int
+		start  func(int) (int, error)
+	}{
+		{"by its event", 20, unix.InotifyInit1},
+		{"by polling", 5, func(int) (int, error) { return -1, unix.EMFILE }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := newLeaseFile(t)
+			f.watch.start = tc.start
+			var took []time.Duration
+			for range tc.rounds {
+				token := schedlock.NewToken()
+				holder := startChild(t, "lease hold", f.dbPath, token.String())
+				if id := holder.line(); id != mustID(t, f) {
+					t.Fatalf("the holder's id is %s, ours %s", id, mustID(t, f))
+				}
+				seen := mustProbe(t, f, token)
+				if seen.sign(true, seen.id) != schedlock.SignAlive {
+					t.Fatalf("a living holder shows as %+v", seen)
+				}
+				killed := make(chan time.Time, 1)
+				// Killed while we wait, and not always at the same moment of it.
+				time.AfterFunc(50*time.Millisecond+time.Duration(len(took))*7*time.Millisecond, func() {
+					killed <- time.Now()
+					holder.cmd.Process.Kill()
+				})
+				awaitLong(t, f, token, seen)
+				took = append(took, time.Since(<-killed))
+				now := mustProbe(t, f, token)
+				if now.sign(true, seen.id) != schedlock.SignDead {
+					t.Fatalf("a dead holder shows as %+v", now)
+				}
+			}
+			t.Log("from kill to woken:", describe(took))
+		})
+	}
+}
+
+func TestReleaseIsNoticed(t *testing.T) {
+	f := newLeaseFile(t)
+	var took []time.Duration
+	for range 50 {
+		token := schedlock.NewToken()
+		held := mustHold(t, f, token)
+		seen := mustProbe(t, f, token)
+		released := make(chan time.Time, 1)
+		time.AfterFunc(30*time.Millisecond+time.Duration(len(took))*time.Millisecond, func() {
+			released <- time.Now()
+			held.release()
+		})
+		awaitLong(t, f, token, seen)
+		took = append(took, time.Since(<-released))
+	}
+	t.Log("from release to woken:", describe(took))
+}
+
+func TestStoppedHolderHolds(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	holder := startChild(t, "lease hold", f.dbPath, token.String())
+	holder.line()
+	seen := mustProbe(t, f, token)
+	if err := holder.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	f.await(ctx, token, seen)
+	if ctx.Err() == nil {
+		t.Error("await returned although the holder was only stopped")
+	}
+	if now := mustProbe(t, f, token); !now.held || now.others {
+		t.Errorf("a stopped holder shows as %+v", now)
+	}
+	if _, err := f.hold(token); err == nil {
+		t.Error("the byte of a stopped holder could be taken")
+	}
+}
+
+func TestChildOfAHolderDoesNotKeepItsByte(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	holder := startChild(t, "lease hold", f.dbPath, token.String(), "with a child")
+	var pid int
+	if _, err := fmt.Sscan(holder.line(), &pid); err != nil {
+		t.Fatal(err)
+	}
+	seen := mustProbe(t, f, token)
+	if !seen.held {
+		t.Fatal("the holder does not hold its byte")
+	}
+	holder.cmd.Process.Kill()
+	awaitLong(t, f, token, seen)
+	if now := mustProbe(t, f, token); now.held || now.others {
+		t.Errorf("the byte outlived the holder: %+v", now)
+	}
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the holder's child should have outlived it, or this test shows nothing: %v", err)
+	}
+}
+
+// In the container of a crash loop the pid is the same each time; here the
+// process is: a byte that nobody releases must not be given back by the
+// garbage collector, or by closing the lease file.
+func TestForgottenByteStaysHeld(t *testing.T) {
+	dbPath := newDatabase(t)
+	f := openFor(t, dbPath)
+	token := schedlock.NewToken()
+	var fd int
+	func() {
+		g := openFor(t, dbPath)
+		before := openFDs(t)
+		if _, err := g.hold(token); err != nil {
+			t.Fatal(err)
+		}
+		for n := range openFDs(t) {
+			if _, ok := before[n]; !ok {
+				fd = n
+			}
+		}
+		g.close()
+	}()
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if now := mustProbe(t, f, token); !now.held {
+		t.Error("the byte was given back without a release")
+	}
+	unix.Close(fd)
+}
+
+func TestProbesDisturbNobody(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	probers := make([]*child, 8)
+	for i := range probers {
+		probers[i] = startChild(t, "lease probe", f.dbPath, token.String())
+	}
+	for _, p := range probers {
+		p.line()
+	}
+	failures := 0
+	for range 2000 {
+		held, err := f.hold(token)
+		if err != nil {
+			failures++
+			t.Log(err)
+			continue
+		}
+		held.release()
+	}
+	if failures > 0 {
+		t.Errorf("%d of 2000 acquisitions failed beside probes", failures)
+	}
+	for i, p := range probers {
+		p.stdin.Close()
+		if n := p.line(); n == "0" {
+			t.Errorf("prober %d has probed nothing", i)
+		} else if i == 0 {
+			t.Logf("each prober looked some %s times", n)
+		}
+	}
+}
+
+func TestManyProcessesMakeOneLeaseFile(t *testing.T) {
+	dbPath := newDatabase(t)
+	children := make([]*child, 20)
+	for i := range children {
+		children[i] = startChild(t, "lease open", dbPath)
+	}
+	for _, c := range children {
+		c.line()
+	}
+	for _, c := range children {
+		c.say("go")
+	}
+	ids := map[string]int{}
+	for _, c := range children {
+		ids[c.line()]++
+	}
+	if len(ids) != 1 {
+		t.Errorf("20 processes found %d ids: %v", len(ids), ids)
+	}
+	if id := mustID(t, openFor(t, dbPath)); ids[id] == 0 {
+		t.Errorf("and later the id is %s", id)
+	}
+	wantFiles(t, filepath.Dir(dbPath), "app.db", "app.db-lease")
+}
+
+func wantFiles(t testing.TB, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the folder has %v, want %v", names, want)
+	}
+}
+
+func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
+	replace := map[string]func(t *testing.T, path string, content []byte){
+		"deleted and made anew": func(t *testing.T, path string, _ []byte) {
+			os.Remove(path)
+			openFor(t, strings.TrimSuffix(path, "-lease"))
+		},
+		"deleted and a copy put there": func(t *testing.T, path string, content []byte) {
+			os.Remove(path) // the inode may be used again at once
+			if err := os.WriteFile(path, content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a copy moved over it": func(t *testing.T, path string, content []byte) {
+			if err := os.WriteFile(path+"2", content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+"2", path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a copy with all attributes": func(t *testing.T, path string, _ []byte) {
+			if out, err := exec.Command("cp", "-a", path, path+"2").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if err := os.Rename(path+"2", path); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the content of another written into it": func(t *testing.T, path string, content []byte) {
+			content = bytes.Clone(content)
+			content[len(leaseHead)] ^= 1 // another hexadecimal digit
+			if err := os.WriteFile(path, content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, do := range replace {
+		t.Run(name, func(t *testing.T) {
+			f := newLeaseFile(t)
+			token := schedlock.NewToken()
+			held := mustHold(t, f, token)
+			if id := mustID(t, f); id == "" || id != held.id {
+				t.Fatalf("the id is %q, that of the held byte %q", id, held.id)
+			}
+			content, err := os.ReadFile(f.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := mustProbe(t, f, token)
+			do(t, f.path, content)
+			now := mustProbe(t, f, token)
+			if now.id == held.id || now.id != mustID(t, f) {
+				t.Errorf("the id is %q, before it was %q", now.id, held.id)
+			}
+			if sign := now.sign(true, held.id); sign == schedlock.SignDead {
+				t.Errorf("a living holder is taken for dead: %+v", now)
+			}
+			awaitLong(t, f, token, seen)
+			if again := mustHold(t, f, schedlock.NewToken()); again.id != now.id {
+				t.Errorf("a new byte is in the file %q, the path leads to %q", again.id, now.id)
+			}
+		})
+	}
+}
+
+func TestDeletedLeaseFileProvesNothing(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	if err := os.Remove(f.path); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := f.id(); id != "" || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), f.path) {
+		t.Errorf("id: %q, %v", id, err)
+	}
+	if s, err := f.probe(token); s != (leaseState{}) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("probe: %+v, %v", s, err)
+	}
+	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a look has made a new file")
+	}
+	// The next acquisition makes a new one, in which the old proves nothing.
+	if next := mustHold(t, f, schedlock.NewToken()); next.id == held.id || next.id == "" {
+		t.Errorf("the new file has the id %q, the old one had %q", next.id, held.id)
+	}
+}
+
+func TestForeignLeaseFileIsLeftAlone(t *testing.T) {
+	content := func(s string) func(string) error {
+		return func(path string) error { return os.WriteFile(path, []byte(s), 0o644) }
+	}
+	id := strings.Repeat("ab", leaseRand)
+	for name, put := range map[string]func(path string) error{
+		"empty":                 content(""),
+		"short":                 content(leaseHead + id),
+		"of the same size":      content(strings.Repeat("x", leaseSize)),
+		"no hexadecimal digits": content(leaseHead + strings.Repeat("xy", leaseRand) + leaseTail),
+		"another head":          content("S" + leaseHead[1:] + id + leaseTail),
+		"another tail":          content(leaseHead + id + leaseTail[:len(leaseTail)-1] + " "),
+		"longer":                content(leaseHead + id + leaseTail + "\n"),
+		"a directory":           func(path string) error { return os.Mkdir(path, 0o755) },
+		"a pipe":                func(path string) error { return syscall.Mkfifo(path, 0o644) },
+		"a dangling link":       func(path string) error { return os.Symlink(path+"2", path) },
+		"a link": func(path string) error {
+			other := path + "2"
+			if err := os.WriteFile(other, []byte(leaseHead+id+leaseTail), 0o644); err != nil {
+				return err
+			}
+			return os.Symlink(other, path)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dbPath := newDatabase(t)
+			path := dbPath + "-lease"
+			if err := put(path); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := openLeaseFile(dbPath); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("openLeaseFile: %v, want an error that names the file", err)
+			}
+			// And if it comes to lie there later:
+			f := newLeaseFile(t)
+			f.path, f.dbPath = path, dbPath
+			if id, err := f.id(); id != "" || err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("id: %q, %v", id, err)
+			}
+			if held, err := f.hold(tokenAt(0)); err == nil {
+				t.Errorf("hold: %+v", held)
+			}
+			after, err := os.Lstat(path)
+			if err != nil || !os.SameFile(before, after) || after.Size() != before.Size() || after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
+				t.Errorf("the file was changed: %v, %v", after, err)
+			}
+		})
+	}
+	// What the others differ from is fine.
+	dbPath := newDatabase(t)
+	if err := os.WriteFile(dbPath+"-lease", []byte(leaseHead+id+leaseTail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	openFor(t, dbPath)
+}
+
+func TestOtherBytesAreReported(t *testing.T) {
+	dbPath := newDatabase(t)
+	mine, theirs := openFor(t, dbPath), openFor(t, dbPath)
+	const middle = 1 << 60
+	for _, tc := range []struct {
+		token  uint64
+		held   []uint64
+		except []uint64
+		want   leaseState
+	}{
+		{token: middle},
+		{token: middle, held: []uint64{middle}, want: leaseState{held: true}},
+		{token: middle, held: []uint64{middle - 1}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{middle + 1}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{0}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{maxTokenBits}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{middle, maxTokenBits}, want: leaseState{held: true, others: true}},
+		{token: 0, held: []uint64{0}, want: leaseState{held: true}},
+		{token: 0, held: []uint64{1}, want: leaseState{others: true}},
+		{token: maxTokenBits, held: []uint64{maxTokenBits}, want: leaseState{held: true}},
+		{token: maxTokenBits, held: []uint64{maxTokenBits - 1}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{7}, except: []uint64{7}},
+		{token: middle, held: []uint64{7, 8, 9}, except: []uint64{9, 7}, want: leaseState{others: true}},
+		{token: middle, held: []uint64{7, 8, 9}, except: []uint64{9, 7, 8}},
+		{token: middle, held: []uint64{middle, 7}, except: []uint64{7}, want: leaseState{held: true}},
+		// What a row says is held is held, even by ourselves.
+		{token: middle, held: []uint64{middle}, except: []uint64{middle}, want: leaseState{held: true}},
+	} {
+		tc.want.id = mustID(t, mine)
+		var except []schedlock.Token
+		for _, bits := range tc.except {
+			except = append(except, tokenAt(bits))
+		}
+		var bytes []leaseByte
+		for _, bits := range tc.held {
+			bytes = append(bytes, mustHold(t, theirs, tokenAt(bits)))
+		}
+		if got := mustProbe(t, mine, tokenAt(tc.token), except...); got != tc.want {
+			t.Errorf("%+v: %+v", tc, got)
+		}
+		for _, b := range bytes {
+			b.release()
+		}
+	}
+}
+
+func TestByteHeldForAMomentIsForgiven(t *testing.T) {
+	f := newLeaseFile(t)
+	forgiven := 0
+	for range 10 {
+		losing := mustHold(t, f, schedlock.NewToken())
+		timer := time.AfterFunc(leaseBlink/5, func() { losing.release() })
+		if s := mustProbe(t, f, schedlock.NewToken()); !s.others {
+			forgiven++
+		}
+		timer.Stop()
+		losing.release()
+	}
+	if forgiven == 0 {
+		t.Error("a byte that was held for a moment counted each time")
+	}
+}
+
+func TestByteIsTakenOnce(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	if _, err := f.hold(token); err == nil || !strings.Contains(err.Error(), f.path) {
+		t.Errorf("held twice: %v", err)
+	}
+	if err := held.release(); err != nil {
+		t.Error(err)
+	}
+	again := mustHold(t, f, token) // very likely on the same descriptor number
+	if err := held.release(); err != nil {
+		t.Errorf("released again: %v", err)
+	}
+	if now := mustProbe(t, f, token); !now.held {
+		t.Error("releasing the first again has released the second")
+	}
+	again.release()
+}
+
+// A process that was started while the byte is given back shares its
+// descriptor until it runs another program.
+func TestReleaseDoesNotWaitForADuplicate(t *testing.T) {
+	f := newLeaseFile(t)
+	before := openFDs(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	for fd := range openFDs(t) {
+		if _, ok := before[fd]; ok {
+			continue
+		}
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(dup)
+	}
+	held.release()
+	if now := mustProbe(t, f, token); now.held {
+		t.Error("released, but still held through a duplicate")
+	}
+}
+
+func TestNetworkFileSystemGetsNoLeaseFile(t *testing.T) {
+	dbPath := newDatabase(t)
+	kind, err := fsType(dbPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := openFor(t, newDatabase(t))
+	defer func(name string) { localFS[kind] = name }(localFS[kind])
+	delete(localFS, kind)
+	if _, err := openLeaseFile(dbPath); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("openLeaseFile: %v, want ErrUnsupported", err)
+	}
+	wantFiles(t, filepath.Dir(dbPath), "app.db")
+	if _, err := f.id(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("id: %v, want ErrUnsupported", err)
+	}
+	if _, err := f.hold(tokenAt(0)); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("hold: %v, want ErrUnsupported", err)
+	}
+}
+
+func TestLeaseFileIsUsableByTheDatabasesUsers(t *testing.T) {
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	for _, mode := range []fs.FileMode{0o600, 0o640, 0o660, 0o666, 0o444} {
+		dbPath := newDatabase(t)
+		if err := os.Chmod(dbPath, mode); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(dbPath, 1234, 2345); err != nil {
+				t.Fatal(err)
+			}
+		}
+		openFor(t, dbPath)
+		info, err := os.Stat(dbPath + "-lease")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := mode | 0o600; info.Mode() != want {
+			t.Errorf("database %v: the lease file is %v", mode, info.Mode())
+		}
+		if st := info.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && (st.Uid != 1234 || st.Gid != 2345) {
+			t.Errorf("the lease file belongs to %d:%d, not to the database's owner", st.Uid, st.Gid)
+		}
+	}
+}
+
+func TestOthersMayProveNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become somebody else")
+	}
+	for _, tc := range []struct {
+		name       string
+		mode       fs.FileMode // of the database and its lease file; 0: there is none
+		want, deny string
+	}{
+		{"may write", 0o666, "ok", ""},
+		{"may read", 0o644, "hold:", "permission denied"},
+		{"may not read", 0o600, "open:", "permission denied"},
+		{"folder is read-only", 0, "open:", "permission denied"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dbPath := newDatabase(t)
+			for dir := filepath.Dir(dbPath); dir != "/" && dir != "/tmp"; dir = filepath.Dir(dir) {
+				info, err := os.Stat(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Mode().Perm()&0o005 != 0o005 {
+					if err := os.Chmod(dir, info.Mode().Perm()|0o055); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { os.Chmod(dir, info.Mode().Perm()) })
+				}
+			}
+			if tc.mode != 0 {
+				if err := os.Chmod(dbPath, tc.mode); err != nil {
+					t.Fatal(err)
+				}
+				openFor(t, dbPath)
+			}
+			got := startChild(t, "lease nobody", dbPath).line()
+			if !strings.HasPrefix(got, tc.want) || !strings.Contains(got, tc.deny) || tc.deny != "" && !strings.Contains(got, dbPath+"-lease") {
+				t.Errorf("%q, want %s … %s", got, tc.want, tc.deny)
+			}
+			if tc.mode == 0 {
+				wantFiles(t, filepath.Dir(dbPath), "app.db")
+			}
+		})
+	}
+}
+
+// Closing any descriptor of the database would drop the POSIX locks that
+// another SQLite of this process has on it.
+func TestDatabaseFileIsNeverOpened(t *testing.T) {
+	dbPath := newDatabase(t)
+	events, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Close(events)
+	if _, err := unix.InotifyAddWatch(events, dbPath, unix.IN_OPEN|unix.IN_CLOSE|unix.IN_ACCESS|unix.IN_MODIFY); err != nil {
+		t.Fatal(err)
+	}
+	f := openFor(t, dbPath)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	seen := mustProbe(t, f, token)
+	mustID(t, f)
+	held.release()
+	awaitLong(t, f, token, seen)
+	f.close()
+	if n, err := unix.Read(events, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Errorf("something has opened the database file: %d bytes of events, %v", n, err)
+	}
+}
+
+func TestAwaitWaitsOutWhatWasSeen(t *testing.T) {
+	f := newLeaseFile(t)
+	token, other := schedlock.NewToken(), schedlock.NewToken()
+	bounded := func(d time.Duration, seen leaseState) (returned bool, took time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		start := time.Now()
+		f.await(ctx, token, seen)
+		return ctx.Err() == nil, time.Since(start)
+	}
+	free := mustProbe(t, f, token)
+	if returned, _ := bounded(200*time.Millisecond, free); returned {
+		t.Error("free, as it was seen: await returned")
+	}
+	if returned, _ := bounded(200*time.Millisecond, leaseState{}); !returned {
+		t.Error("it can be told again: await did not return")
+	}
+	held := mustHold(t, f, other)
+	if returned, took := bounded(10*time.Second, free); !returned || took > 5*time.Second {
+		t.Errorf("another byte is held now: await did not return (%v)", took)
+	}
+	if returned, _ := bounded(200*time.Millisecond, mustProbe(t, f, token)); returned {
+		t.Error("another byte is held, as it was seen: await returned")
+	}
+	held.release()
+	os.Remove(f.path)
+	if returned, _ := bounded(200*time.Millisecond, free); !returned {
+		t.Error("the file is gone: await did not return")
+	}
+	if returned, _ := bounded(200*time.Millisecond, leaseState{}); returned {
+		t.Error("the file is gone, as it was seen: await returned")
+	}
+}
+
+func TestAwaitEndsWithItsContext(t *testing.T) {
+	for name, start := range map[string]func(int) (int, error){
+		"events":  unix.InotifyInit1,
+		"polling": func(int) (int, error) { return -1, unix.EMFILE },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLeaseFile(t)
+			f.watch.start = start
+			token := schedlock.NewToken()
+			mustHold(t, f, token)
+			seen := mustProbe(t, f, token)
+			var late []time.Duration
+			for i := range 20 {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan time.Time, 1)
+				time.AfterFunc(time.Duration(i)*3*time.Millisecond, func() { ended <- time.Now(); cancel() })
+				f.await(ctx, token, seen)
+				late = append(late, time.Since(<-ended))
+				if ctx.Err() == nil {
+					t.Error("await returned although nothing has changed")
+				}
+				cancel()
+			}
+			slices.Sort(late)
+			// Half of the time a poll would last: it was not the poll that ended it.
+			if late[len(late)/2] > leasePollWithout/2 {
+				t.Errorf("await ends late: %s", describe(late))
+			}
+			cancelled, cancel := context.WithCancel(t.Context())
+			cancel()
+			f.await(cancelled, token, seen)
+		})
+	}
+}
+
+func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
+	for name, start := range map[string]func(int) (int, error){
+		"events":  unix.InotifyInit1,
+		"polling": func(int) (int, error) { return -1, unix.EMFILE },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLeaseFile(t)
+			f.watch.start = start
+			token := schedlock.NewToken()
+			mustHold(t, f, token)
+			seen := mustProbe(t, f, token)
+			used := func() time.Duration {
+				var u unix.Rusage
+				if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+					t.Fatal(err)
+				}
+				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+			}
+			before, begin := used(), time.Now()
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				f.await(ctx, token, seen)
+				cancel()
+			}
+			share := float64(used()-before) / float64(time.Since(begin))
+			t.Logf("%.2f %% of a core", 100*share)
+			if share > 0.10 {
+				t.Errorf("await uses %.0f %% of a core", 100*share)
+			}
+		})
+	}
+}
+
+// A process that opens and closes the file for writing all the time must not
+// make us spin, nor keep us from seeing the end of the holder.
+func TestAwaitSurvivesAStormOfEvents(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	seen := mustProbe(t, f, token)
+	stop := make(chan struct{})
+	var storm sync.WaitGroup
+	storm.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if file, err := os.OpenFile(f.path, os.O_WRONLY, 0); err == nil {
+					file.Close()
+				}
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+	})
+	defer storm.Wait()
+	defer close(stop)
+	probes := countOpens(t, f.path, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		f.await(ctx, token, seen)
+		if ctx.Err() == nil {
+			t.Error("await returned although nothing has changed")
+		}
+	})
+	t.Logf("%d probes in 500 ms", probes)
+	if probes > 1100 {
+		t.Errorf("%d probes in 500 ms of storm", probes)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { held.release() })
+	awaitLong(t, f, token, seen)
+}
+
+// countOpens counts how often the file is closed that was open for reading.
+func countOpens(t *testing.T, path string, during func()) (n int) {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Skip(err)
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_CLOSE); err != nil {
+		t.Fatal(err)
+	}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for buf := make([]byte, 64<<10); ; {
+			size, err := events.Read(buf)
+			if err != nil {
+				return
+			}
+			for at := 0; at+unix.SizeofInotifyEvent <= size; at += unix.SizeofInotifyEvent {
+				if mask := uint32(buf[at+4]) | uint32(buf[at+5])<<8; mask&unix.IN_CLOSE_NOWRITE != 0 {
+					n++
+				}
+			}
+		}
+	})
+	during()
+	events.Close()
+	reader.Wait()
+	return n
+}
+
+func TestManyMayAwaitAtOnce(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	seen := mustProbe(t, f, token)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for range 5 {
+		waiting.Go(func() { f.await(ctx, token, seen) })
+	}
+	time.Sleep(100 * time.Millisecond)
+	held.release()
+	waiting.Wait()
+	if ctx.Err() != nil {
+		t.Error("not all of them were woken")
+	}
+}
+
+func TestCloseEndsAwait(t *testing.T) {
+	for name, start := range map[string]func(int) (int, error){
+		"events":  unix.InotifyInit1,
+		"polling": func(int) (int, error) { return -1, unix.EMFILE },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newLeaseFile(t)
+			f.watch.start = start
+			token := schedlock.NewToken()
+			mustHold(t, f, token)
+			seen := mustProbe(t, f, token)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			time.AfterFunc(60*time.Millisecond, func() { f.close() })
+			f.await(ctx, token, seen)
+			if ctx.Err() != nil {
+				t.Error("await outlasted close")
+			}
+			if err := f.close(); err != nil {
+				t.Errorf("closed again: %v", err)
+			}
+			if now := mustProbe(t, f, token); !now.held {
+				t.Error("close has released a byte")
+			}
+			// A caller in a loop must not spin on what is closed.
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			f.await(short, token, leaseState{})
+			if short.Err() == nil {
+				t.Error("await returned at once after close")
+			}
+		})
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dbPath := newDatabase(t)
+	cycle := func() {
+		f, err := openLeaseFile(dbPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := schedlock.NewToken()
+		held, err := f.hold(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.hold(token); err == nil {
+			t.Fatal("held twice")
+		}
+		seen, err := f.probe(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		f.await(ctx, token, seen)
+		cancel()
+		if err := held.release(); err != nil {
+			t.Fatal(err)
+		}
+		f.await(t.Context(), token, seen)
+		if err := f.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle() // the runtime's own descriptors come with the first
+	fds := len(openFDs(t))
+	for range 200 {
+		cycle()
+	}
+	if now := openFDs(t); len(now) > fds {
+		t.Errorf("%d descriptors before, %d after 200 cycles: %v", fds, len(now), now)
+	}
+	wantFiles(t, filepath.Dir(dbPath), "app.db", "app.db-lease")
+}
+
+func openFDs(t testing.TB) map[int]string {
+	t.Helper()
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds := map[int]string{}
+	for _, name := range names {
+		var n int
+		fmt.Sscan(name, &n)
+		if n != int(dir.Fd()) {
+			fds[n], _ = os.Readlink("/proc/self/fd/" + name)
+		}
+	}
+	return fds
+}
+
+func BenchmarkLeaseProbe(b *testing.B) {
+	f := newLeaseFile(b)
+	token := schedlock.NewToken()
+	mustHold(b, f, token)
+	for b.Loop() {
+		if _, err := f.read(token); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkLeaseHold(b *testing.B) {
+	f := newLeaseFile(b)
+	token := schedlock.NewToken()
+	for b.Loop() {
+		held, err := f.hold(token)
+		if err != nil {
+			b.Fatal(err)
+		}
+		held.release()
+	}
+}
