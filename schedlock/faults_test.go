@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,10 @@ const (
 	every = schedlock.DefaultHeartbeatInterval
 	retry = time.Second
 )
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 var errBroken = errors.New("connection refused")
 
@@ -261,7 +266,7 @@ func newReplica(t *testing.T, db schedlock.Store, opts ...schedlock.Option) *rep
 	r := &replica{t: t, db: newFaulty(db), seen: &events{}}
 	opts = append([]schedlock.Option{
 		schedlock.WithObserver(r.seen),
-		schedlock.WithLogger(slog.New(slog.DiscardHandler)),
+		schedlock.WithLogger(quiet),
 		schedlock.WithOwner(schedlock.Owner{PID: pids, Hostname: "test"}),
 	}, opts...)
 	lock, err := schedlock.New(r.db, opts...)

@@ -216,7 +216,7 @@ type cronStretch struct {
 func (c *cronSpec) stretch(at int64) cronStretch {
 	s := c.plainStretch(at)
 	s.fresh = s.start
-	if !c.fixed || s.start == cronBegin {
+	if !c.fixed {
 		return s
 	}
 	// Only the change at the start matters: no zone changes its clock twice
