@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -136,7 +137,7 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 	}
 
 	l.mu.Lock()
-	if v.Row != nil {
+	if v.Row != nil && v.Row.Term < math.MaxInt64 { // an edited one that nothing could follow
 		l.learn(Term{Ref: v.Row.Ref, TTL: v.Row.Timing.TTL})
 	}
 	if v.Newest != nil {

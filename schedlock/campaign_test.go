@@ -258,13 +258,13 @@ func TestACancelledWaitNeverLeadsAfterwards(t *testing.T) {
 func TestTheNextWaitGivesBackWhatACancelledOneGotLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db)
-		a.db.set(fault{kind: slowApply, after: time.Second}, "acquire")
+		a.db.set(fault{kind: slowApply, after: 3 * time.Second}, "acquire")
 		waitCtx, cancel := context.WithTimeout(ctx, retry)
 		defer cancel()
 		_, err := a.lock.Wait(waitCtx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		a.db.planned(nil)
-		time.Sleep(2 * time.Second)
+		time.Sleep(5 * time.Second)
 		abandoned := rowOf(t, db).Term
 		start := time.Now()
 		lease, err := a.lock.Wait(ctx)
@@ -585,6 +585,16 @@ func TestAHugeEditedTermDoesNotKeepEverybodyOut(t *testing.T) {
 			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
 			require.Greater(t, got.lease.Term(), lease.Term())
 			require.NoError(t, got.lease.Heartbeat(ctx))
+
+			waiter = a.stand(t.Context())
+			require.NoError(t, got.lease.Release(ctx))
+			got = <-waiter
+			require.NoError(t, got.err)
+			waiter = b.stand(t.Context())
+			require.NoError(t, got.lease.Release(ctx))
+			start = time.Now()
+			require.NoError(t, (<-waiter).err)
+			require.LessOrEqual(t, time.Since(start), retry, "term %d: all is as before", edited)
 		})
 	}
 }
