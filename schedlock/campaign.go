@@ -146,7 +146,7 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 	j = judge(v, l.known, l.timing.TTL)
 	l.watch = l.watch.saw(j.key, answered)
 	left = l.watch.remaining(j.ttl, sent)
-	news := v.Row != nil && (!l.standby.looked || l.standby.view.Row == nil || l.standby.view.Row.RawToken != v.Row.RawToken)
+	news := v.Row != nil && (l.last == nil || l.last.ref.Token != v.Row.Token) && (!l.standby.looked || l.standby.view.Row == nil || l.standby.view.Row.RawToken != v.Row.RawToken)
 	l.standby = standby{looked: true, view: v, at: answered, judged: j}
 	if l.last == nil && v.Row != nil && j.verdict == wait && left > 0 {
 		l.unwritable.Store(false) // another leads: there is nothing to write
@@ -209,6 +209,8 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 		Timing: l.timing,
 		Judged: v,
 		Reason: j.reason,
+
+		Watched: j.verdict == wait,
 	}
 	l.mu.Lock()
 	claim.MinTerm = l.known.Term + 1

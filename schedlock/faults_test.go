@@ -46,6 +46,7 @@ const (
 	broken              // refused at once, not applied
 	hang                // not applied; returns when its context ends
 	deaf                // not applied; ignores its context, until heal
+	frozen              // the process stands still until heal, and then sends it
 	late                // applied at once, answered after a time, whatever its context says
 	lost                // applied at once, but the answer, after a time, is an error
 	lateApply           // an error at once, and applied after a time
@@ -146,6 +147,9 @@ func call[T any](f *faulty, ctx context.Context, op string, apply func(context.C
 	case deaf:
 		<-thawed
 		return answer, errBroken
+	case frozen:
+		<-thawed
+		return apply(ctx)
 	case late:
 		got, err := apply(ctx)
 		time.Sleep(fa.after)

@@ -171,7 +171,9 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 		return l.Err()
 	case err != nil:
 		err = fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err)
-		l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took, Err: err})
+		if !errors.Is(ctx.Err(), context.Canceled) { // else the caller gave up, not the database
+			l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took, Err: err})
+		}
 		return err
 	}
 	l.confirmed.Store(&confirmation{sent: sent, answered: answered, dbNow: beat.Now})

@@ -161,6 +161,21 @@ func TestAHeartbeatThatFailedMayBeRepeatedUntilTheDeadline(t *testing.T) {
 	})
 }
 
+func TestAHeartbeatThatItsCallerCancelledIsNoOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: hang}, "heartbeat")
+		short, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		require.ErrorIs(t, lease.Heartbeat(short), context.Canceled)
+		require.Zero(t, a.seen.count(schedlock.EventHeartbeatFailed))
+		require.True(t, a.leads())
+		require.Error(t, lease.Heartbeat(ctx))
+		require.Equal(t, 1, a.seen.count(schedlock.EventHeartbeatFailed))
+	})
+}
+
 // TestCancelFirstDatabaseSecond looks at the order from where it matters: at
 // each statement that is sent when a lease ends, its replica is no leader any
 // more and the context of its jobs has been cancelled.

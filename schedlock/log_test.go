@@ -140,6 +140,7 @@ func TestLogOfAnOutage(t *testing.T) {
 				assert.GreaterOrEqual(t, still, int(outage/(30*time.Second))*2/3, log.all())
 				assert.LessOrEqual(t, still, int(outage/(30*time.Second)), "at most one every 30 s: %v", log.all())
 				assert.Equal(t, 2, log.count("leading"), log.all())
+				assert.Zero(t, log.count("standing by"), "for whom but itself? %v", log.all())
 				for i, line := range log.all() {
 					if strings.HasSuffix(line, "database answers again") {
 						lasted := log.attrs[i]["after"].Duration()

@@ -183,6 +183,9 @@ type View struct {
 	// Epoch changes when the server may have lost what it had acknowledged:
 	// another postmaster, another timeline. "" for a database without servers.
 	Epoch string
+
+	// Probe is the store's own, for AwaitHint.
+	Probe any
 }
 
 // Claim is what a replica that judged the lock asks for.
@@ -197,8 +200,13 @@ type Claim struct {
 	Judged View
 
 	// Reason is how the judged holder's term ended, if its end is not written
-	// yet. EndProvenDead is checked once more inside the transaction.
+	// yet.
 	Reason EndReason
+
+	// Watched tells that the holder was watched for its whole TTL. If it was
+	// not, a store that has signs looks at them once more inside the
+	// transaction, and returns ErrMoved unless they still allow it.
+	Watched bool
 }
 
 // Grant is what an acquisition gave.

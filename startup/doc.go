@@ -47,6 +47,6 @@
 // up is not skipped: it still gets [Grace] (or its StopTimeout if that is
 // shorter), because a database that is not closed or a lock that is not
 // released is worse than one that is late. So Stop returns at the latest 2 ×
-// Grace per stage after the end of its budget; leave that much before whatever
-// kills the process.
+// Grace per stage after the end of its budget, and one Grace more if a stage was
+// just starting; leave that much before whatever kills the process.
 package startup

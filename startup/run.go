@@ -190,7 +190,7 @@ func (g *Graph) stopStage(ctx context.Context, st Stage) error {
 func (g *Graph) stopContext(ctx context.Context, st Stage) (context.Context, context.CancelFunc) {
 	begin := time.Now()
 	limit, cause := st.StopTimeout, stopLimit(st.StopTimeout)
-	if left := max(remaining(ctx), Grace); left < limit {
+	if left := max(g.remaining(ctx), Grace); left < limit {
 		limit, cause = left, errBudget
 	}
 	stageCtx, cancelTimeout := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, cause)
@@ -207,9 +207,10 @@ func (g *Graph) stopContext(ctx context.Context, st Stage) (context.Context, con
 	}
 }
 
-// remaining returns how much is left of the budget ctx.
-func remaining(ctx context.Context) time.Duration {
-	if ctx.Err() != nil {
+// remaining returns how much is left of the budget: of ctx, and of any other
+// call of Stop once its budget has ended.
+func (g *Graph) remaining(ctx context.Context) time.Duration {
+	if ctx.Err() != nil || g.budget.Err() != nil {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -343,11 +342,17 @@ func TestCallerEndsTheStart(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				time.AfterFunc(time.Second, func() { cancel(tt.cause) })
 				var d diary
-				a := d.stage("a", nil, func(ctx context.Context) error { return ctx.Err() })
+				var left time.Duration
+				a := d.stage("a", nil, func(ctx context.Context) error {
+					deadline, _ := ctx.Deadline()
+					left = time.Until(deadline)
+					return ctx.Err()
+				})
 				g := build(t, a, d.stage("b", obey, nil), d.stage("c", nil, nil))
 
 				err := g.Start(ctx)
 				assert.EqualError(t, err, tt.text, "a is stopped with a context that lives")
+				assert.Equal(t, 10*time.Second, left, "the roll-back has its full StopTimeout")
 				assert.ErrorIs(t, err, context.Canceled)
 				if tt.cause != nil {
 					assert.ErrorIs(t, err, tt.cause)
@@ -400,304 +405,6 @@ func TestStageContextsCarryTheCallersValues(t *testing.T) {
 	assert.Equal(t, []any{"start", "stop"}, got)
 }
 
-func TestStopPastItsDeadline(t *testing.T) {
-	own := errors.New("3 requests still run")
-	for _, tt := range []struct {
-		name    string
-		timeout time.Duration
-		stop    func(context.Context) error
-		took    time.Duration
-		text    string
-	}{
-		{"default", 0, obey, 10 * time.Second, "not done within its StopTimeout of 10s"},
-		{"obeys", 5 * time.Second, obey, 5 * time.Second, "not done within its StopTimeout of 5s"},
-		{"says more", 5 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return own }, 5 * time.Second,
-			"not done within its StopTimeout of 5s: 3 requests still run"},
-		{"succeeds in its grace", 5 * time.Second, ignoreFor(5*time.Second+startup.Grace/2, nil), 5*time.Second + startup.Grace/2, ""},
-		{"hangs", 5 * time.Second, ignoreFor(time.Hour, nil), 5*time.Second + startup.Grace,
-			"not done within its StopTimeout of 5s; it still runs"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var d diary
-				b := d.stage("b", nil, tt.stop)
-				b.StopTimeout = tt.timeout
-				g := build(t, d.stage("a", nil, func(ctx context.Context) error { return ctx.Err() }), b)
-				require.NoError(t, g.Start(t.Context()))
-
-				begin := time.Now()
-				err := g.Stop(t.Context())
-				if tt.text == "" {
-					assert.NoError(t, err)
-				} else {
-					assert.EqualError(t, err, `stage "b": stop: `+tt.text)
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-				assert.Equal(t, tt.took, time.Since(begin))
-				time.Sleep(2 * time.Hour) // until the one that hangs has returned
-				assert.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, d.read())
-			})
-		})
-	}
-}
-
-func TestStopReportsEveryError(t *testing.T) {
-	var d diary
-	g := build(t, d.stage("a", nil, fail(errors.New("bad a"))), d.stage("b", nil, nil), d.stage("c", nil, explode))
-	require.NoError(t, g.Start(t.Context()))
-	err := g.Stop(t.Context())
-	assert.EqualError(t, err, "stage \"c\": stop: panic: a value\nstage \"a\": stop: bad a")
-	assert.Equal(t, []string{"c stop", "a stop"}, stageErrors(t, err))
-	assert.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}, d.read())
-}
-
-// limits returns stages that each take as long to stop as they are given, and
-// the times that they were given: by their deadline, and in fact.
-func limits(timeouts ...time.Duration) (stages []startup.Stage, told, given *[]time.Duration) {
-	told, given = new([]time.Duration), new([]time.Duration)
-	for i, timeout := range timeouts {
-		stages = append(stages, startup.Stage{Name: fmt.Sprint(i + 1), StopTimeout: timeout, Stop: func(ctx context.Context) error {
-			begin := time.Now()
-			deadline, _ := ctx.Deadline()
-			*told = append(*told, time.Until(deadline))
-			<-ctx.Done()
-			*given = append(*given, time.Since(begin))
-			return ctx.Err()
-		}})
-	}
-	slices.Reverse(stages)
-	return stages, told, given
-}
-
-func TestBudgetOfStop(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	for _, tt := range []struct {
-		name     string
-		budget   time.Duration
-		timeouts []time.Duration // in the order of stopping
-		want     []time.Duration
-	}{
-		{"is enough", 10 * s, []time.Duration{2 * s, 3 * s}, []time.Duration{2 * s, 3 * s}},
-		{"leaves less than the own deadline", 10 * s, []time.Duration{7 * s, 7 * s}, []time.Duration{7 * s, 3 * s}},
-		{"is used up: each still has its grace", 10 * s, []time.Duration{20 * s, 7 * s, 7 * s}, []time.Duration{10 * s, s, s}},
-		{"leaves less than the grace", 10 * s, []time.Duration{9500 * ms, 7 * s}, []time.Duration{9500 * ms, s}},
-		{"is used up: no more than the own deadline", 10 * s, []time.Duration{20 * s, 300 * ms}, []time.Duration{10 * s, 300 * ms}},
-		{"was nothing", 0, []time.Duration{7 * s, 7 * s}, []time.Duration{s, s}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stages, told, given := limits(tt.timeouts...)
-				g := build(t, stages...)
-				require.NoError(t, g.Start(t.Context()))
-				budget, cancel := context.WithTimeout(t.Context(), tt.budget)
-				defer cancel()
-				err := g.Stop(budget)
-				assert.Equal(t, tt.want, *given)
-				assert.Equal(t, tt.want, *told, "the deadline that the stage sees")
-				for i, line := range strings.Split(err.Error(), "\n") {
-					why := fmt.Sprintf("not done within its StopTimeout of %v", tt.timeouts[i])
-					if tt.want[i] < tt.timeouts[i] {
-						why = "not done when the budget of Stop was used up"
-					}
-					assert.Equal(t, fmt.Sprintf("stage %q: stop: %s", fmt.Sprint(i+1), why), line)
-				}
-				assert.Len(t, stageErrors(t, err), len(tt.want))
-			})
-		})
-	}
-}
-
-func TestBudgetMayBeCancelled(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		at   time.Duration // when it is cancelled
-		want []time.Duration
-	}{
-		{"before", 0, []time.Duration{time.Second, time.Second}},
-		{"in the grace of the first", 300 * time.Millisecond, []time.Duration{time.Second, time.Second}},
-		{"later", 3 * time.Second, []time.Duration{3 * time.Second, time.Second}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stages, _, given := limits(7*time.Second, 7*time.Second)
-				g := build(t, stages...)
-				require.NoError(t, g.Start(t.Context()))
-				budget, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if tt.at == 0 {
-					cancel()
-				}
-				time.AfterFunc(tt.at, cancel)
-				err := g.Stop(budget)
-				assert.Equal(t, tt.want, *given)
-				assert.EqualError(t, err, "stage \"1\": stop: not done when the budget of Stop was used up\n"+
-					"stage \"2\": stop: not done when the budget of Stop was used up")
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-		})
-	}
-}
-
-func TestEndOfTheBudgetAfterStopIsOfNoConsequence(t *testing.T) {
-	var d diary
-	g := build(t, d.stage("a", nil, nil))
-	require.NoError(t, g.Start(t.Context()))
-	budget, cancel := context.WithCancel(t.Context())
-	require.NoError(t, g.Stop(budget))
-	cancel()
-	assert.NoError(t, g.Stop(t.Context()))
-	assert.Equal(t, []string{"start a", "stop a"}, d.read())
-}
-
-func TestSecondStopWaitsForTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		bad := errors.New("bad")
-		g := build(t, d.stage("a", nil, ignoreFor(5*time.Second, bad)))
-		require.NoError(t, g.Start(t.Context()))
-
-		begin := time.Now()
-		var all sync.WaitGroup
-		for range 3 {
-			all.Go(func() {
-				assert.ErrorIs(t, g.Stop(t.Context()), bad)
-				assert.Equal(t, 5*time.Second, time.Since(begin))
-			})
-		}
-		all.Wait()
-		assert.ErrorIs(t, g.Stop(t.Context()), bad, "later")
-		assert.Equal(t, 5*time.Second, time.Since(begin))
-		assert.Equal(t, []string{"start a", "stop a"}, d.read())
-	})
-}
-
-func TestShortestBudgetCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stages, _, given := limits(7*time.Second, 7*time.Second)
-		g := build(t, stages...)
-		require.NoError(t, g.Start(t.Context()))
-		go func() { // a second signal, after 2 s: 3 s more
-			time.Sleep(2 * time.Second)
-			budget, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			assert.Error(t, g.Stop(budget))
-		}()
-		budget, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		assert.Error(t, g.Stop(budget))
-		assert.Equal(t, []time.Duration{5 * time.Second, time.Second}, *given)
-	})
-}
-
-func TestStopDuringStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		bad := errors.New("bad")
-		var cause error
-		var left time.Duration
-		a := d.stage("a", nil, func(ctx context.Context) error {
-			deadline, _ := ctx.Deadline()
-			left = time.Until(deadline)
-			return bad
-		})
-		b := d.stage("b", func(ctx context.Context) error {
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return ctx.Err()
-		}, nil)
-		g := build(t, a, b, d.stage("c", nil, nil))
-
-		started := make(chan error, 1)
-		go func() { started <- g.Start(t.Context()) }()
-		time.Sleep(2 * time.Second)
-		budget, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancel()
-		err := g.Stop(budget)
-		assert.Equal(t, []string{"a stop"}, stageErrors(t, err))
-		assert.ErrorIs(t, err, bad)
-
-		err = <-started
-		assert.Equal(t, []string{"b start", "a stop"}, stageErrors(t, err))
-		assert.ErrorIs(t, err, startup.ErrStopped)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, startup.ErrStopped, cause)
-		assert.Equal(t, 4*time.Second, left, "the roll-back runs within the budget of Stop")
-		assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
-	})
-}
-
-// A roll-back that runs already is bounded by the Stop that comes upon it.
-func TestStopDuringRollBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stages, _, given := limits(7*time.Second, 7*time.Second)
-		g := build(t, append(stages, startup.Stage{Name: "bad", Start: fail(errors.New("bad"))})...)
-		started := make(chan error, 1)
-		go func() { started <- g.Start(t.Context()) }()
-
-		time.Sleep(2 * time.Second)
-		budget, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		assert.Equal(t, []string{"1 stop", "2 stop"}, stageErrors(t, g.Stop(budget)))
-		assert.Equal(t, []string{"bad start", "1 stop", "2 stop"}, stageErrors(t, <-started))
-		assert.Equal(t, []time.Duration{5 * time.Second, time.Second}, *given)
-	})
-}
-
-// A stage that calls Stop and waits for it holds nobody up for ever.
-func TestStopFromWithinAStage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		var g *startup.Graph
-		g = build(t, d.stage("a", nil, nil), d.stage("b", func(ctx context.Context) error {
-			return g.Stop(context.WithoutCancel(ctx))
-		}, nil))
-		err := g.Start(t.Context())
-		assert.ErrorIs(t, err, startup.ErrStopped)
-		assert.ErrorContains(t, err, "it still runs")
-		time.Sleep(time.Minute)
-		assert.Error(t, g.Stop(t.Context()))
-		assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read()[:3])
-	})
-}
-
-func TestStopBeforeStart(t *testing.T) {
-	var d diary
-	g := build(t, d.stage("a", nil, nil))
-	require.NoError(t, g.Stop(t.Context()))
-	assert.ErrorIs(t, g.Start(t.Context()), startup.ErrStopped)
-	require.NoError(t, g.Stop(t.Context()))
-	assert.Empty(t, d.read())
-}
-
-func TestGraphStartsOnce(t *testing.T) {
-	var d diary
-	g := build(t, d.stage("a", nil, nil))
-	require.NoError(t, g.Start(t.Context()))
-	assert.EqualError(t, g.Start(t.Context()), "startup: Start was called before; a graph starts once")
-	assert.Equal(t, []string{"start a"}, d.read(), "the second Start has changed something")
-	require.NoError(t, g.Stop(t.Context()))
-	assert.ErrorIs(t, g.Start(t.Context()), startup.ErrStopped)
-	assert.Equal(t, []string{"start a", "stop a"}, d.read())
-}
-
-// For the race detector: what started is stopped once, whoever comes first.
-func TestStartAndStopAtOnce(t *testing.T) {
-	for range 200 {
-		var d diary
-		g := build(t, d.stage("a", nil, nil), d.stage("b", nil, nil), d.stage("c", nil, nil))
-		var all sync.WaitGroup
-		for range 2 {
-			all.Go(func() { _ = g.Start(t.Context()) })
-			all.Go(func() { assert.NoError(t, g.Stop(t.Context())) })
-		}
-		all.Wait()
-		lines := d.read()
-		n := len(lines) / 2
-		assert.Equal(t, []string{"start a", "start b", "start c"}[:n], lines[:n])
-		assert.Equal(t, []string{"stop c", "stop b", "stop a"}[3-n:], lines[n:])
-	}
-}
-
 // Whatever the stages, and whichever fails in whatever way, those that had
 // started, and only they, are stopped in reverse; without a failure, Stop does
 // so.
@@ -711,11 +418,18 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 		}).Draw(t, "how")
 		badStop := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "bad stops")
 
+		var names []string
+		var places []int
+		for i := range n {
+			names = append(names, fmt.Sprintf("s%d", i))
+			places = append(places, i)
+		}
+
 		var d diary
 		calls := 0
 		stages := make([]startup.Stage, n)
-		for i, place := range rapid.Permutation(slices.Collect(ints(n))).Draw(t, "places") {
-			name := fmt.Sprintf("s%d", i)
+		for i, place := range rapid.Permutation(places).Draw(t, "places") {
+			name := names[i]
 			st := d.stage(name, func(ctx context.Context) error {
 				calls++
 				if calls-1 == bad {
@@ -730,7 +444,7 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 			})
 			for dep := range i { // on stages of lower number only: no cycle
 				if rapid.Bool().Draw(t, "depends") {
-					st.After = append(st.After, fmt.Sprintf("s%d", dep))
+					st.After = append(st.After, names[dep])
 				}
 			}
 			stages[place] = st
@@ -747,7 +461,7 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 		stopErrs := 0
 		for _, name := range slices.Backward(g.Order()[:bad]) {
 			want = append(want, "stop "+name)
-			if badStop[slices.Index(numbered(n), name)] {
+			if badStop[slices.Index(names, name)] {
 				wantErrs = append(wantErrs, name+" stop")
 				stopErrs++
 			}
@@ -765,105 +479,4 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 		require.Equal(t, want, d.read(), "after Stop")
 		require.Equal(t, wantErrs[len(wantErrs)-stopErrs:], stageErrors(t, err))
 	})
-}
-
-func ints(n int) func(yield func(int) bool) {
-	return func(yield func(int) bool) {
-		for i := range n {
-			if !yield(i) {
-				return
-			}
-		}
-	}
-}
-
-func numbered(n int) (names []string) {
-	for i := range n {
-		names = append(names, fmt.Sprintf("s%d", i))
-	}
-	return names
-}
-
-func TestLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out strings.Builder
-		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey:
-				return slog.Attr{}
-			case "stack":
-				return slog.Bool("stack", strings.Contains(a.Value.String(), "startup_test.explode"))
-			}
-			return a
-		}}))
-		run := func(stages ...startup.Stage) string {
-			out.Reset()
-			g, err := startup.New(stages, startup.WithLogger(log))
-			require.NoError(t, err)
-			_ = g.Start(t.Context())
-			_ = g.Stop(t.Context())
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			return out.String()
-		}
-		second := ignoreFor(time.Second, nil)
-		minute := ignoreFor(time.Minute, nil)
-
-		assert.Equal(t, `level=INFO msg="stage started" stage=a took=1s
-level=INFO msg="stage started" stage=b took=0s
-level=WARN msg="stage failed to stop" stage=b took=0s error="panic: a value" stack=true
-level=INFO msg="stage stopped" stage=a took=1s
-`, run(startup.Stage{Name: "a", Start: second, Stop: second}, startup.Stage{Name: "b", Stop: explode}))
-
-		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=ERROR msg="stage failed to start" stage=b took=0s error=boom
-level=INFO msg="stage stopped" stage=a took=0s
-`, run(startup.Stage{Name: "a"}, startup.Stage{Name: "b", Start: fail(errors.New("boom"))}))
-
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
-level=INFO msg="late stage started, and was stopped again" stage=a took=1m0s
-`, run(startup.Stage{Name: "a", Start: minute}))
-
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
-level=WARN msg="late stage failed to start" stage=a took=1m0s error=boom
-`, run(startup.Stage{Name: "a", Start: ignoreFor(time.Minute, errors.New("boom"))}))
-
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
-level=WARN msg="late stage started, but failed to stop" stage=a took=1m10s error="not done within its StopTimeout of 10s"
-`, run(startup.Stage{Name: "a", Start: minute, Stop: obey}))
-
-		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=WARN msg="stage failed to stop" stage=a took=11s error="not done within its StopTimeout of 10s; it still runs"
-level=INFO msg="late stage stopped" stage=a took=1m0s
-`, run(startup.Stage{Name: "a", Stop: minute}))
-
-		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=WARN msg="stage failed to stop" stage=a took=11s error="not done within its StopTimeout of 10s; it still runs"
-level=WARN msg="late stage failed to stop" stage=a took=1m0s error=boom
-`, run(startup.Stage{Name: "a", Stop: ignoreFor(time.Minute, errors.New("boom"))}))
-	})
-}
-
-// A start that was called off is nothing to wake anybody for.
-func TestLogOfAStartThatWasCalledOff(t *testing.T) {
-	var out strings.Builder
-	g, err := startup.New(list("a"), startup.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.Error(t, g.Start(ctx))
-	assert.Contains(t, out.String(), `level=WARN msg="stage failed to start" stage=a`)
-	assert.Equal(t, 1, strings.Count(out.String(), "\n"))
-}
-
-func TestLogGoesToTheDefaultLogger(t *testing.T) {
-	var out strings.Builder
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	g, err := startup.New(list("a"))
-	require.NoError(t, err)
-	require.NoError(t, g.Start(t.Context()))
-	require.NoError(t, g.Stop(t.Context()))
-	assert.Contains(t, out.String(), `msg="stage started" stage=a`)
 }

@@ -75,12 +75,19 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
 // call runs the job and makes an error of a panic, so that a broken job takes
-// neither the web app nor the lock with it.
-func (j Job) call(ctx context.Context, run Run) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
+// neither the web app nor the lock with it. It runs on a goroutine of its own,
+// because runtime.Goexit (of a t.FailNow, say) ends the one that it is on.
+func (j Job) call(ctx context.Context, run Run) error {
+	result := make(chan error, 1)
+	go func() {
+		err := errors.New("called runtime.Goexit instead of returning")
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: debug.Stack()}
+			}
+			result <- err
+		}()
+		err = j.Do(ctx, run)
 	}()
-	return j.Do(ctx, run)
+	return <-result
 }

@@ -268,7 +268,6 @@ func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
 	timing := r.lock.Timing()
 	wait := (timing.TTL - timing.RenewDeadline) * 2 / 3
 	if lease.Err() == nil {
-		wait = drainGrace
 		lease.Drain()
 		beat.now() // so that the row says it
 		start := time.Now()
@@ -277,6 +276,7 @@ func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
 		case <-t.idle:
 		case <-lease.Done():
 		case <-limit.C:
+			wait = drainGrace
 			r.log.Warn("drain limit passed: cancelling running jobs", "term", lease.Term(), "limit", r.drain, "runs", len(t.stuck()))
 		}
 		limit.Stop()

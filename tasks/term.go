@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -45,9 +46,9 @@ type termJob struct {
 	Job
 	spec Spec
 
-	mu      sync.Mutex  // one decision at a time
-	row     *ledger.Job // nil: not in the ledger yet
-	running int
+	turn    chan struct{} // guards row: one decision at a time
+	row     *ledger.Job   // nil: not in the ledger yet
+	running atomic.Int32  // runs that have not ended
 	alarm   gocron.Job
 }
 
@@ -56,7 +57,7 @@ func newTerm(lock *schedlock.Lock, lease *schedlock.Lease, store ledger.Store, j
 		idle: make(chan struct{}), running: map[int64]Run{}}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range jobs {
-		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name)})
+		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name), turn: make(chan struct{}, 1)})
 	}
 	return t
 }
@@ -206,17 +207,19 @@ func (t *term) wake(j *termJob) {
 		return
 	}
 	t.execute(j, run)
-	j.mu.Lock()
-	j.running--
-	j.mu.Unlock()
+	j.running.Add(-1)
 }
 
 // decide writes a decision about the ticks of j that are due.
 func (t *term) decide(j *termJob) (run ledger.Run, ok bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-t.ctx.Done():
+		return run, false
+	}
 	for {
-		d, due := plan(j.Job, j.spec, j.row, t.lease.Now(), j.running > 0)
+		d, due := plan(j.Job, j.spec, j.row, t.lease.Now(), j.running.Load() > 0)
 		if !due || t.ctx.Err() != nil {
 			return run, false
 		}
@@ -250,7 +253,7 @@ func (t *term) decide(j *termJob) (run ledger.Run, ok bool) {
 			return run, false
 		}
 		if started {
-			j.running++
+			j.running.Add(1)
 		}
 		return run, started
 	}
@@ -307,11 +310,13 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 func (t *term) stalled(limit time.Duration) error {
 	now := t.lease.Now()
 	for _, j := range t.jobs {
-		if !j.mu.TryLock() {
+		select {
+		case j.turn <- struct{}{}:
+		default:
 			continue // deciding right now, or waiting for the database
 		}
 		row, spec := j.row, j.spec
-		j.mu.Unlock()
+		<-j.turn
 		if row == nil || row.Spec != spec.String() {
 			continue
 		}

@@ -35,6 +35,7 @@ type leaseFile struct {
 	dbPath string
 
 	awaiting sync.Mutex // held by the one await that reads events
+	settling int        // its next step of leaseSettle; goes on in the next call
 	watch    leaseWatch
 	closing  sync.Once
 	closed   chan struct{}
@@ -314,12 +315,14 @@ func fill(file *os.File, db fs.FileInfo, content string) error {
 	return file.Sync()
 }
 
-// How often await probes. After something was closed: the event can come
-// before the unlock. Then: seldom, in case an event is lost. Without events.
-var leaseSettle = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}
+// How long await waits from probe to probe. After an event, which can come
+// before the unlock, it looks again soon, a few times:
+var leaseSettle = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}
 
+// Else it looks seldom, in case an event was lost, and more often if there are
+// no events to be had.
 const (
-	leasePollBeside  = 100 * time.Millisecond
+	leasePollBeside  = 250 * time.Millisecond
 	leasePollWithout = 50 * time.Millisecond
 )
 
@@ -339,44 +342,32 @@ func (f *leaseFile) await(ctx context.Context, t schedlock.Token, seen leaseStat
 		return
 	default:
 	}
-	events, poll := (*os.File)(nil), leasePollWithout
+	var events *os.File
 	if f.awaiting.TryLock() {
 		defer f.awaiting.Unlock()
 		if events = f.watch.add(f.path); events != nil {
-			poll = leasePollBeside
-			interrupted := make(chan struct{})
-			stop := context.AfterFunc(ctx, func() {
-				events.SetReadDeadline(time.Unix(1, 0))
-				close(interrupted)
-			})
-			defer func() {
-				if !stop() {
-					<-interrupted
-				}
-			}()
+			defer interruptRead(ctx, events)()
 		}
 	}
-	// An event that an earlier call has read, or nobody, may have come just
-	// now: begin as if there were one.
-	for step := 0; ; {
+	for {
 		if now, _ := f.read(t, except...); now != seen {
 			return
 		}
-		// The first pause is a plain one, so that a process that opens and
-		// closes the file all the time does not keep us spinning.
-		woken := false
 		switch {
-		case step == 0 || events == nil && step < len(leaseSettle):
-			f.sleep(ctx, leaseSettle[step])
-		case step < len(leaseSettle):
-			woken = f.awaitEvent(ctx, events, leaseSettle[step])
 		case events == nil:
-			f.sleep(ctx, poll)
-		default:
-			woken = f.awaitEvent(ctx, events, poll)
-		}
-		if step++; woken {
-			step = 0
+			f.sleep(ctx, leasePollWithout)
+		case f.settling == 0:
+			// A plain pause, so that a process that opens and closes the file
+			// all the time does not keep us spinning.
+			f.sleep(ctx, leaseSettle[0])
+			f.settling++
+		case f.settling < len(leaseSettle):
+			woken := f.awaitEvent(ctx, events, leaseSettle[f.settling])
+			if f.settling++; woken {
+				f.settling = 0
+			}
+		case f.awaitEvent(ctx, events, leasePollBeside):
+			f.settling = 0
 		}
 		select {
 		case <-f.closed:
@@ -384,6 +375,21 @@ func (f *leaseFile) await(ctx context.Context, t schedlock.Token, seen leaseStat
 		case <-ctx.Done():
 			return
 		default:
+		}
+	}
+}
+
+// interruptRead ends a read of events when ctx ends. What it returns undoes
+// that, and leaves no goroutine behind.
+func interruptRead(ctx context.Context, events *os.File) func() {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		events.SetReadDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	return func() {
+		if !stop() {
+			<-interrupted
 		}
 	}
 }

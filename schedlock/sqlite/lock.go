@@ -16,8 +16,8 @@ const keepTerms = 1000
 // sqlLook reads the lock row and the newest term in one statement.
 const sqlLook = `
 SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
-       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms,
-       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms
+       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.file_id,
+       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms, t.file_id
 FROM (SELECT 1)
 LEFT JOIN scheduler_lock l ON l.id = 1
 LEFT JOIN scheduler_terms t ON t.term = (SELECT max(term) FROM scheduler_terms)`
@@ -27,28 +27,28 @@ func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 	if err := s.CheckFile(); err != nil {
 		return view, err
 	}
+	var (
+		l lockColumns
+		t termColumns
+	)
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
 		stmt, err := s.prepare(ctx, sqlLook)
 		if err != nil {
 			return err
 		}
-		view, err = s.scanView(stmt.QueryRowContext(ctx))
-		return err
+		if err := stmt.QueryRowContext(ctx).Scan(append(l.dest(), t.dest()...)...); err != nil {
+			return err
+		}
+		view.Now = s.now().UTC()
+		view.Row, view.Newest = l.row(), t.term()
+		s.settleBytes(view.Row)
+		return nil
 	})
-	return view, s.explain(err)
-}
-
-func (s *Store) scanView(row *sql.Row) (v schedlock.View, err error) {
-	var (
-		l lockColumns
-		t termColumns
-	)
-	if err := row.Scan(append(l.dest(), t.dest()...)...); err != nil {
-		return v, err
+	if err != nil {
+		return schedlock.View{}, s.explain(err)
 	}
-	v.Now = s.now().UTC()
-	v.Row, v.Newest = l.row(), t.term()
-	return v, nil
+	s.probe(&view, l.fileID.String, t.fileID.String)
+	return view, nil
 }
 
 // lockColumns takes what stands in the row, whatever that is: everything may
@@ -56,10 +56,11 @@ func (s *Store) scanView(row *sql.Row) (v schedlock.View, err error) {
 type lockColumns struct {
 	pid, term, beat, ttl, renew, heartbeat    sql.NullInt64
 	hostname, created, heartbeatAt, tok, stat sql.NullString
+	fileID                                    sql.NullString
 }
 
 func (c *lockColumns) dest() []any {
-	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat, &c.ttl, &c.renew, &c.heartbeat}
+	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat, &c.ttl, &c.renew, &c.heartbeat, &c.fileID}
 }
 
 func (c *lockColumns) row() *schedlock.Row {
@@ -89,10 +90,11 @@ func (c *lockColumns) row() *schedlock.Row {
 type termColumns struct {
 	termNo, pid, next, ttl               sql.NullInt64
 	tok, hostname, acquired, ended, reas sql.NullString
+	fileID                               sql.NullString
 }
 
 func (c *termColumns) dest() []any {
-	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl}
+	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl, &c.fileID}
 }
 
 func (c *termColumns) term() *schedlock.Term {
@@ -158,9 +160,14 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 	if err := s.CheckFile(); err != nil {
 		return grant, err
 	}
+	complete := false // all but the commit
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		now := s.now().UTC()
 		if err := s.endJudged(ctx, tx, c, now); err != nil {
+			return err
+		}
+		fileID, err := s.holdByte(c)
+		if err != nil {
 			return err
 		}
 		var last int64
@@ -174,7 +181,7 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 		if _, err := tx.exec(ctx, sqlSetNextTerm, grant.Term, last); err != nil {
 			return err
 		}
-		stamp, fileID := formatTime(now), sql.NullString{}
+		stamp := formatTime(now)
 		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, c.Token.String(), grant.Term,
 			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline), millis(c.Timing.HeartbeatInterval), fileID); err != nil {
 			return err
@@ -182,9 +189,16 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, c.Token.String(), c.PID, c.Hostname, stamp, millis(c.Timing.TTL), fileID); err != nil {
 			return err
 		}
-		_, err := tx.exec(ctx, sqlTrimTerms, keepTerms)
+		_, err = tx.exec(ctx, sqlTrimTerms, keepTerms)
+		complete = err == nil
 		return err
 	})
+	switch {
+	case err == nil:
+		s.trustByte(c.Token)
+	case !complete:
+		s.dropByte(c.Token) // rolled back; after a failed commit the next look decides
+	}
 	return grant, err
 }
 
@@ -269,11 +283,15 @@ func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock
 		_, err = tx.exec(ctx, sqlEndTerm, formatTime(s.now()), string(reason), ref.Term, ref.Token.String())
 		return err
 	})
-	return deleted && err == nil, err
+	if err != nil {
+		return false, err
+	}
+	s.dropByte(ref.Token) // the row is gone, or was not ours
+	return deleted, nil
 }
 
 const sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms
+SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id
 FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
 
 // Terms implements schedlock.Store.

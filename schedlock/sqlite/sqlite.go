@@ -33,6 +33,7 @@ const (
 
 var (
 	_ schedlock.FencedStore = (*Store)(nil)
+	_ schedlock.HintedStore = (*Store)(nil)
 	_ ledger.Store          = (*Store)(nil)
 )
 
@@ -45,6 +46,11 @@ type Store struct {
 	path  string // absolute, symbolic links resolved
 	file  fileID // what path led to when it was opened
 	now   func() time.Time
+
+	lease    *leaseFile // nil: deaths cannot be proven here
+	leaseErr error      // why
+	mu       sync.Mutex
+	bytes    map[schedlock.Token]heldByte // of the lease file
 
 	turn  chan struct{} // guards conn: one user at a time
 	conn  *sql.Conn     // nil: to be taken from the pool again
@@ -143,6 +149,7 @@ func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Optio
 	s := &Store{
 		db: db, owned: owned, path: path, now: time.Now,
 		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}, closed: make(chan struct{}),
+		bytes: map[schedlock.Token]heldByte{},
 	}
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
@@ -162,6 +169,7 @@ func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Optio
 		s.release()
 		return nil, s.explain(err)
 	}
+	s.lease, s.leaseErr = openLeaseFile(s.path)
 	return s, nil
 }
 
@@ -221,13 +229,17 @@ func (s *Store) CheckFile() error {
 }
 
 // Close gives the connection back and, after Open, closes the database. It may
-// be called again. Release the lease before.
+// be called again. Release the lease before: a lease that was not released
+// keeps its byte of the lease file for as long as the process lives.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
 		close(s.closed)
+		if s.lease != nil {
+			err = s.lease.close()
+		}
 		s.turn <- struct{}{}
-		err = s.release()
+		err = errors.Join(err, s.release())
 		<-s.turn
 		if s.owned {
 			err = errors.Join(err, s.db.Close())

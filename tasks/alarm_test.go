@@ -1,0 +1,61 @@
+package tasks
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+)
+
+func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{
+		"the clocks agree":                 0,
+		"the database is 17 minutes ahead": 17 * time.Minute,
+		"it is an hour behind":             -time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				spec := Every(10 * time.Minute).Offset(0)
+				a := alarm{spec: spec, now: func() time.Time { return time.Now().Add(ahead) }}
+				last := time.Now()
+				for range 5 { // gocron asks for the next one when one has rung, or before
+					next := a.Next(last)
+					assert.Equal(t, spec.Next(last.Add(ahead)), next.Add(ahead).UTC())
+					last = next
+				}
+			})
+		})
+	}
+}
+
+func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := time.Duration(0)
+		a := alarm{spec: Every(time.Hour).Offset(0), now: func() time.Time { return time.Now().Add(ahead) }}
+		assert.Equal(t, time.Hour, a.Next(time.Now()).Sub(time.Now()))
+		ahead = 50 * time.Minute
+		assert.Equal(t, 10*time.Minute, a.Next(time.Now()).Sub(time.Now()))
+		ahead = -50 * time.Minute
+		assert.Equal(t, 50*time.Minute, a.Next(time.Now()).Sub(time.Now()))
+	})
+}
+
+func TestAlarmEndsWithItsSpec(t *testing.T) {
+	a := alarm{spec: Spec{}, now: time.Now}
+	assert.Zero(t, a.Next(time.Now()))
+}
+
+// gocron loops for ever on a next time that is not after the last.
+func TestAlarmIsStrictlyAfterTheLast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		span := rapid.Int64Range(-int64(48*time.Hour), int64(48*time.Hour))
+		ahead := time.Duration(span.Draw(t, "database ahead"))
+		last := time.Now().Add(time.Duration(span.Draw(t, "last")))
+		a := alarm{spec: specGen().Draw(t, "spec"), now: func() time.Time { return time.Now().Add(ahead) }}
+		if next := a.Next(last); !next.IsZero() && !next.After(last) {
+			t.Fatalf("next after %v is %v", last, next)
+		}
+	})
+}

@@ -1,0 +1,374 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+const (
+	ttl   = schedlock.DefaultTTL
+	renew = ttl / 4 * 3
+	every = schedlock.DefaultHeartbeatInterval
+	retry = time.Second
+)
+
+var errRefused = errors.New("connection refused")
+
+// A world is a database and the replicas that share it, in a synctest bubble,
+// which begins at midnight UTC. What is left running when a test ends is
+// stopped, and synctest fails if a goroutine stays.
+type world struct {
+	t  *testing.T
+	db *memory.Store
+
+	mu       sync.Mutex
+	step     time.Duration // of the database's clock
+	replicas int
+}
+
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t}
+		w.db = memory.New(memory.WithClock(w.now))
+		f(t, w)
+	})
+}
+
+// now is the database's time.
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.step)
+}
+
+// setClock steps the database's clock.
+func (w *world) setClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.step += by
+}
+
+// holder is what the lock row says, nil if there is none.
+func (w *world) holder() *schedlock.LockInfo {
+	w.t.Helper()
+	info, err := schedlock.GetLockInfo(ctx, w.db)
+	require.NoError(w.t, err)
+	return info
+}
+
+func (w *world) terms() []schedlock.Term {
+	w.t.Helper()
+	terms, err := w.db.Terms(ctx, 100)
+	require.NoError(w.t, err)
+	return terms
+}
+
+// runs are the rows of the ledger, oldest tick first.
+func (w *world) runs(job string) []ledger.Run {
+	w.t.Helper()
+	runs, err := w.db.Runs(ctx, job, 1_000_000)
+	require.NoError(w.t, err)
+	slices.Reverse(runs)
+	return runs
+}
+
+// rows are runs as text: "00:00:05 done".
+func (w *world) rows(job string) []string {
+	w.t.Helper()
+	var rows []string
+	for _, r := range w.runs(job) {
+		row := r.ScheduledAt.Format("15:04:05")
+		if !r.Until.IsZero() {
+			row += fmt.Sprintf("-%s (%d)", r.Until.Format("15:04:05"), r.Count)
+		}
+		row += " " + string(r.Status)
+		if r.Error != "" && r.Status == ledger.Skipped {
+			row += " " + r.Error
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// sleepUntil sleeps until d after the bubble began, and until all that
+// happens then has happened.
+func sleepUntil(d time.Duration) {
+	time.Sleep(time.Until(midnight.Add(d)))
+	synctest.Wait()
+}
+
+// midnight is when every bubble begins.
+var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// A replica is one process of the fleet.
+type replica struct {
+	w      *world
+	link   *link
+	lock   *schedlock.Lock
+	runner *Runner
+	log    *logText
+}
+
+// join makes a replica that has jobs. It does not campaign yet.
+func (w *world) join(jobs []Job, opts ...Option) *replica {
+	w.t.Helper()
+	w.replicas++
+	r := &replica{w: w, link: &link{Store: w.db, thawed: make(chan struct{})}, log: &logText{}}
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	var err error
+	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
+		schedlock.WithOwner(schedlock.Owner{PID: w.replicas, Hostname: "test"}))
+	require.NoError(w.t, err)
+	r.runner, err = NewRunner(r.lock, r.link, jobs, append([]Option{WithLogger(log)}, opts...)...)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		r.link.set(nil)
+		require.NoError(w.t, r.runner.Stop(ctx))
+		require.NoError(w.t, r.lock.Stop(ctx))
+	})
+	return r
+}
+
+// lead makes r the leader, and its jobs run.
+func (r *replica) lead() {
+	r.w.t.Helper()
+	r.runner.Start()
+	r.runner.Campaign()
+	synctest.Wait()
+	require.True(r.w.t, r.leads())
+}
+
+// stand makes r a standby.
+func (r *replica) stand() {
+	r.w.t.Helper()
+	r.runner.Start()
+	r.runner.Campaign()
+	synctest.Wait()
+	require.False(r.w.t, r.leads())
+}
+
+func (r *replica) leads() bool { return r.lock.IsLeader(ctx) == nil }
+
+// logText is what was logged.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// count is how many lines contain a text.
+func (l *logText) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// A link is one replica's connection to the database.
+type link struct {
+	*memory.Store
+
+	mu     sync.Mutex
+	fault  func(op string) fault
+	calls  []string
+	thawed chan struct{}
+}
+
+// A fault is what a statement meets. The zero fault is none.
+type fault int
+
+const (
+	none   fault = iota
+	refuse       // an error at once; not applied
+	hang         // not applied; returns when its context ends
+	freeze       // applied, but answered only when the link is set anew, whatever the context says
+	lose         // applied, but the answer is an error
+	usurp        // not applied; the answer is that the lock is lost
+)
+
+// set says what the statements of the replica meet from now on; nil: nothing.
+func (l *link) set(f func(op string) fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fault = f
+	close(l.thawed)
+	l.thawed = make(chan struct{})
+}
+
+// on is a fault of some statements.
+func on(f fault, ops ...string) func(string) fault {
+	return func(op string) fault {
+		if len(ops) == 0 || slices.Contains(ops, op) {
+			return f
+		}
+		return none
+	}
+}
+
+// log are the statements since the last call, without the looks.
+func (l *link) log() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	calls := l.calls
+	l.calls = nil
+	return calls
+}
+
+func call[T any](l *link, ctx context.Context, op, detail string, apply func() (T, error)) (answer T, err error) {
+	l.mu.Lock()
+	if op != "look" {
+		l.calls = append(l.calls, strings.TrimSpace(op+" "+detail))
+	}
+	var f fault
+	if l.fault != nil {
+		f = l.fault(op)
+	}
+	thawed := l.thawed
+	l.mu.Unlock()
+	switch f {
+	case refuse:
+		return answer, errRefused
+	case hang:
+		<-ctx.Done()
+		return answer, context.Cause(ctx)
+	case freeze:
+		answer, err = apply()
+		<-thawed
+		return answer, err
+	case lose:
+		_, _ = apply()
+		return answer, errRefused
+	case usurp:
+		return answer, fmt.Errorf("%w: says the test", schedlock.ErrLost)
+	}
+	return apply()
+}
+
+func (l *link) Look(ctx context.Context) (schedlock.View, error) {
+	return call(l, ctx, "look", "", func() (schedlock.View, error) { return l.Store.Look(ctx) })
+}
+
+func (l *link) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
+	return call(l, ctx, "acquire", "", func() (schedlock.Grant, error) { return l.Store.Acquire(ctx, c) })
+}
+
+func (l *link) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (schedlock.Beat, error) {
+	return call(l, ctx, "heartbeat", string(s), func() (schedlock.Beat, error) { return l.Store.Heartbeat(ctx, ref, s) })
+}
+
+func (l *link) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+	return call(l, ctx, "release", string(reason), func() (bool, error) { return l.Store.Release(ctx, ref, reason) })
+}
+
+func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
+	return call(l, ctx, "jobs", "", func() ([]ledger.Job, error) { return l.Store.Jobs(ctx) })
+}
+
+func (l *link) Abandon(ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
+	return call(l, ctx, "abandon", "", func() ([]ledger.Run, error) { return l.Store.Abandon(ctx, ref) })
+}
+
+func (l *link) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+	type decided struct {
+		run     ledger.Run
+		started bool
+	}
+	got, err := call(l, ctx, "decide", "", func() (decided, error) {
+		run, started, err := l.Store.Decide(ctx, ref, d)
+		return decided{run, started}, err
+	})
+	return got.run, got.started, err
+}
+
+func (l *link) Finish(ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+	return call(l, ctx, "finish", string(status), func() (bool, error) { return l.Store.Finish(ctx, run, status, text) })
+}
+
+// A diary is what the jobs of a test have done.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+	ended []error // the causes for which the contexts of jobs had ended
+}
+
+func (d *diary) write(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf(format, args...))
+}
+
+func (d *diary) read() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.lines)
+}
+
+func (d *diary) causes() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.ended)
+}
+
+// job writes down each run, and then takes a time, or until it is cancelled.
+func (d *diary) job(name string, spec Spec, takes time.Duration) Job {
+	return Job{Name: name, Spec: spec, Do: func(ctx context.Context, run Run) error {
+		d.write("%s %s", name, run.ScheduledAt.Format("15:04:05"))
+		select {
+		case <-time.After(takes):
+			return nil
+		case <-ctx.Done():
+			d.mu.Lock()
+			d.ended = append(d.ended, context.Cause(ctx))
+			d.mu.Unlock()
+			return context.Cause(ctx)
+		}
+	}}
+}
+
+// deaf is a job that ignores its context until it may return.
+func (d *diary) deaf(name string, spec Spec, mayReturn <-chan struct{}) Job {
+	return Job{Name: name, Spec: spec, Do: func(_ context.Context, run Run) error {
+		d.write("%s %s", name, run.ScheduledAt.Format("15:04:05"))
+		<-mayReturn
+		return nil
+	}}
+}
+
+// at is a schedule whose only tick within a day is that long after midnight.
+func at(d time.Duration) Spec { return Every(24 * time.Hour).Offset(d) }
