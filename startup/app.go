@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"example.com/schedlock/schedlock"
@@ -92,7 +91,6 @@ type App struct {
 	endStreams context.CancelFunc
 	served     chan struct{}
 	failed     chan error
-	stopping   sync.Once
 }
 
 // NewApp checks the configuration, and says everything that is wrong with it,
@@ -100,7 +98,7 @@ type App struct {
 func NewApp(cfg Config) (*App, error) {
 	var errs []error
 	if cfg.Open == nil {
-		errs = append(errs, errors.New("Open is nil: say which database has the lock, such as sqlite.Opener(\"file:app.db\")"))
+		errs = append(errs, errors.New("no Open: say which database has the lock, such as sqlite.Opener(\"file:app.db\")"))
 	}
 	if cfg.Mode == "" {
 		cfg.Mode = Standby
