@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -137,12 +137,7 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 	}
 
 	l.mu.Lock()
-	if v.Row != nil && v.Row.Term < math.MaxInt64 { // an edited one that nothing could follow
-		l.learn(Term{Ref: v.Row.Ref, TTL: v.Row.Timing.TTL})
-	}
-	if v.Newest != nil {
-		l.learn(*v.Newest)
-	}
+	l.learn(v)
 	j = judge(v, l.known, l.timing.TTL)
 	l.watch = l.watch.saw(j.key, answered)
 	left = l.watch.remaining(j.ttl, sent)
@@ -169,7 +164,7 @@ func (l *Lock) lateClaim(r *Row) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, ours := l.claims[r.Token]
+	ours := slices.Contains(l.claims, r.Token)
 	return ours
 }
 
@@ -193,9 +188,7 @@ func (l *Lock) dropClaim(ctx context.Context, ref Ref) error {
 	defer cancel()
 	_, err := l.store.Release(ctx, ref, EndReleased)
 	if err == nil {
-		l.mu.Lock()
-		delete(l.claims, ref.Token)
-		l.mu.Unlock()
+		l.forget(ref.Token)
 	}
 	return err
 }
@@ -214,7 +207,7 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 	}
 	l.mu.Lock()
 	claim.MinTerm = l.known.Term + 1
-	l.claims[claim.Token] = struct{}{}
+	l.claims = append(l.claims[max(0, len(l.claims)-maxClaims+1):], claim.Token)
 	l.mu.Unlock()
 
 	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
@@ -253,8 +246,8 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 		lease.cancel(ErrStopped)
 		return nil, errors.Join(ErrStopped, l.dropClaim(ctx, ref))
 	}
-	clear(l.claims) // the views that the earlier ones judged have moved: none can land any more
-	l.learn(Term{Ref: ref, AcquiredAt: grant.Now, TTL: l.timing.TTL})
+	l.claims = nil // the views that the earlier ones judged have moved: none can land any more
+	l.known = Term{Ref: ref, AcquiredAt: grant.Now, TTL: l.timing.TTL}
 	l.last = lease
 	l.current.Store(lease)
 	l.mu.Unlock()
@@ -281,7 +274,7 @@ func (l *Lock) find(ctx context.Context, token Token) (*Grant, error) {
 
 func (l *Lock) forget(t Token) {
 	l.mu.Lock()
-	delete(l.claims, t)
+	l.claims = slices.DeleteFunc(l.claims, func(c Token) bool { return c == t })
 	l.mu.Unlock()
 }
 

@@ -527,11 +527,32 @@ func TestATermThatOnlyTheRowBearsIsRemembered(t *testing.T) {
 		require.True(t, a.leads())
 		require.False(t, b.leads(), "the row of term %d was seen a moment ago", lease.Term())
 		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
-		require.Equal(t, lease.Term(), schedlock.KnownTerm(b.lock))
+		require.Equal(t, lease.Term(), schedlock.Known(b.lock).Term)
 		time.Sleep(ttl - every - time.Second)
 		require.False(t, b.leads())
 		require.Less(t, time.Since(start), ttl)
 		require.Empty(t, waiter)
+	})
+}
+
+func TestAnEditedRowDoesNotShortenWhatIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		empty := db.Backup()
+		lease := a.lead()
+		waiter := b.stand(t.Context())
+		db.Edit(func(r *schedlock.Row) { r.Term++; r.Timing.TTL = time.Millisecond })
+		time.Sleep(2 * retry)
+		empty()
+		start := time.Now()
+		time.Sleep(every / 2)
+		require.True(t, a.leads(), "it cannot know yet")
+		require.False(t, b.leads())
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+		got := <-waiter
+		require.NoError(t, got.err)
+		require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+		require.Greater(t, got.lease.Term(), lease.Term()+1)
 	})
 }
 

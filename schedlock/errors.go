@@ -29,6 +29,10 @@ var (
 	// database that has the lock row.
 	ErrNoFence = errors.New("no fence: the transaction is not on the lock's database")
 
+	// ErrDamaged: the database reports that it is corrupt. A leader steps down
+	// as soon as it sees this.
+	ErrDamaged = errors.New("the database is damaged")
+
 	// ErrStopped: the Lock was stopped and acquires nothing more.
 	ErrStopped = errors.New("scheduler lock is stopped")
 

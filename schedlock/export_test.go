@@ -50,11 +50,11 @@ func (c *FakeClock) Suspend(d time.Duration) {
 	c.suspended += d
 }
 
-// KnownTerm is the newest term that l has read or held.
-func KnownTerm(l *Lock) int64 {
+// Known is the newest term that l has read or held.
+func Known(l *Lock) Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.known.Term
+	return l.known
 }
 
 // forgeTime makes a time with the wall and the monotonic reading given, which

@@ -166,6 +166,9 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	case l.pastDeadline():
 		l.expire()
 		return l.Err()
+	case errors.Is(err, ErrDamaged):
+		l.StepDown(fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err))
+		return l.Err()
 	case errors.Is(err, ErrLost):
 		l.lose(ctx, fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err), took)
 		return l.Err()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -31,11 +32,11 @@ type Lock struct {
 	campaigning chan struct{} // one campaign at a time
 
 	mu      sync.Mutex
-	last    *Lease             // the newest lease, until it is settled
-	known   Term               // the newest term read or held
-	watch   watch              // what the looks have seen
-	claims  map[Token]struct{} // sent, never answered
-	standby standby            // what Status tells
+	last    *Lease  // the newest lease, until it is settled
+	known   Term    // the newest term read or held
+	watch   watch   // what the looks have seen
+	claims  []Token // sent, never answered; the newest maxClaims
+	standby standby // what Status tells
 	stopped bool
 }
 
@@ -47,6 +48,9 @@ type standby struct {
 	judged judgement
 	err    error // of the last look, nil if it was answered
 }
+
+// maxClaims bounds how many claims without an answer are remembered.
+const maxClaims = 64
 
 // An Option sets something on New.
 type Option func(*Lock) error
@@ -121,7 +125,6 @@ func New(store Store, opts ...Option) (*Lock, error) {
 		clock:       systemClock,
 		log:         slog.Default(),
 		campaigning: make(chan struct{}, 1),
-		claims:      map[Token]struct{}{},
 	}
 	var errs []error
 	if store == nil {
@@ -209,9 +212,14 @@ func (l *Lock) observe(e Event) {
 
 // learn remembers the newest term ever read, so that a restored backup cannot
 // make this replica forget a holder. l.mu is held.
-func (l *Lock) learn(t Term) {
-	if t.Term > l.known.Term || t.Term == l.known.Term && l.known.Open() {
-		l.known = t
+func (l *Lock) learn(v View) {
+	if t := v.Newest; t != nil && (t.Term > l.known.Term || t.Term == l.known.Term && l.known.Open()) {
+		l.known = *t
+	}
+	// A row of a term that the history does not have was edited, or the history
+	// was: its TTL may be too. No term can follow the highest number.
+	if r := v.Row; r != nil && r.Term > l.known.Term && r.Term < math.MaxInt64 {
+		l.known = Term{Ref: r.Ref, TTL: max(r.Timing.TTL, l.known.TTL)}
 	}
 }
 

@@ -91,6 +91,7 @@ type App struct {
 	endStreams context.CancelFunc
 	served     chan struct{}
 	failed     chan error
+	stuck      bool // the runner did not stop in time
 }
 
 // NewApp checks the configuration, and says everything that is wrong with it,
@@ -126,9 +127,12 @@ func NewApp(cfg Config) (*App, error) {
 	}
 	a := &App{cfg: cfg, served: make(chan struct{}), failed: make(chan error, 1)}
 	// Both are made again on the real store; here only to check the options.
-	if lock, err := schedlock.New(noStore{}, a.lockOptions()...); err != nil {
+	lock, err := schedlock.New(noStore{}, a.lockOptions()...)
+	if err != nil {
 		errs = append(errs, err)
-	} else if _, err := tasks.NewRunner(lock, noLedger{}, cfg.Jobs); err != nil {
+		lock = new(schedlock.Lock) // the jobs are checked all the same
+	}
+	if _, err := tasks.NewRunner(lock, noLedger{}, cfg.Jobs); err != nil {
 		errs = append(errs, err)
 	}
 	graph, err := New(a.stages(), WithLogger(cfg.Log))
@@ -198,8 +202,12 @@ func (a *App) Start(ctx context.Context) error { return a.graph.Start(ctx) }
 func (a *App) Stop(ctx context.Context) error { return a.graph.Stop(ctx) }
 
 // Run starts the app, waits until ctx ends or the server fails, and stops it.
+// That ctx ends is no error, also while the app starts.
 func (a *App) Run(ctx context.Context) error {
 	if err := a.Start(ctx); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+			return a.Stop(context.WithoutCancel(ctx)) // the errors of its roll-back
+		}
 		return err
 	}
 	var failed error
@@ -271,15 +279,30 @@ func (a *App) startScheduler(context.Context) error {
 // stages: of the scheduler, and of worker_mode in case that the start came no
 // further.
 func (a *App) stopRunner(ctx context.Context) error {
-	return errors.Join(a.runner.Stop(ctx), a.lock.Stop(ctx))
+	if a.stuck { // it had its time
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, Grace)
+		defer cancel()
+	}
+	if err := a.runner.Stop(ctx); err != nil {
+		a.stuck = true
+		return err // jobs still run: the lock stays held
+	}
+	return a.lock.Stop(ctx)
 }
 
 func (a *App) startHTTP(ctx context.Context) error {
 	a.server = a.cfg.Server(a)
 	var base context.Context
 	base, a.endStreams = context.WithCancel(context.Background())
-	if a.server.BaseContext == nil {
-		a.server.BaseContext = func(net.Listener) context.Context { return base }
+	own := a.server.BaseContext
+	a.server.BaseContext = func(l net.Listener) context.Context {
+		if own == nil {
+			return base
+		}
+		ctx, cancel := context.WithCancel(own(l))
+		context.AfterFunc(base, cancel)
+		return ctx
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", a.server.Addr)

@@ -35,5 +35,18 @@ func (a alarm) Next(last time.Time) time.Time {
 	if !at.After(last) { // gocron asks for a time strictly after
 		at = last.Add(time.Millisecond)
 	}
+	// If the next time reads like the last one to the second, gocron takes it
+	// for the second of the two hours with which summer time ends, and skips
+	// it. So it is written in a zone where it does not read so.
+	if at = at.UTC(); sameSecond(at, last) {
+		at = at.In(aSecondAhead)
+	}
 	return at
+}
+
+var aSecondAhead = time.FixedZone("UTC+00:00:01", 1)
+
+// sameSecond compares what clocks in the zones of a and b show.
+func sameSecond(a, b time.Time) bool {
+	return a.Format(time.DateTime) == b.Format(time.DateTime)
 }

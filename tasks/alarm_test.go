@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -39,6 +40,32 @@ func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
 		assert.Equal(t, 10*time.Minute, a.Next(time.Now()).Sub(time.Now()))
 		ahead = -50 * time.Minute
 		assert.Equal(t, 50*time.Minute, a.Next(time.Now()).Sub(time.Now()))
+	})
+}
+
+// gocron skips a time that reads like the one before.
+func TestTicksWithinOneSecondAllRing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(100 * time.Millisecond).Offset(50 * time.Millisecond)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		sleepUntil(5 * time.Second)
+		require.Len(t, d.read(), 50)
+	})
+}
+
+func TestAlarmThatRangTooEarlyRingsAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(15*time.Second), 0)})
+		a.lead()
+		sleepUntil(9 * time.Second)
+		w.setClock(-400 * time.Millisecond) // less than what is taken for a step
+		sleepUntil(15*time.Second + 399*time.Millisecond)
+		require.Empty(t, d.read())
+		sleepUntil(15*time.Second + 400*time.Millisecond)
+		require.Len(t, d.read(), 1)
 	})
 }
 

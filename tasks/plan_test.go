@@ -124,8 +124,8 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 				}
 			}
 			if !d.Start.IsZero() {
-				if row == nil != (d.Start.Equal(d.To) && job.AtOnce && row == nil) {
-					t.Fatalf("start of %v", d.Start)
+				if row == nil && !(job.AtOnce && d.Start.Equal(d.To)) {
+					t.Fatalf("a new job starts %v", d.Start)
 				}
 				decide(d.Start, "run")
 			}

@@ -175,25 +175,41 @@ func (r *Runner) run(lease *schedlock.Lease) {
 				return
 			}
 		}
-		r.lead(lease)
-		select {
-		case <-lease.Revoked(): // let another have it
-			r.sleep(2 * r.lock.Timing().RetryInterval())
-		default:
-		}
+		err := r.lead(lease)
+		r.sleep(r.rest(lease, err))
 		lease = nil
 	}
 }
 
+// rest is how long this replica keeps out of the next campaign; err is why it
+// stepped down.
+func (r *Runner) rest(lease *schedlock.Lease, err error) time.Duration {
+	if errors.Is(lease.Err(), schedlock.ErrDamaged) {
+		return r.lock.Timing().TTL // winning again would only lead here again
+	}
+	select {
+	case <-lease.Revoked():
+	default:
+		if err == nil {
+			return 0
+		}
+	}
+	return 2 * r.lock.Timing().RetryInterval() // let another have it
+}
+
 func (r *Runner) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	select {
 	case <-r.ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-// lead holds one term, from the acquisition to the release.
-func (r *Runner) lead(lease *schedlock.Lease) {
+// lead holds one term, from the acquisition to the release. Its error is why
+// this replica stepped down although it held the lock.
+func (r *Runner) lead(lease *schedlock.Lease) error {
 	var t *term
 	jumped := make(chan time.Duration, 1)
 	after := func(jump time.Duration) {
@@ -208,25 +224,26 @@ func (r *Runner) lead(lease *schedlock.Lease) {
 	if err != nil {
 		lease.StepDown(err)
 		r.release(lease)
-		return
+		return err
 	}
 	t = newTerm(r.lock, lease, r.ledger, r.jobs, r.log, beat.now)
-	r.serve(t, lease, jumped)
+	err = r.serve(t, lease, jumped)
 	r.leave(t, lease, beat)
 	r.release(lease)
 	beat.stop()
+	return err
 }
 
-// serve runs the jobs until the term has to end.
-func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Duration) {
+// serve runs the jobs until the term has to end. Its error is that of lead.
+func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Duration) error {
 	select {
 	case <-r.ready:
 	case <-r.ctx.Done():
-		return
+		return nil
 	case <-lease.Done():
-		return
+		return nil
 	case <-lease.Revoked():
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancel(t.ctx)
 	stop := context.AfterFunc(r.ctx, cancel)
@@ -234,29 +251,35 @@ func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Durat
 	stop()
 	cancel()
 	if err != nil {
-		if r.ctx.Err() == nil && lease.Err() == nil {
-			lease.StepDown(err)
+		if r.ctx.Err() != nil || lease.Err() != nil {
+			return nil
 		}
-		return
+		lease.StepDown(err)
+		return err
 	}
 	look := time.NewTicker(r.lock.Timing().HeartbeatInterval)
 	defer look.Stop()
+	suspected := false
 	for {
 		select {
 		case <-lease.Done():
-			return
+			return nil
 		case <-lease.Revoked():
-			return
+			return nil
 		case <-r.ctx.Done():
-			return
+			return nil
 		case jump := <-jumped:
 			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term", lease.Term())
 			t.rearm()
 		case <-look.C:
-			if err := t.stalled(r.lock.Timing().TTL); err != nil {
+			// Two looks in a row: a clock that was set an hour ahead makes ticks
+			// late at once, and rearm has them decided before the next look.
+			err := t.stalled(r.lock.Timing().TTL)
+			if err != nil && suspected {
 				lease.StepDown(err)
-				return
+				return err
 			}
+			suspected = err != nil
 		}
 	}
 }
@@ -292,7 +315,9 @@ func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
 		for _, run := range stuck {
 			r.log.Error("job does not return although it was cancelled", "job", run.Job, "tick", run.ScheduledAt, "term", run.Term)
 		}
-		r.onStuck(stuck)
+		if len(stuck) > 0 { // else only the ledger is waited for: no job's fault
+			r.onStuck(stuck)
+		}
 		<-t.idle
 	}
 	t.end()

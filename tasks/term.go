@@ -137,6 +137,10 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 		opCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 		err := do(opCtx)
 		cancel()
+		if errors.Is(err, schedlock.ErrDamaged) {
+			t.lease.StepDown(err)
+			return err
+		}
 		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrMoved) || ctx.Err() != nil {
 			return err
 		}
@@ -306,9 +310,11 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 }
 
 // stalled names a job of which a tick is due for longer than limit and not
-// decided: a leader whose scheduler is wedged is no leader.
+// decided: a leader whose scheduler is wedged is no leader. It rings for ticks
+// that are due for less: a heartbeat may have set the database's time back a
+// little between the moment an alarm was set and the moment it rang.
 func (t *term) stalled(limit time.Duration) error {
-	now := t.lease.Now()
+	now, wedged := t.lease.Now(), false
 	for _, j := range t.jobs {
 		select {
 		case j.turn <- struct{}{}:
@@ -320,8 +326,15 @@ func (t *term) stalled(limit time.Duration) error {
 		if row == nil || row.Spec != spec.String() {
 			continue
 		}
-		if due := spec.Next(row.Cursor); !due.IsZero() && now.Sub(due) > limit {
-			return fmt.Errorf("the tick of job %q at %s is due for %v and was not started", j.Name, due.Format(time.RFC3339), now.Sub(due).Round(time.Second))
+		due := spec.Next(row.Cursor)
+		if due.IsZero() || due.After(now) {
+			continue
+		}
+		if late := now.Sub(due); late > limit {
+			return fmt.Errorf("the tick of job %q at %s is due for %v and was not started", j.Name, due.Format(time.RFC3339), late.Round(time.Second))
+		}
+		if !wedged { // a RunNow that fails takes a second
+			wedged = j.alarm.RunNow() != nil
 		}
 	}
 	return nil

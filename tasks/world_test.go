@@ -77,6 +77,20 @@ func (w *world) holder() *schedlock.LockInfo {
 	return info
 }
 
+// usurp puts a row of somebody else, who is not there, in the place of the
+// lock row, as if the replica that led had slept for long.
+func (w *world) usurp() {
+	w.t.Helper()
+	view, err := w.db.Look(ctx)
+	require.NoError(w.t, err)
+	_, err = w.db.Acquire(ctx, schedlock.Claim{
+		Ref:    schedlock.Ref{Owner: schedlock.Owner{PID: 99, Hostname: "test"}, Token: schedlock.NewToken()},
+		Timing: schedlock.Timing{TTL: ttl, RenewDeadline: renew, HeartbeatInterval: every},
+		Judged: view, Reason: schedlock.EndExpired,
+	})
+	require.NoError(w.t, err)
+}
+
 func (w *world) terms() []schedlock.Term {
 	w.t.Helper()
 	terms, err := w.db.Terms(ctx, 100)
@@ -339,6 +353,12 @@ func (d *diary) read() []string {
 	return slices.Clone(d.lines)
 }
 
+func (d *diary) end(cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = append(d.ended, cause)
+}
+
 func (d *diary) causes() []error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -353,9 +373,7 @@ func (d *diary) job(name string, spec Spec, takes time.Duration) Job {
 		case <-time.After(takes):
 			return nil
 		case <-ctx.Done():
-			d.mu.Lock()
-			d.ended = append(d.ended, context.Cause(ctx))
-			d.mu.Unlock()
+			d.end(context.Cause(ctx))
 			return context.Cause(ctx)
 		}
 	}}

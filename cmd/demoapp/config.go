@@ -13,6 +13,7 @@ import (
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
 )
 
 // config is what the environment and the flags say.
@@ -45,7 +46,6 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 	c := config{timing: schedlock.Timing{TTL: schedlock.DefaultTTL, HeartbeatInterval: schedlock.DefaultHeartbeatInterval}}
 	var mode string
 	fs := flag.NewFlagSet("demoapp", flag.ContinueOnError)
-	fs.SetOutput(usage)
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "listen address")
 	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db", "the app's database: a file: URI")
 	fs.StringVar(&c.lockDatabaseURL, "lock-database-url", "", "a database of its own for the lock (default: the app's)")
@@ -66,11 +66,17 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 		if !ok || value == "" {
 			return
 		}
-		if err := fs.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s=%q: %w", variable(f.Name), value, err))
+		if fs.Set(f.Name, value) != nil {
+			errs = append(errs, fmt.Errorf("%s=%q is not %s", variable(f.Name), value, wanted(f)))
+			_ = fs.Set(f.Name, f.DefValue) // so that nothing else is said of it
 		}
 	})
-	if err := fs.Parse(args); err != nil {
+	fs.SetOutput(io.Discard) // an error is one line, without the usage
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fs.SetOutput(usage)
+		fs.Usage()
+		return c, err
+	} else if err != nil {
 		return c, err
 	}
 	if rest := fs.Args(); len(rest) > 0 {
@@ -88,6 +94,17 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 	return c, nil
 }
 
+// wanted says what a flag takes.
+func wanted(f *flag.Flag) string {
+	switch f.Value.(flag.Getter).Get().(type) {
+	case time.Duration:
+		return "a duration such as 10s or 1m30s"
+	case int:
+		return "a whole number"
+	}
+	return "valid"
+}
+
 func (c config) check() (errs []error) {
 	bad := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(variable(name)+"="+format, args...))
@@ -97,7 +114,11 @@ func (c config) check() (errs []error) {
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		bad("addr", "%q: port %q is not a number from 0 to 65535", c.addr, port)
 	}
-	for _, db := range []struct{ name, url string }{{"database-url", c.databaseURL}, {"lock-database-url", c.lockDatabaseURL}} {
+	urls := []struct{ name, url string }{{"database-url", c.databaseURL}, {"lock-database-url", c.lockDatabaseURL}}
+	if c.lockDatabaseURL == c.databaseURL {
+		urls = urls[:1]
+	}
+	for _, db := range urls {
 		// The URL itself may hold a password, so only its scheme is shown.
 		if scheme, _, ok := strings.Cut(db.url, "://"); ok && scheme != "file" {
 			bad(db.name, "%s://…: only file: URIs are supported", scheme)
@@ -115,8 +136,8 @@ func (c config) check() (errs []error) {
 	if err := c.timing.Validate(); err != nil {
 		bad("lock-ttl", "%v, %s=%v: %w", c.timing.TTL, variable("lock-heartbeat"), c.timing.HeartbeatInterval, err)
 	}
-	if c.tick < 100*time.Millisecond {
-		bad("tick", "%v is below 100ms", c.tick)
+	if err := tasks.Every(c.tick).ForJob("tick").Validate(); err != nil {
+		bad("tick", "%v: %w", c.tick, err)
 	}
 	if c.jobDuration < 0 {
 		bad("job-duration", "%v is below 0", c.jobDuration)

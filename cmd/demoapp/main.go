@@ -5,6 +5,9 @@
 // It is configured by environment variables (DEMOAPP_…) and flags; see
 // demoapp -h and the README. Exit codes: 0 clean, 1 failed, 2 bad
 // configuration, 3 another replica holds the lock (strict mode).
+//
+// demoapp healthcheck asks the app that serves on the same address whether it
+// is up, and exits with 0 or 1.
 package main
 
 import (
@@ -31,6 +34,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
 
 // run is main, returning the exit code.
 func run(args []string, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "healthcheck" {
+		return healthcheck(args[1:], stderr)
+	}
 	cfg, err := loadConfig(args, os.LookupEnv, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

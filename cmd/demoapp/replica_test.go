@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"database/sql"
@@ -26,6 +25,7 @@ import (
 	"time"
 
 	"github.com/ncruces/go-sqlite3/driver"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
@@ -82,13 +82,8 @@ type fleet struct {
 // prefix DEMOAPP_.
 func newFleet(t *testing.T, env ...string) *fleet {
 	t.Helper()
-	// Not t.TempDir(): that names the test, and a test may look for words in
-	// what a replica says of its path.
-	dir, err := os.MkdirTemp("", "fleet")
+	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	dir, err = filepath.EvalSymlinks(dir)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return &fleet{t: t, dir: dir, db: filepath.Join(dir, "bans.db"), env: env}
 }
 
@@ -117,13 +112,18 @@ type replica struct {
 // prepare starts a process that waits for begin.
 func (f *fleet) prepare(env ...string) *replica {
 	f.t.Helper()
+	return f.prepareWith(nil, env...)
+}
+
+func (f *fleet) prepareWith(args []string, env ...string) *replica {
+	f.t.Helper()
 	r := &replica{t: f.t, exited: make(chan struct{})}
 	exe, err := os.Executable()
 	require.NoError(f.t, err)
-	r.cmd = exec.Command(exe)
+	r.cmd = exec.Command(exe, args...)
 	r.cmd.Dir = f.dir
 	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envPrefix) })
-	r.cmd.Env = append(r.cmd.Env, replicaVariable+"=1")
+	r.cmd.Env = append(r.cmd.Env, replicaVariable+"=1", "GORACE=atexit_sleep_ms=0")
 	for _, v := range slices.Concat([]string{"ADDR=127.0.0.1:0", "DATABASE_URL=file:" + f.db}, f.env, env) {
 		r.cmd.Env = append(r.cmd.Env, envPrefix+v)
 	}
@@ -292,6 +292,18 @@ func (b *logBuffer) with(words ...string) (lines []string) {
 	return lines
 }
 
+// awaitLine waits for a line with all of the words: a change can be seen a
+// moment before it is logged.
+func (r *replica) awaitLine(words ...string) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("the log has a line with %q", words), func() error {
+		if len(r.log.with(words...)) == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+}
+
 // errorLines are the lines of level ERROR.
 func (r *replica) errorLines() []string {
 	return append(r.log.with("level=ERROR"), r.log.with(`"level":"ERROR"`)...)
@@ -457,16 +469,22 @@ func awaitOneLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 	return leader, term
 }
 
-// metric returns the value of a metric with one label, or with none; 0 if it
-// is not there.
-func (r *replica) metric(name string, label ...string) float64 {
+// metrics are all that GET /metrics tells.
+func (r *replica) metrics() map[string]*dto.MetricFamily {
 	r.t.Helper()
 	a := r.get("/metrics")
 	require.Equal(r.t, http.StatusOK, a.status)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(a.body))
 	require.NoError(r.t, err)
-	for _, m := range families[name].GetMetric() {
+	return families
+}
+
+// metric returns the value of a metric with one label, or with none; 0 if it
+// is not there.
+func (r *replica) metric(name string, label ...string) float64 {
+	r.t.Helper()
+	for _, m := range r.metrics()[name].GetMetric() {
 		var has []string
 		for _, l := range m.GetLabel() {
 			has = append(has, l.GetName(), l.GetValue())
@@ -521,7 +539,11 @@ func (f *fleet) trySQL(busy time.Duration, statement string) (string, error) {
 	}
 	db := f.open(busy)
 	defer db.Close()
-	return f.query(db, statement)
+	if !strings.HasPrefix(statement, "SELECT") {
+		_, err := db.Exec(statement)
+		return "", err
+	}
+	return query(db, statement)
 }
 
 // open opens the database with the driver, on one connection.
@@ -533,7 +555,7 @@ func (f *fleet) open(busy time.Duration) *sql.DB {
 	return db
 }
 
-func (f *fleet) query(db *sql.DB, statement string) (string, error) {
+func query(db *sql.DB, statement string) (string, error) {
 	rows, err := db.Query(statement)
 	if err != nil {
 		return "", err
@@ -590,11 +612,25 @@ func (f *fleet) requireNoRow() {
 // jsonLines decodes a log in JSON, of which every line must be an object.
 func (r *replica) jsonLines() (lines []map[string]any) {
 	r.t.Helper()
-	s := bufio.NewScanner(strings.NewReader(r.log.String()))
-	for s.Scan() {
+	for text := range strings.Lines(r.log.String()) {
+		if !strings.HasSuffix(text, "\n") {
+			break // being written
+		}
 		var line map[string]any
-		require.NoError(r.t, json.Unmarshal(s.Bytes(), &line), "%s", s.Text())
+		require.NoError(r.t, json.Unmarshal([]byte(text), &line), "%s", text)
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// line returns the first line of a JSON log with that message, nil if there is
+// none yet.
+func (r *replica) line(msg string) map[string]any {
+	r.t.Helper()
+	for _, line := range r.jsonLines() {
+		if line["msg"] == msg {
+			return line
+		}
+	}
+	return nil
 }

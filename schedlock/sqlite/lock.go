@@ -240,8 +240,11 @@ RETURNING state`
 // Heartbeat implements schedlock.Store. It is not flushed to disk: a beat that
 // a power cut takes with it is one that the holder did not survive either.
 func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
-	if err := s.CheckFile(); err != nil {
+	var changed *FileChangedError
+	if err := s.CheckFile(); errors.As(err, &changed) {
 		return beat, fmt.Errorf("%w: %w", schedlock.ErrLost, err)
+	} else if err != nil {
+		return beat, err
 	}
 	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		stmt, err := s.prepare(ctx, sqlHeartbeat)

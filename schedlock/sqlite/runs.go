@@ -13,12 +13,25 @@ import (
 const sqlJobs = `
 SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
 
-// Jobs implements ledger.Store.
+// Jobs implements ledger.Store. It uses the store's own connection: a leader
+// that has just won its term must not wait for the app's pool.
 func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
-	rows, err := s.db.QueryContext(ctx, sqlJobs)
-	if err != nil {
-		return nil, s.explain(err)
-	}
+	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		stmt, err := s.prepare(ctx, sqlJobs)
+		if err != nil {
+			return err
+		}
+		rows, err := stmt.QueryContext(ctx)
+		if err != nil {
+			return err
+		}
+		jobs, err = scanJobs(rows)
+		return err
+	})
+	return jobs, s.explain(err)
+}
+
+func scanJobs(rows *sql.Rows) (jobs []ledger.Job, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var (
@@ -26,14 +39,14 @@ func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 			cursor string
 		)
 		if err := rows.Scan(&j.Name, &j.Spec, &cursor); err != nil {
-			return nil, s.explain(err)
+			return nil, err
 		}
 		if j.Cursor, err = parseTime(cursor); err != nil {
-			return nil, s.explain(err)
+			return nil, err
 		}
 		jobs = append(jobs, j)
 	}
-	return jobs, s.explain(rows.Err())
+	return jobs, rows.Err()
 }
 
 const (

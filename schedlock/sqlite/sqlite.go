@@ -9,10 +9,12 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -219,8 +221,11 @@ func (s *Store) DB() *sql.DB { return s.db }
 // file that was opened.
 func (s *Store) CheckFile() error {
 	now, err := identify(s.path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return &FileChangedError{Path: s.path, Err: err}
+	case err != nil:
+		return fmt.Errorf("database %s: %w", s.path, err) // says nothing about the file
 	}
 	if now != s.file {
 		return &FileChangedError{Path: s.path}
@@ -383,10 +388,8 @@ func (s *Store) explain(err error) error {
 		return err
 	case strings.Contains(err.Error(), "no such table: scheduler_"):
 		hint = "; its migrations were not run (migrations.Up)"
-	case errors.Is(err, sqlite3.NOTADB):
-		hint = "; the file is not a SQLite database"
-	case errors.Is(err, sqlite3.CORRUPT):
-		hint = "; the file is damaged: stop the replicas and restore it from a backup"
+	case errors.Is(err, sqlite3.NOTADB), errors.Is(err, sqlite3.CORRUPT):
+		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup", s.path, schedlock.ErrDamaged, err)
 	case errors.Is(err, sqlite3.FULL):
 		hint = "; the disk is full"
 	case errors.Is(err, sqlite3.READONLY):
