@@ -253,8 +253,11 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 	l.mu.Unlock()
 	go lease.watch()
 	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info()}
-	if j.key.held || j.key.open {
+	switch {
+	case j.key.open || j.key.held && v.Newest == nil:
 		e.Reason = j.reason
+	case v.Newest != nil:
+		e.Reason = v.Newest.EndReason
 	}
 	l.observe(e)
 	return lease, nil

@@ -27,7 +27,7 @@ type Event struct {
 	Took   time.Duration // of the statement behind the event
 	Err    error
 	Holder *LockInfo // standby: who leads. elected: whom we replaced. lost: whom we found in our place
-	Reason EndReason // elected: how the previous holder's end was known. released: how our own term ended
+	Reason EndReason // elected: how the term before ended. released: how our own term ended
 }
 
 // An Observer is told what happens to a Lock. It is called synchronously, from

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,8 @@ type faulty struct {
 	hint   func(context.Context, schedlock.View) // AwaitHint
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
+
+	acquiring atomic.Int64 // acquisitions that may still be applied
 }
 
 func newFaulty(inner schedlock.Store) *faulty {
@@ -129,11 +132,19 @@ func call[T any](f *faulty, ctx context.Context, op string, apply func(context.C
 	}
 	thawed, onCall := f.thawed, f.onCall
 	f.mu.Unlock()
+	var acquisitions int64
+	if op == "acquire" {
+		acquisitions = 1
+	}
+	f.acquiring.Add(acquisitions)
+	defer f.acquiring.Add(-acquisitions)
 	if onCall != nil {
 		onCall(op)
 	}
 	later := func() {
+		f.acquiring.Add(acquisitions)
 		f.flying.Go(func() {
+			defer f.acquiring.Add(-acquisitions)
 			time.Sleep(fa.after)
 			_, _ = apply(context.Background())
 		})

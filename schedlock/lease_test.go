@@ -1,10 +1,8 @@
 package schedlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,128 +270,6 @@ func TestRevoked(t *testing.T) {
 		terms, err := db.Terms(ctx, 1)
 		require.NoError(t, err)
 		require.Equal(t, schedlock.EndRevoked, terms[0].EndReason)
-	})
-}
-
-func TestDrain(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
-		lease.Drain()
-		lease.Drain()
-		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
-		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
-		require.NoError(t, lease.Context().Err(), "what runs goes on")
-		require.NoError(t, lease.Err())
-		require.Same(t, lease, a.lock.Lease())
-		require.Equal(t, schedlock.SelfDraining, a.lock.Status().State)
-		state := func() schedlock.State {
-			info, err := schedlock.GetLockInfo(ctx, db)
-			require.NoError(t, err)
-			return info.State
-		}
-		require.Equal(t, schedlock.StateLeading, state(), "it writes with the next heartbeat")
-		require.NoError(t, lease.Heartbeat(ctx))
-		require.Equal(t, schedlock.StateDraining, state())
-		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
-
-		time.Sleep(renew)
-		synctest.Wait()
-		require.ErrorIs(t, lease.Err(), schedlock.ErrLost, "draining does not stretch the deadline")
-		err := a.lock.IsLeader(ctx)
-		require.ErrorIs(t, err, schedlock.ErrNotLeader)
-		require.NotErrorIs(t, err, schedlock.ErrDraining)
-		require.Equal(t, 1, a.seen.count(schedlock.EventDraining))
-	})
-}
-
-func TestReleaseMayBeRepeated(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
-		a.db.set(fault{kind: broken}, "release")
-		require.ErrorIs(t, lease.Release(ctx), errBroken)
-		require.False(t, a.leads(), "it has ended all the same")
-		require.ErrorIs(t, lease.Err(), schedlock.ErrReleased)
-		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrReleased)
-		require.Zero(t, a.db.count("heartbeat"), "a lease that has ended sends no more")
-
-		a.db.heal()
-		require.NoError(t, lease.Release(ctx), "tried again")
-		require.NoError(t, lease.Release(ctx), "and nothing is left to do")
-		require.Equal(t, 2, a.db.count("release"))
-		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleaseFailed, schedlock.EventReleased}, a.seen.kinds())
-		terms, err := db.Terms(ctx, 9)
-		require.NoError(t, err)
-		require.Len(t, terms, 1)
-		require.Equal(t, schedlock.EndReleased, terms[0].EndReason)
-	})
-}
-
-func TestReleaseWorksWithACancelledContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
-		cancelled, cancel := context.WithCancel(ctx)
-		cancel()
-		require.NoError(t, lease.Release(cancelled))
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Nil(t, info)
-	})
-}
-
-func TestReleaseHasADeadlineOfItsOwn(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
-		a.db.set(fault{kind: hang}, "release")
-		start := time.Now()
-		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
-		require.Equal(t, 5*time.Second, time.Since(start))
-
-		// Nor does it wait for a heartbeat that will never return.
-		b := newReplica(t, memory.New())
-		stuck := b.lead()
-		b.db.set(fault{kind: deaf}, "heartbeat")
-		go stuck.Heartbeat(ctx)
-		synctest.Wait()
-		start = time.Now()
-		require.ErrorIs(t, stuck.Release(ctx), context.DeadlineExceeded)
-		require.Equal(t, 5*time.Second, time.Since(start))
-		require.Zero(t, b.db.count("release"), "statements of one lease do not cross")
-		require.False(t, b.leads())
-	})
-}
-
-func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		var log bytes.Buffer
-		a := newReplica(t, db, schedlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		lease := a.lead()
-		db.Edit(func(r *schedlock.Row) { r.PID = 4711 })
-		require.NoError(t, lease.Release(ctx))
-		require.Contains(t, log.String(), "level=WARN msg=\"nothing to release: the row is not ours\"")
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Equal(t, 4711, info.PID, "the row of another stays")
-	})
-}
-
-func TestAReleaseWaitsForTheHeartbeatThatIsUnderWay(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
-		a.db.set(fault{kind: late, after: time.Second}, "heartbeat")
-		answer := make(chan error, 1)
-		go func() { answer <- lease.Heartbeat(ctx) }()
-		synctest.Wait()
-		require.NoError(t, lease.Release(ctx))
-		require.ErrorIs(t, <-answer, schedlock.ErrReleased, "renewed, but nobody has it any more")
-		require.Equal(t, schedlock.EventReleased, a.seen.kinds()[len(a.seen.kinds())-1])
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Nil(t, info)
 	})
 }
 

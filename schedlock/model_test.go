@@ -362,13 +362,18 @@ func (f *fleet) newest() schedlock.Ref {
 	return terms[0].Ref
 }
 
-// restoreBackup brings back an earlier term, if there is a replica, and every
-// one has seen the newest.
+// restoreBackup brings back an earlier term, if there is a replica, every one
+// has seen the newest, and none is about to take over.
 func (f *fleet) restoreBackup() {
 	newest := f.newest()
 	witnesses := f.running()
 	if f.restore == nil || f.backedUp >= newest.Term || len(witnesses) == 0 {
 		return
+	}
+	for _, m := range f.launched {
+		if m.db.acquiring.Load() > 0 {
+			return // "at the very moment of a take-over" is a limit too
+		}
 	}
 	for _, m := range witnesses {
 		if known := schedlock.Known(m.lock); known.Term < newest.Term || known.Term == newest.Term && known.Token != newest.Token {
@@ -413,7 +418,7 @@ func (f *fleet) recover() {
 		return
 	}
 	time.Sleep(20 * time.Second) // the next heartbeat notices what was edited
-	first := within(2 * time.Second)
+	first := within(maxTTL + 15*time.Second)
 	if first == nil {
 		return
 	}

@@ -1,0 +1,97 @@
+package schedlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+)
+
+func TestAcquireOfAFreshlyHeldLockFailsAtOnceAndSaysWhoHoldsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db, schedlock.WithOwner(schedlock.Owner{PID: 4711, Hostname: "web-1"})), newReplica(t, db)
+		lease := a.lead()
+		time.Sleep(every)
+		require.NoError(t, lease.Heartbeat(ctx))
+		time.Sleep(every / 2)
+		start := time.Now()
+		got, err := b.lock.Acquire(ctx)
+		require.Nil(t, got)
+		require.Zero(t, time.Since(start))
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		var held *schedlock.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 4711, held.Info.PID)
+		require.Equal(t, "web-1", held.Info.Hostname)
+		require.Equal(t, lease.Term(), held.Info.Term)
+		require.Equal(t, 15*time.Second, held.Info.Age)
+		require.Equal(t, 5*time.Second, held.Info.HeartbeatAge)
+		require.Equal(t, int64(1), held.Info.Beat)
+		for _, part := range []string{"pid 4711", `host "web-1"`, "for 15s", "last heartbeat was 5s ago", "TTL 1m0s", "stop that process", "wait until the TTL has passed"} {
+			require.ErrorContains(t, err, part)
+		}
+	})
+}
+
+func TestAcquireRespectsAHolderWhoseStampsAreWrong(t *testing.T) {
+	for name, shift := range map[string]time.Duration{"an hour in the past": time.Hour, "an hour in the future": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newReplica(t, db), newReplica(t, db)
+				defer beat(a.lead())()
+				b.db.onView = func(v schedlock.View) schedlock.View { v.Now = v.Now.Add(shift); return v }
+				start := time.Now()
+				_, err := b.lock.Acquire(ctx)
+				require.ErrorIs(t, err, schedlock.ErrHeld)
+				require.LessOrEqual(t, time.Since(start), every+retry, "as soon as the beat moved")
+				require.True(t, a.leads())
+			})
+		})
+	}
+}
+
+func TestAcquireTakesADeadHoldersLockAfterTheFullTTL(t *testing.T) {
+	for name, shift := range map[string]time.Duration{"stale stamp": time.Hour, "stamp in the future": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newReplica(t, db), newReplica(t, db)
+				a.lead()
+				a.crash()
+				b.db.onView = func(v schedlock.View) schedlock.View { v.Now = v.Now.Add(shift); return v }
+				start := time.Now()
+				b.lead()
+				require.GreaterOrEqual(t, time.Since(start), ttl)
+				require.LessOrEqual(t, time.Since(start), ttl+retry)
+			})
+		})
+	}
+}
+
+func TestAcquireThatLosesTheRaceSaysWhoWon(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		b.db.onCall = func(op string) {
+			if op == "acquire" && !a.leads() {
+				a.lead()
+			}
+		}
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		requireOneLeader(t, a, b)
+	})
+}
+
+func TestAcquireReportsAnOutage(t *testing.T) {
+	for _, op := range []string{"look", "acquire"} {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.set(fault{kind: broken}, op)
+			_, err := a.lock.Acquire(ctx)
+			require.ErrorIs(t, err, errBroken)
+			require.NotErrorIs(t, err, schedlock.ErrHeld)
+		})
+	}
+}

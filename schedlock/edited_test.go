@@ -1,0 +1,200 @@
+package schedlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+)
+
+func TestARowDeletedByHand(t *testing.T) {
+	t.Run("its holder steps down, and hands over when its jobs have returned", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			start := time.Now()
+			lease := a.lead()
+			defer beat(lease)()
+			waiter := b.stand(t.Context())
+			sleepUntil(start, every/2)
+			db.DeleteRow()
+			sleepUntil(start, every-time.Millisecond)
+			require.True(t, a.leads())
+			require.False(t, b.leads())
+			sleepUntil(start, every)
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			require.Contains(t, b.lock.Status().Reason, "there is no lock row, but term")
+			sleepUntil(start, 2*every)
+			require.False(t, b.leads(), "jobs of the old leader may still run")
+			require.NoError(t, lease.Release(ctx))
+			got := <-waiter
+			require.NoError(t, got.err)
+			require.LessOrEqual(t, got.at.Sub(start), 2*every+retry)
+			require.Greater(t, got.lease.Term(), lease.Term())
+		})
+	})
+	t.Run("its holder is dead: its TTL must pass", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			a.lead()
+			a.crash()
+			db.DeleteRow()
+			start := time.Now()
+			got := <-b.stand(t.Context())
+			require.NoError(t, got.err)
+			require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
+			require.Equal(t, schedlock.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+		})
+	})
+	t.Run("a one-shot Acquire waits for that too", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			a.lead()
+			a.crash()
+			db.DeleteRow()
+			start := time.Now()
+			b.lead()
+			require.GreaterOrEqual(t, time.Since(start), ttl)
+		})
+	})
+}
+
+func TestARestoredBackupDoesNotMakeAStandbyForgetTheHolder(t *testing.T) {
+	for name, prepare := range map[string]func(a *replica){
+		"an empty database": func(*replica) {},
+		"one whose newest term was released": func(a *replica) {
+			require.NoError(a.t, a.lead().Release(ctx))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newReplica(t, db), newReplica(t, db)
+				prepare(a)
+				restore := db.Backup()
+				lease := a.lead()
+				waiter := b.stand(t.Context())
+				time.Sleep(every / 2)
+				restore()
+				start := time.Now()
+				time.Sleep(every / 2)
+				require.True(t, a.leads(), "it cannot know yet")
+				require.False(t, b.leads())
+				require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+				got := <-waiter
+				require.NoError(t, got.err)
+				require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+				require.Greater(t, got.lease.Term(), lease.Term(), "though the database has forgotten that term")
+			})
+		})
+	}
+}
+
+func TestATermThatOnlyTheRowBearsIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		lease := a.lead()
+		forget := func(v schedlock.View) schedlock.View { v.Newest = nil; return v } // the history was emptied
+		b.db.onView = forget
+		waiter := b.stand(t.Context())
+		time.Sleep(retry / 2)
+		db.DeleteRow()
+		start := time.Now()
+		time.Sleep(every)
+		require.True(t, a.leads())
+		require.False(t, b.leads(), "the row of term %d was seen a moment ago", lease.Term())
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+		require.Equal(t, lease.Term(), schedlock.Known(b.lock).Term)
+		time.Sleep(ttl - every - time.Second)
+		require.False(t, b.leads())
+		require.Less(t, time.Since(start), ttl)
+		require.Empty(t, waiter)
+	})
+}
+
+func TestAnEditedRowDoesNotShortenWhatIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		empty := db.Backup()
+		lease := a.lead()
+		waiter := b.stand(t.Context())
+		db.Edit(func(r *schedlock.Row) { r.Term++; r.Timing.TTL = time.Millisecond })
+		time.Sleep(2 * retry)
+		empty()
+		start := time.Now()
+		time.Sleep(every / 2)
+		require.True(t, a.leads(), "it cannot know yet")
+		require.False(t, b.leads())
+		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+		got := <-waiter
+		require.NoError(t, got.err)
+		require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+		require.Greater(t, got.lease.Term(), lease.Term()+1)
+	})
+}
+
+func TestAnEditedTTLDoesNotShortenTheWatch(t *testing.T) {
+	for _, edited := range []time.Duration{time.Millisecond, 0, -time.Hour} {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			b := newReplica(t, db, schedlock.WithTTL(ttl/10), schedlock.WithHeartbeatInterval(time.Second))
+			lease := a.lead()
+			db.Edit(func(r *schedlock.Row) { r.Timing.TTL = edited })
+			start := time.Now()
+			got := <-b.stand(t.Context())
+			require.NoError(t, got.err)
+			require.GreaterOrEqual(t, got.at.Sub(start), ttl, "TTL edited to %v", edited)
+			require.Error(t, lease.Err())
+		})
+	}
+}
+
+func TestAnEditedTokenIsNobodys(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		start := time.Now()
+		lease := a.lead()
+		defer beat(lease)()
+		waiter := b.stand(t.Context())
+		sleepUntil(start, every/2)
+		db.Edit(func(r *schedlock.Row) { r.RawToken = "garbage" })
+		sleepUntil(start, every)
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+		require.False(t, b.leads())
+		require.NoError(t, lease.Release(ctx), "cannot delete the row, but writes the end of the term")
+		got := <-waiter
+		require.NoError(t, got.err)
+		require.LessOrEqual(t, got.at.Sub(start), every+2*retry, "a leftover")
+	})
+}
+
+func TestAHugeEditedTermDoesNotKeepEverybodyOut(t *testing.T) {
+	for _, edited := range []int64{1 << 60, 1<<63 - 1, -1, 0} {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			lease := a.lead()
+			db.Edit(func(r *schedlock.Row) { r.Term = edited })
+			waiter := b.stand(t.Context())
+			require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+			require.NoError(t, lease.Release(ctx))
+			start := time.Now()
+			got := <-waiter
+			require.NoError(t, got.err)
+			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
+			require.Greater(t, got.lease.Term(), lease.Term())
+			require.NoError(t, got.lease.Heartbeat(ctx))
+
+			waiter = a.stand(t.Context())
+			require.NoError(t, got.lease.Release(ctx))
+			got = <-waiter
+			require.NoError(t, got.err)
+			waiter = b.stand(t.Context())
+			require.NoError(t, got.lease.Release(ctx))
+			start = time.Now()
+			require.NoError(t, (<-waiter).err)
+			require.LessOrEqual(t, time.Since(start), retry, "term %d: all is as before", edited)
+		})
+	}
+}
