@@ -35,11 +35,11 @@ func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := time.Duration(0)
 		a := alarm{spec: Every(time.Hour).Offset(0), now: func() time.Time { return time.Now().Add(ahead) }}
-		assert.Equal(t, time.Hour, a.Next(time.Now()).Sub(time.Now()))
+		assert.Equal(t, time.Hour, time.Until(a.Next(time.Now())))
 		ahead = 50 * time.Minute
-		assert.Equal(t, 10*time.Minute, a.Next(time.Now()).Sub(time.Now()))
+		assert.Equal(t, 10*time.Minute, time.Until(a.Next(time.Now())))
 		ahead = -50 * time.Minute
-		assert.Equal(t, 50*time.Minute, a.Next(time.Now()).Sub(time.Now()))
+		assert.Equal(t, 50*time.Minute, time.Until(a.Next(time.Now())))
 	})
 }
 

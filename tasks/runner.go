@@ -259,7 +259,7 @@ func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Durat
 	}
 	look := time.NewTicker(r.lock.Timing().HeartbeatInterval)
 	defer look.Stop()
-	suspected := false
+	looked, at := lease.Now(), time.Now()
 	for {
 		select {
 		case <-lease.Done():
@@ -272,14 +272,15 @@ func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Durat
 			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term", lease.Term())
 			t.rearm()
 		case <-look.C:
-			// Two looks in a row: a clock that was set an hour ahead makes ticks
-			// late at once, and rearm has them decided before the next look.
 			err := t.stalled(r.lock.Timing().TTL)
-			if err != nil && suspected {
+			// A clock that was set an hour ahead makes ticks late at once; they
+			// are decided before the next look.
+			jump := lease.Now().Sub(looked) - time.Since(at)
+			looked, at = lease.Now(), time.Now()
+			if err != nil && jump.Abs() < clockJump {
 				lease.StepDown(err)
 				return err
 			}
-			suspected = err != nil
 		}
 	}
 }

@@ -66,18 +66,6 @@ func openLeaseFile(dbPath string) (*leaseFile, error) {
 	return f, nil
 }
 
-// id names the file that the path leads to now: the random id in it, its inode
-// and its birth time. A copy has another id, and so has a file that was made
-// anew in its place. An error means that nothing can be proven.
-func (f *leaseFile) id() (string, error) {
-	fd, id, err := f.open(unix.O_RDONLY)
-	if err != nil {
-		return "", err
-	}
-	unix.Close(fd)
-	return id, nil
-}
-
 // hold takes the byte of t, and fails if it is held already. The caller writes
 // the returned id into the row that bears t; if hold fails, NULL. If somebody
 // has deleted the lease file a new one is made.
@@ -102,13 +90,9 @@ func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
 		}
 		return leaseByte{}, fmt.Errorf("lease file %s: lock a byte: %w", f.path, err)
 	}
-	// What others cannot see is no proof to them.
-	if seen, err := f.read(t); err != nil || !seen.held || seen.id != id {
+	if err := f.confirm(t, id); err != nil {
 		unix.Close(fd)
-		if err == nil {
-			err = errors.New("a lock on it is not seen through its path: it was replaced, or locks do not work here")
-		}
-		return leaseByte{}, fmt.Errorf("lease file %s: %w", f.path, err)
+		return leaseByte{}, err
 	}
 	release := sync.OnceValue(func() error {
 		// Unlocked first: a child process that is just being started may share
@@ -119,6 +103,15 @@ func (f *leaseFile) hold(t schedlock.Token) (leaseByte, error) {
 		return errors.Join(err, unix.Close(fd))
 	})
 	return leaseByte{id: id, release: release}, nil
+}
+
+// confirm makes sure that others see what we hold: else it proves nothing.
+func (f *leaseFile) confirm(t schedlock.Token, id string) error {
+	seen, err := f.read(t)
+	if err == nil && (!seen.held || seen.id != id) {
+		err = fmt.Errorf("lease file %s: a lock on it is not seen through its path: it was just replaced, or locks do not work here", f.path)
+	}
+	return err
 }
 
 // leaseBlink is after how long a held byte of somebody else is looked at
@@ -195,8 +188,11 @@ func (f *leaseFile) openOrMake(mode int) (fd int, id string, err error) {
 	return fd, id, err
 }
 
-// open opens the lease file and finds out which one it is. Nothing that a
-// person may have put in its place can make it block or be followed elsewhere.
+// open opens the lease file that the path leads to now, and finds out which one
+// it is: the id names its random content, its inode and its birth time, so that
+// a copy has another id, and so has a file that was made anew in its place.
+// Nothing that a person may have put there can make it block, or be followed
+// elsewhere.
 func (f *leaseFile) open(mode int) (fd int, id string, err error) {
 	for {
 		fd, err = unix.Open(f.path, mode|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -321,7 +317,7 @@ var leaseSettle = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 
 
 // Else it looks seldom, in case an event was lost, and more often if there are
 // no events to be had.
-const (
+var (
 	leasePollBeside  = 250 * time.Millisecond
 	leasePollWithout = 50 * time.Millisecond
 )
@@ -355,18 +351,18 @@ func (f *leaseFile) await(ctx context.Context, t schedlock.Token, seen leaseStat
 		}
 		switch {
 		case events == nil:
-			f.sleep(ctx, leasePollWithout)
+			sleep(ctx, leasePollWithout)
 		case f.settling == 0:
 			// A plain pause, so that a process that opens and closes the file
 			// all the time does not keep us spinning.
-			f.sleep(ctx, leaseSettle[0])
+			sleep(ctx, leaseSettle[0])
 			f.settling++
 		case f.settling < len(leaseSettle):
-			woken := f.awaitEvent(ctx, events, leaseSettle[f.settling])
+			woken := awaitEvent(ctx, events, leaseSettle[f.settling])
 			if f.settling++; woken {
 				f.settling = 0
 			}
-		case f.awaitEvent(ctx, events, leasePollBeside):
+		case awaitEvent(ctx, events, leasePollBeside):
 			f.settling = 0
 		}
 		select {
@@ -394,19 +390,18 @@ func interruptRead(ctx context.Context, events *os.File) func() {
 	}
 }
 
-func (f *leaseFile) sleep(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-f.closed:
 	}
 }
 
 // awaitEvent reads whatever events there are; which ones does not matter. It
 // parks the goroutine, not a thread.
-func (f *leaseFile) awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
+func awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
 	var buf [512]byte
 	events.SetReadDeadline(time.Now().Add(d))
 	if ctx.Err() != nil {
@@ -414,7 +409,7 @@ func (f *leaseFile) awaitEvent(ctx context.Context, events *os.File, d time.Dura
 	}
 	n, err := events.Read(buf[:])
 	if n <= 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
-		f.sleep(ctx, d) // whatever is wrong with it, do not spin
+		sleep(ctx, d) // whatever is wrong with it, do not spin
 	}
 	return n > 0
 }

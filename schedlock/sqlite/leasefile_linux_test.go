@@ -168,6 +168,16 @@ func mustProbe(t testing.TB, f *leaseFile, token schedlock.Token, except ...sche
 	return s
 }
 
+// id names the file that the path leads to now.
+func (f *leaseFile) id() (string, error) {
+	fd, id, err := f.open(unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	unix.Close(fd)
+	return id, nil
+}
+
 func mustID(t testing.TB, f *leaseFile) string {
 	t.Helper()
 	id, err := f.id()
@@ -258,6 +268,44 @@ func TestReleaseIsNoticed(t *testing.T) {
 	t.Log("from release to woken:", describe(took))
 }
 
+// Not by luck of the polls: here there are none.
+func TestAwaitIsWokenByEvents(t *testing.T) {
+	defer func(d time.Duration) { leasePollBeside = d }(leasePollBeside)
+	leasePollBeside = time.Hour
+	f := newLeaseFile(t)
+	for _, where := range []string{"the file", "another file in its place"} {
+		token := schedlock.NewToken()
+		held := mustHold(t, f, token)
+		seen := mustProbe(t, f, token)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		time.AfterFunc(300*time.Millisecond, func() { held.release() }) // when it looks no more
+		f.await(ctx, token, seen)
+		if ctx.Err() != nil {
+			t.Errorf("%s: no event came", where)
+		}
+		cancel()
+		if n := watches(t, f); n != 1 {
+			t.Errorf("%s: %d files are watched", where, n)
+		}
+		if err := os.Rename(f.path, f.path+"2"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And what is gone can be watched no more, but nothing breaks.
+	if events := f.watch.add(f.path); events != nil || watches(t, f) != 0 {
+		t.Errorf("%d files are watched after all are gone", watches(t, f))
+	}
+}
+
+func watches(t *testing.T, f *leaseFile) int {
+	t.Helper()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.watch.raw))
+	if err != nil {
+		t.Skip(err)
+	}
+	return strings.Count(string(info), "inotify wd:")
+}
+
 func TestStoppedHolderHolds(t *testing.T) {
 	f := newLeaseFile(t)
 	token := schedlock.NewToken()
@@ -303,9 +351,8 @@ func TestChildOfAHolderDoesNotKeepItsByte(t *testing.T) {
 	}
 }
 
-// In the container of a crash loop the pid is the same each time; here the
-// process is: a byte that nobody releases must not be given back by the
-// garbage collector, or by closing the lease file.
+// A byte that nobody releases must not be given back by the garbage collector,
+// nor by closing the lease file: a living holder would seem dead.
 func TestForgottenByteStaysHeld(t *testing.T) {
 	dbPath := newDatabase(t)
 	f := openFor(t, dbPath)
@@ -472,6 +519,36 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 	}
 }
 
+// While nobody has the old file open its inode is used again, by the very next
+// file on ext4: only the birth time tells a copy from it.
+func TestInodeMayBeUsedAgain(t *testing.T) {
+	f := newLeaseFile(t)
+	content, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, inodes := map[string]bool{}, map[uint64]bool{}
+	const rounds = 20
+	for range rounds {
+		info, err := os.Stat(f.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[mustID(t, f)], inodes[info.Sys().(*syscall.Stat_t).Ino] = true, true
+		time.Sleep(10 * time.Millisecond) // the kernel's clock may tick at 100 Hz
+		os.Remove(f.path)
+		if err := os.WriteFile(f.path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ids) != rounds {
+		t.Errorf("%d files had %d ids", rounds, len(ids))
+	}
+	if len(inodes) == rounds {
+		t.Log("no inode was used again, so this has shown nothing")
+	}
+}
+
 func TestDeletedLeaseFileProvesNothing(t *testing.T) {
 	f := newLeaseFile(t)
 	token := schedlock.NewToken()
@@ -487,6 +564,17 @@ func TestDeletedLeaseFileProvesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a look has made a new file")
+	}
+	// Nor does one that is deleted in the middle of a look.
+	other := openFor(t, newDatabase(t))
+	fd, _, err := other.open(unix.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	os.Remove(other.path)
+	if id, err := other.identify(fd); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("deleted, but identified as %q, %v", id, err)
 	}
 	// The next acquisition makes a new one, in which the old proves nothing.
 	if next := mustHold(t, f, schedlock.NewToken()); next.id == held.id || next.id == "" {
@@ -635,6 +723,22 @@ func TestByteIsTakenOnce(t *testing.T) {
 		t.Error("releasing the first again has released the second")
 	}
 	again.release()
+}
+
+func TestByteThatNobodySeesIsNoProof(t *testing.T) {
+	f := newLeaseFile(t)
+	token := schedlock.NewToken()
+	held := mustHold(t, f, token)
+	if err := f.confirm(token, held.id); err != nil {
+		t.Error(err)
+	}
+	if err := f.confirm(token, "of a file that was replaced"); err == nil {
+		t.Error("held in another file than the path leads to, and confirmed")
+	}
+	held.release()
+	if err := f.confirm(token, held.id); err == nil {
+		t.Error("not held, and confirmed")
+	}
 }
 
 // A process that was started while the byte is given back shares its
@@ -898,7 +1002,6 @@ func TestAwaitSurvivesAStormOfEvents(t *testing.T) {
 				if file, err := os.OpenFile(f.path, os.O_WRONLY, 0); err == nil {
 					file.Close()
 				}
-				time.Sleep(50 * time.Microsecond)
 			}
 		}
 	})

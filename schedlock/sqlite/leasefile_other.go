@@ -17,8 +17,6 @@ func openLeaseFile(dbPath string) (*leaseFile, error) {
 	return nil, fmt.Errorf("lease file %s-lease: needs Linux: %w", dbPath, errors.ErrUnsupported)
 }
 
-func (*leaseFile) id() (string, error) { return "", errors.ErrUnsupported }
-
 func (*leaseFile) hold(schedlock.Token) (leaseByte, error) {
 	return leaseByte{}, errors.ErrUnsupported
 }

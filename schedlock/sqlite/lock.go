@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/schedlock/schedlock"
@@ -328,6 +329,9 @@ func (s *Store) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
 	}
 	res, err := t.ExecContext(ctx, sqlFence, ref.Token.String(), ref.Term)
 	if err != nil {
+		if strings.Contains(err.Error(), "no such table: scheduler_lock") {
+			return fmt.Errorf("%w: %w", schedlock.ErrNoFence, err)
+		}
 		return s.explain(err)
 	}
 	return heldBy(res.RowsAffected())

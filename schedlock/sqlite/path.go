@@ -15,6 +15,7 @@ import (
 type dataSource struct {
 	path string
 	dsn  string
+	wal  bool // the journal mode is left to us
 }
 
 // ourPragmas are set on every connection, in this order; one that the caller's
@@ -25,12 +26,19 @@ var ourPragmas = []struct{ name, value string }{
 	{"synchronous", "full"},
 }
 
+// CheckDSN returns the error that Open would return for a dsn that cannot name
+// a database file, without touching any.
+func CheckDSN(dsn string) error {
+	_, err := parseDSN(dsn)
+	return err
+}
+
 // parseDSN accepts a path, or a file: URI with parameters.
 func parseDSN(dsn string) (dataSource, error) {
 	path, rawQuery := dsn, ""
 	if rest, ok := strings.CutPrefix(dsn, "file:"); ok {
+		rest, _, _ = strings.Cut(rest, "#")
 		path, rawQuery, _ = strings.Cut(rest, "?")
-		path, _, _ = strings.Cut(path, "#")
 		if after, ok := strings.CutPrefix(path, "//"); ok {
 			host, abs, _ := strings.Cut(after, "/")
 			if host != "" && host != "localhost" {
@@ -64,9 +72,11 @@ func parseDSN(dsn string) (dataSource, error) {
 	if !query.Has("_txlock") {
 		query.Set("_txlock", "immediate")
 	}
+	for strings.HasPrefix(path, "//") { // in a URI that would begin a host
+		path = path[1:]
+	}
 	uri := url.URL{Path: path} // escapes what a URI cannot have
-	escaped := strings.ReplaceAll(strings.TrimPrefix(uri.EscapedPath(), "./"), "?", "%3F")
-	return dataSource{path: path, dsn: "file:" + escaped + "?" + query.Encode()}, nil
+	return dataSource{path: path, dsn: "file:" + uri.EscapedPath() + "?" + query.Encode(), wal: !setsPragma(set, "journal_mode")}, nil
 }
 
 func setsPragma(set []string, name string) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"example.com/schedlock/schedlock"
@@ -13,8 +14,8 @@ import (
 const sqlJobs = `
 SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
 
-// Jobs implements ledger.Store. It uses the store's own connection: a leader
-// that has just won its term must not wait for the app's pool.
+// Jobs implements ledger.Store. A leader needs it to start, so it does not
+// depend on the pool.
 func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
 		stmt, err := s.prepare(ctx, sqlJobs)
@@ -25,28 +26,23 @@ func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 		if err != nil {
 			return err
 		}
-		jobs, err = scanJobs(rows)
-		return err
+		defer rows.Close()
+		for rows.Next() {
+			var (
+				j      ledger.Job
+				cursor string
+			)
+			if err := rows.Scan(&j.Name, &j.Spec, &cursor); err != nil {
+				return err
+			}
+			if j.Cursor, err = parseTime(cursor); err != nil {
+				return fmt.Errorf("job %q: %w", j.Name, err)
+			}
+			jobs = append(jobs, j)
+		}
+		return rows.Err()
 	})
 	return jobs, s.explain(err)
-}
-
-func scanJobs(rows *sql.Rows) (jobs []ledger.Job, err error) {
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			j      ledger.Job
-			cursor string
-		)
-		if err := rows.Scan(&j.Name, &j.Spec, &cursor); err != nil {
-			return nil, err
-		}
-		if j.Cursor, err = parseTime(cursor); err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, j)
-	}
-	return jobs, rows.Err()
 }
 
 const (

@@ -45,6 +45,7 @@ var (
 type Store struct {
 	db    *sql.DB
 	owned bool   // Close closes db
+	wal   bool   // the journal mode must be WAL
 	path  string // absolute, symbolic links resolved
 	file  fileID // what path led to when it was opened
 	now   func() time.Time
@@ -103,6 +104,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	}
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(2)
+	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.wal = src.wal; return nil })
 	store, err := open(ctx, db, true, src.path, opts)
 	if err != nil {
 		db.Close()
@@ -204,7 +206,7 @@ func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 	if err := conn.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&n); err != nil {
 		return err
 	}
-	if s.owned && mode != "wal" {
+	if s.wal && mode != "wal" {
 		return fmt.Errorf("the journal mode is %q: WAL cannot be used here", mode)
 	}
 	return nil
@@ -395,7 +397,7 @@ func (s *Store) explain(err error) error {
 	case errors.Is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"
 	}
-	if s.path != "" && strings.Contains(err.Error(), s.path) {
+	if strings.Contains(err.Error(), s.path) { // also if it is not known yet
 		return fmt.Errorf("%w%s", err, hint)
 	}
 	return fmt.Errorf("database %s: %w%s", s.path, err, hint)

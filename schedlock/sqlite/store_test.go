@@ -1,0 +1,606 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+var (
+	bg     = context.Background()
+	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
+	quiet  = slog.New(slog.DiscardHandler)
+	nobody = schedlock.Owner{PID: 1, Hostname: "container"}
+)
+
+// mustOpen opens a store that is closed when the test ends.
+func mustOpen(t testing.TB, dsn string, opts ...Option) *Store {
+	t.Helper()
+	s, err := Open(bg, dsn, opts...)
+	require.NoError(t, err)
+	cleanUp(t, s)
+	return s
+}
+
+func cleanUp(t testing.TB, s *Store) {
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, held := range s.bytes {
+			held.release()
+		}
+	})
+}
+
+// newStore opens a new database that has its tables.
+func newStore(t testing.TB, opts ...Option) *Store {
+	t.Helper()
+	raw, err := template()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "app.db")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	return mustOpen(t, path, opts...)
+}
+
+// template is a database that was migrated once, as a file.
+var template = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "schedlock")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	store, err := Opener(filepath.Join(dir, "app.db"))(bg)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.(*Store).Close(); err != nil { // which empties the -wal
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(dir, "app.db"))
+})
+
+// foreign is a connection of another program, which waits for nobody.
+func foreign(t testing.TB, s *Store) *sql.Conn {
+	t.Helper()
+	db, err := driver.Open("file:" + (&url.URL{Path: s.Path()}).EscapedPath() + "?_pragma=busy_timeout(0)")
+	require.NoError(t, err)
+	conn, err := db.Conn(bg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		conn.Close()
+		db.Close()
+	})
+	return conn
+}
+
+// run executes what an operator types.
+func run(t testing.TB, conn *sql.Conn, query string, args ...any) {
+	t.Helper()
+	_, err := conn.ExecContext(bg, query, args...)
+	require.NoError(t, err, query)
+}
+
+// wantNoWriteLock fails if somebody holds the write lock.
+func wantNoWriteLock(t testing.TB, other *sql.Conn, after string) {
+	t.Helper()
+	if _, err := other.ExecContext(bg, `BEGIN IMMEDIATE`); err != nil {
+		t.Fatalf("a write lock was left behind by %s: %v", after, err)
+	}
+	run(t, other, `ROLLBACK`)
+}
+
+// dump is all that stands in the tables.
+func dump(t testing.TB, conn *sql.Conn) string {
+	t.Helper()
+	var b strings.Builder
+	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs"} {
+		rows, err := conn.QueryContext(bg, `SELECT * FROM `+table+` ORDER BY 1`)
+		require.NoError(t, err)
+		columns, err := rows.Columns()
+		require.NoError(t, err)
+		for rows.Next() {
+			values, dest := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				dest[i] = &values[i]
+			}
+			require.NoError(t, rows.Scan(dest...))
+			fmt.Fprintln(&b, table, values)
+		}
+		require.NoError(t, rows.Err())
+		rows.Close()
+	}
+	return b.String()
+}
+
+func look(t testing.TB, s *Store) schedlock.View {
+	t.Helper()
+	v, err := s.Look(bg)
+	require.NoError(t, err)
+	return v
+}
+
+// claimOf asks for what was judged, as one does who has watched it for its TTL.
+func claimOf(judged schedlock.View, owner schedlock.Owner) schedlock.Claim {
+	return schedlock.Claim{Ref: schedlock.Ref{Owner: owner, Token: schedlock.NewToken()},
+		Timing: timing, Judged: judged, Reason: schedlock.EndExpired, Watched: true}
+}
+
+// acquire takes the lock as it is now.
+func acquire(t testing.TB, s *Store, owner schedlock.Owner) schedlock.Ref {
+	t.Helper()
+	c := claimOf(look(t, s), owner)
+	g, err := s.Acquire(bg, c)
+	require.NoError(t, err)
+	c.Ref.Term = g.Term
+	return c.Ref
+}
+
+// A clock that stands still until it is told to move.
+type stoppedClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *stoppedClock {
+	return &stoppedClock{at: time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)}
+}
+
+func (c *stoppedClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *stoppedClock) add(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+	return c.at
+}
+
+func TestEveryConnectionHasTheSettings(t *testing.T) {
+	s := newStore(t)
+	want := map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "500"}
+	read := func(q interface {
+		QueryRowContext(context.Context, string, ...any) *sql.Row
+	}) map[string]string {
+		got := map[string]string{}
+		for name := range want {
+			var value string
+			require.NoError(t, q.QueryRowContext(bg, `PRAGMA `+name).Scan(&value))
+			got[name] = value
+		}
+		return got
+	}
+	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
+		assert.Equal(t, want, read(conn))
+		return nil
+	}))
+	var conns []*sql.Conn
+	for range 3 { // as many as the pool has besides
+		conn, err := s.DB().Conn(bg)
+		require.NoError(t, err)
+		conns = append(conns, conn)
+		assert.Equal(t, want, read(conn))
+	}
+	for _, conn := range conns {
+		require.NoError(t, conn.Close())
+	}
+	// Two transactions of the pool do not fail each other at their first write.
+	tx, err := s.DB().BeginTx(bg, nil)
+	require.NoError(t, err)
+	_, err = foreign(t, s).ExecContext(bg, `BEGIN IMMEDIATE`)
+	assert.ErrorIs(t, err, sqlite3.BUSY, "the transaction began immediate")
+	require.NoError(t, tx.Rollback())
+}
+
+func TestTheUsersOwnPragmasAreKept(t *testing.T) {
+	s := mustOpen(t, "file:"+filepath.Join(t.TempDir(), "app.db")+"?_pragma=journal_mode(delete)&_pragma=foreign_keys(1)&_pragma=busy_timeout(77)")
+	require.NoError(t, s.Migrate(bg))
+	for name, want := range map[string]string{"journal_mode": "delete", "foreign_keys": "1", "busy_timeout": "77"} {
+		var got string
+		require.NoError(t, s.DB().QueryRowContext(bg, `PRAGMA `+name).Scan(&got))
+		assert.Equal(t, want, got, name)
+	}
+	ref := acquire(t, s, nobody)
+	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	assert.NoError(t, err)
+}
+
+func TestWithoutItsTablesADatabaseSaysWhatIsMissing(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "app.db"))
+	_, err := s.Look(bg)
+	require.ErrorContains(t, err, "its migrations were not run")
+	assert.ErrorContains(t, err, s.Path())
+}
+
+func TestOpenerMigrates(t *testing.T) {
+	open := Opener(filepath.Join(t.TempDir(), "folder", "app.db"))
+	store, err := open(bg)
+	require.NoError(t, err)
+	cleanUp(t, store.(*Store))
+	_, err = store.Look(bg)
+	assert.NoError(t, err)
+
+	_, err = Opener(t.TempDir())(bg)
+	assert.ErrorContains(t, err, "is a directory")
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := Open(bg, filepath.Join(t.TempDir(), "app.db"), WithClock(nil))
+	assert.EqualError(t, err, "option WithClock: the clock is nil")
+	_, err = New(bg, nil)
+	assert.EqualError(t, err, "the *sql.DB is nil")
+}
+
+func TestNewRefusesAPoolOfOneConnection(t *testing.T) {
+	db, err := driver.Open("file:" + filepath.Join(t.TempDir(), "app.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	_, err = New(bg, db)
+	require.ErrorContains(t, err, "limited to 1 open connection, and the lock keeps one for itself: allow at least 2")
+	db.SetMaxOpenConns(2)
+	s, err := New(bg, db)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	assert.NoError(t, db.PingContext(bg), "the app's own pool stays open")
+}
+
+func TestNewRefusesADatabaseInMemory(t *testing.T) {
+	db, err := driver.Open("file::memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	s, err := New(bg, db)
+	require.Nil(t, s)
+	assert.EqualError(t, err, "the database is in memory: it cannot be shared, so it can lock nothing")
+}
+
+func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
+	db, err := driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(500)")
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(4)
+	s, err := New(bg, db)
+	require.NoError(t, err)
+	cleanUp(t, s)
+	require.NoError(t, s.Migrate(bg))
+	for range 3 { // one is ours
+		conn, err := db.Conn(bg)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	defer cancel()
+	// All that a leader does, without a connection to be had.
+	ref := acquire(t, s, nobody)
+	for range 50 {
+		_, err := s.Heartbeat(ctx, ref, schedlock.StateLeading)
+		require.NoError(t, err)
+	}
+	_, err = s.Abandon(ctx, ref)
+	require.NoError(t, err)
+	_, err = s.Jobs(ctx)
+	require.NoError(t, err)
+	now := time.Now()
+	run, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: now, Start: now})
+	require.NoError(t, err)
+	require.True(t, started)
+	_, err = s.Finish(ctx, run, ledger.Done, "")
+	require.NoError(t, err)
+	deleted, err := s.Release(ctx, ref, schedlock.EndReleased)
+	require.NoError(t, err)
+	assert.True(t, deleted)
+}
+
+func TestALostConnectionIsReplaced(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error { return conn.Close() }))
+	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	if err != nil { // the loss is told once at the most
+		_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	}
+	assert.NoError(t, err)
+}
+
+func TestAfterCloseNothingIsDone(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	_, err := s.Look(bg)
+	assert.ErrorContains(t, err, "was closed")
+	_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	assert.ErrorContains(t, err, "was closed")
+	assert.NotErrorIs(t, err, schedlock.ErrLost)
+}
+
+// ops are all statements that the lock depends on.
+func ops(s *Store, ref schedlock.Ref) map[string]func(context.Context) error {
+	now := time.Now()
+	return map[string]func(context.Context) error{
+		"look": func(ctx context.Context) error { _, err := s.Look(ctx); return err },
+		"acquire": func(ctx context.Context) error {
+			v, err := s.Look(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = s.Acquire(ctx, claimOf(v, nobody))
+			return err
+		},
+		"heartbeat": func(ctx context.Context) error { _, err := s.Heartbeat(ctx, ref, schedlock.StateLeading); return err },
+		"release":   func(ctx context.Context) error { _, err := s.Release(ctx, ref, schedlock.EndReleased); return err },
+		"jobs":      func(ctx context.Context) error { _, err := s.Jobs(ctx); return err },
+		"abandon":   func(ctx context.Context) error { _, err := s.Abandon(ctx, ref); return err },
+		"decide": func(ctx context.Context) error {
+			_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: now, Start: now,
+				Skipped: []ledger.Skip{{First: now.Add(-2 * time.Second), Last: now.Add(-time.Second), Count: 2, Reason: ledger.Missed}}})
+			return err
+		},
+		"finish": func(ctx context.Context) error {
+			_, err := s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1}, ledger.Done, "")
+			return err
+		},
+	}
+}
+
+// A loser that keeps the write lock starves the leader's heartbeat.
+func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
+	s := newStore(t)
+	other := foreign(t, s)
+	ref := acquire(t, s, nobody)
+	cancelled := 0
+	for i := range 50 {
+		for name, op := range ops(s, ref) {
+			ctx, cancel := context.WithCancel(bg)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for end := time.Now().Add(time.Duration(rand.IntN(1500)) * time.Microsecond); time.Now().Before(end); {
+				}
+				cancel()
+			}()
+			err := op(ctx)
+			wantNoWriteLock(t, other, fmt.Sprintf("%s %d (%v)", name, i, err))
+			<-done
+			if errors.Is(err, context.Canceled) || errors.Is(err, sqlite3.INTERRUPT) {
+				cancelled++
+			}
+			if i%5 == 0 { // the next ones have something to do
+				ref = acquire(t, s, nobody)
+			}
+		}
+	}
+	t.Logf("%d of 400 were cancelled under way", cancelled)
+	require.Positive(t, cancelled)
+	// The store works after all that.
+	ref = acquire(t, s, nobody)
+	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	require.NoError(t, err)
+}
+
+func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
+	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')", "SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
+		for name, when := range map[string]string{
+			"acquire":   "BEFORE INSERT ON scheduler_terms",
+			"release":   "BEFORE UPDATE OF ended_at ON scheduler_terms",
+			"heartbeat": "AFTER UPDATE OF heartbeat_at ON scheduler_lock",
+			"decide":    "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'",
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				s := newStore(t)
+				other := foreign(t, s)
+				ref := acquire(t, s, nobody)
+				run(t, other, `CREATE TRIGGER sabotage `+when+` BEGIN SELECT `+raise+`; END`)
+				before := dump(t, other)
+				for range 3 {
+					require.ErrorContains(t, ops(s, ref)[name](bg), "sabotage")
+					wantNoWriteLock(t, other, name)
+				}
+				assert.Equal(t, before, dump(t, other))
+				run(t, other, `DROP TRIGGER sabotage`)
+				assert.NoError(t, ops(s, ref)[name](bg))
+			})
+		}
+	}
+}
+
+func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	other := foreign(t, s)
+	run(t, other, `BEGIN IMMEDIATE`)
+	for name, op := range ops(s, ref) {
+		if name == "look" || name == "jobs" {
+			assert.NoError(t, op(bg), "%s only reads", name)
+			continue
+		}
+		begin := time.Now()
+		err := op(bg)
+		took := time.Since(begin)
+		assert.ErrorIs(t, err, sqlite3.BUSY, name)
+		assert.NotErrorIs(t, err, schedlock.ErrLost, name)
+		assert.ErrorContains(t, err, s.Path(), name)
+		assert.Greater(t, took, busyTimeout/2, "%s waits for a while", name)
+		assert.Less(t, took, 20*busyTimeout, name)
+
+		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+		begin = time.Now()
+		assert.Error(t, op(ctx), name)
+		assert.Less(t, time.Since(begin), 20*busyTimeout, "%s respects its context", name)
+		cancel()
+	}
+	run(t, other, `ROLLBACK`)
+	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	assert.NoError(t, err)
+}
+
+func TestAWaitForTheTurnEndsWithTheContext(t *testing.T) {
+	s := newStore(t)
+	inside, leave := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.use(bg, func(context.Context, *sql.Conn) error { close(inside); <-leave; return nil })
+	})
+	<-inside
+	ctx, cancel := context.WithCancelCause(bg)
+	cancel(errors.New("no patience"))
+	_, err := s.Look(ctx)
+	assert.ErrorContains(t, err, "no patience")
+	close(leave)
+	wg.Wait()
+}
+
+func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, s *Store){
+		"unlinked": func(t *testing.T, s *Store) { require.NoError(t, os.Remove(s.Path())) },
+		"moved away": func(t *testing.T, s *Store) {
+			require.NoError(t, os.Rename(s.Path(), s.Path()+".old"))
+		},
+		"its folder moved away": func(t *testing.T, s *Store) {
+			dir := filepath.Dir(s.Path())
+			require.NoError(t, os.Rename(dir, dir+".old"))
+			t.Cleanup(func() { os.Rename(dir+".old", dir) })
+		},
+		"replaced by an older copy of itself": func(t *testing.T, s *Store) {
+			raw, err := os.ReadFile(s.Path() + ".copy")
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path()+".new", raw, 0o600))
+			require.NoError(t, os.Rename(s.Path()+".new", s.Path()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			run(t, foreign(t, s), `VACUUM INTO '`+s.Path()+`.copy'`)
+			ref := acquire(t, s, nobody)
+			_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+			require.NoError(t, err)
+			harm(t, s)
+			before := listing(t, filepath.Dir(filepath.Dir(s.Path())))
+
+			_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+			require.ErrorIs(t, err, schedlock.ErrLost)
+			changed, ok := errors.AsType[*FileChangedError](err)
+			require.True(t, ok)
+			assert.Equal(t, s.Path(), changed.Path)
+			assert.Equal(t, name != "replaced by an older copy of itself", errors.Is(err, os.ErrNotExist))
+			assert.ErrorContains(t, err, s.Path())
+			for name, op := range ops(s, ref) {
+				err := op(bg)
+				switch name {
+				case "look", "acquire", "decide", "heartbeat":
+					assert.ErrorAs(t, err, &changed, name)
+				}
+			}
+			assert.Equal(t, before, listing(t, filepath.Dir(filepath.Dir(s.Path()))), "nothing was created in its place")
+		})
+	}
+}
+
+func TestTwentyOpenOneNewFileAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	for range 3 {
+		path := filepath.Join(t.TempDir(), "deep", "app.db")
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		stores, errs := make([]*Store, n), make([]error, n)
+		for i := range n {
+			wg.Go(func() {
+				<-start
+				if stores[i], errs[i] = Open(bg, path); errs[i] == nil {
+					errs[i] = stores[i].Migrate(bg)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		for i, err := range errs {
+			assert.NoError(t, err)
+			if stores[i] != nil {
+				assert.NoError(t, stores[i].Close())
+			}
+		}
+	}
+}
+
+func init() {
+	childModes["store open"] = func() {
+		fmt.Println("ready")
+		io.ReadFull(os.Stdin, make([]byte, 1))
+		s, err := Open(bg, os.Args[1])
+		if err == nil {
+			err = s.Migrate(bg)
+		}
+		if err == nil {
+			_, err = s.Look(bg)
+		}
+		fmt.Println(err)
+	}
+}
+
+func TestTwentyProcessesOpenOneNewFileAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "deep", "app.db")
+	var children []*child
+	for range 20 {
+		children = append(children, startChild(t, "store open", path))
+	}
+	for _, c := range children {
+		require.Equal(t, "ready", c.line())
+	}
+	for _, c := range children {
+		c.say("go")
+	}
+	for _, c := range children {
+		assert.Equal(t, "<nil>", c.line())
+	}
+}
+
+func TestTimes(t *testing.T) {
+	at := time.Date(2026, 3, 1, 13, 0, 0, 120456789, time.FixedZone("", 3600))
+	assert.Equal(t, "2026-03-01T12:00:00.120456Z", formatTime(at))
+	assert.Equal(t, sql.NullString{}, formatOptional(time.Time{}))
+	for text, want := range map[string]time.Time{
+		"2026-03-01T12:00:00.120456Z":      at.Truncate(time.Microsecond),
+		"2026-03-01T12:00:00Z":             at.Truncate(time.Second),
+		"2026-03-01T13:00:00.120456+01:00": at.Truncate(time.Microsecond),
+		"2026-03-01 12:00:00":              at.Truncate(time.Second),
+		"2026-03-01 12:00:00.12":           at.Truncate(10 * time.Millisecond),
+	} {
+		got, err := parseTime(text)
+		require.NoError(t, err)
+		assert.True(t, got.Equal(want), text)
+		assert.Equal(t, time.UTC, got.Location())
+	}
+	for _, text := range []string{"", "yesterday", "2026-13-01T12:00:00Z", strings.Repeat("9", 1000)} {
+		_, err := parseTime(text)
+		assert.ErrorContains(t, err, "is not of the form")
+		assert.Zero(t, stamp(text))
+	}
+	for ms, want := range map[int64]time.Duration{-1: 0, 0: 0, 1: time.Millisecond, 1 << 62: 24 * time.Hour} {
+		assert.Equal(t, want, fromMillis(ms))
+	}
+}

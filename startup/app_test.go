@@ -1,0 +1,512 @@
+package startup_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
+)
+
+var (
+	silence = slog.New(slog.DiscardHandler)
+	tooLong = 20 * time.Second // for a condition that comes at once
+)
+
+// A database writes down what an app does to it.
+type database struct {
+	*memory.Store
+	d *diary
+
+	mu        sync.Mutex
+	onRelease func()
+	onClose   func()
+}
+
+func newDatabase(d *diary) *database { return &database{Store: memory.New(), d: d} }
+
+func (db *database) open(context.Context) (schedlock.Store, error) {
+	db.d.write("open")
+	return db, nil
+}
+
+func (db *database) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
+	g, err := db.Store.Acquire(ctx, c)
+	if err == nil {
+		db.d.write("acquire")
+	}
+	return g, err
+}
+
+func (db *database) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+	deleted, err := db.Store.Release(ctx, ref, reason)
+	if deleted {
+		db.d.write("release")
+		db.call(&db.onRelease)
+	}
+	return deleted, err
+}
+
+func (db *database) Close() error {
+	db.call(&db.onClose)
+	db.d.write("close")
+	return nil
+}
+
+func (db *database) call(f *func()) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if *f != nil {
+		(*f)()
+	}
+}
+
+// hold makes somebody else the leader.
+func (db *database) hold(t *testing.T) {
+	t.Helper()
+	other, err := schedlock.New(db.Store, schedlock.WithLogger(silence), schedlock.WithOwner(schedlock.Owner{PID: 7, Hostname: "elsewhere"}))
+	require.NoError(t, err)
+	lease, err := other.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { lease.Release(context.Background()) })
+}
+
+func (db *database) info(t *testing.T) *schedlock.LockInfo {
+	t.Helper()
+	info, err := schedlock.GetLockInfo(context.Background(), db.Store)
+	require.NoError(t, err)
+	return info
+}
+
+// waitFor waits for a condition that comes soon.
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(tooLong); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, tooLong)
+		}
+	}
+}
+
+func newApp(t *testing.T, cfg startup.Config) *startup.App {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = silence
+	}
+	app, err := startup.NewApp(cfg)
+	require.NoError(t, err)
+	return app
+}
+
+// get asks the app's server; every request has a connection of its own.
+func get(url string) (int, error) {
+	client := &http.Client{Timeout: tooLong, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func TestAnAppStartsAndStopsInItsOrder(t *testing.T) {
+	for _, mode := range []startup.Mode{startup.Standby, startup.Strict} {
+		t.Run(string(mode), func(t *testing.T) {
+			var d diary
+			db := newDatabase(&d)
+			own := d.stage("own", nil, nil)
+			first := d.stage("before own", nil, nil)
+			own.After = []string{"before own"}
+			ran := make(chan struct{})
+			app := newApp(t, startup.Config{
+				Open: db.open,
+				Mode: mode,
+				Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true, Do: func(context.Context, tasks.Run) error {
+					d.write("job runs")
+					close(ran)
+					return nil
+				}}},
+				Stages: []startup.Stage{own, first},
+				Server: func(a *startup.App) *http.Server {
+					assert.NotNil(t, a.Lock())
+					assert.NotNil(t, a.Store())
+					if mode == startup.Standby { // campaigns in the background
+						waitFor(t, "the lock", func() bool { return a.Lock().Lease() != nil })
+					}
+					d.write("server made")
+					return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
+				},
+			})
+			require.Nil(t, app.Lock())
+			require.Nil(t, app.Addr())
+			require.NoError(t, app.Start(t.Context()))
+			url := "http://" + app.Addr().String()
+			served := func() string {
+				_, err := get(url)
+				return fmt.Sprint("serves: ", err == nil)
+			}
+			<-ran
+			db.onRelease = func() { d.write(served()) }
+			db.onClose = func() { d.write(served()) }
+			require.NoError(t, app.Stop(t.Context()))
+
+			lines := d.read()
+			if mode == startup.Standby { // not in step with the others
+				at := slices.Index(lines, "acquire")
+				require.Greater(t, at, slices.Index(lines, "open"))
+				lines = slices.Insert(slices.Delete(slices.Clone(lines), at, at+1), 1, "acquire")
+			}
+			assert.Equal(t, []string{
+				"open", "acquire", "start before own", "start own", "server made", "job runs",
+				"release", "serves: true", "stop own", "stop before own", "serves: false", "close",
+			}, lines)
+		})
+	}
+}
+
+func TestEveryMistakeInAConfigIsNamedAtOnce(t *testing.T) {
+	_, err := startup.NewApp(startup.Config{
+		Mode: "loose", Workers: -1, Drain: -time.Second, Log: silence,
+		Jobs:   []tasks.Job{{Name: "idle"}},
+		Lock:   []schedlock.Option{schedlock.WithTTL(time.Second), schedlock.WithOwner(schedlock.Owner{PID: -1, Hostname: "h"})},
+		Stages: []startup.Stage{{Name: "http"}, {Name: "own", After: []string{"databse"}}},
+		Server: func(*startup.App) *http.Server { return nil },
+	})
+	require.Error(t, err)
+	for _, want := range []string{
+		"configuration: ", "no Open", `mode "loose" is neither "standby" nor "strict"`, "workers -1 is below 0", "drain limit -1s is below 0",
+		"TTL 1s is not above the heartbeat interval 10s", "pid -1 is not above 0",
+		`job "idle" has nothing to do`, `job "idle": schedule is empty`,
+		`"http"`, `After names "databse"`,
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestMoreThanOneWorkerIsRefusedInStrictModeBeforeTheDatabaseIsTouched(t *testing.T) {
+	var d diary
+	_, err := startup.NewApp(startup.Config{Open: newDatabase(&d).open, Mode: startup.Strict, Workers: 4, Log: silence})
+	require.ErrorIs(t, err, startup.ErrTooManyWorkers)
+	assert.ErrorContains(t, err, "4 workers")
+	assert.Empty(t, d.read())
+	for _, ok := range []startup.Config{{Mode: startup.Strict, Workers: 1}, {Mode: startup.Strict}, {Workers: 4}} {
+		ok.Open, ok.Log = newDatabase(&d).open, silence
+		_, err := startup.NewApp(ok)
+		assert.NoError(t, err)
+	}
+}
+
+func TestStrictModeRefusesToStartWhileAnotherHoldsTheLock(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	db.hold(t)
+	app := newApp(t, startup.Config{
+		Open: db.open, Mode: startup.Strict, Stages: []startup.Stage{d.stage("own", nil, nil)},
+		Server: func(*startup.App) *http.Server { t.Error("no server may be made"); return &http.Server{} },
+	})
+	err := app.Run(t.Context())
+	held, ok := errors.AsType[*schedlock.HeldError](err)
+	require.True(t, ok, "%v", err)
+	assert.ErrorIs(t, err, schedlock.ErrHeld)
+	assert.Equal(t, 7, held.Info.PID)
+	stage, ok := errors.AsType[*startup.StageError](err)
+	require.True(t, ok)
+	assert.Equal(t, startup.StageWorkerMode, stage.Stage)
+	assert.Equal(t, []string{"open", "close"}, d.read())
+	assert.Equal(t, 7, db.info(t).PID, "the other still holds it")
+}
+
+func TestStandbyServesWhileAnotherHoldsTheLock(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	db.hold(t)
+	app := newApp(t, startup.Config{Open: db.open, Server: func(*startup.App) *http.Server {
+		return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
+	}})
+	require.NoError(t, app.Start(t.Context()))
+	status, err := get("http://" + app.Addr().String())
+	assert.NoError(t, err)
+	assert.Equal(t, http.StatusNotFound, status)
+	waitFor(t, "standby", func() bool { return app.Lock().Status().State == schedlock.SelfStandby })
+	require.NoError(t, app.Stop(t.Context()))
+	assert.Equal(t, []string{"open", "close"}, d.read())
+	assert.Equal(t, schedlock.SelfStopped, app.Lock().Status().State)
+}
+
+func TestAStageThatFailsRollsBackTheLockAndTheDatabase(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	bad := errors.New("no licence")
+	for name, tc := range map[string]struct {
+		cfg    startup.Config
+		wants  string
+		failed string
+	}{
+		"an own stage": {startup.Config{Stages: []startup.Stage{{Name: "own", Start: fail(bad)}}}, `stage "own": start: no licence`, "own"},
+		"a panic":      {startup.Config{Stages: []startup.Stage{{Name: "own", Start: explode}}}, "a value", "own"},
+		"the address is taken": {startup.Config{Server: func(*startup.App) *http.Server { return &http.Server{Addr: taken.Addr().String()} }},
+			fmt.Sprintf("listen on %q: ", taken.Addr().String()), startup.StageHTTP},
+		"a server that cannot be made": {startup.Config{Server: func(*startup.App) *http.Server { panic("no certificate") }}, "no certificate", startup.StageHTTP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d diary
+			db := newDatabase(&d)
+			tc.cfg.Open, tc.cfg.Mode = db.open, startup.Strict
+			tc.cfg.Jobs = []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
+				Do: func(context.Context, tasks.Run) error { d.write("job runs"); return nil }}}
+			app := newApp(t, tc.cfg)
+			err := app.Start(t.Context())
+			require.ErrorContains(t, err, tc.wants)
+			stage, ok := errors.AsType[*startup.StageError](err)
+			require.True(t, ok)
+			assert.Equal(t, tc.failed, stage.Stage)
+			assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
+			assert.Nil(t, db.info(t))
+			assert.NoError(t, app.Stop(t.Context()))
+		})
+	}
+}
+
+func TestADatabaseThatCannotBeOpenedEndsTheStart(t *testing.T) {
+	bad := errors.New("no such host")
+	app := newApp(t, startup.Config{Open: func(context.Context) (schedlock.Store, error) { return nil, bad }})
+	err := app.Run(t.Context())
+	require.ErrorIs(t, err, bad)
+	assert.ErrorContains(t, err, `stage "database": start: no such host`)
+
+	path := filepath.Join(t.TempDir(), "folder")
+	app = newApp(t, startup.Config{Open: sqlite.Opener(filepath.Dir(path))})
+	assert.ErrorContains(t, app.Run(t.Context()), "is a directory, not a file")
+}
+
+// lockOnly is a store without a ledger.
+type lockOnly struct {
+	schedlock.Store
+	io.Closer
+}
+
+func TestAStoreWithoutALedgerIsRefusedAndClosed(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	app := newApp(t, startup.Config{Open: func(context.Context) (schedlock.Store, error) { return lockOnly{db.Store, db}, nil }})
+	assert.ErrorContains(t, app.Start(t.Context()), "keeps no run ledger")
+	assert.Equal(t, []string{"close"}, d.read())
+}
+
+func TestADrainingAppServesAndItsOpenStreamsEndAtOnce(t *testing.T) {
+	for name, own := range map[string]func(net.Listener) context.Context{
+		"":                          nil,
+		"with a context of its own": func(net.Listener) context.Context { return context.Background() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d diary
+			db := newDatabase(&d)
+			running, mayReturn := make(chan struct{}), make(chan struct{})
+			mux := http.NewServeMux()
+			var app *startup.App
+			mux.HandleFunc("/state", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, string(app.Lock().Status().State)) })
+			mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+				io.WriteString(w, "hello\n")
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})
+			app = newApp(t, startup.Config{
+				Open: db.open,
+				Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true, Do: func(context.Context, tasks.Run) error {
+					close(running)
+					<-mayReturn
+					return nil
+				}}},
+				Server: func(*startup.App) *http.Server {
+					return &http.Server{Addr: "127.0.0.1:0", Handler: mux, BaseContext: own}
+				},
+			})
+			require.NoError(t, app.Start(t.Context()))
+			url := "http://" + app.Addr().String()
+			<-running
+			stream, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/stream")
+			require.NoError(t, err)
+			defer stream.Body.Close()
+			hello, err := bufio.NewReader(stream.Body).ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "hello\n", hello)
+
+			stopped := make(chan error, 1)
+			go func() { stopped <- app.Stop(context.Background()) }()
+			waitFor(t, "the page says that it drains", func() bool {
+				resp, err := http.Get(url + "/state")
+				if err != nil {
+					return false
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				return err == nil && string(body) == string(schedlock.SelfDraining)
+			})
+			require.NotNil(t, db.info(t), "held while the job runs")
+			require.Empty(t, stopped)
+			http.DefaultClient.CloseIdleConnections()
+			close(mayReturn)
+			begin := time.Now()
+			require.NoError(t, <-stopped)
+			assert.Less(t, time.Since(begin), startup.DefaultStopTimeout, "the stream would have lasted for ever")
+			assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
+		})
+	}
+}
+
+func TestAStuckJobKeepsTheLockThroughTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		db := newDatabase(&d)
+		mayReturn := make(chan struct{})
+		app := newApp(t, startup.Config{
+			Open: db.open, Mode: startup.Strict, Drain: 5 * time.Second,
+			Jobs: []tasks.Job{{Name: "deaf", Spec: tasks.Every(time.Hour), AtOnce: true, Do: func(context.Context, tasks.Run) error {
+				<-mayReturn
+				return nil
+			}}},
+			OnStuck: func(runs []tasks.Run) { d.write("stuck: " + runs[0].Job) },
+		})
+		require.NoError(t, app.Start(t.Context()))
+		synctest.Wait()
+		budget, cancel := context.WithTimeout(t.Context(), app.StopBudget())
+		defer cancel()
+		begin := time.Now()
+		err := app.Stop(budget)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.LessOrEqual(t, time.Since(begin), app.StopBudget())
+		assert.Contains(t, d.read(), "stuck: deaf")
+		assert.NotContains(t, d.read(), "release")
+		require.NotNil(t, db.info(t), "nobody else may lead while it runs")
+		close(mayReturn)
+		synctest.Wait()
+		assert.Nil(t, db.info(t))
+	})
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	app := newApp(t, startup.Config{Open: db.open, Mode: startup.Strict,
+		Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
+			Do: func(context.Context, tasks.Run) error { cancel(); return nil }}}})
+	require.NoError(t, app.Run(ctx))
+	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
+}
+
+func TestRunEndsWithItsContextAlsoWhileTheAppStarts(t *testing.T) {
+	bad := errors.New("cannot stop")
+	for name, why := range map[string]error{"cancelled": nil, "by a signal": errors.New("terminated")} {
+		t.Run(name, func(t *testing.T) {
+			var d diary
+			db := newDatabase(&d)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			app := newApp(t, startup.Config{Open: db.open, Mode: startup.Strict, Stages: []startup.Stage{
+				d.stage("first", nil, fail(bad)),
+				d.stage("slow", func(ctx context.Context) error { cancel(why); return obey(ctx) }, nil),
+			}})
+			err := app.Run(ctx)
+			assert.ErrorIs(t, err, bad, "a roll-back that fails is told")
+			assert.NotErrorIs(t, err, context.Canceled)
+			assert.Equal(t, []string{"open", "acquire", "start first", "start slow", "stop first", "release", "close"}, d.read())
+		})
+	}
+}
+
+func TestRunEndsWhenTheServerFails(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	listening := make(chan net.Listener, 1)
+	app := newApp(t, startup.Config{Open: db.open, Mode: startup.Strict, Server: func(*startup.App) *http.Server {
+		return &http.Server{Addr: "127.0.0.1:0", BaseContext: func(l net.Listener) context.Context {
+			listening <- l
+			return context.Background()
+		}}
+	}})
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(context.Background()) }()
+	(<-listening).Close() // as if the kernel had taken it away
+	select {
+	case err := <-ended:
+		assert.ErrorContains(t, err, "serve on 127.0.0.1:")
+		assert.ErrorIs(t, err, net.ErrClosed)
+	case <-time.After(tooLong):
+		t.Fatal("it goes on without a server")
+	}
+	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
+}
+
+func TestStopBudgetIsEnoughForEveryStage(t *testing.T) {
+	app := newApp(t, startup.Config{Open: newDatabase(&diary{}).open, Drain: time.Minute,
+		Stages: []startup.Stage{{Name: "own", StopTimeout: 7 * time.Second}, {Name: "other"}}})
+	assert.GreaterOrEqual(t, app.StopBudget(), time.Minute+7*time.Second+3*startup.DefaultStopTimeout)
+}
+
+func TestTwoAppsOnOneFileHandOver(t *testing.T) {
+	dsn := "file:" + filepath.Join(t.TempDir(), "app.db")
+	var log lockedText
+	ran := make(chan string, 100)
+	app := func(name string) *startup.App {
+		return newApp(t, startup.Config{
+			Open: sqlite.Opener(dsn),
+			Log:  slog.New(slog.NewTextHandler(&log, nil)),
+			Lock: []schedlock.Option{schedlock.WithOwner(schedlock.Owner{PID: 1, Hostname: name})},
+			Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(100 * time.Millisecond), Do: func(context.Context, tasks.Run) error {
+				select {
+				case ran <- name:
+				default:
+				}
+				return nil
+			}}},
+		})
+	}
+	a, b := app("a"), app("b")
+	require.NoError(t, a.Start(t.Context()))
+	require.Equal(t, "a", <-ran)
+	require.NoError(t, b.Start(t.Context()))
+	waitFor(t, "b stands by", func() bool { return b.Lock().Status().State == schedlock.SelfStandby })
+	require.NoError(t, a.Stop(t.Context()))
+	waitFor(t, "b's jobs run", func() bool { return <-ran == "b" })
+	require.NoError(t, b.Stop(t.Context()))
+	assert.NotContains(t, log.String(), "level=ERROR")
+}
+
+type lockedText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,444 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func nothing(context.Context, Run) error { return nil }
+
+func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
+	_, err := NewRunner(nil, nil, []Job{
+		{Name: " ", Spec: Every(time.Hour), Do: nothing},
+		{Name: strings.Repeat("n", 201), Spec: Every(time.Hour), Do: nothing},
+		{Name: "twice", Spec: Every(time.Hour), Do: nothing},
+		{Name: "twice", Spec: Every(time.Hour), Do: nothing},
+		{Name: "idle", Spec: Every(time.Hour)},
+		{Name: "hasty", Spec: Every(time.Millisecond), Do: nothing},
+		{Name: "never", Do: nothing},
+	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
+	for _, want := range []string{
+		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0", "the function for stuck jobs is nil",
+		"job 0 has no name", "the name has 201 bytes, 200 are allowed", `job "twice" is there twice`,
+		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at least 100ms`, `job "never": schedule is empty`,
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var ofA, ofB diary
+		second := Every(time.Second).Offset(0)
+		a := w.join([]Job{ofA.job("j", second, 0)})
+		b := w.join([]Job{ofB.job("j", second, 0)})
+		a.lead()
+		b.stand()
+
+		sleepUntil(10*time.Second + 500*time.Millisecond)
+		require.NoError(t, a.runner.Stop(ctx))
+		sleepUntil(20*time.Second + 500*time.Millisecond)
+
+		assert.Len(t, ofA.read(), 10)
+		assert.Len(t, ofB.read(), 10)
+		assert.True(t, b.leads())
+		var want []string
+		for s := 1; s <= 20; s++ {
+			want = append(want, fmt.Sprintf("00:00:%02d done", s))
+		}
+		assert.Equal(t, want, w.rows("j"))
+		for i, r := range w.runs("j") {
+			assert.Equal(t, 1+i/10, r.PID)
+			assert.Equal(t, w.terms()[1-i/10].Term, r.Term)
+			assert.Equal(t, r.ScheduledAt, r.StartedAt)
+			assert.Equal(t, 1, r.Attempt)
+		}
+	})
+}
+
+func TestAJobIsToldItsTickItsTermAndItsLease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var got Run
+		a := w.join([]Job{{Name: "j", Spec: at(5 * time.Second), Do: func(_ context.Context, run Run) error {
+			got = run
+			return nil
+		}}})
+		a.lead()
+		sleepUntil(6 * time.Second)
+		lease := a.lock.Lease()
+		assert.Equal(t, Run{Job: "j", ScheduledAt: midnight.Add(5 * time.Second), Attempt: 1, Term: lease.Term(), Lease: lease}, got)
+	})
+}
+
+func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ends := map[string]func() error{
+			"done":    func() error { return nil },
+			"failed":  func() error { return errors.New("no space left") },
+			"panics":  func() error { explode(); return nil },
+			"goexits": func() error { runtime.Goexit(); return nil },
+		}
+		var jobs []Job
+		for name, end := range ends {
+			jobs = append(jobs, Job{Name: name, Spec: Every(10 * time.Second).Offset(0), Do: func(context.Context, Run) error {
+				time.Sleep(time.Second)
+				return end()
+			}})
+		}
+		a := w.join(jobs)
+		a.lead()
+		sleepUntil(25 * time.Second)
+		for name, want := range map[string]string{"done": "", "failed": "no space left", "panics": "panic: too many bans", "goexits": "runtime.Goexit"} {
+			status := ledger.Failed
+			if want == "" {
+				status = ledger.Done
+			}
+			runs := w.runs(name)
+			require.Len(t, runs, 2, "%s goes on afterwards", name)
+			for _, r := range runs {
+				assert.Equal(t, status, r.Status, name)
+				assert.Contains(t, r.Error, want, name)
+				assert.Equal(t, time.Second, r.FinishedAt.Sub(r.StartedAt), name)
+			}
+		}
+		assert.Contains(t, w.runs("panics")[0].Error, "tasks.explode", "the stack")
+		assert.True(t, a.leads())
+	})
+}
+
+func explode() { panic("too many bans") }
+
+func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)})
+		a.lead()
+		sleepUntil(8 * time.Second)
+		assert.Equal(t, []string{"j 00:00:01", "j 00:00:04", "j 00:00:07"}, d.read())
+		assert.Equal(t, []string{
+			"00:00:01 done", "00:00:02 skipped overlap", "00:00:03 skipped overlap",
+			"00:00:04 done", "00:00:05 skipped overlap", "00:00:06 skipped overlap",
+			"00:00:07 in_progress", "00:00:08 skipped overlap",
+		}, w.rows("j"))
+	})
+}
+
+func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		job := d.job("j", Every(time.Hour).Offset(0), 0)
+		job.AtOnce = true
+		time.Sleep(7 * time.Second)
+		w.join([]Job{job}).lead()
+		sleepUntil(8 * time.Second)
+		require.Equal(t, []string{"j 00:00:07"}, d.read())
+		sleepUntil(time.Hour)
+		require.Equal(t, []string{"j 00:00:07", "j 01:00:00"}, d.read())
+	})
+}
+
+// Issue: bare gocron never runs such a job.
+func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("hourly", Every(time.Hour).Offset(17*time.Minute), time.Second)}
+		leader := w.join(jobs)
+		leader.lead()
+		for m := 10; m <= 130; m += 10 {
+			sleepUntil(time.Duration(m) * time.Minute)
+			next := w.join(jobs)
+			next.stand()
+			require.NoError(t, leader.runner.Stop(ctx))
+			leader = next
+		}
+		sleepUntil(140 * time.Minute)
+		assert.Equal(t, []string{"hourly 00:17:00", "hourly 01:17:00", "hourly 02:17:00"}, d.read())
+	})
+}
+
+func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
+		a := w.join(jobs)
+		a.lead()
+		sleepUntil(90 * time.Second)
+		require.NoError(t, a.runner.Stop(ctx))
+		sleepUntil(10*time.Minute + 30*time.Second)
+		w.join(jobs).lead()
+		sleepUntil(11 * time.Minute)
+		assert.Equal(t, []string{"j 00:01:00", "j 00:10:00", "j 00:11:00"}, d.read())
+		assert.Equal(t, []string{"00:01:00 done", "00:02:00-00:09:00 (8) skipped missed", "00:10:00 done", "00:11:00 done"}, w.rows("j"))
+	})
+}
+
+func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", at(5*time.Second), time.Minute)}
+		a := w.join(jobs)
+		a.lead()
+		sleepUntil(6 * time.Second)
+		a.link.set(on(hang)) // for ever, as if its machine had gone
+		b := w.join(jobs)
+		b.stand()
+		sleepUntil(2 * time.Minute)
+		require.True(t, b.leads())
+		runs := w.runs("j")
+		require.Len(t, runs, 1)
+		assert.Equal(t, ledger.Abandoned, runs[0].Status)
+		assert.Equal(t, []string{"j 00:00:05"}, d.read(), "this tick was started: no second time")
+		assert.Equal(t, 1, b.log.count("run abandoned by its leader"))
+		a.link.set(nil)
+		sleepUntil(3 * time.Minute)
+		assert.Equal(t, ledger.Abandoned, w.runs("j")[0].Status, "and the old leader cannot change it")
+	})
+}
+
+func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.lead()
+		sleepUntil(13*time.Second + 500*time.Millisecond) // the next heartbeat is due at 20 s
+		require.Len(t, d.read(), 13)
+		w.usurp()
+		require.True(t, a.leads(), "it cannot know yet")
+		a.link.log()
+
+		sleepUntil(14 * time.Second)
+		assert.Len(t, d.read(), 13)
+		assert.False(t, a.leads(), "a heartbeat was sent at once to find out")
+		calls := a.link.log()
+		assert.Equal(t, []string{"decide", "heartbeat leading"}, calls[:2])
+		sleepUntil(30 * time.Second)
+		assert.Len(t, d.read(), 13)
+	})
+}
+
+// The database may have said yes before the replica was stopped for a while.
+func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
+		a.lead()
+		a.link.set(func(op string) fault {
+			switch op {
+			case "decide":
+				return freeze
+			case "heartbeat":
+				return hang
+			}
+			return none
+		})
+		sleepUntil(5 * time.Second)
+		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"), "the database has agreed")
+		sleepUntil(renew + time.Second)
+		require.False(t, a.leads())
+		a.link.set(on(hang, "look")) // the answer arrives
+		sleepUntil(2 * time.Minute)
+		assert.Empty(t, d.read())
+	})
+}
+
+func TestNothingRunsBeforeStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.runner.Campaign()
+		sleepUntil(5 * time.Minute)
+		assert.True(t, a.leads())
+		assert.Equal(t, int64(30), w.holder().Beat, "the lock is kept alive")
+		assert.Empty(t, d.read())
+		assert.Empty(t, w.rows("j"))
+		a.runner.Start()
+		a.runner.Start() // harmless
+		sleepUntil(5*time.Minute + 3*time.Second)
+		assert.Equal(t, []string{"j 00:05:01", "j 00:05:02", "j 00:05:03"}, d.read())
+	})
+}
+
+func TestStopBeforeStartReleases(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		require.NoError(t, a.runner.Acquire(ctx))
+		require.True(t, a.leads())
+		require.NoError(t, a.runner.Stop(ctx))
+		assert.False(t, a.leads())
+		assert.Nil(t, w.holder())
+	})
+}
+
+func TestAcquireIsStrict(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join(nil)
+		b := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.lead()
+		begin := time.Now()
+		err := b.runner.Acquire(ctx)
+		held, ok := errors.AsType[*schedlock.HeldError](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, 1, held.Info.PID)
+		assert.Zero(t, time.Since(begin))
+		require.NoError(t, a.runner.Stop(ctx))
+		sleepUntil(time.Minute)
+		assert.False(t, b.leads(), "one try is one try")
+
+		require.NoError(t, b.runner.Acquire(ctx))
+		b.runner.Start()
+		sleepUntil(time.Minute + 3*time.Second)
+		assert.Len(t, d.read(), 3)
+	})
+}
+
+func TestStop(t *testing.T) {
+	t.Run("without a campaign, and again", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			a := w.join(nil)
+			require.NoError(t, a.runner.Stop(ctx))
+			require.NoError(t, a.runner.Stop(ctx))
+			a.runner.Campaign()
+			sleepUntil(time.Minute)
+			assert.False(t, a.leads(), "it was stopped")
+			assert.Empty(t, w.terms())
+		})
+	})
+	t.Run("on a standby, and again", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			a, b := w.join(nil), w.join(nil)
+			a.lead()
+			b.stand()
+			require.NoError(t, b.runner.Stop(ctx))
+			require.NoError(t, b.runner.Stop(ctx))
+			require.NoError(t, a.runner.Stop(ctx))
+			sleepUntil(2 * time.Minute)
+			assert.Len(t, w.terms(), 1)
+		})
+	})
+	t.Run("with little time it goes on in the background", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			var d diary
+			a := w.join([]Job{d.job("j", at(time.Second), 10*time.Second)})
+			a.lead()
+			sleepUntil(2 * time.Second)
+			short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
+			defer cancel()
+			assert.ErrorContains(t, a.runner.Stop(short), "scheduler did not stop in time: no patience")
+			sleepUntil(4 * time.Second)
+			assert.False(t, a.leads(), "it starts nothing new")
+			assert.Equal(t, schedlock.StateDraining, w.holder().State)
+			sleepUntil(11 * time.Second)
+			assert.Nil(t, w.holder())
+			assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
+			assert.NoError(t, a.runner.Stop(ctx))
+		})
+	})
+	t.Run("by several at once", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			var d diary
+			a := w.join([]Job{d.job("j", at(time.Second), 10*time.Second)})
+			a.lead()
+			sleepUntil(2 * time.Second)
+			for range 5 {
+				go func() { assert.NoError(t, a.runner.Stop(ctx)); d.write("stopped %v", w.holder()) }()
+			}
+			sleepUntil(20 * time.Second)
+			assert.Equal(t, append([]string{"j 00:00:01"}, strings.Split(strings.Repeat("stopped <nil>,", 5), ",")[:5]...), d.read())
+		})
+	})
+}
+
+func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		mayReturn := make(chan struct{})
+		var jobs []Job
+		for i := range 200 {
+			jobs = append(jobs, d.deaf(fmt.Sprintf("blocked %d", i), Every(5*time.Second).Offset(0), mayReturn))
+		}
+		a := w.join(jobs)
+		a.lead()
+		for beat := 1; beat <= 6; beat++ {
+			sleepUntil(time.Duration(beat) * every)
+			require.Equal(t, int64(beat), w.holder().Beat)
+		}
+		assert.Len(t, d.read(), 200)
+		assert.True(t, a.leads())
+		close(mayReturn)
+	})
+}
+
+func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), 0)}
+		a := w.join(jobs)
+		a.lead()
+		b := w.join(jobs)
+		b.stand()
+		sleepUntil(6 * time.Second)
+		require.Len(t, d.read(), 1)
+		a.link.set(on(usurp, "decide")) // heartbeats succeed, but nothing starts
+		sleepUntil(15*time.Second + ttl)
+		require.True(t, a.leads(), "not for longer than a TTL")
+		sleepUntil(15*time.Second + ttl + every)
+		assert.False(t, a.leads())
+		assert.Equal(t, 1, a.log.count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
+		sleepUntil(15*time.Second + ttl + 2*every)
+		assert.True(t, b.leads(), "the row was given back")
+		assert.Equal(t, "j 00:01:15", d.read()[1])
+	})
+}
+
+func TestStalled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		lease, err := a.lock.Acquire(ctx)
+		require.NoError(t, err)
+		jobs := []Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}}
+		tm := newTerm(a.lock, lease, a.link, jobs, a.runner.log, func() {})
+		require.NoError(t, tm.start(ctx))
+		require.NoError(t, tm.cron.StopJobs()) // no alarm rings any more
+		j := tm.jobs[0]
+		j.row = nil
+		assert.NoError(t, tm.stalled(time.Minute), "not in the ledger yet")
+		j.row = &ledger.Job{Name: "j", Spec: j.spec.String(), Cursor: midnight}
+		time.Sleep(2*time.Minute + time.Second)
+		assert.ErrorContains(t, tm.stalled(time.Minute), `the tick of job "j" at 2000-01-01T00:01:00Z is due for 1m1s`)
+		assert.NoError(t, tm.stalled(61*time.Second), "at the limit")
+		j.turn <- struct{}{}
+		assert.NoError(t, tm.stalled(time.Minute), "is being decided")
+		<-j.turn
+		j.row.Spec = "another"
+		assert.NoError(t, tm.stalled(time.Minute), "a changed spec is decided first")
+		tm.end()
+	})
+}
+
+func TestNoGoroutineOutlivesARunner(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for range 20 {
+			var d diary
+			a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 100*time.Millisecond)})
+			a.lead()
+			time.Sleep(3 * time.Second)
+			require.NoError(t, a.runner.Stop(ctx))
+			synctest.Wait()
+			require.Nil(t, w.holder())
+		}
+		// synctest.Test fails if a goroutine is left.
+	})
+}

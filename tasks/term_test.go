@@ -1,0 +1,509 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// How a term ends: on purpose, by an operator, by loss.
+
+func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("long", at(5*time.Second), 18*time.Second), d.job("each second", Every(time.Second).Offset(0), 0)}
+		a, b := w.join(jobs), w.join(jobs)
+		a.lead()
+		b.stand()
+		sleepUntil(6*time.Second + 100*time.Millisecond)
+		a.link.log()
+		stopped := make(chan error, 1)
+		go func() { stopped <- a.runner.Stop(ctx) }()
+
+		synctest.Wait()
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
+		require.Equal(t, schedlock.StateDraining, w.holder().State, "at once, not at the next heartbeat")
+		sleepUntil(23*time.Second - time.Millisecond)
+		require.False(t, b.leads())
+		require.Equal(t, int64(3), w.holder().Beat, "the heartbeats go on: at 6.1, 10 and 20 s")
+		require.Empty(t, stopped)
+		require.Equal(t, []string{"heartbeat draining", "heartbeat draining", "heartbeat draining"}, a.link.log(), "nothing new starts")
+		sleepUntil(23 * time.Second)
+		require.NoError(t, <-stopped)
+		assert.Equal(t, []string{"finish done", "release released"}, a.link.log())
+		assert.Equal(t, schedlock.EndReleased, w.terms()[len(w.terms())-1].EndReason)
+		assert.Empty(t, d.causes(), "it was not cancelled")
+
+		sleepUntil(25 * time.Second)
+		assert.True(t, b.leads())
+		assert.Equal(t, []string{
+			"00:00:01 done", "00:00:02 done", "00:00:03 done", "00:00:04 done", "00:00:05 done", "00:00:06 done",
+		}, w.rows("each second")[:6])
+		assert.Contains(t, w.rows("each second")[6], "00:00:07-00:00:2", "what nobody ran while a drained")
+		sleepUntil(2 * time.Minute)
+		assert.Empty(t, a.link.log(), "and never comes back")
+	})
+}
+
+func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.lead()
+		sleepUntil(3*time.Second + 500*time.Millisecond)
+		begin := time.Now()
+		require.NoError(t, a.runner.Stop(ctx))
+		assert.Zero(t, time.Since(begin))
+	})
+}
+
+func TestADrainCancelsTheJobsAtItsLimit(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"after 3 s": 3 * time.Second, "at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				a := w.join([]Job{d.job("j", at(time.Second), time.Hour)}, WithDrain(limit),
+					WithOnStuck(func([]Run) { d.write("stuck") }))
+				a.lead()
+				sleepUntil(2 * time.Second)
+				begin := time.Now()
+				require.NoError(t, a.runner.Stop(ctx))
+				assert.Equal(t, limit, time.Since(begin))
+				require.Len(t, d.causes(), 1)
+				assert.ErrorIs(t, d.causes()[0], errDrained)
+				run := w.runs("j")[0]
+				assert.Equal(t, ledger.Failed, run.Status)
+				assert.Equal(t, "the drain limit has passed", run.Error)
+				assert.Equal(t, []string{"j 00:00:01"}, d.read())
+				assert.Nil(t, w.holder())
+			})
+		})
+	}
+}
+
+func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		mayReturn := make(chan struct{})
+		jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn), d.job("good", at(2*time.Second), time.Hour)}
+		var told atomic.Pointer[[][]Run]
+		told.Store(&[][]Run{})
+		a := w.join(jobs, WithDrain(5*time.Second), WithOnStuck(func(runs []Run) {
+			all := append(slices.Clone(*told.Load()), runs)
+			told.Store(&all)
+		}))
+		b := w.join(nil)
+		a.lead()
+		b.stand()
+		sleepUntil(10 * time.Second)
+		patience, cancel := context.WithTimeout(ctx, 5*time.Minute)
+		defer cancel()
+		stopped := make(chan error, 1)
+		go func() { stopped <- a.runner.Stop(patience) }()
+
+		sleepUntil(15*time.Second + drainGrace - time.Millisecond)
+		require.Empty(t, *told.Load())
+		require.Len(t, d.causes(), 1, "the other was cancelled")
+		sleepUntil(15*time.Second + drainGrace)
+		stuck := *told.Load()
+		require.Len(t, stuck, 1)
+		require.Len(t, stuck[0], 1)
+		assert.Equal(t, "deaf", stuck[0][0].Job)
+		assert.Equal(t, 1, a.log.count("job does not return although it was cancelled"))
+
+		sleepUntil(10*time.Second + 5*time.Minute)
+		require.ErrorIs(t, <-stopped, context.DeadlineExceeded)
+		require.False(t, b.leads())
+		before := w.holder()
+		require.Equal(t, schedlock.StateDraining, before.State)
+		sleepUntil(20 * time.Minute)
+		require.False(t, b.leads(), "nobody else leads while it runs")
+		require.Equal(t, before.Term, w.holder().Term)
+		require.Greater(t, w.holder().Beat, before.Beat+80)
+		require.Len(t, *told.Load(), 1, "said once")
+
+		a.link.log()
+		close(mayReturn)
+		sleepUntil(20*time.Minute + 2*time.Second)
+		assert.Equal(t, []string{"finish done", "release released"}, a.link.log())
+		assert.True(t, b.leads())
+		assert.NoError(t, a.runner.Stop(ctx))
+	})
+}
+
+func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		job := Job{Name: "j", Spec: Every(time.Hour).Offset(5 * time.Second), Do: func(ctx context.Context, run Run) error {
+			<-ctx.Done()
+			d.write("cancelled at %v: leader %v", time.Since(midnight), run.Lease.Err() == nil)
+			d.end(context.Cause(ctx))
+			time.Sleep(3 * time.Second)
+			d.write("returned at %v", time.Since(midnight))
+			return context.Cause(ctx)
+		}}
+		a, b := w.join([]Job{job}), w.join(nil)
+		a.lead()
+		b.stand()
+		sleepUntil(15 * time.Second)
+		require.True(t, w.db.DeleteRow())
+		a.link.log()
+
+		sleepUntil(20*time.Second + time.Second)
+		require.Equal(t, []string{"cancelled at 20s: leader false"}, d.read(), "at the next heartbeat")
+		require.ErrorIs(t, d.causes()[0], schedlock.ErrLost)
+		require.Equal(t, []string{"heartbeat leading"}, a.link.log(), "the database is left alone while the job returns")
+		require.Nil(t, w.holder())
+		require.False(t, b.leads())
+		sleepUntil(23 * time.Second)
+		require.Equal(t, "returned at 23s", d.read()[1])
+		calls := a.link.log()
+		require.Equal(t, []string{"finish failed", "release lost"}, calls[:2])
+		ended := w.terms()[len(w.terms())-1]
+		assert.Equal(t, schedlock.EndLost, ended.EndReason)
+		assert.Equal(t, midnight.Add(23*time.Second), ended.EndedAt, "so that nobody waits for the TTL")
+
+		sleepUntil(25 * time.Second)
+		assert.True(t, a.leads() != b.leads(), "one of them leads again, under a new term")
+		assert.Greater(t, w.holder().Term, ended.Term)
+		assert.Equal(t, ledger.Failed, w.runs("j")[0].Status)
+	})
+}
+
+func TestAReplicaLeadsAgainAfterALoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(500*time.Millisecond), 0)})
+		a.lead()
+		first := a.lock.Lease()
+		sleepUntil(11 * time.Second)
+		w.usurp()
+		sleepUntil(12 * time.Second)
+		require.ErrorIs(t, first.Err(), schedlock.ErrLost)
+		require.False(t, a.leads())
+		require.Len(t, d.read(), 11)
+		sleepUntil(12*time.Second + ttl + 2*retry)
+		require.True(t, a.leads(), "the usurper never sent a heartbeat")
+		assert.Greater(t, a.lock.Lease().Term(), first.Term())
+		sleepUntil(2 * time.Minute)
+		assert.GreaterOrEqual(t, len(d.read()), 11+int((2*time.Minute-a.leadsSince())/time.Second), "the newest missed tick, and all since")
+		wantEachTickOnce(t, w, "j", Every(time.Second).Offset(500*time.Millisecond), midnight, midnight.Add(2*time.Minute))
+	})
+}
+
+// leadsSince is when r's term began, after midnight.
+func (r *replica) leadsSince() time.Duration { return r.w.terms()[0].AcquiredAt.Sub(midnight) }
+
+// wantEachTickOnce fails unless the ledger has every tick of (after, upto], run
+// or skipped, exactly once, and no others.
+func wantEachTickOnce(t *testing.T, w *world, job string, spec Spec, after, upto time.Time) {
+	t.Helper()
+	spec = spec.ForJob(job)
+	decided := map[time.Time]int{}
+	for _, r := range w.runs(job) {
+		last := r.ScheduledAt
+		if !r.Until.IsZero() {
+			last = r.Until
+		}
+		for tick := range spec.Ticks(r.ScheduledAt.Add(-time.Microsecond), last) {
+			decided[tick]++
+		}
+	}
+	for tick := range spec.Ticks(after, upto) {
+		if decided[tick] != 1 {
+			t.Errorf("tick %s was decided %d times", tick.Format("15:04:05"), decided[tick])
+		}
+		delete(decided, tick)
+	}
+	assert.Empty(t, decided, "ticks outside")
+}
+
+func TestOnStuckIsAskedBeforeAnotherMayLead(t *testing.T) {
+	for name, drainFirst := range map[string]bool{"after a loss": false, "after a loss while it drains": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				mayReturn := make(chan struct{})
+				var stuckAt atomic.Int64
+				a := w.join([]Job{d.deaf("deaf", at(time.Second), mayReturn)}, WithDrain(time.Hour),
+					WithOnStuck(func([]Run) { stuckAt.Store(int64(time.Since(midnight))) }))
+				b := w.join(nil)
+				a.lead()
+				b.stand()
+				sleepUntil(12 * time.Second)
+				a.link.set(on(hang)) // the beat of 10 s was the last
+				if drainFirst {
+					go func() { _ = a.runner.Stop(ctx) }()
+				}
+				sleepUntil(10*time.Second + ttl - time.Millisecond)
+				require.False(t, b.leads())
+				assert.Equal(t, 10*time.Second+renew+(ttl-renew)*2/3, time.Duration(stuckAt.Load()))
+				sleepUntil(10*time.Second + ttl + 2*retry)
+				require.True(t, b.leads(), "only the process's end, or the fence, protects from a job that is deaf")
+				close(mayReturn)
+			})
+		})
+	}
+}
+
+func TestALeaderThatIsRevokedDrainsAndAnotherLeads(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", Every(time.Hour).Offset(5*time.Second), 10*time.Second)}
+		a, b := w.join(jobs), w.join(jobs)
+		a.lead()
+		b.stand()
+		sleepUntil(6 * time.Second)
+		require.True(t, w.db.Edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked }))
+		sleepUntil(10 * time.Second)
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining, "told by its next heartbeat")
+		sleepUntil(15 * time.Second)
+		require.Equal(t, []string{"00:00:05 done"}, w.rows("j"), "the run may end")
+		sleepUntil(15*time.Second + 2*retry)
+		assert.True(t, b.leads())
+		assert.False(t, a.leads())
+		assert.Equal(t, schedlock.EndRevoked, w.terms()[1].EndReason)
+		sleepUntil(time.Minute)
+		require.NoError(t, b.runner.Stop(ctx))
+		sleepUntil(2 * time.Minute)
+		assert.True(t, a.leads(), "it stands by again")
+	})
+}
+
+func TestTheOnlyReplicaLeadsAgainAfterItWasRevoked(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		require.True(t, w.db.Edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked }))
+		sleepUntil(every)
+		require.False(t, a.leads())
+		sleepUntil(every + 4*retry)
+		assert.True(t, a.leads())
+		assert.Len(t, w.terms(), 2)
+	})
+}
+
+// What the database does to a term.
+
+func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
+	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
+				a.link.set(on(f, "abandon", "jobs"))
+				a.runner.Start()
+				a.runner.Campaign()
+				sleepUntil(2 * time.Minute)
+				require.True(t, a.leads(), "the heartbeats succeed")
+				require.Empty(t, d.read())
+				require.Equal(t, 1, a.log.count("run ledger does not answer"), "said once")
+				a.link.set(nil)
+				sleepUntil(2*time.Minute + 30*time.Second)
+				assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
+			})
+		})
+	}
+}
+
+func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {
+	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				spec := Every(time.Second).Offset(0)
+				a := w.join([]Job{d.job("j", spec, 300*time.Millisecond)})
+				a.lead()
+				term := a.lock.Lease().Term()
+				sleepUntil(10*time.Second + 100*time.Millisecond) // in the middle of a run
+				a.link.set(on(f))
+				sleepUntil(40 * time.Second)
+				require.True(t, a.leads())
+				require.Len(t, d.read(), 10)
+				a.link.set(nil)
+				sleepUntil(time.Minute)
+				require.Equal(t, term, a.lock.Lease().Term())
+				assert.Equal(t, ledger.Done, w.runs("j")[9].Status, "the end of the run of 10 s was written later")
+				wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(time.Minute))
+				assert.GreaterOrEqual(t, len(d.read()), 10+18)
+			})
+		})
+	}
+}
+
+func TestAnOutageLongerThanTheRenewDeadlineHealsByItself(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Second).Offset(0)
+		a := w.join([]Job{d.job("j", spec, time.Second)})
+		a.lead()
+		sleepUntil(15 * time.Second)
+		a.link.set(on(refuse))
+		sleepUntil(10*time.Minute + 5*time.Second)
+		require.False(t, a.leads())
+		require.Equal(t, []string{"j 00:00:10"}, d.read())
+		a.link.set(nil)
+		sleepUntil(12 * time.Minute)
+		require.True(t, a.leads())
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(12*time.Minute))
+		assert.Equal(t, "j 00:10:00", d.read()[1], "the newest that was missed")
+	})
+}
+
+func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), time.Hour)})
+		a.lead()
+		sleepUntil(6 * time.Second)
+		a.link.set(on(refuse))
+		sleepUntil(renew)
+		require.Len(t, d.causes(), 1)
+		require.NotContains(t, a.log.String(), "end of run not recorded")
+		sleepUntil(renew + finishLimit)
+		assert.Equal(t, 1, a.log.count("end of run not recorded"))
+		a.link.set(nil)
+		sleepUntil(3 * time.Minute)
+		assert.True(t, a.leads())
+		assert.Equal(t, []string{"00:00:05 abandoned"}, w.rows("j"))
+	})
+}
+
+// A decision that was written, and whose answer was lost, is not taken twice.
+func TestADecisionWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Second).Offset(0)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		sleepUntil(15 * time.Second)
+		once := true
+		a.link.set(func(op string) fault {
+			if op == "decide" && once {
+				once = false
+				return lose
+			}
+			return none
+		})
+		sleepUntil(45 * time.Second)
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(45*time.Second))
+		runs := d.read()
+		assert.Equal(t, runs, slices.Compact(slices.Clone(runs)))
+		assert.Contains(t, runs, "j 00:00:30")
+	})
+}
+
+func TestTheDatabasesClockIsSetForward(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Minute).Offset(0)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		term := a.lock.Lease().Term()
+		sleepUntil(15 * time.Minute)
+		w.setClock(time.Hour)
+		sleepUntil(16 * time.Minute)
+		assert.Equal(t, []string{"j 00:10:00", "j 01:10:00"}, d.read(), "caught up after the next heartbeat")
+		assert.Equal(t, "00:20:00-01:00:00 (5) skipped missed", w.rows("j")[1])
+		sleepUntil(25 * time.Minute)
+		assert.Equal(t, "j 01:20:00", d.read()[2], "and the alarm follows the new time")
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(85*time.Minute))
+		assert.Equal(t, term, a.lock.Lease().Term())
+		assert.Equal(t, 1, a.log.count(`"the database's clock was set" by=1h0m0s`))
+	})
+}
+
+func TestTheDatabasesClockIsSetBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Minute).Offset(0)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		term := a.lock.Lease().Term()
+		sleepUntil(95 * time.Minute)
+		require.Len(t, d.read(), 9)
+		w.setClock(-time.Hour)
+		sleepUntil((90 + 60 + 10) * time.Minute)
+		require.Equal(t, 1, a.log.count(`"the database's clock was set" by=-1h0m0s`))
+		require.Equal(t, "j 01:40:00", d.read()[9], "it waits until the cursor is passed")
+		require.Len(t, d.read(), 10)
+		sleepUntil((90 + 60 + 30) * time.Minute)
+		assert.Len(t, d.read(), 12)
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(2*time.Hour))
+		assert.Equal(t, term, a.lock.Lease().Term())
+		assert.True(t, a.leads(), "a job that waits for its cursor is not stalled")
+	})
+}
+
+func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(7 * time.Second).Offset(0)
+		jobs := []Job{d.job("j", spec, 2*time.Second)}
+		a, b := w.join(jobs), w.join(jobs)
+		a.lead()
+		b.stand()
+		newest := midnight
+		for i, step := range []time.Duration{time.Hour, -time.Hour, -90 * time.Second, 40 * time.Minute, time.Second, -time.Hour, 3 * time.Hour} {
+			sleepUntil(time.Duration(i+1) * 3 * time.Minute)
+			newest = later(newest, w.now())
+			w.setClock(step)
+			if i == 3 {
+				require.NoError(t, a.runner.Stop(ctx))
+			}
+		}
+		sleepUntil(time.Hour)
+		newest = later(newest, w.now())
+		// Until the next heartbeat a leader goes on with the time that was.
+		rows := w.runs("j")
+		last := rows[len(rows)-1].ScheduledAt
+		assert.WithinRange(t, last, newest.Add(-7*time.Second), newest.Add(every))
+		wantEachTickOnce(t, w, "j", spec, midnight, last)
+		runs := d.read()
+		slices.Sort(runs)
+		assert.Equal(t, runs, slices.Compact(slices.Clone(runs)), "no tick ran twice")
+	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
+		a.lead()
+		sleepUntil(25 * time.Second)
+		require.NoError(t, a.runner.Stop(ctx))
+		sleepUntil(55 * time.Second)
+		b := w.join([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})
+		b.lead()
+		sleepUntil(80 * time.Second)
+		assert.Equal(t, []string{"j 00:00:10", "j 00:00:20", "j 00:01:01", "j 00:01:16"}, d.read())
+		assert.Len(t, w.rows("j"), 4, "the ticks of the old spec are not made up")
+		assert.Equal(t, 1, b.log.count("job has a new spec"))
+	})
+}
+
+func TestPanicErrorHasTheStack(t *testing.T) {
+	err := Job{Do: func(context.Context, Run) error { panic(errors.New("boom")) }}.call(ctx, Run{})
+	p, ok := errors.AsType[*PanicError](err)
+	require.True(t, ok)
+	assert.EqualError(t, p.Value.(error), "boom")
+	assert.True(t, strings.HasPrefix(p.Error(), "panic: boom\ngoroutine "))
+}
