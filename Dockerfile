@@ -12,14 +12,13 @@
 # The stages stand in this order because the engine's older builder, unlike
 # BuildKit, runs all stages that stand before the target, needed or not.
 
-# A scratch image has no mkdir. WORKDIR makes a folder, which is root's; copied
-# from here it gets its owner, and a new volume on /data gets it from there.
-FROM scratch AS folder
-LABEL schedlock.stage=folder
-WORKDIR /data
+# A scratch image has no mkdir. The root of an empty image is copied to /data
+# instead, which gives that folder an owner: a new volume on it inherits both.
+FROM scratch AS empty
+WORKDIR /
 
-FROM scratch AS base
-COPY --from=folder --chown=65532:65532 /data /data
+FROM empty AS base
+COPY --from=empty --chown=65532:65532 / /data
 VOLUME /data
 USER 65532:65532
 # 0.0.0.0, since ports are published on the container's own address. There is
@@ -27,9 +26,10 @@ USER 65532:65532
 ENV DEMOAPP_ADDR=0.0.0.0:8080 \
     DEMOAPP_DATABASE_URL=file:/data/demoapp.db \
     SQLITE_TMPDIR=/data
+WORKDIR /data
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/demoapp", "healthcheck"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s CMD ["/demoapp", "healthcheck"]
 ENTRYPOINT ["/demoapp"]
 
 # The pattern lets this stage pass where the older builder runs it on the way

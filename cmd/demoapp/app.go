@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -80,18 +82,19 @@ func (a *app) closeBans(context.Context) error { return a.database.Close() }
 
 // withBusyTimeout lets the app wait longer for another writer than the lock
 // does.
-func withBusyTimeout(url string) string {
-	if strings.Contains(url, "busy_timeout") {
-		return url
+func withBusyTimeout(dsn string) string {
+	if strings.Contains(dsn, "busy_timeout") {
+		return dsn
 	}
-	if !strings.HasPrefix(url, "file:") {
-		url = "file:" + url
+	if !strings.HasPrefix(dsn, "file:") { // a path
+		uri := url.URL{Path: filepath.Clean(dsn)}
+		dsn = "file:" + uri.EscapedPath()
 	}
 	sep := "?"
-	if strings.Contains(url, "?") {
+	if strings.Contains(dsn, "?") {
 		sep = "&"
 	}
-	return url + sep + "_pragma=busy_timeout(5000)"
+	return dsn + sep + "_pragma=busy_timeout(5000)"
 }
 
 func (a *app) jobs() []tasks.Job {

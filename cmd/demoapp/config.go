@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
@@ -122,6 +123,8 @@ func (c config) check() (errs []error) {
 		// The URL itself may hold a password, so only its scheme is shown.
 		if scheme, _, ok := strings.Cut(db.url, "://"); ok && scheme != "file" {
 			bad(db.name, "%s://…: only file: URIs are supported", scheme)
+		} else if err := sqlite.CheckDSN(db.url); err != nil {
+			bad(db.name, "%q: %w", db.url, err)
 		}
 	}
 	switch {
