@@ -48,9 +48,13 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	i := e.Info
-	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; its last heartbeat was %s ago (TTL %v): "+
+	last := fmt.Sprintf("its last heartbeat was %s ago", roundAge(i.HeartbeatAge))
+	if i.HeartbeatAge < 0 {
+		last = fmt.Sprintf("its last heartbeat is stamped %s in the future, so clocks differ", roundAge(-i.HeartbeatAge))
+	}
+	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; %s (TTL %v): "+
 		"stop that process, and its clean shutdown frees the lock; if it is dead, wait until the TTL has passed and start again",
-		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), roundAge(i.HeartbeatAge), i.Timing.TTL)
+		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), last, i.Timing.TTL)
 }
 
 // Is reports whether target is ErrHeld.

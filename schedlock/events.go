@@ -20,6 +20,12 @@ const (
 	EventStoreRecovered  EventKind = "store recovered"  // it can again
 )
 
+// EventKinds are all of them.
+var EventKinds = []EventKind{
+	EventStandby, EventElected, EventHeartbeat, EventHeartbeatFailed, EventDraining, EventRevoked,
+	EventLost, EventReleased, EventReleaseFailed, EventStoreFailed, EventStoreRecovered,
+}
+
 // Event is one thing that happened. Fields that do not apply are zero.
 type Event struct {
 	Kind   EventKind

@@ -32,7 +32,7 @@ func (a alarm) Next(last time.Time) time.Time {
 		return time.Time{}
 	}
 	at := local.Add(next.Sub(db))
-	if !at.After(last) { // gocron asks for a time strictly after
+	if !at.After(last) { // a time.Duration ends after 292 years
 		at = last.Add(time.Millisecond)
 	}
 	// If the next time reads like the last one to the second, gocron takes it

@@ -74,6 +74,17 @@ func TestAlarmEndsWithItsSpec(t *testing.T) {
 	assert.Zero(t, a.Next(time.Now()))
 }
 
+func TestAlarmIsStrictlyAfterTheLastAlsoInTheFarFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := alarm{spec: Every(200 * 365 * 24 * time.Hour).Offset(0), now: time.Now}
+		for last, i := time.Now(), 0; i < 10; i++ {
+			next := a.Next(last)
+			require.True(t, next.After(last), "%v is not after %v", next, last)
+			last = next
+		}
+	})
+}
+
 // gocron loops for ever on a next time that is not after the last.
 func TestAlarmIsStrictlyAfterTheLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

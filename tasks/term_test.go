@@ -169,6 +169,7 @@ func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
 		sleepUntil(23 * time.Second)
 		require.Equal(t, "returned at 23s", d.read()[1])
 		calls := a.link.log()
+		require.GreaterOrEqual(t, len(calls), 2)
 		require.Equal(t, []string{"finish failed", "release lost"}, calls[:2])
 		ended := w.terms()[len(w.terms())-1]
 		assert.Equal(t, schedlock.EndLost, ended.EndReason)
@@ -315,6 +316,60 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAHeartbeatThatFailsIsRepeatedSoon(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		sleepUntil(every - time.Second)
+		a.link.set(on(refuse, "heartbeat"))
+		a.link.log()
+		sleepUntil(every + 4*retry + retry/2)
+		require.Len(t, a.link.log(), 5, "tried when it was due, and each second since")
+		require.Zero(t, w.holder().Beat)
+		a.link.set(nil)
+		sleepUntil(every + 5*retry)
+		assert.Equal(t, int64(1), w.holder().Beat)
+		sleepUntil(2*every + 4*retry)
+		assert.LessOrEqual(t, w.holder().Beat, int64(2), "and then at its pace again")
+	})
+}
+
+func TestALeaderOnADamagedDatabaseStepsDownAndRests(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		first := a.lock.Lease()
+		a.link.set(on(ruin, "heartbeat"))
+		sleepUntil(every)
+		require.ErrorIs(t, first.Err(), schedlock.ErrDamaged)
+		require.False(t, a.leads())
+		sleepUntil(ttl)
+		require.Len(t, w.terms(), 1, "winning again would only lead here again")
+		a.link.set(nil)
+		sleepUntil(2 * ttl)
+		assert.True(t, a.leads(), "it was repaired")
+	})
+}
+
+func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(time.Second), 5*time.Second)}, WithDrain(10*time.Second),
+			WithOnStuck(func([]Run) { d.write("stuck") }))
+		a.lead()
+		sleepUntil(3 * time.Second)
+		a.link.set(on(refuse, "finish"))
+		go func() { assert.NoError(t, a.runner.Stop(ctx)) }()
+		sleepUntil(time.Minute)
+		require.NotNil(t, w.holder())
+		assert.Equal(t, []string{"j 00:00:01"}, d.read(), "the job has returned")
+		a.link.set(nil)
+		sleepUntil(time.Minute + 2*retry)
+		assert.Nil(t, w.holder())
+		assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
+	})
 }
 
 func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {

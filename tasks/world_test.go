@@ -234,6 +234,7 @@ const (
 	freeze       // applied, but answered only when the link is set anew, whatever the context says
 	lose         // applied, but the answer is an error
 	usurp        // not applied; the answer is that the lock is lost
+	ruin         // not applied; the answer is that the database is damaged
 )
 
 // set says what the statements of the replica meet from now on; nil: nothing.
@@ -290,6 +291,8 @@ func call[T any](l *link, ctx context.Context, op, detail string, apply func() (
 		return answer, errRefused
 	case usurp:
 		return answer, fmt.Errorf("%w: says the test", schedlock.ErrLost)
+	case ruin:
+		return answer, fmt.Errorf("%w: says the test", schedlock.ErrDamaged)
 	}
 	return apply()
 }

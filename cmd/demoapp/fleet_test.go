@@ -99,7 +99,9 @@ func TestKilledLeaderIsReplacedSoon(t *testing.T) {
 
 	terms := standby.terms()
 	require.Len(t, terms, 2)
-	assert.Less(t, terms[0].AcquiredAt.Sub(killed), ttl+2*time.Second, "time to the take-over")
+	took := terms[0].AcquiredAt.Sub(killed)
+	t.Logf("taken over after %v: %s", took, terms[1].EndReason)
+	assert.Less(t, took, ttl+2*time.Second)
 	assert.Contains(t, []string{"expired", "proven dead"}, terms[1].EndReason)
 	standby.awaitRun("what the dead leader left is abandoned", func(r runRow) bool {
 		return r.Term == term && r.Status == "abandoned" && !r.FinishedAt.IsZero()

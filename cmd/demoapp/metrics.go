@@ -36,6 +36,9 @@ func newMetrics() *metrics {
 			Name: "schedlock_events_total", Help: "Events of the scheduler lock by kind.",
 		}, []string{"kind"}),
 	}
+	for _, kind := range schedlock.EventKinds { // a counter that is not there cannot alarm
+		m.events.WithLabelValues(string(kind))
+	}
 	m.registry.MustRegister(m.leader, m.term, m.heartbeat, m.events,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

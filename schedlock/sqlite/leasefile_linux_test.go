@@ -484,7 +484,11 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 		},
 		"the content of another written into it": func(t *testing.T, path string, content []byte) {
 			content = bytes.Clone(content)
-			content[len(leaseHead)] ^= 1 // another hexadecimal digit
+			if digit := &content[len(leaseHead)]; *digit == '0' {
+				*digit = '1'
+			} else {
+				*digit = '0'
+			}
 			if err := os.WriteFile(path, content, 0o644); err != nil {
 				t.Fatal(err)
 			}

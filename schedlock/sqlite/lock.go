@@ -158,9 +158,6 @@ WHERE term <= (SELECT term FROM scheduler_terms ORDER BY term DESC LIMIT 1 OFFSE
 
 // Acquire implements schedlock.Store.
 func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock.Grant, err error) {
-	if err := s.CheckFile(); err != nil {
-		return grant, err
-	}
 	complete := false // all but the commit
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		now := s.now().UTC()
@@ -241,10 +238,7 @@ RETURNING state`
 // Heartbeat implements schedlock.Store. It is not flushed to disk: a beat that
 // a power cut takes with it is one that the holder did not survive either.
 func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
-	var changed *FileChangedError
-	if err := s.CheckFile(); errors.As(err, &changed) {
-		return beat, fmt.Errorf("%w: %w", schedlock.ErrLost, err)
-	} else if err != nil {
+	if err := s.mayWrite(); err != nil {
 		return beat, err
 	}
 	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
@@ -287,10 +281,10 @@ func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock
 		_, err = tx.exec(ctx, sqlEndTerm, formatTime(s.now()), string(reason), ref.Term, ref.Token.String())
 		return err
 	})
-	if err != nil {
+	if changed := (*FileChangedError)(nil); err != nil && !errors.As(err, &changed) {
 		return false, err
 	}
-	s.dropByte(ref.Token) // the row is gone, or was not ours
+	s.dropByte(ref.Token) // the row is gone, or was not ours, or went with its file
 	return deleted, nil
 }
 

@@ -73,9 +73,6 @@ func guard(ctx context.Context, tx tx, ref schedlock.Ref) error {
 
 // Decide implements ledger.Store.
 func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
-	if err := s.CheckFile(); err != nil {
-		return run, false, err
-	}
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		started = false
 		if err := guard(ctx, tx, ref); err != nil {

@@ -325,11 +325,24 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
+// mayWrite refuses to write to a file that is not the one that was opened: the
+// pages would go to the -wal file beside whatever lies at its path now.
+func (s *Store) mayWrite() error {
+	err := s.CheckFile()
+	if changed := (*FileChangedError)(nil); errors.As(err, &changed) {
+		return fmt.Errorf("%w: %w", schedlock.ErrLost, err)
+	}
+	return err
+}
+
 // write runs do in one BEGIN IMMEDIATE transaction, which is rolled back
 // unless do returns nil and the commit succeeds. The statements go to the
 // connection itself: a sql.Tx would roll back from another goroutine when ctx
 // ends, and what came after would be written outside the transaction.
 func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) error {
+	if err := s.mayWrite(); err != nil {
+		return err
+	}
 	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
 		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 			return err

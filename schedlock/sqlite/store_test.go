@@ -546,6 +546,44 @@ func TestTwentyOpenOneNewFileAtOnce(t *testing.T) {
 	}
 }
 
+// As when another program has just begun to fill the file: SQLite does not
+// wait by itself where the journal mode is set.
+func TestOpenWaitsForWhoeverHoldsTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := driver.Open("file:" + path)
+	require.NoError(t, err)
+	defer db.Close()
+	conn, err := db.Conn(bg)
+	require.NoError(t, err)
+	defer conn.Close()
+	run(t, conn, `CREATE TABLE theirs (x)`)
+	run(t, conn, `BEGIN EXCLUSIVE`)
+
+	short, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = Open(short, path)
+	require.Error(t, err)
+	assert.Less(t, time.Since(begin), 20*time.Second)
+
+	opened := make(chan error, 1)
+	go func() {
+		s, err := Open(bg, path)
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Errorf("opened while another holds the file: %v", err)
+	case <-time.After(3 * busyTimeout): // longer than one statement waits
+	}
+	run(t, conn, `COMMIT`)
+	assert.NoError(t, <-opened)
+}
+
 func init() {
 	childModes["store open"] = func() {
 		fmt.Println("ready")

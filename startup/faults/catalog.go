@@ -1,0 +1,49 @@
+//go:build linux
+
+package faults
+
+// Faults are all of them, in the order of the table.
+var Faults = []Fault{
+	{Name: "kill -9 of the leader", Inject: KillLeader},
+	{Name: "kill -9 of all", Inject: KillAll, Alone: true},
+	{Name: "SIGSTOP past the TTL, SIGCONT", Inject: StopPastTTL, Alone: true},
+	{Name: "SIGSTOP past the TTL, one pid and host for all", Inject: StopSameOwner, Alone: true},
+	{Name: "SIGSTOP, another leads, kill -9 of the stopped one", Inject: StopThenKill, Alone: true},
+	{Name: "SIGSTOP for a quarter of the TTL", Inject: StopShort, Alone: true},
+	{Name: "SIGTERM in the middle of a job", Inject: TerminateInJob},
+	{Name: "job ignores its cancellation", Inject: IgnoreCancel},
+	{Name: "job panics", Inject: PanicJob},
+	{Name: "job leaves a child behind, kill -9 of the leader", Inject: ChildLeft},
+	{Name: "write lock held for 0.4 TTL", Inject: BlockPart},
+	{Name: "write lock held beyond the TTL", Inject: BlockBeyond},
+	{Name: "disk full", Inject: FillDisk},
+	{Name: "file read-only", Inject: ReadOnly, Alone: true},
+	{Name: "file deleted", Inject: Unlink, Restore: true, Alone: true},
+	{Name: "file moved away and back", Inject: MoveAway, Alone: true},
+	{Name: "file replaced by an older copy", Inject: ReplaceOlder, Restore: true, Alone: true},
+	{Name: "lease file deleted", Inject: DeleteLeaseFile, Alone: true},
+	{Name: "row deleted, SIGSTOP for a moment", Inject: DeleteRow, Alone: true},
+	{Name: "row and lease file deleted, SIGSTOP for a moment", Inject: DeleteRowAndLeaseFile, Alone: true},
+	{Name: "row's token edited, SIGSTOP for a moment", Inject: EditToken, Alone: true},
+	{Name: "row's term edited, SIGSTOP for a moment", Inject: EditTerm, Alone: true},
+	{Name: "row's pid edited, SIGSTOP for a moment", Inject: EditPID, Alone: true},
+	{Name: "row stamped into the past, SIGSTOP for a moment", Inject: StampPast, Alone: true},
+	{Name: "row stamped into the future, SIGSTOP for a moment", Inject: StampFuture, Alone: true},
+	{Name: "row's TTL set to 1 ms, SIGSTOP for a moment", Inject: EditTTL, Alone: true},
+	{Name: "clock of the leader stepped by an hour, and back", Inject: ClockOfLeader, Clock: true},
+	{Name: "clock of all stepped by an hour, and back", Inject: ClockOfAll, Clock: true},
+	{Name: "the app's pool exhausted", Inject: ExhaustPool},
+	{Name: "the app's pool exhausted, kill -9 of the leader", Inject: ExhaustPoolKill, Alone: true},
+	{Name: "header corrupted", Inject: CorruptHeader, Last: true, Alone: true},
+	{Name: "pages corrupted", Inject: CorruptPages, Last: true, Alone: true},
+}
+
+// fault returns the fault with that name.
+func fault(name string) Fault {
+	for _, f := range Faults {
+		if f.Name == name {
+			return f
+		}
+	}
+	panic("no fault " + name)
+}

@@ -1,0 +1,53 @@
+// Package faults tries hard to break the scheduler lock, and checks whether it
+// held.
+//
+// It starts several real processes of a small program built on this module
+// (startup, tasks, a store), hurts them and their database (see [Fault] and
+// the functions that make them), and checks the history that they wrote.
+//
+// # The history
+//
+// Every process writes two files of its own, which survive its kill. The log
+// has one record a line, each written by one write(2): the boot time (it goes
+// on while a machine is suspended, and is the same for all processes), what
+// happened, term, job, tick, attempt. The beliefs file has one line for each
+// time that the process believed to lead; a goroutine asks [schedlock.Lock.IsLeader]
+// every millisecond and overwrites the line.
+//
+// A belief is what is certain: from the end of the first check that said yes to
+// the beginning of the last one. A lease never comes back to life, so a process
+// that leads in a term before and after a moment led at that moment too, even
+// if it was stopped meanwhile. Times around a check would prove nothing: a
+// process may be put aside by the kernel between the check and the clock.
+//
+// One process in each cluster is quiet: it looks whether it has a lease, but
+// never calls IsLeader, which itself ends a lease that is past its deadline and
+// would hide that nobody else did. Its word is trusted to 100 ms.
+//
+// # The rules
+//
+// See [Check]: each is a function over the history, and was seen to fail.
+//
+// # What the harness knows about SQLite
+//
+// A process that is stopped (SIGSTOP) inside a write transaction blocks every
+// writer until it is resumed or killed. This is a limit of SQLite that the
+// documentation states; no bound holds meanwhile. The harness therefore asks,
+// after each SIGSTOP, whether the write lock is free; if not it resumes the
+// process for a few milliseconds and stops it again.
+//
+// # Running it
+//
+//	go test ./startup/faults/                       every fault twice
+//	go test ./startup/faults/ -faults.seed=7 -v     the same choices again
+//	go test ./startup/faults/ -run Soak -timeout 0 -faults.soak=10m -faults.report=table.md
+//
+// A seed repeats what the harness chooses, not what the kernel does. It takes
+// root to fill a disk and to make a file immutable; a fault that cannot be
+// injected is named in the table, with the reason. To every bound of the
+// design -faults.slack is added (half a second, for a machine that does other
+// things too), and twice the longest time for which the machine itself stood
+// still; -faults.slack=0 judges by the design alone.
+//
+// Another database needs a [Database], its backend, and its own faults.
+package faults

@@ -1,0 +1,235 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"time"
+)
+
+// KillLeader: kill -9. Bound: 250 ms where the kernel proves the death, else
+// TTL + 2 s.
+func KillLeader(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	return nil
+}
+
+// KillAll: kill -9 of every process at once; all are restarted. Bound: that of
+// KillLeader, counted from when the first one serves again.
+func KillAll(ctx context.Context, c *Cluster, in *Injection) error {
+	if _, _, err := c.target(ctx); err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	for _, p := range c.running() {
+		p.kill()
+	}
+	return c.awaitUp(ctx, bootTime(), 1, in)
+}
+
+// awaitUp waits until n processes that were started after a moment serve, and
+// sets To.
+func (c *Cluster) awaitUp(ctx context.Context, since time.Duration, n int, in *Injection) error {
+	if !c.await(ctx, c.settleLimit(), func() bool {
+		up := 0
+		for _, p := range c.running() {
+			if records, _ := readRecords(p.file("log")); len(records) > 0 && records[0].At > since {
+				up++
+			}
+		}
+		return up >= n
+	}) {
+		in.note("fewer than %d processes came up again", n)
+	}
+	in.To = bootTime()
+	return nil
+}
+
+// StopPastTTL: SIGSTOP of the leader until another leads, and a while longer;
+// then SIGCONT. The other must not lead before the TTL has passed, and must
+// stay the leader; the first must start nothing (the rules see to that).
+// Bound: TTL + 2 s from the SIGSTOP.
+func StopPastTTL(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	next, b, err := c.stopUntilAnother(ctx, p, in)
+	defer p.resume()
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/2)
+	p.resume()
+	c.sleep(ctx, 3*c.Heartbeat)
+	c.mustStill(ctx, next, b, in)
+	return nil
+}
+
+func (c *Cluster) stopUntilAnother(ctx context.Context, p *process, in *Injection) (*process, Belief, error) {
+	if err := c.freeze(ctx, p); err != nil {
+		return nil, Belief{}, err
+	}
+	in.From = bootTime()
+	in.To, in.Bound = in.From, c.boundTTL()
+	next, b, err := c.other(ctx, p, c.settleLimit())
+	// The last heartbeat may be as old as the interval.
+	if early := b.First.After - in.From; err == nil && early < c.TTL-c.Heartbeat-100*time.Millisecond {
+		in.note("%s led only %v after its predecessor was stopped; the TTL is %v", next.name, early, c.TTL)
+	}
+	return next, b, err
+}
+
+// mustStill notes a problem unless p leads in the term of b. (Whether its word
+// is fresh depends on the machine, so it is asked for a while.)
+func (c *Cluster) mustStill(ctx context.Context, p *process, b Belief, in *Injection) {
+	if !c.await(ctx, c.TTL/4, func() bool { now, ok := p.leads(); return ok && now.Term == b.Term }) {
+		in.note("%s, which led in term %d, does not lead any more", p.name, b.Term)
+	}
+}
+
+// StopThenKill: SIGSTOP of the leader until another leads; then kill -9 of the
+// stopped one. Its death must not be taken for that of the second: the second
+// stays. Bound: TTL + 2 s from the SIGSTOP.
+func StopThenKill(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	next, b, err := c.stopUntilAnother(ctx, p, in)
+	if err != nil {
+		p.resume()
+		return err
+	}
+	p.kill()
+	c.sleep(ctx, c.TTL/2)
+	c.mustStill(ctx, next, b, in)
+	return nil
+}
+
+// StopShort: SIGSTOP of the leader for less than the renew deadline leaves.
+// Bound: it stays the leader.
+func StopShort(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.freeze(ctx, p); err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL/4)
+	p.resume()
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// StopSameOwner is StopPastTTL where all processes bear one pid and hostname:
+// the heartbeat and the release of the resumed one must not touch the row of
+// the other. Bound: TTL + 2 s from the SIGSTOP.
+func StopSameOwner(ctx context.Context, c *Cluster, in *Injection) error {
+	if !c.SameOwner {
+		return errCannotInject
+	}
+	return StopPastTTL(ctx, c, in)
+}
+
+// TerminateInJob: SIGTERM while a run is under way. It is drained, the row is
+// released, the process exits with 0. Bound: 100 ms after the release where
+// standbys are woken, else 1.5 s.
+func TerminateInJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.awaitStart(ctx, p, jobSlow) {
+		return nil // it lost the lock meanwhile
+	}
+	in.Bound = c.boundHandOver(ctx)
+	p.terminate()
+	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+		in.note("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+	in.To = bootTime()
+	records, err := readRecords(p.file("log"))
+	for _, r := range records {
+		if r.Kind == KindReleased {
+			in.To = r.At
+		}
+	}
+	if p.code != 0 {
+		in.note("%s exited with %d after SIGTERM: %s", p.name, p.code, tail(p.file("stderr"), 1000))
+	}
+	return err
+}
+
+// IgnoreCancel: SIGTERM while a run is under way that ignores its context for
+// longer than the drain waits. While it runs the lock stays held; OnStuck lets
+// it end, or exits. Bound: that of KillLeader, after the process has ended.
+func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second }); err != nil {
+		return err
+	}
+	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
+	p.expect() // should it lose the lock meanwhile, it may exit at once
+	c.sleep(ctx, 20*time.Millisecond)
+	if !c.awaitStart(ctx, p, jobOdd) {
+		return nil
+	}
+	in.Bound = c.boundDeath(ctx)
+	p.terminate()
+	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+		in.note("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+	in.To = p.endedAt
+	return nil
+}
+
+// PanicJob: a job panics, again and again. Bound: the leader stays.
+func PanicJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	if err := c.steer(p.slot, func(s *Control) { s.Panic = true }); err != nil {
+		return err
+	}
+	c.sleep(ctx, 6*c.Tick)
+	return c.steer(p.slot, func(s *Control) { s.Panic = false })
+}
+
+// ChildLeft: a job leaves a child process behind, then kill -9 of the leader.
+// The child must not keep alive what proves its parent's death. Bound: that of
+// KillLeader.
+func ChildLeft(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL }); err != nil {
+		return err
+	}
+	c.awaitStart(ctx, p, jobOdd)
+	c.sleep(ctx, 50*time.Millisecond)
+	if err := c.steer(p.slot, func(s *Control) { s.Child = 0 }); err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	return nil
+}

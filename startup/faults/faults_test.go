@@ -1,0 +1,208 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A group is a cluster of the short run, with the faults that it suffers.
+type group struct {
+	name                      string
+	sameOwner, appPool, small bool
+	faults                    []string
+}
+
+var groups = []group{
+	{name: "processes", faults: []string{
+		"kill -9 of the leader", "kill -9 of all", "SIGSTOP past the TTL, SIGCONT",
+		"SIGSTOP, another leads, kill -9 of the stopped one", "SIGTERM in the middle of a job",
+		"job panics", "job leaves a child behind, kill -9 of the leader", "file read-only",
+	}},
+	{name: "one pid and host for all, on the app's pool", sameOwner: true, appPool: true, faults: []string{
+		"SIGSTOP past the TTL, one pid and host for all", "SIGSTOP for a quarter of the TTL",
+		"clock of the leader stepped by an hour, and back", "clock of all stepped by an hour, and back",
+		"the app's pool exhausted", "the app's pool exhausted, kill -9 of the leader",
+	}},
+	{name: "small disk", small: true, faults: []string{
+		"disk full", "file moved away and back", "write lock held for 0.4 TTL", "write lock held beyond the TTL",
+		"lease file deleted", "job ignores its cancellation",
+	}},
+	{name: "rows and files", sameOwner: true, faults: []string{
+		"row deleted, SIGSTOP for a moment", "row and lease file deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment", "row's term edited, SIGSTOP for a moment", "row's pid edited, SIGSTOP for a moment",
+		"row stamped into the past, SIGSTOP for a moment", "row stamped into the future, SIGSTOP for a moment",
+		"row's TTL set to 1 ms, SIGSTOP for a moment", "file deleted", "file replaced by an older copy",
+	}},
+}
+
+// testRun is what the clusters of one test share.
+type testRun struct {
+	t      *testing.T
+	seed   uint64
+	stalls *StallMeter
+
+	mu     sync.Mutex
+	report Report
+}
+
+func newTestRun(t *testing.T) *testRun {
+	r := &testRun{t: t, seed: *seedFlag, stalls: NewStallMeter()}
+	if r.seed == 0 {
+		r.seed = rand.Uint64()>>32 + 1
+	}
+	for _, f := range Faults {
+		r.report.line(f.Name)
+	}
+	t.Logf("-faults.seed=%d", r.seed)
+	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
+	return r
+}
+
+// publish prints the table, and writes it where it was asked for.
+func (r *testRun) publish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Lines = slices.DeleteFunc(r.report.Lines, func(l Line) bool { return l.Times == 0 && l.Violations == 0 && l.Note == "" })
+	var text strings.Builder
+	_ = r.report.Write(&text)
+	fmt.Printf("%s, seed %d:\n\n%s\n", r.t.Name(), r.seed, text.String())
+	if *reportFile != "" {
+		if err := os.WriteFile(*reportFile, []byte(text.String()), 0o644); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// with runs one cluster: start, do, close, check.
+func (r *testRun) with(t *testing.T, g group, number int, do func(context.Context, *Cluster) (map[string]error, error)) {
+	dir := t.TempDir()
+	if *keepFiles != "" {
+		dir = filepath.Join(*keepFiles, fmt.Sprintf("%s%d", strings.ReplaceAll(g.name, " ", "-"), number))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	db, err := newSQLite(dir, g.appPool, g.small)
+	if errors.Is(err, errCannotInject) { // the fault that needs it says so
+		db, err = newSQLite(dir, g.appPool, false)
+	}
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := t.Context()
+	c, err := NewCluster(ctx, Config{
+		Dir: dir, Processes: 3, TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond, Tick: 200 * time.Millisecond,
+		Drain: 300 * time.Millisecond, SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
+	}, db)
+	require.NoError(t, err)
+	refused, err := do(ctx, c)
+	if err != nil {
+		t.Errorf("%v\n%s", err, c.Describe(ctx))
+	}
+	require.NoError(t, c.Close())
+	h, err := c.History(ctx)
+	require.NoError(t, err)
+	vs := Check(h, *slackFlag, r.stalls.Worst)
+	r.mu.Lock()
+	r.report.Add(h, vs)
+	r.mu.Unlock()
+	for name, why := range refused {
+		t.Logf("not injected: %s: %v", name, why)
+		r.refuse(name, why)
+	}
+	t.Logf("%d processes, %d failed starts, %d terms, %d runs, %d fenced writes", len(c.all), c.failed, len(h.Beliefs), len(h.Runs), len(h.Writes))
+	for i, v := range vs {
+		t.Errorf("%v", v)
+		if i < 3 {
+			t.Log(Evidence(h, v, dir))
+		}
+	}
+}
+
+func (r *testRun) refuse(name string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.line(name).Note = why.Error()
+}
+
+// Every fault, at least twice.
+func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	run := newTestRun(t)
+	var together together
+	for n, g := range groups {
+		together.run(t, g.name, func(t *testing.T) {
+			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				refused := map[string]error{}
+				for range 2 {
+					for _, i := range c.random.Perm(len(g.faults)) {
+						err := c.Inject(ctx, fault(g.faults[i]))
+						if errors.Is(err, errCannotInject) {
+							refused[g.faults[i]] = err
+						} else if err != nil {
+							return refused, err
+						}
+					}
+				}
+				return refused, nil
+			})
+		})
+	}
+	together.run(t, "corruption", func(t *testing.T) {
+		for n := range 4 {
+			run.with(t, group{name: "corruption"}, 100+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				return nil, c.Inject(ctx, fault([]string{"header corrupted", "pages corrupted"}[n%2]))
+			})
+		}
+	})
+	together.run(t, "storm", func(t *testing.T) {
+		run.with(t, group{name: "storm", appPool: true}, 200, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+			return c.Storm(ctx, survivable(true), 8, 0)
+		})
+	})
+	together.Wait()
+}
+
+// together runs subtests at once, however few processors there are: they
+// mostly wait.
+type together struct{ sync.WaitGroup }
+
+func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
+	w.Go(func() { t.Run(name, do) })
+}
+
+// survivable returns the faults of a storm, without those that step clocks or
+// those that lose the database.
+func survivable(clocks bool) []Fault {
+	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {
+		return f.Last || clocks && f.Restore || !clocks && f.Clock
+	})
+}
+
+func TestSoak(t *testing.T) {
+	if *soakFor == 0 {
+		t.Skip("-faults.soak=10m runs a random storm of that length")
+	}
+	run := newTestRun(t)
+	var together together
+	for n := range *soakMany * 2 {
+		g := group{name: fmt.Sprintf("storm %d", n), sameOwner: n%4 < 2, appPool: n/2%2 == 0, small: n%3 == 2}
+		together.run(t, g.name, func(t *testing.T) {
+			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				return c.Storm(ctx, survivable(n%2 == 0), 0, *soakFor)
+			})
+		})
+	}
+	together.Wait()
+}

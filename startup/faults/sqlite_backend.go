@@ -1,0 +1,112 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/tasks"
+)
+
+const (
+	kindSQLite = "sqlite"
+	appPool    = 3 // connections of the app's own pool
+)
+
+const sqlMakeWrites = `
+CREATE TABLE IF NOT EXISTS faults_writes (
+    id   INTEGER PRIMARY KEY AUTOINCREMENT, -- grows in the order of the commits
+    term INTEGER NOT NULL,
+    job  TEXT NOT NULL,
+    tick INTEGER NOT NULL
+) STRICT`
+
+const sqlWrite = `
+INSERT INTO faults_writes (term, job, tick) VALUES (?1, ?2, ?3)`
+
+// openSQLite opens the database file for the test program: on connections of
+// the lock's own, or on the app's pool.
+func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backend, err error) {
+	var store *sqlite.Store
+	if s.AppPool {
+		var db *sql.DB
+		if db, err = driver.Open(s.DSN + "?_txlock=immediate&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)"); err != nil {
+			return b, err
+		}
+		db.SetMaxOpenConns(appPool)
+		if store, err = sqlite.New(ctx, db, sqlite.WithClock(now)); err != nil {
+			return b, err
+		}
+		b.exhaust = exhauster(db)
+	} else if store, err = sqlite.Open(ctx, s.DSN, sqlite.WithClock(now)); err != nil {
+		return b, err
+	}
+	if err = store.Migrate(ctx); err != nil {
+		return b, err
+	}
+	if err = makeWrites(ctx, store.DB()); err != nil {
+		return b, err
+	}
+	b.store = store
+	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+		tx, err := store.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := fence(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, sqlWrite, run.Term, run.Job, run.ScheduledAt.UnixMicro()); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	return b, nil
+}
+
+// makeWrites only reads if the table is there, so that a process can start
+// while the database cannot be written.
+func makeWrites(ctx context.Context, db *sql.DB) error {
+	var n int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name = 'faults_writes'`).Scan(&n); err != nil || n > 0 {
+		return err
+	}
+	_, err := db.ExecContext(ctx, sqlMakeWrites)
+	return err
+}
+
+// exhauster takes every connection of the pool that it can get, and keeps
+// asking for more, as an app under load does.
+func exhauster(db *sql.DB) func(on bool) {
+	var (
+		wg     sync.WaitGroup
+		cancel context.CancelFunc
+	)
+	return func(on bool) {
+		if cancel != nil {
+			cancel()
+			wg.Wait()
+			cancel = nil
+		}
+		if !on {
+			return
+		}
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(context.Background())
+		for range 2 * appPool {
+			wg.Go(func() {
+				if conn, err := db.Conn(ctx); err == nil {
+					<-ctx.Done()
+					conn.Close()
+				}
+			})
+		}
+	}
+}
