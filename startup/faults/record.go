@@ -2,8 +2,10 @@ package faults
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -96,8 +98,13 @@ func parseBelief(process, line string) (Belief, error) {
 	return b, nil
 }
 
+// readRecords reads a log. A process that was killed before it made one has
+// done nothing.
 func readRecords(path string) ([]Record, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +123,9 @@ func readRecords(path string) ([]Record, error) {
 
 func readBeliefs(path, process string) ([]Belief, error) {
 	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // as in readRecords
+	}
 	if err != nil {
 		return nil, err
 	}
