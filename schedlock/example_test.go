@@ -114,7 +114,11 @@ func ExampleLock_IsLeader() {
 			fmt.Println(err)
 			return
 		}
-		job, err := scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() { fmt.Println("imports the lists") }))
+		ran := make(chan struct{})
+		job, err := scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() {
+			fmt.Println("imports the lists")
+			close(ran)
+		}))
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -123,7 +127,10 @@ func ExampleLock_IsLeader() {
 		if err := job.RunNow(); err != nil {
 			fmt.Println(err)
 		}
-		if err := scheduler.Shutdown(); err != nil { // waits for the job
+		if lock.IsLeader(ctx) == nil {
+			<-ran
+		}
+		if err := scheduler.Shutdown(); err != nil {
 			fmt.Println(err)
 		}
 	}
