@@ -400,7 +400,7 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 		assert.Equal(t, 1, a.log.count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
 		sleepUntil(15*time.Second + ttl + 2*every)
 		assert.True(t, b.leads(), "the row was given back")
-		require.Len(t, d.read(), 2)
+		require.Greater(t, len(d.read()), 1)
 		assert.Equal(t, "j 00:01:15", d.read()[1])
 	})
 }
