@@ -69,6 +69,7 @@ func openMounted(t *testing.T, what, where, dsn string) string {
 // Both replicas held row 1 when this was tried: the -wal of each lies in its
 // own folder.
 func TestASingleFileMountedIntoAContainerIsRefused(t *testing.T) {
+	t.Parallel()
 	outside := newStore(t).Path()
 	inside := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(inside, nil, 0o600)) // the mount point
@@ -82,6 +83,7 @@ func TestASingleFileMountedIntoAContainerIsRefused(t *testing.T) {
 }
 
 func TestAMountedFolderIsFine(t *testing.T) {
+	t.Parallel()
 	outside := newStore(t).Path()
 	inside := t.TempDir()
 	assert.Equal(t, "<nil>", openMounted(t, filepath.Dir(outside), inside, filepath.Join(inside, "app.db")))

@@ -401,6 +401,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 }
 
 func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
+	t.Parallel()
 	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')", "SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
 		for name, when := range map[string]string{
 			"acquire":   "BEFORE INSERT ON scheduler_terms",
@@ -474,6 +475,7 @@ func TestAWaitForTheTurnEndsWithTheContext(t *testing.T) {
 }
 
 func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(t *testing.T, s *Store){
 		"unlinked": func(t *testing.T, s *Store) { require.NoError(t, os.Remove(s.Path())) },
 		"moved away": func(t *testing.T, s *Store) {
