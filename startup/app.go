@@ -1,6 +1,7 @@
 package startup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -305,7 +306,7 @@ func (a *App) startHTTP(ctx context.Context) error {
 		return ctx
 	}
 	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", a.server.Addr)
+	listener, err := lc.Listen(ctx, "tcp", cmp.Or(a.server.Addr, ":http")) // as net/http has it
 	if err != nil {
 		a.endStreams()
 		return fmt.Errorf("listen on %q: %w", a.server.Addr, err)

@@ -54,7 +54,12 @@ func (h *heartbeat) beat() {
 	for h.ctx.Err() == nil && h.lease.Err() == nil {
 		expected, start := h.lease.Now(), time.Now()
 		if err := h.lease.Heartbeat(h.ctx); err == nil {
-			h.after(h.lease.Now().Sub(expected) - time.Since(start))
+			took := time.Since(start)
+			jump := h.lease.Now().Sub(expected) - took
+			if jump.Abs() <= took {
+				jump = 0 // the answer may have been under way for that long
+			}
+			h.after(jump)
 			return
 		}
 		// Reported by the lease's own event.

@@ -118,18 +118,22 @@ func (r *Runner) Campaign() { r.begin(nil) }
 
 // Acquire tries once to take the lock, for an app that must not start while
 // another replica leads; its error is that of [schedlock.Lock.Acquire]. Then
-// it goes on like Campaign, with the lease that it has.
+// it goes on like Campaign, with the lease that it has. It returns an error
+// that wraps schedlock.ErrStopped if the runner campaigns already or was
+// stopped.
 func (r *Runner) Acquire(ctx context.Context) error {
 	lease, err := r.lock.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	r.begin(lease)
+	if !r.begin(lease) {
+		return errors.Join(schedlock.ErrStopped, lease.Release(context.WithoutCancel(ctx)))
+	}
 	return nil
 }
 
-func (r *Runner) begin(first *schedlock.Lease) {
-	started := false
+// begin starts the campaign; false: one runs already, or was stopped.
+func (r *Runner) begin(first *schedlock.Lease) (started bool) {
 	r.campaign.Do(func() {
 		started = true
 		go func() {
@@ -137,9 +141,7 @@ func (r *Runner) begin(first *schedlock.Lease) {
 			r.run(first)
 		}()
 	})
-	if !started && first != nil {
-		_ = first.Release(context.Background()) // a campaign runs already, or was stopped
-	}
+	return started
 }
 
 // Start lets jobs run, now and in every later term. Before, the lock is held

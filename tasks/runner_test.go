@@ -283,6 +283,16 @@ func TestStopBeforeStartReleases(t *testing.T) {
 	})
 }
 
+func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		require.NoError(t, a.runner.Stop(ctx))
+		require.ErrorIs(t, a.runner.Acquire(ctx), schedlock.ErrStopped)
+		assert.False(t, a.leads())
+		assert.Nil(t, w.holder())
+	})
+}
+
 func TestAcquireIsStrict(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
