@@ -303,7 +303,12 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		return err
 	})
 	if err != nil {
-		t.log.Error("end of run not recorded", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "status", string(status), "err", err)
+		level := slog.LevelError
+		if errors.Is(err, schedlock.ErrLost) { // the database file is not the one that was opened
+			level = slog.LevelWarn
+			t.beat()
+		}
+		t.log.Log(ctx, level, "end of run not recorded", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "status", string(status), "err", err)
 	} else if !written {
 		t.log.Warn("end of run came too late: the next leader has recorded it as abandoned", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term)
 	}
