@@ -21,6 +21,7 @@ type heartbeat struct {
 	timing schedlock.Timing
 	log    *slog.Logger
 	after  func(jump time.Duration) // called after each success
+	took   time.Duration            // of the last success; only beat uses it, one at a time
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -56,9 +57,10 @@ func (h *heartbeat) beat() {
 		if err := h.lease.Heartbeat(h.ctx); err == nil {
 			took := time.Since(start)
 			jump := h.lease.Now().Sub(expected) - took
-			if jump.Abs() <= took {
-				jump = 0 // the answer may have been under way for that long
+			if jump.Abs() <= took+h.took {
+				jump = 0 // this answer, or the one before, may have been under way for that long
 			}
+			h.took = took
 			h.after(jump)
 			return
 		}

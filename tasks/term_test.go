@@ -562,3 +562,17 @@ func TestPanicErrorHasTheStack(t *testing.T) {
 	assert.EqualError(t, p.Value.(error), "boom")
 	assert.True(t, strings.HasPrefix(p.Error(), "panic: boom\ngoroutine "))
 }
+
+func TestASlowHeartbeatIsNoStepOfTheClock(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		a.link.set(on(freeze, "heartbeat"))
+		sleepUntil(every + 3*time.Second) // it was applied at once, and its answer is under way since
+		a.link.set(nil)                   // thaws
+		sleepUntil(2*every + time.Second)
+		assert.True(t, a.leads())
+		assert.Equal(t, midnight.Add(2*every), w.holder().HeartbeatAt)
+		assert.Zero(t, a.log.count(`"the database's clock was set"`))
+	})
+}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -501,6 +502,7 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			require.NoError(t, err)
 			harm(t, s)
 			before := listing(t, filepath.Dir(filepath.Dir(s.Path())))
+			wal, _ := os.ReadFile(s.Path() + "-wal") // not there if its folder was moved
 
 			_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
 			require.ErrorIs(t, err, schedlock.ErrLost)
@@ -512,10 +514,14 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			for name, op := range ops(s, ref) {
 				err := op(bg)
 				switch name {
-				case "look", "acquire", "decide", "heartbeat":
+				case "look", "acquire", "decide", "heartbeat", "abandon", "finish":
 					assert.ErrorAs(t, err, &changed, name)
+				case "release":
+					assert.NoError(t, err, "the row went with its file")
 				}
 			}
+			now, _ := os.ReadFile(s.Path() + "-wal")
+			assert.True(t, bytes.Equal(wal, now), "pages were written beside another file")
 			assert.Equal(t, before, listing(t, filepath.Dir(filepath.Dir(s.Path()))), "nothing was created in its place")
 		})
 	}
