@@ -41,12 +41,13 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 		}
 		l.settle(ctx)
 		view, j, left, err := l.look(ctx)
+		left = min(left, l.timing.RetryInterval())
 		switch {
 		case err != nil:
 			if once || ctx.Err() != nil {
 				return nil, errors.Join(l.ended(ctx), err)
 			}
-			left = l.timing.RetryInterval()
+			left = l.retryAfter(err)
 		case j.verdict != wait || left <= 0:
 			lease, err := l.take(ctx, view, j)
 			if err == nil {
@@ -62,10 +63,13 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 				break
 			}
 			l.observe(Event{Kind: EventStoreFailed, Err: err})
+			if once && errors.Is(err, ErrBlocked) {
+				return nil, &HeldError{Info: *view.Info()}
+			}
 			if once {
 				return nil, err
 			}
-			left = l.timing.RetryInterval()
+			left = l.retryAfter(err)
 		case once && view.Row != nil:
 			moved := seen != nil && (seen.token != j.key.token || seen.beat != j.key.beat)
 			if moved || fresh(view, j.ttl) {
@@ -73,8 +77,17 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			seen = &j.key
 		}
-		l.pause(ctx, view, min(left, l.timing.RetryInterval()))
+		l.pause(ctx, view, left)
 	}
+}
+
+// retryAfter is how long to leave a database alone that has failed: longer if
+// only an operator can mend it.
+func (l *Lock) retryAfter(err error) time.Duration {
+	if errors.Is(err, ErrPermanent) {
+		return 10 * l.timing.RetryInterval()
+	}
+	return l.timing.RetryInterval()
 }
 
 // mayCampaign refuses a campaign while the last lease was not given back: its

@@ -36,6 +36,14 @@ var (
 	// ErrStopped: the Lock was stopped and acquires nothing more.
 	ErrStopped = errors.New("scheduler lock is stopped")
 
+	// ErrPermanent: no retry will mend it; somebody must act, and the message
+	// says how (a missing table or right, a wrong password).
+	ErrPermanent = errors.New("needs an operator")
+
+	// ErrBlocked: the lock row could be taken over, but another transaction has
+	// it locked.
+	ErrBlocked = errors.New("the lock row is locked by another transaction")
+
 	// ErrMoved is for a Store: the database is no longer as it was judged,
 	// and nothing was written.
 	ErrMoved = errors.New("the lock has moved since it was judged")

@@ -20,6 +20,7 @@ type LockInfo struct {
 	Beat         int64
 	State        State
 	Sign         Sign
+	Blocker      string // who keeps an expired holder's row locked; "": nobody, or not known
 }
 
 // GetLockInfo tells who holds the lock. It returns (nil, nil) when there is no
@@ -52,5 +53,6 @@ func (v View) Info() *LockInfo {
 		Beat:         r.Beat,
 		State:        r.State,
 		Sign:         v.Sign,
+		Blocker:      v.Blocker,
 	}
 }

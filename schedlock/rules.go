@@ -87,6 +87,15 @@ func judge(v View, known Term, fallback time.Duration) judgement {
 			j.verdict, j.reason = gone, EndProvenDead
 		}
 	}
+	if v.FailedOver {
+		// A later acquisition may be lost, and nobody knows its TTL: ours, or
+		// the longest that is in sight.
+		if v.Newest != nil {
+			j.ttl = max(j.ttl, clampTTL(v.Newest.TTL))
+		}
+		j.ttl = max(j.ttl, clampTTL(fallback))
+		j.verdict, j.reason = wait, EndExpired
+	}
 	if j.ttl <= 0 {
 		j.ttl = clampTTL(fallback)
 	}

@@ -23,7 +23,9 @@ type Store interface {
 	// database's clock in Unix milliseconds.
 	//
 	// It returns ErrMoved, and has written nothing, if the database is no
-	// longer as it was judged. After any other error the outcome is unknown.
+	// longer as it was judged, and ErrBlocked if the judged row is still there
+	// but somebody's transaction has it locked. After any other error the
+	// outcome is unknown.
 	Acquire(ctx context.Context, claim Claim) (Grant, error)
 
 	// Heartbeat adds one to the beat of the row that bears ref's token and
@@ -183,6 +185,15 @@ type View struct {
 	// Epoch changes when the server may have lost what it had acknowledged:
 	// another postmaster, another timeline. "" for a database without servers.
 	Epoch string
+
+	// FailedOver: the newest term was acquired on a server whose history this
+	// one may not have wholly: a later acquisition may be lost, so one TTL must
+	// pass, whatever the tables say.
+	FailedOver bool
+
+	// Blocker names who keeps the row of an expired holder locked, such as a
+	// transaction that a fence guards; "" for nobody, or not known.
+	Blocker string
 
 	// Probe is the store's own, for AwaitHint.
 	Probe any

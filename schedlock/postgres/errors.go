@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/schedlock/schedlock"
+)
+
+// SQLSTATEs, from appendix A of the PostgreSQL manual.
+const (
+	codeReadOnly      = "25006" // read_only_sql_transaction
+	codeInvalidAuth   = "28000" // invalid_authorization_specification
+	codeBadPassword   = "28P01" // invalid_password
+	codeNoDatabase    = "3D000" // invalid_catalog_name
+	codeNoSchema      = "3F000" // invalid_schema_name
+	codeSerialization = "40001" // serialization_failure
+	codeNoPrivilege   = "42501" // insufficient_privilege
+	codeNoColumn      = "42703" // undefined_column
+	codeNoTable       = "42P01" // undefined_table
+	codeLockTimeout   = "55P03" // lock_not_available
+	codeUnique        = "23505" // unique_violation
+)
+
+// code is the SQLSTATE of an error, "" if it did not come from the server.
+func code(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// readOnly reports whether the server has become a replica: another connection
+// may find the primary.
+func readOnly(err error) bool { return code(err) == codeReadOnly }
+
+// explain names the database, and for an error that no retry can mend says
+// what to do. All others are worth a retry: connections are lost, servers are
+// restarted and fail over.
+func (s *Store) explain(err error) error {
+	if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrMoved) || errors.Is(err, schedlock.ErrBlocked) {
+		return err
+	}
+	advice := ""
+	switch c := code(err); c {
+	case codeNoTable, codeNoColumn:
+		advice = "run the migrations, or set the search_path to the schema that has the tables"
+	case codeNoSchema:
+		advice = "create the schema, or correct the search_path"
+	case codeNoPrivilege:
+		advice = fmt.Sprintf("GRANT what role %q needs (see the README's chapter on PostgreSQL)", s.config.User)
+	case codeBadPassword, codeInvalidAuth:
+		advice = fmt.Sprintf("check the password of role %q, and pg_hba.conf", s.config.User)
+	case codeNoDatabase:
+		advice = "create the database, or correct the URL"
+	case codeReadOnly:
+		return fmt.Errorf("%s: the server is read-only (a replica?); connecting anew: %w", s.name(), err)
+	default:
+		if strings.HasPrefix(c, "XX00") && c != "XX000" { // data_corrupted, index_corrupted
+			return fmt.Errorf("%w: %s: %w", schedlock.ErrDamaged, s.name(), err)
+		}
+		return fmt.Errorf("%s: %w", s.name(), err)
+	}
+	return fmt.Errorf("%w: %s: %w: %s", schedlock.ErrPermanent, s.name(), err, advice)
+}

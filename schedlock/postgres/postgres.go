@@ -1,0 +1,427 @@
+// Package postgres keeps the scheduler lock in a PostgreSQL database, through
+// github.com/jackc/pgx/v5. It serves a fleet on many machines.
+//
+// # Connections
+//
+// What the lock needs goes over one connection of its own, which no pool can
+// exhaust; a standby has no other. A second, small pool, empty until it is
+// used, serves the run ledger and the history.
+//
+// # Poolers
+//
+// Everything works through a pooler in transaction mode, such as PgBouncer: no
+// statement needs a session, a prepared statement of a name, or an advisory
+// lock. A pooler is recognised because pg_backend_pid() is not the pid that
+// the protocol announced; it is said once in the log. LISTEN cannot work
+// there, so a standby notices a release by polling, within a second.
+//
+// # Schema
+//
+// The tables are looked for along the search_path of the connection, so a
+// schema of their own is a setting of the role (ALTER ROLE app SET search_path
+// = app, which works behind a pooler too) or of the URL (?search_path=app).
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// channel is what a release notifies, and standbys listen to.
+const channel = "scheduler_lock"
+
+var (
+	_ schedlock.FencedStore = (*Store)(nil)
+	_ schedlock.HintedStore = (*Store)(nil)
+	_ ledger.Store          = (*Store)(nil)
+)
+
+// A Store keeps the lock row in one PostgreSQL database. All methods are safe
+// for concurrent use.
+type Store struct {
+	config  *pgx.ConnConfig
+	prepare func(ctx context.Context, config *pgx.ConnConfig) error
+	greet   func(ctx context.Context, conn *pgx.Conn) error
+	pool    *pgxpool.Pool // for the ledger and the history
+	log     *slog.Logger
+
+	pooled     atomic.Bool // behind a pooler
+	saidPooled sync.Once
+
+	turn    chan struct{} // guards conn and what follows: one user at a time
+	conn    *pgx.Conn     // nil: to be opened
+	refused error         // why the server will not have us, and …
+	again   time.Time     // … when to ask again
+	backoff time.Duration
+
+	mu     sync.Mutex
+	wanted int                // users that wait for their turn
+	yield  context.CancelFunc // ends a wait for a hint; nil: there is none
+
+	closing sync.Once
+	closed  chan struct{}
+}
+
+// An Option sets something on Open or New.
+type Option func(*Store) error
+
+// WithLogger sets the logger; default slog.Default().
+func WithLogger(log *slog.Logger) Option {
+	return func(s *Store) error {
+		if log == nil {
+			return errors.New("option WithLogger: the logger is nil")
+		}
+		s.log = log
+		return nil
+	}
+}
+
+// Open connects to the database that url names (postgres://… or key=value
+// pairs, with the parameters of pgx and of its pool), on connections of its
+// own. Tables are not made, see Migrate and Opener. It fails if the server
+// does not answer until ctx ends, or for 10 s if ctx has no deadline. The
+// error never shows a password.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err) // pgx hides the password
+	}
+	return open(ctx, config, opts)
+}
+
+// New uses the settings of the app's own pool: server, role, TLS, and its
+// hooks BeforeConnect and AfterConnect. The connections are the store's own, so
+// an exhausted pool does not matter to it; the app's pool stays the app's to
+// close.
+func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("the *pgxpool.Pool is nil")
+	}
+	return open(ctx, pool.Config(), opts)
+}
+
+// Opener is Open followed by Migrate and Check, for startup.Config. An outage
+// at this moment, or a right that is missing, is an error: a process that
+// cannot reach its database at its start should not pretend to run.
+func Opener(url string, opts ...Option) func(context.Context) (schedlock.Store, error) {
+	return func(ctx context.Context) (schedlock.Store, error) {
+		store, err := Open(ctx, url, opts...)
+		if err != nil {
+			return nil, err
+		}
+		if err = store.Migrate(ctx); err == nil {
+			err = store.Check(ctx)
+		}
+		if err != nil {
+			return nil, errors.Join(err, store.Close())
+		}
+		return store, nil
+	}
+}
+
+// maxPoolConns bounds the connections for the ledger and the history.
+const maxPoolConns = 4
+
+func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, error) {
+	s := &Store{
+		config:  config.ConnConfig.Copy(),
+		prepare: config.BeforeConnect,
+		greet:   config.AfterConnect,
+		log:     slog.Default(),
+		turn:    make(chan struct{}, 1),
+		closed:  make(chan struct{}),
+	}
+	for _, opt := range opts {
+		if err := opt(s); err != nil {
+			return nil, err
+		}
+	}
+	s.config.OnNotification = nil // the app's own; WaitForNotification needs none
+	if s.config.RuntimeParams["application_name"] == "" {
+		s.config.RuntimeParams["application_name"] = "schedlock"
+	}
+	// A second connection for the ledger exists only where runs are written or
+	// read: on the leader, and while somebody looks at the history.
+	mine := config.Copy()
+	mine.ConnConfig = s.config.Copy()
+	mine.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	mine.MinConns, mine.MinIdleConns, mine.MaxConns = 0, 0, maxPoolConns
+	mine.MaxConnIdleTime = time.Minute
+	var err error
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), mine); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name(), err)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+	}
+	if err := s.use(ctx, func(*pgx.Conn) error { return nil }); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// name is what errors call the database.
+func (s *Store) name() string {
+	return fmt.Sprintf("database %q on %s:%d", s.config.Database, s.config.Host, s.config.Port)
+}
+
+// Pool returns the pool that serves the ledger and the history. It is small,
+// and the store closes it: an app has its own.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// Pooled reports whether the store is behind a pooler in transaction mode (or
+// anything else that is not the server itself).
+func (s *Store) Pooled() bool { return s.pooled.Load() }
+
+// Migrate brings the tables up to date; see migrations.Up.
+func (s *Store) Migrate(ctx context.Context) error {
+	config := s.config.Copy()
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	var opts []stdlib.OptionOpenDB
+	if s.prepare != nil {
+		opts = append(opts, stdlib.OptionBeforeConnect(s.prepare))
+	}
+	if s.greet != nil {
+		opts = append(opts, stdlib.OptionAfterConnect(s.greet))
+	}
+	db := stdlib.OpenDB(*config, opts...)
+	return errors.Join(migrations.Up(ctx, db, migrations.PostgreSQL), db.Close())
+}
+
+// Close ends the connections. It may be called again. Release the lease
+// before.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		close(s.closed)
+		s.interrupt()
+		s.turn <- struct{}{}
+		s.drop()
+		<-s.turn
+		s.pool.Close()
+	})
+	return nil
+}
+
+var errClosed = errors.New("the store is closed")
+
+// use gives f the lock's connection. A connection that has failed is dropped:
+// the next user opens another.
+func (s *Store) use(ctx context.Context, f func(*pgx.Conn) error) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err = f(conn); err == nil {
+		return nil
+	}
+	if conn.IsClosed() || readOnly(err) {
+		s.drop()
+	}
+	return s.explain(err)
+}
+
+// take waits for the turn, and ends a wait for a hint that has it.
+func (s *Store) take(ctx context.Context) error {
+	s.mu.Lock()
+	s.wanted++
+	if s.yield != nil {
+		s.yield()
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.wanted--
+		s.mu.Unlock()
+	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-s.closed:
+		return errClosed
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.closed:
+		return errClosed
+	}
+}
+
+func (s *Store) leave() { <-s.turn }
+
+func (s *Store) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.yield != nil {
+		s.yield()
+	}
+}
+
+// dropTimeout bounds the farewell to a server that may not listen any more.
+const dropTimeout = time.Second
+
+// drop ends the connection. The turn is held.
+func (s *Store) drop() {
+	if s.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	_ = s.conn.Close(ctx) // it is given up, whatever the server says
+	s.conn = nil
+}
+
+// How long a server that refuses us for good is left alone.
+const (
+	minBackoff = time.Second
+	maxBackoff = 30 * time.Second
+)
+
+// connect returns the connection, opened anew if there is none. The turn is
+// held.
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+	if s.conn != nil && !s.conn.IsClosed() {
+		return s.conn, nil
+	}
+	s.drop()
+	if s.refused != nil && time.Now().Before(s.again) {
+		return nil, s.refused
+	}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		err = s.explain(err)
+		s.refused = nil
+		if errors.Is(err, schedlock.ErrPermanent) {
+			s.backoff = min(max(2*s.backoff, minBackoff), maxBackoff)
+			s.refused, s.again = err, time.Now().Add(s.backoff)
+		}
+		return nil, err
+	}
+	s.conn, s.refused, s.backoff = conn, nil, 0
+	return conn, nil
+}
+
+func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, err error) {
+	config := s.config.Copy()
+	if s.prepare != nil {
+		if err := s.prepare(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+			defer cancel()
+			_ = conn.Close(ctx)
+		}
+	}()
+	if s.greet != nil {
+		if err := s.greet(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	var pid uint32
+	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeExec).Scan(&pid); err != nil {
+		return nil, err
+	}
+	s.pooled.Store(pid != conn.PgConn().PID())
+	if s.pooled.Load() {
+		s.saidPooled.Do(func() {
+			s.log.Info("a pooler is between the scheduler lock and the server: no LISTEN, so a standby notices a release by polling",
+				"database", s.config.Database, "host", s.config.Host, "port", s.config.Port)
+		})
+		return conn, nil
+	}
+	_, err = conn.Exec(ctx, `LISTEN `+channel, pgx.QueryExecModeExec)
+	return conn, err
+}
+
+// mode is how statements are sent: prepared once where the session is ours,
+// else unnamed, in one round trip all the same.
+func (s *Store) mode() pgx.QueryExecMode {
+	if s.pooled.Load() || s.config.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return pgx.QueryExecModeExec
+	}
+	return pgx.QueryExecModeCacheStatement
+}
+
+// AwaitHint implements schedlock.HintedStore: it returns at a release, or with
+// the connection. Behind a pooler it just waits.
+func (s *Store) AwaitHint(ctx context.Context, _ schedlock.View) {
+	for ctx.Err() == nil && !s.listen(ctx) {
+	}
+}
+
+// listen waits for a notification until somebody else needs the connection.
+// done: there is nothing more to wait for.
+func (s *Store) listen(ctx context.Context) (done bool) {
+	select {
+	case s.turn <- struct{}{}:
+		defer s.leave()
+	case <-ctx.Done():
+		return true
+	case <-s.closed:
+		<-ctx.Done()
+		return true
+	}
+	if s.conn == nil || s.conn.IsClosed() || s.pooled.Load() {
+		s.leave()
+		<-ctx.Done()
+		s.turn <- struct{}{}
+		return true
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	if s.wanted > 0 {
+		s.mu.Unlock()
+		return false
+	}
+	s.yield = cancel
+	s.mu.Unlock()
+	_, err := s.conn.WaitForNotification(waiting)
+	s.mu.Lock()
+	s.yield = nil
+	s.mu.Unlock()
+	switch {
+	case err == nil:
+		return true
+	case s.conn.IsClosed():
+		s.drop() // the next look opens another
+		return true
+	}
+	return ctx.Err() != nil
+}
+
+// text makes a string one that PostgreSQL can keep: it has no byte 0, and
+// nothing that is not UTF-8.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
