@@ -1,6 +1,7 @@
 package schedlock
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -26,8 +27,8 @@ type logObserver struct {
 // Observe implements Observer.
 func (o *logObserver) Observe(e Event) {
 	switch e.Kind {
-	case EventHeartbeatFailed, EventStoreFailed:
-		o.failed(e, "database does not answer")
+	case EventHeartbeatFailed, EventStoreFailed, EventReleaseFailed:
+		o.failed(e)
 	case EventHeartbeat, EventStoreRecovered:
 		o.recovered()
 	case EventStandby:
@@ -48,24 +49,38 @@ func (o *logObserver) Observe(e Event) {
 	case EventReleased:
 		o.recovered()
 		o.log.Info("released", "term", e.Term, "end_reason", string(e.Reason))
-	case EventReleaseFailed:
-		o.failed(e, "release failed")
 	}
 }
 
-func (o *logObserver) failed(e Event, first string) {
+// outageOf says what an error is to an operator: "still" fits between the two.
+func outageOf(err error) (subject, predicate string) {
+	switch {
+	case errors.Is(err, ErrBlocked):
+		return "lock row", "cannot be taken over"
+	case errors.Is(err, ErrPermanent):
+		return "database", "refuses us"
+	}
+	return "database", "does not answer"
+}
+
+func (o *logObserver) failed(e Event) {
 	now := o.now()
+	subject, predicate := outageOf(e.Err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.outage.failures++
 	if o.outage.since.IsZero() {
 		o.outage.since, o.outage.said = now, now
+		first := subject + " " + predicate
+		if e.Kind == EventReleaseFailed {
+			first = "release failed"
+		}
 		o.log.Warn(first, "term", e.Term, "err", e.Err)
 		return
 	}
 	if now.Sub(o.outage.said) >= outageLogInterval {
 		o.outage.said = now
-		o.log.Warn("database still does not answer", "term", e.Term, "err", e.Err,
+		o.log.Warn(subject+" still "+predicate, "term", e.Term, "err", e.Err,
 			"for", now.Sub(o.outage.since).Round(time.Second), "failures", o.outage.failures)
 	}
 }
@@ -77,7 +92,7 @@ func (o *logObserver) recovered() {
 		return
 	}
 	o.log.Info("database answers again", "after", o.now().Sub(o.outage.since).Round(time.Millisecond), "failures", o.outage.failures)
-	o.outage.since, o.outage.said, o.outage.failures = time.Time{}, time.Time{}, 0
+	o.outage.since, o.outage.failures = time.Time{}, 0
 }
 
 func holderAttrs(i *LockInfo) []any {

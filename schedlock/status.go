@@ -61,6 +61,10 @@ func (l *Lock) standbyReason(s standby) string {
 	left := max(l.watch.remaining(s.judged.ttl, now), 0).Round(100 * time.Millisecond)
 	r := s.view.Row
 	switch {
+	case s.view.Blocker != "":
+		return fmt.Sprintf("the lease of pid %d on host %q has expired, but its row is locked: %s", r.PID, r.Hostname, s.view.Blocker)
+	case s.view.FailedOver && r == nil:
+		return fmt.Sprintf("the server has failed over and may have lost the newest term: waits %v more for its TTL", left)
 	case r == nil && s.judged.verdict == free:
 		return "the lock is free; about to take it"
 	case r == nil && s.view.Sign == SignAlive:

@@ -372,39 +372,49 @@ func (s *Store) mode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-// AwaitHint implements schedlock.HintedStore: it returns at a release, or with
-// the connection. Behind a pooler it just waits.
+// AwaitHint implements schedlock.HintedStore: it returns at a release, or when
+// the connection is lost. Behind a pooler it just waits.
 func (s *Store) AwaitHint(ctx context.Context, _ schedlock.View) {
-	for ctx.Err() == nil && !s.listen(ctx) {
+	for ctx.Err() == nil {
+		switch s.listen(ctx) {
+		case hinted:
+			return
+		case deaf:
+			<-ctx.Done()
+		}
 	}
 }
 
-// listen waits for a notification until somebody else needs the connection.
-// done: there is nothing more to wait for.
-func (s *Store) listen(ctx context.Context) (done bool) {
+// What listen can end with.
+type heard int
+
+const (
+	hinted    heard = iota // look now
+	disturbed              // somebody else needs the connection: listen again after them
+	deaf                   // nothing can be heard
+)
+
+// listen waits for a notification on the lock's connection, which it gives up
+// as soon as somebody else needs it.
+func (s *Store) listen(ctx context.Context) heard {
 	select {
 	case s.turn <- struct{}{}:
 		defer s.leave()
 	case <-ctx.Done():
-		return true
+		return deaf
 	case <-s.closed:
-		<-ctx.Done()
-		return true
+		return deaf
 	}
 	if s.conn == nil || s.conn.IsClosed() || s.pooled.Load() {
-		s.leave()
-		<-ctx.Done()
-		s.turn <- struct{}{}
-		return true
+		return deaf
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.mu.Lock()
-	if s.wanted > 0 {
-		s.mu.Unlock()
-		return false
-	}
 	s.yield = cancel
+	if s.wanted > 0 {
+		cancel()
+	}
 	s.mu.Unlock()
 	_, err := s.conn.WaitForNotification(waiting)
 	s.mu.Lock()
@@ -412,12 +422,12 @@ func (s *Store) listen(ctx context.Context) (done bool) {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		return true
+		return hinted
 	case s.conn.IsClosed():
 		s.drop() // the next look opens another
-		return true
+		return hinted
 	}
-	return ctx.Err() != nil
+	return disturbed
 }
 
 // text makes a string one that PostgreSQL can keep: it has no byte 0, and
