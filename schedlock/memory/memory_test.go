@@ -3,8 +3,6 @@ package memory_test
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,62 +59,6 @@ func TestAcquireWritesRowAndTerm(t *testing.T) {
 	require.Equal(t, stamp.Add(time.Hour), v.Now)
 }
 
-func TestAcquireIsCompareAndSwap(t *testing.T) {
-	db, _ := at(noon)
-	empty := look(t, db)
-	first := win(t, db)
-	judged := look(t, db)
-	moved := func(c schedlock.Claim) {
-		t.Helper()
-		before := look(t, db)
-		_, err := db.Acquire(ctx, c)
-		require.ErrorIs(t, err, schedlock.ErrMoved)
-		require.Equal(t, before, look(t, db), "nothing was written")
-	}
-	moved(claim(empty))
-	_, err := db.Heartbeat(ctx, first, schedlock.StateLeading)
-	require.NoError(t, err)
-	moved(claim(judged)) // the beat
-	judged = look(t, db)
-	other := judged
-	row := *judged.Row
-	row.RawToken = "x"
-	other.Row = &row
-	moved(claim(other)) // the token
-	row = *judged.Row
-	row.Term++
-	moved(claim(other)) // the term
-
-	grant, err := db.Acquire(ctx, claim(judged))
-	require.NoError(t, err)
-	require.Greater(t, grant.Term, first.Term)
-	moved(claim(judged)) // the second that judged the same dead row
-	db.DeleteRow()
-	moved(claim(judged)) // a row that is gone
-	moved(claim(empty))  // free, but not with the newest term that was judged
-	win(t, db)
-}
-
-func TestOfManyThatJudgedTheSameOneWins(t *testing.T) {
-	db := memory.New()
-	for range 3 {
-		judged := look(t, db)
-		var won atomic.Int32
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				if _, err := db.Acquire(ctx, claim(judged)); err == nil {
-					won.Add(1)
-				} else if !errors.Is(err, schedlock.ErrMoved) {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, won.Load())
-	}
-}
-
 func TestTermsGrow(t *testing.T) {
 	db, now := at(noon)
 	first := win(t, db)
@@ -131,111 +73,6 @@ func TestTermsGrow(t *testing.T) {
 	require.Equal(t, first.Term+100, grant.Term, "what the replica has seen")
 	db.Edit(func(r *schedlock.Row) { r.Term += 50 })
 	require.Equal(t, first.Term+151, win(t, db).Term, "what stood in the row")
-}
-
-func TestAcquireEndsWhatIsOpen(t *testing.T) {
-	db, _ := at(noon)
-	first := win(t, db)
-	db.DeleteRow()
-	require.True(t, look(t, db).Newest.Open(), "a row deleted by hand ends nothing")
-	second := win(t, db)
-	terms, err := db.Terms(ctx, 9)
-	require.NoError(t, err)
-	require.Len(t, terms, 2)
-	require.Equal(t, second.Term, terms[0].Term, "newest first")
-	require.True(t, terms[0].Open())
-	require.Equal(t, first.Term, terms[1].Term)
-	require.Equal(t, schedlock.EndExpired, terms[1].EndReason)
-	require.Equal(t, second.Term, terms[1].NextTerm)
-}
-
-func TestHistoryIsBounded(t *testing.T) {
-	db, _ := at(noon)
-	var last schedlock.Ref
-	for range 1005 {
-		last = win(t, db)
-	}
-	terms, err := db.Terms(ctx, 5000)
-	require.NoError(t, err)
-	require.Len(t, terms, 1000)
-	require.Equal(t, last.Term, terms[0].Term)
-	require.Equal(t, last.Term-999, terms[999].Term)
-	for _, limit := range []int{-1, 0, 3} {
-		terms, err = db.Terms(ctx, limit)
-		require.NoError(t, err)
-		require.Len(t, terms, max(limit, 0))
-	}
-}
-
-func TestHeartbeat(t *testing.T) {
-	db, now := at(noon)
-	ref := win(t, db)
-	*now = noon.Add(time.Second)
-	beat, err := db.Heartbeat(ctx, ref, schedlock.StateDraining)
-	require.NoError(t, err)
-	require.Equal(t, schedlock.Beat{State: schedlock.StateDraining, Now: noon.Add(time.Second).UTC().Truncate(time.Microsecond)}, beat)
-	row := look(t, db).Row
-	require.EqualValues(t, 1, row.Beat)
-	require.Equal(t, beat.Now, row.HeartbeatAt)
-	require.Equal(t, schedlock.StateDraining, row.State)
-	db.Edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked })
-	beat, err = db.Heartbeat(ctx, ref, schedlock.StateLeading)
-	require.NoError(t, err)
-	require.Equal(t, schedlock.StateRevoked, beat.State, "stays so")
-
-	for name, spoil := range map[string]func(*schedlock.Ref){
-		"token": func(r *schedlock.Ref) { r.Token = schedlock.NewToken() },
-		"term":  func(r *schedlock.Ref) { r.Term++ },
-	} {
-		other := ref
-		spoil(&other)
-		_, err := db.Heartbeat(ctx, other, schedlock.StateLeading)
-		require.ErrorIs(t, err, schedlock.ErrLost, name)
-	}
-	db.DeleteRow()
-	_, err = db.Heartbeat(ctx, ref, schedlock.StateLeading)
-	require.ErrorIs(t, err, schedlock.ErrLost)
-	require.Nil(t, look(t, db).Row, "it never inserts")
-}
-
-func TestReleaseIsScoped(t *testing.T) {
-	db, _ := at(noon)
-	ref := win(t, db)
-	for name, spoil := range map[string]func(*schedlock.Ref){
-		"pid":      func(r *schedlock.Ref) { r.PID++ },
-		"hostname": func(r *schedlock.Ref) { r.Hostname = "x" },
-		"token":    func(r *schedlock.Ref) { r.Token = schedlock.NewToken() },
-		"term":     func(r *schedlock.Ref) { r.Term++ },
-	} {
-		other := ref
-		spoil(&other)
-		deleted, err := db.Release(ctx, other, schedlock.EndReleased)
-		require.NoError(t, err)
-		require.False(t, deleted, name)
-		require.NotNil(t, look(t, db).Row, name)
-	}
-	deleted, err := db.Release(ctx, ref, schedlock.EndRevoked)
-	require.NoError(t, err)
-	require.True(t, deleted)
-	v := look(t, db)
-	require.Nil(t, v.Row)
-	deleted, err = db.Release(ctx, ref, schedlock.EndLost)
-	require.NoError(t, err)
-	require.False(t, deleted)
-	require.Equal(t, v, look(t, db), "the end that is written stays")
-}
-
-func TestReleaseEndsTheTermOfARowThatIsGone(t *testing.T) {
-	db, _ := at(noon)
-	ref := win(t, db)
-	db.Edit(func(r *schedlock.Row) { r.RawToken = "x" })
-	deleted, err := db.Release(ctx, ref, schedlock.EndLost)
-	require.NoError(t, err)
-	require.False(t, deleted)
-	v := look(t, db)
-	require.Equal(t, "x", v.Row.RawToken)
-	require.Zero(t, v.Row.Token)
-	require.Equal(t, schedlock.EndLost, v.Newest.EndReason)
 }
 
 func TestHelpers(t *testing.T) {

@@ -294,7 +294,7 @@ FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
 
 // Terms implements schedlock.Store.
 func (s *Store) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
-	rows, err := s.db.QueryContext(ctx, sqlTerms, limit)
+	rows, err := s.db.QueryContext(ctx, sqlTerms, max(limit, 0)) // SQLite takes -1 for no limit
 	if err != nil {
 		return nil, s.explain(err)
 	}

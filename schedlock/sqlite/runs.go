@@ -171,7 +171,7 @@ ORDER BY scheduled_at DESC LIMIT ?1`
 
 // Runs implements ledger.Store.
 func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
-	query, args := sqlRuns, []any{limit}
+	query, args := sqlRuns, []any{max(limit, 0)} // SQLite takes -1 for no limit
 	if job != "" {
 		query, args = sqlRunsOfJob, append(args, job)
 	}

@@ -1,0 +1,319 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// A Database is a new, empty database that has its tables. Every rule gets one
+// of its own.
+type Database struct {
+	// Open returns another handle on the database, as another replica would
+	// open it. It closes the handle with t.Cleanup.
+	Open func(t testing.TB) schedlock.Store
+
+	// Edit does by hand what an operator might do in a shell. Each call is
+	// committed when it returns.
+	Edit func(t testing.TB, e Edit)
+
+	// Backup keeps what is in the database now; restore puts that back.
+	Backup func(t testing.TB) (restore func())
+
+	// Begin begins a transaction of a caller, of a kind that Fence takes.
+	Begin func(t testing.TB) Tx
+
+	// HeartbeatsPassFence tells that a heartbeat does not wait for a fenced
+	// transaction. Without it, it must succeed once that has ended.
+	HeartbeatsPassFence bool
+
+	// Without lists what the store under test does not have. A rule that
+	// needs something else that is missing fails: nothing is left out in
+	// silence.
+	Without []Feature
+}
+
+// A Feature is what some rules need besides Open.
+type Feature string
+
+// The features.
+const (
+	Edits   Feature = "edits"   // Database.Edit
+	Backups Feature = "backups" // Database.Backup
+	Fences  Feature = "fences"  // the store is a schedlock.FencedStore, and Database.Begin
+	Hints   Feature = "hints"   // the store is a schedlock.HintedStore whose hints come
+	Ledger  Feature = "ledger"  // the store is a ledger.Store
+)
+
+// An Edit changes the lock row where a field is not zero, and nothing else.
+type Edit struct {
+	Token string // any text
+	Term  int64
+	Beat  int64
+	State schedlock.State
+
+	DeleteRow  bool // delete the lock row; no other table is touched
+	EmptyTerms bool // delete the history of terms; comes with DeleteRow
+}
+
+// A Tx is a caller's transaction.
+type Tx struct {
+	Tx               any // what Fence gets
+	Commit, Rollback func() error
+}
+
+// Run tests each of [Rules] in a subtest of its own. fresh makes a new
+// database for each.
+func Run(t *testing.T, fresh func(t testing.TB) Database) {
+	for _, c := range cases() {
+		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("rule %d: %s If it is broken: %s", c.Number, c.Text, c.Breaks)
+				}
+			})
+			if c.slow && testing.Short() {
+				t.Skip("takes long")
+			}
+			c.try(t, fresh(t), 10*time.Second)
+		})
+	}
+}
+
+// A testCase is a rule and how it is tested.
+type testCase struct {
+	Rule
+	slow bool
+	run  func(e *env)
+}
+
+// try tests the rule on db. t need not be a *testing.T. patience is how long
+// what must come soon may take.
+func (c testCase) try(t testing.TB, db Database, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
+	t.Cleanup(cancel)
+	e := &env{TB: t, ctx: ctx, db: db, patience: patience}
+	e.s = db.Open(t)
+	for _, f := range c.Needs {
+		why := e.lacks(f)
+		switch {
+		case why == "":
+		case slices.Contains(db.Without, f):
+			t.Skipf("without %s: %s", f, why)
+		default:
+			t.Fatalf("rule %d needs %s, but %s: add it, or list it in Database.Without", c.Number, f, why)
+		}
+	}
+	c.run(e)
+}
+
+// env is what a case works with.
+type env struct {
+	testing.TB
+	ctx      context.Context
+	db       Database
+	s        schedlock.Store // the first handle
+	patience time.Duration
+}
+
+func (e *env) lacks(f Feature) string {
+	switch f {
+	case Edits:
+		if e.db.Edit == nil {
+			return "Database.Edit is nil"
+		}
+	case Backups:
+		if e.db.Backup == nil {
+			return "Database.Backup is nil"
+		}
+	case Fences:
+		if _, ok := e.s.(schedlock.FencedStore); !ok {
+			return fmt.Sprintf("%T is no schedlock.FencedStore", e.s)
+		}
+		if e.db.Begin == nil {
+			return "Database.Begin is nil"
+		}
+	case Hints:
+		if _, ok := e.s.(schedlock.HintedStore); !ok {
+			return fmt.Sprintf("%T is no schedlock.HintedStore", e.s)
+		}
+		if slices.Contains(e.db.Without, Hints) {
+			return "they may never come"
+		}
+	case Ledger:
+		if _, ok := e.s.(ledger.Store); !ok {
+			return fmt.Sprintf("%T is no ledger.Store", e.s)
+		}
+	}
+	return ""
+}
+
+// handles are n handles on the database.
+func (e *env) handles(n int) []schedlock.Store {
+	stores := []schedlock.Store{e.s}
+	for len(stores) < n {
+		stores = append(stores, e.db.Open(e))
+	}
+	return stores
+}
+
+func (e *env) edit(edit Edit) { e.db.Edit(e, edit) }
+
+var (
+	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
+	alice  = schedlock.Owner{PID: 1, Hostname: "alice"}
+	bob    = schedlock.Owner{PID: 2, Hostname: "bob"}
+)
+
+func (e *env) look() schedlock.View {
+	e.Helper()
+	v, err := e.s.Look(e.ctx)
+	require.NoError(e, err, "Look")
+	return v
+}
+
+// row is the lock row, which must be there.
+func (e *env) row() schedlock.Row {
+	e.Helper()
+	v := e.look()
+	require.NotNil(e, v.Row, "there is no lock row")
+	return *v.Row
+}
+
+func (e *env) terms(limit int) []schedlock.Term {
+	e.Helper()
+	terms, err := e.s.Terms(e.ctx, limit)
+	require.NoError(e, err, "Terms")
+	return terms
+}
+
+// claim is of a replica that watched what it judged for the whole TTL.
+func claim(judged schedlock.View, owner schedlock.Owner) schedlock.Claim {
+	return schedlock.Claim{
+		Ref:     schedlock.Ref{Owner: owner, Token: schedlock.NewToken()},
+		Timing:  timing,
+		Judged:  judged,
+		Reason:  schedlock.EndExpired,
+		Watched: true,
+	}
+}
+
+// acquire makes a claim that must succeed at once.
+func (e *env) acquire(c schedlock.Claim) schedlock.Ref {
+	e.Helper()
+	grant, err := e.s.Acquire(e.ctx, c)
+	require.NoError(e, err, "Acquire, with what was judged unchanged")
+	c.Term = grant.Term
+	return c.Ref
+}
+
+// win acquires whatever is there.
+func (e *env) win(owner schedlock.Owner) schedlock.Ref {
+	e.Helper()
+	return e.acquire(claim(e.look(), owner))
+}
+
+// insist claims with s until it has what it judged, or that is gone: after an
+// error other than ErrMoved it looks up how the claim ended. It may be called
+// from any goroutine.
+func (e *env) insist(s schedlock.Store, c schedlock.Claim) (won bool, err error) {
+	for unknown := false; ; unknown = true {
+		_, err := s.Acquire(e.ctx, c)
+		if err == nil {
+			return true, nil
+		}
+		if unknown || !errors.Is(err, schedlock.ErrMoved) {
+			if v, lookErr := s.Look(e.ctx); lookErr == nil && v.Row != nil && v.Row.Token == c.Token {
+				return true, nil
+			}
+		}
+		if errors.Is(err, schedlock.ErrMoved) {
+			return false, nil
+		}
+		if e.ctx.Err() != nil {
+			return false, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// await calls f until it is nil.
+func (e *env) await(what string, f func() error) {
+	e.Helper()
+	var err error
+	for begin := time.Now(); time.Since(begin) < e.patience; time.Sleep(20 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	e.Fatalf("%s: after %v still: %v", what, e.patience, err)
+}
+
+// soon runs f in a goroutine and fails unless it returns soon.
+func (e *env) soon(what string, f func()) {
+	e.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(e.patience):
+		e.Fatalf("%s did not return within %v", what, e.patience)
+	}
+}
+
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// A snapshot is all that the store tells about its tables.
+type snapshot struct {
+	Row    *schedlock.Row
+	Newest *schedlock.Term
+	Terms  []schedlock.Term
+	Jobs   []ledger.Job
+	Runs   []ledger.Run
+}
+
+func (e *env) snapshot() (s snapshot) {
+	e.Helper()
+	v := e.look()
+	s = snapshot{Row: v.Row, Newest: v.Newest, Terms: e.terms(100)}
+	if l, ok := e.s.(ledger.Store); ok {
+		var err error
+		s.Jobs, err = l.Jobs(e.ctx)
+		require.NoError(e, err, "Jobs")
+		sortJobs(s.Jobs)
+		s.Runs, err = l.Runs(e.ctx, "", 100)
+		require.NoError(e, err, "Runs")
+	}
+	return s
+}
+
+// unchanged fails if f writes anything.
+func (e *env) unchanged(f func(), what string, args ...any) {
+	e.Helper()
+	before := e.snapshot()
+	f()
+	require.Equal(e, before, e.snapshot(), "%s: something was written", fmt.Sprintf(what, args...))
+}
+
+// moved makes a claim that must fail.
+func (e *env) moved(c schedlock.Claim, why string) {
+	e.Helper()
+	_, err := e.s.Acquire(e.ctx, c)
+	require.ErrorIs(e, err, schedlock.ErrMoved, "Acquire, though %s", why)
+}

@@ -1,0 +1,239 @@
+package locktest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+)
+
+// sound is a store in memory that has all features: a fenced transaction is
+// one that holds the turn.
+type sound struct {
+	*memory.Store
+	turn chan struct{}
+}
+
+type memoryTx struct {
+	s      *sound
+	fenced bool
+}
+
+func (tx *memoryTx) end() error {
+	if tx.fenced {
+		tx.fenced = false
+		<-tx.s.turn
+	}
+	return nil
+}
+
+var errBusy = errors.New("busy")
+
+func (s *sound) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+		return s.Store.Acquire(ctx, c)
+	case <-time.After(20 * time.Millisecond):
+		return schedlock.Grant{}, errBusy
+	}
+}
+
+func (s *sound) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
+	t, ok := tx.(*memoryTx)
+	if !ok {
+		return schedlock.ErrNoFence
+	}
+	if !t.fenced {
+		s.turn <- struct{}{}
+		t.fenced = true
+	}
+	v, err := s.Look(ctx)
+	if err == nil && (v.Row == nil || v.Row.Token != ref.Token || v.Row.Term != ref.Term) {
+		err = schedlock.ErrLost
+	}
+	return err
+}
+
+func (s *sound) AwaitHint(ctx context.Context, view schedlock.View) {
+	for ctx.Err() == nil {
+		if v, _ := s.Look(ctx); v.Row == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// rigged is a sound store of which some methods are replaced.
+type rigged struct {
+	*sound
+	rig
+}
+
+type rig struct {
+	look      func(*sound, context.Context) (schedlock.View, error)
+	acquire   func(*sound, context.Context, schedlock.Claim) (schedlock.Grant, error)
+	heartbeat func(*sound, context.Context, schedlock.Ref, schedlock.State) (schedlock.Beat, error)
+	release   func(*sound, context.Context, schedlock.Ref, schedlock.EndReason) (bool, error)
+	terms     func(*sound, context.Context, int) ([]schedlock.Term, error)
+	fence     func(*sound, context.Context, any, schedlock.Ref) error
+	hint      func(*sound, context.Context, schedlock.View)
+	jobs      func(*sound, context.Context) ([]ledger.Job, error)
+	decide    func(*sound, context.Context, schedlock.Ref, ledger.Decision) (ledger.Run, bool, error)
+	finish    func(*sound, context.Context, ledger.Run, ledger.Status, string) (bool, error)
+	abandon   func(*sound, context.Context, schedlock.Ref) ([]ledger.Run, error)
+	runs      func(*sound, context.Context, string, int) ([]ledger.Run, error)
+}
+
+func (r *rigged) Look(ctx context.Context) (schedlock.View, error) {
+	if r.look != nil {
+		return r.look(r.sound, ctx)
+	}
+	return r.sound.Look(ctx)
+}
+
+func (r *rigged) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
+	if r.acquire != nil {
+		return r.acquire(r.sound, ctx, c)
+	}
+	return r.sound.Acquire(ctx, c)
+}
+
+func (r *rigged) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (schedlock.Beat, error) {
+	if r.heartbeat != nil {
+		return r.heartbeat(r.sound, ctx, ref, state)
+	}
+	return r.sound.Heartbeat(ctx, ref, state)
+}
+
+func (r *rigged) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+	if r.release != nil {
+		return r.release(r.sound, ctx, ref, reason)
+	}
+	return r.sound.Release(ctx, ref, reason)
+}
+
+func (r *rigged) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
+	if r.terms != nil {
+		return r.terms(r.sound, ctx, limit)
+	}
+	return r.sound.Terms(ctx, limit)
+}
+
+func (r *rigged) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
+	if r.fence != nil {
+		return r.fence(r.sound, ctx, tx, ref)
+	}
+	return r.sound.Fence(ctx, tx, ref)
+}
+
+func (r *rigged) AwaitHint(ctx context.Context, v schedlock.View) {
+	if r.hint != nil {
+		r.hint(r.sound, ctx, v)
+		return
+	}
+	r.sound.AwaitHint(ctx, v)
+}
+
+func (r *rigged) Jobs(ctx context.Context) ([]ledger.Job, error) {
+	if r.jobs != nil {
+		return r.jobs(r.sound, ctx)
+	}
+	return r.sound.Jobs(ctx)
+}
+
+func (r *rigged) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+	if r.decide != nil {
+		return r.decide(r.sound, ctx, ref, d)
+	}
+	return r.sound.Decide(ctx, ref, d)
+}
+
+func (r *rigged) Finish(ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+	if r.finish != nil {
+		return r.finish(r.sound, ctx, run, status, text)
+	}
+	return r.sound.Finish(ctx, run, status, text)
+}
+
+func (r *rigged) Abandon(ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
+	if r.abandon != nil {
+		return r.abandon(r.sound, ctx, ref)
+	}
+	return r.sound.Abandon(ctx, ref)
+}
+
+func (r *rigged) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
+	if r.runs != nil {
+		return r.runs(r.sound, ctx, job, limit)
+	}
+	return r.sound.Runs(ctx, job, limit)
+}
+
+// database is a new database whose store is rigged.
+func (r rig) database() Database {
+	s := &sound{memory.New(), make(chan struct{}, 1)}
+	empty := s.Backup()
+	return Database{
+		Open:                func(testing.TB) schedlock.Store { return &rigged{s, r} },
+		Backup:              func(testing.TB) func() { return s.Backup() },
+		HeartbeatsPassFence: true,
+		Begin: func(testing.TB) Tx {
+			tx := &memoryTx{s: s}
+			return Tx{tx, tx.end, tx.end}
+		},
+		Edit: func(_ testing.TB, e Edit) {
+			s.Edit(func(r *schedlock.Row) {
+				r.Term, r.Beat, r.State = cmp.Or(e.Term, r.Term), cmp.Or(e.Beat, r.Beat), cmp.Or(e.State, r.State)
+				r.RawToken = cmp.Or(e.Token, r.RawToken)
+			})
+			if e.DeleteRow {
+				s.DeleteRow()
+			}
+			if e.EmptyTerms {
+				empty()
+			}
+		},
+	}
+}
+
+// A recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failed bool
+	said   strings.Builder
+}
+
+func (r *recorder) Error(args ...any) { r.failed = true; fmt.Fprintln(&r.said, args...) }
+func (r *recorder) Errorf(f string, args ...any) {
+	r.failed = true
+	fmt.Fprintf(&r.said, f+"\n", args...)
+}
+func (r *recorder) Fatal(args ...any)            { r.Error(args...); r.FailNow() }
+func (r *recorder) Fatalf(f string, args ...any) { r.Errorf(f, args...); r.FailNow() }
+func (r *recorder) Fail()                        { r.failed = true }
+func (r *recorder) FailNow()                     { r.failed = true; runtime.Goexit() }
+func (r *recorder) Failed() bool                 { return r.failed }
+
+// record tries a rule on a database and returns what failed, "" if nothing.
+func record(t testing.TB, c testCase, db Database, patience time.Duration) string {
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.try(r, db, patience)
+	}()
+	<-done
+	if r.failed {
+		return r.said.String() + " "
+	}
+	return ""
+}
