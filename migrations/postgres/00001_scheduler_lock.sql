@@ -47,7 +47,7 @@ COMMENT ON COLUMN scheduler_lock.file_id IS 'id of the lease file, on SQLite onl
 COMMENT ON COLUMN scheduler_lock.backend_pid IS 'server process of the session of the holder; NULL: the death of this holder gives no sign';
 COMMENT ON COLUMN scheduler_lock.backend_start IS 'when that server process started';
 COMMENT ON COLUMN scheduler_lock.postmaster_start IS 'when the server of that session started';
-COMMENT ON COLUMN scheduler_lock.timeline IS 'timeline of the server when the lock was acquired: another one means a fail-over';
+COMMENT ON COLUMN scheduler_lock.timeline IS 'timeline of the server at the last heartbeat: another one means a fail-over';
 
 CREATE TABLE scheduler_terms (
     term        bigint PRIMARY KEY,
@@ -75,7 +75,7 @@ COMMENT ON COLUMN scheduler_terms.end_reason IS 'how it ended';
 COMMENT ON COLUMN scheduler_terms.next_term IS 'the term that took over; NULL: none did';
 COMMENT ON COLUMN scheduler_terms.ttl_ms IS 'the TTL of this leader: what must pass if its lock row is missing';
 COMMENT ON COLUMN scheduler_terms.file_id IS 'id of the lease file, on SQLite only: NULL here';
-COMMENT ON COLUMN scheduler_terms.timeline IS 'timeline of the server when the term began';
+COMMENT ON COLUMN scheduler_terms.timeline IS 'timeline of the server when the term was last confirmed';
 
 CREATE TABLE scheduler_jobs (
     job        text PRIMARY KEY,

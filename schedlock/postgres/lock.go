@@ -45,8 +45,8 @@ SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat,
        l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms,
        t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms,
        clock_timestamp(), ` + sqlEpoch + `,
-       coalesce(t.timeline <> ` + sqlTimeline + `, false),
-       CASE WHEN l.heartbeat_at + l.ttl_ms * interval '1 ms' < clock_timestamp() THEN
+       coalesce(CASE WHEN l.term = t.term THEN l.timeline ELSE t.timeline END <> ` + sqlTimeline + `, false),
+       CASE WHEN l.heartbeat_at < clock_timestamp() - least(greatest(l.ttl_ms, 0), 86400000) * interval '1 ms' THEN
            (SELECT format('backend %s%s%s, in a transaction since %s', coalesce(k.pid::text, '(prepared transaction)'),
                           ', application "' || a.application_name || '"', ', client ' || host(a.client_addr),
                           coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
@@ -292,9 +292,13 @@ func blocked(c schedlock.Claim) error {
 // sqlHeartbeat is scoped to token and term: it never touches another's row. It
 // changes no indexed column, so it is a HOT update. It is flushed to this
 // server's disk, whatever the session's setting, and waits for no replica.
+//
+// A holder that is confirmed on a new timeline has outlived the fail-over, and
+// no acquisition can have been lost in it: another could only follow the end of
+// this lease.
 const sqlHeartbeat = `
 UPDATE scheduler_lock
-SET beat = beat + 1, heartbeat_at = clock_timestamp(), state = CASE state WHEN 'revoked' THEN state ELSE $1::text END
+SET beat = beat + 1, heartbeat_at = clock_timestamp(), timeline = ` + sqlTimeline + `, state = CASE state WHEN 'revoked' THEN state ELSE $1::text END
 WHERE id = 1 AND token = $2::text AND term = $3::bigint
 RETURNING state, heartbeat_at, set_config('synchronous_commit', 'local', true)`
 
@@ -321,9 +325,10 @@ WITH settings AS MATERIALIZED (
 ), gone AS (
     DELETE FROM scheduler_lock l USING settings
     WHERE l.id = 1 AND l.pid = $1::bigint AND l.hostname = $2::text AND l.token = $3::text AND l.term = $4::bigint
-    RETURNING 1
+    RETURNING l.timeline
 ), ended AS (
-    UPDATE scheduler_terms t SET ended_at = s.now, end_reason = $5::text
+    UPDATE scheduler_terms t
+    SET ended_at = s.now, end_reason = $5::text, timeline = coalesce((SELECT timeline FROM gone), t.timeline)
     FROM settings s
     WHERE t.term = $4 AND t.token = $3 AND t.ended_at IS NULL
 )
