@@ -16,10 +16,10 @@
 //
 // # Nothing to do costs nothing
 //
-// [Up] reads the version first. If the schema is current it returns after three reads: no goose, no
-// lock, no write. So a current schema on a read-only database is fine.
+// [Up] reads the version first. If the schema is current it returns after two or three reads: no
+// goose, no lock, no write. So a current schema on a read-only database is fine.
 //
-// # A file lock around the work
+// # SQLite: a file lock around the work
 //
 // Goose has no lock for SQLite: of replicas that find the same empty file, all but one fail, with
 // "table already exists" or "database is locked". So the work is done under an operating system
@@ -37,13 +37,29 @@
 //
 // An in-memory database has no file and no other process: there a lock inside this process does.
 //
+// # PostgreSQL: the first to commit wins
+//
+// PostgreSQL creates tables in transactions, so no lock is needed, nor a session: this works through
+// PgBouncer in transaction mode. Every migration is one transaction that ends with its row in
+// scheduler_lock_schema, whose primary key lets only one of several processes commit it. The others
+// wait inside their first conflicting statement, fail, change nothing, find that the version has
+// grown, and go on from there. A process that dies leaves nothing behind: the server rolls its
+// transaction back with its connection. Of all that, the server's log may show "already exists"
+// errors of those who lost.
+//
+// Without CREATE on the schema an app cannot migrate, but works if an administrator has: it then
+// only needs to read scheduler_lock_schema here. The tables land in the first schema of the
+// search_path.
+//
 // # Busy is not an error
 //
 // The app's own writers may hold the database, and the switch of a fresh file to WAL, which a DSN
 // may ask for in every process at once, fails with "database is locked" without waiting for the
 // busy timeout. [Up] and [Version] try again until the deadline of their context, or for 30 seconds
 // if it has none. They work on any driver and any settings: neither WAL, nor a busy timeout, nor
-// immediate transactions are asked for, though the lock itself wants them.
+// immediate transactions are asked for, though the lock itself wants them. In the same way they wait
+// for a PostgreSQL server that starts, restarts or has no connection free; a wrong password, a
+// missing database or privilege, and a read-only server are reported at once.
 //
 // # Old code, new database
 //

@@ -20,8 +20,7 @@ type Dialect string
 const (
 	// SQLite is any SQLite driver for database/sql.
 	SQLite Dialect = "sqlite"
-	// PostgreSQL has its SQL files here, but no runner yet: [Up] and [Version] answer with an error
-	// that wraps [errors.ErrUnsupported].
+	// PostgreSQL is any PostgreSQL driver for database/sql, directly or through PgBouncer.
 	PostgreSQL Dialect = "postgres"
 )
 
@@ -35,14 +34,14 @@ const defaultTimeout = 30 * time.Second
 // (see the package comment), is left alone: nothing is written.
 //
 // It may be called by any number of processes and goroutines at once, and again. It waits for
-// others that migrate, and for writers that hold the database, until the deadline of ctx, or for 30
+// others that migrate, for writers that hold the database, and for a server that cannot be reached, until the deadline of ctx, or for 30
 // seconds if ctx has none. It needs one free connection of db at a time, and does not close db.
 //
 // A migration is applied wholly or not at all. The error is a [*TooNewError] if this code is too old
 // for the database; it wraps the error of ctx if time ran out; else it wraps that of the driver. It
-// names the database file wherever a connection could be opened; where none could, for example
-// because the DSN sets a pragma on a file that is not a database, the driver's error is all there
-// is, and the caller knows its DSN.
+// names the database wherever a connection could be opened, on SQLite by its file, and never a
+// password; where none could, for example because the DSN sets a pragma on a file that is not a
+// database, the driver's error is all there is, and the caller knows its DSN.
 func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error {
 	cfg := config{logger: slog.New(slog.DiscardHandler)}
 	for _, opt := range opts {
@@ -54,6 +53,8 @@ func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error 
 		switch dialect {
 		case SQLite:
 			return retryBusy(ctx, func() error { return upSQLite(ctx, db, cfg) })
+		case PostgreSQL:
+			return retryTransient(ctx, func() error { return upPostgres(ctx, db, cfg) })
 		default:
 			return errDialect(dialect)
 		}
@@ -73,6 +74,12 @@ func Version(ctx context.Context, db *sql.DB, dialect Dialect) (int64, error) {
 		case SQLite:
 			return retryBusy(ctx, func() error {
 				s, err := readSQLite(ctx, db)
+				version = s.version
+				return err
+			})
+		case PostgreSQL:
+			return retryTransient(ctx, func() error {
+				s, err := readPostgres(ctx, db)
 				version = s.version
 				return err
 			})
@@ -107,7 +114,7 @@ func WithLogger(logger *slog.Logger) Option {
 // TooNewError says that the database was migrated by newer code, in a way that this code cannot
 // work with.
 type TooNewError struct {
-	Database        string // path of the database file
+	Database        string // path of the database file, or name, address and schema on PostgreSQL
 	DatabaseVersion int64  // version of the schema in the database
 	MinCode         int64  // lowest code version that works with it
 	CodeVersion     int64  // version of this code: Latest
@@ -151,8 +158,5 @@ func bounded(ctx context.Context, do func(context.Context) error) error {
 }
 
 func errDialect(dialect Dialect) error {
-	if dialect == PostgreSQL {
-		return fmt.Errorf("dialect %q cannot be migrated yet: %w", dialect, errors.ErrUnsupported)
-	}
-	return fmt.Errorf("dialect %q is unknown: use %q", dialect, SQLite)
+	return fmt.Errorf("dialect %q is unknown: use %q or %q", dialect, SQLite, PostgreSQL)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
 )
 
@@ -34,8 +35,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(withPostgres{m})
 }
+
+// withPostgres stops the PostgreSQL server of the tests before goleak looks.
+type withPostgres struct{ m *testing.M }
+
+func (w withPostgres) Run() int { return pgtest.Run(w.m) }
 
 // replica says "ready", waits until its standard input ends, opens the database, migrates, and says
 // how long that took and at which version it found the schema then.

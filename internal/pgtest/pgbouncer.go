@@ -1,0 +1,106 @@
+package pgtest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Bouncer is a PgBouncer in transaction mode.
+type Bouncer struct {
+	process *process
+	path    string // of the program
+	port    int
+}
+
+// PgBouncer starts a PgBouncer in front of s, stopped at the end of the test. Everybody that s knows
+// may log in, without a password. Settings are lines of the section pgbouncer: "name=value".
+func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
+	t.Helper()
+	path, err := pgbouncerPath()
+	need(t, err)
+	p, err := newProcess()
+	need(t, err)
+	t.Cleanup(p.remove)
+	b := &Bouncer{process: p, path: path}
+	need(t, os.WriteFile(filepath.Join(p.dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
+	need(t, onFreePort(func(port int) error {
+		b.port = port
+		// After a failed login it waits that long, in seconds, before it tries again: by default 15.
+		conf := fmt.Sprintf(`[databases]
+* = host=127.0.0.1 port=%d
+[pgbouncer]
+listen_addr=127.0.0.1
+listen_port=%d
+unix_socket_dir=
+pool_mode=transaction
+auth_type=trust
+auth_file=%s/users
+auth_user=postgres
+admin_users=postgres
+max_client_conn=500
+server_login_retry=1
+%s
+`, s.port, port, p.dir, strings.Join(settings, "\n"))
+		if err := os.WriteFile(b.conf(), []byte(conf), 0o644); err != nil {
+			return err
+		}
+		return b.start()
+	}))
+	return b
+}
+
+// URL returns the URL of a database behind it, as the superuser and without TLS. A pgx pool also
+// needs a parameter such as default_query_exec_mode=exec: it does not add it.
+func (b *Bouncer) URL(database string) string { return databaseURL(b.port, database) }
+
+// Stop ends it at once, and with it all connections.
+func (b *Bouncer) Stop(t testing.TB) {
+	t.Helper()
+	// SIGTERM waits for the clients from 1.23 on.
+	need(t, b.process.stop(syscall.SIGQUIT))
+}
+
+// StartAgain starts a stopped one, on the same port, and waits until it accepts connections.
+func (b *Bouncer) StartAgain(t testing.TB) {
+	t.Helper()
+	if !b.process.ended() {
+		t.Fatal("pgtest: PgBouncer runs already")
+	}
+	need(t, b.start())
+}
+
+// Restart is Stop and StartAgain.
+func (b *Bouncer) Restart(t testing.TB) {
+	t.Helper()
+	b.Stop(t)
+	b.StartAgain(t)
+}
+
+func (b *Bouncer) conf() string { return filepath.Join(b.process.dir, "pgbouncer.ini") }
+
+func (b *Bouncer) start() error { return b.process.start(b.ready, b.path, b.conf()) }
+
+func (b *Bouncer) ready() bool {
+	conn, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", b.port), time.Second)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+func pgbouncerPath() (string, error) {
+	for _, path := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if path, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", &missingError{"PgBouncer is not on this machine (looked in PATH and /usr/sbin)"}
+}

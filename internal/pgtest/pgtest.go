@@ -1,0 +1,334 @@
+// Package pgtest runs temporary PostgreSQL servers, standbys and PgBouncers for tests.
+//
+//	func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+//
+//	url := pgtest.Shared(t).Database(t)
+//
+// The servers listen on a free port of 127.0.0.1, with trust authentication and the superuser
+// postgres. They run with fsync off: they survive any death of their processes, not that of the
+// machine. Root runs them as the user postgres, or else nobody, as PostgreSQL refuses to be root.
+//
+// Nothing stays behind, however the test binary ends: each server has a watchdog process, which
+// sees the binary's end of a pipe close, then stops the server and deletes its directory.
+//
+// On a machine without the binaries the tests are skipped, and fail if the environment has CI=true.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// patience bounds each wait for a server to start or stop.
+const patience = 60 * time.Second
+
+// defaults come first in postgresql.conf: the settings of a caller win.
+const defaults = `
+fsync = off
+max_connections = 200
+shared_buffers = 16MB
+wal_level = replica
+max_wal_senders = 10
+hot_standby = on
+`
+
+// Server is a PostgreSQL server. URL, Port, Dir and Database may be called concurrently; what stops
+// or starts it may not.
+type Server struct {
+	process *process
+	bin     string // directory of the binaries
+	port    int
+}
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
+// code.
+func Run(m interface{ Run() int }) int {
+	code := m.Run()
+	if shared.server != nil {
+		shared.server.process.remove()
+	}
+	return code
+}
+
+// Shared returns the one server of this test binary, started at first use. No test may stop it.
+// TestMain must call [Run].
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.once.Do(func() { shared.server, shared.err = create(nil) })
+	need(t, shared.err)
+	return shared.server
+}
+
+// Start returns a server of the test's own, stopped and deleted at its end. Settings are lines of
+// postgresql.conf: "name=value".
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := create(settings)
+	need(t, err)
+	t.Cleanup(s.process.remove)
+	return s
+}
+
+// Standby returns a running streaming replica of s, stopped and deleted at the end of the test.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	p, err := newProcess()
+	need(t, err)
+	t.Cleanup(p.remove)
+	standby := &Server{process: p, bin: s.bin}
+	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "stream", "-c", "fast",
+		"--no-sync", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres"))
+	need(t, standby.startOnFreePort())
+	return standby
+}
+
+// Promote makes a standby a primary, and waits until it is one.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	need(t, s.admin(fmt.Sprintf("SELECT pg_promote(true, %d)", int(patience.Seconds()))))
+}
+
+var databases atomic.Int64
+
+// Database creates an empty database, dropped with all its sessions at the end of the test, and
+// returns its URL.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
+	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE template0"))
+	t.Cleanup(func() {
+		if s.PID() == 0 {
+			return // the test has stopped its server
+		}
+		if err := s.admin("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.URL(name)
+}
+
+// URL returns the URL of a database, as the superuser and without TLS.
+func (s *Server) URL(database string) string { return databaseURL(s.port, database) }
+
+// Port returns the TCP port on 127.0.0.1. It never changes.
+func (s *Server) Port() int { return s.port }
+
+// Dir returns the directory of the server: it has the Unix socket, the file log, and the data
+// directory data.
+func (s *Server) Dir() string { return s.process.dir }
+
+// PID returns the process id of the postmaster, 0 if it is stopped.
+func (s *Server) PID() int { return int(s.process.pid.Load()) }
+
+// Stop stops the server, in mode "fast", which ends all sessions in order, or "immediate", which is
+// a crash.
+func (s *Server) Stop(t testing.TB, mode string) {
+	t.Helper()
+	switch mode {
+	case "fast":
+		need(t, s.process.stop(syscall.SIGINT))
+	case "immediate":
+		need(t, s.process.stop(syscall.SIGQUIT))
+	default:
+		t.Fatalf("pgtest: unknown mode %q: use fast or immediate", mode)
+	}
+}
+
+// StartAgain starts a stopped server: the same port, the same data. It waits until the server
+// answers, and before that until orphans of a killed postmaster are gone.
+func (s *Server) StartAgain(t testing.TB) {
+	t.Helper()
+	if s.PID() != 0 {
+		t.Fatalf("pgtest: the server runs already, as process %d", s.PID())
+	}
+	need(t, s.start())
+}
+
+// Restart is Stop and StartAgain.
+func (s *Server) Restart(t testing.TB, mode string) {
+	t.Helper()
+	s.Stop(t, mode)
+	s.StartAgain(t)
+}
+
+// KillPostmaster kills the postmaster with SIGKILL. Its backends notice, each in its time.
+func (s *Server) KillPostmaster(t testing.TB) {
+	t.Helper()
+	need(t, s.process.stop(syscall.SIGKILL))
+}
+
+func (s *Server) data() string { return filepath.Join(s.process.dir, "data") }
+
+// create makes a new cluster and starts it.
+func create(settings []string) (_ *Server, err error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	p, err := newProcess()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.remove()
+		}
+	}()
+	s := &Server{process: p, bin: bin}
+	if err := p.run(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust",
+		"--no-sync", "--locale=C", "--encoding=UTF8"); err != nil {
+		return nil, err
+	}
+	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = conf.WriteString(defaults + strings.Join(settings, "\n") + "\n")
+	if err := errors.Join(err, conf.Close()); err != nil {
+		return nil, err
+	}
+	return s, s.startOnFreePort()
+}
+
+func (s *Server) startOnFreePort() error {
+	return onFreePort(func(port int) error {
+		s.port = port
+		return s.start()
+	})
+}
+
+// start starts the server and waits until it accepts connections.
+func (s *Server) start() error {
+	for deadline := time.Now().Add(patience); ; {
+		err := s.process.start(s.ready, filepath.Join(s.bin, "postgres"), "-D", s.data(),
+			"-c", "port="+strconv.Itoa(s.port),
+			"-c", "listen_addresses=127.0.0.1",
+			"-c", "unix_socket_directories="+s.process.dir)
+		var died *diedError
+		if !errors.As(err, &died) || time.Now().After(deadline) {
+			return err
+		}
+		// Backends of a killed postmaster still hold the shared memory.
+		if !strings.Contains(died.log, "pre-existing shared memory block") && !strings.Contains(died.log, `"postmaster.pid" already exists`) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// ready reads the file that pg_ctl waits for too.
+func (s *Server) ready() bool {
+	content, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	lines := bytes.Split(content, []byte("\n"))
+	return err == nil && len(lines) > 7 &&
+		string(lines[0]) == strconv.Itoa(s.PID()) && string(bytes.TrimSpace(lines[7])) == "ready"
+}
+
+// admin runs one statement in the database postgres.
+func (s *Server) admin(query string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, query)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", query, err)
+	}
+	return errors.Join(err, conn.Close(ctx))
+}
+
+func databaseURL(port int, database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.User("postgres"), Host: fmt.Sprintf("127.0.0.1:%d", port),
+		Path: "/" + database, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// onFreePort calls start with free ports until one is not taken meanwhile. The ports lie below those
+// that the kernel gives to outgoing connections, so that a stopped server finds its port free again.
+func onFreePort(start func(port int) error) error {
+	var err error
+	for range 50 {
+		port := 20000 + rand.IntN(12000)
+		listener, taken := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		if taken != nil {
+			err = taken
+			continue
+		}
+		_ = listener.Close()
+		err = start(port)
+		var died *diedError
+		if !errors.As(err, &died) || !strings.Contains(strings.ToLower(died.log), "address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
+// missingError says which program is not on this machine.
+type missingError struct{ message string }
+
+func (e *missingError) Error() string { return e.message }
+
+// binaries returns the directory with the programs of the newest PostgreSQL.
+func binaries() (string, error) {
+	const pattern = "/usr/lib/postgresql/*/bin"
+	newest, found := 0, ""
+	dirs, _ := filepath.Glob(pattern)
+	for _, dir := range dirs {
+		major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+		if err != nil || major <= newest {
+			continue
+		}
+		if _, err := exec.LookPath(filepath.Join(dir, "initdb")); err == nil {
+			newest, found = major, dir
+		}
+	}
+	if found != "" {
+		return found, nil
+	}
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			return filepath.Dir(path), nil
+		}
+	}
+	return "", &missingError{"PostgreSQL binaries are not on this machine (looked in " + pattern + " and PATH)"}
+}
+
+// need ends the test if err is not nil: skipped if a program is missing, unless in CI.
+func need(t testing.TB, err error) {
+	t.Helper()
+	var missing *missingError
+	if errors.As(err, &missing) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,238 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+const (
+	// Neither of the two needs a parameter, so neither needs a prepared statement.
+	postgresDatabase = `
+SELECT
+    current_database()::text,
+    coalesce(host(inet_server_addr()), ''),
+    coalesce(inet_server_port(), 0),
+    current_user::text,
+    coalesce(current_schema()::text, ''),
+    coalesce((
+        SELECT n.nspname::text
+        FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = to_regclass('scheduler_lock_schema')
+    ), ''),
+    coalesce(to_regclass(quote_ident(current_schema()) || '.scheduler_lock_migrations') IS NOT NULL, false)`
+
+	postgresSchema = `
+SELECT coalesce(max(version), 0), coalesce(max(min_code), 0)
+FROM scheduler_lock_schema`
+)
+
+// postgresState is what a PostgreSQL database says about our tables.
+type postgresState struct {
+	schema
+	role            string
+	createIn        string // schema where new tables land; "": none of the search_path exists
+	foundIn         string // schema of scheduler_lock_schema; "": there is none
+	hasVersionTable bool   // goose's, in createIn
+}
+
+// errLostRace says that another process has migrated meanwhile: look again.
+var errLostRace = errors.New("another process has migrated the database meanwhile")
+
+// upPostgres is one attempt of Up. There is no lock: see the package comment.
+func upPostgres(ctx context.Context, db *sql.DB, cfg config) error {
+	before, err := readPostgres(ctx, db)
+	if err != nil {
+		return err
+	}
+	if done, err := before.current(Latest); done || err != nil {
+		return err
+	}
+	if before.foundIn != "" && before.foundIn != before.createIn {
+		return fmt.Errorf("migrate %s: its tables are there, but the search_path would let new ones land in schema %q: put %q first",
+			before.database, before.createIn, before.foundIn)
+	}
+
+	start := time.Now()
+	if err := applyPending(ctx, db, PostgreSQL, goose.DialectPostgres, before.hasVersionTable); err != nil {
+		// A conflict shows once the other has committed, so its work can be seen now. Without any,
+		// "already exists" means tables that are not ours.
+		if now, readErr := readPostgres(ctx, db); readErr == nil && now.progressedFrom(before) {
+			return fmt.Errorf("%w: %w", errLostRace, err)
+		}
+		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version, Latest,
+			before.explain(err))
+	}
+
+	after, err := readPostgres(ctx, db)
+	if err != nil {
+		return err
+	}
+	if after.version < Latest {
+		return fmt.Errorf("migrate %s: table %s says that all is applied, but table scheduler_lock_schema only knows version %d: "+
+			"one of the two was edited by hand; restore it from a backup", before.database, versionTable, after.version)
+	}
+	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
+		slog.String("database", after.database),
+		slog.Int64("from", before.version),
+		slog.Int64("to", after.version),
+		slog.Duration("took", time.Since(start)))
+	return nil
+}
+
+// readPostgres reads what the database says about itself, in two statements that need no
+// transaction: a migration creates and fills scheduler_lock_schema at once.
+func readPostgres(ctx context.Context, db *sql.DB) (postgresState, error) {
+	var (
+		s          postgresState
+		name, host string
+		port       int
+	)
+	err := db.QueryRowContext(ctx, postgresDatabase).
+		Scan(&name, &host, &port, &s.role, &s.createIn, &s.foundIn, &s.hasVersionTable)
+	if err != nil {
+		return postgresState{}, fmt.Errorf("open the PostgreSQL database: %w", explainConnect(err))
+	}
+	s.database = describePostgres(name, host, port, s.tablesIn())
+	if s.foundIn == "" {
+		return s, nil
+	}
+	if err := db.QueryRowContext(ctx, postgresSchema).Scan(&s.version, &s.minCode); err != nil {
+		if sqlState(err) == "42501" {
+			err = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock_schema, and what the lock needs, to role %q", err, s.role)
+		}
+		return postgresState{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w", s.database, err)
+	}
+	return s, nil
+}
+
+// describePostgres is how errors and logs name a database. The address is the server's own, also
+// behind a pooler.
+func describePostgres(name, host string, port int, schema string) string {
+	server := "a Unix socket"
+	if host != "" {
+		server = net.JoinHostPort(host, fmt.Sprint(port))
+	}
+	return fmt.Sprintf("database %q on %s, schema %q", name, server, schema)
+}
+
+func (s postgresState) tablesIn() string {
+	if s.foundIn != "" {
+		return s.foundIn
+	}
+	return s.createIn
+}
+
+// progressedFrom reports whether somebody has migrated since before was read.
+func (s postgresState) progressedFrom(before postgresState) bool {
+	return s.version > before.version || s.hasVersionTable && !before.hasVersionTable
+}
+
+// explain adds to the error of a migration what to do about it.
+func (s postgresState) explain(err error) error {
+	switch sqlState(err) {
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w: let an administrator run the migrations, or GRANT CREATE ON SCHEMA %q TO %q; "+
+			"tables that are there already must belong to that role", err, s.createIn, s.role)
+	case "25006": // read_only_sql_transaction
+		return fmt.Errorf("%w: this server is read-only: connect to the primary", err)
+	case "3F000": // invalid_schema_name
+		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: create one, or GRANT USAGE, CREATE on it",
+			err, s.role)
+	case "42P07": // duplicate_table
+		return fmt.Errorf("%w: the tables in the way are not of this program: move them, or choose another schema by the search_path", err)
+	}
+	return explainConnect(err)
+}
+
+// explainConnect adds to the error of a refused connection what to do about it.
+func explainConnect(err error) error {
+	switch sqlState(err) {
+	case "28P01", "28000": // invalid_password, invalid_authorization_specification
+		return fmt.Errorf("%w: check the user, the password and pg_hba.conf", err)
+	case "3D000": // invalid_catalog_name
+		return fmt.Errorf("%w: create the database, or correct its name", err)
+	case "42501":
+		return fmt.Errorf("%w: GRANT CONNECT ON DATABASE to this role", err)
+	}
+	return err
+}
+
+// retryTransient repeats attempt until it succeeds, fails for good, or ctx ends.
+func retryTransient(ctx context.Context, attempt func() error) error {
+	const shortest, longest = 50 * time.Millisecond, 200 * time.Millisecond
+	var last error
+	for {
+		err := attempt()
+		if err != nil && ctx.Err() != nil && last != nil {
+			// What ends an attempt half-way says less than what the attempts before ran into.
+			return fmt.Errorf("%w while waiting for the database: %w", ctx.Err(), last)
+		}
+		if err == nil || !isTransient(err) {
+			return err
+		}
+		last = err
+		wait := shortest + rand.N(longest-shortest) // processes that collided must not meet again
+		if errors.Is(err, errLostRace) {
+			wait = rand.N(shortest)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w while waiting for the database: %w", ctx.Err(), err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// transientStates are the SQLSTATEs that time may cure.
+var transientStates = []string{
+	"40001", // serialization_failure
+	"40P01", // deadlock_detected
+	"53300", // too_many_connections
+	"55P03", // lock_not_available: lock_timeout
+	"57014", // query_canceled: statement_timeout, as the end of ctx ends retrying anyway
+	"57P01", // admin_shutdown
+	"57P02", // crash_shutdown
+	"57P03", // cannot_connect_now: the server starts or stops
+}
+
+// isTransient reports whether another attempt may succeed: the connection was lost or refused, the
+// server is busy, or another process was faster.
+func isTransient(err error) bool {
+	if errors.Is(err, errLostRace) {
+		return true
+	}
+	if state := sqlState(err); state != "" {
+		return strings.HasPrefix(state, "08") || slices.Contains(transientStates, state)
+	}
+	var network net.Error
+	return errors.As(err, &network) ||
+		errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, sql.ErrConnDone) ||
+		strings.Contains(err.Error(), "conn closed") // pgx, of a connection that it has closed itself
+}
+
+// sqlState returns the SQLSTATE of a server's error, "" for any other. The drivers agree on this
+// method: an app that uses SQLite, or another driver, must not link one for our sake.
+func sqlState(err error) string {
+	var server interface{ SQLState() string }
+	if errors.As(err, &server) {
+		return server.SQLState()
+	}
+	return ""
+}

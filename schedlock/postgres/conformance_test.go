@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+
+var (
+	ctx    = context.Background()
+	silent = postgres.WithLogger(slog.New(slog.DiscardHandler))
+)
+
+// migrated is a new database that has its tables.
+func migrated(t testing.TB) (url string) {
+	url = pgtest.Shared(t).Database(t)
+	migrate(t, url)
+	return url
+}
+
+func migrate(t testing.TB, url string) {
+	store, err := postgres.Open(ctx, url, silent)
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(ctx))
+	require.NoError(t, store.Close())
+}
+
+func open(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
+	store, err := postgres.Open(ctx, url, append([]postgres.Option{silent}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+// session is a session of the test's own.
+func session(t testing.TB, url string) *pgx.Conn {
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close(ctx) })
+	return conn
+}
+
+func exec(t testing.TB, conn *pgx.Conn, query string, args ...any) {
+	t.Helper()
+	_, err := conn.Exec(ctx, query, args...)
+	require.NoError(t, err)
+}
+
+// conformance is the database that the suite asks for: url is how the replicas
+// come to it, direct how the test does.
+func conformance(t testing.TB, direct, url string, without ...locktest.Feature) locktest.Database {
+	return locktest.Database{
+		Open: func(t testing.TB) schedlock.Store { return open(t, url) },
+		Edit: func(t testing.TB, e locktest.Edit) {
+			conn := session(t, direct)
+			exec(t, conn, `UPDATE scheduler_lock SET token = coalesce(nullif($1::text, ''), token), term = coalesce(nullif($2::bigint, 0), term),
+				beat = coalesce(nullif($3::bigint, 0), beat), state = coalesce(nullif($4::text, ''), state)`, e.Token, e.Term, e.Beat, string(e.State))
+			if e.DeleteRow {
+				exec(t, conn, `DELETE FROM scheduler_lock`)
+			}
+			if e.EmptyTerms {
+				exec(t, conn, `DELETE FROM scheduler_terms`)
+			}
+		},
+		Backup: func(t testing.TB) func() {
+			conn := session(t, direct)
+			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs"}
+			for _, table := range tables {
+				exec(t, conn, fmt.Sprintf(`CREATE TABLE backup_%[1]s AS TABLE %[1]s`, table))
+			}
+			return func() {
+				tx, err := conn.Begin(ctx)
+				require.NoError(t, err)
+				defer tx.Rollback(ctx)
+				for _, table := range tables {
+					_, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %[1]s; INSERT INTO %[1]s TABLE backup_%[1]s`, table))
+					require.NoError(t, err)
+				}
+				require.NoError(t, tx.Commit(ctx))
+			}
+		},
+		Begin: func(t testing.TB) locktest.Tx {
+			tx, err := session(t, url).Begin(ctx)
+			require.NoError(t, err)
+			return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) }, Rollback: func() error { return tx.Rollback(ctx) }}
+		},
+		HeartbeatsPassFence: true,
+		Without:             without,
+	}
+}
+
+func TestConformance(t *testing.T) {
+	locktest.Run(t, func(t testing.TB) locktest.Database {
+		url := migrated(t)
+		return conformance(t, url, url)
+	})
+}
+
+func TestConformanceThroughAPooler(t *testing.T) {
+	server := pgtest.Shared(t)
+	pooler := pgtest.PgBouncer(t, server)
+	locktest.Run(t, func(t testing.TB) locktest.Database {
+		direct := server.Database(t)
+		url := pooler.URL(databaseName(t, direct))
+		migrate(t, url)
+		return conformance(t, direct, url+"&default_query_exec_mode=exec", locktest.Hints)
+	})
+}
+
+func databaseName(t testing.TB, url string) string {
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	return config.Database
+}
