@@ -38,6 +38,15 @@ func code(err error) string {
 // may find the primary.
 func readOnly(err error) bool { return code(err) == codeReadOnly }
 
+// permanent reports whether only an operator can mend what code says.
+func permanent(code string) bool {
+	switch code {
+	case codeNoTable, codeNoColumn, codeNoSchema, codeNoPrivilege, codeBadPassword, codeInvalidAuth, codeNoDatabase:
+		return true
+	}
+	return false
+}
+
 // explain names the database, and for an error that no retry can mend says
 // what to do. All others are worth a retry: connections are lost, servers are
 // restarted and fail over.
@@ -48,7 +57,7 @@ func (s *Store) explain(err error) error {
 	advice := ""
 	switch c := code(err); c {
 	case codeNoTable, codeNoColumn:
-		advice = "run the migrations, or set the search_path to the schema that has the tables"
+		advice = fmt.Sprintf("run the migrations, or set the search_path to the schema that has the tables, or GRANT USAGE on it to role %q", s.config.User)
 	case codeNoSchema:
 		advice = "create the schema, or correct the search_path"
 	case codeNoPrivilege:
@@ -58,6 +67,7 @@ func (s *Store) explain(err error) error {
 	case codeNoDatabase:
 		advice = "create the database, or correct the URL"
 	case codeReadOnly:
+		s.pool.Reset() // its connections lead there too
 		return fmt.Errorf("%s: the server is read-only (a replica?); connecting anew: %w", s.name(), err)
 	default:
 		if strings.HasPrefix(c, "XX00") && c != "XX000" { // data_corrupted, index_corrupted

@@ -201,7 +201,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 		opts = append(opts, stdlib.OptionAfterConnect(s.greet))
 	}
 	db := stdlib.OpenDB(*config, opts...)
-	return errors.Join(migrations.Up(ctx, db, migrations.PostgreSQL), db.Close())
+	err := errors.Join(migrations.Up(ctx, db, migrations.PostgreSQL), db.Close())
+	if permanent(code(err)) { // Up has said what to do
+		err = fmt.Errorf("%w: %w", schedlock.ErrPermanent, err)
+	}
+	return err
 }
 
 // Close ends the connections. It may be called again. Release the lease

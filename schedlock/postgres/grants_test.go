@@ -1,0 +1,134 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// rights is all that a role needs that does not own the tables, besides USAGE
+// on their schema. The README has the same list.
+var rights = []struct {
+	table      string
+	privileges []string
+}{
+	{"scheduler_lock", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"scheduler_terms", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"scheduler_jobs", []string{"SELECT", "INSERT", "UPDATE"}},
+	{"scheduler_runs", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"scheduler_lock_schema", []string{"SELECT"}},
+}
+
+// granted is a migrated database and a role that has these rights, no more.
+func granted(t testing.TB) (admin *pgx.Conn, role, url string) {
+	direct := migrated(t)
+	admin, role = session(t, direct), newRole(t, direct, "")
+	exec(t, admin, `REVOKE ALL ON SCHEMA public FROM PUBLIC`)
+	exec(t, admin, fmt.Sprintf(`GRANT USAGE ON SCHEMA public TO %s`, role))
+	for _, r := range rights {
+		for _, privilege := range r.privileges {
+			exec(t, admin, fmt.Sprintf(`GRANT %s ON %s TO %s`, privilege, r.table, role))
+		}
+	}
+	return admin, role, as(t, direct, role)
+}
+
+func opened(t testing.TB, url string) *postgres.Store {
+	t.Helper()
+	store, err := postgres.Opener(url, silent)(ctx)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.(*postgres.Store).Close()) })
+	return store.(*postgres.Store)
+}
+
+func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
+	_, _, url := granted(t)
+	store := opened(t, url)
+
+	old := acquire(t, store, time.Minute)
+	started := time.Unix(1_800_000_000, 0).UTC()
+	_, ok, err := store.Decide(ctx, old, ledger.Decision{Job: "j", Spec: "s", To: started, Start: started})
+	require.NoError(t, err)
+	require.True(t, ok)
+
+	ref := acquire(t, store, time.Minute) // a take-over
+	heartbeat(t, store, ref)
+	tx, err := session(t, url).Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, store.Fence(ctx, tx, ref))
+	require.NoError(t, tx.Commit(ctx))
+
+	abandoned, err := store.Abandon(ctx, ref)
+	require.NoError(t, err)
+	require.Len(t, abandoned, 1)
+	next := started.Add(time.Minute)
+	run, ok, err := store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", From: started, To: next, Start: next,
+		Skipped: []ledger.Skip{{First: started.Add(time.Second), Last: started.Add(time.Second), Count: 1, Reason: ledger.Missed}}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	written, err := store.Finish(ctx, run, ledger.Done, "")
+	require.NoError(t, err)
+	require.True(t, written)
+	runs, err := store.Runs(ctx, "", 10)
+	require.NoError(t, err)
+	require.Len(t, runs, 3)
+	jobs, err := store.Jobs(ctx)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+
+	release(t, store, ref)
+	terms, err := store.Terms(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, terms, 2)
+	release(t, store, acquire(t, store, time.Minute)) // on a free lock
+}
+
+func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
+	admin, role, url := granted(t)
+	refused := func(t *testing.T, wanted ...string) {
+		t.Helper()
+		_, err := postgres.Opener(url, silent)(ctx)
+		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		for _, text := range append(wanted, databaseName(t, url)) {
+			require.ErrorContains(t, err, text)
+		}
+	}
+	for _, r := range rights {
+		for _, privilege := range r.privileges {
+			t.Run(privilege+" ON "+r.table, func(t *testing.T) {
+				exec(t, admin, fmt.Sprintf(`REVOKE %s ON %s FROM %s`, privilege, r.table, role))
+				refused(t, "GRANT "+privilege+" ON ", r.table, role)
+				exec(t, admin, fmt.Sprintf(`GRANT %s ON %s TO %s`, privilege, r.table, role))
+			})
+		}
+	}
+	t.Run("USAGE ON SCHEMA", func(t *testing.T) {
+		exec(t, admin, fmt.Sprintf(`REVOKE USAGE ON SCHEMA public FROM %s`, role))
+		refused(t, "GRANT USAGE")
+		store := open(t, url)
+		err := store.Check(ctx)
+		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		require.ErrorContains(t, err, "GRANT USAGE")
+		exec(t, admin, fmt.Sprintf(`GRANT USAGE ON SCHEMA public TO %s`, role))
+	})
+	opened(t, url)
+}
+
+func TestARightThatIsTakenAwayLaterIsForAnOperator(t *testing.T) {
+	admin, role, url := granted(t)
+	store := opened(t, url)
+	ref := acquire(t, store, time.Minute)
+	exec(t, admin, fmt.Sprintf(`REVOKE UPDATE ON scheduler_lock FROM %s`, role))
+	_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorContains(t, err, "GRANT")
+	exec(t, admin, fmt.Sprintf(`GRANT UPDATE ON scheduler_lock TO %s`, role))
+	heartbeat(t, store, ref)
+}

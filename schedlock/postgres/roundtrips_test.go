@@ -1,0 +1,203 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// A counter stands between a client and the server, and counts the round trips
+// that the client asks for: its messages Sync and Query.
+type counter struct {
+	mu    sync.Mutex
+	trips int
+}
+
+// countTrips returns a URL that leads through the counter.
+func countTrips(t testing.TB, databaseURL string) (*counter, string) {
+	config, err := pgx.ParseConfig(databaseURL)
+	require.NoError(t, err)
+	c := &counter{}
+	server := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	port := listenTCP(t, func(client net.Conn) {
+		defer client.Close()
+		backend, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer backend.Close()
+		go func() {
+			_, _ = io.Copy(client, backend)
+			client.Close()
+		}()
+		_ = c.forward(backend, client)
+	})
+	return c, withPort(t, databaseURL, port)
+}
+
+// forward copies what a client says: a start-up message, then messages of a
+// type, a length and a body.
+func (c *counter) forward(server io.Writer, client io.Reader) error {
+	for header := make([]byte, 4); ; header = make([]byte, 5) {
+		if _, err := io.ReadFull(client, header); err != nil {
+			return err
+		}
+		size := binary.BigEndian.Uint32(header[len(header)-4:]) - 4
+		message := append(header, make([]byte, size)...)
+		if _, err := io.ReadFull(client, message[len(message)-int(size):]); err != nil {
+			return err
+		}
+		if len(header) == 5 && (message[0] == 'S' || message[0] == 'Q') {
+			c.mu.Lock()
+			c.trips++
+			c.mu.Unlock()
+		}
+		if _, err := server.Write(message); err != nil {
+			return err
+		}
+	}
+}
+
+// during counts the round trips of f.
+func (c *counter) during(f func()) int {
+	c.mu.Lock()
+	before := c.trips
+	c.mu.Unlock()
+	f()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trips - before
+}
+
+func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
+	direct := migrated(t)
+	for _, tc := range []struct{ name, param, value string }{
+		{"prepared", "default_query_exec_mode", "cache_statement"},
+		{"as behind a pooler", "default_query_exec_mode", "exec"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			trips, url := countTrips(t, as(t, direct, "postgres", tc.param, tc.value))
+			store := open(t, url)
+			round := func(wanted bool) {
+				view := look(t, store)
+				one := func(what string, f func()) {
+					if n := trips.during(f); wanted {
+						require.Equal(t, 1, n, what)
+					}
+				}
+				free := claim(view, time.Minute)
+				one("acquire a free lock", func() {
+					grant, err := store.Acquire(ctx, free)
+					require.NoError(t, err)
+					free.Term = grant.Term
+				})
+				one("look", func() { view = look(t, store) })
+				over := claim(view, time.Minute)
+				one("take over", func() {
+					grant, err := store.Acquire(ctx, over)
+					require.NoError(t, err)
+					over.Term = grant.Term
+				})
+				for range 3 {
+					one("heartbeat", func() { heartbeat(t, store, over.Ref) })
+				}
+				one("release", func() { release(t, store, over.Ref) })
+			}
+			round(false) // the very first term, and what is prepared once
+			round(false)
+			round(true)
+		})
+	}
+}
+
+func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
+	url := migrated(t)
+	store, conn := open(t, url), session(t, url)
+	ref := acquire(t, store, time.Minute)
+	for range 100 {
+		heartbeat(t, store, ref)
+	}
+	require.NoError(t, store.Close()) // a session's last statistics are flushed at its end
+	var updates, hot int
+	eventually(t, "the statistics of 100 heartbeats", func() bool {
+		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
+		require.NoError(t, conn.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'scheduler_lock'`).Scan(&updates, &hot))
+		return updates == 100
+	})
+	require.Equal(t, updates, hot)
+	require.Zero(t, value[int](t, conn, `SELECT count(*) FROM pg_class WHERE relname LIKE 'scheduler%' AND relkind = 'r' AND relpersistence <> 'p'`))
+}
+
+func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
+	url := migrated(t)
+	conn := session(t, url)
+	// A deferred trigger runs as the transaction commits.
+	exec(t, conn, `
+		CREATE TABLE commits (id serial, what text, synchronous_commit text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			INSERT INTO commits (what, synchronous_commit) VALUES (TG_OP || ' ' || TG_TABLE_NAME, current_setting('synchronous_commit'));
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_lock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_jobs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
+
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	var own *pgx.Conn // the store's
+	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+		if own == nil {
+			own = c
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.New(ctx, pool, silent)
+	require.NoError(t, err)
+	defer store.Close()
+
+	committed := func(wanted string, f func()) {
+		t.Helper()
+		f()
+		rows, err := conn.Query(ctx, `DELETE FROM commits RETURNING what, synchronous_commit`)
+		require.NoError(t, err)
+		n := 0
+		var what, setting string
+		_, err = pgx.ForEachRow(rows, []any{&what, &setting}, func() error {
+			n++
+			require.Equal(t, wanted, setting, what)
+			return nil
+		})
+		require.NoError(t, err)
+		require.NotZero(t, n)
+		require.Equal(t, "off", value[string](t, own, `SHOW synchronous_commit`), "it leaks into the session")
+		require.Equal(t, "0", value[string](t, own, `SHOW lock_timeout`), "it leaks into the session")
+	}
+	var ref schedlock.Ref
+	committed("on", func() { ref = acquire(t, store, time.Minute) }) // the first
+	committed("on", func() { ref = acquire(t, store, time.Minute) }) // a take-over
+	committed("local", func() { heartbeat(t, store, ref) })
+	committed("on", func() {
+		at := time.Unix(1_800_000_000, 0)
+		_, _, err := store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
+		require.NoError(t, err)
+	})
+	committed("on", func() { release(t, store, ref) })
+	committed("on", func() { acquire(t, store, time.Minute) }) // of a free lock
+}
