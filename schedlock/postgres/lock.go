@@ -240,7 +240,8 @@ WITH settings AS MATERIALIZED (` + sqlSettings + `
 
 // sqlStill tells a row that was locked from one that has moved.
 const sqlStill = `
-SELECT EXISTS (SELECT FROM scheduler_lock WHERE id = 1 AND token = $1::text AND term = $2::bigint AND beat = $3::bigint)`
+SELECT EXISTS (SELECT FROM scheduler_lock WHERE id = 1 AND token = $1::text AND term = $2::bigint AND beat = $3::bigint)
+       AND ` + sqlEpoch + ` = $4::text`
 
 // Acquire implements schedlock.Store: one statement, which waits for another
 // transaction for a second at most.
@@ -256,7 +257,7 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 			err = conn.QueryRow(ctx, sqlTakeOver, append(args, judged...)...).Scan(&grant.Term, &grant.Now)
 			if errors.Is(err, pgx.ErrNoRows) {
 				var still bool
-				if err := conn.QueryRow(ctx, sqlStill, append([]any{s.mode()}, judged...)...).Scan(&still); err == nil && still {
+				if err := conn.QueryRow(ctx, sqlStill, append([]any{s.mode()}, append(judged, c.Judged.Epoch)...)...).Scan(&still); err == nil && still {
 					return blocked(c)
 				}
 			}

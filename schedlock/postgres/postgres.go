@@ -133,6 +133,11 @@ func Opener(url string, opts ...Option) func(context.Context) (schedlock.Store, 
 	}
 }
 
+// connectTimeout is how long one attempt to connect may take, unless the URL
+// has a connect_timeout: what swallows packets must not hold a slot of the pool
+// for minutes after it has healed.
+const connectTimeout = 5 * time.Second
+
 // maxPoolConns bounds the connections for the ledger and the history.
 const maxPoolConns = 4
 
@@ -153,6 +158,9 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 	s.config.OnNotification = nil // the app's own; WaitForNotification needs none
 	if s.config.RuntimeParams["application_name"] == "" {
 		s.config.RuntimeParams["application_name"] = "schedlock"
+	}
+	if s.config.ConnectTimeout == 0 {
+		s.config.ConnectTimeout = connectTimeout // pgx has none of its own
 	}
 	// A second connection for the ledger exists only where runs are written or
 	// read: on the leader, and while somebody looks at the history.
@@ -339,11 +347,12 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, err error) {
 	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
+	opened := conn // a return of nil overwrites conn
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 			defer cancel()
-			_ = conn.Close(ctx)
+			_ = opened.Close(ctx)
 		}
 	}()
 	if s.greet != nil {

@@ -1,0 +1,63 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
+	store := open(t, migrated(t))
+	c := claim(look(t, store), time.Minute)
+	c.Hostname = "a\x00b\xffc"
+	grant, err := store.Acquire(ctx, c)
+	require.NoError(t, err)
+	c.Term = grant.Term
+	require.Equal(t, "a\uFFFDb\uFFFDc", look(t, store).Row.Hostname)
+
+	at := time.Unix(1_800_000_000, 0).UTC()
+	run, started, err := store.Decide(ctx, c.Ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
+	require.NoError(t, err)
+	require.True(t, started)
+	written, err := store.Finish(ctx, run, ledger.Failed, "x\x00y\xfe")
+	require.NoError(t, err)
+	require.True(t, written)
+	runs, err := store.Runs(ctx, "j", 1)
+	require.NoError(t, err)
+	require.Equal(t, "x\uFFFDy\uFFFD", runs[0].Error)
+	release(t, store, c.Ref)
+}
+
+func TestWhateverAHandWritesCanBeRead(t *testing.T) {
+	t.Parallel()
+	for _, edit := range []string{
+		`heartbeat_at = 'infinity'`, `heartbeat_at = '-infinity'`, `created_at = 'infinity'`, `created_at = '-infinity'`,
+		`heartbeat_at = '4000-01-01 BC'`, `heartbeat_at = '294276-12-31'`,
+		`ttl_ms = 9223372036854775807`, `ttl_ms = -9223372036854775808`, `ttl_ms = 9223372036854775807, heartbeat_at = '-infinity'`,
+		`token = ''`, `hostname = '', pid = -1`, `beat = -1`,
+	} {
+		t.Run(edit, func(t *testing.T) {
+			url := migrated(t)
+			store := open(t, url)
+			ref := acquire(t, store, time.Minute)
+			exec(t, session(t, url), `UPDATE scheduler_lock SET `+edit)
+			info, err := schedlock.GetLockInfo(ctx, store)
+			require.NoError(t, err)
+			require.Equal(t, ref.Term, info.Term)
+			_, err = info.HeartbeatAt.MarshalJSON()
+			if edit != `heartbeat_at = '4000-01-01 BC'` && edit != `heartbeat_at = '294276-12-31'` {
+				require.NoError(t, err)
+			}
+			exec(t, session(t, url), `UPDATE scheduler_terms SET acquired_at = 'infinity', ended_at = '-infinity', end_reason = 'lost'`)
+			terms, err := store.Terms(ctx, 1)
+			require.NoError(t, err)
+			require.Equal(t, 9999, terms[0].AcquiredAt.Year())
+			require.False(t, terms[0].Open())
+			acquire(t, store, time.Minute)
+		})
+	}
+}

@@ -1,0 +1,233 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// needsPassword lets a role in with its password only.
+func needsPassword(t testing.TB, databaseURL, role string) {
+	path := filepath.Join(pgtest.Shared(t).Dir(), "data", "pg_hba.conf")
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	line := fmt.Sprintf("host all %s 127.0.0.1/32 scram-sha-256\n", role)
+	require.NoError(t, os.WriteFile(path, append([]byte(line), before...), 0o600))
+	exec(t, session(t, databaseURL), `SELECT pg_reload_conf()`)
+}
+
+func TestWhatOnlyAnOperatorCanMendSaysSoAndHow(t *testing.T) {
+	const secret = "open-sesame"
+	url := migrated(t)
+	role := newRole(t, url, "PASSWORD 'right'")
+	needsPassword(t, url, role)
+	withSecret := strings.Replace(as(t, url, role), role+"@", role+":"+secret+"@", 1)
+	empty := pgtest.Shared(t).Database(t)
+	for _, tc := range []struct{ name, url, advice string }{
+		{"wrong password", withSecret, "password of role"},
+		{"missing database", strings.Replace(url, databaseName(t, url), "nowhere", 1), "create the database"},
+		{"missing tables", empty, "run the migrations"},
+		{"missing schema", as(t, url, "postgres", "search_path", "nowhere"), "search_path"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var err error
+			eventually(t, "the error", func() bool { // the server reads pg_hba.conf again a little later
+				var store *postgres.Store
+				if store, err = postgres.Open(ctx, tc.url, silent); err == nil {
+					err = store.Check(ctx)
+					require.NoError(t, store.Close())
+				}
+				return err != nil
+			})
+			require.ErrorIs(t, err, schedlock.ErrPermanent)
+			require.ErrorContains(t, err, fmt.Sprintf("database %q", databaseName(t, tc.url)))
+			require.ErrorContains(t, err, tc.advice)
+			require.NotContains(t, err.Error(), secret)
+		})
+	}
+}
+
+func TestMigrationsIntoAMissingSchemaAreForAnOperator(t *testing.T) {
+	_, err := postgres.Opener(as(t, pgtest.Shared(t).Database(t), "postgres", "search_path", "nowhere"), silent)(ctx)
+	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorContains(t, err, "search_path")
+}
+
+func TestAnUnreadableURLDoesNotShowThePassword(t *testing.T) {
+	_, err := postgres.Open(ctx, "postgres://u:open-sesame@127.0.0.1:port/x", silent)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "open-sesame")
+}
+
+// raise makes the lock's statements fail: they call clock_timestamp, and find
+// this one first.
+func raise(t testing.TB, databaseURL, code string) {
+	exec(t, session(t, databaseURL), fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS shadow;
+		CREATE OR REPLACE FUNCTION shadow.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '%s'; END $$`, code))
+}
+
+func TestErrorsThatTimeMayMend(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		code      string
+		permanent bool
+		damaged   bool
+	}{
+		{code: "40001"}, {code: "40P01"}, {code: "55P03"}, {code: "53100"}, {code: "57014"}, {code: "58030"}, {code: "XX000"},
+		{code: "42501", permanent: true}, {code: "42P01", permanent: true},
+		{code: "XX001", damaged: true}, {code: "XX002", damaged: true},
+	} {
+		t.Run(tc.code, func(t *testing.T) {
+			url := migrated(t)
+			store := open(t, as(t, url, "postgres", "search_path", "shadow,pg_catalog,public"))
+			ref := acquire(t, store, time.Minute)
+			raise(t, url, tc.code)
+			_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+			_, lookErr := store.Look(ctx)
+			for _, err := range []error{err, lookErr} {
+				require.ErrorContains(t, err, tc.code)
+				require.ErrorContains(t, err, databaseName(t, url))
+				require.Equal(t, tc.permanent, errors.Is(err, schedlock.ErrPermanent), err)
+				require.Equal(t, tc.damaged, errors.Is(err, schedlock.ErrDamaged), err)
+				require.NotErrorIs(t, err, schedlock.ErrLost)
+			}
+			exec(t, session(t, url), `DROP FUNCTION shadow.clock_timestamp`)
+			heartbeat(t, store, ref)
+		})
+	}
+}
+
+func TestAStoreOutlivesTheEndOfItsSessionsAndOfTheServer(t *testing.T) {
+	server := pgtest.Start(t)
+	url := server.Database(t)
+	migrate(t, url)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	fails := func(f func() error) {
+		t.Helper()
+		err := f()
+		require.Error(t, err)
+		require.NotErrorIs(t, err, schedlock.ErrPermanent)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+	}
+	beat := func() error {
+		_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+		return err
+	}
+	exec(t, session(t, url), sqlTerminate)
+	fails(beat)
+	heartbeat(t, store, ref)
+
+	_, err := store.Terms(ctx, 1)
+	require.NoError(t, err)
+	for _, mode := range []string{"fast", "immediate"} {
+		before := look(t, store).Epoch
+		server.Stop(t, mode)
+		fails(beat)
+		fails(beat)
+		fails(func() error { _, err := store.Terms(ctx, 1); return err })
+		server.StartAgain(t)
+		heartbeat(t, store, ref)
+		require.NotEqual(t, before, look(t, store).Epoch, "a restarted server may have lost what it had acknowledged")
+		c := claim(look(t, store), time.Minute)
+		c.Judged.Epoch = before
+		_, err = store.Acquire(ctx, c)
+		require.ErrorIs(t, err, schedlock.ErrMoved)
+		_, err = store.Terms(ctx, 1)
+		require.NoError(t, err)
+	}
+}
+
+func TestTooManyConnectionsPass(t *testing.T) {
+	admin, role, url := granted(t)
+	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 1`, role))
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	_, err := store.Terms(ctx, 1) // wants a second one
+	require.ErrorContains(t, err, "53300")
+	require.NotErrorIs(t, err, schedlock.ErrPermanent)
+	heartbeat(t, store, ref)
+	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 2`, role))
+	_, err = store.Terms(ctx, 1)
+	require.NoError(t, err)
+}
+
+func TestAReadOnlyServerIsLeftForAnother(t *testing.T) {
+	url := migrated(t)
+	conn := session(t, url)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET default_transaction_read_only = on`)
+	exec(t, conn, sqlTerminate)
+	_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+	require.Error(t, err) // of the session that was ended
+	_, err = store.Heartbeat(ctx, ref, schedlock.StateLeading)
+	require.ErrorContains(t, err, "read-only")
+	require.NotErrorIs(t, err, schedlock.ErrPermanent)
+	require.NotErrorIs(t, err, schedlock.ErrLost)
+	eventually(t, "the session is dropped", func() bool { return value[int](t, conn, sqlBackends) == 0 })
+	exec(t, conn, `SET default_transaction_read_only = off`)
+	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` RESET default_transaction_read_only`)
+	heartbeat(t, store, ref)
+}
+
+func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	var attempts atomic.Int64
+	port := listenTCP(t, func(client net.Conn) {
+		defer client.Close()
+		attempts.Add(1)
+		backend := pgproto3.NewBackend(client, client)
+		if _, err := backend.ReceiveStartupMessage(); err != nil {
+			return
+		}
+		backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "password authentication failed"})
+		_ = backend.Flush()
+	})
+	// It had a connection, and lost it.
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	moved := false
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		if moved {
+			c.Port = uint16(port)
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.New(ctx, pool, silent)
+	require.NoError(t, err)
+	defer store.Close()
+	moved = true
+	exec(t, session(t, url), sqlTerminate)
+	_, err = store.Look(ctx)
+	require.Error(t, err)
+	began := time.Now()
+	for time.Since(began) < 3*time.Second {
+		_, err := store.Look(ctx)
+		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.LessOrEqual(t, attempts.Load(), int64(4))
+	require.GreaterOrEqual(t, attempts.Load(), int64(2), "it asks again")
+}

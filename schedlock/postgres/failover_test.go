@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+func TestAPromotedServerIsAnotherEpochAndMayHaveLostATerm(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	standby := server.Standby(t)
+	_, err := postgres.Open(ctx, standby.URL(databaseName(t, url)), silent)
+	require.ErrorContains(t, err, "read-only") // and so it is never judged by what a replica says
+	require.NotErrorIs(t, err, schedlock.ErrPermanent)
+	before := look(t, store)
+	require.False(t, before.FailedOver)
+
+	heartbeat(t, store, ref)
+	eventually(t, "the standby has it", func() bool {
+		return value[bool](t, session(t, standby.URL(databaseName(t, url))), `SELECT EXISTS (SELECT FROM scheduler_lock WHERE beat = 1)`)
+	})
+	standby.Promote(t)
+	promoted := open(t, standby.URL(databaseName(t, url)))
+	now := look(t, promoted)
+	require.NotEqual(t, before.Epoch, now.Epoch)
+	require.True(t, now.FailedOver)
+	require.Equal(t, ref.Token, now.Row.Token)
+	_, err = promoted.Acquire(ctx, claim(before, time.Minute))
+	require.ErrorIs(t, err, schedlock.ErrMoved)
+
+	ref = acquire(t, promoted, time.Minute)
+	require.False(t, look(t, promoted).FailedOver, "the newest term is of this timeline")
+	release(t, promoted, ref)
+	require.False(t, look(t, promoted).FailedOver)
+}
+
+// timelines makes the tables say that what they have was written on another
+// timeline: what a promoted server finds.
+const timelines = `UPDATE scheduler_lock SET timeline = 'FFFFFFFF'; UPDATE scheduler_terms SET timeline = 'FFFFFFFF'`
+
+func TestAHolderWhoseHeartbeatSucceedsVouchesForTheNewTimeline(t *testing.T) {
+	url := migrated(t)
+	store, conn := open(t, url), session(t, url)
+	ref := acquire(t, store, time.Minute)
+	exec(t, conn, timelines)
+	require.True(t, look(t, store).FailedOver)
+	heartbeat(t, store, ref)
+	require.False(t, look(t, store).FailedOver)
+	release(t, store, ref)
+	require.False(t, look(t, store).FailedOver)
+}
+
+func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
+	url := migrated(t)
+	store, conn := open(t, url), session(t, url)
+	ref := acquire(t, store, time.Minute)
+	exec(t, conn, timelines)
+	release(t, store, ref)
+	require.True(t, look(t, store).FailedOver)
+}

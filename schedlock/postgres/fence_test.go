@@ -1,0 +1,138 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+)
+
+// A guarded transaction, of either kind.
+type guarded struct {
+	tx     any
+	exec   func(query string) error
+	show   func(setting string) string
+	commit func() error
+}
+
+var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) guarded{
+	"pgx.Tx": func(t testing.TB, url string, level sql.IsolationLevel) guarded {
+		tx := begin(t, url, pgx.TxOptions{IsoLevel: map[sql.IsolationLevel]pgx.TxIsoLevel{
+			sql.LevelReadCommitted: pgx.ReadCommitted, sql.LevelRepeatableRead: pgx.RepeatableRead, sql.LevelSerializable: pgx.Serializable,
+		}[level]})
+		return guarded{
+			tx:   tx,
+			exec: func(query string) error { _, err := tx.Exec(ctx, query); return err },
+			show: func(setting string) (v string) {
+				require.NoError(t, tx.QueryRow(ctx, `SHOW `+setting).Scan(&v))
+				return v
+			},
+			commit: func() error { return tx.Commit(ctx) },
+		}
+	},
+	"*sql.Tx": func(t testing.TB, url string, level sql.IsolationLevel) guarded {
+		config, err := pgx.ParseConfig(url)
+		require.NoError(t, err)
+		db := stdlib.OpenDB(*config)
+		t.Cleanup(func() { _ = db.Close() })
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback() })
+		return guarded{
+			tx:   tx,
+			exec: func(query string) error { _, err := tx.ExecContext(ctx, query); return err },
+			show: func(setting string) (v string) {
+				require.NoError(t, tx.QueryRowContext(ctx, `SHOW `+setting).Scan(&v))
+				return v
+			},
+			commit: tx.Commit,
+		}
+	},
+}
+
+func TestFenceInEveryIsolationLevel(t *testing.T) {
+	t.Parallel()
+	for kind, start := range kinds {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
+				url := migrated(t)
+				store := open(t, url)
+				ref := acquire(t, store, time.Minute)
+
+				tx := start(t, url, level)
+				require.NoError(t, tx.exec(`SELECT count(*) FROM scheduler_lock`)) // takes the snapshot
+				heartbeat(t, store, ref)
+				require.NoError(t, store.Fence(ctx, tx.tx, ref))
+				heartbeat(t, store, ref)
+				_, err := store.Acquire(ctx, claim(look(t, store), time.Minute))
+				require.ErrorIs(t, err, schedlock.ErrBlocked)
+				heartbeat(t, store, ref)
+				require.NoError(t, tx.exec(`CREATE TABLE work ()`))
+				require.NoError(t, tx.commit())
+
+				late := start(t, url, level)
+				require.NoError(t, late.exec(`SELECT count(*) FROM scheduler_lock`))
+				acquire(t, store, time.Minute)
+				require.ErrorIs(t, store.Fence(ctx, late.tx, ref), schedlock.ErrLost, "replaced since the snapshot")
+				stale := start(t, url, level)
+				require.ErrorIs(t, store.Fence(ctx, stale.tx, ref), schedlock.ErrLost)
+			})
+		}
+	}
+}
+
+func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, 90*time.Second)
+	for _, tc := range []struct{ own, want string }{
+		{"0", "90s"}, {"5s", "5s"}, {"1min", "1min"}, {"2min", "90s"}, {"1d", "90s"}, {"250ms", "250ms"},
+	} {
+		t.Run(tc.own, func(t *testing.T) {
+			conn := session(t, url)
+			exec(t, conn, `SET idle_in_transaction_session_timeout = '`+tc.own+`'`)
+			tx, err := conn.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, store.Fence(ctx, tx, ref))
+			require.Equal(t, tc.want, value[string](t, conn, `SHOW idle_in_transaction_session_timeout`))
+			require.NoError(t, tx.Commit(ctx))
+			require.Equal(t, tc.own, value[string](t, conn, `SHOW idle_in_transaction_session_timeout`))
+		})
+	}
+}
+
+func TestADeadClientsFencedTransactionEndsWithTheTTL(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Second)
+	tx := begin(t, url, pgx.TxOptions{})
+	require.NoError(t, store.Fence(ctx, tx, ref))
+	began := time.Now()
+	eventually(t, "the take-over", func() bool {
+		_, err := store.Acquire(ctx, claim(look(t, store), time.Minute))
+		return err == nil
+	})
+	require.Greater(t, time.Since(began), 700*time.Millisecond)
+	require.Error(t, tx.Commit(ctx))
+}
+
+func TestNoFenceForWhatIsNotOnTheDatabaseOfTheLock(t *testing.T) {
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	elsewhere := pgtest.Shared(t).Database(t)
+	for kind, start := range kinds {
+		require.ErrorIs(t, store.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref), schedlock.ErrNoFence, kind)
+	}
+	for _, tx := range []any{"a string", nil, 1} {
+		require.ErrorIs(t, store.Fence(ctx, tx, ref), schedlock.ErrNoFence)
+	}
+}
