@@ -8,17 +8,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"example.com/schedlock/cmd/demoapp/bans"
 	"example.com/schedlock/cmd/demoapp/blocklists"
 	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
@@ -36,15 +32,14 @@ type app struct {
 	metrics *metrics
 	sched   *startup.App
 
-	database *sqlite.Store // the app's own connections
-	bans     *bans.Store
+	database *database
 	unfenced sync.Once
 }
 
 func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
 	a := &app{cfg: cfg, log: log, metrics: newMetrics()}
 	sched, err := startup.NewApp(startup.Config{
-		Open:    sqlite.Opener(cfg.lockDatabaseURL),
+		Open:    openLock(cfg.lockDatabaseURL, log),
 		Mode:    cfg.mode,
 		Workers: cfg.workers,
 		Lock: []schedlock.Option{
@@ -68,34 +63,11 @@ func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
 // openBans opens the app's own database, on connections that are not the
 // lock's.
 func (a *app) openBans(ctx context.Context) (err error) {
-	if a.database, err = sqlite.Open(ctx, withBusyTimeout(a.cfg.databaseURL)); err != nil {
-		return err
-	}
-	a.bans = bans.NewStore(a.database.DB(), bans.SQLite)
-	if err := a.bans.Migrate(ctx); err != nil {
-		return errors.Join(fmt.Errorf("database %s: %w", a.database.Path(), err), a.database.Close())
-	}
-	return nil
+	a.database, err = openDatabase(ctx, a.cfg.databaseURL)
+	return err
 }
 
-func (a *app) closeBans(context.Context) error { return a.database.Close() }
-
-// withBusyTimeout lets the app wait longer for another writer than the lock
-// does.
-func withBusyTimeout(dsn string) string {
-	if strings.Contains(dsn, "busy_timeout") {
-		return dsn
-	}
-	if !strings.HasPrefix(dsn, "file:") { // a path
-		uri := url.URL{Path: filepath.Clean(dsn)}
-		dsn = "file:" + uri.EscapedPath()
-	}
-	sep := "?"
-	if strings.Contains(dsn, "?") {
-		sep = "&"
-	}
-	return dsn + sep + "_pragma=busy_timeout(5000)"
-}
+func (a *app) closeBans(context.Context) error { return a.database.close() }
 
 func (a *app) jobs() []tasks.Job {
 	return []tasks.Job{
@@ -119,7 +91,11 @@ func (a *app) tick(ctx context.Context, _ tasks.Run) error {
 }
 
 func (a *app) importLists(ctx context.Context, run tasks.Run) error {
-	report, err := a.bans.Import(ctx, a.lists(), a.fence(run.Lease), bans.ImportOptions{})
+	fence, err := a.fence(ctx, run.Lease)
+	if err != nil {
+		return err
+	}
+	report, err := a.database.bans.Import(ctx, a.lists(), fence, bans.ImportOptions{})
 	if err != nil {
 		return err
 	}
@@ -136,7 +112,11 @@ func (a *app) importLists(ctx context.Context, run tasks.Run) error {
 }
 
 func (a *app) expireBans(ctx context.Context, run tasks.Run) error {
-	n, err := a.bans.Expire(ctx, time.Now(), a.fence(run.Lease))
+	fence, err := a.fence(ctx, run.Lease)
+	if err != nil {
+		return err
+	}
+	n, err := a.database.bans.Expire(ctx, time.Now(), fence)
 	if n > 0 {
 		a.log.Info("bans expired", "count", n)
 	}
@@ -153,22 +133,19 @@ func (a *app) lists() fs.FS {
 
 // fence guards the app's own transactions by the lock row. That works only in
 // the lock's database; with another one it says so, once, and writes unfenced.
-func (a *app) fence(lease *schedlock.Lease) bans.Fence {
-	lock, ok := a.sched.Store().(*sqlite.Store)
-	same := ok && lock.Path() == a.database.Path()
-	return func(ctx context.Context, tx *sql.Tx) error {
-		err := schedlock.ErrNoFence
-		if same {
-			err = lease.Fence(ctx, tx)
+func (a *app) fence(ctx context.Context, lease *schedlock.Lease) (bans.Fence, error) {
+	same := a.cfg.databaseURL == a.cfg.lockDatabaseURL
+	if !same {
+		var err error
+		if same, err = a.database.holds(ctx, a.sched.Store()); err != nil {
+			return nil, err
 		}
-		if errors.Is(err, schedlock.ErrNoFence) {
-			a.unfenced.Do(func() {
-				a.log.Warn("the importer writes unfenced", "err", err)
-			})
-			return nil
-		}
-		return err
 	}
+	if same {
+		return func(ctx context.Context, tx *sql.Tx) error { return lease.Fence(ctx, tx) }, nil
+	}
+	a.unfenced.Do(func() { a.log.Warn("the importer writes unfenced", "err", schedlock.ErrNoFence) })
+	return func(context.Context, *sql.Tx) error { return lease.Err() }, nil
 }
 
 func (a *app) server(*startup.App) *http.Server {

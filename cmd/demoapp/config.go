@@ -48,7 +48,7 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 	var mode string
 	fs := flag.NewFlagSet("demoapp", flag.ContinueOnError)
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "listen address")
-	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db", "the app's database: a file: URI")
+	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db", "the app's database: a file: URI or a postgres:// URL")
 	fs.StringVar(&c.lockDatabaseURL, "lock-database-url", "", "a database of its own for the lock (default: the app's)")
 	fs.StringVar(&mode, "mode", string(startup.Standby), "standby, or strict: refuse to start while another replica holds the lock")
 	fs.DurationVar(&c.timing.TTL, "lock-ttl", c.timing.TTL, "TTL of the lock")
@@ -120,9 +120,13 @@ func (c config) check() (errs []error) {
 		urls = urls[:1]
 	}
 	for _, db := range urls {
-		// The URL itself may hold a password, so only its scheme is shown.
-		if scheme, _, ok := strings.Cut(db.url, "://"); ok && scheme != "file" {
-			bad(db.name, "%s://…: only file: URIs are supported", scheme)
+		// The URL itself may hold a password, so no more is shown than must be.
+		if isPostgres(db.url) {
+			if err := checkPostgres(db.url); err != nil {
+				bad(db.name, "%w", err)
+			}
+		} else if scheme, _, ok := strings.Cut(db.url, "://"); ok && scheme != "file" {
+			bad(db.name, "%s://…: only file: URIs and postgres:// URLs are supported", scheme)
 		} else if err := sqlite.CheckDSN(db.url); err != nil {
 			bad(db.name, "%q: %w", db.url, err)
 		}

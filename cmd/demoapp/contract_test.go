@@ -60,8 +60,9 @@ func (s shape) with(other shape) shape {
 	return c
 }
 
-func TestLockAnswersAsItsContractSays(t *testing.T) {
-	t.Parallel()
+func TestLockAnswersAsItsContractSays(t *testing.T) { onEachDatabase(t, lockAnswersAsItsContractSays) }
+
+func lockAnswersAsItsContractSays(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
 	// The heartbeat is too seldom to notice what the test does to the row.
 	f := newFleet(t, "LOCK_TTL=1h", "LOCK_HEARTBEAT=10m")
 	leader, term := f.startLeader()
@@ -99,7 +100,10 @@ func TestLockAnswersAsItsContractSays(t *testing.T) {
 }
 
 func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
-	t.Parallel()
+	onEachDatabase(t, termsAndRunsAnswerAsTheirContractSays)
+}
+
+func termsAndRunsAnswerAsTheirContractSays(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
 	f := newFleet(t, "TICK=200ms")
 	first, firstTerm := f.startLeader()
 	last := first.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
@@ -177,16 +181,24 @@ func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
 }
 
 func TestLimitIs100ByDefaultAndAtMost100000(t *testing.T) {
-	t.Parallel()
+	onEachDatabase(t, limitIs100ByDefaultAndAtMost100000)
+}
+
+func limitIs100ByDefaultAndAtMost100000(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
 	f := newFleet(t)
 	r, _ := f.startLeader()
 	rows := 100_001
 	if raceEnabled {
 		rows = 101 // so many would take a quarter of a minute
 	}
-	f.sql(fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+	insert := `INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+		SELECT 'old', timestamptz '2001-01-01Z' + i * interval '1 s', '2001-01-01Z', '2001-01-01Z', 'done', 1, 1, 'a', 1 FROM generate_series(1, %d) AS i`
+	if f.server == "" {
+		insert = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
-		SELECT 'old', strftime('%%Y-%%m-%%dT%%H:%%M:%%f000Z', '2001-01-01', i || ' seconds'), '2001-01-01T00:00:00.000000Z', '2001-01-01T00:00:00.000000Z', 'done', 1, 1, 'a', 1 FROM n`, rows))
+		SELECT 'old', strftime('%%Y-%%m-%%dT%%H:%%M:%%f000Z', '2001-01-01', i || ' seconds'), '2001-01-01T00:00:00.000000Z', '2001-01-01T00:00:00.000000Z', 'done', 1, 1, 'a', 1 FROM n`
+	}
+	f.sql(fmt.Sprintf(insert, rows))
 	for limit, want := range map[string]int{
 		"": 100, "1": 1, "101": 101, "100000": 100_000, "100001": 100_000, "99999999999999999999": 100_000,
 	} {
@@ -207,7 +219,10 @@ func TestLimitIs100ByDefaultAndAtMost100000(t *testing.T) {
 }
 
 func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
-	t.Parallel()
+	onEachDatabase(t, everyPathAnswersWithSafeHeadersAndOnlyToGET)
+}
+
+func everyPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
 	f := newFleet(t)
 	r, term := f.startLeader()
 	safe := func(a answer) {
@@ -248,8 +263,9 @@ func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
 	require.Contains(t, all, "go_goroutines")
 }
 
-func TestStandbyIsAsReadyAsTheLeader(t *testing.T) {
-	t.Parallel()
+func TestStandbyIsAsReadyAsTheLeader(t *testing.T) { onEachDatabase(t, standbyIsAsReadyAsTheLeader) }
+
+func standbyIsAsReadyAsTheLeader(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
 	f := newFleet(t)
 	f.startLeader()
 	standby := f.start()

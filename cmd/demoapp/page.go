@@ -96,10 +96,10 @@ func (a *app) readPage(ctx context.Context, data *pageData) (err error) {
 	if data.Runs, err = store.(ledger.Store).Runs(ctx, "", pageRuns); err != nil {
 		return err
 	}
-	if data.Bans, err = a.bans.Latest(ctx, pageBans); err != nil {
+	if data.Bans, err = a.database.bans.Latest(ctx, pageBans); err != nil {
 		return err
 	}
-	data.Count, err = a.bans.Count(ctx)
+	data.Count, err = a.database.bans.Count(ctx)
 	return err
 }
 

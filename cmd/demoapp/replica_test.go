@@ -24,11 +24,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/ncruces/go-sqlite3/driver"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
 )
 
 // These tests run real replicas: with this variable set, the test binary is
@@ -51,7 +54,7 @@ func TestMain(m *testing.M) {
 	if !chosen { // the tests wait more than they compute
 		_ = flag.Set("test.parallel", "5")
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Run(m))
 }
 
 // replicaMain waits until it is told to go, so that many can start in the same
@@ -72,7 +75,9 @@ func replicaMain() int {
 type fleet struct {
 	t        *testing.T
 	dir      string
-	db       string
+	db       string // the file
+	url      string // of the replicas' database
+	server   string // URL of a PostgreSQL database as the test comes to it; "": there is the file
 	env      []string
 	mu       sync.Mutex
 	replicas []*replica
@@ -84,7 +89,36 @@ func newFleet(t *testing.T, env ...string) *fleet {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	return &fleet{t: t, dir: dir, db: filepath.Join(dir, "bans.db"), env: env}
+	db := filepath.Join(dir, "bans.db")
+	return &fleet{t: t, dir: dir, db: db, url: "file:" + db, env: env}
+}
+
+// newPostgresFleet is newFleet on a database of the shared server.
+func newPostgresFleet(t *testing.T, env ...string) *fleet {
+	t.Helper()
+	return newFleetOn(t, pgtest.Shared(t).Database(t), env...)
+}
+
+// newFleetOn is newFleet on the PostgreSQL database of that URL.
+func newFleetOn(t *testing.T, url string, env ...string) *fleet {
+	t.Helper()
+	f := newFleet(t, env...)
+	f.url, f.server = url, url
+	return f
+}
+
+// onEachDatabase runs a test on SQLite and on PostgreSQL.
+func onEachDatabase(t *testing.T, test func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, newFleet)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, newPostgresFleet)
+	})
 }
 
 // files lists what lies in the fleet's folder.
@@ -124,7 +158,7 @@ func (f *fleet) prepareWith(args []string, env ...string) *replica {
 	r.cmd.Dir = f.dir
 	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envPrefix) })
 	r.cmd.Env = append(r.cmd.Env, replicaVariable+"=1", "GORACE=atexit_sleep_ms=0")
-	for _, v := range slices.Concat([]string{"ADDR=127.0.0.1:0", "DATABASE_URL=file:" + f.db}, f.env, env) {
+	for _, v := range slices.Concat([]string{"ADDR=127.0.0.1:0", "DATABASE_URL=" + f.url}, f.env, env) {
 		r.cmd.Env = append(r.cmd.Env, envPrefix+v)
 	}
 	r.cmd.Stderr, r.cmd.Stdout = &r.log, &r.log
@@ -235,12 +269,16 @@ func (r *replica) kill() {
 }
 
 // freeze stops the process (SIGSTOP) at a moment when it holds no write lock
-// of the database, which would stop everybody else too.
+// of the database or of the row, which would stop everybody else too.
 func (f *fleet) freeze(r *replica) {
 	f.t.Helper()
 	eventually(f.t, "the replica is stopped outside a transaction", func() error {
 		r.signal(syscall.SIGSTOP)
-		if _, err := f.trySQL(200*time.Millisecond, `BEGIN IMMEDIATE; ROLLBACK`); err != nil {
+		probe := `BEGIN IMMEDIATE; ROLLBACK`
+		if f.server != "" {
+			probe = `SELECT id FROM scheduler_lock FOR UPDATE NOWAIT`
+		}
+		if _, err := f.trySQL(200*time.Millisecond, probe); err != nil {
 			r.signal(syscall.SIGCONT)
 			return err
 		}
@@ -533,6 +571,9 @@ func (f *fleet) sql(statement string) string {
 }
 
 func (f *fleet) trySQL(busy time.Duration, statement string) (string, error) {
+	if f.server != "" {
+		return queryServer(f.server, statement)
+	}
 	if shell() != "" {
 		out, err := exec.Command(shell(), "-bail", "-cmd", ".timeout "+strconv.FormatInt(busy.Milliseconds(), 10), f.db, statement).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
@@ -544,6 +585,26 @@ func (f *fleet) trySQL(busy time.Duration, statement string) (string, error) {
 		return "", err
 	}
 	return query(db, statement)
+}
+
+// queryServer runs statements and returns the rows of the last.
+func queryServer(url, statement string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	results, err := conn.PgConn().Exec(ctx, statement).ReadAll()
+	if err != nil || len(results) == 0 {
+		return "", err
+	}
+	var lines []string
+	for _, row := range results[len(results)-1].Rows {
+		lines = append(lines, string(bytes.Join(row, []byte("|"))))
+	}
+	return strings.Join(lines, "\n"), nil
 }
 
 // open opens the database with the driver, on one connection.

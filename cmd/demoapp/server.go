@@ -18,6 +18,7 @@ const (
 	defaultLimit = 100
 	maxLimit     = 100_000
 	readTimeout  = 3 * time.Second // of one look at the database for one request
+	readyTimeout = 2 * time.Second // of all that /readyz asks
 )
 
 func (a *app) handler() http.Handler {
@@ -57,16 +58,12 @@ func (a *app) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *app) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if _, err := schedlock.GetLockInfo(ctx, a.sched.Store()); err != nil {
 		return err
 	}
-	if err := a.database.CheckFile(); err != nil {
-		return err
-	}
-	_, err := a.bans.Count(ctx)
-	return err
+	return a.database.check(ctx)
 }
 
 // publicError is what a stranger may read of an error: no path, no DSN. The
@@ -107,6 +104,7 @@ type lockJSON struct {
 	HeartbeatSeconds    float64         `json:"heartbeat_seconds"`
 	Term                int64           `json:"term"`
 	State               schedlock.State `json:"state"`
+	BlockedBy           string          `json:"blocked_by,omitempty"` // who keeps the row of an expired holder locked
 }
 
 type selfJSON struct {
@@ -125,7 +123,7 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 		CreatedAt: timestamp(i.CreatedAt), HeartbeatAt: timestamp(i.HeartbeatAt),
 		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
 		TTLSeconds: i.Timing.TTL.Seconds(), HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
-		Term: i.Term, State: i.State,
+		Term: i.Term, State: i.State, BlockedBy: i.Blocker,
 	}
 }
 

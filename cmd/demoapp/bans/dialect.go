@@ -19,6 +19,7 @@ type Dialect struct {
 type queries struct {
 	exists string
 	create []string
+	rights string // what the role may not do, as GRANT statements; "": there are no roles
 	upsert string // a JSON list of networks, list, seen, expires
 	expire string // now, limit
 	latest string // limit

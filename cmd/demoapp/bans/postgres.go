@@ -9,6 +9,7 @@ var PostgreSQL = Dialect{
 	queries: queries{
 		exists: postgresExists,
 		create: []string{postgresCreateTable, postgresCreateIndexFirstSeen, postgresCreateIndexExpires},
+		rights: postgresRights,
 		upsert: postgresUpsert,
 		expire: postgresExpire,
 		latest: postgresLatest,
@@ -34,6 +35,13 @@ CREATE INDEX IF NOT EXISTS bans_first_seen ON bans (first_seen DESC, prefix)`
 
 const postgresCreateIndexExpires = `
 CREATE INDEX IF NOT EXISTS bans_expires_at ON bans (expires_at)`
+
+const postgresRights = `
+SELECT coalesce(string_agg(format('GRANT %s ON %I.%I TO %I', g.privilege, n.nspname, c.relname, current_user), '; ' ORDER BY g.privilege), '')
+FROM (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS g (privilege)
+JOIN pg_class c ON c.oid = to_regclass('bans')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT has_table_privilege(c.oid, g.privilege)`
 
 // See sqliteUpsert. The casts name the types where a pooler keeps pgx from asking
 // for them.

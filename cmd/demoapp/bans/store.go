@@ -38,14 +38,15 @@ func NewStore(db *sql.DB, dialect Dialect) *Store {
 	return &Store{db: db, dialect: dialect}
 }
 
-// Migrate creates the table if it is missing. Any number of processes may call it
-// at once; a table that exists costs one read and no write.
+// Migrate creates the table if it is missing, and fails if the role may not use
+// it. Any number of processes may call it at once; a table that exists costs one
+// read or two, and no write.
 func (s *Store) Migrate(ctx context.Context) error {
 	const attempts = 10
 	for attempt := 1; ; attempt++ {
 		err := s.migrate(ctx)
 		if err == nil {
-			return nil
+			return s.checkRights(ctx)
 		}
 		if attempt == attempts || !lostRace(err) {
 			return fmt.Errorf("create the table bans (%s): %w", s.dialect, err)
@@ -71,6 +72,20 @@ func (s *Store) migrate(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+func (s *Store) checkRights(ctx context.Context) error {
+	if s.dialect.queries.rights == "" {
+		return nil
+	}
+	var missing string
+	if err := s.db.QueryRowContext(ctx, s.dialect.queries.rights).Scan(&missing); err != nil {
+		return fmt.Errorf("check the rights on the table bans (%s): %w", s.dialect, err)
+	}
+	if missing != "" {
+		return fmt.Errorf("a right on the table bans is missing: %s", missing)
+	}
+	return nil
 }
 
 // lostRace reports whether another process was creating the table at the same
