@@ -2,6 +2,8 @@
 
 package faults
 
+import "slices"
+
 // Faults are all of them, in the order of the table.
 var Faults = []Fault{
 	{Name: "kill -9 of the leader", Inject: KillLeader},
@@ -38,9 +40,43 @@ var Faults = []Fault{
 	{Name: "pages corrupted", Inject: CorruptPages, Last: true, Alone: true},
 }
 
+// PostgresFaults are those that only a server, or a network, can have.
+var PostgresFaults = []Fault{
+	{Name: "server restarted, fast", Inject: RestartFast, Alone: true},
+	{Name: "server restarted, immediate", Inject: RestartImmediate, Alone: true},
+	{Name: "server stopped past the TTL", Inject: StopServer, Alone: true},
+	{Name: "kill -9 of the postmaster", Inject: KillPostmaster, Alone: true},
+	{Name: "all backends terminated", Inject: TerminateAll},
+	{Name: "all backends terminated, again and again", Inject: TerminateAgain},
+	{Name: "the leader's backends terminated", Inject: TerminateLeaders},
+	{Name: "partition of the leader", Inject: PartitionLeader, Alone: true},
+	{Name: "partition of a standby", Inject: PartitionStandby, Alone: true},
+	{Name: "partition of all", Inject: PartitionAll, Alone: true},
+	{Name: "partition for a quarter of the TTL", Inject: PartitionShort},
+	{Name: "answers after 2 s", Inject: Delay},
+	{Name: "answers lost after the commit", Inject: LoseAnswers},
+	{Name: "PgBouncer restarted", Inject: RestartBouncer, Alone: true},
+	{Name: "replica promoted, the last heartbeats lost", Inject: PromoteLosingBeats, Restore: true, Alone: true},
+	{Name: "replica promoted, the last acquisition lost", Inject: PromoteLosingTerm, Restore: true, Alone: true},
+	{Name: "tables put back to a backup", Inject: RestoreTables, Restore: true, Alone: true},
+	{Name: "clock of the server stepped by an hour, and back", Inject: ClockOfServer, Clock: true},
+	{Name: "max_connections reached, the leader's backends terminated", Inject: ExhaustServer, Alone: true},
+	{Name: "disk of the server full", Inject: FillServerDisk, Alone: true},
+}
+
+// sharedFaults are those of Faults that PostgreSQL can suffer too: not those
+// of a file, nor those of a clock that its store does not ask.
+func sharedFaults() []Fault {
+	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {
+		return f.Last || f.Clock || f.Restore || slices.Contains([]string{
+			"disk full", "file read-only", "file moved away and back", "lease file deleted", "row and lease file deleted, SIGSTOP for a moment",
+		}, f.Name)
+	})
+}
+
 // fault returns the fault with that name.
 func fault(name string) Fault {
-	for _, f := range Faults {
+	for _, f := range slices.Concat(Faults, PostgresFaults) {
 		if f.Name == name {
 			return f
 		}

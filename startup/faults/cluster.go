@@ -106,8 +106,8 @@ func (c *Cluster) keep(slot int) {
 
 func (c *Cluster) settings(slot, n int) Settings {
 	s := Settings{
-		Name: fmt.Sprintf("p%d.%d", slot, n),
-		TTL:  c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Tick: c.Tick,
+		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot,
+		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Tick: c.Tick,
 		Quiet:     slot == len(c.slots)-1 && slot > 0,
 		ExitStuck: slot%2 == 1,
 	}

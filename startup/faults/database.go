@@ -77,7 +77,8 @@ type backend struct {
 // backends are the databases that the test program can open, by the Kind of
 // its Settings.
 var backends = map[string]func(context.Context, Settings, func() time.Time) (backend, error){
-	kindSQLite: openSQLite,
+	kindSQLite:   openSQLite,
+	kindPostgres: openPostgres,
 }
 
 // errCannotInject is what a fault returns that this machine, or this database,

@@ -49,5 +49,10 @@
 // things too), and twice the longest time for which the machine itself stood
 // still; -faults.slack=0 judges by the design alone.
 //
+//	go test ./startup/faults/ -run Soak -timeout 0 -faults.soak=4m -faults.database=postgres
+//
+// PostgreSQL's servers are real ones (internal/pgtest). What it suffers beside
+// the faults of processes and rows is in [PostgresFaults].
+//
 // Another database needs a [Database], its backend, and its own faults.
 package faults

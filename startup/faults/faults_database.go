@@ -153,20 +153,23 @@ func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots
 		c.sleep(ctx, 3*c.Heartbeat)
 	}
 	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
-	in.after = func(ctx context.Context) error {
-		since := bootTime()
-		if err := c.db.Edit(ctx, editJobs); err != nil {
-			return err
-		}
-		p, _, err := c.target(ctx)
-		if err != nil {
-			return err
-		}
-		p.terminate() // it keeps its cursors in memory
-		_, err = c.settle(ctx, since, false)
+	in.after = c.forgetCursors
+	return nil
+}
+
+// forgetCursors makes jobs that wait for a time in the future run again.
+func (c *Cluster) forgetCursors(ctx context.Context) error {
+	since := bootTime()
+	if err := c.db.Edit(ctx, editJobs); err != nil {
 		return err
 	}
-	return nil
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	p.terminate() // it keeps its cursors in memory
+	_, err = c.settle(ctx, since, false)
+	return err
 }
 
 // ExhaustPool: all connections of the pool that the lock shares with the app

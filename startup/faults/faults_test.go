@@ -22,7 +22,22 @@ import (
 type group struct {
 	name                      string
 	sameOwner, appPool, small bool
+	postgres, pooler          bool
 	faults                    []string
+}
+
+func (g group) open(t *testing.T, dir string) (Database, error) {
+	small := func(small bool) (Database, error) {
+		if g.postgres {
+			return newPostgres(t, 3, g.appPool, g.pooler, small)
+		}
+		return newSQLite(dir, g.appPool, small)
+	}
+	db, err := small(g.small)
+	if errors.Is(err, errCannotInject) { // the fault that needs it says so
+		db, err = small(false)
+	}
+	return db, err
 }
 
 var groups = []group{
@@ -62,7 +77,7 @@ func newTestRun(t *testing.T) *testRun {
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
-	for _, f := range Faults {
+	for _, f := range slices.Concat(Faults, PostgresFaults) {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
@@ -92,17 +107,18 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 		dir = filepath.Join(*keepFiles, fmt.Sprintf("%s%d", strings.ReplaceAll(g.name, " ", "-"), number))
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 	}
-	db, err := newSQLite(dir, g.appPool, g.small)
-	if errors.Is(err, errCannotInject) { // the fault that needs it says so
-		db, err = newSQLite(dir, g.appPool, false)
-	}
+	db, err := g.open(t, dir)
 	require.NoError(t, err)
 	defer db.Close()
 	ctx := t.Context()
-	c, err := NewCluster(ctx, Config{
+	config := Config{
 		Dir: dir, Processes: 3, TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond, Tick: 200 * time.Millisecond,
 		Drain: 300 * time.Millisecond, SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
-	}, db)
+	}
+	if g.postgres { // a request may take a second
+		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
+	}
+	c, err := NewCluster(ctx, config, db)
 	require.NoError(t, err)
 	refused, err := do(ctx, c)
 	if err != nil {
@@ -142,22 +158,7 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	run := newTestRun(t)
 	var together together
 	for n, g := range groups {
-		together.run(t, g.name, func(t *testing.T) {
-			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
-				refused := map[string]error{}
-				for range 2 {
-					for _, i := range c.random.Perm(len(g.faults)) {
-						err := c.Inject(ctx, fault(g.faults[i]))
-						if errors.Is(err, errCannotInject) {
-							refused[g.faults[i]] = err
-						} else if err != nil {
-							return refused, err
-						}
-					}
-				}
-				return refused, nil
-			})
-		})
+		together.run(t, g.name, func(t *testing.T) { run.with(t, g, n, g.times(2)) })
 	}
 	together.run(t, "corruption", func(t *testing.T) {
 		for n := range 4 {
@@ -168,24 +169,51 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	})
 	together.run(t, "storm", func(t *testing.T) {
 		run.with(t, group{name: "storm", appPool: true}, 200, func(ctx context.Context, c *Cluster) (map[string]error, error) {
-			return c.Storm(ctx, survivable(true), 8, 0)
+			return c.Storm(ctx, survivable(true, Faults...), 8, 0)
 		})
 	})
 	together.Wait()
 }
 
+// times returns what injects every fault of the group n times.
+func (g group) times(n int) func(context.Context, *Cluster) (map[string]error, error) {
+	return func(ctx context.Context, c *Cluster) (map[string]error, error) {
+		refused := map[string]error{}
+		for range n {
+			for _, i := range c.random.Perm(len(g.faults)) {
+				err := c.Inject(ctx, fault(g.faults[i]))
+				if errors.Is(err, errCannotInject) {
+					refused[g.faults[i]] = err
+				} else if err != nil {
+					return refused, err
+				}
+			}
+		}
+		return refused, nil
+	}
+}
+
 // together runs subtests at once, however few processors there are: they
 // mostly wait.
-type together struct{ sync.WaitGroup }
+type together struct {
+	sync.WaitGroup
+	limit chan struct{} // nil: all at once; else as many as it has room
+}
 
 func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
-	w.Go(func() { t.Run(name, do) })
+	w.Go(func() {
+		if w.limit != nil {
+			w.limit <- struct{}{}
+			defer func() { <-w.limit }()
+		}
+		t.Run(name, do)
+	})
 }
 
 // survivable returns the faults of a storm, without those that step clocks or
 // those that lose the database.
-func survivable(clocks bool) []Fault {
-	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {
+func survivable(clocks bool, faults ...Fault) []Fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool {
 		return f.Last || clocks && f.Restore || !clocks && f.Clock
 	})
 }
@@ -194,13 +222,20 @@ func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("-faults.soak=10m runs a random storm of that length")
 	}
+	require.Contains(t, backends, *soakOn)
 	run := newTestRun(t)
 	var together together
 	for n := range *soakMany * 2 {
 		g := group{name: fmt.Sprintf("storm %d", n), sameOwner: n%4 < 2, appPool: n/2%2 == 0, small: n%3 == 2}
+		faults := Faults
+		if *soakOn == kindPostgres {
+			// Small disks and poolers have no replica.
+			g.postgres, g.small, g.pooler = true, n%6 == 2, n%6 == 4 || n%6 == 1
+			faults = slices.Concat(sharedFaults(), PostgresFaults)
+		}
 		together.run(t, g.name, func(t *testing.T) {
 			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
-				return c.Storm(ctx, survivable(n%2 == 0), 0, *soakFor)
+				return c.Storm(ctx, survivable(n%2 == 0, faults...), 0, *soakFor)
 			})
 		})
 	}

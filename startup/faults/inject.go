@@ -90,6 +90,9 @@ func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
 	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
 		return boundRelease
 	}
+	if s, ok := c.db.(*postgresServer); ok && s.bouncer == nil {
+		return boundRelease // LISTEN
+	}
 	return 1500 * time.Millisecond
 }
 

@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"example.com/schedlock/internal/pgtest"
 )
 
 var (
 	soakFor    = flag.Duration("faults.soak", 0, "how long TestSoak injects random faults; 0: it is skipped")
+	soakOn     = flag.String("faults.database", kindSQLite, "what TestSoak runs on: sqlite or postgres")
 	soakMany   = flag.Int("faults.clusters", 3, "how many clusters of each kind TestSoak has")
 	seedFlag   = flag.Uint64("faults.seed", 0, "seed of all choices; 0: a new one")
 	slackFlag  = flag.Duration("faults.slack", 500*time.Millisecond, "added to every bound for a busy machine")
@@ -19,7 +22,13 @@ var (
 	keepFiles  = flag.String("faults.keep", "", "folder in which the files of all processes are kept")
 )
 
+// withServers ends the PostgreSQL servers of the tests, in the process of the
+// tests only: the test program never comes here.
+type withServers struct{ m *testing.M }
+
+func (w withServers) Run() int { return pgtest.Run(w.m) }
+
 func TestMain(m *testing.M) {
 	ServeProgram()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(withServers{m})
 }

@@ -27,6 +27,7 @@ const programEnv = "FAULTS_PROGRAM"
 // Settings are what the harness tells a process of the test program.
 type Settings struct {
 	Name      string // of the process; its files begin with it
+	Slot      int    // of the process, in its cluster
 	Log       string // path of the log
 	Beliefs   string // path of the beliefs file
 	Control   string // path of the file with its Control

@@ -1,0 +1,94 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/tasks"
+)
+
+const kindPostgres = "postgres"
+
+const sqlWritePostgres = `
+INSERT INTO faults_writes (term, job, tick) VALUES ($1, $2, $3)`
+
+// openPostgres opens the database for the test program: with a pool of the
+// app's own, and a store that has its settings from the URL or from the pool.
+// There is no clock of the process to step: the server's counts.
+func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backend, err error) {
+	config, err := pgxpool.ParseConfig(s.DSN)
+	if err != nil {
+		return b, err
+	}
+	config.MaxConns = appPool
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return b, err
+	}
+	var store *postgres.Store
+	if s.AppPool {
+		store, err = postgres.New(ctx, pool)
+	} else {
+		store, err = postgres.Open(ctx, s.DSN)
+	}
+	if err != nil {
+		return b, err
+	}
+	if err = store.Migrate(ctx); err != nil {
+		return b, err
+	}
+	b.store, b.exhaust = store, poolExhauster(pool)
+	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = tx.Rollback(ctx)
+		}()
+		if err := fence(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sqlWritePostgres, run.Term, run.Job, run.ScheduledAt.UnixMicro()); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	}
+	return b, nil
+}
+
+// poolExhauster is exhauster for pgx.
+func poolExhauster(pool *pgxpool.Pool) func(on bool) {
+	var (
+		wg     sync.WaitGroup
+		cancel context.CancelFunc
+	)
+	return func(on bool) {
+		if cancel != nil {
+			cancel()
+			wg.Wait()
+			cancel = nil
+		}
+		if !on {
+			return
+		}
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(context.Background())
+		for range 2 * appPool {
+			wg.Go(func() {
+				if conn, err := pool.Acquire(ctx); err == nil {
+					<-ctx.Done()
+					conn.Release()
+				}
+			})
+		}
+	}
+}
