@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,9 @@ type Bouncer struct {
 	process *process
 	path    string // of the program
 	port    int
+
+	mu     sync.Mutex // guards the start and the stop of the process
+	wanted bool       // it should run
 }
 
 // PgBouncer starts a PgBouncer in front of s, stopped at the end of the test. Everybody that s knows
@@ -27,8 +31,16 @@ func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	need(t, err)
 	p, err := newProcess()
 	need(t, err)
-	t.Cleanup(p.remove)
+	t.Cleanup(func() {
+		if content, err := os.ReadFile(filepath.Join(p.dir, "log")); err == nil && t.Failed() {
+			t.Logf("the end of PgBouncer's log:\n%s", content[max(0, len(content)-4000):])
+		}
+		p.remove()
+	})
 	b := &Bouncer{process: p, path: path}
+	var supervising sync.WaitGroup
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended); supervising.Wait() })
 	need(t, os.WriteFile(filepath.Join(p.dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
 	need(t, onFreePort(func(port int) error {
 		b.port = port
@@ -53,7 +65,27 @@ server_login_retry=1
 		}
 		return b.start()
 	}))
+	b.wanted = true
+	supervising.Go(func() { b.supervise(t, ended) })
 	return b
+}
+
+// supervise starts a PgBouncer again that has died by itself, as an init system would: version 1.18
+// was seen to go down with a server that was restarted under load.
+func (b *Bouncer) supervise(t testing.TB, ended <-chan struct{}) {
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
+		select {
+		case <-ended:
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		b.mu.Lock()
+		if b.wanted && b.process.ended() {
+			t.Logf("PgBouncer has died, and is started again: %v", b.start())
+		}
+		b.mu.Unlock()
+	}
 }
 
 // URL returns the URL of a database behind it, as the superuser and without TLS. A pgx pool also
@@ -63,6 +95,9 @@ func (b *Bouncer) URL(database string) string { return databaseURL(b.port, datab
 // Stop ends it at once, and with it all connections.
 func (b *Bouncer) Stop(t testing.TB) {
 	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wanted = false
 	// SIGTERM waits for the clients from 1.23 on.
 	need(t, b.process.stop(syscall.SIGQUIT))
 }
@@ -70,10 +105,13 @@ func (b *Bouncer) Stop(t testing.TB) {
 // StartAgain starts a stopped one, on the same port, and waits until it accepts connections.
 func (b *Bouncer) StartAgain(t testing.TB) {
 	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !b.process.ended() {
 		t.Fatal("pgtest: PgBouncer runs already")
 	}
 	need(t, b.start())
+	b.wanted = true
 }
 
 // Restart is Stop and StartAgain.
