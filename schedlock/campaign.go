@@ -63,7 +63,7 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 				break
 			}
 			l.observe(Event{Kind: EventStoreFailed, Err: err})
-			if once && errors.Is(err, ErrBlocked) {
+			if once && errors.Is(err, ErrBlocked) && view.Row != nil {
 				return nil, &HeldError{Info: *view.Info()}
 			}
 			if once {

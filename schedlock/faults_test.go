@@ -38,6 +38,7 @@ var errBroken = errors.New("connection refused")
 type fault struct {
 	kind  faultKind
 	after time.Duration
+	err   error // of a broken one; default errBroken
 }
 
 type faultKind int
@@ -151,6 +152,9 @@ func call[T any](f *faulty, ctx context.Context, op string, apply func(context.C
 	}
 	switch fa.kind {
 	case broken:
+		if fa.err != nil {
+			return answer, fa.err
+		}
 		return answer, errBroken
 	case hang:
 		<-ctx.Done()
