@@ -47,6 +47,9 @@
 // transaction back with its connection. Of all that, the server's log may show "already exists"
 // errors of those who lost.
 //
+// A migration that changes a table waits for whoever reads it, and everybody else waits behind the
+// migration. So it waits for half a second only, gives way, and tries again until its deadline.
+//
 // Without CREATE on the schema an app cannot migrate, but works if an administrator has: it then
 // only needs to read scheduler_lock_schema here. The tables land in the first schema of the
 // search_path.

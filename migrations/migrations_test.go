@@ -103,15 +103,24 @@ func TestUpCreatesTheTables(t *testing.T) {
 	assertSchema(t, db)
 }
 
+var ourTables = []string{
+	"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
+	"scheduler_pauses", "scheduler_requests", "scheduler_runs", "scheduler_terms",
+}
+
 // assertSchema checks everything that users of the tables rely on.
 func assertSchema(t *testing.T, db *sql.DB) {
 	t.Helper()
 	want := map[string]string{
 		"scheduler_lock": "id pid hostname created_at heartbeat_at token term beat state" +
 			" ttl_ms renew_deadline_ms heartbeat_ms file_id",
-		"scheduler_terms":       "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id",
-		"scheduler_jobs":        "job spec cursor_at updated_at",
-		"scheduler_runs":        "id job scheduled_at started_at finished_at status term pid hostname attempt error until count",
+		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id",
+		"scheduler_jobs": "job spec cursor_at updated_at" +
+			" done_count failed_count failure_streak last_done_at last_failed_at last_error done_us longest_us",
+		"scheduler_runs": "id job scheduled_at started_at finished_at status term pid hostname attempt error until count" +
+			" retry_at requested_by request_reason",
+		"scheduler_requests":    "job requested_at requested_by reason",
+		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
 		"scheduler_lock_schema": "version min_code",
 	}
 	for table, columns := range want {
@@ -120,17 +129,13 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		assert.Equal(t, []string{"1"},
 			column(t, db, "SELECT strict FROM pragma_table_list WHERE name = '"+table+"'"), "%s must be STRICT", table)
 	}
-	assert.ElementsMatch(t,
-		[]string{
-			"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
-			"scheduler_runs", "scheduler_terms",
-		},
-		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"))
-	assert.Equal(t, []string{"scheduler_runs_in_progress", "scheduler_runs_scheduled_at"},
+	assert.Equal(t, ourTables,
+		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"))
+	assert.Equal(t, []string{"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at"},
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"))
-	assert.Equal(t, []string{"0", "1"},
+	assert.Equal(t, []string{"0", "1", "2"},
 		column(t, db, "SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1"},
+	assert.Equal(t, []string{"1 1", "2 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
@@ -144,6 +149,13 @@ func TestTheShellShowsWhatAColumnIs(t *testing.T) {
 			}
 		}
 	}
+	shown := strings.Join(column(t, db, "SELECT sql FROM sqlite_master WHERE type = 'table'"), "\n")
+	added := added(t, migrations.SQLite)
+	require.NotEmpty(t, added)
+	for _, name := range added {
+		_, name, _ = strings.Cut(name, ".")
+		assert.Regexp(t, `, `+name+` [^,]*/\* \w`, shown, "an added column without a comment")
+	}
 }
 
 func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
@@ -153,6 +165,7 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		term = `INSERT INTO scheduler_terms VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
 		run  = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
 			VALUES ('j', %s, %s, 1, 1, 'a', 1)`
+		pause = `INSERT INTO scheduler_pauses VALUES (%s, 'x', 'me', '', %s, %s)`
 	)
 	for _, good := range []string{
 		fmt.Sprintf(lock, "1", "'leading'", "1"),
@@ -160,6 +173,9 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		fmt.Sprintf(term, "2", "'x'", "'proven dead'"),
 		fmt.Sprintf(run, "'x'", "'in_progress'"),
 		fmt.Sprintf(run, "'y'", "'skipped'"),
+		fmt.Sprintf(pause, "''", "NULL", "NULL"),
+		fmt.Sprintf(pause, "'j'", "'x'", "'me'"),
+		`INSERT INTO scheduler_requests VALUES ('j', 'x', 'me', '')`,
 	} {
 		exec1(t, db, good)
 	}
@@ -176,6 +192,10 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		"a term twice":                fmt.Sprintf(term, "1", "NULL", "NULL"),
 		"a run twice":                 fmt.Sprintf(run, "'x'", "'done'"),
 		"an unknown status":           fmt.Sprintf(run, "'z'", "'maybe'"),
+		"a pause twice":               fmt.Sprintf(pause, "''", "NULL", "NULL"),
+		"a resumption by nobody":      fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
+		"a request twice":             `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
+		"a request of nobody":         `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
 		"a migration without minimum": `INSERT INTO scheduler_lock_schema (version) VALUES (9)`,
 	} {
 		_, err := db.ExecContext(t.Context(), bad)
@@ -187,31 +207,48 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 func TestTheHeartbeatTouchesNoIndex(t *testing.T) {
 	db := open(t, plain(migrated(t)))
 	assert.Empty(t, column(t, db, "SELECT name FROM pragma_index_list('scheduler_lock')"))
-	ddl, err := os.ReadFile("postgres/00001_scheduler_lock.sql")
-	require.NoError(t, err)
-	assert.NotRegexp(t, `INDEX \w+ ON scheduler_lock\b`, string(ddl))
+	assert.NotRegexp(t, `INDEX \w+ ON scheduler_lock\b`, ddl(t, migrations.PostgreSQL))
 }
 
 var (
 	createTable = regexp.MustCompile(`(?ms)^CREATE TABLE (\w+) \((.*?)^\)`)
 	columnName  = regexp.MustCompile(`(?m)^    ([a-z_]+) `)
+	alterTable  = regexp.MustCompile(`(?ms)^ALTER TABLE (\w+)\s(.*?);$`)
+	addColumn   = regexp.MustCompile(`ADD COLUMN (\w+)`)
 )
 
-// columns lists "table.column" of all SQL files of a dialect.
-func columns(t *testing.T, dialect migrations.Dialect) []string {
+// created lists "table.column" of the tables that the SQL files of a dialect create.
+func created(t *testing.T, dialect migrations.Dialect) []string {
+	return columns(t, dialect, createTable, columnName)
+}
+
+// added lists "table.column" of the columns that were added to them later.
+func added(t *testing.T, dialect migrations.Dialect) []string {
+	return columns(t, dialect, alterTable, addColumn)
+}
+
+func columns(t *testing.T, dialect migrations.Dialect, table, column *regexp.Regexp) []string {
 	t.Helper()
 	var all []string
-	for _, file := range sqlFiles(t, dialect) {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, table := range createTable.FindAllStringSubmatch(string(text), -1) {
-			for _, name := range columnName.FindAllStringSubmatch(table[2], -1) {
-				all = append(all, table[1]+"."+name[1])
-			}
+	for _, found := range table.FindAllStringSubmatch(ddl(t, dialect), -1) {
+		for _, name := range column.FindAllStringSubmatch(found[2], -1) {
+			all = append(all, found[1]+"."+name[1])
 		}
 	}
 	require.NotEmpty(t, all)
 	return all
+}
+
+// ddl is all SQL files of a dialect.
+func ddl(t *testing.T, dialect migrations.Dialect) string {
+	t.Helper()
+	var all []byte
+	for _, file := range sqlFiles(t, dialect) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all = append(all, text...)
+	}
+	return string(all)
 }
 
 func sqlFiles(t *testing.T, dialect migrations.Dialect) []string {
@@ -223,17 +260,17 @@ func sqlFiles(t *testing.T, dialect migrations.Dialect) []string {
 }
 
 func TestBothDialectsHaveTheSameColumns(t *testing.T) {
-	postgres := columns(t, migrations.PostgreSQL)
 	postgresOnly := []string{
 		"scheduler_lock.backend_pid", "scheduler_lock.backend_start", "scheduler_lock.postmaster_start",
 		"scheduler_lock.timeline", "scheduler_terms.timeline",
 	}
-	assert.ElementsMatch(t, append(columns(t, migrations.SQLite), postgresOnly...), postgres)
+	postgres := created(t, migrations.PostgreSQL)
+	assert.ElementsMatch(t, append(created(t, migrations.SQLite), postgresOnly...), postgres)
+	assert.Equal(t, added(t, migrations.SQLite), added(t, migrations.PostgreSQL))
 
-	ddl, err := os.ReadFile("postgres/00001_scheduler_lock.sql")
-	require.NoError(t, err)
-	for _, name := range postgres {
-		assert.Contains(t, string(ddl), "COMMENT ON COLUMN "+name+" IS ")
+	ddl := ddl(t, migrations.PostgreSQL)
+	for _, name := range append(postgres, added(t, migrations.PostgreSQL)...) {
+		assert.Contains(t, ddl, "COMMENT ON COLUMN "+name+" IS ")
 	}
 }
 
@@ -257,7 +294,7 @@ func TestEveryMigrationOnlyAddsAndSaysWhichCodeItNeeds(t *testing.T) {
 func TestUpOnACurrentSchemaWritesNothing(t *testing.T) {
 	path := migrated(t)
 	other := open(t, ours(path))
-	exec1(t, other, `INSERT INTO scheduler_jobs VALUES ('in', 'the', 'write-ahead', 'log')`)
+	exec1(t, other, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('in', 'the', 'write-ahead', 'log')`)
 	require.NoError(t, os.Remove(path+"-migrate.lock"))
 
 	var statements []string
@@ -386,7 +423,7 @@ func TestANewerSchema(t *testing.T) {
 			Database: path, DatabaseVersion: 9, MinCode: 5, CodeVersion: migrations.Latest,
 		}, *tooNew)
 		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 5 or newer, "+
-			"and this code has version 1: deploy a newer release of this program, or restore the backup from before the upgrade")
+			"and this code has version 2: deploy a newer release of this program, or restore the backup from before the upgrade")
 		assert.EqualValues(t, 9, version(t, db), "Version only tells")
 	})
 }
@@ -478,8 +515,8 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	assert.Equal(t, migrations.Latest, version(t, db))
 }
 
-// inTheMiddle opens a database that calls hook when it is about to create a later table of the
-// first migration, inside its transaction.
+// inTheMiddle opens a database that calls hook once, when it is about to create a later table of a
+// migration, inside its transaction.
 func inTheMiddle(t *testing.T, dsn string, hook func()) *sql.DB {
 	t.Helper()
 	db, err := driver.Open(dsn, func(c *sqlite3.Conn) error { return hookInTheMiddle(c, hook) })
@@ -489,8 +526,9 @@ func inTheMiddle(t *testing.T, dsn string, hook func()) *sql.DB {
 }
 
 func hookInTheMiddle(c *sqlite3.Conn, hook func()) error {
+	hook = sync.OnceFunc(hook)
 	return c.SetAuthorizer(func(action sqlite3.AuthorizerActionCode, name, _, _, _ string) sqlite3.AuthorizerReturnCode {
-		if action == sqlite3.AUTH_CREATE_TABLE && name == "scheduler_runs" {
+		if action == sqlite3.AUTH_CREATE_TABLE && (name == "scheduler_runs" || name == "scheduler_pauses") {
 			hook()
 		}
 		return sqlite3.AUTH_OK
@@ -499,7 +537,7 @@ func hookInTheMiddle(c *sqlite3.Conn, hook func()) error {
 
 func TestUpWaits(t *testing.T) {
 	soon := func(t *testing.T) context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		t.Cleanup(cancel)
 		return ctx
 	}
@@ -617,7 +655,7 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite, migrations.WithLogger(logger)))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=1 took=`)
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=2 took=`)
 }
 
 // An operator has no more than the plain shell.

@@ -66,11 +66,6 @@ func as(t *testing.T, databaseURL, user, password string) string {
 
 const tablesIn = `SELECT tablename FROM pg_tables WHERE schemaname = '%s' ORDER BY 1`
 
-var ourTables = []string{
-	"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
-	"scheduler_runs", "scheduler_terms",
-}
-
 func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 	s := pgtest.Shared(t)
 	url := s.Database(t)
@@ -86,7 +81,7 @@ func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
 	require.Equal(t, []string{"{fillfactor=50}"}, column(t, db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	require.Contains(t, out.String(), fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=1`,
+	require.Contains(t, out.String(), fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=2`,
 		databaseName(t, url), s.Port()))
 }
 
@@ -104,43 +99,94 @@ func TestPostgresUpOnACurrentSchemaOnlyReads(t *testing.T) {
 	require.Equal(t, migrations.Latest, versionPostgres(t, readOnly))
 }
 
-func TestPostgresTwentyStartAtOnceOnAnEmptyDatabase(t *testing.T) {
+func TestPostgresTwentyStartAtOnce(t *testing.T) {
 	s := pgtest.Shared(t)
-	bouncer := pgtest.PgBouncer(t, s, "default_pool_size=5")
-	for name, start := range map[string]func(string) string{
-		"directly":          func(url string) string { return url },
-		"through PgBouncer": func(url string) string { return bouncer.URL(databaseName(t, url)) + execMode },
-	} {
-		for round := range 3 {
-			t.Run(fmt.Sprintf("%s, round %d", name, round), func(t *testing.T) {
-				direct := s.Database(t)
-				pools := make([]*sql.DB, 20)
-				for i := range pools {
-					pools[i] = openPostgres(t, start(direct))
-					require.NoError(t, pools[i].PingContext(t.Context()))
-				}
-				var (
-					wait  sync.WaitGroup
-					begin = make(chan struct{})
-					errs  = make([]error, len(pools))
-				)
-				for i, db := range pools {
-					wait.Go(func() {
-						<-begin
-						errs[i] = migrations.Up(context.Background(), db, migrations.PostgreSQL)
-					})
-				}
-				close(begin)
-				wait.Wait()
-				for _, err := range errs {
-					require.NoError(t, err)
-				}
-				db := openPostgres(t, direct)
-				require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-				require.Equal(t, []string{"0", "1"}, column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
-			})
-		}
+	t.Run("directly", func(t *testing.T) {
+		assertTwentyStart(t, s, func(url string) string { return url })
+	})
+	t.Run("through PgBouncer", func(t *testing.T) {
+		bouncer := pgtest.PgBouncer(t, s, "default_pool_size=5")
+		assertTwentyStart(t, s, func(url string) string { return bouncer.URL(databaseName(t, url)) + execMode })
+	})
+}
+
+func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) string) {
+	t.Helper()
+	for round, from := range []int{0, 0, 1, 1} {
+		t.Run(fmt.Sprintf("from version %d, round %d", from, round), func(t *testing.T) {
+			direct := s.Database(t)
+			if from == 1 {
+				applyVersion1(t, openPostgres(t, direct), migrations.PostgreSQL)
+			}
+			pools := make([]*sql.DB, 20)
+			for i := range pools {
+				pools[i] = openPostgres(t, start(direct))
+				require.NoError(t, pools[i].PingContext(t.Context()))
+			}
+			var (
+				wait  sync.WaitGroup
+				begin = make(chan struct{})
+				errs  = make([]error, len(pools))
+			)
+			for i, db := range pools {
+				wait.Go(func() {
+					<-begin
+					errs[i] = migrations.Up(context.Background(), db, migrations.PostgreSQL)
+				})
+			}
+			close(begin)
+			wait.Wait()
+			for _, err := range errs {
+				require.NoError(t, err)
+			}
+			db := openPostgres(t, direct)
+			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
+			require.Equal(t, []string{"0", "1", "2"}, column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
+		})
 	}
+}
+
+func TestPostgresAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
+	db := openPostgres(t, pgtest.Shared(t).Database(t))
+	applyVersion1(t, db, migrations.PostgreSQL)
+	require.EqualValues(t, 1, versionPostgres(t, db))
+	assertUpgradeKeeps(t, db, migrations.PostgreSQL)
+	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
+}
+
+// ALTER TABLE waits for every transaction that has read the table, and whoever comes later waits for
+// it: without a limit one report that runs for minutes stops the scheduler for as long.
+func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
+	db := openPostgres(t, pgtest.Shared(t).Database(t))
+	applyVersion1(t, db, migrations.PostgreSQL)
+	reader, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer reader.Rollback()
+	_, err = reader.ExecContext(t.Context(), `SELECT count(*) FROM scheduler_runs`)
+	require.NoError(t, err)
+
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err = migrations.Up(short, db, migrations.PostgreSQL)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "lock timeout")
+
+	done := make(chan error, 1)
+	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
+	for range 5 {
+		require.Eventually(t, func() bool {
+			return column(t, db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'`)[0] == "1"
+		}, 10*time.Second, 5*time.Millisecond, "it waits")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := db.ExecContext(ctx, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('a', 's', now(), now()) ON CONFLICT DO NOTHING`)
+		require.NoError(t, err)
+		_, err = db.ExecContext(ctx, `SELECT count(*) FROM scheduler_runs`)
+		cancel()
+		require.NoError(t, err)
+	}
+	require.NoError(t, reader.Rollback())
+	require.NoError(t, <-done)
+	require.Equal(t, migrations.Latest, versionPostgres(t, db))
 }
 
 func TestPostgresANewerSchema(t *testing.T) {

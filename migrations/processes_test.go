@@ -129,25 +129,30 @@ func (p *process) finish(t *testing.T) time.Duration {
 	return took
 }
 
-func TestTwentyProcessesStartAtOnceOnAFileThatDoesNotExist(t *testing.T) {
+func TestTwentyProcessesStartAtOnce(t *testing.T) {
 	const replicas = 20
+	noBusyTimeout := func(path string) string { return plain(path) + "?_pragma=busy_timeout(0)" }
 	dsns := []struct {
 		name string
 		dsn  func(path string) string
+		file func(t *testing.T) string // newPath: it does not exist
 	}{
-		{"ours", ours},
-		{"plain", plain},
-		{"WAL without a busy timeout", func(path string) string { return plain(path) + "?_pragma=journal_mode(wal)" }},
-		{"ours again", ours},
-		{"no busy timeout", func(path string) string { return plain(path) + "?_pragma=busy_timeout(0)" }},
+		{"ours", ours, newPath},
+		{"plain", plain, newPath},
+		{"WAL without a busy timeout", func(path string) string { return plain(path) + "?_pragma=journal_mode(wal)" }, newPath},
+		{"ours again", ours, newPath},
+		{"no busy timeout", noBusyTimeout, newPath},
 		{"WAL, immediate, no busy timeout", func(path string) string {
 			return plain(path) + "?_pragma=busy_timeout(0)&_pragma=journal_mode(wal)&_txlock=immediate"
-		}},
+		}, newPath},
+		{"from version 1, ours", ours, atVersion1},
+		{"from version 1, no busy timeout", noBusyTimeout, atVersion1},
 	}
 	var slowestOfAll time.Duration
 	for _, d := range dsns {
 		t.Run(d.name, func(t *testing.T) {
-			path := newPath(t)
+			path := d.file(t)
+			_, existed := os.Stat(path)
 			all := make([]*process, replicas)
 			for i := range all {
 				all[i] = newReplica(t, "up", d.dsn(path))
@@ -155,7 +160,8 @@ func TestTwentyProcessesStartAtOnceOnAFileThatDoesNotExist(t *testing.T) {
 			for _, p := range all {
 				require.Equal(t, "ready", p.line(t))
 			}
-			require.NoFileExists(t, path)
+			_, exists := os.Stat(path)
+			require.Equal(t, existed, exists, "none has begun")
 			for _, p := range all {
 				require.NoError(t, p.start.Close())
 			}
@@ -172,7 +178,12 @@ func TestTwentyProcessesStartAtOnceOnAFileThatDoesNotExist(t *testing.T) {
 }
 
 func TestAProcessKilledInTheMiddleLetsTheOthersGoOn(t *testing.T) {
-	path := newPath(t)
+	t.Run("on an empty file", func(t *testing.T) { assertOthersGoOn(t, newPath(t)) })
+	t.Run("from version 1", func(t *testing.T) { assertOthersGoOn(t, atVersion1(t)) })
+}
+
+func assertOthersGoOn(t *testing.T, path string) {
+	t.Helper()
 	stalled := newReplica(t, "stall", ours(path))
 	require.NoError(t, stalled.start.Close())
 	require.Equal(t, "ready", stalled.line(t))

@@ -66,6 +66,14 @@ type Config struct {
 	// cancelled; default tasks.KeepWaiting.
 	OnStuck func([]tasks.Run)
 
+	// OnFailure is told of every run that did not succeed; see
+	// tasks.WithOnFailure. nil: nobody is.
+	OnFailure func(tasks.Failure)
+
+	// KeepRuns is how many of its newest runs each job keeps in the ledger. 0
+	// means tasks.DefaultKeepRuns (10,000); a negative one is refused.
+	KeepRuns int
+
 	// Server makes the server that serves while the app runs; nil: none. It is
 	// called once the lock exists. Its time-outs are yours to set.
 	Server func(*App) *http.Server
@@ -119,6 +127,12 @@ func NewApp(cfg Config) (*App, error) {
 	}
 	if cfg.Drain == 0 {
 		cfg.Drain = tasks.DefaultDrain
+	}
+	if cfg.KeepRuns < 0 {
+		errs = append(errs, fmt.Errorf("number of runs to keep, %d, is below 0", cfg.KeepRuns))
+	}
+	if cfg.KeepRuns == 0 {
+		cfg.KeepRuns = tasks.DefaultKeepRuns
 	}
 	if cfg.OnStuck == nil {
 		cfg.OnStuck = tasks.KeepWaiting
@@ -224,6 +238,10 @@ func (a *App) Run(ctx context.Context) error {
 // Lock returns the lock; nil until the stage "database" has started.
 func (a *App) Lock() *schedlock.Lock { return a.lock }
 
+// Runner returns what runs the jobs, to trigger, pause and watch them from any
+// replica; nil until the stage "database" has started.
+func (a *App) Runner() *tasks.Runner { return a.runner }
+
 // Store returns what Open has opened; nil until the stage "database" has
 // started.
 func (a *App) Store() schedlock.Store { return a.store }
@@ -243,8 +261,7 @@ func (a *App) openDatabase(ctx context.Context) error {
 		if !ok {
 			err = fmt.Errorf("the store %T keeps no run ledger: it has no methods of ledger.Store", store)
 		} else {
-			a.runner, err = tasks.NewRunner(lock, runs, a.cfg.Jobs,
-				tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain), tasks.WithOnStuck(a.cfg.OnStuck))
+			a.runner, err = tasks.NewRunner(lock, runs, a.cfg.Jobs, a.runnerOptions()...)
 		}
 	}
 	if err != nil {
@@ -252,6 +269,15 @@ func (a *App) openDatabase(ctx context.Context) error {
 	}
 	a.store, a.lock = store, lock
 	return nil
+}
+
+func (a *App) runnerOptions() []tasks.Option {
+	opts := []tasks.Option{tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain),
+		tasks.WithOnStuck(a.cfg.OnStuck), tasks.WithKeepRuns(a.cfg.KeepRuns)}
+	if a.cfg.OnFailure != nil {
+		opts = append(opts, tasks.WithOnFailure(a.cfg.OnFailure))
+	}
+	return opts
 }
 
 func (a *App) closeDatabase(context.Context) error { return closeStore(a.store) }

@@ -20,10 +20,28 @@ type Job struct {
 	// Spec says when it is due.
 	Spec Spec
 
-	// Do does it. ctx ends when leadership ends, and when a drain has passed
-	// its limit: return soon then. An error, or a panic, makes the run failed.
-	// If a run has not ended when the next tick is due, that tick is skipped.
+	// Do does it. ctx ends when leadership ends, when a drain has passed its
+	// limit, and after the Timeout: return soon then. An error, or a panic,
+	// makes the run failed.
 	Do func(ctx context.Context, run Run) error
+
+	// CatchUp says what happens with ticks that were missed. Default Latest.
+	CatchUp CatchUp
+
+	// Overlap says what happens when a run is due while another one of this
+	// job has not ended. Default OverlapSkip.
+	Overlap Overlap
+
+	// Retry says when a run that failed, or was cut short, is tried again. By
+	// default only one that was cut short is.
+	Retry Retry
+
+	// AtMostOnce is for a job that must not be repeated, such as sending mail:
+	// a run that fails or is cut short stays so, and is reported.
+	AtMostOnce bool
+
+	// Timeout ends the context of a run that takes longer. 0: none.
+	Timeout time.Duration
 
 	// AtOnce gives the job a tick at the moment its spec is first stored, so
 	// that a new database need not wait for the first regular one.
@@ -33,10 +51,13 @@ type Job struct {
 // A Run is what a job is told about one execution.
 type Run struct {
 	Job         string
-	ScheduledAt time.Time // the tick; not the time of the start
-	Attempt     int
+	ScheduledAt time.Time // the tick, or when it was asked for; not the time of the start
+	Attempt     int       // 1, 2, …
 	Term        int64
 	Lease       *schedlock.Lease // for [schedlock.Lease.Fence]
+
+	RequestedBy   string // who asked for it; "": it is due by its schedule
+	RequestReason string
 }
 
 // maxJobName is the longest name in bytes.
@@ -59,8 +80,16 @@ func checkJobs(jobs []Job) error {
 		if j.Do == nil {
 			errs = append(errs, fmt.Errorf("job %q has nothing to do: Do is nil", j.Name))
 		}
-		if err := j.Spec.ForJob(j.Name).Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+		if j.Timeout < 0 {
+			errs = append(errs, fmt.Errorf("job %q: time-out %v is below 0", j.Name, j.Timeout))
+		}
+		if j.AtMostOnce && j.Retry.Attempts > 1 {
+			errs = append(errs, fmt.Errorf("job %q: %d attempts, but it is AtMostOnce", j.Name, j.Retry.Attempts))
+		}
+		for _, err := range []error{j.Spec.ForJob(j.Name).Validate(), j.CatchUp.validate(), j.Overlap.validate(), j.Retry.validate()} {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

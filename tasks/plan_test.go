@@ -17,6 +17,7 @@ func TestPlan(t *testing.T) {
 	cursor := func(spec Spec, at time.Time) *ledger.Job {
 		return &ledger.Job{Name: "j", Spec: spec.String(), Cursor: at}
 	}
+	h := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Hour) }
 	skip := func(first, last time.Time, n int64, reason string) []ledger.Skip {
 		return []ledger.Skip{{First: first, Last: last, Count: n, Reason: reason}}
 	}
@@ -28,6 +29,14 @@ func TestPlan(t *testing.T) {
 		running bool
 		want    ledger.Decision // without Job and Spec
 		nothing bool
+
+		catchUp CatchUp
+		overlap Overlap
+		live    time.Time // default: long ago
+		ended   time.Time
+		owed    time.Time
+		pauses  []ledger.Pause
+		owes    time.Time // wanted
 	}{
 		{name: "a new job starts at now, whatever came before", now: noon,
 			want: ledger.Decision{To: noon}},
@@ -63,10 +72,50 @@ func TestPlan(t *testing.T) {
 		{name: "many ticks while a run is under way", row: cursor(hourly, noon), now: noon.Add(3 * time.Hour), running: true,
 			want: ledger.Decision{From: noon, To: noon.Add(3 * time.Hour),
 				Skipped: skip(noon.Add(time.Hour), noon.Add(3*time.Hour), 3, ledger.Overlap)}},
+		{name: "All: the newest run, the oldest of them first; the others were missed", catchUp: All(3), row: cursor(hourly, noon), now: h(10),
+			want: ledger.Decision{From: noon, To: h(8), Start: h(8), Skipped: skip(h(1), h(7), 7, ledger.Missed)}, owes: h(10)},
+		{name: "All: fewer than it may run", catchUp: All(3), row: cursor(hourly, noon), now: h(2),
+			want: ledger.Decision{From: noon, To: h(1), Start: h(1)}, owes: h(2)},
+		{name: "All: the next one it owes", catchUp: All(3), row: cursor(hourly, h(8)), owed: h(10), now: h(11),
+			want: ledger.Decision{From: h(8), To: h(9), Start: h(9)}, owes: h(10)},
+		{name: "All: what it owes waits for the run under way, and so does what comes after", catchUp: All(3), row: cursor(hourly, h(8)), owed: h(10), now: h(11), running: true, nothing: true, owes: h(10)},
+		{name: "All: with overlaps allowed nothing waits", catchUp: All(3), overlap: OverlapAllow, row: cursor(hourly, h(8)), owed: h(10), ended: h(9), now: h(10),
+			want: ledger.Decision{From: h(8), To: h(9), Start: h(9)}, owes: h(10)},
+		{name: "All: what came while the last of them ran overlapped", catchUp: All(3), row: cursor(hourly, h(10)), owed: h(10), ended: h(12), now: h(12),
+			want: ledger.Decision{From: h(10), To: h(12), Skipped: skip(h(11), h(12), 2, ledger.Overlap)}},
+		{name: "All: what came after that runs", catchUp: All(3), row: cursor(hourly, h(10)), owed: h(10), ended: h(12), now: h(13),
+			want: ledger.Decision{From: h(10), To: h(13), Start: h(13), Skipped: skip(h(11), h(12), 2, ledger.Overlap)}},
+		{name: "All(1) is Latest", catchUp: All(1), row: cursor(hourly, noon), now: h(3),
+			want: ledger.Decision{From: noon, To: h(3), Start: h(3), Skipped: skip(h(1), h(2), 2, ledger.Missed)}},
+		{name: "Skip: what was due before this leader led is not run", catchUp: Skip, row: cursor(hourly, noon), live: h(3), now: h(3).Add(time.Second),
+			want: ledger.Decision{From: noon, To: h(3), Skipped: skip(h(1), h(3), 3, ledger.Missed)}},
+		{name: "Skip: what was due since is", catchUp: Skip, row: cursor(hourly, noon), live: h(2).Add(time.Second), now: h(3),
+			want: ledger.Decision{From: noon, To: h(3), Start: h(3), Skipped: skip(h(1), h(2), 2, ledger.Missed)}},
+		{name: "queue: while a run is under way nothing is decided", overlap: OverlapQueue, row: cursor(hourly, noon), now: h(2), running: true, nothing: true},
+		{name: "queue: then the newest that came meanwhile runs", overlap: OverlapQueue, row: cursor(hourly, noon), ended: h(4), now: h(4),
+			want: ledger.Decision{From: noon, To: h(4), Start: h(4), Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
+		{name: "queue: one waits, also if all that were missed would run", catchUp: All(3), overlap: OverlapQueue, row: cursor(hourly, noon), ended: h(4), now: h(4),
+			want: ledger.Decision{From: noon, To: h(4), Start: h(4), Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
+		{name: "allow: a run that ended is no concern", overlap: OverlapAllow, row: cursor(hourly, noon), ended: h(4), now: h(2),
+			want: ledger.Decision{From: noon, To: h(2), Start: h(2), Skipped: skip(h(1), h(1), 1, ledger.Missed)}},
+		{name: "skip: a tick that came before the run had ended, decided after", row: cursor(hourly, noon), ended: h(1).Add(time.Second), now: h(1).Add(time.Minute),
+			want: ledger.Decision{From: noon, To: h(1), Skipped: skip(h(1), h(1), 1, ledger.Overlap)}},
+		{name: "a pause: the reason changes with it, and the newest runs", row: cursor(hourly, noon), live: h(6).Add(time.Second), now: h(7),
+			pauses: []ledger.Pause{{Since: h(3), Resumed: h(6).Add(time.Second)}},
+			want: ledger.Decision{From: noon, To: h(7), Start: h(7), Skipped: []ledger.Skip{
+				{First: h(1), Last: h(2), Count: 2, Reason: ledger.Missed}, {First: h(3), Last: h(6), Count: 4, Reason: ledger.Paused}}}},
+		{name: "two pauses, of the job and of all, that overlap", catchUp: Skip, row: cursor(hourly, noon), live: h(6), now: h(6),
+			pauses: []ledger.Pause{{Since: h(2), Resumed: h(4)}, {Since: h(3), Resumed: h(5)}},
+			want: ledger.Decision{From: noon, To: h(6), Skipped: []ledger.Skip{{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed},
+				{First: h(2), Last: h(5), Count: 4, Reason: ledger.Paused}, {First: h(6), Last: h(6), Count: 1, Reason: ledger.Missed}}}},
+		{name: "a pause that was over before the cursor", row: cursor(hourly, h(5)), now: h(7), pauses: []ledger.Pause{{Since: h(2), Resumed: h(4)}},
+			want: ledger.Decision{From: h(5), To: h(7), Start: h(7), Skipped: skip(h(6), h(6), 1, ledger.Missed)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, ok := plan(Job{Name: "j", AtOnce: tc.atOnce}, hourly, tc.row, tc.now, tc.running)
+			d, owed, ok := plan(Job{Name: "j", AtOnce: tc.atOnce, CatchUp: tc.catchUp, Overlap: tc.overlap}, hourly, tc.row,
+				moment{now: tc.now, live: tc.live, busy: tc.running, ended: tc.ended, owed: tc.owed, pauses: tc.pauses})
 			require.Equal(t, !tc.nothing, ok)
+			assert.Equal(t, tc.owes, owed)
 			if ok {
 				tc.want.Job, tc.want.Spec = "j", hourly.String()
 				assert.Equal(t, tc.want, d)
@@ -75,7 +124,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever the wake-ups: late, early, twice, after the clock was set back.
+// Whatever the policies, and whatever the wake-ups: late, early, twice, after
+// the clock was set back, with a pause, with runs that take their time, and
+// with leaders that change.
 func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := Every(time.Duration(rapid.Int64Range(100, 5000).Draw(t, "ms")) * time.Millisecond).ForJob("j")
@@ -83,11 +134,18 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 			spec = Cron(rapid.SampledFrom([]string{"* * * * * *", "*/7 * * * * *", "0 * * * *", "30 2 * * *"}).Draw(t, "expr"), "Europe/Berlin")
 		}
 		now := utc("2026-03-29T00:50:00Z") // ten minutes before the clocks change
-		job := Job{Name: "j", AtOnce: rapid.Bool().Draw(t, "at once")}
+		job := Job{
+			Name:    "j",
+			AtOnce:  rapid.Bool().Draw(t, "at once"),
+			CatchUp: rapid.SampledFrom([]CatchUp{Latest, Skip, All(1), All(3), All(100)}).Draw(t, "catch-up"),
+			Overlap: rapid.SampledFrom([]Overlap{OverlapSkip, OverlapQueue, OverlapAllow}).Draw(t, "overlap"),
+		}
 		var (
 			row     *ledger.Job
 			decided = map[time.Time]string{}
 			first   time.Time
+			running int
+			m       moment
 		)
 		decide := func(tick time.Time, how string) {
 			if was, twice := decided[tick]; twice {
@@ -95,15 +153,12 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 			}
 			decided[tick] = how
 		}
-		for range rapid.IntRange(1, 12).Draw(t, "wake-ups") {
-			by := time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passed"))
-			if rapid.IntRange(0, 4).Draw(t, "clock set back") == 0 {
-				by = -by
-			}
-			now = now.Add(by)
-			d, ok := plan(job, spec, row, now, rapid.Bool().Draw(t, "running"))
+		// What choose does; false: there is nothing to decide.
+		step := func() bool {
+			m.now, m.busy = now, running > 0 && job.Overlap != OverlapAllow
+			d, owed, ok := plan(job, spec, row, m)
 			if !ok {
-				continue
+				return false
 			}
 			if row == nil {
 				first = d.To
@@ -123,16 +178,58 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 					t.Fatalf("the range %v has %d ticks", s, n)
 				}
 			}
+			if len(d.Skipped) > 5 {
+				t.Fatalf("%d rows of skipped ticks", len(d.Skipped))
+			}
 			if !d.Start.IsZero() {
-				if row == nil && !(job.AtOnce && d.Start.Equal(d.To)) {
+				switch {
+				case row == nil && !(job.AtOnce && d.Start.Equal(d.To)):
 					t.Fatalf("a new job starts %v", d.Start)
+				case m.busy:
+					t.Fatalf("tick %v overlaps", d.Start)
+				case row != nil && job.CatchUp == Skip && !d.Start.After(m.live):
+					t.Fatalf("tick %v was missed, at %v", d.Start, m.live)
 				}
 				decide(d.Start, "run")
+				running++
 			}
+			m.owed = owed
 			row = &ledger.Job{Name: "j", Spec: d.Spec, Cursor: d.To}
+			return true
 		}
-		if row == nil {
-			return
+		settle := func() {
+			for n := 0; step(); n++ {
+				if n > 1000 {
+					t.Fatalf("it never comes to an end")
+				}
+			}
+		}
+		for range rapid.IntRange(1, 15).Draw(t, "wake-ups") {
+			by := time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passed"))
+			if rapid.IntRange(0, 4).Draw(t, "clock set back") == 0 {
+				by = -by
+			}
+			now = now.Add(by)
+			switch rapid.SampledFrom([]string{"wake", "end", "end", "pause", "another leads"}).Draw(t, "event") {
+			case "end":
+				if running > 0 {
+					running--
+					m.ended = now
+				}
+			case "pause":
+				p := ledger.Pause{Since: now}
+				now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "paused for")))
+				p.Resumed, m.live = now, now
+				m.pauses = []ledger.Pause{p}
+			case "another leads":
+				running, m = 0, moment{live: now, pauses: m.pauses}
+			}
+			settle()
+		}
+		for running > 0 {
+			running--
+			m.ended = now
+			settle()
 		}
 		if job.AtOnce {
 			delete(decided, first)
@@ -148,9 +245,7 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 			t.Fatalf("no ticks: %v", decided)
 		}
 		if n := len(spec.LastN(row.Cursor, now, 1)); n > 0 && now.After(row.Cursor) {
-			if _, ok := plan(job, spec, row, now, false); !ok {
-				t.Fatalf("a tick in (%v, %v] is not seen", row.Cursor, now)
-			}
+			t.Fatalf("a tick in (%v, %v] is not seen", row.Cursor, now)
 		}
 	})
 }

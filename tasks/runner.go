@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/schedlock/schedlock"
@@ -15,6 +16,9 @@ import (
 
 // DefaultDrain is how long a drain waits for running jobs.
 const DefaultDrain = 20 * time.Second
+
+// DefaultKeepRuns is how many of its newest rows each job keeps in the ledger.
+const DefaultKeepRuns = 10_000
 
 // drainGrace is how long a drain waits for jobs once it has cancelled them,
 // before it calls them stuck. After a loss it is two thirds of TTL − renew
@@ -33,6 +37,10 @@ type Runner struct {
 	log     *slog.Logger
 	drain   time.Duration
 	onStuck func([]Run)
+	keep    int
+
+	onFailure func(Failure)
+	term      atomic.Pointer[term] // while this replica leads
 
 	ready    chan struct{} // closed by Start: jobs may run
 	open     sync.Once
@@ -81,6 +89,33 @@ func WithOnStuck(f func(stuck []Run)) Option {
 	}
 }
 
+// WithOnFailure sets what is told of every attempt that did not succeed, after
+// it was recorded, on the leader: failed ones, and those that a leader before
+// had left. It is called from several goroutines at once; a drain, and the
+// start of a term, wait for it. Its panics are logged.
+func WithOnFailure(f func(Failure)) Option {
+	return func(r *Runner) error {
+		if f == nil {
+			return errors.New("the function for failures is nil")
+		}
+		r.onFailure = f
+		return nil
+	}
+}
+
+// WithKeepRuns sets how many of its newest rows each job keeps in the ledger:
+// the leader deletes older ones, in small batches, once a minute. Default
+// 10,000; 0 keeps all.
+func WithKeepRuns(n int) Option {
+	return func(r *Runner) error {
+		if n < 0 {
+			return fmt.Errorf("number of runs to keep, %d, is below 0", n)
+		}
+		r.keep = n
+		return nil
+	}
+}
+
 // KeepWaiting is for WithOnStuck: nobody else leads until the jobs return.
 func KeepWaiting([]Run) {}
 
@@ -92,7 +127,7 @@ func ExitProcess([]Run) { os.Exit(1) }
 // nothing.
 func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Option) (*Runner, error) {
 	r := &Runner{
-		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting,
+		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, keep: DefaultKeepRuns,
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -212,7 +247,6 @@ func (r *Runner) sleep(d time.Duration) {
 // lead holds one term, from the acquisition to the release. Its error is why
 // this replica stepped down although it held the lock.
 func (r *Runner) lead(lease *schedlock.Lease) error {
-	var t *term
 	jumped := make(chan time.Duration, 1)
 	after := func(jump time.Duration) {
 		if jump > clockJump || jump < -clockJump {
@@ -228,7 +262,9 @@ func (r *Runner) lead(lease *schedlock.Lease) error {
 		r.release(lease)
 		return err
 	}
-	t = newTerm(r.lock, lease, r.ledger, r.jobs, r.log, beat.now)
+	t := r.newTerm(lease, beat.now)
+	r.term.Store(t)
+	defer r.term.Store(nil)
 	err = r.serve(t, lease, jumped)
 	r.leave(t, lease, beat)
 	r.release(lease)
@@ -272,7 +308,7 @@ func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Durat
 			return nil
 		case jump := <-jumped:
 			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term", lease.Term())
-			t.rearm()
+			t.rearm(jump)
 		case <-look.C:
 			err := t.stalled(r.lock.Timing().TTL)
 			// A clock that was set an hour ahead makes ticks late at once; they

@@ -187,7 +187,7 @@ func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T
 func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		jobs := []Job{d.job("j", at(5*time.Second), time.Minute)}
+		jobs := []Job{once(d.job("j", at(5*time.Second), time.Minute))}
 		a := w.join(jobs)
 		a.lead()
 		sleepUntil(6 * time.Second)
@@ -418,11 +418,10 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 
 func TestStalled(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
+		a := w.join([]Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}})
 		lease, err := a.lock.Acquire(ctx)
 		require.NoError(t, err)
-		jobs := []Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}}
-		tm := newTerm(a.lock, lease, a.link, jobs, a.runner.log, func() {})
+		tm := a.runner.newTerm(lease, func() {})
 		require.NoError(t, tm.start(ctx))
 		require.NoError(t, tm.cron.StopJobs()) // no alarm rings any more
 		j := tm.jobs[0]
@@ -435,6 +434,12 @@ func TestStalled(t *testing.T) {
 		j.turn <- struct{}{}
 		assert.NoError(t, tm.stalled(time.Minute), "is being decided")
 		<-j.turn
+		j.running = 1
+		assert.NoError(t, tm.stalled(time.Minute), "waits for a run")
+		j.running = 0
+		tm.inbox.Pauses = []ledger.Pause{{Order: ledger.Order{Job: "j"}}}
+		assert.NoError(t, tm.stalled(time.Minute), "is paused")
+		tm.inbox.Pauses = nil
 		j.row.Spec = "another"
 		assert.NoError(t, tm.stalled(time.Minute), "a changed spec is decided first")
 		tm.end()

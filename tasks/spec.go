@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	// A static binary in an empty container image has no zone files of its own;
@@ -119,6 +120,25 @@ func (s Spec) String() string {
 		return s.cron.String()
 	}
 	return s.every.String()
+}
+
+// ParseSpec is the inverse of [Spec.String]. A text that it cannot read, or one
+// of an interval whose offset is not known, makes an invalid spec.
+func ParseSpec(text string) Spec {
+	fields := strings.Fields(text)
+	switch {
+	case len(fields) == 4 && fields[0] == "every" && fields[2] == "offset":
+		d, err := time.ParseDuration(fields[1])
+		o, err2 := time.ParseDuration(fields[3])
+		if err := errors.Join(err, err2); err != nil {
+			return specErrorf("schedule %q: %w", text, err)
+		}
+		return Every(d).Offset(o)
+	case len(fields) > 2 && fields[0] == "cron":
+		zone := len(fields) - 1
+		return Cron(strings.Join(fields[1:zone], " "), fields[zone])
+	}
+	return specErrorf("schedule %q is neither \"every … offset …\" nor \"cron … zone\"", text)
 }
 
 // Next returns the first tick after the given time, never that time itself; the

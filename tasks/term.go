@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -23,40 +22,42 @@ const (
 
 // A term runs the jobs while one lease lasts.
 type term struct {
-	lock   *schedlock.Lock
-	lease  *schedlock.Lease
-	ledger ledger.Store
-	log    *slog.Logger
-	beat   func() // sends a heartbeat at once
+	lock      *schedlock.Lock
+	lease     *schedlock.Lease
+	ledger    ledger.Store
+	log       *slog.Logger
+	onFailure func(Failure)
+	keep      int    // newest rows of each job that stay in the ledger; 0: all
+	beat      func() // sends a heartbeat at once
 
 	ctx    context.Context // of the runs; ends with the lease, or when a drain has passed its limit
 	cancel context.CancelCauseFunc
 	cron   gocron.Scheduler
 	jobs   []*termJob
+	poke   chan struct{}  // look into the inbox at once
+	helper sync.WaitGroup // what start has begun besides the alarms
 
 	mu      sync.Mutex // guards what follows
 	closed  bool       // nothing new starts
 	active  int        // alarms being handled, runs included
 	idle    chan struct{}
-	running map[int64]Run
+	running map[int64]execution // whose end is not recorded yet, by the id of their row
+	inbox   ledger.Inbox
+	live    time.Time // ticks after it were due while this replica led
 }
 
-// termJob is a job during one term.
-type termJob struct {
-	Job
-	spec Spec
-
-	turn    chan struct{} // guards row: one decision at a time
-	row     *ledger.Job   // nil: not in the ledger yet
-	running atomic.Int32  // runs that have not ended
-	alarm   gocron.Job
+// An execution is a run of this term, until its end is recorded.
+type execution struct {
+	Run
+	returned bool
 }
 
-func newTerm(lock *schedlock.Lock, lease *schedlock.Lease, store ledger.Store, jobs []Job, log *slog.Logger, beat func()) *term {
-	t := &term{lock: lock, lease: lease, ledger: store, log: log, beat: beat,
-		idle: make(chan struct{}), running: map[int64]Run{}}
+// newTerm makes a term that runs nothing yet.
+func (r *Runner) newTerm(lease *schedlock.Lease, beat func()) *term {
+	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, onFailure: r.onFailure, keep: r.keep, beat: beat,
+		poke: make(chan struct{}, 1), idle: make(chan struct{}), running: map[int64]execution{}, live: lease.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
-	for _, j := range jobs {
+	for _, j := range r.jobs {
 		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name), turn: make(chan struct{}, 1)})
 	}
 	return t
@@ -81,6 +82,10 @@ func (t *term) start(ctx context.Context) error {
 	for _, j := range t.jobs { // what was missed, and new jobs
 		_ = j.alarm.RunNow()
 	}
+	t.helper.Go(t.watchInbox)
+	if t.keep > 0 {
+		t.helper.Go(t.prune)
+	}
 	return nil
 }
 
@@ -93,8 +98,14 @@ func (t *term) alarmOptions(j *termJob) []gocron.JobOption {
 	}
 }
 
-// rearm computes all alarms anew, because the database's clock was set.
-func (t *term) rearm() {
+// rearm computes all alarms anew, because the database's clock was set. What
+// it has passed over, if it was set forward, was not due while anybody led.
+func (t *term) rearm(jump time.Duration) {
+	if jump > 0 {
+		t.mu.Lock()
+		t.live = t.lease.Now()
+		t.mu.Unlock()
+	}
 	for _, j := range t.jobs {
 		if _, err := t.cron.Update(j.alarm.ID(), t.cronJob(), gocron.NewTask(t.wake, j), t.alarmOptions(j)...); err != nil {
 			t.log.Warn("alarm not set anew", "job", j.Name, "err", err)
@@ -103,21 +114,75 @@ func (t *term) rearm() {
 	}
 }
 
-// load marks what earlier leaders left unfinished, and reads the cursors.
+// load reads what earlier leaders have left: it marks what they did not end,
+// and reads what is owed, what people have asked, and the cursors.
 func (t *term) load(ctx context.Context) error {
-	abandoned, err := t.ledger.Abandon(ctx, t.lease.Ref())
+	abandoned, err := t.ledger.Abandon(ctx, t.lease.Ref(), func(r ledger.Run) time.Time {
+		if j := t.job(r.Job); j != nil {
+			return j.retryAt(t.lease.Now(), r.Attempt, true)
+		}
+		return t.lease.Now() // owed by a leader that has the job
+	})
 	if err != nil {
 		return err
 	}
-	for _, r := range abandoned {
-		t.log.Warn("run abandoned by its leader", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
+	if len(abandoned) > 0 && t.enter() {
+		go func() { // OnFailure may take its time
+			defer t.leave()
+			for _, r := range abandoned {
+				t.failed(r, errAbandoned, 0)
+			}
+		}()
+	}
+	owed, err := t.ledger.Retries(ctx)
+	if err != nil {
+		return err
+	}
+	retries := map[string][]attempt{}
+	for _, r := range owed {
+		j := t.job(r.Job)
+		switch {
+		case j == nil: // left to a leader that has it
+		case r.Attempt >= j.attempts(true):
+			if _, err := t.ledger.GiveUp(ctx, t.lease.Ref(), r); err != nil {
+				return err
+			}
+			t.log.Warn("run is not tried again: the job's policy has changed", "job", r.Job, "tick", r.ScheduledAt, "attempt", r.Attempt)
+		default:
+			retries[r.Job] = append(retries[r.Job], t.attempt(j, r))
+		}
+	}
+	inbox, err := t.ledger.Inbox(ctx)
+	if err != nil {
+		return err
 	}
 	rows, err := t.ledger.Jobs(ctx)
 	if err != nil {
 		return err
 	}
+	t.mu.Lock()
+	t.inbox = inbox
+	t.mu.Unlock()
 	for _, j := range t.jobs {
 		j.row = findJob(rows, j.Name)
+		for _, a := range retries[j.Name] {
+			t.owe(j, a)
+		}
+	}
+	for _, p := range inbox.Pauses {
+		if p.InForce() {
+			t.log.Warn("nothing starts: "+p.String(), "job", p.Job)
+		}
+	}
+	return nil
+}
+
+// job returns the job of that name, nil if this code has none.
+func (t *term) job(name string) *termJob {
+	for _, j := range t.jobs {
+		if j.Name == name {
+			return j
+		}
 	}
 	return nil
 }
@@ -141,7 +206,7 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 			t.lease.StepDown(err)
 			return err
 		}
-		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrMoved) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrMoved) || errors.Is(err, ledger.ErrPaused) || ctx.Err() != nil {
 			return err
 		}
 		if !said {
@@ -176,6 +241,13 @@ func (t *term) leave() {
 	}
 }
 
+// open reports whether something new may start.
+func (t *term) open() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.closed
+}
+
 // close shuts the gate. idle is closed when all that had started has returned.
 func (t *term) close() {
 	t.mu.Lock()
@@ -194,124 +266,12 @@ func (t *term) stuck() []Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var runs []Run
-	for _, r := range t.running {
-		runs = append(runs, r)
+	for _, x := range t.running {
+		if !x.returned {
+			runs = append(runs, x.Run)
+		}
 	}
 	return runs
-}
-
-// wake handles an alarm: decides what is due, and runs it.
-func (t *term) wake(j *termJob) {
-	if !t.enter() {
-		return
-	}
-	defer t.leave()
-	run, ok := t.decide(j)
-	if !ok {
-		return
-	}
-	t.execute(j, run)
-	j.running.Add(-1)
-}
-
-// decide writes a decision about the ticks of j that are due.
-func (t *term) decide(j *termJob) (run ledger.Run, ok bool) {
-	select {
-	case j.turn <- struct{}{}:
-		defer func() { <-j.turn }()
-	case <-t.ctx.Done():
-		return run, false
-	}
-	for {
-		d, due := plan(j.Job, j.spec, j.row, t.lease.Now(), j.running.Load() > 0)
-		if !due || t.ctx.Err() != nil {
-			return run, false
-		}
-		var started bool
-		err := t.retry(t.ctx, func(ctx context.Context) (err error) {
-			run, started, err = t.ledger.Decide(ctx, t.lease.Ref(), d)
-			return err
-		})
-		switch {
-		case errors.Is(err, schedlock.ErrMoved):
-			// Our own write, whose answer was lost, or a hand that edited it.
-			if t.reload(j) != nil {
-				return run, false
-			}
-			continue
-		case errors.Is(err, schedlock.ErrLost):
-			t.beat()
-			return run, false
-		case err != nil:
-			return run, false
-		}
-		for _, k := range d.Skipped {
-			t.log.Info("ticks skipped", "job", j.Name, "reason", k.Reason, "first", k.First, "last", k.Last, "count", k.Count, "term", t.lease.Term())
-		}
-		if j.row != nil && j.row.Spec != d.Spec {
-			t.log.Info("job has a new spec", "job", j.Name, "spec", d.Spec, "was", j.row.Spec)
-		}
-		j.row = &ledger.Job{Name: j.Name, Spec: d.Spec, Cursor: d.To}
-		// The database has agreed; now this replica must still trust its lease.
-		if err := t.lock.IsLeader(t.ctx); err != nil && !errors.Is(err, schedlock.ErrDraining) {
-			return run, false
-		}
-		if started {
-			j.running.Add(1)
-		}
-		return run, started
-	}
-}
-
-func (t *term) reload(j *termJob) error {
-	return t.retry(t.ctx, func(ctx context.Context) error {
-		rows, err := t.ledger.Jobs(ctx)
-		if err == nil {
-			j.row = findJob(rows, j.Name)
-		}
-		return err
-	})
-}
-
-// execute runs the job and writes down how it ended.
-func (t *term) execute(j *termJob, r ledger.Run) {
-	run := Run{Job: r.Job, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt, Term: r.Term, Lease: t.lease}
-	t.mu.Lock()
-	t.running[r.ID] = run
-	t.mu.Unlock()
-	start := time.Now()
-	err := j.call(t.ctx, run)
-	took := time.Since(start)
-	t.mu.Lock()
-	delete(t.running, r.ID)
-	t.mu.Unlock()
-
-	status, text := ledger.Done, ""
-	if err != nil {
-		status, text = ledger.Failed, err.Error()
-		t.log.Error("run failed", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt, "took", took, "err", err)
-	}
-	// The end is written even if the lease is over, for a while: the row says
-	// whether it is still ours to write.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.ctx))
-	defer cancel()
-	stop := context.AfterFunc(t.lease.Context(), func() { time.AfterFunc(finishLimit, cancel) })
-	defer stop()
-	var written bool
-	err = t.retry(ctx, func(ctx context.Context) (err error) {
-		written, err = t.ledger.Finish(ctx, r, status, text)
-		return err
-	})
-	if err != nil {
-		level := slog.LevelError
-		if errors.Is(err, schedlock.ErrLost) { // the database file is not the one that was opened
-			level = slog.LevelWarn
-			t.beat()
-		}
-		t.log.Log(ctx, level, "end of run not recorded", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "status", string(status), "err", err)
-	} else if !written {
-		t.log.Warn("end of run came too late: the next leader has recorded it as abandoned", "job", r.Job, "tick", r.ScheduledAt, "term", r.Term)
-	}
 }
 
 // stalled names a job of which a tick is due for longer than limit and not
@@ -328,7 +288,7 @@ func (t *term) stalled(limit time.Duration) error {
 		}
 		row, spec := j.row, j.spec
 		<-j.turn
-		if row == nil || row.Spec != spec.String() {
+		if row == nil || row.Spec != spec.String() || j.busy() || t.paused(j.Name) {
 			continue
 		}
 		due := spec.Next(row.Cursor)
@@ -348,6 +308,10 @@ func (t *term) stalled(limit time.Duration) error {
 // end stops the alarms; everything that they started has returned.
 func (t *term) end() {
 	t.cancel(nil)
+	t.helper.Wait()
+	for _, j := range t.jobs {
+		j.stop()
+	}
 	if t.cron == nil {
 		return
 	}

@@ -153,7 +153,7 @@ func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
 			d.write("returned at %v", time.Since(midnight))
 			return context.Cause(ctx)
 		}}
-		a, b := w.join([]Job{job}), w.join(nil)
+		a, b := w.join([]Job{once(job)}), w.join(nil)
 		a.lead()
 		b.stand()
 		sleepUntil(15 * time.Second)
@@ -419,7 +419,7 @@ func TestAnOutageLongerThanTheRenewDeadlineHealsByItself(t *testing.T) {
 func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), time.Hour)})
+		a := w.join([]Job{once(d.job("j", at(5*time.Second), time.Hour))})
 		a.lead()
 		sleepUntil(6 * time.Second)
 		a.link.set(on(refuse))

@@ -149,12 +149,12 @@ func (w *world) join(jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
 	w.replicas++
 	r := &replica{w: w, link: &link{Store: w.db, thawed: make(chan struct{})}, log: &logText{}}
-	log := slog.New(slog.NewTextHandler(r.log, nil))
+	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
 		schedlock.WithOwner(schedlock.Owner{PID: w.replicas, Hostname: "test"}))
 	require.NoError(w.t, err)
-	r.runner, err = NewRunner(r.lock, r.link, jobs, append([]Option{WithLogger(log)}, opts...)...)
+	r.runner, err = NewRunner(r.lock, r.link, jobs, append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		r.link.set(nil)
@@ -257,7 +257,7 @@ func on(f fault, ops ...string) func(string) fault {
 	}
 }
 
-// log are the statements since the last call, without the looks.
+// log are the statements since the last call, without the looks of any kind.
 func (l *link) log() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -272,7 +272,7 @@ func call[T any](l *link, ctx context.Context, op, detail string, apply func() (
 	// instant: a heartbeat too many does no harm.
 	line, now := strings.TrimSpace(op+" "+detail), time.Now()
 	twice := op == "heartbeat" && len(l.calls) > 0 && l.calls[len(l.calls)-1] == line && l.called.Equal(now)
-	if op != "look" && !twice {
+	if op != "look" && op != "inbox" && !twice {
 		l.calls, l.called = append(l.calls, line), now
 	}
 	var f fault
@@ -322,24 +322,56 @@ func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	return call(l, ctx, "jobs", "", func() ([]ledger.Job, error) { return l.Store.Jobs(ctx) })
 }
 
-func (l *link) Abandon(ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
-	return call(l, ctx, "abandon", "", func() ([]ledger.Run, error) { return l.Store.Abandon(ctx, ref) })
+func (l *link) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+	return call(l, ctx, "abandon", "", func() ([]ledger.Run, error) { return l.Store.Abandon(ctx, ref, retryAt) })
+}
+
+func (l *link) Retries(ctx context.Context) ([]ledger.Run, error) {
+	return call(l, ctx, "retries", "", func() ([]ledger.Run, error) { return l.Store.Retries(ctx) })
+}
+
+func (l *link) Inbox(ctx context.Context) (ledger.Inbox, error) {
+	return call(l, ctx, "inbox", "", func() (ledger.Inbox, error) { return l.Store.Inbox(ctx) })
+}
+
+func (l *link) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
+	return call(l, ctx, "prune", "", func() (int64, error) { return l.Store.Prune(ctx, job, keep, limit) })
+}
+
+func (l *link) Run(ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "run", func() (ledger.Run, bool, error) { return l.Store.Run(ctx, job, tick) })
 }
 
 func (l *link) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
-	type decided struct {
-		run     ledger.Run
-		started bool
-	}
-	got, err := call(l, ctx, "decide", "", func() (decided, error) {
-		run, started, err := l.Store.Decide(ctx, ref, d)
-		return decided{run, started}, err
-	})
-	return got.run, got.started, err
+	return callRun(l, ctx, "decide", func() (ledger.Run, bool, error) { return l.Store.Decide(ctx, ref, d) })
 }
 
-func (l *link) Finish(ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
-	return call(l, ctx, "finish", string(status), func() (bool, error) { return l.Store.Finish(ctx, run, status, text) })
+func (l *link) Retry(ctx context.Context, ref schedlock.Ref, r ledger.Run) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "retry", func() (ledger.Run, bool, error) { return l.Store.Retry(ctx, ref, r) })
+}
+
+func (l *link) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request, skip string) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "answer", func() (ledger.Run, bool, error) { return l.Store.Answer(ctx, ref, r, skip) })
+}
+
+func (l *link) GiveUp(ctx context.Context, ref schedlock.Ref, r ledger.Run) (bool, error) {
+	return call(l, ctx, "give up", "", func() (bool, error) { return l.Store.GiveUp(ctx, ref, r) })
+}
+
+func (l *link) Finish(ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+	return call(l, ctx, "finish", string(end.Status), func() (bool, error) { return l.Store.Finish(ctx, run, end) })
+}
+
+func callRun(l *link, ctx context.Context, op string, apply func() (ledger.Run, bool, error)) (ledger.Run, bool, error) {
+	type answer struct {
+		run ledger.Run
+		ok  bool
+	}
+	got, err := call(l, ctx, op, "", func() (answer, error) {
+		run, ok, err := apply()
+		return answer{run, ok}, err
+	})
+	return got.run, got.ok, err
 }
 
 // A diary is what the jobs of a test have done.
@@ -385,6 +417,12 @@ func (d *diary) job(name string, spec Spec, takes time.Duration) Job {
 			return context.Cause(ctx)
 		}
 	}}
+}
+
+// once makes a job one that is never repeated.
+func once(j Job) Job {
+	j.AtMostOnce = true
+	return j
 }
 
 // deaf is a job that ignores its context until it may return.

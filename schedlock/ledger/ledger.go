@@ -1,6 +1,8 @@
 // Package ledger has the words of the run ledger: which job ran for which
-// scheduled time (tick), under which term, and how it ended. It is what
-// package tasks asks of a database; schedlock/sqlite answers.
+// scheduled time (tick), under which term, and how it ended; what is owed
+// another attempt; and what people have asked of the leader. It is what
+// package tasks asks of a database; schedlock/sqlite, schedlock/postgres and
+// schedlock/memory answer.
 package ledger
 
 import (
@@ -22,30 +24,39 @@ const (
 	Skipped    Status = "skipped"   // never started; Error says why
 )
 
-// Reasons for which ticks are skipped.
+// Reasons for which ticks, and requests, are skipped.
 const (
-	Missed  = "missed"  // nobody led when it was due
-	Overlap = "overlap" // the run before it had not ended
-	Paused  = "paused"
+	Missed     = "missed"      // nobody led when it was due, or the leader came too late
+	Overlap    = "overlap"     // the run before it had not ended
+	Paused     = "paused"      // the job, or the whole scheduler, was paused
+	UnknownJob = "unknown job" // of a request: the leader's code does not have the job
 )
 
-// Run is one row of scheduler_runs: an execution of a job for one tick, or a
-// range of ticks that were skipped.
+// Run is one row of scheduler_runs: a job for one tick, from the first attempt
+// to the last, or a range of ticks that were skipped.
 type Run struct {
 	ID          int64
 	Job         string
-	ScheduledAt time.Time
-	StartedAt   time.Time // zero: it was skipped
-	FinishedAt  time.Time // zero: it has not ended
+	ScheduledAt time.Time // the tick; of a run that was asked for, when that was
+	StartedAt   time.Time // of the latest attempt; zero: it was skipped
+	FinishedAt  time.Time // of the latest attempt; zero: it has not ended
 	Status      Status
 	Term        int64
 	PID         int
 	Hostname    string
-	Attempt     int
-	Error       string
+	Attempt     int       // 1, 2, …; 0: it was skipped
+	Error       string    // of a failed or abandoned attempt (while the next one runs too), or the reason of a skip
+	RetryAt     time.Time // when the next attempt is due; zero: none is
 	Until       time.Time // of a skipped range its last tick, else zero
 	Count       int64     // of a skipped range the number of ticks, else 0
+
+	RequestedBy   string // who asked for it; "": it was due by its schedule
+	RequestReason string
 }
+
+// Final reports whether the run has ended for good: no attempt is under way,
+// and none is due.
+func (r Run) Final() bool { return r.Status != InProgress && r.RetryAt.IsZero() }
 
 // Job is one row of scheduler_jobs. Cursor is the newest tick that was
 // decided, run or skipped.
@@ -53,6 +64,28 @@ type Job struct {
 	Name   string
 	Spec   string
 	Cursor time.Time
+	Stats
+}
+
+// Stats is how the attempts of a job have ended since its row was made. It
+// does not shrink when old runs are pruned.
+type Stats struct {
+	Done       int64         // attempts that succeeded
+	Failed     int64         // attempts that failed or were abandoned
+	Streak     int64         // of these, since the last success
+	LastDone   time.Time     // when the last success ended; zero: none yet
+	LastFailed time.Time     // when the last failure was recorded; zero: none yet
+	LastError  string        // of that failure, at most its first 1,000 characters; "" if it was abandoned
+	Total      time.Duration // that the successful attempts took, in whole microseconds
+	Longest    time.Duration // of them
+}
+
+// Average is how long a successful attempt took; 0 if there was none.
+func (s Stats) Average() time.Duration {
+	if s.Done == 0 {
+		return 0
+	}
+	return s.Total / time.Duration(s.Done)
 }
 
 // Skip is a range of ticks that are not run.
@@ -73,29 +106,97 @@ type Decision struct {
 	Skipped []Skip
 }
 
+// End is how an attempt ended.
+type End struct {
+	Status  Status // Done or Failed
+	Error   string // of a failed one
+	RetryAt time.Time
+	Took    time.Duration // by the leader's monotonic clock
+}
+
 // Store keeps the ledger, in the database that has the lock row. All methods
 // are safe for concurrent use and honour the end of their context.
+//
+// A method that takes a Ref is guarded by the lock row: in the transaction in
+// which it writes it checks that ref holds the lock, else it returns an error
+// that wraps schedlock.ErrLost and writes nothing. A method that starts an
+// attempt (Decide, Retry, Answer) returns an error that wraps [ErrPaused], and
+// writes nothing, while the job or the whole scheduler is paused: once Pause
+// has returned, nothing starts.
 type Store interface {
 	// Jobs returns all jobs that have a row.
 	Jobs(ctx context.Context) ([]Job, error)
 
-	// Decide writes a decision in one durable transaction, which the lock row
-	// guards: it returns an error that wraps schedlock.ErrLost, and writes
-	// nothing, unless ref holds the lock, and schedlock.ErrMoved unless the
-	// cursor stands at From. started is false if the tick to run is in the
-	// ledger already; the cursor moves all the same.
+	// Decide writes a decision in one durable transaction. Unless the cursor
+	// stands at From it returns an error that wraps schedlock.ErrMoved, and
+	// writes nothing. started is false if the tick to run is in the ledger
+	// already; the cursor moves all the same. A decision that starts nothing
+	// may be written during a pause.
 	Decide(ctx context.Context, ref schedlock.Ref, d Decision) (run Run, started bool, err error)
 
-	// Finish writes the end of a run: status Done or Failed, with the error's
-	// text. It changes only a row that is still in progress for that term and
-	// attempt; written tells whether there was one.
-	Finish(ctx context.Context, run Run, status Status, errText string) (written bool, err error)
+	// Retry starts the next attempt of a run: of the row with its ID if that
+	// is failed or abandoned, has its Attempt, and is owed another one. started
+	// is false, and nothing is written, if it is not. The row gets the holder's
+	// term, pid and hostname, and the database's time as StartedAt; its Error
+	// stays.
+	Retry(ctx context.Context, ref schedlock.Ref, run Run) (next Run, started bool, err error)
 
-	// Abandon marks the runs that other terms left in progress, guarded by the
-	// lock row as Decide is, and returns them.
-	Abandon(ctx context.Context, ref schedlock.Ref) ([]Run, error)
+	// GiveUp ends a run that is owed an attempt, without one: that with its ID,
+	// if it has its Attempt; changed is false if it is owed none any more.
+	GiveUp(ctx context.Context, ref schedlock.Ref, run Run) (changed bool, err error)
+
+	// Finish writes the end of an attempt, and counts it in the Stats of the
+	// job. It changes only a row that is still in progress for that ID, Term
+	// and Attempt; written tells whether there was one. It needs no lock.
+	Finish(ctx context.Context, run Run, end End) (written bool, err error)
+
+	// Abandon marks the attempts that other terms left in progress, counts them
+	// in the Stats of their jobs, and returns them. retryAt says when the next
+	// attempt of each is due (zero: never); it must be quick and may be called
+	// more than once. nil: never.
+	Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(Run) time.Time) ([]Run, error)
+
+	// Retries returns the runs that are owed another attempt, in the order in
+	// which that is due.
+	Retries(ctx context.Context) ([]Run, error)
+
+	// Run returns the row of a job's tick, with its exact scheduled time;
+	// found is false if there is none. A tick inside a skipped range has none.
+	Run(ctx context.Context, job string, tick time.Time) (run Run, found bool, err error)
 
 	// Runs returns the newest runs, newest scheduled time first, at most
 	// limit; of one job, or of all if job is "".
 	Runs(ctx context.Context, job string, limit int) ([]Run, error)
+
+	// Trigger records a request to run a job, for whoever leads. Its time is
+	// the database's, moved on by a microsecond as long as the job has a run or
+	// a request for it. The error wraps [ErrNoJob] if the job has no row, and
+	// is a [*PausedError] if it may not run.
+	Trigger(ctx context.Context, o Order) (Request, error)
+
+	// Answer removes a request, and starts its run, or records it as skipped
+	// (started is false then) if skip says why. The run's ScheduledAt is the
+	// request's time; it keeps who asked, and why. started is false too if the
+	// request is there no more, and nothing is written; and if the job has a run
+	// with exactly that time by now, which then is the outcome.
+	Answer(ctx context.Context, ref schedlock.Ref, r Request, skip string) (run Run, started bool, err error)
+
+	// Pause keeps a job from starting, or every job if the order's Job is "".
+	// Of a job that is paused already it returns the pause in force, with its
+	// first author. The error wraps [ErrNoJob] if the job has no row.
+	Pause(ctx context.Context, o Order) (Pause, error)
+
+	// Resume ends the pause of a job, or that of the whole scheduler if job is
+	// "": neither ends the other. resumed is false if there was none. by is
+	// checked as that of an Order.
+	Resume(ctx context.Context, job, by string) (resumed bool, err error)
+
+	// Inbox returns what people have asked of the leader: the requests, oldest
+	// first, at most 1,000, and the latest pause of each job and of the whole
+	// scheduler.
+	Inbox(ctx context.Context) (Inbox, error)
+
+	// Prune deletes the oldest rows of a job, at most limit, and none of the
+	// newest keep. Rows that are in progress, or owed an attempt, stay.
+	Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error)
 }

@@ -458,42 +458,44 @@ var brokenStores = []struct {
 		}
 		return jobs, err
 	}}},
-	{52, "the term is not compared", "another term", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+	{52, "the term is not compared", "another term", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
 		run.Term = theirs(s, schedlock.Ref{}).Term
-		return s.Finish(ctx, run, status, text)
+		return s.Finish(ctx, run, end)
 	}}},
-	{52, "the attempt is not compared", "another attempt", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+	{52, "the attempt is not compared", "another attempt", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
 		run.Attempt = 1
-		return s.Finish(ctx, run, status, text)
+		return s.Finish(ctx, run, end)
 	}}},
-	{52, "all is done", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
-		return s.Finish(ctx, run, ledger.Done, text)
+	{52, "all is done", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		end.Status = ledger.Done
+		return s.Finish(ctx, run, end)
 	}}},
-	{53, "the end of a run needs the lock", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+	{53, "the end of a run needs the lock", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
 		if theirs(s, schedlock.Ref{}).Term != run.Term {
 			return false, schedlock.ErrLost
 		}
-		return s.Finish(ctx, run, status, text)
+		return s.Finish(ctx, run, end)
 	}}},
-	{54, "a NUL is refused", "invalid byte sequence", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
-		if strings.Contains(text, "\x00") {
+	{54, "a NUL is refused", "invalid byte sequence", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		if strings.Contains(end.Error, "\x00") {
 			return false, errors.New("invalid byte sequence")
 		}
-		return s.Finish(ctx, run, status, text)
+		return s.Finish(ctx, run, end)
 	}}},
-	{54, "a text is cut", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
-		return s.Finish(ctx, run, status, text[:min(len(text), 255)])
+	{54, "a text is cut", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		end.Error = end.Error[:min(len(end.Error), 255)]
+		return s.Finish(ctx, run, end)
 	}}},
-	{55, "its own runs are abandoned", "", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
-		runs, err := s.Abandon(ctx, ref)
+	{55, "its own runs are abandoned", "", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+		runs, err := s.Abandon(ctx, ref, retryAt)
 		own, _ := s.Runs(ctx, "d", 1)
 		for _, r := range own {
-			_, _ = s.Finish(ctx, r, ledger.Abandoned, "")
+			_, _ = s.Finish(ctx, r, ledger.End{Status: ledger.Abandoned})
 		}
 		return runs, err
 	}}},
-	{56, "anybody abandons", "the lease before", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
-		return s.Abandon(ctx, theirs(s, ref))
+	{56, "anybody abandons", "the lease before", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+		return s.Abandon(ctx, theirs(s, ref), retryAt)
 	}}},
 	{57, "runs come in the order of their ids", "", rig{runs: func(s *sound, ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 		runs, err := s.Runs(ctx, job, limit)
@@ -516,8 +518,431 @@ var brokenStores = []struct {
 	{59, "Decide has no context", "Decide", rig{decide: func(s *sound, ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
 		return s.Decide(context.WithoutCancel(ctx), ref, d)
 	}}},
-	{59, "Finish has no context", "Finish", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
-		return s.Finish(context.WithoutCancel(ctx), run, status, text)
+	{59, "Finish has no context", "Finish", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		return s.Finish(context.WithoutCancel(ctx), run, end)
+	}}},
+	{60, "what is owed nothing is tried again", "a run that is", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		next, started, err := s.Retry(ctx, ref, run)
+		return next, started || err == nil, err
+	}}},
+	{60, "the attempt is not compared", "an attempt to come", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		run.Attempt = stored(s, run.ID).Attempt
+		return s.Retry(ctx, ref, run)
+	}}},
+	{61, "an attempt keeps its first owner", "Retry", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		next, started, err := s.Retry(ctx, ref, run)
+		next.PID, next.Hostname = run.PID, run.Hostname
+		return next, started, err
+	}}},
+	{61, "the error is cleared", "Runs", rig{runs: func(s *sound, ctx context.Context, job string, limit int) ([]ledger.Run, error) {
+		runs, err := s.Runs(ctx, job, limit)
+		for i := range runs {
+			if runs[i].Status == ledger.InProgress {
+				runs[i].Error = ""
+			}
+		}
+		return runs, err
+	}}},
+	{62, "all start", "how many", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		next, _, err := s.Retry(ctx, ref, run)
+		return next, err == nil, err
+	}}},
+	{63, "anybody retries", "Retry, ", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		return s.Retry(ctx, theirs(s, ref), run)
+	}}},
+	{63, "anybody gives up", "GiveUp, ", rig{giveUp: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
+		return s.GiveUp(ctx, theirs(s, ref), run)
+	}}},
+	{64, "nothing is given up", "", rig{giveUp: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
+		return true, nil
+	}}},
+	{64, "whatever is given up was owed", "a run", rig{giveUp: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
+		_, err := s.GiveUp(ctx, ref, run)
+		return err == nil, err
+	}}},
+	{65, "no attempt is owed after a failure", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		end.RetryAt = time.Time{}
+		return s.Finish(ctx, run, end)
+	}}},
+	{65, "attempts are due to the second", "", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		end.RetryAt = end.RetryAt.Truncate(time.Second)
+		return s.Finish(ctx, run, end)
+	}}},
+	{65, "retryAt is not asked", "job ", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+		return s.Abandon(ctx, ref, nil)
+	}}},
+	{65, "without retryAt it fails", "retryAt is nil", rig{abandon: func(s *sound, ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+		if retryAt == nil {
+			return nil, errors.New("retryAt is nil")
+		}
+		return s.Abandon(ctx, ref, retryAt)
+	}}},
+	{66, "what is owed comes in the order of the ids", "", rig{retries: func(s *sound, ctx context.Context) ([]ledger.Run, error) {
+		runs, err := s.Retries(ctx)
+		slices.SortFunc(runs, func(a, b ledger.Run) int { return int(a.ID - b.ID) })
+		return runs, err
+	}}},
+	{66, "all that failed is owed", "", rig{retries: func(s *sound, ctx context.Context) ([]ledger.Run, error) {
+		all, err := s.Runs(ctx, "", 100)
+		return slices.DeleteFunc(all, func(r ledger.Run) bool { return r.Status != ledger.Failed }), err
+	}}},
+	{67, "a streak has no end", "an end", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			jobs[i].Streak = jobs[i].Failed
+		}
+		return jobs, err
+	}}},
+	{67, "whole seconds are counted", "an end", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			jobs[i].Total = jobs[i].Total.Truncate(time.Second)
+		}
+		return jobs, err
+	}}},
+	{67, "an end that is written twice counts twice", "a second end", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		written, err := s.Finish(ctx, run, end)
+		if !written && err == nil {
+			again, _, _ := s.Decide(ctx, theirs(s, schedlock.Ref{}), ledger.Decision{Job: run.Job, From: cursor(s, run.Job), To: cursor(s, run.Job), Start: cursor(s, run.Job).Add(time.Second)})
+			_, _ = s.Finish(ctx, again, end)
+		}
+		return written, err
+	}}},
+	{67, "runs are counted, not attempts", "two attempts", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		runs, _ := s.Runs(ctx, "", 100)
+		for i := range jobs {
+			jobs[i].Failed = 0
+			for _, r := range runs {
+				if r.Job == jobs[i].Name && r.Status == ledger.Failed {
+					jobs[i].Failed++
+				}
+			}
+		}
+		return jobs, err
+	}}},
+	{68, "an error is not cut", "", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			if runs, _ := s.Runs(ctx, jobs[i].Name, 1); len(runs) > 0 {
+				jobs[i].LastError = runs[0].Error
+			}
+		}
+		return jobs, err
+	}}},
+	{68, "an error is cut to 1,000 bytes", "", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			jobs[i].LastError = jobs[i].LastError[:min(len(jobs[i].LastError), 1000)]
+		}
+		return jobs, err
+	}}},
+	{68, "a NUL is refused", "invalid byte sequence", rig{finish: func(s *sound, ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
+		if strings.Contains(end.Error, "\x00") {
+			return false, errors.New("invalid byte sequence")
+		}
+		return s.Finish(ctx, run, end)
+	}}},
+	{69, "what is abandoned is not counted", "Failed of job", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			jobs[i].Failed = 0
+		}
+		return jobs, err
+	}}},
+	{69, "two that are abandoned count as one", "Failed of job", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			jobs[i].Failed = min(jobs[i].Failed, 1)
+		}
+		return jobs, err
+	}}},
+	{70, "a tick inside a range is found", "a tick inside a skipped range", rig{run: func(s *sound, ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
+		run, found, err := s.Run(ctx, job, tick)
+		runs, _ := s.Runs(ctx, job, 100)
+		for _, r := range runs {
+			if !found && tick.After(r.ScheduledAt) && tick.Before(r.Until) {
+				return r, true, err
+			}
+		}
+		return run, found, err
+	}}},
+	{70, "the newest run is found", "", rig{run: func(s *sound, ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
+		runs, err := s.Runs(ctx, job, 1)
+		if len(runs) == 0 {
+			return ledger.Run{}, false, err
+		}
+		return runs[0], true, err
+	}}},
+	{71, "a request's time is local", "", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		r, err := s.Trigger(ctx, o)
+		r.At = r.At.In(time.FixedZone("", 3600))
+		return r, err
+	}}},
+	{71, "it is forgotten why", "", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		for i := range in.Requests {
+			in.Requests[i].Reason = ""
+		}
+		return in, err
+	}}},
+	{72, "requests of one second have one time", "different times", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		r, err := s.Trigger(ctx, o)
+		r.At = r.At.Truncate(time.Second)
+		return r, err
+	}}},
+	{72, "one request a job is kept", "the times in Inbox", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		in.Requests = slices.CompactFunc(in.Requests, func(a, b ledger.Request) bool { return a.Job == b.Job })
+		return in, err
+	}}},
+	{73, "it does not matter who asks", "Trigger", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		o.By = "somebody"
+		return s.Trigger(ctx, o)
+	}}},
+	{73, "a job that is not there is asked for", "Trigger of job", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		r, err := s.Trigger(ctx, o)
+		if errors.Is(err, ledger.ErrNoJob) {
+			err = nil
+		}
+		return r, err
+	}}},
+	{73, "a job that is not there is paused", "Pause of job", rig{pause: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Pause, error) {
+		p, err := s.Pause(ctx, o)
+		if errors.Is(err, ledger.ErrNoJob) {
+			err = nil
+		}
+		return p, err
+	}}},
+	{74, "what is paused may be asked for", "Trigger", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		return unpaused(s, func() (ledger.Request, error) { return s.Trigger(ctx, o) })
+	}}},
+	{74, "it is not told who paused", "Trigger", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		r, err := s.Trigger(ctx, o)
+		if errors.Is(err, ledger.ErrPaused) {
+			err = ledger.ErrPaused
+		}
+		return r, err
+	}}},
+	{75, "a request starts twice", "one ", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		run, _, err := s.Answer(ctx, ref, q, skip)
+		return run, err == nil, err
+	}}},
+	{75, "it is forgotten who asked", "", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		run, started, err := s.Answer(ctx, ref, q, skip)
+		run.RequestedBy, run.RequestReason = "", ""
+		return run, started, err
+	}}},
+	{75, "a request stays", "", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		runs, _ := s.Runs(ctx, "", 100)
+		for _, r := range runs {
+			in.Requests = append(in.Requests, ledger.Request{Order: ledger.Order{Job: r.Job, By: r.RequestedBy}, At: r.ScheduledAt})
+		}
+		return in, err
+	}}},
+	{76, "what is skipped starts", "", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		return s.Answer(ctx, ref, q, "")
+	}}},
+	{76, "a NUL is refused", "invalid byte sequence", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		if strings.Contains(skip, "\x00") {
+			return ledger.Run{}, false, errors.New("invalid byte sequence")
+		}
+		return s.Answer(ctx, ref, q, skip)
+	}}},
+	{77, "all start", "how many", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		run, _, err := s.Answer(ctx, ref, q, skip)
+		return run, err == nil, err
+	}}},
+	{78, "anybody answers", "", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		return s.Answer(ctx, theirs(s, ref), q, skip)
+	}}},
+	{78, "anybody skips", "", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		if skip != "" {
+			ref = theirs(s, ref)
+		}
+		return s.Answer(ctx, ref, q, skip)
+	}}},
+	{79, "a pause stops no tick", "Decide", rig{decide: func(s *sound, ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+		started := false
+		run, err := unpaused(s, func() (run ledger.Run, err error) {
+			run, started, err = s.Decide(ctx, ref, d)
+			return run, err
+		})
+		return run, started, err
+	}}},
+	{79, "a pause stops no attempt", "Retry", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		started := false
+		run, err := unpaused(s, func() (run ledger.Run, err error) {
+			run, started, err = s.Retry(ctx, ref, run)
+			return run, err
+		})
+		return run, started, err
+	}}},
+	{79, "a pause stops no answer", "Answer", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		started := false
+		run, err := unpaused(s, func() (run ledger.Run, err error) {
+			run, started, err = s.Answer(ctx, ref, q, skip)
+			return run, err
+		})
+		return run, started, err
+	}}},
+	{79, "a refusal moves the cursor", "something was written", rig{decide: func(s *sound, ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+		run, started, err := s.Decide(ctx, ref, d)
+		if errors.Is(err, ledger.ErrPaused) {
+			d.Start = time.Time{}
+			_, _, _ = s.Decide(ctx, ref, d)
+		}
+		return run, started, err
+	}}},
+	{80, "a pause stops every decision", "a decision that starts nothing", rig{decide: func(s *sound, ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+		if in, _ := s.Inbox(ctx); in.Paused(d.Job) != nil {
+			return ledger.Run{}, false, &ledger.PausedError{Pause: *in.Paused(d.Job)}
+		}
+		return s.Decide(ctx, ref, d)
+	}}},
+	{80, "a pause of one job stops them all", "Retry", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		if in, _ := s.Inbox(ctx); len(in.Pauses) > 0 {
+			return ledger.Run{}, false, ledger.ErrPaused
+		}
+		return s.Retry(ctx, ref, run)
+	}}},
+	{80, "a pause stops every answer", "Answer, to skip", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		if in, _ := s.Inbox(ctx); in.Paused(q.Job) != nil {
+			return ledger.Run{}, false, ledger.ErrPaused
+		}
+		return s.Answer(ctx, ref, q, skip)
+	}}},
+	{81, "the pause is looked at before the transaction", "once Pause has returned", rig{decide: func(s *sound, ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+		if in, _ := s.Inbox(ctx); in.Paused(d.Job) != nil {
+			return ledger.Run{}, false, ledger.ErrPaused
+		}
+		time.Sleep(time.Millisecond)
+		started := false
+		run, err := unpaused(s, func() (run ledger.Run, err error) {
+			run, started, err = s.Decide(ctx, ref, d)
+			return run, err
+		})
+		return run, started, err
+	}}},
+	{82, "the last to pause is its author", "Pause again", rig{pause: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Pause, error) {
+		_, _ = s.Resume(ctx, o.Job, "me")
+		return s.Pause(ctx, o)
+	}}},
+	{82, "a pause has no reason", "", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		for i := range in.Pauses {
+			in.Pauses[i].Reason = ""
+		}
+		return in, err
+	}}},
+	{83, "all pauses end at once", "after Resume", rig{resume: func(s *sound, ctx context.Context, job, by string) (bool, error) {
+		in, err := s.Inbox(ctx)
+		for _, p := range in.Pauses {
+			if p.Job != job {
+				_, _ = s.Resume(ctx, p.Job, by)
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+		return s.Resume(ctx, job, by)
+	}}},
+	{83, "a pause that has ended is forgotten", "", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		in.Pauses = slices.DeleteFunc(in.Pauses, func(p ledger.Pause) bool { return !p.InForce() })
+		return in, err
+	}}},
+	{83, "there always was a pause", "that is not paused", rig{resume: func(s *sound, ctx context.Context, job, by string) (bool, error) {
+		_, err := s.Resume(ctx, job, by)
+		return err == nil, err
+	}}},
+	{84, "the newest come first", "oldest first", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		slices.Reverse(in.Requests)
+		return in, err
+	}}},
+	{84, "the inbox has no bound", "1000", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		in, err := s.Inbox(ctx)
+		if len(in.Requests) == 1000 {
+			in.Requests = append(in.Requests, in.Requests[999])
+		}
+		return in, err
+	}}},
+	{85, "the limit is no limit", "keep 2, limit", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		return s.Prune(ctx, job, keep, 1<<30)
+	}}},
+	{85, "one more stays", "keep 2, limit", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		return s.Prune(ctx, job, keep+1, limit)
+	}}},
+	{85, "all jobs are pruned", "", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		_, _ = s.Prune(ctx, "b", keep, limit)
+		return s.Prune(ctx, job, keep, limit)
+	}}},
+	{85, "it counts what it might have deleted", "deleted", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		_, err := s.Prune(ctx, job, keep, limit)
+		return int64(limit), err
+	}}},
+	{85, "stats shrink", "Jobs", rig{jobs: func(s *sound, ctx context.Context) ([]ledger.Job, error) {
+		jobs, err := s.Jobs(ctx)
+		for i := range jobs {
+			runs, _ := s.Runs(ctx, jobs[i].Name, 100)
+			jobs[i].Done = int64(len(runs))
+		}
+		return jobs, err
+	}}},
+	{86, "what is owed goes", "the ticks that stay", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		owed, _ := s.Retries(ctx)
+		for _, r := range owed {
+			_, _ = s.GiveUp(ctx, theirs(s, schedlock.Ref{}), r)
+		}
+		return s.Prune(ctx, job, keep, limit)
+	}}},
+	{86, "what is in progress goes", "the ticks that stay", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		runs, _ := s.Runs(ctx, job, 100)
+		for _, r := range runs {
+			_, _ = s.Finish(ctx, r, ledger.End{Status: ledger.Done})
+		}
+		return s.Prune(ctx, job, keep, limit)
+	}}},
+	{86, "what has not ended is not counted", "keep 2", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		runs, _ := s.Runs(ctx, job, 100)
+		for _, r := range runs {
+			if !r.Final() && keep > 0 {
+				keep++
+			}
+		}
+		return s.Prune(ctx, job, keep, limit)
+	}}},
+	{87, "Retry has no context", "Retry with", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+		return s.Retry(context.WithoutCancel(ctx), ref, run)
+	}}},
+	{87, "GiveUp has no context", "GiveUp with", rig{giveUp: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
+		return s.GiveUp(context.WithoutCancel(ctx), ref, run)
+	}}},
+	{87, "Retries has no context", "Retries with", rig{retries: func(s *sound, ctx context.Context) ([]ledger.Run, error) {
+		return s.Retries(context.WithoutCancel(ctx))
+	}}},
+	{87, "Run has no context", "Run with", rig{run: func(s *sound, ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
+		return s.Run(context.WithoutCancel(ctx), job, tick)
+	}}},
+	{87, "Trigger has no context", "Trigger with", rig{trigger: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Request, error) {
+		return s.Trigger(context.WithoutCancel(ctx), o)
+	}}},
+	{87, "Answer has no context", "Answer with", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+		return s.Answer(context.WithoutCancel(ctx), ref, q, skip)
+	}}},
+	{87, "Pause has no context", "Pause with", rig{pause: func(s *sound, ctx context.Context, o ledger.Order) (ledger.Pause, error) {
+		return s.Pause(context.WithoutCancel(ctx), o)
+	}}},
+	{87, "Resume has no context", "Resume with", rig{resume: func(s *sound, ctx context.Context, job, by string) (bool, error) {
+		return s.Resume(context.WithoutCancel(ctx), job, by)
+	}}},
+	{87, "Inbox has no context", "Inbox with", rig{inbox: func(s *sound, ctx context.Context) (ledger.Inbox, error) {
+		return s.Inbox(context.WithoutCancel(ctx))
+	}}},
+	{87, "Prune has no context", "Prune with", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
+		return s.Prune(context.WithoutCancel(ctx), job, keep, limit)
 	}}},
 }
 
@@ -530,6 +955,29 @@ func cursor(s *sound, name string) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// stored is the row with an id.
+func stored(s *sound, id int64) ledger.Run {
+	runs, _ := s.Runs(bg, "", 100)
+	for _, r := range runs {
+		if r.ID == id {
+			return r
+		}
+	}
+	return ledger.Run{}
+}
+
+// unpaused calls f as if nothing were paused.
+func unpaused[T any](s *sound, f func() (T, error)) (T, error) {
+	in, _ := s.Inbox(bg)
+	for _, p := range in.Pauses {
+		if p.InForce() {
+			_, _ = s.Resume(bg, p.Job, "nobody")
+			defer s.Pause(bg, p.Order)
+		}
+	}
+	return f()
 }
 
 // short is the patience with a broken store.

@@ -132,4 +132,81 @@
 //     with all its microseconds, also long ago and far ahead.
 //  59. Jobs, Decide, Finish, Abandon and Runs with a context that has ended
 //     return an error, soon, and write nothing.
+//  60. Retry starts the next attempt of a run that is failed or abandoned, has
+//     the attempt given, and is owed another one; else started is false and
+//     nothing is written.
+//  61. Retry returns the run as Runs does: in progress, with the next attempt,
+//     the database's time, and the holder's term, pid and hostname; its error
+//     stays, and the end and what was owed are cleared. The end of the attempt
+//     is that of the run.
+//  62. Of many that retry the same attempt at the same time exactly one is
+//     told that it started the next.
+//  63. Retry and GiveUp return ErrLost, and write nothing, for another token,
+//     another term, the lease before, and without a row.
+//  64. GiveUp ends a run that is owed an attempt: its status, error and end
+//     stay, and it is owed none. changed is false, and nothing is written, if
+//     it is owed none.
+//  65. Finish keeps when the next attempt is due, to the microsecond, in UTC,
+//     and Abandon what retryAt says of each run; without a time, or without
+//     retryAt, none is due.
+//  66. Retries returns the runs of all jobs that are owed another attempt, as
+//     Runs does, first the one that is due first, and no others.
+//  67. Finish counts a success in the job's Done, Total and Longest, in whole
+//     microseconds, and ends the Streak; it counts a failure in Failed and
+//     Streak. When they ended, and the error's text, stay; a Finish that
+//     writes nothing counts nothing, and other jobs are no concern.
+//  68. Stats keep the first 1,000 characters of an error's text; text that the
+//     database cannot hold (NUL, no UTF-8) is changed, and the end is counted
+//     all the same.
+//  69. Abandon counts each attempt that it marks as a failure of its job, with
+//     the time, and no other.
+//  70. Run returns the row of a job's tick as Runs does, given its scheduled
+//     time to the microsecond, in any time zone; there is none for another
+//     job, another time, or a tick inside a skipped range.
+//  71. Trigger records a request with the database's time, in microseconds and
+//     UTC, who asked, and why, and returns it as Inbox does. It needs no
+//     leader.
+//  72. Two requests for a job have two times, also of many at the same time,
+//     and each is kept.
+//  73. Trigger and Pause refuse an order that is not valid, in the words of
+//     Order.Validate, and return ErrNoJob for a job that has no row; only
+//     Pause takes the empty name. Nothing is written.
+//  74. Trigger returns a *PausedError with the pause in force, and writes
+//     nothing, while the job or the whole scheduler is paused.
+//  75. Answer removes the request and starts its run, as Runs has it: in
+//     progress, attempt 1, for the request's time, with who asked, and why.
+//     started is false, and nothing is written, if the request is there no
+//     more.
+//  76. Answer with a reason to skip removes the request and records a skipped
+//     run, as Runs has it: neither start nor end nor attempt, the reason, who
+//     asked, and why; nothing is started. A reason that the database cannot
+//     hold (NUL, no UTF-8) is changed.
+//  77. Of many that answer a request at the same time exactly one is told that
+//     it started the run.
+//  78. Answer returns ErrLost, and writes nothing, for another token, another
+//     term, the lease before, and without a row.
+//  79. A Decide that starts a run, Retry, and an Answer that starts its run,
+//     return an ErrPaused that is a *PausedError with the pause in force, and
+//     write nothing, while the job or the whole scheduler is paused.
+//  80. During a pause a decision that starts nothing is written, an Answer
+//     that skips, GiveUp, Finish and Abandon too; a pause of another job is no
+//     concern.
+//  81. Once Pause has returned, nothing is started that was under way
+//     meanwhile.
+//  82. Pause records the database's time, who paused, and why, and returns it
+//     as Inbox does; of a job that is paused already it returns the pause in
+//     force, and writes nothing.
+//  83. Resume ends the pause of a job, or that of the whole scheduler, and no
+//     other, and tells whether there was one; Inbox keeps who paused, who
+//     resumed, and when, until the next pause, which is a new one.
+//  84. Inbox returns the requests of all jobs, oldest first, at most 1,000,
+//     and the others once these are answered.
+//  85. Prune deletes rows of one job, oldest scheduled time first, at most
+//     limit, and tells how many; the newest keep rows stay, and so do the
+//     job's cursor and Stats.
+//  86. Prune leaves rows that are in progress, or owed an attempt, however
+//     old.
+//  87. Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Inbox and
+//     Prune with a context that has ended return an error, soon, and write
+//     nothing.
 package locktest

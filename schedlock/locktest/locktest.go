@@ -286,6 +286,8 @@ type snapshot struct {
 	Terms  []schedlock.Term
 	Jobs   []ledger.Job
 	Runs   []ledger.Run
+	Owed   []ledger.Run
+	Inbox  ledger.Inbox
 }
 
 func (e *env) snapshot() (s snapshot) {
@@ -299,6 +301,11 @@ func (e *env) snapshot() (s snapshot) {
 		sortJobs(s.Jobs)
 		s.Runs, err = l.Runs(e.ctx, "", 100)
 		require.NoError(e, err, "Runs")
+		s.Owed, err = l.Retries(e.ctx)
+		require.NoError(e, err, "Retries")
+		s.Inbox, err = l.Inbox(e.ctx)
+		require.NoError(e, err, "Inbox")
+		sortPauses(s.Inbox.Pauses)
 	}
 	return s
 }

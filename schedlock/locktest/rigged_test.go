@@ -88,9 +88,19 @@ type rig struct {
 	hint      func(*sound, context.Context, schedlock.View)
 	jobs      func(*sound, context.Context) ([]ledger.Job, error)
 	decide    func(*sound, context.Context, schedlock.Ref, ledger.Decision) (ledger.Run, bool, error)
-	finish    func(*sound, context.Context, ledger.Run, ledger.Status, string) (bool, error)
-	abandon   func(*sound, context.Context, schedlock.Ref) ([]ledger.Run, error)
+	finish    func(*sound, context.Context, ledger.Run, ledger.End) (bool, error)
+	abandon   func(*sound, context.Context, schedlock.Ref, func(ledger.Run) time.Time) ([]ledger.Run, error)
 	runs      func(*sound, context.Context, string, int) ([]ledger.Run, error)
+	retry     func(*sound, context.Context, schedlock.Ref, ledger.Run) (ledger.Run, bool, error)
+	giveUp    func(*sound, context.Context, schedlock.Ref, ledger.Run) (bool, error)
+	retries   func(*sound, context.Context) ([]ledger.Run, error)
+	run       func(*sound, context.Context, string, time.Time) (ledger.Run, bool, error)
+	trigger   func(*sound, context.Context, ledger.Order) (ledger.Request, error)
+	answer    func(*sound, context.Context, schedlock.Ref, ledger.Request, string) (ledger.Run, bool, error)
+	pause     func(*sound, context.Context, ledger.Order) (ledger.Pause, error)
+	resume    func(*sound, context.Context, string, string) (bool, error)
+	inbox     func(*sound, context.Context) (ledger.Inbox, error)
+	prune     func(*sound, context.Context, string, int, int) (int64, error)
 }
 
 func (r *rigged) Look(ctx context.Context) (schedlock.View, error) {
@@ -157,18 +167,18 @@ func (r *rigged) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decisio
 	return r.sound.Decide(ctx, ref, d)
 }
 
-func (r *rigged) Finish(ctx context.Context, run ledger.Run, status ledger.Status, text string) (bool, error) {
+func (r *rigged) Finish(ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
 	if r.finish != nil {
-		return r.finish(r.sound, ctx, run, status, text)
+		return r.finish(r.sound, ctx, run, end)
 	}
-	return r.sound.Finish(ctx, run, status, text)
+	return r.sound.Finish(ctx, run, end)
 }
 
-func (r *rigged) Abandon(ctx context.Context, ref schedlock.Ref) ([]ledger.Run, error) {
+func (r *rigged) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
 	if r.abandon != nil {
-		return r.abandon(r.sound, ctx, ref)
+		return r.abandon(r.sound, ctx, ref, retryAt)
 	}
-	return r.sound.Abandon(ctx, ref)
+	return r.sound.Abandon(ctx, ref, retryAt)
 }
 
 func (r *rigged) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
@@ -176,6 +186,76 @@ func (r *rigged) Runs(ctx context.Context, job string, limit int) ([]ledger.Run,
 		return r.runs(r.sound, ctx, job, limit)
 	}
 	return r.sound.Runs(ctx, job, limit)
+}
+
+func (r *rigged) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
+	if r.retry != nil {
+		return r.retry(r.sound, ctx, ref, run)
+	}
+	return r.sound.Retry(ctx, ref, run)
+}
+
+func (r *rigged) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
+	if r.giveUp != nil {
+		return r.giveUp(r.sound, ctx, ref, run)
+	}
+	return r.sound.GiveUp(ctx, ref, run)
+}
+
+func (r *rigged) Retries(ctx context.Context) ([]ledger.Run, error) {
+	if r.retries != nil {
+		return r.retries(r.sound, ctx)
+	}
+	return r.sound.Retries(ctx)
+}
+
+func (r *rigged) Run(ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
+	if r.run != nil {
+		return r.run(r.sound, ctx, job, tick)
+	}
+	return r.sound.Run(ctx, job, tick)
+}
+
+func (r *rigged) Trigger(ctx context.Context, o ledger.Order) (ledger.Request, error) {
+	if r.trigger != nil {
+		return r.trigger(r.sound, ctx, o)
+	}
+	return r.sound.Trigger(ctx, o)
+}
+
+func (r *rigged) Answer(ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
+	if r.answer != nil {
+		return r.answer(r.sound, ctx, ref, q, skip)
+	}
+	return r.sound.Answer(ctx, ref, q, skip)
+}
+
+func (r *rigged) Pause(ctx context.Context, o ledger.Order) (ledger.Pause, error) {
+	if r.pause != nil {
+		return r.pause(r.sound, ctx, o)
+	}
+	return r.sound.Pause(ctx, o)
+}
+
+func (r *rigged) Resume(ctx context.Context, job, by string) (bool, error) {
+	if r.resume != nil {
+		return r.resume(r.sound, ctx, job, by)
+	}
+	return r.sound.Resume(ctx, job, by)
+}
+
+func (r *rigged) Inbox(ctx context.Context) (ledger.Inbox, error) {
+	if r.inbox != nil {
+		return r.inbox(r.sound, ctx)
+	}
+	return r.sound.Inbox(ctx)
+}
+
+func (r *rigged) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
+	if r.prune != nil {
+		return r.prune(r.sound, ctx, job, keep, limit)
+	}
+	return r.sound.Prune(ctx, job, keep, limit)
 }
 
 // database is a new database whose store is rigged.

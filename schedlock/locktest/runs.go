@@ -17,7 +17,7 @@ var runCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			from := time.Time{}
-			for i, status := range []ledger.Status{ledger.Done, ledger.Failed} {
+			for i, end := range []ledger.End{{Status: ledger.Done}, {Status: ledger.Failed, Error: "why"}} {
 				run := e.start(ref, "a", from, minute(i))
 				from = minute(i)
 				other := func(f func(*ledger.Run)) ledger.Run { r := run; f(&r); return r }
@@ -28,20 +28,18 @@ var runCases = []testCase{
 						"another term":    other(func(r *ledger.Run) { r.Term++ }),
 						"another attempt": other(func(r *ledger.Run) { r.Attempt++ }),
 					} {
-						written, err := e.ledger().Finish(e.ctx, r, ledger.Done, "")
+						written, err := e.ledger().Finish(e.ctx, r, ledger.End{Status: ledger.Done})
 						require.NoError(e, err, name)
 						require.False(e, written, name)
 					}
 				}, "the end of another run")
-				written, err := e.ledger().Finish(e.ctx, run, status, "why")
-				require.NoError(e, err)
-				require.True(e, written)
+				e.finish(run, end)
 				got := e.runs("a", 1)[0]
 				require.WithinRange(e, got.FinishedAt, run.StartedAt, e.look().Now)
-				run.Status, run.Error, run.FinishedAt = status, "why", got.FinishedAt
+				run.Status, run.Error, run.FinishedAt = end.Status, end.Error, got.FinishedAt
 				require.Equal(e, run, got)
 				e.unchanged(func() {
-					written, err := e.ledger().Finish(e.ctx, run, ledger.Done, "again")
+					written, err := e.ledger().Finish(e.ctx, run, ledger.End{Status: ledger.Done, Error: "again"})
 					require.NoError(e, err)
 					require.False(e, written)
 				}, "a second end")
@@ -54,12 +52,12 @@ var runCases = []testCase{
 			ref := e.win(alice)
 			first, second := e.start(ref, "a", time.Time{}, noon), e.start(ref, "b", time.Time{}, noon)
 			e.win(bob)
-			written, err := e.ledger().Finish(e.ctx, first, ledger.Done, "")
+			written, err := e.ledger().Finish(e.ctx, first, ledger.End{Status: ledger.Done})
 			require.NoError(e, err)
 			require.True(e, written, "after a take-over")
 			_, err = e.s.Release(e.ctx, e.row().Ref, schedlock.EndReleased)
 			require.NoError(e, err)
-			written, err = e.ledger().Finish(e.ctx, second, ledger.Failed, "x")
+			written, err = e.ledger().Finish(e.ctx, second, ledger.End{Status: ledger.Failed, Error: "x"})
 			require.NoError(e, err)
 			require.True(e, written, "without a row")
 		}},
@@ -77,7 +75,7 @@ var runCases = []testCase{
 			} {
 				run := e.start(ref, "a", from, minute(i))
 				from = minute(i)
-				written, err := e.ledger().Finish(e.ctx, run, ledger.Failed, text)
+				written, err := e.ledger().Finish(e.ctx, run, ledger.End{Status: ledger.Failed, Error: text})
 				require.NoError(e, err, "%.30q", text)
 				require.True(e, written, "%.30q", text)
 				got := e.runs("a", 1)[0]
@@ -97,11 +95,10 @@ var runCases = []testCase{
 			left := e.start(old, "a", time.Time{}, noon)
 			also := e.start(old, "b", time.Time{}, noon)
 			done := e.start(old, "c", time.Time{}, noon)
-			_, err := e.ledger().Finish(e.ctx, done, ledger.Done, "")
-			require.NoError(e, err)
+			e.finish(done, ledger.End{Status: ledger.Done})
 			ref := e.win(bob)
 			own := e.start(ref, "d", time.Time{}, noon)
-			runs, err := e.ledger().Abandon(e.ctx, ref)
+			runs, err := e.ledger().Abandon(e.ctx, ref, nil)
 			require.NoError(e, err)
 			require.Len(e, runs, 2)
 			for _, r := range runs {
@@ -112,17 +109,15 @@ var runCases = []testCase{
 			}
 			require.Equal(e, ledger.Done, e.runs("c", 1)[0].Status)
 			require.Equal(e, ledger.InProgress, e.runs("d", 1)[0].Status)
-			written, err := e.ledger().Finish(e.ctx, left, ledger.Done, "")
+			written, err := e.ledger().Finish(e.ctx, left, ledger.End{Status: ledger.Done})
 			require.NoError(e, err)
 			require.False(e, written, "the end of a run that was given up")
 			e.unchanged(func() {
-				runs, err := e.ledger().Abandon(e.ctx, ref)
+				runs, err := e.ledger().Abandon(e.ctx, ref, nil)
 				require.NoError(e, err)
 				require.Empty(e, runs)
 			}, "Abandon again")
-			written, err = e.ledger().Finish(e.ctx, own, ledger.Done, "")
-			require.NoError(e, err)
-			require.True(e, written)
+			e.finish(own, ledger.End{Status: ledger.Done})
 		}},
 	{Rule: Rule{56, "only the holder abandons",
 		"Abandon returns ErrLost, and writes nothing, unless its ref holds the lock.",
@@ -134,7 +129,7 @@ var runCases = []testCase{
 			e.start(ref, "b", time.Time{}, noon)
 			refused := func(r schedlock.Ref, why string) {
 				e.unchanged(func() {
-					runs, err := e.ledger().Abandon(e.ctx, r)
+					runs, err := e.ledger().Abandon(e.ctx, r, nil)
 					require.ErrorIs(e, err, schedlock.ErrLost, why)
 					require.Empty(e, runs, why)
 				}, "%s", why)
@@ -211,8 +206,8 @@ var runCases = []testCase{
 						_, _, err := l.Decide(ended(), ref, ledger.Decision{Job: "b", To: noon, Start: noon})
 						return err
 					},
-					"Finish":  func() error { _, err := l.Finish(ended(), run, ledger.Done, ""); return err },
-					"Abandon": func() error { _, err := l.Abandon(ended(), ref); return err },
+					"Finish":  func() error { _, err := l.Finish(ended(), run, ledger.End{Status: ledger.Done}); return err },
+					"Abandon": func() error { _, err := l.Abandon(ended(), ref, nil); return err },
 					"Runs":    func() error { _, err := l.Runs(ended(), "", 10); return err },
 				} {
 					var err error

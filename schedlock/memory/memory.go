@@ -37,17 +37,21 @@ type Store struct {
 // tables is what a backup has. Everything in it is a value, so that a copy
 // shares nothing.
 type tables struct {
-	held  bool
-	row   schedlock.Row
-	terms []schedlock.Term // oldest first
-	jobs  map[string]ledger.Job
-	runs  []ledger.Run // in the order of their ids: 1, 2, 3 …
-	ticks map[tickKey]struct{}
+	held     bool
+	row      schedlock.Row
+	terms    []schedlock.Term // oldest first
+	jobs     map[string]ledger.Job
+	runs     []ledger.Run // in the order of their ids
+	lastID   int64
+	ticks    map[tickKey]int64 // the id of the run
+	requests map[tickKey]ledger.Request
+	pauses   map[string]ledger.Pause // the latest of each job; of the whole scheduler under ""
 }
 
 func (t tables) clone() tables {
 	t.terms, t.runs = slices.Clone(t.terms), slices.Clone(t.runs)
 	t.jobs, t.ticks = maps.Clone(t.jobs), maps.Clone(t.ticks)
+	t.requests, t.pauses = maps.Clone(t.requests), maps.Clone(t.pauses)
 	return t
 }
 
@@ -60,7 +64,10 @@ func WithClock(now func() time.Time) Option { return func(s *Store) { s.now = no
 
 // New makes an empty database.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, tables: tables{jobs: map[string]ledger.Job{}, ticks: map[tickKey]struct{}{}}}
+	s := &Store{now: time.Now, tables: tables{
+		jobs: map[string]ledger.Job{}, ticks: map[tickKey]int64{},
+		requests: map[tickKey]ledger.Request{}, pauses: map[string]ledger.Pause{},
+	}}
 	for _, opt := range opts {
 		opt(s)
 	}

@@ -76,7 +76,7 @@ func conformance(t testing.TB, direct, url string, without ...locktest.Feature) 
 		},
 		Backup: func(t testing.TB) func() {
 			conn := session(t, direct)
-			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs"}
+			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses"}
 			for _, table := range tables {
 				exec(t, conn, fmt.Sprintf(`CREATE TEMPORARY TABLE backup_%[1]s AS TABLE %[1]s`, table))
 			}
@@ -122,7 +122,7 @@ func TestConformanceThroughAPooler(t *testing.T) {
 
 // empty makes the tables as good as new, which is faster than a new database.
 func empty(t testing.TB, url string) {
-	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs RESTART IDENTITY`)
+	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, scheduler_requests, scheduler_pauses RESTART IDENTITY`)
 }
 
 func databaseName(t testing.TB, url string) string {

@@ -23,12 +23,27 @@ func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
 	run, started, err := store.Decide(ctx, c.Ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
 	require.NoError(t, err)
 	require.True(t, started)
-	written, err := store.Finish(ctx, run, ledger.Failed, "x\x00y\xfe")
+	written, err := store.Finish(ctx, run, ledger.End{Status: ledger.Failed, Error: "x\x00y\xfe"})
 	require.NoError(t, err)
 	require.True(t, written)
 	runs, err := store.Runs(ctx, "j", 1)
 	require.NoError(t, err)
 	require.Equal(t, "x\uFFFDy\uFFFD", runs[0].Error)
+	jobs, err := store.Jobs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "x\uFFFDy\uFFFD", jobs[0].LastError)
+	for _, job := range []string{"a\x00b", "\xff"} { // what comes from a URL
+		_, err := store.Trigger(ctx, ledger.Order{Job: job, By: "me"})
+		require.ErrorIs(t, err, ledger.ErrNoJob)
+		_, err = store.Pause(ctx, ledger.Order{Job: job, By: "me"})
+		require.ErrorIs(t, err, ledger.ErrNoJob)
+		_, found, err := store.Run(ctx, job, at)
+		require.NoError(t, err)
+		require.False(t, found)
+		runs, err := store.Runs(ctx, job, 1)
+		require.NoError(t, err)
+		require.Empty(t, runs)
+	}
 	release(t, store, c.Ref)
 }
 

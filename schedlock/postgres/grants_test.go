@@ -23,6 +23,8 @@ var rights = []struct {
 	{"scheduler_terms", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 	{"scheduler_jobs", []string{"SELECT", "INSERT", "UPDATE"}},
 	{"scheduler_runs", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"scheduler_requests", []string{"SELECT", "INSERT", "DELETE"}},
+	{"scheduler_pauses", []string{"SELECT", "INSERT", "UPDATE"}},
 	{"scheduler_lock_schema", []string{"SELECT"}},
 }
 
@@ -65,15 +67,27 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	require.NoError(t, store.Fence(ctx, tx, ref))
 	require.NoError(t, tx.Commit(ctx))
 
-	abandoned, err := store.Abandon(ctx, ref)
+	abandoned, err := store.Abandon(ctx, ref, func(ledger.Run) time.Time { return started })
 	require.NoError(t, err)
 	require.Len(t, abandoned, 1)
+	again, ok, err := store.Retry(ctx, ref, abandoned[0])
+	require.NoError(t, err)
+	require.True(t, ok)
+	written, err := store.Finish(ctx, again, ledger.End{Status: ledger.Failed, RetryAt: started})
+	require.NoError(t, err)
+	require.True(t, written)
+	owed, err := store.Retries(ctx)
+	require.NoError(t, err)
+	require.Len(t, owed, 1)
+	changed, err := store.GiveUp(ctx, ref, owed[0])
+	require.NoError(t, err)
+	require.True(t, changed)
 	next := started.Add(time.Minute)
 	run, ok, err := store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", From: started, To: next, Start: next,
 		Skipped: []ledger.Skip{{First: started.Add(time.Second), Last: started.Add(time.Second), Count: 1, Reason: ledger.Missed}}})
 	require.NoError(t, err)
 	require.True(t, ok)
-	written, err := store.Finish(ctx, run, ledger.Done, "")
+	written, err = store.Finish(ctx, run, ledger.End{Status: ledger.Done})
 	require.NoError(t, err)
 	require.True(t, written)
 	runs, err := store.Runs(ctx, "", 10)
@@ -82,6 +96,30 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	jobs, err := store.Jobs(ctx)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
+
+	request, err := store.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+	require.NoError(t, err)
+	for range 2 { // a new row, and the same again
+		_, err = store.Pause(ctx, ledger.Order{Job: "j", By: "me"})
+		require.NoError(t, err)
+		_, _, err = store.Answer(ctx, ref, request, "")
+		require.ErrorIs(t, err, ledger.ErrPaused)
+		resumed, err := store.Resume(ctx, "j", "me")
+		require.NoError(t, err)
+		require.True(t, resumed)
+	}
+	inbox, err := store.Inbox(ctx)
+	require.NoError(t, err)
+	require.Len(t, inbox.Requests, 1)
+	_, ok, err = store.Answer(ctx, ref, request, "")
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, found, err := store.Run(ctx, "j", request.At)
+	require.NoError(t, err)
+	require.True(t, found)
+	pruned, err := store.Prune(ctx, "j", 0, 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, pruned)
 
 	release(t, store, ref)
 	terms, err := store.Terms(ctx, 10)
@@ -119,6 +157,23 @@ func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
 		exec(t, admin, fmt.Sprintf(`GRANT USAGE ON SCHEMA public TO %s`, role))
 	})
 	opened(t, url)
+}
+
+func TestARoleWithTheRightsOfVersion1IsToldAllThatIsMissing(t *testing.T) {
+	admin, role, url := granted(t)
+	exec(t, admin, fmt.Sprintf(`REVOKE ALL ON scheduler_requests, scheduler_pauses FROM %s`, role))
+	_, err := postgres.Opener(url, silent)(ctx)
+	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	for _, r := range rights {
+		for _, privilege := range r.privileges {
+			grant := fmt.Sprintf("GRANT %s ON public.%s TO %s", privilege, r.table, role)
+			if r.table == "scheduler_requests" || r.table == "scheduler_pauses" {
+				require.ErrorContains(t, err, grant)
+			} else {
+				require.NotContains(t, err.Error(), grant)
+			}
+		}
+	}
 }
 
 func TestARightThatIsTakenAwayLaterIsForAnOperator(t *testing.T) {

@@ -416,6 +416,8 @@ FROM (VALUES ('scheduler_lock', 'SELECT'), ('scheduler_lock', 'INSERT'), ('sched
              ('scheduler_terms', 'SELECT'), ('scheduler_terms', 'INSERT'), ('scheduler_terms', 'UPDATE'), ('scheduler_terms', 'DELETE'),
              ('scheduler_jobs', 'SELECT'), ('scheduler_jobs', 'INSERT'), ('scheduler_jobs', 'UPDATE'),
              ('scheduler_runs', 'SELECT'), ('scheduler_runs', 'INSERT'), ('scheduler_runs', 'UPDATE'), ('scheduler_runs', 'DELETE'),
+             ('scheduler_requests', 'SELECT'), ('scheduler_requests', 'INSERT'), ('scheduler_requests', 'DELETE'),
+             ('scheduler_pauses', 'SELECT'), ('scheduler_pauses', 'INSERT'), ('scheduler_pauses', 'UPDATE'),
              ('scheduler_lock_schema', 'SELECT')) AS g (tab, privilege)
 JOIN pg_class c ON c.oid = to_regclass(g.tab)
 JOIN pg_namespace n ON n.oid = c.relnamespace

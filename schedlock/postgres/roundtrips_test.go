@@ -123,6 +123,49 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 	}
 }
 
+func TestEachStatementOfTheLedgerIsOneRoundTrip(t *testing.T) {
+	trips, url := countTrips(t, migrated(t))
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	_, err := store.Jobs(ctx) // opens the connection
+	require.NoError(t, err)
+	one := func(what string, f func() error) {
+		t.Helper()
+		require.Equal(t, 1, trips.during(func() { require.NoError(t, f(), what) }), what)
+	}
+	at := time.Unix(1_800_000_000, 0)
+	var run ledger.Run
+	one("Decide", func() (err error) {
+		run, _, err = store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
+		return err
+	})
+	one("Finish", func() error {
+		_, err := store.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: at})
+		return err
+	})
+	one("Retries", func() error { _, err := store.Retries(ctx); return err })
+	one("Retry", func() (err error) {
+		run, _, err = store.Retry(ctx, ref, run)
+		return err
+	})
+	require.Equal(t, 2, run.Attempt)
+	one("GiveUp", func() error { _, err := store.GiveUp(ctx, ref, run); return err })
+	var request ledger.Request
+	one("Trigger", func() (err error) {
+		request, err = store.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+		return err
+	})
+	one("Inbox", func() error { _, err := store.Inbox(ctx); return err })
+	one("Answer", func() (err error) {
+		run, _, err = store.Answer(ctx, ref, request, "")
+		return err
+	})
+	require.Equal(t, "me", run.RequestedBy)
+	one("Run", func() error { _, _, err := store.Run(ctx, "j", at); return err })
+	one("Resume", func() error { _, err := store.Resume(ctx, "j", "me"); return err })
+	one("Prune", func() error { _, err := store.Prune(ctx, "j", 1, 1); return err })
+}
+
 func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
 	url := migrated(t)
 	store, conn := open(t, url), session(t, url)
@@ -153,7 +196,9 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 			RETURN NULL;
 		END $$;
 		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_lock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_jobs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_requests DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_pauses DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
 
 	config, err := pgxpool.ParseConfig(url)
@@ -188,14 +233,49 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 		require.NotZero(t, n)
 		require.Equal(t, "off", value[string](t, own, `SHOW synchronous_commit`), "it leaks into the session")
 		require.Equal(t, "0", value[string](t, own, `SHOW lock_timeout`), "it leaks into the session")
+		var off, none string
+		require.NoError(t, store.Pool().QueryRow(ctx, `SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).Scan(&off, &none))
+		require.Equal(t, []string{"off", "0"}, []string{off, none}, "it leaks into the sessions of the ledger")
 	}
 	var ref schedlock.Ref
 	committed("on", func() { ref = acquire(t, store, time.Minute) }) // the first
 	committed("on", func() { ref = acquire(t, store, time.Minute) }) // a take-over
 	committed("local", func() { heartbeat(t, store, ref) })
+	at := time.Unix(1_800_000_000, 0)
 	committed("on", func() {
-		at := time.Unix(1_800_000_000, 0)
 		_, _, err := store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
+		require.NoError(t, err)
+	})
+	var request ledger.Request
+	committed("on", func() {
+		request, err = store.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+		require.NoError(t, err)
+	})
+	committed("on", func() {
+		_, _, err := store.Answer(ctx, ref, request, "")
+		require.NoError(t, err)
+	})
+	committed("on", func() {
+		_, err := store.Pause(ctx, ledger.Order{Job: "j", By: "me"})
+		require.NoError(t, err)
+	})
+	committed("on", func() {
+		_, err := store.Resume(ctx, "j", "me")
+		require.NoError(t, err)
+	})
+	var left []ledger.Run
+	committed("on", func() {
+		ref = acquire(t, store, time.Minute)
+		left, err = store.Abandon(ctx, ref, func(ledger.Run) time.Time { return at })
+		require.NoError(t, err)
+		require.Len(t, left, 2)
+	})
+	committed("on", func() {
+		_, _, err := store.Retry(ctx, ref, left[0])
+		require.NoError(t, err)
+	})
+	committed("on", func() {
+		_, err := store.GiveUp(ctx, ref, left[1])
 		require.NoError(t, err)
 	})
 	committed("on", func() { release(t, store, ref) })

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +13,8 @@ import (
 )
 
 const sqlJobs = `
-SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
+SELECT job, spec, cursor_at, done_count, failed_count, failure_streak, last_done_at, last_failed_at, last_error, done_us, longest_us
+FROM scheduler_jobs ORDER BY job`
 
 // Jobs implements ledger.Store.
 func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
@@ -22,20 +24,22 @@ func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	}
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Job, error) {
 		var (
-			j      ledger.Job
-			cursor pgtype.Timestamptz
+			j                    ledger.Job
+			cursor, done, failed pgtype.Timestamptz
+			errText              pgtype.Text
+			total, longest       int64
 		)
-		err := row.Scan(&j.Name, &j.Spec, &cursor)
-		j.Cursor = stamp(cursor)
+		err := row.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &done, &failed, &errText, &total, &longest)
+		j.Cursor, j.LastDone, j.LastFailed, j.LastError = stamp(cursor), stamp(done), stamp(failed), errText.String
+		j.Total, j.Longest = time.Duration(total)*time.Microsecond, time.Duration(longest)*time.Microsecond
 		return j, err
 	})
 	return jobs, s.explain(err)
 }
 
-// A decision is one statement: the lock row guards it, the cursor moves by
-// compare and swap, and what it passes is written, or nothing is.
-const (
-	sqlGuard = `
+// A write that needs the lock is one statement, and the lock row guards it: it
+// holds on to the row until it has committed, or does nothing.
+const sqlGuard = `
 WITH settings AS MATERIALIZED (
     SELECT clock_timestamp() AS now, ` + sqlDurable + `
 ), held AS MATERIALIZED (
@@ -44,10 +48,21 @@ WITH settings AS MATERIALIZED (
     FOR KEY SHARE OF l
 ), `
 
+// In a decision the cursor moves by compare and swap, and what it passes is
+// written, or nothing is.
+const (
+	sqlPausedTick = `
+paused AS MATERIALIZED (
+    SELECT ` + pauseColumns + ` FROM held CROSS JOIN scheduler_pauses p
+    WHERE p.resumed_at IS NULL AND p.job IN ('', $3::text) AND $9::timestamptz IS NOT NULL
+    FOR KEY SHARE OF p
+), `
+
 	sqlNewJob = `
 moved AS (
     INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
-    SELECT $3::text, $4::text, $5::timestamptz, h.now FROM held h WHERE $6::timestamptz IS NULL
+    SELECT $3, $4::text, $5::timestamptz, h.now FROM held h
+    WHERE $6::timestamptz IS NULL AND NOT EXISTS (SELECT FROM paused)
     ON CONFLICT (job) DO NOTHING
     RETURNING updated_at AS now
 ), `
@@ -56,7 +71,7 @@ moved AS (
 moved AS (
     UPDATE scheduler_jobs j SET spec = $4::text, cursor_at = $5::timestamptz, updated_at = h.now
     FROM held h
-    WHERE j.job = $3::text AND j.cursor_at = $6::timestamptz AND j.cursor_at <= $5
+    WHERE j.job = $3 AND j.cursor_at = $6::timestamptz AND j.cursor_at <= $5 AND NOT EXISTS (SELECT FROM paused)
     RETURNING h.now
 ), `
 
@@ -69,82 +84,67 @@ skipped AS (
     ON CONFLICT (job, scheduled_at) DO NOTHING
 ), started AS (
     INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt)
-    SELECT $3, $9::timestamptz, m.now, 'in_progress', $2, $7, $8, 1
+    SELECT $3, $9, m.now, 'in_progress', $2, $7, $8, 1
     FROM moved m WHERE $9 IS NOT NULL
     ON CONFLICT (job, scheduled_at) DO NOTHING
-    RETURNING id, started_at
+    RETURNING ` + runColumns + `
 )
-SELECT EXISTS (SELECT FROM held), EXISTS (SELECT FROM moved), (SELECT id FROM started), (SELECT started_at FROM started)`
+SELECT EXISTS (SELECT FROM moved), ` + sqlStarted
 )
 
 // Decide implements ledger.Store.
 func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
-	query := sqlGuard + sqlMoveCursor + sqlPassed
+	query := sqlGuard + sqlPausedTick + sqlMoveCursor + sqlPassed
 	if d.From.IsZero() {
-		query = sqlGuard + sqlNewJob + sqlPassed
+		query = sqlGuard + sqlPausedTick + sqlNewJob + sqlPassed
 	}
 	n := len(d.Skipped)
 	first, last, count, reason := make([]time.Time, n), make([]time.Time, n), make([]int64, n), make([]string, n)
 	for i, k := range d.Skipped {
 		first[i], last[i], count[i], reason[i] = k.First, k.Last, k.Count, text(k.Reason)
 	}
+	var moved bool
+	run, err = s.start(ctx, query, []any{ref.Token.String(), ref.Term, d.Job, d.Spec, d.To, optional(d.From),
+		int64(ref.PID), text(ref.Hostname), optional(d.Start), first, last, count, reason}, &moved)
+	if err == nil && !moved {
+		err = schedlock.ErrMoved
+	}
+	return run, run.ID != 0, err
+}
+
+// sqlStarted ends each statement that starts an attempt.
+const sqlStarted = `
+       EXISTS (SELECT FROM held), p.*, s.*
+FROM (SELECT) AS one
+LEFT JOIN (SELECT * FROM paused ORDER BY job DESC LIMIT 1) AS p ON true
+LEFT JOIN started s ON true`
+
+// start returns the run that a statement has written, if any. The statement's
+// first columns are for more.
+func (s *Store) start(ctx context.Context, query string, args []any, more ...any) (ledger.Run, error) {
 	var (
-		held, moved bool
-		id          pgtype.Int8
-		startedAt   pgtype.Timestamptz
+		held bool
+		p    pauseRow
+		r    runRow
 	)
-	err = s.pool.QueryRow(ctx, query, ref.Token.String(), ref.Term, d.Job, d.Spec, d.To, optional(d.From),
-		int64(ref.PID), text(ref.Hostname), optional(d.Start), first, last, count, reason).Scan(&held, &moved, &id, &startedAt)
+	err := s.pool.QueryRow(ctx, query, args...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
 	switch {
 	case err != nil:
-		return run, false, s.explain(err)
+		return ledger.Run{}, s.explain(err)
 	case !held:
-		return run, false, errNotOurs
-	case !moved:
-		return run, false, schedlock.ErrMoved
-	case d.Start.IsZero():
-		return run, false, nil
+		return ledger.Run{}, errNotOurs
+	case p.since.Valid:
+		return ledger.Run{}, &ledger.PausedError{Pause: p.pause()}
 	}
-	return ledger.Run{ID: id.Int64, Job: d.Job, ScheduledAt: d.Start, StartedAt: stamp(startedAt), Status: ledger.InProgress,
-		Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}, id.Valid, nil
+	return r.run(), nil
 }
 
 // optional is NULL for the zero time.
 func optional(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
 
-const sqlFinish = `
-UPDATE scheduler_runs SET status = $1::text, finished_at = clock_timestamp(), error = nullif($2::text, '')
-WHERE id = $3::bigint AND term = $4::bigint AND attempt = $5::integer AND status = 'in_progress'`
-
-// Finish implements ledger.Store.
-func (s *Store) Finish(ctx context.Context, run ledger.Run, status ledger.Status, errText string) (written bool, err error) {
-	tag, err := s.pool.Exec(ctx, sqlFinish, string(status), text(errText), run.ID, run.Term, int32(run.Attempt))
-	return err == nil && tag.RowsAffected() > 0, s.explain(err)
-}
-
-const sqlAbandon = `
-UPDATE scheduler_runs SET status = 'abandoned', finished_at = clock_timestamp()
-WHERE status = 'in_progress' AND term <> $1::bigint
-RETURNING ` + runColumns
-
-// Abandon implements ledger.Store.
-func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref) (runs []ledger.Run, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := s.Fence(ctx, tx, ref); err != nil {
-			return err
-		}
-		runs, err = collectRuns(tx.Query(ctx, sqlAbandon, ref.Term))
-		return err
-	})
-	if err != nil {
-		return nil, s.explain(err)
-	}
-	return runs, nil
-}
+const runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, retry_at, until, count, requested_by, request_reason`
 
 const (
-	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count`
-
 	sqlRuns = `
 SELECT ` + runColumns + ` FROM scheduler_runs
 ORDER BY scheduled_at DESC, id DESC LIMIT $1::bigint`
@@ -158,10 +158,37 @@ ORDER BY scheduled_at DESC LIMIT $1::bigint`
 func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 	query, args := sqlRuns, []any{int64(max(limit, 0))}
 	if job != "" {
-		query, args = sqlRunsOfJob, append(args, job)
+		query, args = sqlRunsOfJob, append(args, text(job))
 	}
 	runs, err := collectRuns(s.pool.Query(ctx, query, args...))
 	return runs, s.explain(err)
+}
+
+const sqlRun = `
+SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = $1::text AND scheduled_at = $2::timestamptz`
+
+// Run implements ledger.Store.
+func (s *Store) Run(ctx context.Context, job string, tick time.Time) (run ledger.Run, found bool, err error) {
+	runs, err := collectRuns(s.pool.Query(ctx, sqlRun, text(job), tick))
+	if err != nil || len(runs) == 0 {
+		return run, false, s.explain(err)
+	}
+	return runs[0], true, nil
+}
+
+// sqlPrune reads the index from the newest tick to the first that may go, and
+// then from the oldest on. What it deletes cannot start again: it is final.
+const sqlPrune = `
+DELETE FROM scheduler_runs WHERE id = ANY (ARRAY(
+    SELECT r.id FROM scheduler_runs r
+    WHERE r.job = $1::text AND r.status <> 'in_progress' AND r.retry_at IS NULL
+      AND r.scheduled_at <= (SELECT k.scheduled_at FROM scheduler_runs k WHERE k.job = $1 ORDER BY k.scheduled_at DESC OFFSET $2::bigint LIMIT 1)
+    ORDER BY r.scheduled_at LIMIT $3::bigint))`
+
+// Prune implements ledger.Store.
+func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
+	tag, err := s.pool.Exec(ctx, sqlPrune, text(job), int64(max(keep, 0)), int64(max(limit, 0)))
+	return tag.RowsAffected(), s.explain(err)
 }
 
 func collectRuns(rows pgx.Rows, err error) ([]ledger.Run, error) {
@@ -169,16 +196,41 @@ func collectRuns(rows pgx.Rows, err error) ([]ledger.Run, error) {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Run, error) {
-		var (
-			r                                   ledger.Run
-			scheduled, started, finished, until pgtype.Timestamptz
-			status                              string
-			errText                             pgtype.Text
-			count                               pgtype.Int8
-		)
-		err := row.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID, &r.Hostname, &r.Attempt, &errText, &until, &count)
-		r.ScheduledAt, r.StartedAt, r.FinishedAt, r.Until = stamp(scheduled), stamp(started), stamp(finished), stamp(until)
-		r.Status, r.Error, r.Count = ledger.Status(status), errText.String, count.Int64
-		return r, err
+		var r runRow
+		err := row.Scan(r.dest()...)
+		return r.run(), err
 	})
+}
+
+// runRow takes runColumns: all NULL if there is no row.
+type runRow struct {
+	id, term, pid, attempt, count                pgtype.Int8
+	scheduled, started, finished, retryAt, until pgtype.Timestamptz
+	job, status, hostname, err, by, reason       pgtype.Text
+}
+
+func (r *runRow) dest() []any {
+	return []any{&r.id, &r.job, &r.scheduled, &r.started, &r.finished, &r.status, &r.term, &r.pid, &r.hostname, &r.attempt,
+		&r.err, &r.retryAt, &r.until, &r.count, &r.by, &r.reason}
+}
+
+func (r *runRow) run() ledger.Run {
+	return ledger.Run{
+		ID:            r.id.Int64,
+		Job:           r.job.String,
+		ScheduledAt:   stamp(r.scheduled),
+		StartedAt:     stamp(r.started),
+		FinishedAt:    stamp(r.finished),
+		Status:        ledger.Status(r.status.String),
+		Term:          r.term.Int64,
+		PID:           int(r.pid.Int64),
+		Hostname:      r.hostname.String,
+		Attempt:       int(r.attempt.Int64),
+		Error:         r.err.String,
+		RetryAt:       stamp(r.retryAt),
+		Until:         stamp(r.until),
+		Count:         r.count.Int64,
+		RequestedBy:   r.by.String,
+		RequestReason: r.reason.String,
+	}
 }

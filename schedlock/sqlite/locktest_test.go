@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 				}
 			},
 			Backup: func(t testing.TB) func() {
-				tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs"}
+				tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses"}
 				for _, table := range tables {
 					run(t, conn, `CREATE TEMP TABLE kept_`+table+` AS SELECT * FROM `+table)
 				}

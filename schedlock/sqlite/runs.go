@@ -12,35 +12,32 @@ import (
 )
 
 const sqlJobs = `
-SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
+SELECT job, spec, cursor_at, done_count, failed_count, failure_streak, last_done_at, last_failed_at, last_error, done_us, longest_us
+FROM scheduler_jobs ORDER BY job`
 
 // Jobs implements ledger.Store. A leader needs it to start, so it does not
 // depend on the pool.
 func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		stmt, err := s.prepare(ctx, sqlJobs)
-		if err != nil {
-			return err
-		}
-		rows, err := stmt.QueryContext(ctx)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return s.each(ctx, sqlJobs, nil, func(rows *sql.Rows) error {
 			var (
-				j      ledger.Job
-				cursor string
+				j                           ledger.Job
+				cursor                      string
+				lastDone, lastFailed, text  sql.NullString
+				doneMicros, longestInMicros int64
 			)
-			if err := rows.Scan(&j.Name, &j.Spec, &cursor); err != nil {
+			err := rows.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &lastDone, &lastFailed, &text, &doneMicros, &longestInMicros)
+			if err != nil {
 				return err
 			}
 			if j.Cursor, err = parseTime(cursor); err != nil {
 				return fmt.Errorf("job %q: %w", j.Name, err)
 			}
+			j.LastDone, j.LastFailed, j.LastError = stamp(lastDone.String), stamp(lastFailed.String), text.String
+			j.Total, j.Longest = fromMicros(doneMicros), fromMicros(longestInMicros)
 			jobs = append(jobs, j)
-		}
-		return rows.Err()
+			return nil
+		})
 	})
 	return jobs, s.explain(err)
 }
@@ -73,12 +70,17 @@ func guard(ctx context.Context, tx tx, ref schedlock.Ref) error {
 
 // Decide implements ledger.Store.
 func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	err = s.share(ctx, func(ctx context.Context, tx tx) error {
 		started = false
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		now := s.now().UTC()
+		if !d.Start.IsZero() {
+			if err := mayStart(ctx, tx, d.Job); err != nil {
+				return err
+			}
+		}
+		now := kept(s.now())
 		var (
 			moved int64
 			err   error
@@ -118,47 +120,8 @@ func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision
 	return run, started && err == nil, err
 }
 
-const sqlFinish = `
-UPDATE scheduler_runs SET status = ?1, finished_at = ?2, error = ?3
-WHERE id = ?4 AND term = ?5 AND attempt = ?6 AND status = 'in_progress'`
-
-// Finish implements ledger.Store.
-func (s *Store) Finish(ctx context.Context, run ledger.Run, status ledger.Status, errText string) (written bool, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		n, err := tx.exec(ctx, sqlFinish, string(status), formatTime(s.now()), nullText(errText), run.ID, run.Term, run.Attempt)
-		written = n > 0
-		return err
-	})
-	return written && err == nil, err
-}
-
-const sqlAbandon = `
-UPDATE scheduler_runs SET status = 'abandoned', finished_at = ?1
-WHERE status = 'in_progress' AND term <> ?2
-RETURNING ` + runColumns
-
-// Abandon implements ledger.Store.
-func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref) (runs []ledger.Run, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		if err := guard(ctx, tx, ref); err != nil {
-			return err
-		}
-		stmt, err := s.prepare(ctx, sqlAbandon)
-		if err != nil {
-			return err
-		}
-		rows, err := stmt.QueryContext(ctx, formatTime(s.now()), ref.Term)
-		if err != nil {
-			return err
-		}
-		runs, err = scanRuns(rows)
-		return err
-	})
-	return runs, err
-}
-
 const (
-	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count`
+	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count, retry_at, requested_by, request_reason`
 
 	sqlRuns = `
 SELECT ` + runColumns + ` FROM scheduler_runs
@@ -169,7 +132,8 @@ SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = ?2
 ORDER BY scheduled_at DESC LIMIT ?1`
 )
 
-// Runs implements ledger.Store.
+// Runs implements ledger.Store. A row that a hand has spoiled is left out: the
+// error names it, and comes with the others.
 func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 	query, args := sqlRuns, []any{max(limit, 0)} // SQLite takes -1 for no limit
 	if job != "" {
@@ -179,36 +143,104 @@ func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, 
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	runs, err := scanRuns(rows)
-	return runs, s.explain(err)
+	defer rows.Close()
+	list := runList{runs: []ledger.Run{}}
+	for rows.Next() {
+		if err := list.add(rows); err != nil {
+			return nil, s.explain(err)
+		}
+	}
+	return list.runs, s.explain(errors.Join(rows.Err(), list.spoiled))
 }
 
-func scanRuns(rows *sql.Rows) ([]ledger.Run, error) {
-	defer rows.Close()
-	runs := []ledger.Run{}
-	for rows.Next() {
-		var (
-			r                                 ledger.Run
-			scheduled, status                 string
-			started, finished, until, errText sql.NullString
-			count                             sql.NullInt64
-		)
-		if err := rows.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID, &r.Hostname, &r.Attempt, &errText, &until, &count); err != nil {
-			return nil, err
-		}
-		r.Status, r.Error, r.Count = ledger.Status(status), errText.String, count.Int64
-		for _, t := range []struct {
-			text sql.NullString
-			dest *time.Time
-		}{{sql.NullString{String: scheduled, Valid: true}, &r.ScheduledAt}, {started, &r.StartedAt}, {finished, &r.FinishedAt}, {until, &r.Until}} {
-			var err error
-			if *t.dest, err = parseOptional(t.text); err != nil {
-				return nil, err
-			}
-		}
-		runs = append(runs, r)
+const sqlRun = `
+SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = ?1 AND scheduled_at = ?2`
+
+// Run implements ledger.Store.
+func (s *Store) Run(ctx context.Context, job string, tick time.Time) (run ledger.Run, found bool, err error) {
+	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		return s.each(ctx, sqlRun, []any{job, formatTime(tick)}, func(rows *sql.Rows) (err error) {
+			found = true
+			run, err = scanRun(rows)
+			return err
+		})
+	})
+	return run, found && err == nil, s.explain(err)
+}
+
+// sqlPrune finds the oldest row that stays by the index of (job, scheduled_at),
+// and reads no more older ones than it deletes, except those that stay.
+const sqlPrune = `
+DELETE FROM scheduler_runs WHERE id IN (
+    SELECT id FROM scheduler_runs
+    WHERE job = ?1 AND status <> 'in_progress' AND retry_at IS NULL
+      AND scheduled_at <= (SELECT scheduled_at FROM scheduler_runs WHERE job = ?1 ORDER BY scheduled_at DESC LIMIT 1 OFFSET ?2)
+    ORDER BY scheduled_at LIMIT ?3
+)`
+
+// Prune implements ledger.Store.
+func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) (err error) {
+		deleted, err = tx.exec(ctx, sqlPrune, job, max(keep, 0), max(limit, 0))
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
-	return runs, rows.Err()
+	return deleted, nil
+}
+
+// runList gathers rows. Those that a hand has spoiled do not hide the others.
+type runList struct {
+	runs    []ledger.Run
+	spoiled error
+}
+
+func (l *runList) add(rows *sql.Rows) error {
+	run, err := scanRun(rows)
+	switch {
+	case err == nil:
+		l.runs = append(l.runs, run)
+	case run.ID != 0:
+		l.spoiled = errors.Join(l.spoiled, err)
+	default:
+		return err
+	}
+	return nil
+}
+
+// scanRun reads runColumns. With a time that cannot be read it returns an error
+// and a run that has its ID.
+func scanRun(rows *sql.Rows) (ledger.Run, error) {
+	var (
+		r                                                          ledger.Run
+		scheduled, status                                          string
+		started, finished, until, retry, errText, requestedBy, why sql.NullString
+		count                                                      sql.NullInt64
+	)
+	if err := rows.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID, &r.Hostname, &r.Attempt,
+		&errText, &until, &count, &retry, &requestedBy, &why); err != nil {
+		return ledger.Run{}, err
+	}
+	r.Status, r.Error, r.Count = ledger.Status(status), errText.String, count.Int64
+	r.RequestedBy, r.RequestReason = requestedBy.String, why.String
+	for _, t := range []struct {
+		column string
+		text   sql.NullString
+		dest   *time.Time
+	}{
+		{"scheduled_at", sql.NullString{String: scheduled, Valid: true}, &r.ScheduledAt},
+		{"started_at", started, &r.StartedAt},
+		{"finished_at", finished, &r.FinishedAt},
+		{"until", until, &r.Until},
+		{"retry_at", retry, &r.RetryAt},
+	} {
+		var err error
+		if *t.dest, err = parseOptional(t.text); err != nil {
+			return r, fmt.Errorf("scheduler_runs, id %d, job %q: %s: %w", r.ID, r.Job, t.column, err)
+		}
+	}
+	return r, nil
 }
 
 func nullText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

@@ -137,7 +137,7 @@ func TestFinishIsScopedToTermAttemptAndInProgress(t *testing.T) {
 	} {
 		spoiled := r
 		spoil(&spoiled)
-		written, err := s.Finish(bg, spoiled, ledger.Done, "")
+		written, err := s.Finish(bg, spoiled, ledger.End{Status: ledger.Done})
 		require.NoError(t, err)
 		assert.False(t, written, name)
 	}
@@ -146,13 +146,13 @@ func TestFinishIsScopedToTermAttemptAndInProgress(t *testing.T) {
 	now := clock.add(time.Second)
 	_, err := s.Release(bg, ref, schedlock.EndLost)
 	require.NoError(t, err)
-	written, err := s.Finish(bg, r, ledger.Failed, "no space left")
+	written, err := s.Finish(bg, r, ledger.End{Status: ledger.Failed, Error: "no space left"})
 	require.NoError(t, err)
 	assert.True(t, written, "it needs no lock")
 	want := r
 	want.Status, want.FinishedAt, want.Error = ledger.Failed, now, "no space left"
 	assert.Equal(t, []ledger.Run{want}, runs(t, s, "j"))
-	written, err = s.Finish(bg, r, ledger.Done, "")
+	written, err = s.Finish(bg, r, ledger.End{Status: ledger.Done})
 	require.NoError(t, err)
 	assert.False(t, written, "an end is written once")
 	assert.Equal(t, []ledger.Run{want}, runs(t, s, "j"))
@@ -164,15 +164,15 @@ func TestAbandonMarksTheRunsOfEarlierTermsOnly(t *testing.T) {
 	old := acquire(t, s, nobody)
 	left, _ := decide(t, s, old, ledger.Decision{Job: "left", Spec: "s", To: noon, Start: noon})
 	done, _ := decide(t, s, old, ledger.Decision{Job: "done", Spec: "s", To: noon, Start: noon})
-	_, err := s.Finish(bg, done, ledger.Done, "")
+	_, err := s.Finish(bg, done, ledger.End{Status: ledger.Done})
 	require.NoError(t, err)
 	ref := acquire(t, s, nobody)
 	own, _ := decide(t, s, ref, ledger.Decision{Job: "own", Spec: "s", To: noon, Start: noon})
 
-	_, err = s.Abandon(bg, old)
+	_, err = s.Abandon(bg, old, nil)
 	require.ErrorIs(t, err, schedlock.ErrLost, "only the holder may")
 	now := clock.add(time.Second)
-	abandoned, err := s.Abandon(bg, ref)
+	abandoned, err := s.Abandon(bg, ref, nil)
 	require.NoError(t, err)
 	want := left
 	want.Status, want.FinishedAt = ledger.Abandoned, now
@@ -180,11 +180,11 @@ func TestAbandonMarksTheRunsOfEarlierTermsOnly(t *testing.T) {
 	assert.Equal(t, []ledger.Run{want}, runs(t, s, "left"))
 	assert.Equal(t, ledger.Done, runs(t, s, "done")[0].Status)
 	assert.Equal(t, []ledger.Run{own}, runs(t, s, "own"))
-	abandoned, err = s.Abandon(bg, ref)
+	abandoned, err = s.Abandon(bg, ref, nil)
 	require.NoError(t, err)
 	assert.Empty(t, abandoned)
 
-	written, err := s.Finish(bg, left, ledger.Done, "")
+	written, err := s.Finish(bg, left, ledger.End{Status: ledger.Done})
 	require.NoError(t, err)
 	assert.False(t, written, "its old leader comes too late")
 }

@@ -58,6 +58,7 @@ type Store struct {
 	turn  chan struct{} // guards conn: one user at a time
 	conn  *sql.Conn     // nil: to be taken from the pool again
 	stmts map[string]*sql.Stmt
+	batch batch // of what writes to the ledger most often
 
 	closing sync.Once
 	closed  chan struct{}
@@ -325,6 +326,25 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
+// each hands every row of a query on the connection to row; the turn is held.
+func (s *Store) each(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+	stmt, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // mayWrite refuses to write to a file that is not the one that was opened: the
 // pages would go to the -wal file beside whatever lies at its path now.
 func (s *Store) mayWrite() error {
@@ -399,7 +419,8 @@ func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, schedlock.ErrLost), errors.Is(err, schedlock.ErrMoved):
+	case errors.Is(err, schedlock.ErrLost), errors.Is(err, schedlock.ErrMoved),
+		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob): // answers, no faults
 		return err
 	case strings.Contains(err.Error(), "no such table: scheduler_"):
 		hint = "; its migrations were not run (migrations.Up)"

@@ -114,8 +114,8 @@ func wantNoWriteLock(t testing.TB, other *sql.Conn, after string) {
 func dump(t testing.TB, conn *sql.Conn) string {
 	t.Helper()
 	var b strings.Builder
-	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs"} {
-		rows, err := conn.QueryContext(bg, `SELECT * FROM `+table+` ORDER BY 1`)
+	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses"} {
+		rows, err := conn.QueryContext(bg, `SELECT * FROM `+table+` ORDER BY 1, 2`)
 		require.NoError(t, err)
 		columns, err := rows.Columns()
 		require.NoError(t, err)
@@ -299,15 +299,32 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 		_, err := s.Heartbeat(ctx, ref, schedlock.StateLeading)
 		require.NoError(t, err)
 	}
-	_, err = s.Abandon(ctx, ref)
+	_, err = s.Abandon(ctx, ref, nil)
 	require.NoError(t, err)
 	_, err = s.Jobs(ctx)
+	require.NoError(t, err)
+	_, err = s.Retries(ctx)
+	require.NoError(t, err)
+	_, err = s.Inbox(ctx)
 	require.NoError(t, err)
 	now := time.Now()
 	run, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: now, Start: now})
 	require.NoError(t, err)
 	require.True(t, started)
-	_, err = s.Finish(ctx, run, ledger.Done, "")
+	_, err = s.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: now})
+	require.NoError(t, err)
+	run, started, err = s.Retry(ctx, ref, run)
+	require.NoError(t, err)
+	require.True(t, started)
+	_, found, err := s.Run(ctx, "j", now)
+	require.NoError(t, err)
+	require.True(t, found)
+	request, err := s.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+	require.NoError(t, err)
+	_, started, err = s.Answer(ctx, ref, request, "")
+	require.NoError(t, err)
+	require.True(t, started)
+	_, err = s.Prune(ctx, "j", 1, 1)
 	require.NoError(t, err)
 	deleted, err := s.Release(ctx, ref, schedlock.EndReleased)
 	require.NoError(t, err)
@@ -353,17 +370,56 @@ func ops(s *Store, ref schedlock.Ref) map[string]func(context.Context) error {
 		"heartbeat": func(ctx context.Context) error { _, err := s.Heartbeat(ctx, ref, schedlock.StateLeading); return err },
 		"release":   func(ctx context.Context) error { _, err := s.Release(ctx, ref, schedlock.EndReleased); return err },
 		"jobs":      func(ctx context.Context) error { _, err := s.Jobs(ctx); return err },
-		"abandon":   func(ctx context.Context) error { _, err := s.Abandon(ctx, ref); return err },
+		"abandon":   func(ctx context.Context) error { _, err := s.Abandon(ctx, ref, nil); return err },
 		"decide": func(ctx context.Context) error {
 			_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: now, Start: now,
 				Skipped: []ledger.Skip{{First: now.Add(-2 * time.Second), Last: now.Add(-time.Second), Count: 2, Reason: ledger.Missed}}})
 			return err
 		},
 		"finish": func(ctx context.Context) error {
-			_, err := s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1}, ledger.Done, "")
+			_, err := s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1}, ledger.End{Status: ledger.Done})
 			return err
 		},
+		"retry": func(ctx context.Context) error {
+			_, _, err := s.Retry(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
+			return err
+		},
+		"give up": func(ctx context.Context) error {
+			_, err := s.GiveUp(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
+			return err
+		},
+		"run":     func(ctx context.Context) error { _, _, err := s.Run(ctx, "k", noon); return err },
+		"retries": func(ctx context.Context) error { _, err := s.Retries(ctx); return err },
+		"inbox":   func(ctx context.Context) error { _, err := s.Inbox(ctx); return err },
+		"trigger": func(ctx context.Context) error {
+			_, err := s.Trigger(ctx, ledger.Order{Job: "k", By: "me"})
+			return err
+		},
+		"answer": func(ctx context.Context) error {
+			_, _, err := s.Answer(ctx, ref, ledger.Request{Order: ledger.Order{Job: "k"}, At: noon}, "")
+			return err
+		},
+		"pause":  func(ctx context.Context) error { _, err := s.Pause(ctx, ledger.Order{Job: "k", By: "me"}); return err },
+		"resume": func(ctx context.Context) error { _, err := s.Resume(ctx, "k", "me"); return err },
+		"prune":  func(ctx context.Context) error { _, err := s.Prune(ctx, "k", 0, 10); return err },
 	}
+}
+
+// seed gives the ledger's operations something to do: a run in progress, one
+// that is owed an attempt, one that another term left, and a request.
+func seed(t testing.TB, conn *sql.Conn, ref schedlock.Ref) {
+	t.Helper()
+	run(t, conn, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('k', 's', ?1, ?1)`, formatTime(noon))
+	for i, r := range []struct {
+		status  ledger.Status
+		term    int64
+		retryAt time.Time
+	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term, noon}, {ledger.InProgress, 1, time.Time{}}} {
+		run(t, conn, `INSERT INTO scheduler_runs (id, job, scheduled_at, started_at, status, term, pid, hostname, attempt, retry_at)
+			VALUES (?1, 'k', ?2, ?2, ?3, ?4, 1, 'h', 1, ?5)`, i+1, formatTime(noon.Add(time.Duration(i-5)*time.Hour)),
+			string(r.status), r.term, formatOptional(r.retryAt))
+	}
+	run(t, conn, `INSERT INTO scheduler_requests VALUES ('k', ?1, 'me', '')`, formatTime(noon))
 }
 
 // A loser that keeps the write lock starves the leader's heartbeat.
@@ -389,11 +445,13 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 				cancelled++
 			}
 			if i%5 == 0 { // the next ones have something to do
+				run(t, other, `DELETE FROM scheduler_jobs; DELETE FROM scheduler_runs; DELETE FROM scheduler_requests`)
 				ref = acquire(t, s, nobody)
+				seed(t, other, ref)
 			}
 		}
 	}
-	t.Logf("%d of 400 were cancelled under way", cancelled)
+	t.Logf("%d of 900 were cancelled under way", cancelled)
 	require.Positive(t, cancelled)
 	// The store works after all that.
 	ref = acquire(t, s, nobody)
@@ -409,11 +467,16 @@ func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
 			"release":   "BEFORE UPDATE OF ended_at ON scheduler_terms",
 			"heartbeat": "AFTER UPDATE OF heartbeat_at ON scheduler_lock",
 			"decide":    "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'",
+			"finish":    "BEFORE UPDATE ON scheduler_jobs",
+			"abandon":   "BEFORE UPDATE ON scheduler_jobs",
+			"retry":     "AFTER UPDATE ON scheduler_runs",
+			"answer":    "BEFORE INSERT ON scheduler_runs",
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				s := newStore(t)
 				other := foreign(t, s)
 				ref := acquire(t, s, nobody)
+				seed(t, other, ref)
 				run(t, other, `CREATE TRIGGER sabotage `+when+` BEGIN SELECT `+raise+`; END`)
 				before := dump(t, other)
 				for range 3 {
@@ -435,7 +498,8 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 	other := foreign(t, s)
 	run(t, other, `BEGIN IMMEDIATE`)
 	for name, op := range ops(s, ref) {
-		if name == "look" || name == "jobs" {
+		switch name {
+		case "look", "jobs", "run", "retries", "inbox":
 			assert.NoError(t, op(bg), "%s only reads", name)
 			continue
 		}
@@ -514,7 +578,7 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			for name, op := range ops(s, ref) {
 				err := op(bg)
 				switch name {
-				case "look", "acquire", "decide", "heartbeat", "abandon", "finish":
+				case "look", "acquire", "decide", "heartbeat", "abandon", "finish", "retry", "give up", "trigger", "answer", "pause", "resume", "prune":
 					assert.ErrorAs(t, err, &changed, name)
 				case "release":
 					assert.NoError(t, err, "the row went with its file")

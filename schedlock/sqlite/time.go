@@ -3,6 +3,7 @@ package sqlite
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -12,6 +13,9 @@ import (
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 func formatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
+
+// kept is the time as the tables keep it.
+func kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // formatOptional is NULL for the zero time.
 func formatOptional(t time.Time) sql.NullString {
@@ -52,4 +56,9 @@ func millis(d time.Duration) int64 { return d.Milliseconds() }
 func fromMillis(ms int64) time.Duration {
 	const day = int64(24 * time.Hour / time.Millisecond)
 	return time.Duration(min(max(ms, 0), day)) * time.Millisecond
+}
+
+// fromMicros is bounded for the same reason.
+func fromMicros(us int64) time.Duration {
+	return time.Duration(min(max(us, 0), math.MaxInt64/1000)) * time.Microsecond
 }

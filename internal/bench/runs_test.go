@@ -1,0 +1,253 @@
+package bench
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/tasks"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// onEach runs a benchmark on a new database of each kind. exec runs one
+// statement of its dialect.
+func onEach(b *testing.B, f func(b *testing.B, store schedlock.Store, exec func(sqlite, postgres string))) {
+	b.Run("sqlite", func(b *testing.B) {
+		opened, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), "app.db"))(b.Context())
+		require.NoError(b, err)
+		store := opened.(*sqlite.Store)
+		b.Cleanup(func() { require.NoError(b, store.Close()) })
+		f(b, store, func(q, _ string) {
+			_, err := store.DB().ExecContext(b.Context(), q)
+			require.NoError(b, err)
+		})
+	})
+	b.Run("postgres", func(b *testing.B) {
+		// As a server is run: with fsync.
+		url := pgtest.Start(b, "fsync = on", "shared_buffers = 128MB").Database(b)
+		opened, err := postgres.Opener(url)(b.Context())
+		require.NoError(b, err)
+		store := opened.(*postgres.Store)
+		b.Cleanup(func() { require.NoError(b, store.Close()) })
+		f(b, store, func(_, q string) {
+			_, err := store.Pool().Exec(b.Context(), q)
+			require.NoError(b, err)
+		})
+	})
+}
+
+func lead(b *testing.B, store schedlock.Store) (*schedlock.Lock, *schedlock.Lease) {
+	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL))
+	require.NoError(b, err)
+	lease, err := lock.Acquire(b.Context())
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, lease.Release(context.Background())) })
+	return lock, lease
+}
+
+// line starts and ends the runs of one job, one after the other.
+type line struct {
+	b     *testing.B
+	store ledger.Store
+	ref   schedlock.Ref
+	job   string
+	at    time.Time
+}
+
+func (l *line) run() {
+	next := l.at.Add(time.Second)
+	if l.at.IsZero() {
+		next = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	run, started, err := l.store.Decide(l.b.Context(), l.ref, ledger.Decision{Job: l.job, Spec: "every 1s offset 0s", From: l.at, To: next, Start: next})
+	if err != nil || !started {
+		l.b.Fatal(started, err)
+	}
+	l.at = next
+	written, err := l.store.Finish(l.b.Context(), run, ledger.End{Status: ledger.Done, Took: time.Millisecond})
+	if err != nil || !written {
+		l.b.Fatal(written, err)
+	}
+}
+
+// One job: the start and the end of a run, as fast as they come.
+func BenchmarkRun(b *testing.B) {
+	onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+		_, lease := lead(b, store)
+		l := &line{b: b, store: store.(ledger.Store), ref: lease.Ref(), job: "j"}
+		l.run()
+		b.ReportAllocs()
+		for b.Loop() {
+			l.run()
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+	})
+}
+
+// 32 jobs at the same time.
+func BenchmarkRunParallel(b *testing.B) {
+	onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+		_, lease := lead(b, store)
+		var n sync.Mutex
+		names := 0
+		b.SetParallelism(16)
+		b.RunParallel(func(pb *testing.PB) {
+			n.Lock()
+			names++
+			l := &line{b: b, store: store.(ledger.Store), ref: lease.Ref(), job: "j" + string(rune('a'+names))}
+			n.Unlock()
+			for pb.Next() {
+				l.run()
+			}
+		})
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+	})
+}
+
+const million = `
+INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+`
+
+// With a million runs in the ledger, as without: the start and the end of a
+// run, and what a page reads.
+func BenchmarkLedger(b *testing.B) {
+	onEach(b, func(b *testing.B, store schedlock.Store, exec func(string, string)) {
+		_, lease := lead(b, store)
+		runs := store.(ledger.Store)
+		l := &line{b: b, store: runs, ref: lease.Ref(), job: "j"}
+		for range 100 {
+			l.run()
+		}
+		for _, size := range []string{"empty", "million"} {
+			if size == "million" {
+				exec(million+`
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
+    '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`,
+					million+`
+SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, to_timestamp(1700000000 + i), now(), now(), 'done', 1, 1, 'h', 1
+FROM generate_series(1, 1000000) i`)
+				exec(`ANALYZE`, `ANALYZE`)
+			}
+			read := func(name string, f func() error) {
+				b.Run(size+"/"+name, func(b *testing.B) {
+					for b.Loop() {
+						require.NoError(b, f())
+					}
+				})
+			}
+			b.Run(size+"/run", func(b *testing.B) {
+				for b.Loop() {
+					l.run()
+				}
+			})
+			read("page", func() error { _, err := runs.Runs(b.Context(), "", 30); return err })
+			read("page of a job", func() error { _, err := runs.Runs(b.Context(), "j", 30); return err })
+			read("jobs", func() error { _, err := runs.Jobs(b.Context()); return err })
+			read("inbox", func() error { _, err := runs.Inbox(b.Context()); return err })
+			read("retries", func() error { _, err := runs.Retries(b.Context()); return err })
+			read("GetLockInfo", func() error { _, err := schedlock.GetLockInfo(b.Context(), store); return err })
+			read("abandon", func() error { _, err := runs.Abandon(b.Context(), lease.Ref(), nil); return err })
+			b.Run(size+"/prune 500", func(b *testing.B) {
+				for b.Loop() {
+					_, err := runs.Prune(b.Context(), "j", 10_000, 500)
+					require.NoError(b, err)
+				}
+			})
+		}
+	})
+}
+
+// timed measures the time inside the ledger.
+type timed struct {
+	ledger.Store
+	mu    sync.Mutex
+	spent time.Duration
+	done  int
+	total time.Duration // from due to recorded
+}
+
+func (t *timed) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+	begin := time.Now()
+	run, started, err := t.Store.Decide(ctx, ref, d)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spent += time.Since(begin)
+	return run, started, err
+}
+
+func (t *timed) Finish(ctx context.Context, r ledger.Run, e ledger.End) (bool, error) {
+	begin := time.Now()
+	written, err := t.Store.Finish(ctx, r, e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spent += time.Since(begin)
+	t.done++
+	t.total += time.Since(r.ScheduledAt)
+	return written, err
+}
+
+// A thousand jobs, each due every second, for 20 s, on one leader.
+func BenchmarkThousandJobs(b *testing.B) {
+	for name, offset := range map[string]bool{"spread": false, "all at the full second": true} {
+		b.Run(name, func(b *testing.B) {
+			onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+				lock, err := schedlock.New(store, schedlock.WithLogger(quiet))
+				require.NoError(b, err)
+				runs := &timed{Store: store.(ledger.Store)}
+				var jobs []tasks.Job
+				for i := range 1000 {
+					spec := tasks.Every(time.Second)
+					if offset {
+						spec = spec.Offset(0)
+					}
+					jobs = append(jobs, tasks.Job{Name: "job " + string(rune('0'+i/100)) + string(rune('0'+i/10%10)) + string(rune('0'+i%10)), Spec: spec,
+						Do: func(context.Context, tasks.Run) error { return nil }})
+				}
+				runner, err := tasks.NewRunner(lock, runs, jobs, tasks.WithLogger(quiet))
+				require.NoError(b, err)
+				const length = 20 * time.Second
+				for b.Loop() {
+					runner.Start()
+					runner.Campaign()
+					time.Sleep(length)
+					require.NoError(b, runner.Stop(b.Context()))
+					require.NoError(b, lock.Stop(b.Context()))
+					break
+				}
+				rows, err := runs.Runs(b.Context(), "", 1_000_000)
+				require.NoError(b, err)
+				var late []time.Duration
+				skipped := int64(0)
+				for _, r := range rows {
+					if r.Status == ledger.Skipped {
+						skipped += max(r.Count, 1)
+					} else {
+						late = append(late, r.StartedAt.Sub(r.ScheduledAt))
+					}
+				}
+				slices.Sort(late)
+				b.ReportMetric(float64(len(late))/length.Seconds(), "runs/s")
+				b.ReportMetric(float64(skipped)/float64(len(late)+int(skipped))*100, "%skipped")
+				b.ReportMetric(float64(late[len(late)/2].Milliseconds()), "p50-late-ms")
+				b.ReportMetric(float64(late[len(late)*99/100].Milliseconds()), "p99-late-ms")
+				b.ReportMetric(float64(runs.spent)/float64(runs.total)*100, "%in-ledger")
+			})
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"example.com/schedlock/schedlock"
+)
+
+// ErrNoJob says that the database has never seen the job: no leader had it.
+var ErrNoJob = errors.New("no such job")
+
+// ErrPaused says that nothing was started because of a pause.
+var ErrPaused = errors.New("paused")
+
+// A PausedError is an ErrPaused that knows by whom.
+type PausedError struct{ Pause }
+
+func (e *PausedError) Error() string { return e.Pause.String() }
+
+// Is makes it an ErrPaused.
+func (e *PausedError) Is(target error) bool { return target == ErrPaused }
+
+// An Order is what somebody asks: which job, who, and why.
+type Order struct {
+	Job    string // "" where every job can be meant
+	By     string // required: a person, or the part of the app that asks; at most 200 bytes
+	Reason string // at most 1,000 bytes
+}
+
+const (
+	maxBy     = 200
+	maxReason = 1000
+)
+
+// Validate names everything that is wrong with the order, except whether
+// there is such a job.
+func (o Order) Validate() error {
+	var errs []error
+	if strings.TrimSpace(o.By) == "" {
+		errs = append(errs, errors.New("it does not say by whom"))
+	}
+	for _, f := range []struct {
+		name, value string
+		limit       int
+	}{{"the name of who asks", o.By, maxBy}, {"the reason", o.Reason, maxReason}} {
+		if len(f.value) > f.limit {
+			errs = append(errs, fmt.Errorf("%s has %d bytes, %d are allowed", f.name, len(f.value), f.limit))
+		}
+		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0) {
+			errs = append(errs, fmt.Errorf("%s %.40q is not UTF-8, or contains NUL", f.name, f.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A Request is a run that somebody asked for, and that has not started.
+type Request struct {
+	Order
+	At time.Time // becomes the run's ScheduledAt
+}
+
+// A Pause keeps a job, or the whole scheduler, from starting runs.
+type Pause struct {
+	Order               // Job is "" for the whole scheduler
+	Since     time.Time // when it began
+	Resumed   time.Time // when it ended; zero: it is in force
+	ResumedBy string
+}
+
+// InForce reports whether the pause has not ended.
+func (p Pause) InForce() bool { return p.Resumed.IsZero() }
+
+// String is a sentence about the pause.
+func (p Pause) String() string {
+	what := "the scheduler"
+	if p.Job != "" {
+		what = fmt.Sprintf("job %q", p.Job)
+	}
+	text := fmt.Sprintf("%s is paused by %s since %s", what, p.By, p.Since.UTC().Format(time.RFC3339))
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	if !p.InForce() {
+		text = strings.Replace(text, " is paused", " was paused", 1)
+		text += fmt.Sprintf(" (resumed by %s at %s)", p.ResumedBy, p.Resumed.UTC().Format(time.RFC3339))
+	}
+	return text
+}
+
+// Inbox is what people have asked of the leader.
+type Inbox struct {
+	Requests []Request
+	Pauses   []Pause
+}
+
+// Paused returns the pause that keeps a job from starting: its own, or that
+// of the whole scheduler; nil if there is none in force.
+func (i Inbox) Paused(job string) *Pause {
+	for _, p := range i.Pauses {
+		if (p.Job == "" || p.Job == job) && p.InForce() {
+			return &p
+		}
+	}
+	return nil
+}
+
+// Await waits until a run has ended for good, and returns it: done, failed or
+// abandoned without another attempt, or skipped. tick is its ScheduledAt, that
+// is Request.At for what [Store.Trigger] has returned. It asks the database
+// ten times a second at first and later once a second, also while it does not
+// answer. Once ctx ends it returns the run as it was last seen, and an error
+// that says how far it had come and wraps the cause.
+func Await(ctx context.Context, s Store, job string, tick time.Time) (Run, error) {
+	const first, last = 100 * time.Millisecond, time.Second
+	var seen Run
+	state := "nobody has started it"
+	for wait := first; ; wait = min(wait+wait/10, last) {
+		run, found, err := s.Run(ctx, job, tick)
+		switch {
+		case ctx.Err() != nil: // below
+		case errors.Is(err, schedlock.ErrPermanent), errors.Is(err, schedlock.ErrDamaged):
+			return seen, err
+		case err != nil:
+			state = err.Error()
+		case found && run.Final():
+			return run, nil
+		case found:
+			seen, state = run, fmt.Sprintf("attempt %d is %s", run.Attempt, run.Status)
+		}
+		select {
+		case <-ctx.Done():
+			return seen, fmt.Errorf("run of job %q at %s has not ended, %s: %w", job, tick.UTC().Format(time.RFC3339Nano), state, context.Cause(ctx))
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package memory_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+)
+
+var ann = ledger.Order{Job: "j", By: "ann", Reason: "why"}
+
+// decided is a database whose clock stands, where job j is decided up to noon.
+func decided(t *testing.T) (*memory.Store, time.Time) {
+	db, now := at(noon)
+	tick := now.UTC().Truncate(time.Microsecond)
+	_, _, err := db.Decide(ctx, win(t, db), ledger.Decision{Job: "j", To: tick})
+	require.NoError(t, err)
+	return db, tick
+}
+
+// Where the clock stands, as in a testing/synctest bubble, requests and ticks
+// still have times of their own.
+func TestRequestsHaveTimesOfTheirOwn(t *testing.T) {
+	db, tick := decided(t)
+	ref := look(t, db).Row.Ref
+	_, _, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: tick})
+	require.NoError(t, err)
+	for i := range 3 {
+		r, err := db.Trigger(ctx, ann)
+		require.NoError(t, err)
+		require.Equal(t, tick.Add(time.Duration(i+1)*time.Microsecond), r.At)
+		if i == 1 {
+			_, started, err := db.Answer(ctx, ref, r, "")
+			require.NoError(t, err)
+			require.True(t, started)
+		}
+	}
+}
+
+func TestATickThatTookTheTimeOfARequestAnswersIt(t *testing.T) {
+	db, tick := decided(t)
+	ref := look(t, db).Row.Ref
+	r, err := db.Trigger(ctx, ann)
+	require.NoError(t, err)
+	run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: r.At})
+	require.NoError(t, err)
+	require.True(t, started)
+	_, started, err = db.Answer(ctx, ref, r, "")
+	require.NoError(t, err)
+	require.False(t, started)
+	in, err := db.Inbox(ctx)
+	require.NoError(t, err)
+	require.Empty(t, in.Requests)
+	got, _, err := db.Run(ctx, "j", r.At)
+	require.NoError(t, err)
+	require.Equal(t, run, got)
+}
+
+func TestABackupHasTheLedger(t *testing.T) {
+	db, tick := decided(t)
+	ref := look(t, db).Row.Ref
+	r, err := db.Trigger(ctx, ann)
+	require.NoError(t, err)
+	p, err := db.Pause(ctx, ledger.Order{By: "ann"})
+	require.NoError(t, err)
+	restore := db.Backup()
+	for range 2 {
+		_, err = db.Resume(ctx, "", "bob")
+		require.NoError(t, err)
+		run, started, err := db.Answer(ctx, ref, r, "")
+		require.NoError(t, err)
+		require.True(t, started)
+		require.EqualValues(t, 1, run.ID)
+		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+		require.NoError(t, err)
+		restore()
+		in, err := db.Inbox(ctx)
+		require.NoError(t, err)
+		require.Equal(t, ledger.Inbox{Requests: []ledger.Request{r}, Pauses: []ledger.Pause{p}}, in)
+		jobs, err := db.Jobs(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []ledger.Job{{Name: "j", Cursor: tick}}, jobs)
+		_, found, err := db.Run(ctx, "j", r.At)
+		require.NoError(t, err)
+		require.False(t, found)
+	}
+}
+
+func TestIDsGrowThoughRunsAreDeleted(t *testing.T) {
+	db, tick := decided(t)
+	ref := look(t, db).Row.Ref
+	for i := range 3 {
+		run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: tick.Add(time.Duration(i))})
+		require.NoError(t, err, fmt.Sprint(i))
+		require.True(t, started)
+		require.EqualValues(t, i+1, run.ID)
+		written, err := db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+		require.NoError(t, err)
+		require.True(t, written, "run %d", run.ID)
+		deleted, err := db.Prune(ctx, "j", 0, 10)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, deleted)
+	}
+}

@@ -1,0 +1,179 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const sqlRetry = `
+UPDATE scheduler_runs
+SET status = 'in_progress', attempt = attempt + 1, started_at = ?1, finished_at = NULL, retry_at = NULL,
+    term = ?2, pid = ?3, hostname = ?4
+WHERE id = ?5 AND attempt = ?6 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL
+RETURNING ` + runColumns
+
+// Retry implements ledger.Store.
+func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (next ledger.Run, started bool, err error) {
+	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+		if err := guard(ctx, tx, ref); err != nil {
+			return err
+		}
+		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()), ref.Term, ref.PID, ref.Hostname, run.ID, run.Attempt},
+			func(rows *sql.Rows) (err error) {
+				started = true
+				next, err = scanRun(rows)
+				return err
+			})
+		if err != nil || !started {
+			return err
+		}
+		return mayStart(ctx, tx, next.Job) // else it is rolled back
+	})
+	if err != nil || !started {
+		return ledger.Run{}, false, err
+	}
+	return next, true, nil
+}
+
+const sqlGiveUp = `
+UPDATE scheduler_runs SET retry_at = NULL
+WHERE id = ?1 AND attempt = ?2 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
+
+// GiveUp implements ledger.Store.
+func (s *Store) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (changed bool, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		if err := guard(ctx, tx, ref); err != nil {
+			return err
+		}
+		n, err := tx.exec(ctx, sqlGiveUp, run.ID, run.Attempt)
+		changed = n > 0
+		return err
+	})
+	return changed && err == nil, err
+}
+
+const (
+	sqlFinish = `
+UPDATE scheduler_runs SET status = ?1, finished_at = ?2, error = ?3, retry_at = ?4
+WHERE id = ?5 AND term = ?6 AND attempt = ?7 AND status = 'in_progress'
+RETURNING job`
+
+	sqlCountDone = `
+UPDATE scheduler_jobs
+SET done_count = done_count + 1, failure_streak = 0, last_done_at = ?1, updated_at = ?1,
+    done_us = done_us + ?2, longest_us = max(longest_us, ?2)
+WHERE job = ?3`
+
+	sqlCountFailed = `
+UPDATE scheduler_jobs
+SET failed_count = failed_count + 1, failure_streak = failure_streak + 1, last_failed_at = ?1, updated_at = ?1,
+    last_error = ?2
+WHERE job = ?3`
+)
+
+// Finish implements ledger.Store. Any text is recorded as it is: a TEXT column
+// of SQLite also takes NUL, and what is not UTF-8.
+func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (written bool, err error) {
+	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+		var retry sql.NullString
+		if end.Status == ledger.Failed {
+			retry = formatOptional(end.RetryAt)
+		}
+		var (
+			job string
+			now = formatTime(s.now())
+		)
+		err := tx.row(ctx, sqlFinish, []any{string(end.Status), now, nullText(end.Error), retry, run.ID, run.Term, run.Attempt}, &job)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		written = true
+		if end.Status == ledger.Done {
+			_, err = tx.exec(ctx, sqlCountDone, now, max(end.Took, 0).Microseconds(), job)
+		} else {
+			_, err = tx.exec(ctx, sqlCountFailed, now, nullText(beginning(end.Error)), job)
+		}
+		return err
+	})
+	return written && err == nil, err
+}
+
+// beginning is what the statistics keep of an error: 1,000 characters.
+func beginning(text string) string {
+	n := 0
+	for i := range text {
+		if n++; n > 1000 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+const (
+	sqlLeft = `
+SELECT ` + runColumns + ` FROM scheduler_runs
+WHERE status = 'in_progress' AND term <> ?1 ORDER BY term, id`
+
+	sqlAbandon = `
+UPDATE scheduler_runs SET status = 'abandoned', finished_at = ?1, retry_at = ?2 WHERE id = ?3`
+)
+
+// Abandon implements ledger.Store. It counts a failure without a text: the
+// error in the row, if there is one, is that of the attempt before.
+func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		if err := guard(ctx, tx, ref); err != nil {
+			return err
+		}
+		err := s.each(ctx, sqlLeft, []any{ref.Term}, func(rows *sql.Rows) error {
+			run, err := scanRun(rows)
+			runs = append(runs, run)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		now := kept(s.now())
+		for i := range runs {
+			r := &runs[i]
+			r.Status, r.FinishedAt, r.RetryAt = ledger.Abandoned, now, time.Time{}
+			if retryAt != nil {
+				r.RetryAt = kept(retryAt(*r))
+			}
+			if _, err := tx.exec(ctx, sqlAbandon, formatTime(now), formatOptional(r.RetryAt), r.ID); err != nil {
+				return err
+			}
+			if _, err := tx.exec(ctx, sqlCountFailed, formatTime(now), nil, r.Job); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runs, nil
+}
+
+const sqlRetries = `
+SELECT ` + runColumns + ` FROM scheduler_runs
+WHERE retry_at IS NOT NULL AND status IN ('failed', 'abandoned') ORDER BY retry_at, id`
+
+// Retries implements ledger.Store. A row that a hand has spoiled is owed nothing
+// until it is mended, so that it does not keep a leader from all others; Runs
+// names it.
+func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
+	var list runList
+	err := s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		return s.each(ctx, sqlRetries, nil, list.add)
+	})
+	return list.runs, s.explain(err)
+}

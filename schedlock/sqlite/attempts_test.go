@@ -1,0 +1,287 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func job(t testing.TB, s *Store, name string) ledger.Job {
+	t.Helper()
+	jobs, err := s.Jobs(bg)
+	require.NoError(t, err)
+	for _, j := range jobs {
+		if j.Name == name {
+			return j
+		}
+	}
+	t.Fatalf("no job %q", name)
+	return ledger.Job{}
+}
+
+func finish(t testing.TB, s *Store, r ledger.Run, end ledger.End) {
+	t.Helper()
+	written, err := s.Finish(bg, r, end)
+	require.NoError(t, err)
+	require.True(t, written)
+}
+
+func retries(t testing.TB, s *Store) []ledger.Run {
+	t.Helper()
+	runs, err := s.Retries(bg)
+	require.NoError(t, err)
+	return runs
+}
+
+func TestAnAttemptIsCountedInTheTransactionOfItsEnd(t *testing.T) {
+	clock := newClock()
+	s := newStore(t, WithClock(clock.now))
+	ref := acquire(t, s, nobody)
+	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
+
+	failedAt, due := clock.add(time.Second), noon.Add(time.Hour)
+	finish(t, s, r, ledger.End{Status: ledger.Failed, Error: "no space", RetryAt: due, Took: time.Hour})
+	r.Status, r.FinishedAt, r.Error, r.RetryAt = ledger.Failed, failedAt, "no space", due
+	assert.Equal(t, []ledger.Run{r}, retries(t, s))
+	want := ledger.Stats{Failed: 1, Streak: 1, LastFailed: failedAt, LastError: "no space"}
+	assert.Equal(t, want, job(t, s, "j").Stats, "a failure's duration is not counted")
+
+	startedAt := clock.add(time.Second)
+	next, started, err := s.Retry(bg, ref, r)
+	require.NoError(t, err)
+	require.True(t, started)
+	r.Status, r.StartedAt, r.FinishedAt, r.RetryAt, r.Attempt = ledger.InProgress, startedAt, time.Time{}, time.Time{}, 2
+	assert.Equal(t, r, next)
+	assert.Equal(t, []ledger.Run{r}, runs(t, s, "j"))
+	assert.Empty(t, retries(t, s))
+
+	doneAt := clock.add(time.Second)
+	finish(t, s, next, ledger.End{Status: ledger.Done, Took: 3*time.Second + 4567*time.Nanosecond, RetryAt: due})
+	assert.True(t, runs(t, s, "j")[0].Final(), "what is done is not done again")
+	assert.Empty(t, runs(t, s, "j")[0].Error)
+	want.Done, want.Streak, want.LastDone = 1, 0, doneAt
+	want.Total, want.Longest = 3*time.Second+4*time.Microsecond, 3*time.Second+4*time.Microsecond
+	assert.Equal(t, want, job(t, s, "j").Stats)
+
+	written, err := s.Finish(bg, next, ledger.End{Status: ledger.Failed})
+	require.NoError(t, err)
+	require.False(t, written)
+	assert.Equal(t, want, job(t, s, "j").Stats, "an end that was not written is not counted")
+}
+
+func TestTheLastErrorIsCutBetweenCharacters(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	from := time.Time{}
+	for i, tc := range []struct{ text, want string }{
+		{strings.Repeat("ü", 1000), strings.Repeat("ü", 1000)},
+		{strings.Repeat("🦀", 1001), strings.Repeat("🦀", 1000)},
+		{"a\x00b" + strings.Repeat("x", 5000), "a\x00b" + strings.Repeat("x", 997)},
+		{strings.Repeat("\xff", 2000), strings.Repeat("\xff", 1000)},
+		{"", ""},
+	} {
+		at := noon.Add(time.Duration(i) * time.Hour)
+		r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
+		from = at
+		finish(t, s, r, ledger.End{Status: ledger.Failed, Error: tc.text})
+		assert.Equal(t, tc.want, job(t, s, "j").LastError)
+		assert.Equal(t, tc.text, runs(t, s, "j")[0].Error, "the run has all of it")
+	}
+}
+
+func TestOfTwoProcessesOneStartsTheAttempt(t *testing.T) {
+	first := newStore(t)
+	ref := acquire(t, first, nobody)
+	r, _ := decide(t, first, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
+	finish(t, first, r, ledger.End{Status: ledger.Failed, RetryAt: noon})
+	var (
+		wait    sync.WaitGroup
+		mu      sync.Mutex
+		started int
+	)
+	for range 4 {
+		s := mustOpen(t, first.Path())
+		wait.Go(func() {
+			_, ok, err := s.Retry(bg, ref, r)
+			assert.NoError(t, err)
+			if ok {
+				mu.Lock()
+				started++
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	assert.Equal(t, 1, started)
+	assert.Equal(t, 2, runs(t, first, "j")[0].Attempt)
+}
+
+func init() {
+	// Dies between two of the runs that it abandons.
+	childModes["ledger abandon"] = func() {
+		s, err := Open(bg, os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		v, err := s.Look(bg)
+		if err != nil {
+			panic(err)
+		}
+		asked := 0
+		_, err = s.Abandon(bg, v.Row.Ref, func(ledger.Run) time.Time {
+			if asked++; asked == 2 {
+				fmt.Println("in the middle")
+				select {}
+			}
+			return noon
+		})
+		panic(err)
+	}
+}
+
+func TestAProcessKilledWhileItAbandonsHasWrittenNothing(t *testing.T) {
+	s := newStore(t)
+	old := acquire(t, s, nobody)
+	for _, name := range []string{"a", "b", "c"} {
+		decide(t, s, old, ledger.Decision{Job: name, Spec: "s", To: noon, Start: noon})
+	}
+	ref := acquire(t, s, nobody)
+	other := foreign(t, s)
+	before := dump(t, other)
+	child := startChild(t, "ledger abandon", s.Path())
+	require.Equal(t, "in the middle", child.line())
+	require.NoError(t, child.cmd.Process.Kill())
+	_ = child.cmd.Wait()
+	wantNoWriteLock(t, other, "the child")
+	assert.Equal(t, before, dump(t, other))
+
+	due := noon.Add(time.Hour)
+	var asked []ledger.Run
+	abandoned, err := s.Abandon(bg, ref, func(r ledger.Run) time.Time {
+		asked = append(asked, r)
+		if r.Job == "b" {
+			return time.Time{}
+		}
+		return due.Add(time.Nanosecond)
+	})
+	require.NoError(t, err)
+	require.Len(t, abandoned, 3)
+	for i, r := range abandoned {
+		assert.Equal(t, []ledger.Run{r}, runs(t, s, r.Job))
+		assert.Equal(t, r.Job != "b", r.RetryAt.Equal(due))
+		r.RetryAt = time.Time{}
+		assert.Equal(t, r, asked[i], "it is asked about what is in the row then")
+		assert.Equal(t, ledger.Stats{Failed: 1, Streak: 1, LastFailed: r.FinishedAt}, job(t, s, r.Job).Stats)
+	}
+	assert.Len(t, retries(t, s), 2)
+}
+
+func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	other := foreign(t, s)
+	for _, name := range []string{"a", "b"} {
+		r, _ := decide(t, s, ref, ledger.Decision{Job: name, Spec: "s", To: noon, Start: noon})
+		finish(t, s, r, ledger.End{Status: ledger.Failed, RetryAt: noon})
+	}
+	bad := runs(t, s, "a")[0]
+	run(t, other, `UPDATE scheduler_runs SET retry_at = 'soon' WHERE job = 'a'`)
+
+	owed := retries(t, s)
+	require.Len(t, owed, 1)
+	assert.Equal(t, "b", owed[0].Job)
+	clear := fmt.Sprintf(`database %s: scheduler_runs, id %d, job "a": retry_at: time "soon" is not of the form 2006-01-02T15:04:05.000000Z`, s.Path(), bad.ID)
+	_, found, err := s.Run(bg, "a", noon)
+	assert.EqualError(t, err, clear)
+	assert.False(t, found)
+	rest, err := s.Runs(bg, "", 10)
+	assert.EqualError(t, err, clear)
+	require.Len(t, rest, 1, "the others come too")
+	assert.Equal(t, "b", rest[0].Job)
+	_, err = s.Abandon(bg, ref, nil)
+	assert.NoError(t, err)
+
+	// It can be mended without a shell.
+	changed, err := s.GiveUp(bg, ref, bad)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.True(t, runs(t, s, "a")[0].Final())
+
+	// Times that only inform spoil nothing.
+	run(t, other, `UPDATE scheduler_jobs SET last_failed_at = 'x', done_us = -1, longest_us = 9223372036854775807 WHERE job = 'a'`)
+	j := job(t, s, "a")
+	assert.True(t, j.LastFailed.IsZero())
+	assert.Zero(t, j.Total)
+	assert.Positive(t, j.Longest)
+}
+
+func TestPruneKeepsTheNewestAndWhatHasNotEnded(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	from := time.Time{}
+	for i := range 10 {
+		at := noon.Add(time.Duration(i) * time.Hour)
+		r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
+		from = at
+		switch i {
+		case 1: // in progress
+		case 3:
+			finish(t, s, r, ledger.End{Status: ledger.Failed, RetryAt: at})
+		default:
+			finish(t, s, r, ledger.End{Status: ledger.Done})
+		}
+	}
+	other, _ := decide(t, s, ref, ledger.Decision{Job: "other", Spec: "s", To: noon, Start: noon})
+	finish(t, s, other, ledger.End{Status: ledger.Done})
+	hours := func() (got []int) {
+		for _, r := range runs(t, s, "j") {
+			got = append(got, int(r.ScheduledAt.Sub(noon).Hours()))
+		}
+		return got
+	}
+	stats := job(t, s, "j").Stats
+	for _, tc := range []struct {
+		keep, limit int
+		deleted     int64
+		left        []int
+	}{
+		{10, 100, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
+		{11, 100, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
+		{4, 0, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
+		{4, -1, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
+		{9, 100, 1, []int{9, 8, 7, 6, 5, 4, 3, 2, 1}},
+		{4, 2, 2, []int{9, 8, 7, 6, 5, 3, 1}},
+		{4, 2, 1, []int{9, 8, 7, 6, 3, 1}},
+		{-5, 100, 4, []int{3, 1}},
+	} {
+		deleted, err := s.Prune(bg, "j", tc.keep, tc.limit)
+		require.NoError(t, err)
+		assert.Equal(t, tc.deleted, deleted, "%+v", tc)
+		assert.Equal(t, tc.left, hours(), "%+v", tc)
+	}
+	assert.Equal(t, stats, job(t, s, "j").Stats, "what was counted stays")
+	assert.Len(t, runs(t, s, "other"), 1)
+}
+
+func TestAStandbysRefStartsAndGivesUpNothing(t *testing.T) {
+	s := newStore(t)
+	other := foreign(t, s)
+	old := acquire(t, s, nobody)
+	seed(t, other, old)
+	acquire(t, s, nobody)
+	before := dump(t, other)
+	for _, name := range []string{"retry", "give up", "answer", "abandon"} {
+		assert.ErrorIs(t, ops(s, old)[name](bg), schedlock.ErrLost, name)
+		wantNoWriteLock(t, other, name)
+	}
+	assert.Equal(t, before, dump(t, other))
+}

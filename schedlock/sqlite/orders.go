@@ -1,0 +1,236 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const (
+	pauseColumns = `job, paused_at, paused_by, reason, resumed_at, resumed_by`
+
+	sqlPausedBy = `
+SELECT ` + pauseColumns + ` FROM scheduler_pauses
+WHERE job IN (?1, '') AND resumed_at IS NULL ORDER BY job DESC LIMIT 1`
+
+	sqlJobExists = `
+SELECT 1 FROM scheduler_jobs WHERE job = ?1`
+)
+
+// mayStart makes the transaction fail while the job, or the whole scheduler,
+// is paused.
+func mayStart(ctx context.Context, tx tx, job string) error {
+	return tx.s.each(ctx, sqlPausedBy, []any{job}, func(rows *sql.Rows) error {
+		p, err := scanPause(rows)
+		if err != nil {
+			return err
+		}
+		return &ledger.PausedError{Pause: p}
+	})
+}
+
+// isKnown makes the transaction fail unless the job has a row.
+func isKnown(ctx context.Context, tx tx, job string) error {
+	var one int
+	err := tx.row(ctx, sqlJobExists, []any{job}, &one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+	}
+	return err
+}
+
+const sqlInsertRequest = `
+INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
+SELECT ?1, ?2, ?3, ?4
+WHERE NOT EXISTS (SELECT 1 FROM scheduler_runs WHERE job = ?1 AND scheduled_at = ?2)
+ON CONFLICT (job, requested_at) DO NOTHING`
+
+// Trigger implements ledger.Store.
+func (s *Store) Trigger(ctx context.Context, o ledger.Order) (r ledger.Request, err error) {
+	if err := o.Validate(); err != nil {
+		return r, err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		if err := isKnown(ctx, tx, o.Job); err != nil {
+			return err
+		}
+		if err := mayStart(ctx, tx, o.Job); err != nil {
+			return err
+		}
+		for at := kept(s.now()); ; at = at.Add(time.Microsecond) {
+			n, err := tx.exec(ctx, sqlInsertRequest, o.Job, formatTime(at), o.By, o.Reason)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				r = ledger.Request{Order: o, At: at}
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		return ledger.Request{}, err
+	}
+	return r, nil
+}
+
+const (
+	sqlTakeRequest = `
+DELETE FROM scheduler_requests WHERE job = ?1 AND requested_at = ?2
+RETURNING requested_by, reason`
+
+	sqlInsertAnswer = `
+INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt, error, requested_by, request_reason)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (job, scheduled_at) DO NOTHING
+RETURNING id`
+)
+
+// Answer implements ledger.Store. A request whose time has become a tick that
+// is in the ledger is removed without a run of its own.
+func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request, skip string) (run ledger.Run, started bool, err error) {
+	answered := false
+	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+		if err := guard(ctx, tx, ref); err != nil {
+			return err
+		}
+		run = ledger.Run{Job: r.Job, ScheduledAt: kept(r.At), Status: ledger.Skipped, Error: skip,
+			Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
+		if skip == "" {
+			if err := mayStart(ctx, tx, r.Job); err != nil {
+				return err
+			}
+			run.Status, run.StartedAt, run.Attempt = ledger.InProgress, kept(s.now()), 1
+		}
+		err := tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy, &run.RequestReason)
+		if err == nil {
+			err = tx.row(ctx, sqlInsertAnswer, []any{run.Job, formatTime(run.ScheduledAt), formatOptional(run.StartedAt),
+				string(run.Status), run.Term, run.PID, run.Hostname, run.Attempt, nullText(run.Error),
+				run.RequestedBy, nullText(run.RequestReason)}, &run.ID)
+		}
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		answered = err == nil
+		return err
+	})
+	if err != nil || !answered {
+		return ledger.Run{}, false, err
+	}
+	return run, skip == "", nil
+}
+
+const (
+	// A pause that is in force stays as it is.
+	sqlPause = `
+INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (job) DO UPDATE
+SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, reason = excluded.reason, resumed_at = NULL, resumed_by = NULL
+WHERE resumed_at IS NOT NULL`
+
+	sqlPauseOf = `
+SELECT ` + pauseColumns + ` FROM scheduler_pauses WHERE job = ?1`
+)
+
+// Pause implements ledger.Store.
+func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err error) {
+	if err := o.Validate(); err != nil {
+		return p, err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		if o.Job != "" {
+			if err := isKnown(ctx, tx, o.Job); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.exec(ctx, sqlPause, o.Job, formatTime(s.now()), o.By, o.Reason); err != nil {
+			return err
+		}
+		return s.each(ctx, sqlPauseOf, []any{o.Job}, func(rows *sql.Rows) (err error) {
+			p, err = scanPause(rows)
+			return err
+		})
+	})
+	if err != nil {
+		return ledger.Pause{}, err
+	}
+	return p, nil
+}
+
+const sqlResume = `
+UPDATE scheduler_pauses SET resumed_at = ?1, resumed_by = ?2 WHERE job = ?3 AND resumed_at IS NULL`
+
+// Resume implements ledger.Store.
+func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
+	if err := (ledger.Order{Job: job, By: by}).Validate(); err != nil {
+		return false, err
+	}
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		n, err := tx.exec(ctx, sqlResume, formatTime(s.now()), by, job)
+		resumed = n > 0
+		return err
+	})
+	return resumed && err == nil, err
+}
+
+const (
+	sqlRequests = `
+SELECT job, requested_at, requested_by, reason FROM scheduler_requests ORDER BY requested_at, job LIMIT 1000`
+
+	sqlPauses = `
+SELECT ` + pauseColumns + ` FROM scheduler_pauses ORDER BY job`
+)
+
+// Inbox implements ledger.Store. A request whose time a hand has spoiled cannot
+// be answered: it stays in the table, and does not keep a leader from all
+// others.
+func (s *Store) Inbox(ctx context.Context) (in ledger.Inbox, err error) {
+	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		err := s.each(ctx, sqlRequests, nil, func(rows *sql.Rows) error {
+			var (
+				r  ledger.Request
+				at string
+			)
+			if err := rows.Scan(&r.Job, &at, &r.By, &r.Reason); err != nil {
+				return err
+			}
+			if r.At = stamp(at); formatTime(r.At) == at { // as Answer will look for it
+				in.Requests = append(in.Requests, r)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.each(ctx, sqlPauses, nil, func(rows *sql.Rows) error {
+			p, err := scanPause(rows)
+			in.Pauses = append(in.Pauses, p)
+			return err
+		})
+	})
+	return in, s.explain(err)
+}
+
+// scanPause reads pauseColumns. Their times only inform; whether there is an
+// end decides.
+func scanPause(rows *sql.Rows) (p ledger.Pause, err error) {
+	var (
+		since              string
+		resumed, resumedBy sql.NullString
+	)
+	if err := rows.Scan(&p.Job, &since, &p.By, &p.Reason, &resumed, &resumedBy); err != nil {
+		return p, err
+	}
+	p.Since, p.ResumedBy = stamp(since), resumedBy.String
+	if resumed.Valid {
+		if p.Resumed = stamp(resumed.String); p.Resumed.IsZero() {
+			p.Resumed = time.Unix(0, 0).UTC()
+		}
+	}
+	return p, nil
+}

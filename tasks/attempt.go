@@ -1,0 +1,417 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// termJob is a job during one term.
+type termJob struct {
+	Job
+	spec  Spec
+	alarm gocron.Job
+
+	turn chan struct{} // guards the next two: one decision at a time
+	row  *ledger.Job   // nil: not in the ledger yet
+	owed time.Time     // see moment
+
+	mu      sync.Mutex // guards what follows
+	running int        // runs that have not ended
+	ended   time.Time  // when the last one did, by the database's clock
+	retries []attempt  // in the order in which they are due
+}
+
+// An attempt is one that a run is owed.
+type attempt struct {
+	run   ledger.Run // as the attempt before has left it
+	due   time.Time  // by this process' monotonic clock
+	timer *time.Timer
+}
+
+// busy reports whether nothing may start because a run has not ended.
+func (j *termJob) busy() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.running > 0 && j.Overlap != OverlapAllow
+}
+
+// due returns the attempt that is due, nil if there is none.
+func (j *termJob) due() *attempt {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.retries) == 0 || time.Now().Before(j.retries[0].due) {
+		return nil
+	}
+	return &j.retries[0]
+}
+
+// settle forgets what is owed to a run.
+func (j *termJob) settle(run ledger.Run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.retries = slices.DeleteFunc(j.retries, func(a attempt) bool { return a.run.ID == run.ID })
+}
+
+// stop silences the timers.
+func (j *termJob) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.retries {
+		a.timer.Stop()
+	}
+}
+
+// attempt turns the time at which a run is due again into one of this process.
+// No clock that was set meanwhile can make it longer than the job's policy.
+func (t *term) attempt(j *termJob, r ledger.Run) attempt {
+	wait := min(max(r.RetryAt.Sub(t.lease.Now()), 0), j.Retry.longest())
+	return attempt{run: r, due: time.Now().Add(wait)}
+}
+
+// owe lets an attempt start when it is due.
+func (t *term) owe(j *termJob, a attempt) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	a.timer = time.AfterFunc(time.Until(a.due), func() { t.wake(j) })
+	i, _ := slices.BinarySearchFunc(j.retries, a, func(x, y attempt) int {
+		return cmp.Or(x.due.Compare(y.due), -1) // behind its equals
+	})
+	j.retries = slices.Insert(j.retries, i, a)
+}
+
+// wake starts what is due of a job.
+func (t *term) wake(j *termJob) {
+	if !t.enter() {
+		return
+	}
+	defer t.leave()
+	for {
+		run, ok := t.next(j)
+		if !ok {
+			return
+		}
+		t.mu.Lock()
+		t.active++ // also when the gate is shut: it has started
+		t.mu.Unlock()
+		go func() {
+			defer t.leave()
+			t.execute(j, run)
+			t.wake(j) // what has waited for the end of this run
+		}()
+	}
+}
+
+// next starts the next run of j that is due, if there is any.
+func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-t.ctx.Done():
+		return run, false
+	}
+	for t.ctx.Err() == nil && !t.paused(j.Name) {
+		start := t.choose(j)
+		if start == nil {
+			return run, false
+		}
+		var started bool
+		err := t.retry(t.ctx, func(ctx context.Context) (err error) {
+			run, started, err = start.try(ctx)
+			return err
+		})
+		switch {
+		case errors.Is(err, schedlock.ErrLost):
+			t.beat()
+			return run, false
+		case errors.Is(err, ledger.ErrPaused):
+			if t.retry(t.ctx, t.readInbox) != nil {
+				return run, false
+			}
+			continue
+		case err != nil && !errors.Is(err, schedlock.ErrMoved):
+			return run, false
+		}
+		if !started && !start.tick.IsZero() {
+			// It may be our own write, whose answer was lost.
+			if run, started = t.adopt(j, start.tick, start.attempt); t.ctx.Err() != nil {
+				return run, false
+			}
+		}
+		if start.after(err, started) != nil {
+			return run, false
+		}
+		if !started {
+			continue
+		}
+		// The database has agreed; now this replica must still trust its lease.
+		if err := t.lock.IsLeader(t.ctx); err != nil && !errors.Is(err, schedlock.ErrDraining) {
+			return run, false
+		}
+		t.mu.Lock()
+		t.running[run.ID] = execution{Run: t.run(run)}
+		t.mu.Unlock()
+		j.mu.Lock()
+		j.running++
+		j.mu.Unlock()
+		return run, true
+	}
+	return run, false
+}
+
+// run is what a job, and OnFailure, are told of a run.
+func (t *term) run(r ledger.Run) Run {
+	return Run{Job: r.Job, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt, Term: r.Term, Lease: t.lease,
+		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason}
+}
+
+// A start is something to write into the ledger.
+type start struct {
+	tick    time.Time // what it starts; zero: nothing
+	attempt int
+	try     func(ctx context.Context) (ledger.Run, bool, error)
+	after   func(err error, started bool) error // err is nil or schedlock.ErrMoved
+}
+
+// choose returns what is to start, nil if nothing is. Ticks come first: what
+// is undecided when a run starts would be taken for what came while it ran.
+// Only a tick that has waited for a run, as OverlapQueue lets it, lets go
+// first what was due before it.
+func (t *term) choose(j *termJob) *start {
+	t.mu.Lock()
+	inbox, live := t.inbox, t.live
+	t.mu.Unlock()
+	m := moment{now: t.lease.Now(), live: live, owed: j.owed}
+	for _, p := range inbox.Pauses {
+		if p.Job == "" || p.Job == j.Name {
+			m.pauses = append(m.pauses, p)
+			if p.Resumed.After(m.live) {
+				m.live = p.Resumed
+			}
+		}
+	}
+	j.mu.Lock()
+	m.busy, m.ended = j.running > 0 && j.Overlap != OverlapAllow, j.ended
+	j.mu.Unlock()
+
+	d, owed, due := plan(j.Job, j.spec, j.row, m)
+	if due && d.Start.IsZero() {
+		return t.decide(j, d, owed)
+	}
+	i := slices.IndexFunc(inbox.Requests, func(r ledger.Request) bool { return r.Job == j.Name })
+	if m.busy {
+		if i >= 0 && j.Overlap == OverlapSkip {
+			return t.answer(inbox.Requests[i], ledger.Overlap)
+		}
+		return nil
+	}
+	if due && (j.Overlap != OverlapQueue || d.Start.After(m.ended)) {
+		return t.decide(j, d, owed)
+	}
+	var (
+		first *start
+		at    time.Time
+	)
+	offer := func(due time.Time, s *start) {
+		if first == nil || due.Before(at) {
+			first, at = s, due
+		}
+	}
+	if due {
+		offer(d.Start, t.decide(j, d, owed))
+	}
+	if a := j.due(); a != nil {
+		offer(a.run.RetryAt, t.again(j, *a))
+	}
+	if i >= 0 {
+		offer(inbox.Requests[i].At, t.answer(inbox.Requests[i], ""))
+	}
+	return first
+}
+
+// decide writes a decision about ticks.
+func (t *term) decide(j *termJob, d ledger.Decision, owed time.Time) *start {
+	return &start{
+		tick: d.Start, attempt: 1,
+		try: func(ctx context.Context) (ledger.Run, bool, error) { return t.ledger.Decide(ctx, t.lease.Ref(), d) },
+		after: func(err error, _ bool) error {
+			if err != nil { // our own write, or a hand that edited the cursor
+				return t.reload(j)
+			}
+			for _, k := range d.Skipped {
+				t.log.Info("ticks skipped", "job", j.Name, "reason", k.Reason, "first", k.First, "last", k.Last, "count", k.Count, "term", t.lease.Term())
+			}
+			if j.row != nil && j.row.Spec != d.Spec {
+				t.log.Info("job has a new spec", "job", j.Name, "spec", d.Spec, "was", j.row.Spec)
+			}
+			j.row, j.owed = &ledger.Job{Name: j.Name, Spec: d.Spec, Cursor: d.To}, owed
+			return nil
+		},
+	}
+}
+
+// again starts an attempt that is owed.
+func (t *term) again(j *termJob, a attempt) *start {
+	return &start{
+		tick: a.run.ScheduledAt, attempt: a.run.Attempt + 1,
+		try: func(ctx context.Context) (ledger.Run, bool, error) {
+			return t.ledger.Retry(ctx, t.lease.Ref(), a.run)
+		},
+		after: func(error, bool) error { j.settle(a.run); return nil },
+	}
+}
+
+// answer starts the run that was asked for, or skips it.
+func (t *term) answer(r ledger.Request, skip string) *start {
+	s := &start{
+		attempt: 1,
+		try: func(ctx context.Context) (ledger.Run, bool, error) {
+			return t.ledger.Answer(ctx, t.lease.Ref(), r, skip)
+		},
+		after: func(_ error, started bool) error {
+			t.forget(r)
+			if skip != "" {
+				t.log.Info("request skipped", "job", r.Job, "reason", skip, "requested_by", r.By, "term", t.lease.Term())
+			}
+			return nil
+		},
+	}
+	if skip == "" {
+		s.tick = r.At
+	}
+	return s
+}
+
+// adopt returns the run of a tick if this leader has started it without having
+// learnt of it: it is in progress for this term, and nobody executes it.
+func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, mine bool) {
+	err := t.retry(t.ctx, func(ctx context.Context) (err error) {
+		run, mine, err = t.ledger.Run(ctx, j.Name, tick)
+		return err
+	})
+	t.mu.Lock()
+	_, executing := t.running[run.ID]
+	t.mu.Unlock()
+	return run, err == nil && mine && !executing &&
+		run.Status == ledger.InProgress && run.Term == t.lease.Term() && run.Attempt == attempt
+}
+
+func (t *term) reload(j *termJob) error {
+	return t.retry(t.ctx, func(ctx context.Context) error {
+		rows, err := t.ledger.Jobs(ctx)
+		if err == nil {
+			j.row = findJob(rows, j.Name)
+		}
+		return err
+	})
+}
+
+// errTimeout is why a run is cancelled when its time is up.
+var errTimeout = errors.New("the run took longer than its time-out")
+
+// execute runs the job and writes down how it ended.
+func (t *term) execute(j *termJob, r ledger.Run) {
+	run := t.run(r)
+	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
+	log.Debug("run started", "late", r.StartedAt.Sub(r.ScheduledAt))
+	ctx := t.ctx
+	if j.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, j.Timeout, fmt.Errorf("%w of %v", errTimeout, j.Timeout))
+		defer cancel()
+	}
+	begin := time.Now()
+	jobErr := j.call(ctx, run)
+	end := ledger.End{Status: ledger.Done, Took: time.Since(begin)}
+	t.mu.Lock()
+	t.running[r.ID] = execution{Run: run, returned: true}
+	t.mu.Unlock()
+	if jobErr != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(jobErr, cause) {
+			jobErr = fmt.Errorf("%w: %w", cause, jobErr)
+		}
+		end.Status, end.Error = ledger.Failed, jobErr.Error()
+		end.RetryAt = j.retryAt(t.lease.Now(), r.Attempt, t.ctx.Err() != nil)
+	}
+	// The end is written even if the lease is over, for a while: the row says
+	// whether it is still ours to write.
+	endCtx, cancel := context.WithCancel(context.WithoutCancel(t.ctx))
+	defer cancel()
+	stop := context.AfterFunc(t.lease.Context(), func() { time.AfterFunc(finishLimit, cancel) })
+	defer stop()
+	var written bool
+	err := t.retry(endCtx, func(ctx context.Context) (err error) {
+		written, err = t.ledger.Finish(ctx, r, end)
+		return err
+	})
+	t.mu.Lock()
+	delete(t.running, r.ID)
+	t.mu.Unlock()
+
+	r.Status, r.Error, r.RetryAt = end.Status, end.Error, end.RetryAt
+	switch {
+	case err != nil:
+		level := slog.LevelError
+		if errors.Is(err, schedlock.ErrLost) { // the database file is not the one that was opened
+			level = slog.LevelWarn
+			t.beat()
+		}
+		log.Log(endCtx, level, "end of run not recorded", "status", string(end.Status), "err", err)
+	case !written:
+		log.Warn("end of run came too late: the next leader has recorded it as abandoned", "status", string(end.Status))
+	case !r.RetryAt.IsZero():
+		t.owe(j, t.attempt(j, r))
+	}
+	switch {
+	case jobErr != nil:
+		t.failed(r, jobErr, end.Took)
+	case r.Attempt > 1 || r.RequestedBy != "":
+		log.Info("run done", "took", end.Took, "requested_by", r.RequestedBy)
+	default:
+		log.Debug("run done", "took", end.Took)
+	}
+	j.mu.Lock()
+	j.running--
+	j.ended = t.lease.Now()
+	j.mu.Unlock()
+}
+
+// errAbandoned is why a run failed whose leader did not end it.
+var errAbandoned = errors.New("its leader died, or lost the lock, before it ended")
+
+// failed reports an attempt that did not succeed.
+func (t *term) failed(r ledger.Run, err error, took time.Duration) {
+	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
+	if !r.RetryAt.IsZero() {
+		log = log.With("retry_at", r.RetryAt)
+	}
+	switch {
+	case r.Status == ledger.Failed:
+		log.Error("run failed", "took", took, "err", err)
+	case r.RetryAt.IsZero():
+		log.Error("run abandoned by its leader: it is not repeated")
+	default:
+		log.Warn("run abandoned by its leader")
+	}
+	if t.onFailure == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("OnFailure has panicked", "panic", v)
+		}
+	}()
+	t.onFailure(Failure{
+		Run: t.run(r), Status: r.Status, Err: err, Took: took, RetryAt: r.RetryAt,
+	})
+}

@@ -1,0 +1,116 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// What can be asked of the scheduler from any replica, leading or not. All of
+// it goes through the database; the leader looks twice a second.
+
+// A Failure is an attempt that did not succeed.
+type Failure struct {
+	Run
+	Status  ledger.Status // ledger.Failed, or ledger.Abandoned: its leader died, or lost the lock
+	Err     error
+	Took    time.Duration // 0 if it was abandoned
+	RetryAt time.Time     // when the next attempt is due; zero: there is none
+}
+
+// Trigger asks the leader to run a job now, and returns without waiting for
+// it. by says who asks (required), reason why; both are kept with the run. The
+// run starts within a second while somebody leads, else as soon as somebody
+// does, once, also if the leader dies in between. If a run of the job is under
+// way, its Overlap decides.
+//
+// The error wraps [ledger.ErrNoJob] if no leader has had the job yet; it is a
+// [*ledger.PausedError] while the job is paused.
+func (r *Runner) Trigger(ctx context.Context, job, by, reason string) (ledger.Request, error) {
+	request, err := r.ledger.Trigger(ctx, ledger.Order{Job: job, By: by, Reason: reason})
+	if err != nil {
+		return request, fmt.Errorf("trigger job %q: %w", job, err)
+	}
+	r.look()
+	return request, nil
+}
+
+// Await waits until the run of a request has ended for good, its retries
+// included; see [ledger.Await].
+func (r *Runner) Await(ctx context.Context, request ledger.Request) (ledger.Run, error) {
+	return ledger.Await(ctx, r.ledger, request.Job, request.At)
+}
+
+// Pause keeps a job from starting, or every job if job is "". Once it has
+// returned nothing starts any more, whoever leads; what runs goes on. Ticks
+// that are due meanwhile are missed ones, for which the job's CatchUp decides
+// when it is resumed. by says who pauses (required), reason why. If it is
+// paused already, the pause that is in force is returned.
+func (r *Runner) Pause(ctx context.Context, job, by, reason string) (ledger.Pause, error) {
+	pause, err := r.ledger.Pause(ctx, ledger.Order{Job: job, By: by, Reason: reason})
+	if err != nil {
+		return pause, fmt.Errorf("pause job %q: %w", job, err)
+	}
+	r.look()
+	return pause, nil
+}
+
+// Resume ends the pause of a job, or the one of the whole scheduler if job is
+// "": neither ends the other. resumed is false if there was none.
+func (r *Runner) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
+	if resumed, err = r.ledger.Resume(ctx, job, by); err != nil {
+		return false, fmt.Errorf("resume job %q: %w", job, err)
+	}
+	r.look()
+	return resumed, nil
+}
+
+// look lets this replica, if it leads, look for requests and pauses at once.
+func (r *Runner) look() {
+	if t := r.term.Load(); t != nil {
+		select {
+		case t.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// JobInfo is what a person wants to know of a job.
+type JobInfo struct {
+	ledger.Job
+	Known bool          // this replica's code has the job
+	Next  time.Time     // the oldest tick that is not decided; in the past if nobody has led since, or it is paused; zero: there is none
+	Pause *ledger.Pause // that keeps it from starting; nil: none
+}
+
+// Jobs returns every job that the database or this replica knows, by name.
+func (r *Runner) Jobs(ctx context.Context) ([]JobInfo, error) {
+	rows, err := r.ledger.Jobs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	inbox, err := r.ledger.Inbox(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	known := map[string]bool{}
+	for _, j := range r.jobs {
+		known[j.Name] = true
+		if findJob(rows, j.Name) == nil {
+			rows = append(rows, ledger.Job{Name: j.Name, Spec: j.Spec.ForJob(j.Name).String()})
+		}
+	}
+	infos := make([]JobInfo, len(rows))
+	for i, row := range rows {
+		infos[i] = JobInfo{Job: row, Known: known[row.Name], Pause: inbox.Paused(row.Name)}
+		if !row.Cursor.IsZero() {
+			infos[i].Next = ParseSpec(row.Spec).Next(row.Cursor)
+		}
+	}
+	slices.SortFunc(infos, func(a, b JobInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return infos, nil
+}

@@ -1,0 +1,438 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var ofA, ofB diary
+		a := w.join([]Job{ofA.job("j", at(time.Hour), 3*time.Second)})
+		b := w.join([]Job{ofB.job("j", at(time.Hour), 3*time.Second)})
+		a.lead()
+		b.stand()
+		sleepUntil(10*time.Second + 123*time.Millisecond)
+		request, err := b.runner.Trigger(ctx, "j", "alice", "the list is new")
+		require.NoError(t, err)
+		require.Equal(t, midnight.Add(10*time.Second+123*time.Millisecond), request.At)
+		begin := time.Now()
+		run, err := b.runner.Await(ctx, request)
+		require.NoError(t, err)
+		assert.Less(t, time.Since(begin), 3*time.Second+inboxInterval+time.Second)
+		assert.Equal(t, ledger.Done, run.Status)
+		assert.Equal(t, 1, run.PID)
+		assert.Equal(t, "alice", run.RequestedBy)
+		assert.Equal(t, "the list is new", run.RequestReason)
+		assert.Equal(t, request.At, run.ScheduledAt)
+		assert.Less(t, run.StartedAt.Sub(request.At), time.Second)
+		sleepUntil(time.Minute)
+		assert.Equal(t, []string{"j 00:00:10"}, ofA.read())
+		assert.Empty(t, ofB.read())
+		assert.Equal(t, 1, a.log.count("requested_by=alice"))
+	})
+}
+
+func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
+		a.lead()
+		sleepUntil(10*time.Second + 100*time.Millisecond)
+		_, err := a.runner.Trigger(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Len(t, d.read(), 1)
+	})
+}
+
+func TestARequestWaitsForALeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", at(time.Hour), 0)}
+		a := w.join(jobs)
+		a.lead()
+		require.NoError(t, a.runner.Stop(ctx))
+		b := w.join(jobs)
+		request, err := b.runner.Trigger(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		patience, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_, err = b.runner.Await(patience, request)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "nobody has started it")
+		require.Empty(t, d.read())
+		b.lead()
+		run, err := b.runner.Await(ctx, request)
+		require.NoError(t, err)
+		assert.Equal(t, ledger.Done, run.Status)
+		assert.Len(t, d.read(), 1)
+	})
+}
+
+// Before the leader has seen it, and while it carries it out.
+func TestARequestOutlivesItsLeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after   time.Duration
+		once    bool
+		status  ledger.Status
+		attempt int
+		started int
+	}{
+		"before it has started":                {0, false, ledger.Done, 1, 1},
+		"while it runs":                        {2 * time.Second, false, ledger.Done, 2, 2},
+		"while it runs, of a job at most once": {2 * time.Second, true, ledger.Abandoned, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				job := d.job("j", at(12*time.Hour), 10*time.Second)
+				job.AtMostOnce = tc.once
+				a, b := w.join([]Job{job}), w.join([]Job{job})
+				a.lead()
+				b.stand()
+				sleepUntil(10*time.Second + 100*time.Millisecond)
+				request, err := b.runner.Trigger(ctx, "j", "alice", "")
+				require.NoError(t, err)
+				time.Sleep(tc.after)
+				a.link.set(on(hang))
+				run, err := b.runner.Await(ctx, request)
+				require.NoError(t, err)
+				assert.Equal(t, tc.status, run.Status)
+				assert.Equal(t, tc.attempt, run.Attempt)
+				sleepUntil(10 * time.Minute)
+				assert.Len(t, d.read(), tc.started)
+			})
+		})
+	}
+}
+
+func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
+	for overlap, want := range map[Overlap][]string{
+		OverlapSkip:  {"00:00:05 done", "00:00:06 skipped overlap"},
+		OverlapQueue: {"00:00:05 done", "00:00:06 done"},
+		OverlapAllow: {"00:00:05 done", "00:00:06 done"},
+	} {
+		t.Run(fmt.Sprint(overlap), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				job := d.job("j", at(5*time.Second), 10*time.Second)
+				job.Overlap = overlap
+				a := w.join([]Job{job})
+				a.lead()
+				sleepUntil(6 * time.Second)
+				request, err := a.runner.Trigger(ctx, "j", "alice", "")
+				require.NoError(t, err)
+				run, err := a.runner.Await(ctx, request)
+				require.NoError(t, err)
+				sleepUntil(30 * time.Second)
+				assert.Equal(t, want, w.rows("j"))
+				started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second, OverlapAllow: 6 * time.Second}[overlap]
+				if started > 0 {
+					assert.Equal(t, midnight.Add(started), run.StartedAt)
+				}
+			})
+		})
+	}
+}
+
+func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		old := w.join([]Job{d.job("j", at(time.Hour), 0)})
+		old.lead()
+		require.NoError(t, old.runner.Stop(ctx))
+		a := w.join(nil)
+		a.lead()
+		request, err := a.runner.Trigger(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		run, err := a.runner.Await(ctx, request)
+		require.NoError(t, err)
+		assert.Equal(t, ledger.Skipped, run.Status)
+		assert.Equal(t, ledger.UnknownJob, run.Error)
+		assert.Empty(t, d.read())
+	})
+}
+
+func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
+		a.lead()
+		_, err := a.runner.Trigger(ctx, "typo", "alice", "")
+		assert.ErrorIs(t, err, ledger.ErrNoJob)
+		assert.ErrorContains(t, err, `trigger job "typo"`)
+		_, err = a.runner.Pause(ctx, "typo", "alice", "")
+		assert.ErrorIs(t, err, ledger.ErrNoJob)
+		_, err = a.runner.Trigger(ctx, "j", " ", "")
+		assert.ErrorContains(t, err, "it does not say by whom")
+		_, err = a.runner.Pause(ctx, "j", "alice\x00", strings.Repeat("r", 1001))
+		assert.ErrorContains(t, err, "NUL")
+		assert.ErrorContains(t, err, "the reason has 1001 bytes, 1000 are allowed")
+		resumed, err := a.runner.Resume(ctx, "j", "alice")
+		assert.NoError(t, err)
+		assert.False(t, resumed, "it was not paused")
+		synctest.Wait()
+		assert.Empty(t, d.read())
+	})
+}
+
+func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
+	for _, what := range []string{"j", ""} {
+		t.Run(what, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				failing := d.failing("j", Every(10*time.Second).Offset(0), 1)
+				failing.Retry = Retry{Attempts: 2, Backoff: 4 * time.Second}
+				jobs := []Job{failing, d.job("other", Every(10*time.Second).Offset(0), 0)}
+				a, b := w.join(jobs), w.join(jobs)
+				a.lead()
+				b.stand()
+				sleepUntil(21 * time.Second) // the retry of 00:00:20 is due
+				pause, err := b.runner.Pause(ctx, what, "alice", "disk is full")
+				require.NoError(t, err)
+				require.Equal(t, midnight.Add(21*time.Second), pause.Since)
+				again, err := a.runner.Pause(ctx, what, "bob", "too")
+				require.NoError(t, err)
+				require.Equal(t, pause, again, "the first stays")
+				_, err = b.runner.Trigger(ctx, "j", "carol", "")
+				var paused *ledger.PausedError
+				require.ErrorAs(t, err, &paused)
+				require.ErrorContains(t, err, "is paused by alice since 2000-01-01T00:00:21Z: disk is full")
+
+				sleepUntil(55 * time.Second)
+				require.Equal(t, []string{"00:00:10 done", "00:00:20 failed"}, w.rows("j"))
+				want := 5
+				if what == "" {
+					want = 2
+				}
+				require.Len(t, w.rows("other"), want)
+				require.Equal(t, 1, a.log.count("nothing starts"))
+				info, err := b.runner.Jobs(ctx)
+				require.NoError(t, err)
+				require.Equal(t, "alice", info[0].Pause.By)
+				require.Equal(t, what != "", info[1].Pause == nil)
+
+				resumed, err := b.runner.Resume(ctx, what, "dave")
+				require.NoError(t, err)
+				require.True(t, resumed)
+				sleepUntil(59*time.Second + 900*time.Millisecond)
+				assert.Equal(t, []string{"00:00:10 done", "00:00:20 done", "00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
+					"the newest that was missed, and the retries")
+				assert.Equal(t, 1, a.log.count("msg=resumed"))
+				sleepUntil(90 * time.Second)
+				wantEachTickOnce(t, w, "j", failing.Spec, midnight, midnight.Add(90*time.Second))
+				wantEachTickOnce(t, w, "other", failing.Spec, midnight, midnight.Add(90*time.Second))
+			})
+		})
+	}
+}
+
+func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 8*time.Second)})
+		a.lead()
+		sleepUntil(12 * time.Second)
+		_, err := a.runner.Pause(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		sleepUntil(40 * time.Second)
+		assert.Equal(t, []string{"00:00:10 done"}, w.rows("j"))
+		assert.Empty(t, d.causes())
+	})
+}
+
+func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
+	for _, tc := range []struct {
+		catchUp CatchUp
+		want    []string
+	}{
+		{Skip, []string{"00:00:10 done", "00:00:20-00:00:40 (3) skipped paused", "00:00:50 done"}},
+		{Latest, []string{"00:00:10 done", "00:00:20-00:00:30 (2) skipped paused", "00:00:40 done", "00:00:50 done"}},
+		{All(2), []string{"00:00:10 done", "00:00:20 skipped paused", "00:00:30 done", "00:00:40 done", "00:00:50 done"}},
+	} {
+		inWorld(t, func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", Every(10*time.Second).Offset(0), time.Second)
+			job.CatchUp = tc.catchUp
+			a := w.join([]Job{job})
+			a.lead()
+			sleepUntil(15 * time.Second)
+			_, err := a.runner.Pause(ctx, "j", "alice", "")
+			require.NoError(t, err)
+			sleepUntil(45 * time.Second)
+			_, err = a.runner.Resume(ctx, "j", "alice")
+			require.NoError(t, err)
+			sleepUntil(55 * time.Second)
+			assert.Equal(t, tc.want, w.rows("j"))
+		})
+	}
+}
+
+// Also one that ended while nobody led.
+func TestAPauseOutlivesItsLeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		job := d.job("j", Every(time.Minute).Offset(0), 0)
+		job.CatchUp = Skip
+		lead := func(from, upto time.Duration) {
+			sleepUntil(from)
+			r := w.join([]Job{job})
+			r.lead()
+			sleepUntil(upto)
+			require.NoError(t, r.runner.Stop(ctx))
+		}
+		ask := w.join(nil).runner
+		lead(0, 90*time.Second)
+		sleepUntil(150 * time.Second)
+		_, err := ask.Pause(ctx, "", "alice", "")
+		require.NoError(t, err)
+		lead(3*time.Minute+10*time.Second, 5*time.Minute+10*time.Second)
+		sleepUntil(6*time.Minute + 10*time.Second)
+		_, err = ask.Resume(ctx, "", "alice")
+		require.NoError(t, err)
+		lead(8*time.Minute+10*time.Second, 9*time.Minute+10*time.Second)
+		assert.Equal(t, []string{"00:01:00 done",
+			"00:02:00 skipped missed", "00:03:00-00:06:00 (4) skipped paused", "00:07:00-00:08:00 (2) skipped missed", "00:09:00 done"}, w.rows("j"))
+	})
+}
+
+// The database says no before the leader has heard of the pause.
+func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
+	for _, op := range []string{"decide", "retry", "answer"} {
+		t.Run(op, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var d diary
+				job := d.failing("j", at(10*time.Second), 1)
+				job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+				a := w.join([]Job{job})
+				a.lead()
+				at := map[string]time.Duration{"decide": 10 * time.Second, "retry": 0, "answer": 8 * time.Second}[op]
+				if op == "retry" {
+					sleepUntil(11 * time.Second)
+					at = w.runs("j")[0].RetryAt.Sub(midnight)
+				}
+				sleepUntil(at - 10*time.Millisecond)
+				before := len(d.read())
+				if op == "answer" {
+					_, err := w.db.Trigger(ctx, ledger.Order{Job: "j", By: "bob"})
+					require.NoError(t, err)
+				}
+				_, err := w.db.Pause(ctx, ledger.Order{Job: "j", By: "alice"}) // behind the leader's back
+				require.NoError(t, err)
+				a.link.set(func(o string) fault {
+					if o == "inbox" && time.Since(midnight) < at+5*time.Second {
+						return refuse // nor will it hear of it soon
+					}
+					return none
+				})
+				sleepUntil(at + time.Minute)
+				assert.Len(t, d.read(), before)
+				_, err = w.db.Resume(ctx, "j", "alice")
+				require.NoError(t, err)
+				sleepUntil(at + 2*time.Minute)
+				assert.Greater(t, len(d.read()), before)
+			})
+		})
+	}
+}
+
+func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		n := 0
+		jobs := []Job{{Name: "j", Spec: Every(10 * time.Second).Offset(0), Do: func(context.Context, Run) error {
+			n++
+			time.Sleep(time.Duration(n) * time.Second)
+			if n == 2 || n > 3 {
+				return fmt.Errorf("failure %d", n)
+			}
+			return nil
+		}}, d.job("a", at(time.Hour), 0)}
+		old := w.join([]Job{d.job("old", at(time.Hour), 0)})
+		infos, err := old.runner.Jobs(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []JobInfo{{Job: ledger.Job{Name: "old", Spec: "every 24h0m0s offset 1h0m0s"}, Known: true}}, infos, "before anybody led")
+		old.lead()
+		require.NoError(t, old.runner.Stop(ctx))
+		a := w.join(jobs)
+		a.lead()
+		sleepUntil(56 * time.Second) // 10 done in 1 s, 20 failed, 30 done in 3 s, 40 and 50 failed
+		infos, err = a.runner.Jobs(ctx)
+		require.NoError(t, err)
+		require.Len(t, infos, 3)
+		assert.Equal(t, "a", infos[0].Name)
+		assert.Equal(t, midnight.Add(time.Hour), infos[0].Next)
+		j := infos[1]
+		assert.Equal(t, "j", j.Name)
+		assert.True(t, j.Known)
+		assert.Nil(t, j.Pause)
+		assert.Equal(t, midnight.Add(time.Minute), j.Next)
+		assert.Equal(t, ledger.Stats{Done: 2, Failed: 3, Streak: 2, LastDone: midnight.Add(33 * time.Second), LastFailed: midnight.Add(55 * time.Second),
+			LastError: "failure 5", Total: 4 * time.Second, Longest: 3 * time.Second}, j.Stats)
+		assert.Equal(t, 2*time.Second, j.Average())
+		assert.Equal(t, "old", infos[2].Name)
+		assert.False(t, infos[2].Known)
+	})
+}
+
+func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0), d.job("seldom", at(time.Second), 0)}
+		a := w.join(jobs, WithKeepRuns(50))
+		a.lead()
+		sleepUntil(5 * time.Minute)
+		require.NoError(t, a.runner.Stop(ctx))
+		runs := w.runs("j")
+		assert.LessOrEqual(t, len(runs), 50+int(pruneInterval/(100*time.Millisecond)), "of 3,000: what has come since it was last pruned")
+		assert.GreaterOrEqual(t, len(runs), 50)
+		assert.WithinRange(t, runs[len(runs)-1].ScheduledAt, midnight.Add(5*time.Minute-time.Second), midnight.Add(5*time.Minute))
+		assert.Len(t, w.runs("seldom"), 1)
+
+		// Also what a job left that is no more.
+		b := w.join(nil, WithKeepRuns(10))
+		b.lead()
+		sleepUntil(6 * time.Minute)
+		assert.Len(t, w.runs("j"), 10)
+	})
+}
+
+func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
+		a.lead()
+		a.link.set(on(refuse, "prune"))
+		sleepUntil(30 * time.Second)
+		require.Equal(t, 1, a.log.count("run ledger not pruned"))
+		a.link.set(nil)
+		sleepUntil(pruneDelay + pruneInterval + 500*time.Millisecond)
+		assert.LessOrEqual(t, len(w.runs("j")), 11, "and a tick at the same instant")
+	})
+}
+
+func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.link.set(on(ruin, "run"))
+		_, err := a.runner.Await(ctx, ledger.Request{Order: ledger.Order{Job: "j"}, At: midnight})
+		require.Error(t, err)
+		a.link.set(on(refuse, "run"))
+		patience, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("enough"))
+		defer cancel()
+		_, err = a.runner.Await(patience, ledger.Request{Order: ledger.Order{Job: "j"}, At: midnight})
+		require.ErrorContains(t, err, "connection refused")
+		require.ErrorContains(t, err, "enough")
+	})
+}
