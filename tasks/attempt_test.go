@@ -492,6 +492,7 @@ func TestBothChangesOfTheClockInBerlin(t *testing.T) {
 				jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0), d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
 				for h := time.Duration(0); h < tc.hours; h += 7 { // the leader changes all the time
 					r := w.join(jobs)
+					r.runner.inboxEvery = time.Minute
 					r.lead()
 					sleepUntil((h + 7) * time.Hour)
 					require.NoError(t, r.runner.Stop(ctx))

@@ -11,7 +11,7 @@ import (
 )
 
 // What can be asked of the scheduler from any replica, leading or not. All of
-// it goes through the database; the leader looks twice a second.
+// it goes through the database; the leader looks four times a second.
 
 // A Failure is an attempt that did not succeed.
 type Failure struct {

@@ -217,7 +217,7 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 					want = 2
 				}
 				require.Len(t, w.rows("other"), want)
-				require.Equal(t, 1, a.log.count("nothing starts"))
+				require.Equal(t, 1, a.log.count("paused: nothing starts"))
 				info, err := b.runner.Jobs(ctx)
 				require.NoError(t, err)
 				require.Equal(t, "alice", info[0].Pause.By)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	inboxInterval = 500 * time.Millisecond // how often the leader looks for requests and pauses
+	inboxInterval = 250 * time.Millisecond // how often the leader looks for requests and pauses
 	pruneDelay    = 10 * time.Second       // from the start of a term to its first pruning
 	pruneInterval = time.Minute
 	pruneBatch    = 500                   // rows deleted in one transaction
@@ -36,7 +36,7 @@ func (t *term) forget(r ledger.Request) {
 
 // watchInbox follows what people ask, until the term ends.
 func (t *term) watchInbox() {
-	tick := time.NewTicker(inboxInterval)
+	tick := time.NewTicker(t.inboxEvery)
 	defer tick.Stop()
 	for {
 		t.serveInbox()
@@ -67,7 +67,7 @@ func (t *term) readInbox(ctx context.Context) error {
 		i := slices.IndexFunc(before.Pauses, func(b ledger.Pause) bool { return b.Job == p.Job && b.InForce() })
 		switch {
 		case p.InForce() && i < 0:
-			t.log.Warn("nothing starts: "+p.String(), "job", p.Job, "by", p.By, "term", t.lease.Term())
+			t.sayPaused(p)
 		case !p.InForce() && i >= 0:
 			t.log.Info("resumed", "job", p.Job, "by", p.ResumedBy, "term", t.lease.Term())
 			for _, j := range t.jobs {
@@ -78,6 +78,11 @@ func (t *term) readInbox(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sayPaused logs a pause; its job is "" if it is one of the whole scheduler.
+func (t *term) sayPaused(p ledger.Pause) {
+	t.log.Warn("paused: nothing starts", "job", p.Job, "by", p.By, "reason", p.Reason, "since", p.Since, "term", t.lease.Term())
 }
 
 // serveInbox lets the jobs answer the requests. What is asked of a job that

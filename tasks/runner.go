@@ -39,6 +39,8 @@ type Runner struct {
 	onStuck func([]Run)
 	keep    int
 
+	inboxEvery time.Duration // inboxInterval, but in tests that last for days
+
 	onFailure func(Failure)
 	term      atomic.Pointer[term] // while this replica leads
 
@@ -91,8 +93,8 @@ func WithOnStuck(f func(stuck []Run)) Option {
 
 // WithOnFailure sets what is told of every attempt that did not succeed, after
 // it was recorded, on the leader: failed ones, and those that a leader before
-// had left. It is called from several goroutines at once; a drain, and the
-// start of a term, wait for it. Its panics are logged.
+// had left. It is called from several goroutines at once; the next run of the
+// job, and a drain, wait for it. Its panics are logged.
 func WithOnFailure(f func(Failure)) Option {
 	return func(r *Runner) error {
 		if f == nil {
@@ -127,7 +129,7 @@ func ExitProcess([]Run) { os.Exit(1) }
 // nothing.
 func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Option) (*Runner, error) {
 	r := &Runner{
-		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, keep: DefaultKeepRuns,
+		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, keep: DefaultKeepRuns, inboxEvery: inboxInterval,
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())

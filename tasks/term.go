@@ -22,13 +22,14 @@ const (
 
 // A term runs the jobs while one lease lasts.
 type term struct {
-	lock      *schedlock.Lock
-	lease     *schedlock.Lease
-	ledger    ledger.Store
-	log       *slog.Logger
-	onFailure func(Failure)
-	keep      int    // newest rows of each job that stay in the ledger; 0: all
-	beat      func() // sends a heartbeat at once
+	lock       *schedlock.Lock
+	lease      *schedlock.Lease
+	ledger     ledger.Store
+	log        *slog.Logger
+	onFailure  func(Failure)
+	inboxEvery time.Duration
+	keep       int    // newest rows of each job that stay in the ledger; 0: all
+	beat       func() // sends a heartbeat at once
 
 	ctx    context.Context // of the runs; ends with the lease, or when a drain has passed its limit
 	cancel context.CancelCauseFunc
@@ -54,7 +55,7 @@ type execution struct {
 
 // newTerm makes a term that runs nothing yet.
 func (r *Runner) newTerm(lease *schedlock.Lease, beat func()) *term {
-	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, onFailure: r.onFailure, keep: r.keep, beat: beat,
+	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, onFailure: r.onFailure, inboxEvery: r.inboxEvery, keep: r.keep, beat: beat,
 		poke: make(chan struct{}, 1), idle: make(chan struct{}), running: map[int64]execution{}, live: lease.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range r.jobs {
@@ -171,7 +172,7 @@ func (t *term) load(ctx context.Context) error {
 	}
 	for _, p := range inbox.Pauses {
 		if p.InForce() {
-			t.log.Warn("nothing starts: "+p.String(), "job", p.Job)
+			t.sayPaused(p)
 		}
 	}
 	return nil

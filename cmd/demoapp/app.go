@@ -22,6 +22,10 @@ import (
 const (
 	importInterval = 10 * time.Minute
 	expireInterval = 5 * time.Minute
+
+	importAttempts = 3
+	importBackoff  = 5 * time.Second
+	importTimeout  = 5 * time.Minute
 )
 
 // app is the demo app: its own tables, its jobs, and what startup does around
@@ -37,7 +41,9 @@ type app struct {
 }
 
 func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
-	a := &app{cfg: cfg, log: log, metrics: newMetrics()}
+	a := &app{cfg: cfg, log: log}
+	jobs := a.jobs()
+	a.metrics = newMetrics(jobs)
 	sched, err := startup.NewApp(startup.Config{
 		Open:    openLock(cfg.lockDatabaseURL, log),
 		Mode:    cfg.mode,
@@ -47,9 +53,10 @@ func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
 			schedlock.WithHeartbeatInterval(cfg.timing.HeartbeatInterval),
 			schedlock.WithObserver(a.metrics),
 		},
-		Drain:   cfg.drain,
-		OnStuck: tasks.ExitProcess,
-		Jobs:    a.jobs(),
+		Drain:     cfg.drain,
+		OnStuck:   tasks.ExitProcess,
+		OnFailure: a.metrics.runFailed,
+		Jobs:      jobs,
 		Stages: []startup.Stage{{
 			Name: "bans", After: []string{startup.StageDatabase}, Start: a.openBans, Stop: a.closeBans,
 		}},
@@ -71,23 +78,32 @@ func (a *app) closeBans(context.Context) error { return a.database.close() }
 
 func (a *app) jobs() []tasks.Job {
 	return []tasks.Job{
-		{Name: "tick", Spec: tasks.Every(a.cfg.tick), Do: a.tick},
-		{Name: "import", Spec: tasks.Every(importInterval), AtOnce: true, Do: a.importLists},
-		{Name: "expire", Spec: tasks.Every(expireInterval), Do: a.expireBans},
+		{
+			Name: "tick", Spec: tasks.Every(a.cfg.tick), Do: a.tick,
+			CatchUp: a.cfg.tickCatchUp, Overlap: a.cfg.tickOverlap, Retry: tasks.Retry{Attempts: a.cfg.tickAttempts},
+			AtMostOnce: a.cfg.tickAtMostOnce, Timeout: a.cfg.tickTimeout,
+		},
+		{
+			Name: "import", Spec: tasks.Every(importInterval), AtOnce: true, Do: a.importLists,
+			CatchUp: tasks.Latest, Overlap: tasks.OverlapSkip,
+			Retry: tasks.Retry{Attempts: importAttempts, Backoff: importBackoff}, Timeout: importTimeout,
+		},
+		{Name: "expire", Spec: tasks.Every(expireInterval), Do: a.expireBans, CatchUp: tasks.Latest},
 	}
 }
 
-// tick takes as long as it was told to, unless it is told to stop.
-func (a *app) tick(ctx context.Context, _ tasks.Run) error {
-	if a.cfg.jobDuration == 0 {
-		return ctx.Err()
-	}
+// tick takes as long as it was told to, unless it is told to stop, and fails
+// as often as it was told to.
+func (a *app) tick(ctx context.Context, run tasks.Run) error {
 	select {
-	case <-time.After(a.cfg.jobDuration):
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-time.After(a.cfg.jobDuration):
 	}
+	if run.Attempt <= a.cfg.tickFail {
+		return fmt.Errorf("told to fail by %s=%d", variable("tick-fail"), a.cfg.tickFail)
+	}
+	return nil
 }
 
 func (a *app) importLists(ctx context.Context, run tasks.Run) error {

@@ -27,6 +27,13 @@ type config struct {
 	workers         int
 	tick            time.Duration
 	jobDuration     time.Duration
+	tickCatchUp     tasks.CatchUp
+	tickOverlap     tasks.Overlap
+	tickAttempts    int
+	tickAtMostOnce  bool
+	tickTimeout     time.Duration
+	tickFail        int
+	control         bool
 	drain           time.Duration
 	blocklists      string
 	logFormat       string
@@ -45,7 +52,7 @@ func variable(flagName string) string {
 // line.
 func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writer) (config, error) {
 	c := config{timing: schedlock.Timing{TTL: schedlock.DefaultTTL, HeartbeatInterval: schedlock.DefaultHeartbeatInterval}}
-	var mode string
+	var mode, catchUp, overlap string
 	fs := flag.NewFlagSet("demoapp", flag.ContinueOnError)
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "listen address")
 	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db", "the app's database: a file: URI or a postgres:// URL")
@@ -56,6 +63,13 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 	fs.IntVar(&c.workers, "workers", 0, "number of workers; in strict mode more than 1 is refused (0: not said)")
 	fs.DurationVar(&c.tick, "tick", time.Second, "interval of the tick job")
 	fs.DurationVar(&c.jobDuration, "job-duration", 0, "how long a run of the tick job takes")
+	fs.StringVar(&catchUp, "tick-catchup", "latest", "what happens with ticks that were missed: latest, skip, or the number of the newest ones that are run")
+	fs.StringVar(&overlap, "tick-overlap", "skip", "what happens with a tick that is due while the run before has not ended: skip, queue or allow")
+	fs.IntVar(&c.tickAttempts, "tick-attempts", 1, "how often a tick that fails is started in all")
+	fs.BoolVar(&c.tickAtMostOnce, "tick-at-most-once", false, "never start a tick a second time, also if its leader dies")
+	fs.DurationVar(&c.tickTimeout, "tick-timeout", 0, "how long a run of the tick job may take (0: any time)")
+	fs.IntVar(&c.tickFail, "tick-fail", 0, "how many attempts of each tick fail, for trying out retries")
+	fs.BoolVar(&c.control, "control", false, "let everybody who can reach the address run, pause and resume jobs")
 	fs.DurationVar(&c.drain, "drain", 20*time.Second, "how long a shutdown waits for running jobs")
 	fs.StringVar(&c.blocklists, "blocklists", "./blocklists", "folder of block lists; if it does not exist, the built-in samples are used")
 	fs.StringVar(&c.logFormat, "log", "text", "log format: text or json")
@@ -88,6 +102,7 @@ func loadConfig(args []string, getenv func(string) (string, bool), usage io.Writ
 	}
 	c.mode = startup.Mode(mode)
 	c.timing.RenewDeadline = (c.timing.TTL * 3 / 4).Truncate(time.Millisecond)
+	errs = append(errs, c.setPolicies(catchUp, overlap)...)
 	errs = append(errs, c.check()...)
 	if err := errors.Join(errs...); err != nil {
 		return c, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -102,14 +117,46 @@ func wanted(f *flag.Flag) string {
 		return "a duration such as 10s or 1m30s"
 	case int:
 		return "a whole number"
+	case bool:
+		return "true or false"
 	}
 	return "valid"
 }
 
-func (c config) check() (errs []error) {
-	bad := func(name, format string, args ...any) {
-		errs = append(errs, fmt.Errorf(variable(name)+"="+format, args...))
+// The numbers that package tasks allows.
+const (
+	maxCatchUp  = 1000
+	maxAttempts = 1000
+)
+
+var overlaps = map[string]tasks.Overlap{"skip": tasks.OverlapSkip, "queue": tasks.OverlapQueue, "allow": tasks.OverlapAllow}
+
+// setPolicies reads the policies of the tick job that are words.
+func (c *config) setPolicies(catchUp, overlap string) (errs []error) {
+	switch n, err := strconv.Atoi(catchUp); {
+	case catchUp == "latest":
+		c.tickCatchUp = tasks.Latest
+	case catchUp == "skip":
+		c.tickCatchUp = tasks.Skip
+	case err == nil && 1 <= n && n <= maxCatchUp:
+		c.tickCatchUp = tasks.All(n)
+	default:
+		errs = append(errs, wrong("tick-catchup", "%q is neither %q nor %q nor a number from 1 to %d", catchUp, "latest", "skip", maxCatchUp))
 	}
+	var ok bool
+	if c.tickOverlap, ok = overlaps[overlap]; !ok {
+		errs = append(errs, wrong("tick-overlap", "%q is neither %q nor %q nor %q", overlap, "skip", "queue", "allow"))
+	}
+	return errs
+}
+
+// wrong is the error of a flag whose value breaks a rule.
+func wrong(name, format string, args ...any) error {
+	return fmt.Errorf(variable(name)+"="+format, args...)
+}
+
+func (c config) check() (errs []error) {
+	bad := func(name, format string, args ...any) { errs = append(errs, wrong(name, format, args...)) }
 	if _, port, err := net.SplitHostPort(c.addr); err != nil {
 		bad("addr", "%q is not host:port: %w", c.addr, err)
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
@@ -148,6 +195,17 @@ func (c config) check() (errs []error) {
 	}
 	if c.jobDuration < 0 {
 		bad("job-duration", "%v is below 0", c.jobDuration)
+	}
+	if c.tickAttempts < 1 || c.tickAttempts > maxAttempts {
+		bad("tick-attempts", "%d is not a number from 1 to %d", c.tickAttempts, maxAttempts)
+	} else if c.tickAttempts > 1 && c.tickAtMostOnce {
+		bad("tick-attempts", "%d, but %s=true: an attempt is never repeated then", c.tickAttempts, variable("tick-at-most-once"))
+	}
+	if c.tickTimeout < 0 {
+		bad("tick-timeout", "%v is below 0", c.tickTimeout)
+	}
+	if c.tickFail < 0 {
+		bad("tick-fail", "%d is below 0", c.tickFail)
 	}
 	if c.drain <= 0 {
 		bad("drain", "%v is not above 0", c.drain)

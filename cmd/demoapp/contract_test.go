@@ -63,8 +63,8 @@ func (s shape) with(other shape) shape {
 func TestLockAnswersAsItsContractSays(t *testing.T) { onEachDatabase(t, lockAnswersAsItsContractSays) }
 
 func lockAnswersAsItsContractSays(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-	// The heartbeat is too seldom to notice what the test does to the row.
-	f := newFleet(t, "LOCK_TTL=1h", "LOCK_HEARTBEAT=10m")
+	// Heartbeats and ticks are too seldom to notice what the test does to the row.
+	f := newFleet(t, "LOCK_TTL=1h", "LOCK_HEARTBEAT=10m", "TICK=1h")
 	leader, term := f.startLeader()
 	standby := f.start()
 	lockShape := shape{
@@ -200,14 +200,16 @@ func limitIs100ByDefaultAndAtMost100000(t *testing.T, newFleet func(t *testing.T
 	}
 	f.sql(fmt.Sprintf(insert, rows))
 	for limit, want := range map[string]int{
-		"": 100, "1": 1, "101": 101, "100000": 100_000, "100001": 100_000, "99999999999999999999": 100_000,
+		"": 100, "1": 1, "101": 101, "100001": 100_000,
 	} {
 		a := r.get("/runs?job=old&limit=" + limit)
 		require.Equal(t, http.StatusOK, a.status, "limit=%s", limit)
 		require.Equal(t, min(want, rows), bytes.Count(a.body, []byte(`"job":"old"`)), "limit=%s", limit)
+	}
+	for _, limit := range []string{"100000", "100001", "99999999999999999999"} { // so many rows take their time
 		n, err := parseLimit(limit)
 		require.NoError(t, err)
-		require.Equal(t, want, n, "limit=%s", limit)
+		require.Equal(t, 100_000, n, "limit=%s", limit)
 	}
 	for _, limit := range []string{"0", "-1", "x", "1.5", "1e3", "%20", "-99999999999999999999"} {
 		for _, path := range []string{"/runs", "/terms"} {
@@ -235,7 +237,7 @@ func everyPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T, newFleet func(t *
 	for path, contentType := range map[string]string{
 		"/": "text/html; charset=utf-8", "/style.css": "text/css; charset=utf-8",
 		"/healthz": "text/plain; charset=utf-8", "/readyz": "text/plain; charset=utf-8",
-		"/lock": "application/json; charset=utf-8", "/terms": "application/json; charset=utf-8", "/runs": "application/json; charset=utf-8",
+		"/lock": "application/json; charset=utf-8", "/terms": "application/json; charset=utf-8", "/runs": "application/json; charset=utf-8", "/jobs": "application/json; charset=utf-8",
 		"/metrics": "text/plain; version=0.0.4; charset=utf-8",
 	} {
 		a := r.get(path)
@@ -269,7 +271,7 @@ func standbyIsAsReadyAsTheLeader(t *testing.T, newFleet func(t *testing.T, env .
 	f := newFleet(t)
 	f.startLeader()
 	standby := f.start()
-	for _, path := range []string{"/", "/healthz", "/readyz", "/terms", "/runs", "/metrics"} {
+	for _, path := range []string{"/", "/healthz", "/readyz", "/terms", "/runs", "/jobs", "/metrics"} {
 		require.Equal(t, http.StatusOK, standby.get(path).status, path)
 	}
 	require.Zero(t, standby.metric("schedlock_leader"))

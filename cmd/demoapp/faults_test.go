@@ -21,8 +21,8 @@ func TestStampsThatAreAnHourOffChangeNoLeaderWhileTheBeatMoves(t *testing.T) {
 	for _, off := range []string{"-1 hour", "+1 hour"} {
 		t.Run(off, func(t *testing.T) {
 			t.Parallel()
-			const ttl = 6 * time.Second
-			f := newFleet(t, "LOCK_TTL=6s", "LOCK_HEARTBEAT=250ms")
+			const ttl = 4 * time.Second
+			f := newFleet(t, "LOCK_TTL=4s", "LOCK_HEARTBEAT=250ms")
 			leader, term := f.startLeader()
 			standby := f.start()
 			// From now on every heartbeat's stamp is off.

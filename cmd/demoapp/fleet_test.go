@@ -157,8 +157,8 @@ func TestHandoversLoseNoTickAndRepeatNone(t *testing.T) {
 	if *soak {
 		ticks = 40
 	}
-	const interval = 3 * time.Second // an hour, scaled down
-	f := newFleet(t, "TICK=3s", "LOCK_HEARTBEAT=200ms")
+	const interval = 2 * time.Second // an hour, scaled down
+	f := newFleet(t, "TICK=2s", "LOCK_HEARTBEAT=200ms")
 	fleet := []*replica{f.start(), f.start()}
 	leader, term := awaitOneLeader(t, fleet, 0)
 	started := time.Now()

@@ -93,9 +93,13 @@ func oneLine(s string) string {
 	return b.String()
 }
 
+// logLevel is INFO; tests that need to see every start of a run lower it.
+var logLevel slog.LevelVar
+
 func newLogger(format string, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: &logLevel}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, nil))
+		return slog.New(slog.NewJSONHandler(w, opts))
 	}
-	return slog.New(slog.NewTextHandler(w, nil))
+	return slog.New(slog.NewTextHandler(w, opts))
 }

@@ -6,17 +6,22 @@ import (
 	_ "embed"
 	"html/template"
 	"net/http"
+	"net/url"
 	"time"
 
 	"example.com/schedlock/cmd/demoapp/bans"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
 )
 
 const (
 	pageTerms = 20
 	pageRuns  = 30
 	pageBans  = 50
+
+	// overdue is how late a tick may be decided before the page says so.
+	overdue = 2 * time.Second
 )
 
 //go:embed page.html
@@ -32,12 +37,15 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 		}
 		return t.UTC().Format("2006-01-02 15:04:05 UTC")
 	},
-	"short": func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() },
-	"took": func(r ledger.Run) string {
+	"escape":  url.PathEscape,
+	"overdue": func(t time.Time) bool { return !t.IsZero() && time.Since(t) > overdue },
+	"short":   func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() },
+	"took":    took,
+	"lasted": func(r ledger.Run) string {
 		if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
 			return "–"
 		}
-		return r.FinishedAt.Sub(r.StartedAt).Round(time.Millisecond).String()
+		return took(r.FinishedAt.Sub(r.StartedAt))
 	},
 	"length": func(t schedlock.Term) string {
 		if t.Open() {
@@ -47,6 +55,14 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageHTML))
 
+// took is a duration as a person reads it.
+func took(d time.Duration) string {
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
 // pageData is what the page shows. An error of the database takes the place of
 // what could not be read; this replica's own state is always there.
 type pageData struct {
@@ -55,15 +71,19 @@ type pageData struct {
 	Lock  *schedlock.LockInfo
 	Left  time.Duration // of the TTL since the last heartbeat
 	Terms []schedlock.Term
+	Jobs  []tasks.JobInfo
+	Pause *ledger.Pause // of the whole scheduler
 	Runs  []ledger.Run
 	Bans  []bans.Ban
 	Count int
 	Error string
+
+	Control bool // there are buttons
 }
 
 func (a *app) servePage(w http.ResponseWriter, r *http.Request) {
 	lock := a.sched.Lock()
-	data := pageData{Self: lock.Status(), Owner: lock.Owner()}
+	data := pageData{Self: lock.Status(), Owner: lock.Owner(), Control: a.cfg.control}
 	status := http.StatusOK
 	if err := a.readPage(r.Context(), &data); err != nil {
 		a.log.Warn("page cannot read the database", "err", err)
@@ -93,7 +113,15 @@ func (a *app) readPage(ctx context.Context, data *pageData) (err error) {
 	if data.Terms, err = store.Terms(ctx, pageTerms); err != nil {
 		return err
 	}
-	if data.Runs, err = store.(ledger.Store).Runs(ctx, "", pageRuns); err != nil {
+	if data.Jobs, err = a.sched.Runner().Jobs(ctx); err != nil {
+		return err
+	}
+	inbox, err := a.ledger().Inbox(ctx)
+	if err != nil {
+		return err
+	}
+	data.Pause = inbox.Paused("")
+	if data.Runs, err = a.ledger().Runs(ctx, "", pageRuns); err != nil {
 		return err
 	}
 	if data.Bans, err = a.database.bans.Latest(ctx, pageBans); err != nil {

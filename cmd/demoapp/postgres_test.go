@@ -224,7 +224,7 @@ func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
 func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
-	f := newFleetOn(t, server.Database(t), "LOCK_TTL=8s", "LOCK_HEARTBEAT=300ms", "TICK=200ms")
+	f := newFleetOn(t, server.Database(t), "LOCK_TTL=8s", "LOCK_HEARTBEAT=300ms", "TICK=200ms", "CONTROL=true")
 	replicas := []*replica{f.start(), f.start(), f.start()}
 	leader, term := awaitOneLeader(t, replicas, 0)
 
@@ -273,6 +273,9 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 			return nil
 		})
 		leader.awaitLine("lost the lock", fmt.Sprintf("term=%d", term))
+		asked := time.Now()
+		require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status, outage.name)
+		require.Less(t, time.Since(asked), 2*orderTimeout)
 		outage.end()
 		leader, term = awaitOneLeader(t, replicas, term)
 		leader.awaitRun("its runs appear", func(r runRow) bool { return r.Term == term && r.Status == "done" })

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,7 +39,10 @@ import (
 // demoapp.
 const replicaVariable = "SCHEDLOCK_TEST_REPLICA"
 
-var soak = flag.Bool("soak", false, "repeat what is scaled down by default: 20 rounds of 20 replicas, 200 starts and stops")
+// everyRun is for newFleet: the logs have a line for every start of a run.
+const everyRun = "TEST_EVERY_RUN=1"
+
+var soak = flag.Bool("soak", false, "repeat what is scaled down by default: 20 rounds of 20 replicas, 200 starts and stops, two minutes of faults")
 
 // patience bounds every wait for something that must happen soon. A test that
 // is about a time checks that time by the stamps of the database.
@@ -67,6 +71,9 @@ func replicaMain() int {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(exitFailed)
 	}()
+	if os.Getenv(envPrefix+"TEST_EVERY_RUN") != "" {
+		logLevel.Set(slog.LevelDebug)
+	}
 	return run(os.Args[1:], os.Stderr)
 }
 
@@ -355,14 +362,19 @@ type answer struct {
 }
 
 var client = &http.Client{
-	Timeout:   20 * time.Second,
-	Transport: &http.Transport{DisableKeepAlives: true},
+	Timeout:       20 * time.Second,
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-func (r *replica) try(method, path string) (a answer, err error) {
+// try makes a request; header is names and values.
+func (r *replica) try(method, path string, header ...string) (a answer, err error) {
 	req, err := http.NewRequest(method, r.url+path, nil)
 	if err != nil {
 		return a, err
+	}
+	for h := range slices.Chunk(header, 2) {
+		req.Header.Set(h[0], h[1])
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -376,6 +388,14 @@ func (r *replica) try(method, path string) (a answer, err error) {
 func (r *replica) get(path string) answer {
 	r.t.Helper()
 	a, err := r.try(http.MethodGet, path)
+	require.NoError(r.t, err)
+	return a
+}
+
+// order is what a person asks with curl.
+func (r *replica) order(path string, header ...string) answer {
+	r.t.Helper()
+	a, err := r.try(http.MethodPost, path, header...)
 	require.NoError(r.t, err)
 	return a
 }
@@ -427,6 +447,31 @@ type runRow struct {
 	Error       string    `json:"error"`
 	Until       time.Time `json:"until"`
 	Count       int64     `json:"count"`
+	RetryAt     time.Time `json:"retry_at"`
+
+	RequestedBy   string `json:"requested_by"`
+	RequestReason string `json:"request_reason"`
+}
+
+// jobRow is an element of GET /jobs.
+type jobRow struct {
+	Name        string    `json:"name"`
+	Spec        string    `json:"spec"`
+	Next        time.Time `json:"next"`
+	Paused      *pauseRow `json:"paused"`
+	LastSuccess time.Time `json:"last_success"`
+	LastFailure time.Time `json:"last_failure"`
+	LastError   string    `json:"last_error"`
+	Streak      int64     `json:"streak"`
+	Done        int64     `json:"done"`
+	Failed      int64     `json:"failed"`
+}
+
+type pauseRow struct {
+	By         string    `json:"by"`
+	Reason     string    `json:"reason"`
+	Since      time.Time `json:"since"`
+	Everything bool      `json:"everything"`
 }
 
 // fetch decodes an answer whose status must be 200.
@@ -445,6 +490,17 @@ func (r *replica) terms() []termRow { r.t.Helper(); return fetch[[]termRow](r, "
 func (r *replica) runs(job string) []runRow {
 	r.t.Helper()
 	return fetch[[]runRow](r, "/runs?limit=100000&job="+job)
+}
+
+// job is that of GET /jobs; empty if it is not there.
+func (r *replica) job(name string) jobRow {
+	r.t.Helper()
+	for _, j := range fetch[[]jobRow](r, "/jobs") {
+		if j.Name == name {
+			return j
+		}
+	}
+	return jobRow{}
 }
 
 // awaitRun waits for the newest run of the job tick to be as wanted.

@@ -30,17 +30,25 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /lock", a.serveLock)
 	mux.HandleFunc("GET /terms", a.serveTerms)
 	mux.HandleFunc("GET /runs", a.serveRuns)
+	mux.HandleFunc("GET /jobs", a.serveJobs)
 	mux.Handle("GET /metrics", a.metrics.handler())
-	return secured(mux)
+	a.handleOrders(mux)
+	return a.secured(mux)
 }
 
 // secured sets the headers that every answer has.
-func secured(next http.Handler) http.Handler {
+func (a *app) secured(next http.Handler) http.Handler {
+	forms, referrer := "'none'", "no-referrer"
+	if a.cfg.control {
+		// Under no-referrer a browser says "Origin: null" when it sends the
+		// page's own forms.
+		forms, referrer = "'self'", "same-origin"
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Referrer-Policy", referrer)
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
@@ -186,25 +194,35 @@ type runJSON struct {
 	Error       string        `json:"error"`
 	Until       *timestamp    `json:"until,omitempty"`
 	Count       int64         `json:"count,omitempty"`
+	RetryAt     *timestamp    `json:"retry_at,omitempty"`
+
+	RequestedBy   string `json:"requested_by,omitempty"`
+	RequestReason string `json:"request_reason,omitempty"`
 }
 
 func newRunJSON(r ledger.Run) runJSON {
-	j := runJSON{
+	return runJSON{
 		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.FinishedAt),
 		Status: r.Status, Term: r.Term, PID: r.PID, Hostname: r.Hostname, Attempt: r.Attempt, Error: r.Error, Count: r.Count,
+		Until: optional(r.Until), RetryAt: optional(r.RetryAt), RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
 	}
-	if !r.Until.IsZero() {
-		until := timestamp(r.Until)
-		j.Until = &until
-	}
-	return j
 }
+
+// optional is a time that is left out if it is zero.
+func optional(t time.Time) *timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return (*timestamp)(&t)
+}
+
+// ledger is the lock's database as package tasks knows it.
+func (a *app) ledger() ledger.Store { return a.sched.Store().(ledger.Store) }
 
 func (a *app) serveRuns(w http.ResponseWriter, r *http.Request) {
 	job := r.FormValue("job")
-	runs := a.sched.Store().(ledger.Store)
 	serveList(a, w, r, func(ctx context.Context, limit int) ([]ledger.Run, error) {
-		return runs.Runs(ctx, job, limit)
+		return a.ledger().Runs(ctx, job, limit)
 	}, newRunJSON)
 }
 
@@ -233,6 +251,8 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request, read fu
 type errorJSON struct {
 	Error string `json:"error"`
 }
+
+func (e errorJSON) text() string { return e.Error }
 
 // parseLimit: 100 by default; above 100,000 it is lowered to that.
 func parseLimit(s string) (int, error) {

@@ -120,6 +120,19 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 		{"TICK=1ms", []string{"1ms", "at least 100ms"}},
 		{"TICK=1.0000001s", []string{"1.0000001s", "whole number of microseconds"}},
 		{"JOB_DURATION=-1s", []string{"-1s", "below 0"}},
+		{"TICK_CATCHUP=some", []string{`"some"`, `neither "latest" nor "skip" nor a number from 1 to 1000`}},
+		{"TICK_CATCHUP=0", []string{`"0"`, "a number from 1 to 1000"}},
+		{"TICK_CATCHUP=1001", []string{`"1001"`, "a number from 1 to 1000"}},
+		{"TICK_OVERLAP=never", []string{`"never"`, `neither "skip" nor "queue" nor "allow"`}},
+		{"TICK_ATTEMPTS=few", []string{`"few"`, "not a whole number"}},
+		{"TICK_ATTEMPTS=0", []string{"0", "not a number from 1 to 1000"}},
+		{"TICK_ATTEMPTS=1001", []string{"1001", "not a number from 1 to 1000"}},
+		{"TICK_ATTEMPTS=2 TICK_AT_MOST_ONCE=true", []string{"2", "DEMOAPP_TICK_AT_MOST_ONCE=true", "never repeated"}},
+		{"TICK_AT_MOST_ONCE=maybe", []string{`"maybe"`, "not true or false"}},
+		{"TICK_TIMEOUT=-1s", []string{"-1s", "below 0"}},
+		{"TICK_TIMEOUT=long", []string{`"long"`, "not a duration such as"}},
+		{"TICK_FAIL=-1", []string{"-1", "below 0"}},
+		{"CONTROL=perhaps", []string{`"perhaps"`, "not true or false"}},
 		{"DRAIN=0s", []string{"0s", "not above 0"}},
 		{"BLOCKLISTS=./file", []string{`"./file"`, "not a folder"}},
 		{"LOG=xml", []string{`"xml"`, `neither "text" nor "json"`}},
@@ -128,7 +141,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			require.NoError(t, os.WriteFile(filepath.Join(f.dir, "file"), nil, 0o600))
-			r := f.launch(tc.env)
+			r := f.launch(strings.Fields(tc.env)...)
 			require.Equal(t, 2, r.wait())
 			name, _, _ := strings.Cut(tc.env, "=")
 			requireOneLine(t, r, append(tc.words, envPrefix+name+"=")...)

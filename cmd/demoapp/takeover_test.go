@@ -82,8 +82,8 @@ func TestKilledReplicaThatIsAloneLeadsAgainAtOnce(t *testing.T) {
 // nothing, or is killed while it is stopped, which must not depose the second.
 func TestStoppedLeadersComeBackAsStandbys(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
-	f := newFleet(t, "LOCK_TTL=3s", "LOCK_HEARTBEAT=500ms", "TICK=200ms")
+	const ttl = 2 * time.Second
+	f := newFleet(t, "LOCK_TTL=2s", "LOCK_HEARTBEAT=300ms", "TICK=200ms")
 	replicas := []*replica{f.start(), f.start(), f.start()}
 	leader, term := awaitOneLeader(t, replicas, 0)
 	for round := range rounds(30) {
