@@ -28,8 +28,10 @@ type termJob struct {
 
 	mu      sync.Mutex // guards what follows
 	running int        // runs that have not ended
-	ended   time.Time  // when the last one did, by the database's clock
-	retries []attempt  // in the order in which they are due
+	began   time.Time  // see moment
+	ended   time.Time
+	stirred time.Time // when nothing was due, or something ended that had kept it from starting
+	retries []attempt // in the order in which they are due
 }
 
 // An attempt is one that a run is owed.
@@ -44,6 +46,13 @@ func (j *termJob) busy() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.running > 0 && j.Overlap != OverlapAllow
+}
+
+// stir notes that the job is not stalled.
+func (j *termJob) stir() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stirred = time.Now()
 }
 
 // due returns the attempt that is due, nil if there is none.
@@ -123,6 +132,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	for t.ctx.Err() == nil && !t.paused(j.Name) {
 		start := t.choose(j)
 		if start == nil {
+			j.stir()
 			return run, false
 		}
 		var started bool
@@ -148,7 +158,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 				return run, false
 			}
 		}
-		if start.after(err, started) != nil {
+		if start.after(run, err, started) != nil {
 			return run, false
 		}
 		if !started {
@@ -163,6 +173,9 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 		t.mu.Unlock()
 		j.mu.Lock()
 		j.running++
+		if !start.began.IsZero() {
+			j.began = start.began
+		}
 		j.mu.Unlock()
 		return run, true
 	}
@@ -179,14 +192,12 @@ func (t *term) run(r ledger.Run) Run {
 type start struct {
 	tick    time.Time // what it starts; zero: nothing
 	attempt int
+	began   time.Time // of moment, once it has started; zero: as before
 	try     func(ctx context.Context) (ledger.Run, bool, error)
-	after   func(err error, started bool) error // err is nil or schedlock.ErrMoved
+	after   func(run ledger.Run, err error, started bool) error // err is nil or schedlock.ErrMoved
 }
 
-// choose returns what is to start, nil if nothing is. Ticks come first: what
-// is undecided when a run starts would be taken for what came while it ran.
-// Only a tick that has waited for a run, as OverlapQueue lets it, lets go
-// first what was due before it.
+// choose returns what is to start, nil if nothing is: what was due first.
 func (t *term) choose(j *termJob) *start {
 	t.mu.Lock()
 	inbox, live := t.inbox, t.live
@@ -201,7 +212,7 @@ func (t *term) choose(j *termJob) *start {
 		}
 	}
 	j.mu.Lock()
-	m.busy, m.ended = j.running > 0 && j.Overlap != OverlapAllow, j.ended
+	m.busy, m.began, m.ended = j.running > 0 && j.Overlap != OverlapAllow, j.began, j.ended
 	j.mu.Unlock()
 
 	d, owed, due := plan(j.Job, j.spec, j.row, m)
@@ -214,9 +225,6 @@ func (t *term) choose(j *termJob) *start {
 			return t.answer(inbox.Requests[i], ledger.Overlap)
 		}
 		return nil
-	}
-	if due && (j.Overlap != OverlapQueue || d.Start.After(m.ended)) {
-		return t.decide(j, d, owed)
 	}
 	var (
 		first *start
@@ -236,6 +244,9 @@ func (t *term) choose(j *termJob) *start {
 	if i >= 0 {
 		offer(inbox.Requests[i].At, t.answer(inbox.Requests[i], ""))
 	}
+	if first != nil && (j.row == nil || !j.owed.After(j.row.Cursor)) {
+		first.began = m.now // else it goes on being busy with what it owes
+	}
 	return first
 }
 
@@ -244,7 +255,7 @@ func (t *term) decide(j *termJob, d ledger.Decision, owed time.Time) *start {
 	return &start{
 		tick: d.Start, attempt: 1,
 		try: func(ctx context.Context) (ledger.Run, bool, error) { return t.ledger.Decide(ctx, t.lease.Ref(), d) },
-		after: func(err error, _ bool) error {
+		after: func(_ ledger.Run, err error, _ bool) error {
 			if err != nil { // our own write, or a hand that edited the cursor
 				return t.reload(j)
 			}
@@ -267,7 +278,7 @@ func (t *term) again(j *termJob, a attempt) *start {
 		try: func(ctx context.Context) (ledger.Run, bool, error) {
 			return t.ledger.Retry(ctx, t.lease.Ref(), a.run)
 		},
-		after: func(error, bool) error { j.settle(a.run); return nil },
+		after: func(ledger.Run, error, bool) error { j.settle(a.run); return nil },
 	}
 }
 
@@ -278,9 +289,9 @@ func (t *term) answer(r ledger.Request, skip string) *start {
 		try: func(ctx context.Context) (ledger.Run, bool, error) {
 			return t.ledger.Answer(ctx, t.lease.Ref(), r, skip)
 		},
-		after: func(_ error, started bool) error {
+		after: func(run ledger.Run, _ error, _ bool) error {
 			t.forget(r)
-			if skip != "" {
+			if run.Status == ledger.Skipped {
 				t.log.Info("request skipped", "job", r.Job, "reason", skip, "requested_by", r.By, "term", t.lease.Term())
 			}
 			return nil
@@ -382,7 +393,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	}
 	j.mu.Lock()
 	j.running--
-	j.ended = t.lease.Now()
+	j.ended, j.stirred = t.lease.Now(), time.Now()
 	j.mu.Unlock()
 }
 

@@ -61,6 +61,11 @@ func (t *term) readInbox(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	before := t.inbox
+	for _, j := range t.jobs {
+		if before.Paused(j.Name) != nil && inbox.Paused(j.Name) == nil {
+			j.stir()
+		}
+	}
 	t.inbox = inbox
 	t.mu.Unlock()
 	for _, p := range inbox.Pauses {
@@ -110,10 +115,11 @@ func (t *term) refuse(r ledger.Request) {
 	}
 	defer t.leave()
 	s := t.answer(r, ledger.UnknownJob)
-	err := t.retry(t.ctx, func(ctx context.Context) error { _, _, err := s.try(ctx); return err })
+	var run ledger.Run
+	err := t.retry(t.ctx, func(ctx context.Context) (err error) { run, _, err = s.try(ctx); return err })
 	switch {
 	case err == nil:
-		_ = s.after(nil, false)
+		_ = s.after(run, nil, false)
 	case errors.Is(err, schedlock.ErrLost):
 		t.beat()
 	}

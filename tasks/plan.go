@@ -12,7 +12,8 @@ type moment struct {
 	now    time.Time
 	live   time.Time      // ticks after it were due while this replica led, and nothing was paused
 	busy   bool           // a run has not ended, and must not be overlapped
-	ended  time.Time      // when the last run ended: ticks up to it that are undecided came while it ran
+	began  time.Time      // when the job became busy, now or the last time
+	ended  time.Time      // when it had been the last time: undecided ticks of (began, ended] came while it was
 	owed   time.Time      // ticks up to it that are undecided are to run, one after the other
 	pauses []ledger.Pause // that concern the job, also those that are over
 }
@@ -46,41 +47,68 @@ func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owe
 	if n == 0 {
 		return d, m.owed, false
 	}
-	if m.owed.After(row.Cursor) {
-		if m.busy {
+	if job.Overlap == OverlapAllow {
+		m.began, m.ended = time.Time{}, time.Time{}
+	}
+	if m.busy {
+		if m.owed.After(row.Cursor) || job.Overlap == OverlapQueue || !first.After(m.began) {
 			return d, m.owed, false // at the end of that run
 		}
+		m.ended = last
+		d.To, d.Skipped = last, skips(spec, row.Cursor, last, m)
+		return d, owed, true
+	}
+	if m.owed.After(row.Cursor) {
 		d.Start = spec.Next(row.Cursor)
 		d.To = d.Start
 		return d, m.owed, true
 	}
-	if m.busy && job.Overlap == OverlapQueue {
-		return d, owed, false // at the end of that run
-	}
-	overlapped := job.Overlap != OverlapAllow && !first.After(m.ended)
-	after, count := row.Cursor, job.CatchUp.count(last.After(m.live))
-	switch {
-	case m.busy:
-		overlapped, m.ended, count = true, last, 0
-	case overlapped && job.Overlap == OverlapSkip:
-		after = m.ended
-	case overlapped:
-		count = min(count, 1)
-	}
-	d.To = last
-	upto := last
-	if run := spec.LastN(after, last, count); len(run) > 0 {
+	run, upto := runnable(job, spec, row.Cursor, last, m)
+	d.To = upto
+	if len(run) > 0 {
 		d.Start = run[0]
-		upto = d.Start.Add(-time.Microsecond)
 		if len(run) > 1 {
-			d.To, owed = d.Start, last
+			d.To, owed = d.Start, run[len(run)-1]
+		}
+		d.Skipped = skips(spec, row.Cursor, d.Start.Add(-time.Microsecond), m)
+	}
+	rest := d.From
+	if !d.Start.IsZero() {
+		rest = d.Start
+	}
+	d.Skipped = append(d.Skipped, skips(spec, rest, d.To, m)...)
+	return d, owed, true
+}
+
+// runnable are those ticks of (cursor, upto] that are to run, oldest first.
+// What comes after upto is decided when they have run.
+func runnable(job Job, spec Spec, cursor, last time.Time, m moment) (run []time.Time, upto time.Time) {
+	n := job.CatchUp.count()
+	_, _, overlapped := spec.Span(later(cursor, m.began), m.ended)
+	if overlapped > 0 && job.Overlap == OverlapQueue {
+		n = 1
+	}
+	run, upto = spec.LastN(cursor, last, n), last
+	if overlapped > 0 && job.Overlap == OverlapSkip {
+		run = spec.LastN(later(cursor, m.ended), last, n)
+		if before := spec.LastN(cursor, m.began, n-len(run)); len(before) > 0 {
+			if len(run) > 0 {
+				upto = spec.LastN(cursor, m.ended, 1)[0]
+			}
+			run = before
 		}
 	}
-	if !overlapped {
-		m.ended = time.Time{}
+	if job.CatchUp == Skip && len(run) > 0 && !run[0].After(m.live) {
+		run = nil
 	}
-	d.Skipped = skips(spec, row.Cursor, upto, m)
-	return d, owed, true
+	return run, upto
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // skips are the ticks of (after, upto] as ranges, each for one reason.
@@ -91,6 +119,7 @@ func skips(spec Spec, after, upto time.Time, m moment) (ranges []ledger.Skip) {
 			cuts = append(cuts, t)
 		}
 	}
+	cut(m.began)
 	cut(m.ended)
 	for _, p := range m.pauses {
 		cut(p.Since.Add(-time.Microsecond))
@@ -120,7 +149,7 @@ func (m moment) reason(tick time.Time) string {
 			return ledger.Paused
 		}
 	}
-	if !tick.After(m.ended) {
+	if tick.After(m.began) && !tick.After(m.ended) {
 		return ledger.Overlap
 	}
 	return ledger.Missed

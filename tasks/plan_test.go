@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ func TestPlan(t *testing.T) {
 		catchUp CatchUp
 		overlap Overlap
 		live    time.Time // default: long ago
+		began   time.Time
 		ended   time.Time
 		owed    time.Time
 		pauses  []ledger.Pause
@@ -100,6 +102,21 @@ func TestPlan(t *testing.T) {
 			want: ledger.Decision{From: noon, To: h(2), Start: h(2), Skipped: skip(h(1), h(1), 1, ledger.Missed)}},
 		{name: "skip: a tick that came before the run had ended, decided after", row: cursor(hourly, noon), ended: h(1).Add(time.Second), now: h(1).Add(time.Minute),
 			want: ledger.Decision{From: noon, To: h(1), Skipped: skip(h(1), h(1), 1, ledger.Overlap)}},
+		{name: "another run began before they were decided: they wait", row: cursor(hourly, noon), began: h(2), now: h(3), running: true, nothing: true},
+		{name: "and then the newest of them runs: what came while it ran overlapped", row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(4),
+			want: ledger.Decision{From: noon, To: h(4), Start: h(2), Skipped: []ledger.Skip{
+				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3), Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
+		{name: "unless one has come since", row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(5),
+			want: ledger.Decision{From: noon, To: h(5), Start: h(5), Skipped: []ledger.Skip{
+				{First: h(1), Last: h(2), Count: 2, Reason: ledger.Missed}, {First: h(3), Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
+		{name: "All: those that waited come before the one that has come since", catchUp: All(2), row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(5),
+			want: ledger.Decision{From: noon, To: h(4), Start: h(2), Skipped: []ledger.Skip{
+				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3), Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
+		{name: "All: several that waited are owed", catchUp: All(3), row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(4),
+			want: ledger.Decision{From: noon, To: h(1), Start: h(1)}, owes: h(2)},
+		{name: "Skip: one that waited runs if it was due since", catchUp: Skip, live: h(1), row: cursor(hourly, noon), began: h(2), ended: h(3), now: h(3),
+			want: ledger.Decision{From: noon, To: h(3), Start: h(2), Skipped: []ledger.Skip{
+				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3), Last: h(3), Count: 1, Reason: ledger.Overlap}}}},
 		{name: "a pause: the reason changes with it, and the newest runs", row: cursor(hourly, noon), live: h(6).Add(time.Second), now: h(7),
 			pauses: []ledger.Pause{{Since: h(3), Resumed: h(6).Add(time.Second)}},
 			want: ledger.Decision{From: noon, To: h(7), Start: h(7), Skipped: []ledger.Skip{
@@ -113,7 +130,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, owed, ok := plan(Job{Name: "j", AtOnce: tc.atOnce, CatchUp: tc.catchUp, Overlap: tc.overlap}, hourly, tc.row,
-				moment{now: tc.now, live: tc.live, busy: tc.running, ended: tc.ended, owed: tc.owed, pauses: tc.pauses})
+				moment{now: tc.now, live: tc.live, busy: tc.running, began: tc.began, ended: tc.ended, owed: tc.owed, pauses: tc.pauses})
 			require.Equal(t, !tc.nothing, ok)
 			assert.Equal(t, tc.owes, owed)
 			if ok {
@@ -146,7 +163,25 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 			first   time.Time
 			running int
 			m       moment
+			jumped  bool           // the clock was set back
+			stretch [][2]time.Time // when runs were under way
 		)
+		begin := func() {
+			if running++; row == nil || !m.owed.After(row.Cursor) {
+				m.began = now
+			}
+			stretch = append(stretch, [2]time.Time{now, {}})
+		}
+		end := func() {
+			running--
+			m.ended = now
+			for i := range stretch {
+				if stretch[i][1].IsZero() {
+					stretch[i][1] = now
+					break
+				}
+			}
+		}
 		decide := func(tick time.Time, how string) {
 			if was, twice := decided[tick]; twice {
 				t.Fatalf("tick %v is %s and was %s", tick, how, was)
@@ -173,6 +208,11 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 				for tick := range spec.Ticks(s.First.Add(-time.Microsecond), s.Last) {
 					decide(tick, s.Reason)
 					n++
+					if s.Reason == ledger.Overlap && !jumped && !slices.ContainsFunc(stretch, func(x [2]time.Time) bool {
+						return !tick.Before(x[0]) && (x[1].IsZero() || !tick.After(x[1]))
+					}) {
+						t.Fatalf("tick %v overlapped nothing", tick)
+					}
 				}
 				if n != s.Count {
 					t.Fatalf("the range %v has %d ticks", s, n)
@@ -191,7 +231,7 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 					t.Fatalf("tick %v was missed, at %v", d.Start, m.live)
 				}
 				decide(d.Start, "run")
-				running++
+				begin()
 			}
 			m.owed = owed
 			row = &ledger.Job{Name: "j", Spec: d.Spec, Cursor: d.To}
@@ -207,14 +247,17 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 		for range rapid.IntRange(1, 15).Draw(t, "wake-ups") {
 			by := time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passed"))
 			if rapid.IntRange(0, 4).Draw(t, "clock set back") == 0 {
-				by = -by
+				by, jumped = -by, true
 			}
 			now = now.Add(by)
-			switch rapid.SampledFrom([]string{"wake", "end", "end", "pause", "another leads"}).Draw(t, "event") {
+			switch rapid.SampledFrom([]string{"wake", "end", "end", "request", "pause", "another leads"}).Draw(t, "event") {
 			case "end":
 				if running > 0 {
-					running--
-					m.ended = now
+					end()
+				}
+			case "request": // or a retry: it was due before the ticks
+				if row != nil && (running == 0 || job.Overlap == OverlapAllow) {
+					begin()
 				}
 			case "pause":
 				p := ledger.Pause{Since: now}
@@ -222,13 +265,15 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 				p.Resumed, m.live = now, now
 				m.pauses = []ledger.Pause{p}
 			case "another leads":
-				running, m = 0, moment{live: now, pauses: m.pauses}
+				for running > 0 {
+					end()
+				}
+				m = moment{live: now, pauses: m.pauses}
 			}
 			settle()
 		}
 		for running > 0 {
-			running--
-			m.ended = now
+			end()
 			settle()
 		}
 		if job.AtOnce {

@@ -47,16 +47,12 @@ func (c CatchUp) validate() error {
 	return nil
 }
 
-// count is how many of the newest ticks are run. live says that the newest was
-// due while this replica led.
-func (c CatchUp) count(live bool) int {
-	switch {
-	case c > 0:
+// count is how many of the newest ticks are run.
+func (c CatchUp) count() int {
+	if c > 0 {
 		return int(c)
-	case c == Skip && !live:
-		return 0
 	}
-	return 1
+	return 1 // of Skip only if it was due since
 }
 
 // Overlap says what happens when a run is due while one of the same job has

@@ -431,6 +431,10 @@ func TestStalled(t *testing.T) {
 		time.Sleep(2*time.Minute + time.Second)
 		assert.ErrorContains(t, tm.stalled(time.Minute), `the tick of job "j" at 2000-01-01T00:01:00Z is due for 1m1s`)
 		assert.NoError(t, tm.stalled(61*time.Second), "at the limit")
+		j.stir()
+		assert.NoError(t, tm.stalled(time.Minute), "a run, or a pause, that was in the way has just ended")
+		time.Sleep(time.Minute + time.Second)
+		assert.ErrorContains(t, tm.stalled(time.Minute), "is due for 1m1s", "since then")
 		j.turn <- struct{}{}
 		assert.NoError(t, tm.stalled(time.Minute), "is being decided")
 		<-j.turn

@@ -59,7 +59,7 @@ func (r *Runner) newTerm(lease *schedlock.Lease, beat func()) *term {
 		poke: make(chan struct{}, 1), idle: make(chan struct{}), running: map[int64]execution{}, live: lease.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range r.jobs {
-		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name), turn: make(chan struct{}, 1)})
+		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name), turn: make(chan struct{}, 1), stirred: time.Now()})
 	}
 	return t
 }
@@ -275,10 +275,11 @@ func (t *term) stuck() []Run {
 	return runs
 }
 
-// stalled names a job of which a tick is due for longer than limit and not
-// decided: a leader whose scheduler is wedged is no leader. It rings for ticks
-// that are due for less: a heartbeat may have set the database's time back a
-// little between the moment an alarm was set and the moment it rang.
+// stalled names a job of which a tick is due for longer than limit, and which
+// nothing has woken for as long: a leader whose scheduler is wedged is no
+// leader. It rings for ticks that are due for less: a heartbeat may have set
+// the database's time back a little between the moment an alarm was set and the
+// moment it rang.
 func (t *term) stalled(limit time.Duration) error {
 	now, wedged := t.lease.Now(), false
 	for _, j := range t.jobs {
@@ -296,7 +297,10 @@ func (t *term) stalled(limit time.Duration) error {
 		if due.IsZero() || due.After(now) {
 			continue
 		}
-		if late := now.Sub(due); late > limit {
+		j.mu.Lock()
+		idle := time.Since(j.stirred)
+		j.mu.Unlock()
+		if late := min(now.Sub(due), idle); late > limit {
 			return fmt.Errorf("the tick of job %q at %s is due for %v and was not started", j.Name, due.Format(time.RFC3339), late.Round(time.Second))
 		}
 		if !wedged { // a RunNow that fails takes a second

@@ -531,13 +531,6 @@ func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
 	})
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary

@@ -99,7 +99,9 @@ func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request,
 // see it. A heartbeat does not touch the table; what only reads it, such as
 // Inbox or pg_dump, does not wait.
 const (
-	sqlPauseSettings = `SELECT set_config('lock_timeout', '5s', true), ` + sqlDurable
+	// A client that died, or was cut off, must not keep the table shut.
+	sqlPauseSettings = `
+SELECT set_config('lock_timeout', '3s', true), set_config('idle_in_transaction_session_timeout', '5s', true), ` + sqlDurable
 
 	sqlPauseShut = `LOCK TABLE scheduler_pauses IN EXCLUSIVE MODE`
 

@@ -13,9 +13,10 @@ import (
 // dataSource is a DSN taken apart: the file, and the driver's parameters with
 // ours added.
 type dataSource struct {
-	path string
-	dsn  string
-	wal  bool // the journal mode is left to us
+	path   string
+	dsn    string // opens what is there: no connection of a pool makes a deleted file anew
+	create string // makes the file, too
+	wal    bool   // the journal mode is left to us
 }
 
 // ourPragmas are set on every connection, in this order; one that the caller's
@@ -76,7 +77,13 @@ func parseDSN(dsn string) (dataSource, error) {
 		path = path[1:]
 	}
 	uri := url.URL{Path: path} // escapes what a URI cannot have
-	return dataSource{path: path, dsn: "file:" + uri.EscapedPath() + "?" + query.Encode(), wal: !setsPragma(set, "journal_mode")}, nil
+	src := dataSource{path: path, wal: !setsPragma(set, "journal_mode")}
+	src.create = "file:" + uri.EscapedPath() + "?" + query.Encode()
+	if !query.Has("mode") {
+		query.Set("mode", "rw")
+	}
+	src.dsn = "file:" + uri.EscapedPath() + "?" + query.Encode()
+	return src, nil
 }
 
 func setsPragma(set []string, name string) bool {

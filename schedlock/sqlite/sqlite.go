@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -99,6 +100,9 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err := prepareFile(src.path); err != nil {
 		return nil, err
 	}
+	if err := createFile(ctx, src); err != nil {
+		return nil, err
+	}
 	db, err := driver.Open(src.dsn)
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", src.path, err)
@@ -112,6 +116,23 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	return store, nil
+}
+
+// createFile makes the file if it does not exist.
+func createFile(ctx context.Context, src dataSource) error {
+	if _, err := os.Stat(src.path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // what is wrong with it shows when it is opened
+	}
+	db, err := driver.Open(src.create)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		err = errors.Join(retryBusy(ctx, func() error { return db.PingContext(ctx) }), db.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("database %s: make it: %w", src.path, err)
+	}
+	return nil
 }
 
 // Opener is Open followed by Migrate, for startup.Config.

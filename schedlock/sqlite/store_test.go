@@ -714,3 +714,19 @@ func TestTimes(t *testing.T) {
 		assert.Equal(t, want, fromMillis(ms))
 	}
 }
+
+// A web page that looks at the history must not put an empty database where
+// the old one was.
+func TestADeletedFileIsNotMadeAnewByAConnection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	s := mustOpen(t, path)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		require.NoError(t, os.Remove(path+suffix))
+	}
+	s.DB().SetMaxIdleConns(0) // those that come are new
+	for range 10 {
+		_, _ = s.Runs(t.Context(), "", 1)
+		_, _ = s.Look(t.Context())
+	}
+	require.NoFileExists(t, path)
+}

@@ -15,6 +15,7 @@ var Faults = []Fault{
 	{Name: "SIGTERM in the middle of a job", Inject: TerminateInJob},
 	{Name: "job ignores its cancellation", Inject: IgnoreCancel},
 	{Name: "job panics", Inject: PanicJob},
+	{Name: "job fails, kill -9 of the leader before its next attempt", Inject: FailJob, Alone: true},
 	{Name: "job leaves a child behind, kill -9 of the leader", Inject: ChildLeft},
 	{Name: "write lock held for 0.4 TTL", Inject: BlockPart},
 	{Name: "write lock held beyond the TTL", Inject: BlockBeyond},

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"example.com/schedlock/tasks"
 )
 
 // A Violation is a rule that a history breaks, with the records that show it.
@@ -28,8 +31,14 @@ const (
 	RuleTermsRise   = "terms rise"             // who leads later has the higher term, and no term is had twice
 	RuleRunsApart   = "runs apart"             // a run is over, or knows that it must end, when one of a later term starts
 	RuleRunOnce     = "no run twice"           // no (job, tick, attempt) starts twice
+	RuleAttempts    = "attempts rise"          // an attempt starts when the one before is over, or knows that it must end
+	RuleAtMostOnce  = "at most once"           // a job that must not be repeated is not
+	RuleRetried     = "cut runs are retried"   // what was abandoned is owed another attempt, if its policy has one left
 	RuleLedgerOrder = "ledger order"           // nobody starts a run when a later term has
 	RuleLedgerTrue  = "ledger true"            // every run that started is in the ledger, with its term; every term in the history
+	RuleNoTickLost  = "no tick lost"           // the ledger has every tick up to the cursor, once, run or skipped
+	RuleRequests    = "requests"               // every request is in the ledger once, or still waits for a leader
+	RulePauses      = "pauses"                 // nothing starts while everything is paused
 	RuleFence       = "fence"                  // no fenced write of a term is committed after one of a later term
 	RuleSomebody    = "somebody leads"         // within the bound of the fault
 	RuleKeeps       = "same leader"            // where the fault must not change it
@@ -42,6 +51,15 @@ const (
 // watcher has cancelled the lease's context.
 const resumeGrace = 250 * time.Millisecond
 
+// pauseGrace is how late the start of a run may be written down that the
+// ledger had before the pause.
+const pauseGrace = 250 * time.Millisecond
+
+// answerLimit is how long a request may wait while somebody leads, which is
+// long: ticks come first, and where the database is slow one is always due. The
+// second of the design is not for the harness.
+const answerLimit = 10 * time.Second
+
 // Check returns every violation of the rules, oldest first. slack is added to
 // every bound; stall tells how long the machine itself stood still at most
 // within a span, and is added twice (nil: never).
@@ -51,11 +69,13 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 	}
 	var vs []Violation
 	for _, rule := range []func(*History) []Violation{
-		oneLeader, termsRise, runsApart, runOnce, ledgerOrder, ledgerTrue, fenced, outcomes,
+		oneLeader, termsRise, runsApart, runOnce, attemptsRise, atMostOnce, retried,
+		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, outcomes,
 	} {
 		vs = append(vs, rule(h)...)
 	}
 	vs = append(vs, somebodyLeads(h, slack, stall)...)
+	vs = append(vs, paused(h, stall)...)
 	for i := range vs {
 		for _, in := range h.Injections {
 			if in.From <= vs[i].At {
@@ -155,38 +175,101 @@ func (h *History) forgotBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.Forgot, func(s Span) bool { return from <= s.To && s.From <= to })
 }
 
+// mostAttempts is how often a run of the test program's jobs is started, whether
+// it fails or is cut short.
+const mostAttempts = tasks.CutAttempts
+
+// attemptsRise: as runsApart, for the attempts of one run. An attempt that is
+// missing did not come so far as to write its start down.
+func attemptsRise(h *History) (vs []Violation) {
+	type key struct {
+		job  string
+		tick int64
+	}
+	last := map[key]Run{}
+	for _, r := range slices.SortedFunc(slices.Values(h.Runs), func(a, b Run) int { return cmp.Compare(a.Start, b.Start) }) {
+		k := key{r.Job, r.Tick}
+		before, known := last[k]
+		last[k] = r
+		if r.Attempt > mostAttempts {
+			vs = append(vs, violation(RuleAttempts, r.Start, "more than %d attempts: %v", mostAttempts, r))
+		}
+		switch {
+		case !known || r.Attempt == before.Attempt || h.forgotBetween(before.Start, r.Start): // the second is runOnce's
+		case r.Attempt < before.Attempt || r.Term < before.Term:
+			vs = append(vs, violation(RuleAttempts, r.Start, "%v; later %v", before, r))
+		case before.active() > r.Start && !h.excused(before.Process, Span{before.Start, before.active()}, r.Start, resumeGrace):
+			vs = append(vs, violation(RuleAttempts, r.Start, "%v still went on at %v; %v", before, r.Start, r))
+		}
+	}
+	return vs
+}
+
+func atMostOnce(h *History) (vs []Violation) {
+	for _, r := range h.Runs {
+		if r.Attempt != 1 && slices.Contains(h.AtMostOnce, r.Job) {
+			vs = append(vs, violation(RuleAtMostOnce, r.Start, "%v", r))
+		}
+	}
+	for _, row := range h.Ledger {
+		if (row.Attempt > 1 || row.Owed) && slices.Contains(h.AtMostOnce, row.Job) {
+			vs = append(vs, violation(RuleAtMostOnce, 0, "in the ledger: %+v", row))
+		}
+	}
+	return vs
+}
+
+func retried(h *History) (vs []Violation) {
+	for _, row := range h.Ledger {
+		if row.Cut && !row.Owed && row.Attempt < mostAttempts && !slices.Contains(h.AtMostOnce, row.Job) {
+			vs = append(vs, violation(RuleRetried, 0, "abandoned for good: %+v", row))
+		}
+	}
+	return vs
+}
+
+// ledgerOrder: a row keeps its place, and gets the term of its latest attempt.
 func ledgerOrder(h *History) (vs []Violation) {
 	highest := int64(math.MinInt64)
 	for _, row := range h.Ledger {
 		if row.Term < highest {
 			vs = append(vs, violation(RuleLedgerOrder, 0, "term %d wrote %s/%d into the ledger after term %d had written", row.Term, row.Job, row.Tick, highest))
 		}
-		highest = max(highest, row.Term)
+		if row.Attempt <= 1 {
+			highest = max(highest, row.Term)
+		}
 	}
 	return vs
 }
 
-// ledgerTrue: what happened since the database last forgot must be in it.
-func ledgerTrue(h *History) (vs []Violation) {
-	since := time.Duration(0)
+// forgotAt is when the database last forgot something.
+func (h *History) forgotAt() (at time.Duration) {
 	for _, s := range h.Forgot {
-		since = max(since, s.To)
+		at = max(at, s.To)
 	}
+	return at
+}
+
+// ledgerTrue: what happened since the database last forgot must be in it. Of a
+// run it has the latest attempt, which is this one or a later one.
+func ledgerTrue(h *History) (vs []Violation) {
+	since := h.forgotAt()
 	type key struct {
-		job     string
-		tick    int64
-		attempt int
-		term    int64
+		job  string
+		tick int64
 	}
-	rows := map[key]bool{}
+	rows := map[key]LedgerRow{}
 	for _, row := range h.Ledger {
 		if row.Started {
-			rows[key{row.Job, row.Tick, row.Attempt, row.Term}] = true
+			rows[key{row.Job, row.Tick}] = row
 		}
 	}
 	if h.Ledger != nil {
 		for _, r := range h.Runs {
-			if r.Start > since && !rows[key{r.Job, r.Tick, r.Attempt, r.Term}] {
+			row := rows[key{r.Job, r.Tick}]
+			same := row.Attempt == r.Attempt && row.Term == r.Term
+			later := row.Attempt > r.Attempt && row.Term >= r.Term
+			if r.Start > since && !same && !later {
 				vs = append(vs, violation(RuleLedgerTrue, r.Start, "not in scheduler_runs: %v", r))
 			}
 		}
@@ -196,6 +279,133 @@ func ledgerTrue(h *History) (vs []Violation) {
 			if b.First.Before > since && !slices.Contains(h.Terms, b.Term) {
 				vs = append(vs, violation(RuleLedgerTrue, b.First.Before, "not in scheduler_terms: %v", b))
 			}
+		}
+	}
+	return vs
+}
+
+// noTickLost: the rows of a job, runs and skipped ranges, follow each other on
+// its grid without a gap, and the cursor stands behind the last of them. Runs
+// that were asked for are no ticks. Where the cursors were deleted jobs start
+// anew, at any tick; if a clock was set they may then come to one that has a
+// row from before, which stays, and is in the place of the range that would
+// begin with it.
+func noTickLost(h *History) (vs []Violation) {
+	at := func(micro int64) time.Time { return time.UnixMicro(micro).UTC() }
+	for _, job := range h.Jobs {
+		spec := tasks.ParseSpec(job.Spec)
+		lost := func(format string, args ...any) {
+			vs = append(vs, violation(RuleNoTickLost, 0, "%s, %s: %s", job.Name, job.Spec, fmt.Sprintf(format, args...)))
+		}
+		parts := make([][]LedgerRow, len(h.Anew)+1)
+		part := map[int64]int{}
+		for _, row := range h.Ledger {
+			if row.Job == job.Name && row.AskedBy == "" {
+				i, _ := slices.BinarySearch(h.Anew, row.ID)
+				parts[i], part[row.Tick] = append(parts[i], row), i
+			}
+		}
+		for i, rows := range parts {
+			slices.SortFunc(rows, func(a, b LedgerRow) int { return cmp.Compare(a.Tick, b.Tick) })
+			for n, row := range rows {
+				row.Until, row.Count = max(row.Until, row.Tick), max(row.Count, 1)
+				first, last, count := spec.Span(at(row.Tick-1), at(row.Until))
+				if !first.Equal(at(row.Tick)) || !last.Equal(at(row.Until)) || count != row.Count {
+					lost("%+v has the ticks from %v to %v, %d", row, first, last, count)
+				}
+				next := spec.Next(last)
+				switch before, had := part[next.UnixMicro()]; {
+				case had && before < i:
+				case n+1 < len(rows) && !next.Equal(at(rows[n+1].Tick)):
+					lost("%v follows on %+v, not %+v", next, row, rows[n+1])
+				case n+1 == len(rows) && i+1 == len(parts) && (last.After(at(job.Cursor)) || !next.After(at(job.Cursor))):
+					lost("the cursor is %v after %+v", at(job.Cursor), row)
+				}
+			}
+		}
+	}
+	return vs
+}
+
+// requests: what was granted since the database last forgot is in the ledger
+// once, or waits; and no order made two, also if its answer was lost.
+func requests(h *History) (vs []Violation) {
+	if h.Ledger == nil {
+		return nil
+	}
+	type order struct{ process, number string }
+	made := map[order][]LedgerRow{}
+	for _, row := range h.Ledger {
+		if row.AskedBy == "" {
+			continue
+		}
+		o := order{row.AskedBy, row.AskedFor}
+		made[o] = append(made[o], row)
+		if !row.Started && row.Reason == "" {
+			vs = append(vs, violation(RuleRequests, 0, "skipped without a reason: %+v", row))
+		}
+	}
+	waiting := map[order]bool{}
+	for _, a := range h.Pending {
+		o := order{a.Process, strconv.Itoa(a.Number)}
+		waiting[o] = true
+		made[o] = append(made[o], LedgerRow{Job: a.Job, Tick: a.Tick})
+	}
+	for _, a := range h.asks() {
+		o := order{a.Process, strconv.Itoa(a.Number)}
+		rows := made[o]
+		switch {
+		case len(rows) > 1:
+			vs = append(vs, violation(RuleRequests, a.Asked, "%v is there %d times: %+v", a, len(rows), rows))
+		case a.Granted == 0 || a.Asked <= h.forgotAt():
+		case len(rows) == 0:
+			vs = append(vs, violation(RuleRequests, a.Asked, "lost: %v", a))
+		case rows[0].Tick != a.Tick || rows[0].Job != a.Job:
+			vs = append(vs, violation(RuleRequests, a.Asked, "%v became %+v", a, rows[0]))
+		case waiting[o]:
+			for _, b := range h.Beliefs {
+				if b.Last.Before > a.Granted+answerLimit {
+					vs = append(vs, violation(RuleRequests, a.Asked, "%v waits, although %v", a, b))
+					break
+				}
+			}
+		}
+	}
+	return vs
+}
+
+// paused: the database's order counts, that is started_at and the time of the
+// pause: a start that was committed before the pause may be written down only
+// after it. Where started_at is not known any more, or the clocks of two
+// processes differ because the harness has set one, what was written down
+// counts, with a moment for the process to come so far.
+func paused(h *History, stall func(Span) time.Duration) (vs []Violation) {
+	type key struct {
+		job     string
+		tick    int64
+		attempt int
+	}
+	started := map[key]int64{}
+	for _, row := range h.Ledger {
+		started[key{row.Job, row.Tick, row.Attempt}] = row.StartedAt
+	}
+	const clocksDiffer = 30 * time.Minute
+	for _, p := range h.pauses() {
+		for _, r := range h.Runs {
+			if r.Start <= p.Asked || r.Start >= p.To {
+				continue
+			}
+			at := started[key{r.Job, r.Tick, r.Attempt}]
+			after := time.Duration(at-p.Since) * time.Microsecond
+			if at != 0 && (after-(r.Start-p.From)).Abs() < clocksDiffer {
+				if after <= 0 {
+					continue
+				}
+			} else if grace := pauseGrace + 2*stall(Span{p.From, r.Start}); r.Start <= p.From ||
+				h.excused(r.Process, Span{p.From, r.Start}, p.From+grace, grace) {
+				continue
+			}
+			vs = append(vs, violation(RulePauses, r.Start, "%s had paused everything at %v, nobody resumed before %v; %v", p.Process, p.From, p.To, r))
 		}
 	}
 	return vs

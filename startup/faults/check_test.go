@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +21,7 @@ func led(process string, term int64, from, to time.Duration) Belief {
 
 // ran is a run that returned.
 func ran(process string, term int64, tick int64, from, to time.Duration) Run {
-	return Run{Process: process, Term: term, Job: "j", Tick: tick, Attempt: 1, Start: from, End: to, LastSign: to + time.Hour}
+	return Run{Process: process, Term: term, Job: "j", Tick: tick * grid, Attempt: 1, Start: from, End: to, LastSign: to + time.Hour}
 }
 
 func cancelled(r Run, at time.Duration) Run { r.Cancelled = at; return r }
@@ -29,10 +31,64 @@ func cut(r Run) Run { r.End, r.LastSign = 0, r.End; return r }
 
 func quiet(b Belief) Belief { b.Quiet = true; return b }
 
-func ledger(rows ...LedgerRow) []LedgerRow { return rows }
+func rows(rows ...LedgerRow) []LedgerRow { return rows }
+
+// grid is the interval of the job, in microseconds. Its ticks have numbers.
+const grid = 100_000
 
 func row(term, tick int64) LedgerRow {
-	return LedgerRow{Job: "j", Tick: tick, Attempt: 1, Term: term, Started: true}
+	return LedgerRow{ID: tick, Job: "j", Tick: tick * grid, Attempt: 1, Term: term, Started: true}
+}
+
+func skipped(first, last int64) LedgerRow {
+	r := LedgerRow{ID: first, Job: "j", Tick: first * grid, Term: 3, Reason: "missed"}
+	if last > first {
+		r.Until, r.Count = last*grid, last-first+1
+	}
+	return r
+}
+
+// drop takes a row out of the ledger, and its run out of the history.
+func drop(h *History, i int) {
+	h.Ledger = slices.Delete(h.Ledger, i, i+1)
+	h.Runs = slices.Delete(h.Runs, i, i+1)
+}
+
+// again is the row after a later attempt.
+func again(r LedgerRow, term int64, attempt int) LedgerRow {
+	r.Term, r.Attempt = term, attempt
+	return r
+}
+
+func attempt(n int, r Run) Run { r.Attempt = n; return r }
+
+// ask lets process a ask for a run; granted is 0 if it got no answer.
+func ask(h *History, number int, at, granted time.Duration) {
+	records := []Record{{At: at, Kind: KindAsking, Job: "j", Attempt: number}}
+	if granted > 0 {
+		records = append(records, Record{At: granted, Kind: KindAsked, Job: "j", Attempt: number, Tick: int64(number) + 77})
+	}
+	h.Logs = map[string][]Record{"a": records}
+}
+
+// asked is the row of a request of process a.
+func asked(number int) LedgerRow {
+	r := row(3, 0)
+	r.ID, r.Tick, r.AskedBy, r.AskedFor = 100, int64(number)+77, "a", strconv.Itoa(number)
+	return r
+}
+
+// pause lets process a pause everything; it lasts until somebody is about to
+// resume (0: to the end).
+func pause(h *History, asked, from, to time.Duration) {
+	records := []Record{{At: asked, Kind: KindPausing, Attempt: 5}, {At: from, Kind: KindPaused, Attempt: 5, Tick: 100}}
+	if to > 0 {
+		records = append(records, Record{At: to, Kind: KindResuming, Attempt: 6})
+	}
+	if h.Logs == nil {
+		h.Logs = map[string][]Record{}
+	}
+	h.Logs["a"] = records
 }
 
 // healthy is a hand-over from a to b, and a kill of b that c survives.
@@ -45,7 +101,8 @@ func healthy() *History {
 			ran("c", 3, 5, 410*ms, 420*ms),
 		},
 		Terms:      []int64{1, 2, 3, 4},
-		Ledger:     ledger(row(1, 1), row(1, 2), row(2, 3), row(2, 4), row(3, 5)),
+		Ledger:     rows(row(1, 1), row(1, 2), row(2, 3), row(2, 4), row(3, 5)),
+		Jobs:       []JobRow{{Name: "j", Spec: "every 100ms offset 0s", Cursor: 5*grid + 1}},
 		Writes:     []int64{1, 1, 2, 3},
 		Injections: []Injection{{Fault: "kill", From: 300 * ms, To: 300 * ms, Until: 800 * ms, Bound: 200 * ms}},
 	}
@@ -102,17 +159,152 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Ledger, h.Forgot = nil, []Span{{350 * ms, 360 * ms}}
 		}, ""},
 		{"again, as a second attempt", func(h *History) {
-			again := ran("c", 3, 4, 500*ms, 510*ms)
-			again.Attempt = 2
-			h.Runs, h.Ledger = append(h.Runs, again), nil
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)))
+			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+		}, ""},
+		{"a third attempt, and then the second", func(h *History) {
+			h.Runs = append(h.Runs, attempt(3, ran("c", 3, 4, 500*ms, 510*ms)), attempt(2, ran("c", 3, 4, 520*ms, 530*ms)))
+			h.Ledger[3] = again(h.Ledger[3], 3, 3)
+		}, RuleAttempts},
+		{"a fourth attempt", func(h *History) {
+			h.Runs = append(h.Runs, attempt(4, ran("c", 3, 4, 500*ms, 510*ms)))
+			h.Ledger[3] = again(h.Ledger[3], 3, 4)
+		}, RuleAttempts},
+		{"a second attempt of an older term", func(h *History) {
+			h.Runs = append(h.Runs, ran("b", 2, 8, 290*ms, 295*ms), attempt(2, cancelled(ran("a", 1, 8, 296*ms, 297*ms), 105*ms)))
+			h.Ledger = nil
+		}, RuleAttempts},
+		{"a second attempt while the first goes on", func(h *History) {
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
+			h.Ledger[4] = again(h.Ledger[4], 3, 2)
+		}, RuleAttempts},
+		{"but the first was told to end", func(h *History) {
+			h.Runs[4] = cancelled(h.Runs[4], 412*ms)
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
+			h.Ledger[4] = again(h.Ledger[4], 3, 2)
+		}, ""},
+		{"but its process was stopped", func(h *History) {
+			h.Stops = map[string][]Span{"c": {{411 * ms, 420 * ms}}}
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
+			h.Ledger[4] = again(h.Ledger[4], 3, 2)
 		}, ""},
 
-		{"an old term writes into the ledger", func(h *History) { h.Ledger = append(h.Ledger, row(2, 9)) }, RuleLedgerOrder},
-		{"a run that the ledger does not know", func(h *History) { h.Ledger = h.Ledger[:4] }, RuleLedgerTrue},
+		{"a run that must not be repeated is", func(h *History) {
+			h.AtMostOnce = []string{"j"}
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)))
+			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+		}, RuleAtMostOnce},
+		{"it only waits for it", func(h *History) {
+			h.AtMostOnce = []string{"j"}
+			h.Ledger[3].Cut, h.Ledger[3].Owed = true, true
+		}, RuleAtMostOnce},
+		{"it was cut", func(h *History) {
+			h.AtMostOnce = []string{"j"}
+			h.Ledger[3].Cut = true
+		}, ""},
+		{"a run that was cut is not repeated", func(h *History) { h.Ledger[3].Cut = true }, RuleRetried},
+		{"but will be", func(h *History) { h.Ledger[3].Cut, h.Ledger[3].Owed = true, true }, ""},
+		{"it was cut once too often", func(h *History) {
+			h.Ledger[3] = again(h.Ledger[3], 3, 3)
+			h.Ledger[3].Cut = true
+		}, ""},
+
+		{"an old term writes into the ledger", func(h *History) { h.Ledger = append(h.Ledger, row(2, 6)); h.Jobs = nil }, RuleLedgerOrder},
+		{"a run that the ledger does not know", func(h *History) { h.Ledger, h.Jobs = h.Ledger[:4], nil }, RuleLedgerTrue},
 		{"a run that the ledger has under another term", func(h *History) { h.Ledger[3].Term = 3 }, RuleLedgerTrue},
+		{"under a later attempt of an older term", func(h *History) { h.Ledger[4].Term, h.Ledger[4].Attempt = 2, 2 }, RuleLedgerTrue},
+		{"a later term has it tried again", func(h *History) { h.Ledger[0] = again(h.Ledger[0], 3, 2) }, ""},
+		{"an old term tries again", func(h *History) { h.Runs, h.Ledger[4] = h.Runs[:4], again(h.Ledger[4], 1, 2); h.Injections = nil }, RuleLedgerOrder},
 		{"a run that the ledger has as skipped", func(h *History) { h.Ledger[3].Started = false }, RuleLedgerTrue},
 		{"a term that the history does not know", func(h *History) { h.Terms = h.Terms[:2] }, RuleLedgerTrue},
 		{"it was lost with the database", func(h *History) { h.Terms, h.Forgot = []int64{3}, []Span{{350 * ms, 360 * ms}} }, ""},
+
+		{"a tick is not in the ledger", func(h *History) { drop(h, 2) }, RuleNoTickLost},
+		{"it is in a range", func(h *History) { drop(h, 2); h.Ledger = append(h.Ledger, skipped(3, 3)) }, ""},
+		{"it is in a range that counts one too many", func(h *History) {
+			drop(h, 2)
+			h.Ledger = append(h.Ledger, skipped(3, 3))
+			h.Ledger[4].Count = 2
+		}, RuleNoTickLost},
+		{"a range overlaps a run", func(h *History) { drop(h, 2); h.Ledger = append(h.Ledger, skipped(3, 4)) }, RuleNoTickLost},
+		{"a range ends between two ticks", func(h *History) {
+			h.Ledger = append(h.Ledger, skipped(6, 8))
+			h.Ledger[5].Until--
+			h.Jobs[0].Cursor = 8 * grid
+		}, RuleNoTickLost},
+		{"a run between two ticks", func(h *History) { h.Ledger = append(h.Ledger, row(3, 6)); h.Ledger[5].Tick++ }, RuleNoTickLost},
+		{"but it was asked for", func(h *History) {
+			h.Ledger = append(h.Ledger, row(3, 6))
+			h.Ledger[5].Tick++
+			h.Ledger[5].AskedBy, h.Ledger[5].AskedFor = "a", "7"
+		}, ""},
+		{"the cursor has passed a tick", func(h *History) { h.Jobs[0].Cursor = 6 * grid }, RuleNoTickLost},
+		{"the cursor stands before a run", func(h *History) { h.Jobs[0].Cursor = 4 * grid }, RuleNoTickLost},
+		{"the cursors were deleted between", func(h *History) { drop(h, 2); h.Anew = []int64{2} }, ""},
+		{"a tick has a row from before they were deleted", func(h *History) {
+			h.Anew = []int64{5}
+			h.Ledger = append(h.Ledger, skipped(1, 2), skipped(7, 7))
+			h.Ledger[5].ID, h.Ledger[6].ID, h.Ledger[5].Tick = 6, 7, 0
+			h.Ledger[5].Until, h.Ledger[5].Count = 0, 0
+			h.Jobs[0].Cursor = 7 * grid
+		}, ""},
+		{"they were deleted elsewhere", func(h *History) { drop(h, 2); h.Anew = []int64{1, 4} }, RuleNoTickLost},
+
+		{"a request", func(h *History) { ask(h, 1, 500*ms, 501*ms); h.Ledger = append(h.Ledger, asked(1)) }, ""},
+		{"a request that is lost", func(h *History) { ask(h, 1, 500*ms, 501*ms) }, RuleRequests},
+		{"with the database", func(h *History) { ask(h, 1, 500*ms, 501*ms); h.Forgot = []Span{{600 * ms, 610 * ms}} }, ""},
+		{"a request that was not granted", func(h *History) { ask(h, 1, 500*ms, 0) }, ""},
+		{"a request that has made two", func(h *History) {
+			ask(h, 1, 500*ms, 0)
+			h.Ledger = append(h.Ledger, asked(1), asked(1))
+		}, RuleRequests},
+		{"a request that runs, and waits", func(h *History) {
+			ask(h, 1, 500*ms, 501*ms)
+			h.Ledger, h.Pending = append(h.Ledger, asked(1)), h.asks()
+		}, RuleRequests},
+		{"a request under another time", func(h *History) {
+			ask(h, 1, 500*ms, 501*ms)
+			h.Ledger = append(h.Ledger, asked(1))
+			h.Ledger[5].Tick++
+		}, RuleRequests},
+		{"a request that was skipped for no reason", func(h *History) {
+			ask(h, 1, 500*ms, 501*ms)
+			h.Ledger = append(h.Ledger, asked(1))
+			h.Ledger[5].Started = false
+		}, RuleRequests},
+		{"a request that waits", func(h *History) { ask(h, 1, 500*ms, 501*ms); h.Pending = h.asks() }, ""},
+		{"a request that waits, although somebody leads", func(h *History) {
+			ask(h, 1, 500*ms, 501*ms)
+			h.Pending = h.asks()
+			h.Beliefs[2].Last = Sample{11 * time.Second, 11 * time.Second}
+		}, RuleRequests},
+
+		{"a run starts during a pause", func(h *History) { pause(h, 100*ms, 110*ms, 0) }, RulePauses},
+		{"it starts only shortly after the pause", func(h *History) { pause(h, 200*ms, 210*ms, 0) }, ""},
+		{"it starts before the pause", func(h *History) { pause(h, 405*ms, 411*ms, 0) }, ""},
+		{"it starts after the end of the pause", func(h *History) { pause(h, 5*ms, 6*ms, 105*ms) }, ""},
+		{"the ledger had it before", func(h *History) { pause(h, 100*ms, 110*ms, 0); h.Ledger[4].StartedAt = 100 }, ""},
+		{"the ledger had it just after", func(h *History) { pause(h, 400*ms, 409*ms, 0); h.Ledger[4].StartedAt = 101 }, RulePauses},
+		{"the clock of the database was set meanwhile", func(h *History) {
+			pause(h, 400*ms, 409*ms, 0)
+			h.Ledger[4].StartedAt = time.Hour.Microseconds()
+		}, ""},
+		{"its process was stopped meanwhile", func(h *History) {
+			pause(h, 100*ms, 110*ms, 0)
+			h.Stops = map[string][]Span{"c": {{200 * ms, 405 * ms}}}
+		}, ""},
+		{"an order to resume was under way", func(h *History) {
+			h.Logs = map[string][]Record{"b": {{At: 90 * ms, Kind: KindResuming, Attempt: 1}}}
+			pause(h, 100*ms, 110*ms, 0)
+		}, ""},
+		{"it was carried out before", func(h *History) {
+			h.Logs = map[string][]Record{"b": {{At: 90 * ms, Kind: KindResuming, Attempt: 1}, {At: 95 * ms, Kind: KindResumed, Attempt: 1}}}
+			pause(h, 100*ms, 110*ms, 0)
+		}, RulePauses},
+		{"the database has forgotten the pause", func(h *History) {
+			pause(h, 100*ms, 110*ms, 0)
+			h.Ledger, h.Forgot = nil, []Span{{200 * ms, 210 * ms}}
+		}, ""},
 
 		{"an old term commits", func(h *History) { h.Writes = append(h.Writes, 2) }, RuleFence},
 

@@ -38,6 +38,7 @@ type Cluster struct {
 	random  *rand.Rand // what the faults choose
 	keepers sync.WaitGroup
 	closing chan struct{}
+	users   users
 
 	mu         sync.Mutex
 	restarts   *rand.Rand
@@ -69,6 +70,7 @@ func NewCluster(ctx context.Context, cfg Config, db Database) (*Cluster, error) 
 	if _, err := c.settle(ctx, bootTime(), false); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	c.users.start(c)
 	return c, nil
 }
 
@@ -252,6 +254,7 @@ func (c *Cluster) settle(ctx context.Context, since time.Duration, idle bool) (B
 
 // Close ends all processes, and the database.
 func (c *Cluster) Close() error {
+	c.users.stop()
 	c.mu.Lock()
 	select {
 	case <-c.closing:

@@ -20,8 +20,12 @@ type Database interface {
 	// Row reads the lock row; ok is false if there is none.
 	Row(context.Context) (row Row, ok bool, err error)
 
-	// Edit changes the lock row, or the history, by hand.
+	// Edit changes the lock row, or the history, by hand. It keeps in mind
+	// where the ledger stood when it made the database forget the cursors.
 	Edit(context.Context, Edit) error
+
+	// Paused reports whether everything is paused.
+	Paused(context.Context) (bool, error)
 
 	// Block keeps every writer waiting until unblock is called.
 	Block(context.Context) (unblock func(), err error)

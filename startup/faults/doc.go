@@ -12,7 +12,7 @@
 // on while a machine is suspended, and is the same for all processes), what
 // happened, term, job, tick, attempt. The beliefs file has one line for each
 // time that the process believed to lead; a goroutine asks [schedlock.Lock.IsLeader]
-// every millisecond and overwrites the line.
+// every two milliseconds and overwrites the line.
 //
 // A belief is what is certain: from the end of the first check that said yes to
 // the beginning of the last one. A lease never comes back to life, so a process
@@ -24,9 +24,27 @@
 // never calls IsLeader, which itself ends a lease that is past its deadline and
 // would hide that nobody else did. Its word is trusted to 100 ms.
 //
+// # The jobs
+//
+// There is one job for each way to catch up: Latest, All, Skip. One queues its
+// runs, one fails in half of its runs, once, twice or always, so that there are
+// retries under every fault, and one must not be repeated. Users ask a random
+// process for a run now and then, and sometimes they pause everything for a
+// moment, whatever else happens; at the end nothing is asked any more, and no
+// request may wait.
+//
 // # The rules
 //
-// See [Check]: each is a function over the history, and was seen to fail.
+// See [Check]: each is a function over the history, and was seen to fail. Three
+// of them look at the tables that are there in the end: the ledger has each tick
+// up to the job's cursor once, run or skipped; it has each request once; and it
+// agrees with what the processes wrote down. What a restored backup has forgotten
+// is left out; a backup keeps the ticks without a gap all the same.
+//
+// No run may start between the time of a pause and the order to resume. The
+// times are the database's, so no tolerance is needed where both are known.
+// Pauses are left out that an earlier order to resume, whose answer was lost,
+// may have ended.
 //
 // # What the harness knows about SQLite
 //

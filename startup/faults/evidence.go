@@ -53,6 +53,21 @@ func Evidence(h *History, v Violation, dir string) string {
 	return text.String()
 }
 
+// writeLedger writes down what the database has in the end.
+func (h *History) writeLedger(path string) error {
+	var text strings.Builder
+	for _, j := range h.Jobs {
+		fmt.Fprintf(&text, "%+v\n", j)
+	}
+	for _, r := range h.Ledger {
+		fmt.Fprintf(&text, "%+v\n", r)
+	}
+	for _, a := range h.Pending {
+		fmt.Fprintf(&text, "waits: %v\n", a)
+	}
+	return os.WriteFile(path, []byte(text.String()), 0o644)
+}
+
 // tail returns the last n bytes of a file.
 func tail(path string, n int) string {
 	text, err := os.ReadFile(path)

@@ -237,7 +237,7 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection) error {
 	if err := os.Rename(backup, f.path); err != nil {
 		return err
 	}
-	c.forget(Span{in.From, bootTime() + 100*time.Millisecond}) // a run may start a moment after its decision
+	c.forget(Span{in.From, bootTime() + 500*time.Millisecond}) // a run may start a moment after its decision
 	for _, q := range c.running() {
 		if q != p {
 			q.kill()

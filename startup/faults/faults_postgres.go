@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -400,7 +401,7 @@ func PromoteLosingTerm(ctx context.Context, c *Cluster, in *Injection) error {
 	return nil
 }
 
-var postgresTables = []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "faults_writes"}
+var postgresTables = []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses", "faults_writes"}
 
 // RestoreTables: all tables are put back to an earlier state, while the leader
 // of then or another leads. Bound: TTL + 2 s.
@@ -410,7 +411,7 @@ func RestoreTables(ctx context.Context, c *Cluster, in *Injection) error {
 		return err
 	}
 	backup := []string{`BEGIN ISOLATION LEVEL REPEATABLE READ`}
-	restore := []string{`BEGIN`, `LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, faults_writes IN ACCESS EXCLUSIVE MODE`}
+	restore := []string{`BEGIN`, `LOCK TABLE ` + strings.Join(postgresTables, ", ") + ` IN ACCESS EXCLUSIVE MODE`}
 	for _, table := range postgresTables {
 		backup = append(backup, fmt.Sprintf(`DROP TABLE IF EXISTS backup_%[1]s`, table), fmt.Sprintf(`CREATE TABLE backup_%[1]s AS TABLE %[1]s`, table))
 		restore = append(restore, fmt.Sprintf(`DELETE FROM %s`, table), fmt.Sprintf(`INSERT INTO %[1]s OVERRIDING SYSTEM VALUE TABLE backup_%[1]s`, table))

@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -209,6 +210,61 @@ func PanicJob(ctx context.Context, c *Cluster, in *Injection) error {
 	}
 	c.sleep(ctx, 6*c.Tick)
 	return c.steer(p.slot, func(s *Control) { s.Panic = false })
+}
+
+// FailJob: the first attempts of the odd job fail, and the leader is killed
+// with kill -9 before the next one starts, or just then. Bound: that of
+// KillLeader; and the next leader starts that attempt.
+func FailJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Fail = true }); err != nil {
+		return err
+	}
+	defer c.steer(p.slot, func(s *Control) { s.Fail = false })
+	c.sleep(ctx, 20*time.Millisecond)
+	since := bootTime()
+	var failed Record
+	if !c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since {
+				failed = r
+			}
+		}
+		return failed.At != 0
+	}) {
+		return nil // it lost the lock meanwhile
+	}
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Tick/4)))) // its end is written down meanwhile, or not
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	// Unless p itself came so far. A pause, and what else the next leader has
+	// missed, come before.
+	if !c.await(ctx, in.Bound+answerLimit, func() bool { return c.startedAgain(failed) }) {
+		in.note("the run of %s for %d was not started again", failed.Job, failed.Tick)
+	}
+	return nil
+}
+
+// startedAgain reports whether some process has started a later attempt.
+func (c *Cluster) startedAgain(failed Record) bool {
+	c.mu.Lock()
+	all := slices.Clone(c.all)
+	c.mu.Unlock()
+	for _, p := range all {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindStart && r.Job == failed.Job && r.Tick == failed.Tick && r.Attempt > failed.Attempt {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // ChildLeft: a job leaves a child process behind, then kill -9 of the leader.

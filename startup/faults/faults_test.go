@@ -44,7 +44,7 @@ var groups = []group{
 	{name: "processes", faults: []string{
 		"kill -9 of the leader", "kill -9 of all", "SIGSTOP past the TTL, SIGCONT",
 		"SIGSTOP, another leads, kill -9 of the stopped one", "SIGTERM in the middle of a job",
-		"job panics", "job leaves a child behind, kill -9 of the leader", "file read-only",
+		"job panics", "job fails, kill -9 of the leader before its next attempt", "job leaves a child behind, kill -9 of the leader", "file read-only",
 	}},
 	{name: "one pid and host for all, on the app's pool", sameOwner: true, appPool: true, faults: []string{
 		"SIGSTOP past the TTL, one pid and host for all", "SIGSTOP for a quarter of the TTL",
@@ -70,6 +70,7 @@ type testRun struct {
 
 	mu     sync.Mutex
 	report Report
+	count  count
 }
 
 func newTestRun(t *testing.T) *testRun {
@@ -92,6 +93,7 @@ func (r *testRun) publish() {
 	r.report.Lines = slices.DeleteFunc(r.report.Lines, func(l Line) bool { return l.Times == 0 && l.Violations == 0 && l.Note == "" })
 	var text strings.Builder
 	_ = r.report.Write(&text)
+	fmt.Fprintf(&text, "\n%v\n", r.count)
 	fmt.Printf("%s, seed %d:\n\n%s\n", r.t.Name(), r.seed, text.String())
 	if *reportFile != "" {
 		if err := os.WriteFile(*reportFile, []byte(text.String()), 0o644); err != nil {
@@ -123,11 +125,16 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 	refused, err := do(ctx, c)
 	if err != nil {
 		t.Errorf("%v\n%s", err, c.Describe(ctx))
+	} else if err := c.Quiet(ctx); err != nil {
+		t.Errorf("in the end: %v\n%s", err, c.Describe(ctx))
 	}
 	require.NoError(t, c.Close())
 	h, err := c.History(ctx)
 	require.NoError(t, err)
 	vs := Check(h, *slackFlag, r.stalls.Worst)
+	if *keepFiles != "" {
+		require.NoError(t, h.writeLedger(filepath.Join(dir, "ledger")))
+	}
 	r.mu.Lock()
 	r.report.Add(h, vs)
 	r.mu.Unlock()
@@ -135,7 +142,10 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 		t.Logf("not injected: %s: %v", name, why)
 		r.refuse(name, why)
 	}
-	t.Logf("%d processes, %d failed starts, %d terms, %d runs, %d fenced writes", len(c.all), c.failed, len(h.Beliefs), len(h.Runs), len(h.Writes))
+	t.Logf("%d processes, %d failed starts, %d terms, %d fenced writes, %v", len(c.all), c.failed, len(h.Beliefs), len(h.Writes), h.count())
+	r.mu.Lock()
+	r.count = r.count.plus(h.count())
+	r.mu.Unlock()
 	for i, v := range vs {
 		t.Errorf("%v", v)
 		if i < 3 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -29,9 +30,17 @@ type History struct {
 
 	// From the database, in the order in which they were committed; the ledger
 	// and the terms of which a restored backup knows nothing are not there.
-	Terms  []int64
-	Ledger []LedgerRow
-	Writes []int64 // the terms of the fenced writes
+	Terms   []int64
+	Ledger  []LedgerRow
+	Writes  []int64 // the terms of the fenced writes
+	Jobs    []JobRow
+	Pending []Ask // the requests that nobody has answered; only Process, Number, Job and Tick
+
+	// Anew are the newest rows of the ledger, by id, at the moments at which
+	// the cursors were deleted: jobs start anew after them.
+	Anew []int64
+
+	AtMostOnce []string // the jobs that must not be repeated
 }
 
 // A Span is a time from one moment to another.
@@ -92,11 +101,52 @@ func (s Span) overlaps(o Span) bool { return s.From < o.To && o.From < s.To }
 
 // A LedgerRow is one row of scheduler_runs.
 type LedgerRow struct {
+	ID        int64
+	Job       string
+	Tick      int64
+	Until     int64 // of a range of ticks the last one, else 0
+	Count     int64 // of a range of ticks how many, else 0
+	Attempt   int
+	Term      int64
+	Started   bool  // false: skipped
+	StartedAt int64 // of the latest attempt, by the database's clock; 0: skipped
+	Cut       bool  // abandoned
+	Owed      bool  // is tried again
+	Reason    string
+
+	// Of a run that somebody asked for.
+	AskedBy  string // the process
+	AskedFor string // the number of its order
+}
+
+// A JobRow is one row of scheduler_jobs.
+type JobRow struct {
+	Name   string
+	Spec   string
+	Cursor int64
+}
+
+// An Ask is a request for a run, as the process that made it wrote it down.
+type Ask struct {
+	Process string
+	Number  int
 	Job     string
-	Tick    int64
-	Attempt int
-	Term    int64
-	Started bool // false: skipped
+	Asked   time.Duration // before it was made
+	Granted time.Duration // 0: with an error, or never
+	Tick    int64         // the time of the request
+}
+
+// String names the request as a message does.
+func (a Ask) String() string {
+	return fmt.Sprintf("request %d of %s for %s at %d (asked %v, granted %v)", a.Number, a.Process, a.Job, a.Tick, a.Asked, a.Granted)
+}
+
+// A Pause is a pause of all jobs, as the process that made it wrote it down.
+type Pause struct {
+	Process string
+	Since   int64 // by the database's clock
+	Asked   time.Duration
+	Span    // from when it was in force until somebody was about to end it
 }
 
 // An Injection is one fault that was injected.
@@ -162,6 +212,65 @@ func runsOf(process string, records []Record, beliefs []Belief) []Run {
 		runs[i].LastSign = last
 	}
 	return runs
+}
+
+// asks returns the requests of all processes.
+func (h *History) asks() (asks []Ask) {
+	for process, records := range h.Logs {
+		open := map[int]int{}
+		for _, r := range records {
+			switch i, known := open[r.Attempt]; {
+			case r.Kind == KindAsking:
+				open[r.Attempt] = len(asks)
+				asks = append(asks, Ask{Process: process, Number: r.Attempt, Job: r.Job, Asked: r.At})
+			case known && r.Kind == KindAsked:
+				asks[i].Granted, asks[i].Tick = r.At, r.Tick
+			}
+		}
+	}
+	slices.SortFunc(asks, func(a, b Ask) int { return cmp.Compare(a.Asked, b.Asked) })
+	return asks
+}
+
+// lateOrder is how long an order may be under way whose answer nobody got.
+const lateOrder = 20 * time.Second
+
+// pauses returns the pauses that are certain: not those that an order to
+// resume, given before, may have ended; nor those that the database may have
+// forgotten.
+func (h *History) pauses() (pauses []Pause) {
+	var resumes []Span // from before an order to resume until it was carried out
+	for process, records := range h.Logs {
+		pausing, resuming := map[int]time.Duration{}, map[int]int{}
+		for _, r := range records {
+			switch r.Kind {
+			case KindPausing:
+				pausing[r.Attempt] = r.At
+			case KindPaused:
+				pauses = append(pauses, Pause{Process: process, Since: r.Tick, Asked: pausing[r.Attempt], Span: Span{r.At, math.MaxInt64}})
+			case KindResuming:
+				resuming[r.Attempt] = len(resumes)
+				resumes = append(resumes, Span{r.At, r.At + lateOrder})
+			case KindResumed:
+				resumes[resuming[r.Attempt]].To = r.At
+			}
+		}
+	}
+	certain := pauses[:0]
+	for _, p := range pauses {
+		doubt := false
+		for _, r := range resumes {
+			if r.From >= p.From {
+				p.To = min(p.To, r.From)
+			} else if r.To > p.Asked {
+				doubt = true
+			}
+		}
+		if !doubt && !h.forgotBetween(p.Asked, p.To) {
+			certain = append(certain, p)
+		}
+	}
+	return certain
 }
 
 // led returns the times in which somebody may have led, as spans that neither

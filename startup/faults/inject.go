@@ -30,6 +30,9 @@ type Fault struct {
 // returns an error that wraps errCannotInject if it could not; everything else
 // that goes wrong is in the history.
 func (c *Cluster) Inject(ctx context.Context, f Fault) error {
+	if f.Restore || f.Last {
+		defer c.users.keepFromPausing(f.Last)()
+	}
 	in := Injection{Fault: f.Name, From: bootTime()}
 	err := f.Inject(ctx, c, &in)
 	if errors.Is(err, errCannotInject) || ctx.Err() != nil {
@@ -141,7 +144,8 @@ func (c *Cluster) awaitStart(ctx context.Context, p *process, job string) bool {
 func (c *Cluster) History(ctx context.Context) (*History, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := &History{Logs: map[string][]Record{}, Stops: map[string][]Span{}, Forgot: c.forgot, Injections: c.injections, Exits: c.exits}
+	h := &History{Logs: map[string][]Record{}, Stops: map[string][]Span{}, Forgot: c.forgot, Injections: c.injections, Exits: c.exits,
+		AtMostOnce: []string{jobOnce}}
 	for _, p := range c.all {
 		records, err := readRecords(p.file("log"))
 		if err != nil {

@@ -17,14 +17,18 @@ import (
 const (
 	jobTick = "tick" // each tick: one fenced write
 	jobSlow = "slow" // takes a second, obeys its context, and then tries a fenced write all the same
-	jobOdd  = "odd"  // misbehaves if it is told to
+	jobOdd  = "odd"  // fails now and then, and misbehaves if it is told to
+	jobOnce = "once" // takes a while, and must not be repeated
 )
 
+// jobs has one for each way to catch up, and to overlap but OverlapAllow.
 func (p *program) jobs() []tasks.Job {
 	return []tasks.Job{
 		{Name: jobTick, Spec: tasks.Every(p.Tick), Do: p.job(p.doTick)},
-		{Name: jobSlow, Spec: tasks.Every(5 * p.Tick), Do: p.job(p.doSlow)},
-		{Name: jobOdd, Spec: tasks.Every(2 * p.Tick), Do: p.job(p.doOdd)},
+		{Name: jobSlow, Spec: tasks.Every(5 * p.Tick), Do: p.job(p.doSlow), Overlap: tasks.OverlapQueue},
+		{Name: jobOdd, Spec: tasks.Every(3 * p.Tick), Do: p.job(p.doOdd), CatchUp: tasks.All(3),
+			Retry: tasks.Retry{Attempts: mostAttempts, Backoff: p.Tick / 2, MaxBackoff: p.Tick}},
+		{Name: jobOnce, Spec: tasks.Every(4 * p.Tick), Do: p.job(p.doOnce), CatchUp: tasks.Skip, AtMostOnce: true},
 	}
 }
 
@@ -88,8 +92,26 @@ func (p *program) doOdd(ctx context.Context, run tasks.Run) error {
 	case c.Child > 0:
 		// It inherits nothing and outlives us; init reaps it.
 		return exec.Command("sleep", strconv.FormatFloat(c.Child.Seconds(), 'f', 3, 64)).Start()
+	case c.Fail && run.Attempt == 1:
+		return errTold
+	}
+	// Unasked too, so that there are retries under every fault: one run in two
+	// fails, once, twice, or until it is given up.
+	if n := run.ScheduledAt.UnixMicro() / (3 * p.Tick).Microseconds() % 6; int64(run.Attempt) <= n-2 {
+		return errTold
 	}
 	return nil
+}
+
+var errTold = errors.New("told to fail")
+
+func (p *program) doOnce(ctx context.Context, run tasks.Run) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(p.Tick):
+	}
+	return p.write(ctx, run, run.Lease.Fence)
 }
 
 // write tries one fenced write, and writes down how that ended.

@@ -10,12 +10,15 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/pgtest"
@@ -31,6 +34,9 @@ type postgresServer struct {
 	proxies []*proxy        // by slot
 	appPool bool
 	data    string // a small tmpfs, made by us; "" if it is none
+
+	mu   sync.Mutex
+	anew []int64 // see History
 }
 
 var _ Database = (*postgresServer)(nil)
@@ -242,7 +248,31 @@ var postgresEdits = map[Edit]string{
 
 // Edit implements Database.
 func (s *postgresServer) Edit(ctx context.Context, e Edit) error {
-	return s.exec(ctx, postgresEdits[e])
+	if e != editJobs {
+		return s.exec(ctx, postgresEdits[e])
+	}
+	return s.use(ctx, func(conn *pgx.Conn) error {
+		var newest int64
+		if err := execAll(ctx, conn, `BEGIN`, postgresEdits[e]); err != nil { // whoever decides waits from here
+			return err
+		}
+		if err := conn.QueryRow(ctx, sqlNewestRun).Scan(&newest); err != nil {
+			return err
+		}
+		if err := execAll(ctx, conn, `COMMIT`); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.anew = append(s.anew, newest)
+		return nil
+	})
+}
+
+// Paused implements Database.
+func (s *postgresServer) Paused(ctx context.Context) (paused bool, err error) {
+	err = s.use(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, sqlPaused).Scan(&paused) })
+	return paused, err
 }
 
 // Block implements Database: a session of the harness has locked all tables
@@ -254,7 +284,7 @@ func (s *postgresServer) Block(ctx context.Context) (unblock func(), err error) 
 	}
 	unblock = func() { conn.Close(context.WithoutCancel(ctx)) }
 	if err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
-		`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs IN EXCLUSIVE MODE`); err != nil {
+		`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, scheduler_requests, scheduler_pauses IN EXCLUSIVE MODE`); err != nil {
 		unblock()
 		return nil, err
 	}
@@ -270,6 +300,9 @@ func (s *postgresServer) Blocked(ctx context.Context) bool {
 
 // Read implements Database.
 func (s *postgresServer) Read(ctx context.Context, h *History) error {
+	s.mu.Lock()
+	h.Anew = slices.Sorted(slices.Values(s.anew))
+	s.mu.Unlock()
 	return s.use(ctx, func(conn *pgx.Conn) (err error) {
 		if h.Terms, err = collectTerms(ctx, conn, sqlReadTerms); err != nil {
 			return err
@@ -277,24 +310,51 @@ func (s *postgresServer) Read(ctx context.Context, h *History) error {
 		if h.Writes, err = collectTerms(ctx, conn, sqlReadWrites); err != nil {
 			return err
 		}
-		rows, err := conn.Query(ctx, sqlReadLedger)
+		h.Ledger, err = collect(ctx, conn, sqlReadLedger, func(row pgx.CollectableRow) (r LedgerRow, err error) {
+			var tick, until, started pgtype.Timestamptz
+			err = row.Scan(&r.ID, &r.Job, &tick, &until, &r.Count, &r.Attempt, &r.Term, &r.Started, &started, &r.Cut,
+				&r.Owed, &r.Reason, &r.AskedBy, &r.AskedFor)
+			r.Tick, r.Until, r.StartedAt = micros(tick), micros(until), micros(started)
+			return r, err
+		})
 		if err != nil {
 			return err
 		}
-		h.Ledger, err = pgx.AppendRows([]LedgerRow{}, rows, func(row pgx.CollectableRow) (r LedgerRow, err error) {
-			var at time.Time
-			err = row.Scan(&r.Job, &at, &r.Attempt, &r.Term, &r.Started)
-			r.Tick = at.UnixMicro()
-			return r, err
+		h.Jobs, err = collect(ctx, conn, sqlReadJobs, func(row pgx.CollectableRow) (j JobRow, err error) {
+			var cursor pgtype.Timestamptz
+			err = row.Scan(&j.Name, &j.Spec, &cursor)
+			j.Cursor = micros(cursor)
+			return j, err
+		})
+		if err != nil {
+			return err
+		}
+		h.Pending, err = collect(ctx, conn, sqlReadRequests, func(row pgx.CollectableRow) (a Ask, err error) {
+			var at pgtype.Timestamptz
+			err = row.Scan(&a.Process, &a.Number, &a.Job, &at)
+			a.Tick = micros(at)
+			return a, err
 		})
 		return err
 	})
 }
 
-func collectTerms(ctx context.Context, conn *pgx.Conn, query string) ([]int64, error) {
+// micros is a time in Unix microseconds; NULL is 0.
+func micros(t pgtype.Timestamptz) int64 {
+	if !t.Valid {
+		return 0
+	}
+	return t.Time.UnixMicro()
+}
+
+func collect[T any](ctx context.Context, conn *pgx.Conn, query string, read pgx.RowToFunc[T]) ([]T, error) {
 	rows, err := conn.Query(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.AppendRows([]int64{}, rows, pgx.RowTo[int64])
+	return pgx.AppendRows([]T{}, rows, read)
+}
+
+func collectTerms(ctx context.Context, conn *pgx.Conn, query string) ([]int64, error) {
+	return collect(ctx, conn, query, pgx.RowTo[int64])
 }

@@ -13,7 +13,7 @@ import (
 var postgresGroups = []group{
 	{name: "server", postgres: true, faults: []string{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster", "all backends terminated",
-		"the leader's backends terminated", "kill -9 of the leader", "SIGTERM in the middle of a job",
+		"the leader's backends terminated", "job fails, kill -9 of the leader before its next attempt", "SIGTERM in the middle of a job",
 	}},
 	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition for a quarter of the TTL",
@@ -54,7 +54,7 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 		together.run(t, d.name, func(t *testing.T) {
 			run.with(t, group{postgres: true}, 400+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
 				for range dedicatedTimes {
-					if err := c.Inject(ctx, Fault{Name: d.name, Inject: func(ctx context.Context, c *Cluster, in *Injection) error {
+					if err := c.Inject(ctx, Fault{Name: d.name, Restore: true, Inject: func(ctx context.Context, c *Cluster, in *Injection) error {
 						return d.do(ctx, t, c, c.db.(*postgresServer), in)
 					}}); err != nil {
 						return nil, err

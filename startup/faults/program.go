@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
@@ -50,7 +52,17 @@ type Control struct {
 	Panic   bool          // the next runs of the odd job panic,
 	Ignore  time.Duration // or ignore their context for so long,
 	Child   time.Duration // or leave a child process behind that lives so long
+	Fail    bool          // or fail in their first attempt
 	Exhaust bool          // all connections of the app's pool are in use
+	Order   Order         // is given once
+}
+
+// An Order is what a process asks of the scheduler, as a user would do who
+// clicks on its web page.
+type Order struct {
+	Number int  // a new one makes a new order
+	Kind   Kind // KindAsking, KindPausing, or KindResuming
+	Job    string
 }
 
 // ServeProgram must be called first in the TestMain (or main) of a binary that
@@ -73,6 +85,9 @@ func ServeProgram() {
 	}
 	os.Exit(0)
 }
+
+// keepRuns is more than there will be: what is deleted proves nothing.
+const keepRuns = 10_000_000
 
 // exitFailed is how the program ends if it could not start, or not stop.
 const exitFailed = 1
@@ -110,10 +125,11 @@ func runProgram(s Settings) (err error) {
 		lock = append(lock, schedlock.WithOwner(*s.Owner))
 	}
 	look := p.loop(10*time.Millisecond, p.readControl)
-	believe := p.loop(time.Millisecond, p.believe)
+	believe := p.loop(2*time.Millisecond, p.believe)
 	p.app, err = startup.NewApp(startup.Config{
 		Open: p.open, Jobs: p.jobs(), Lock: lock, Drain: s.Drain, OnStuck: onStuck,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		KeepRuns: keepRuns,
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Stages: []startup.Stage{
 			{Name: "control", After: []string{startup.StageDatabase}, Start: look.start, Stop: look.stop},
 			{Name: "believe", After: []string{startup.StageDatabase}, Start: believe.start, Stop: believe.stop},
@@ -234,11 +250,45 @@ func (p *program) readControl() func() {
 			return
 		}
 		last = string(text)
-		if was := p.control.Swap(&c); was.Exhaust != c.Exhaust && p.backend.exhaust != nil {
+		was := p.control.Swap(&c)
+		if was.Exhaust != c.Exhaust && p.backend.exhaust != nil {
 			p.backend.exhaust(c.Exhaust)
+		}
+		if was.Order.Number != c.Order.Number && p.app != nil { // not what the process before was told
+			go p.give(c.Order)
 		}
 	}
 }
+
+// give gives an order, and writes down what became of it.
+func (p *program) give(o Order) {
+	r := Record{Kind: o.Kind, Job: o.Job, Attempt: o.Number}
+	p.record(r)
+	ctx, cancel := context.WithTimeout(context.Background(), orderLimit)
+	defer cancel()
+	err, reason := error(nil), strconv.Itoa(o.Number)
+	switch runner := p.app.Runner(); o.Kind {
+	case KindAsking:
+		var request ledger.Request
+		request, err = runner.Trigger(ctx, o.Job, p.Name, reason)
+		r.Kind, r.Tick = KindAsked, request.At.UnixMicro()
+	case KindPausing:
+		var pause ledger.Pause
+		pause, err = runner.Pause(ctx, "", p.Name, reason)
+		r.Kind, r.Tick = KindPaused, pause.Since.UnixMicro()
+	case KindResuming:
+		_, err = runner.Resume(ctx, "", p.Name)
+		r.Kind = KindResumed
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "order %d: %v\n", o.Number, err)
+		r.Kind, r.Tick = KindDeclined, 0
+	}
+	p.record(r)
+}
+
+// orderLimit is how long a process waits for the answer to an order.
+const orderLimit = 3 * time.Second
 
 // A loop repeats a step until it is stopped, as a stage of the app.
 type loop struct {

@@ -29,6 +29,18 @@ const (
 	KindDown      Kind = "down"      // was told to end (SIGTERM)
 )
 
+// What a process writes down of the orders that it gives. Attempt is the
+// number of the order in its Control.
+const (
+	KindAsking   Kind = "asking"   // will ask for a run of the job
+	KindAsked    Kind = "asked"    // has; Tick is the time of the request
+	KindPausing  Kind = "pausing"  // will pause all jobs
+	KindPaused   Kind = "paused"   // has; Tick is the time of the pause
+	KindResuming Kind = "resuming" // will end that pause
+	KindResumed  Kind = "resumed"  // has
+	KindDeclined Kind = "declined" // an error was the answer: it may have been done, or not
+)
+
 // A Record is one line of a process's log. At counts from the boot of the
 // machine, suspend included (CLOCK_BOOTTIME). Tick is in Unix microseconds.
 type Record struct {

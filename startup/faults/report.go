@@ -61,6 +61,43 @@ func (r *Report) Total() (times, violations int) {
 	return times, violations
 }
 
+// count is how much of what the rules look at there was.
+type count struct{ runs, again, cut, ticks, requests, pauses int }
+
+func (h *History) count() (n count) {
+	n.runs = len(h.Runs)
+	for _, r := range h.Runs {
+		if r.Attempt > 1 {
+			n.again++
+		}
+		if r.End == 0 {
+			n.cut++
+		}
+	}
+	for _, row := range h.Ledger {
+		if row.AskedBy == "" {
+			n.ticks += int(max(row.Count, 1))
+		}
+	}
+	for _, a := range h.asks() {
+		if a.Granted > 0 {
+			n.requests++
+		}
+	}
+	n.pauses = len(h.pauses())
+	return n
+}
+
+func (n count) plus(o count) count {
+	return count{n.runs + o.runs, n.again + o.again, n.cut + o.cut, n.ticks + o.ticks, n.requests + o.requests, n.pauses + o.pauses}
+}
+
+// String is a line below the table.
+func (n count) String() string {
+	return fmt.Sprintf("%d runs, %d of them second or third attempts, %d cut by the death of their process; %d ticks in the ledgers, %d requests granted, %d pauses",
+		n.runs, n.again, n.cut, n.ticks, n.requests, n.pauses)
+}
+
 // Write writes the table, in Markdown.
 func (r *Report) Write(w io.Writer) error {
 	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -22,6 +24,9 @@ type sqliteFile struct {
 	path    string
 	appPool bool
 	mounted bool // its folder is a small tmpfs, made by us
+
+	mu   sync.Mutex
+	anew []int64 // see History
 }
 
 var _ Database = (*sqliteFile)(nil)
@@ -105,12 +110,42 @@ var sqlEdits = map[Edit]string{
 	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 
+const sqlNewestRun = `
+SELECT coalesce(max(id), 0) FROM scheduler_runs`
+
 // Edit implements Database.
 func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
 	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, sqlEdits[e])
-		return err
+		if e != editJobs {
+			_, err := conn.ExecContext(ctx, sqlEdits[e])
+			return err
+		}
+		var newest int64
+		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+			return err
+		}
+		if err := conn.QueryRowContext(ctx, sqlNewestRun).Scan(&newest); err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, sqlEdits[e]+`; COMMIT`); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.anew = append(f.anew, newest)
+		return nil
 	})
+}
+
+const sqlPaused = `
+SELECT count(*) > 0 FROM scheduler_pauses WHERE resumed_at IS NULL`
+
+// Paused implements Database.
+func (f *sqliteFile) Paused(ctx context.Context) (paused bool, err error) {
+	err = f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return conn.QueryRowContext(ctx, sqlPaused).Scan(&paused)
+	})
+	return paused, err
 }
 
 // Block implements Database: a foreign process (the harness) has the write
@@ -149,13 +184,22 @@ func (f *sqliteFile) Blocked(ctx context.Context) bool {
 
 const (
 	sqlReadTerms  = `SELECT term FROM scheduler_terms ORDER BY term`
-	sqlReadLedger = `
-SELECT job, scheduled_at, attempt, term, status <> 'skipped' FROM scheduler_runs ORDER BY id`
 	sqlReadWrites = `SELECT term FROM faults_writes ORDER BY id`
+
+	sqlReadLedger = `
+SELECT id, job, scheduled_at, until, coalesce(count, 0), attempt, term, status <> 'skipped', started_at, status = 'abandoned',
+       retry_at IS NOT NULL, coalesce(error, ''), coalesce(requested_by, ''), coalesce(request_reason, '')
+FROM scheduler_runs ORDER BY id`
+
+	sqlReadJobs     = `SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
+	sqlReadRequests = `SELECT requested_by, CAST(reason AS integer), job, requested_at FROM scheduler_requests ORDER BY requested_at`
 )
 
 // Read implements Database.
 func (f *sqliteFile) Read(ctx context.Context, h *History) error {
+	f.mu.Lock()
+	h.Anew = slices.Sorted(slices.Values(f.anew))
+	f.mu.Unlock()
 	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
 		if h.Terms, err = readInts(ctx, conn, sqlReadTerms); err != nil {
 			return err
@@ -163,46 +207,70 @@ func (f *sqliteFile) Read(ctx context.Context, h *History) error {
 		if h.Writes, err = readInts(ctx, conn, sqlReadWrites); err != nil {
 			return err
 		}
-		rows, err := conn.QueryContext(ctx, sqlReadLedger)
+		h.Ledger, err = readRows(ctx, conn, sqlReadLedger, func(scan func(...any) error) (r LedgerRow, err error) {
+			var tick, until, started micro
+			err = scan(&r.ID, &r.Job, &tick, &until, &r.Count, &r.Attempt, &r.Term, &r.Started, &started, &r.Cut,
+				&r.Owed, &r.Reason, &r.AskedBy, &r.AskedFor)
+			r.Tick, r.Until, r.StartedAt = int64(tick), int64(until), int64(started)
+			return r, err
+		})
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		h.Ledger = []LedgerRow{}
-		for rows.Next() {
-			var (
-				r    LedgerRow
-				tick string
-			)
-			if err := rows.Scan(&r.Job, &tick, &r.Attempt, &r.Term, &r.Started); err != nil {
-				return err
-			}
-			at, err := time.Parse(time.RFC3339Nano, tick)
-			if err != nil {
-				return err
-			}
-			r.Tick = at.UnixMicro()
-			h.Ledger = append(h.Ledger, r)
+		h.Jobs, err = readRows(ctx, conn, sqlReadJobs, func(scan func(...any) error) (j JobRow, err error) {
+			err = scan(&j.Name, &j.Spec, (*micro)(&j.Cursor))
+			return j, err
+		})
+		if err != nil {
+			return err
 		}
-		return rows.Err()
+		h.Pending, err = readRows(ctx, conn, sqlReadRequests, func(scan func(...any) error) (a Ask, err error) {
+			err = scan(&a.Process, &a.Number, &a.Job, (*micro)(&a.Tick))
+			return a, err
+		})
+		return err
 	})
 }
 
-func readInts(ctx context.Context, conn *sql.Conn, query string) ([]int64, error) {
+// micro is a time in Unix microseconds; NULL is 0.
+type micro int64
+
+// Scan implements sql.Scanner.
+func (m *micro) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		return fmt.Errorf("%T is no time", value)
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	*m = micro(at.UnixMicro())
+	return err
+}
+
+func readRows[T any](ctx context.Context, conn *sql.Conn, query string, read func(scan func(...any) error) (T, error)) ([]T, error) {
 	rows, err := conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	ints := []int64{}
+	list := []T{}
 	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
+		row, err := read(rows.Scan)
+		if err != nil {
 			return nil, err
 		}
-		ints = append(ints, n)
+		list = append(list, row)
 	}
-	return ints, rows.Err()
+	return list, rows.Err()
+}
+
+func readInts(ctx context.Context, conn *sql.Conn, query string) ([]int64, error) {
+	return readRows(ctx, conn, query, func(scan func(...any) error) (n int64, err error) {
+		err = scan(&n)
+		return n, err
+	})
 }
 
 // copyTo makes a consistent copy, as a backup does.

@@ -5,6 +5,9 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,10 +36,15 @@ INSERT INTO faults_writes (term, job, tick) VALUES (?1, ?2, ?3)`
 // openSQLite opens the database file for the test program: on connections of
 // the lock's own, or on the app's pool.
 func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backend, err error) {
+	// With mode=rw the app's writes make no new file if this one is deleted.
+	if err = makeFile(strings.TrimPrefix(s.DSN, "file:")); err != nil {
+		return b, err
+	}
+	s.DSN += "?mode=rw"
 	var store *sqlite.Store
 	if s.AppPool {
 		var db *sql.DB
-		if db, err = driver.Open(s.DSN + "?_txlock=immediate&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)"); err != nil {
+		if db, err = driver.Open(s.DSN + "&_txlock=immediate&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)"); err != nil {
 			return b, err
 		}
 		db.SetMaxOpenConns(appPool)
@@ -69,6 +77,17 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 		return tx.Commit()
 	}
 	return b, nil
+}
+
+func makeFile(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return err // or nil
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // makeWrites only reads if the table is there, so that a process can start
