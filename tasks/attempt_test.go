@@ -442,9 +442,9 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 		sleepUntil(37 * time.Second)
 		assert.Equal(t, []string{
 			"00:00:17 done", "00:00:18 done", "00:00:19 done", "00:00:20 done", // until 30.1 s
-			"00:00:21-00:00:27 (7) skipped overlap", "00:00:28 skipped overlap", "00:00:29 skipped overlap", "00:00:30 skipped overlap",
-			"00:00:31 done", "00:00:32 skipped overlap", "00:00:33 skipped overlap", "00:00:34 done",
-			"00:00:35 skipped overlap", "00:00:36 skipped overlap", "00:00:37 in_progress",
+			"00:00:21-00:00:30 (10) skipped overlap",
+			"00:00:31 done", "00:00:32-00:00:33 (2) skipped overlap", "00:00:34 done",
+			"00:00:35-00:00:36 (2) skipped overlap", "00:00:37 in_progress",
 		}, w.rows("j")[2:])
 		wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(37*time.Second))
 	})

@@ -83,7 +83,7 @@ func (r *Runner) look() {
 type JobInfo struct {
 	ledger.Job
 	Known bool          // this replica's code has the job
-	Next  time.Time     // the oldest tick that is not decided; in the past if nobody has led since, or it is paused; zero: there is none
+	Next  time.Time     // the oldest tick that is not decided; in the past while a run is under way that it overlaps, if nobody has led since, or during a pause; zero: there is none
 	Pause *ledger.Pause // that keeps it from starting; nil: none
 }
 

@@ -43,20 +43,15 @@ func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owe
 		return d, owed, true
 	}
 	d.From = row.Cursor
-	first, last, n := spec.Span(row.Cursor, now)
+	_, last, n := spec.Span(row.Cursor, now)
 	if n == 0 {
 		return d, m.owed, false
 	}
 	if job.Overlap == OverlapAllow {
 		m.began, m.ended = time.Time{}, time.Time{}
 	}
-	if m.busy {
-		if m.owed.After(row.Cursor) || job.Overlap == OverlapQueue || !first.After(m.began) {
-			return d, m.owed, false // at the end of that run
-		}
-		m.ended = last
-		d.To, d.Skipped = last, skips(spec, row.Cursor, last, m)
-		return d, owed, true
+	if m.busy { // at the end of that run: however long it takes, one row says what it overlapped
+		return d, m.owed, false
 	}
 	if m.owed.After(row.Cursor) {
 		d.Start = spec.Next(row.Cursor)

@@ -128,10 +128,10 @@ func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
 		sleepUntil(8 * time.Second)
 		assert.Equal(t, []string{"j 00:00:01", "j 00:00:04", "j 00:00:07"}, d.read())
 		assert.Equal(t, []string{
-			"00:00:01 done", "00:00:02 skipped overlap", "00:00:03 skipped overlap",
-			"00:00:04 done", "00:00:05 skipped overlap", "00:00:06 skipped overlap",
-			"00:00:07 in_progress", "00:00:08 skipped overlap",
-		}, w.rows("j"))
+			"00:00:01 done", "00:00:02-00:00:03 (2) skipped overlap",
+			"00:00:04 done", "00:00:05-00:00:06 (2) skipped overlap",
+			"00:00:07 in_progress",
+		}, w.rows("j"), "one row for what a run overlapped, once it has ended")
 	})
 }
 

@@ -45,6 +45,7 @@ const takeOverLimit = 2 * time.Second
 // was built outside, since images may be out of reach. It is one sequence, as
 // each step leaves a running stack to the next.
 func TestDockerCompose(t *testing.T) {
+	t.Parallel()
 	s := newStack(t)
 	s.up()
 	s.killLeader()

@@ -76,7 +76,7 @@ SELECT EXISTS (SELECT FROM ended)`
 
 // Finish implements ledger.Store.
 func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (written bool, err error) {
-	err = s.pool.QueryRow(ctx, sqlFinish, string(end.Status), text(end.Error), optional(end.RetryAt),
+	err = s.pool.QueryRow(ctx, sqlFinish, s.mode(), string(end.Status), text(end.Error), optional(end.RetryAt),
 		run.ID, run.Term, int32(run.Attempt), max(end.Took, 0).Microseconds()).Scan(&written)
 	return written, s.explain(err)
 }

@@ -171,7 +171,7 @@ ORDER BY 1, 2`
 
 // Inbox implements ledger.Store; the pauses come in the order of their jobs.
 func (s *Store) Inbox(ctx context.Context) (ledger.Inbox, error) {
-	rows, err := s.pool.Query(ctx, sqlInbox)
+	rows, err := s.pool.Query(ctx, sqlInbox, s.mode())
 	if err != nil {
 		return ledger.Inbox{}, s.explain(err)
 	}

@@ -127,7 +127,7 @@ func (s *Store) start(ctx context.Context, query string, args []any, more ...any
 		p    pauseRow
 		r    runRow
 	)
-	err := s.pool.QueryRow(ctx, query, args...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
+	err := s.pool.QueryRow(ctx, query, append([]any{s.mode()}, args...)...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
 	switch {
 	case err != nil:
 		return ledger.Run{}, s.explain(err)

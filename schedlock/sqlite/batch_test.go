@@ -137,6 +137,7 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 }
 
 func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
+	t.Parallel()
 	s := openForBatch(t)
 	other, err := Open(t.Context(), "file:"+s.Path())
 	require.NoError(t, err)

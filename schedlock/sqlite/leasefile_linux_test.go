@@ -210,6 +210,7 @@ func describe(d []time.Duration) string {
 }
 
 func TestKilledHolderIsNoticed(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		rounds int

@@ -10,6 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	locktest.Run(t, func(t testing.TB) locktest.Database {
 		first := newStore(t)
 		conn := foreign(t, first)

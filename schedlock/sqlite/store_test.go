@@ -424,6 +424,7 @@ func seed(t testing.TB, conn *sql.Conn, ref schedlock.Ref) {
 
 // A loser that keeps the write lock starves the leader's heartbeat.
 func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	other := foreign(t, s)
 	ref := acquire(t, s, nobody)
