@@ -107,6 +107,7 @@ func BenchmarkRunParallel(b *testing.B) {
 		var n sync.Mutex
 		names := 0
 		b.SetParallelism(16)
+		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
 			n.Lock()
 			names++
