@@ -14,6 +14,12 @@
 // in which the database itself checks that this replica holds the lock, so no
 // tick is started twice in the fleet.
 //
+// What happens with ticks that were missed, with a run that is due while
+// another has not ended, and with one that failed or was cut short, is the
+// job's choice: [CatchUp], [Overlap], [Retry], AtMostOnce. Any replica can ask
+// for a run, pause and resume, and see how each job is doing: these methods of
+// a Runner only need the database.
+//
 // "Now" is the database's time as of the last heartbeat plus what the
 // monotonic clock has counted since: a leader's own clock may step as it likes.
 //
