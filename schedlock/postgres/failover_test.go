@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,4 +67,27 @@ func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
 	exec(t, conn, timelines)
 	release(t, store, ref)
 	require.True(t, look(t, store).FailedOver)
+}
+
+// The URL that the README gives for managed fail-over.
+func TestAURLOfSeveralHostsLeadsToThePrimary(t *testing.T) {
+	primary := pgtest.Start(t)
+	url := primary.Database(t)
+	store, err := postgres.Opener(url)(ctx)
+	require.NoError(t, err)
+	require.NoError(t, store.(*postgres.Store).Close())
+	standby := primary.Standby(t)
+	hosts := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", standby.Port(), primary.Port())
+	both := open(t, strings.Replace(url, fmt.Sprintf("127.0.0.1:%d", primary.Port()), hosts, 1)+"&target_session_attrs=read-write")
+	ref := acquire(t, both, time.Minute)
+	eventually(t, "the standby has it", func() bool {
+		return value[bool](t, session(t, standby.URL(databaseName(t, url))), `SELECT EXISTS (SELECT FROM scheduler_lock)`)
+	})
+	primary.Stop(t, "immediate")
+	standby.Promote(t)
+	eventually(t, "the holder renews its lease on the promoted server", func() bool {
+		_, err := both.Heartbeat(ctx, ref, schedlock.StateLeading)
+		return err == nil
+	})
+	require.Equal(t, ref.Token, look(t, both).Row.Token)
 }
