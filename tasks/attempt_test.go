@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -580,6 +581,42 @@ func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
+		job.CatchUp, job.Overlap = All(5), OverlapAllow
+		old := w.join([]Job{job})
+		old.lead()
+		require.NoError(t, old.runner.Stop(ctx))
+		sleepUntil(10*time.Minute + 30*time.Second)
+		a := w.join([]Job{job})
+		decisions := 0
+		a.link.set(func(op string) fault {
+			if op == "decide" {
+				decisions++
+			}
+			if decisions == 2 && op == "decide" {
+				return freeze
+			}
+			return none
+		})
+		a.runner.Start()
+		a.runner.Campaign()
+		synctest.Wait()
+		stopped := make(chan error, 1)
+		go func() { stopped <- a.runner.Stop(ctx) }()
+		synctest.Wait()
+		a.link.set(nil)
+		require.NoError(t, <-stopped)
+		assert.Equal(t, []string{"j 00:06:00", "j 00:07:00"}, d.read(), "and the one that was being started")
+		w.join([]Job{job}).lead()
+		sleepUntil(10*time.Minute + 50*time.Second)
+		wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(10*time.Minute))
+		assert.Len(t, d.read(), 5, "the next leader makes up the rest")
+	})
 }
 
 // A row that this leader has started, and knows of, is not its lost write: here
