@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,7 +42,14 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 	if err = store.Migrate(ctx); err != nil {
 		return b, err
 	}
-	b.store, b.exhaust = store, poolExhauster(pool)
+	b.store = store
+	b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return conn.Release, nil
+	})
 	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
@@ -63,32 +69,4 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 		return tx.Commit(ctx)
 	}
 	return b, nil
-}
-
-// poolExhauster is exhauster for pgx.
-func poolExhauster(pool *pgxpool.Pool) func(on bool) {
-	var (
-		wg     sync.WaitGroup
-		cancel context.CancelFunc
-	)
-	return func(on bool) {
-		if cancel != nil {
-			cancel()
-			wg.Wait()
-			cancel = nil
-		}
-		if !on {
-			return
-		}
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(context.Background())
-		for range 2 * appPool {
-			wg.Go(func() {
-				if conn, err := pool.Acquire(ctx); err == nil {
-					<-ctx.Done()
-					conn.Release()
-				}
-			})
-		}
-	}
 }

@@ -51,7 +51,13 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 		if store, err = sqlite.New(ctx, db, sqlite.WithClock(now)); err != nil {
 			return b, err
 		}
-		b.exhaust = exhauster(db)
+		b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
+			conn, err := db.Conn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return func() { conn.Close() }, nil
+		})
 	} else if store, err = sqlite.Open(ctx, s.DSN, sqlite.WithClock(now)); err != nil {
 		return b, err
 	}
@@ -102,8 +108,8 @@ func makeWrites(ctx context.Context, db *sql.DB) error {
 }
 
 // exhauster takes every connection of the pool that it can get, and keeps
-// asking for more, as an app under load does.
-func exhauster(db *sql.DB) func(on bool) {
+// them until it is told to stop. take takes one.
+func exhauster(take func(context.Context) (release func(), err error)) func(on bool) {
 	var (
 		wg     sync.WaitGroup
 		cancel context.CancelFunc
@@ -121,9 +127,9 @@ func exhauster(db *sql.DB) func(on bool) {
 		ctx, cancel = context.WithCancel(context.Background())
 		for range 2 * appPool {
 			wg.Go(func() {
-				if conn, err := db.Conn(ctx); err == nil {
+				if release, err := take(ctx); err == nil {
 					<-ctx.Done()
-					conn.Close()
+					release()
 				}
 			})
 		}
