@@ -773,11 +773,11 @@ var brokenStores = []struct {
 	}}},
 	{79, "a pause stops no attempt", "Retry", rig{retry: func(s *sound, ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
 		started := false
-		run, err := unpaused(s, func() (run ledger.Run, err error) {
-			run, started, err = s.Retry(ctx, ref, run)
-			return run, err
+		next, err := unpaused(s, func() (next ledger.Run, err error) {
+			next, started, err = s.Retry(ctx, ref, run)
+			return next, err
 		})
-		return run, started, err
+		return next, started, err
 	}}},
 	{79, "a pause stops no answer", "Answer", rig{answer: func(s *sound, ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
 		started := false

@@ -313,7 +313,7 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 	require.True(t, started)
 	_, err = s.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: now})
 	require.NoError(t, err)
-	run, started, err = s.Retry(ctx, ref, run)
+	_, started, err = s.Retry(ctx, ref, run)
 	require.NoError(t, err)
 	require.True(t, started)
 	_, found, err := s.Run(ctx, "j", now)

@@ -83,7 +83,7 @@ func TestCodeOfVersion1WorksOnTheseTables(t *testing.T) {
 	finish(t, s, owed, ledger.End{Status: ledger.Failed, Error: "x", RetryAt: noon})
 	second, _ := decide(t, s, ref, ledger.Decision{Job: "k", Spec: "s", To: noon, Start: noon})
 	finish(t, s, second, ledger.End{Status: ledger.Failed, RetryAt: noon})
-	second, started, err := s.Retry(bg, ref, second)
+	_, started, err := s.Retry(bg, ref, second)
 	require.NoError(t, err)
 	require.True(t, started)
 	request, err := s.Trigger(bg, order)
