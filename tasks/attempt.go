@@ -20,9 +20,11 @@ type termJob struct {
 	spec  Spec
 	alarm gocron.Job
 
-	turn chan struct{} // guards the next two: one decision at a time
+	turn chan struct{} // guards what follows: one decision at a time
 	row  *ledger.Job   // nil: not in the ledger yet
 	owed time.Time     // see moment
+	say  time.Time     // see moment
+	step time.Duration // from there to the next time
 
 	mu      sync.Mutex // guards what follows
 	running int        // runs that have not ended
@@ -175,10 +177,18 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			j.began = start.began
 		}
 		j.mu.Unlock()
+		j.step = overlapStep
+		j.say = t.lease.Now().Add(j.step)
 		return run, true
 	}
 	return run, false
 }
+
+// overlapStep is how long a run has been under way when the ticks that it
+// overlaps are recorded for the first time. That time doubles then, so that a
+// run of a day adds some rows and not one for each tick, and a database that is
+// late with a run does not get another write for that.
+const overlapStep = 2 * time.Second
 
 // run is what a job, and OnFailure, are told of a run.
 func (t *term) run(r ledger.Run) Run {
@@ -200,7 +210,7 @@ func (t *term) choose(j *termJob) *start {
 	t.mu.Lock()
 	inbox, live := t.inbox, t.live
 	t.mu.Unlock()
-	m := moment{now: t.lease.Now(), live: live, owed: j.owed}
+	m := moment{now: t.lease.Now(), live: live, owed: j.owed, say: j.say}
 	for _, p := range inbox.Pauses {
 		if p.Job == "" || p.Job == j.Name {
 			m.pauses = append(m.pauses, p)
@@ -264,6 +274,8 @@ func (t *term) decide(j *termJob, d ledger.Decision, owed time.Time) *start {
 				t.log.Info("job has a new spec", "job", j.Name, "spec", d.Spec, "was", j.row.Spec)
 			}
 			j.row, j.owed = &ledger.Job{Name: j.Name, Spec: d.Spec, Cursor: d.To}, owed
+			j.step *= 2
+			j.say = t.lease.Now().Add(j.step)
 			return nil
 		},
 	}

@@ -683,3 +683,17 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 		assert.Greater(t, high, tc.want*9/10, "%+v", tc)
 	}
 }
+
+func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		w.join([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)}).lead()
+		sleepUntil(4 * time.Second)
+		require.Equal(t, []string{"00:00:01 in_progress", "00:00:02-00:00:03 (2) skipped overlap"}, w.rows("j"))
+		sleepUntil(30 * time.Minute)
+		require.LessOrEqual(t, len(w.rows("j")), 12)
+		require.Greater(t, len(w.rows("j")), 8)
+		sleepUntil(time.Hour + 2*time.Second)
+		wantEachTickOnce(t, w, "j", Every(time.Second).Offset(0), midnight, midnight.Add(time.Hour+2*time.Second))
+	})
+}

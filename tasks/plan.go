@@ -12,6 +12,7 @@ type moment struct {
 	now    time.Time
 	live   time.Time      // ticks after it were due while this replica led, and nothing was paused
 	busy   bool           // a run has not ended, and must not be overlapped
+	say    time.Time      // while it is busy: not before then is it recorded what that run overlaps
 	began  time.Time      // when the job became busy, now or the last time
 	ended  time.Time      // when it had been the last time: undecided ticks of (began, ended] came while it was
 	owed   time.Time      // ticks up to it that are undecided are to run, one after the other
@@ -43,15 +44,20 @@ func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owe
 		return d, owed, true
 	}
 	d.From = row.Cursor
-	_, last, n := spec.Span(row.Cursor, now)
+	first, last, n := spec.Span(row.Cursor, now)
 	if n == 0 {
 		return d, m.owed, false
 	}
 	if job.Overlap == OverlapAllow {
 		m.began, m.ended = time.Time{}, time.Time{}
 	}
-	if m.busy { // at the end of that run: however long it takes, one row says what it overlapped
-		return d, m.owed, false
+	if m.busy {
+		if now.Before(m.say) || job.Overlap != OverlapSkip || m.owed.After(row.Cursor) || !first.After(m.began) {
+			return d, m.owed, false // at the end of that run
+		}
+		m.ended = last
+		d.To, d.Skipped = last, skips(spec, row.Cursor, last, m)
+		return d, owed, true
 	}
 	if m.owed.After(row.Cursor) {
 		d.Start = spec.Next(row.Cursor)

@@ -35,6 +35,7 @@ func TestPlan(t *testing.T) {
 		overlap Overlap
 		live    time.Time // default: long ago
 		began   time.Time
+		say     time.Time
 		ended   time.Time
 		owed    time.Time
 		pauses  []ledger.Pause
@@ -68,7 +69,9 @@ func TestPlan(t *testing.T) {
 		{name: "many ticks: the latest runs, the others were missed", row: cursor(hourly, noon.Add(-time.Minute)), now: noon.Add(10*time.Hour + time.Second),
 			want: ledger.Decision{From: noon.Add(-time.Minute), To: noon.Add(10 * time.Hour), Start: noon.Add(10 * time.Hour),
 				Skipped: skip(noon, noon.Add(9*time.Hour), 10, ledger.Missed)}},
-		{name: "while a run is under way nothing is decided", row: cursor(hourly, noon), now: noon.Add(3 * time.Hour), running: true, nothing: true},
+		{name: "while a run is under way nothing is decided", row: cursor(hourly, noon), say: h(4), now: h(3), running: true, nothing: true},
+		{name: "until it has been under way for a while", row: cursor(hourly, noon), began: noon, say: h(3), now: h(3), running: true,
+			want: ledger.Decision{From: noon, To: h(3), Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
 		{name: "and when it has ended, what it overlapped is one row", row: cursor(hourly, noon), began: noon, ended: h(3), now: h(3),
 			want: ledger.Decision{From: noon, To: h(3), Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
 		{name: "All: the newest run, the oldest of them first; the others were missed", catchUp: All(3), row: cursor(hourly, noon), now: h(10),
@@ -127,7 +130,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, owed, ok := plan(Job{Name: "j", AtOnce: tc.atOnce, CatchUp: tc.catchUp, Overlap: tc.overlap}, hourly, tc.row,
-				moment{now: tc.now, live: tc.live, busy: tc.running, began: tc.began, ended: tc.ended, owed: tc.owed, pauses: tc.pauses})
+				moment{now: tc.now, live: tc.live, busy: tc.running, say: tc.say, began: tc.began, ended: tc.ended, owed: tc.owed, pauses: tc.pauses})
 			require.Equal(t, !tc.nothing, ok)
 			assert.Equal(t, tc.owes, owed)
 			if ok {
@@ -188,6 +191,9 @@ func TestEachTickIsDecidedExactlyOnce(t *testing.T) {
 		// What choose does; false: there is nothing to decide.
 		step := func() bool {
 			m.now, m.busy = now, running > 0 && job.Overlap != OverlapAllow
+			if m.say = now; len(decided)%2 == 0 {
+				m.say = now.Add(time.Second)
+			}
 			d, owed, ok := plan(job, spec, row, m)
 			if !ok {
 				return false
