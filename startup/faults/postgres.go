@@ -283,12 +283,22 @@ func (s *postgresServer) Block(ctx context.Context) (unblock func(), err error) 
 		return nil, err
 	}
 	unblock = func() { conn.Close(context.WithoutCancel(ctx)) }
-	if err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
-		`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, scheduler_requests, scheduler_pauses IN EXCLUSIVE MODE`); err != nil {
+	for {
+		err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
+			`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, scheduler_requests, scheduler_pauses IN EXCLUSIVE MODE`)
+		if err == nil {
+			return unblock, nil
+		}
+		// The program locks its tables in another order: the server may end
+		// either of the two.
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "40P01" {
+			if err = execAll(ctx, conn, `ROLLBACK`); err == nil {
+				continue
+			}
+		}
 		unblock()
 		return nil, err
 	}
-	return unblock, nil
 }
 
 // Blocked implements Database: somebody has the row locked.
