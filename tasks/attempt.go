@@ -158,7 +158,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 				return run, false
 			}
 		}
-		if start.after(run, err, started) != nil {
+		if start.after(run, err) != nil {
 			return run, false
 		}
 		if !started {
@@ -202,7 +202,7 @@ type start struct {
 	attempt int
 	began   time.Time // of moment, once it has started; zero: as before
 	try     func(ctx context.Context) (ledger.Run, bool, error)
-	after   func(run ledger.Run, err error, started bool) error // err is nil or schedlock.ErrMoved
+	after   func(run ledger.Run, err error) error // err is nil or schedlock.ErrMoved
 }
 
 // choose returns what is to start, nil if nothing is: what was due first.
@@ -263,7 +263,7 @@ func (t *term) decide(j *termJob, d ledger.Decision, owed time.Time) *start {
 	return &start{
 		tick: d.Start, attempt: 1,
 		try: func(ctx context.Context) (ledger.Run, bool, error) { return t.ledger.Decide(ctx, t.lease.Ref(), d) },
-		after: func(_ ledger.Run, err error, _ bool) error {
+		after: func(_ ledger.Run, err error) error {
 			if err != nil { // our own write, or a hand that edited the cursor
 				return t.reload(j)
 			}
@@ -288,7 +288,7 @@ func (t *term) again(j *termJob, a attempt) *start {
 		try: func(ctx context.Context) (ledger.Run, bool, error) {
 			return t.ledger.Retry(ctx, t.lease.Ref(), a.run)
 		},
-		after: func(ledger.Run, error, bool) error { j.settle(a.run); return nil },
+		after: func(ledger.Run, error) error { j.settle(a.run); return nil },
 	}
 }
 
@@ -299,7 +299,7 @@ func (t *term) answer(r ledger.Request, skip string) *start {
 		try: func(ctx context.Context) (ledger.Run, bool, error) {
 			return t.ledger.Answer(ctx, t.lease.Ref(), r, skip)
 		},
-		after: func(run ledger.Run, _ error, _ bool) error {
+		after: func(run ledger.Run, _ error) error {
 			t.forget(r)
 			if run.Status == ledger.Skipped {
 				t.log.Info("request skipped", "job", r.Job, "reason", skip, "requested_by", r.By, "term", t.lease.Term())

@@ -119,7 +119,7 @@ func (t *term) refuse(r ledger.Request) {
 	err := t.retry(t.ctx, func(ctx context.Context) (err error) { run, _, err = s.try(ctx); return err })
 	switch {
 	case err == nil:
-		_ = s.after(run, nil, false)
+		_ = s.after(run, nil)
 	case errors.Is(err, schedlock.ErrLost):
 		t.beat()
 	}
