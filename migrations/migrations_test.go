@@ -114,7 +114,8 @@ func assertSchema(t *testing.T, db *sql.DB) {
 	want := map[string]string{
 		"scheduler_lock": "id pid hostname created_at heartbeat_at token term beat state" +
 			" ttl_ms renew_deadline_ms heartbeat_ms file_id",
-		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id",
+		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id" +
+			" revoked_at revoked_by revoke_reason",
 		"scheduler_jobs": "job spec cursor_at updated_at" +
 			" done_count failed_count failure_streak last_done_at last_failed_at last_error done_us longest_us",
 		"scheduler_runs": "id job scheduled_at started_at finished_at status term pid hostname attempt error until count" +
@@ -133,9 +134,9 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"))
 	assert.Equal(t, []string{"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at"},
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"))
-	assert.Equal(t, []string{"0", "1", "2"},
+	assert.Equal(t, []string{"0", "1", "2", "3"},
 		column(t, db, "SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1"},
+	assert.Equal(t, []string{"1 1", "2 1", "3 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
@@ -162,7 +163,7 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 	db := open(t, plain(migrated(t)))
 	const (
 		lock = `INSERT INTO scheduler_lock VALUES (%s, 1, 'a', 'x', 'x', 't', 1, 1, %s, 1, 1, %s, NULL)`
-		term = `INSERT INTO scheduler_terms VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
+		term = `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
 		run  = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
 			VALUES ('j', %s, %s, 1, 1, 'a', 1)`
 		pause = `INSERT INTO scheduler_pauses VALUES (%s, 'x', 'me', '', %s, %s)`
@@ -423,7 +424,7 @@ func TestANewerSchema(t *testing.T) {
 			Database: path, DatabaseVersion: 9, MinCode: 5, CodeVersion: migrations.Latest,
 		}, *tooNew)
 		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 5 or newer, "+
-			"and this code has version 2: deploy a newer release of this program, or restore the backup from before the upgrade")
+			"and this code has version 3: deploy a newer release of this program, or restore the backup from before the upgrade")
 		assert.EqualValues(t, 9, version(t, db), "Version only tells")
 	})
 }
@@ -655,7 +656,7 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite, migrations.WithLogger(logger)))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=2 took=`)
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=3 took=`)
 }
 
 // An operator has no more than the plain shell.

@@ -265,7 +265,7 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 	l.current.Store(lease)
 	l.mu.Unlock()
 	go lease.watch()
-	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info()}
+	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info(), Gap: gap(v, grant.Now)}
 	switch {
 	case j.key.open || j.key.held && v.Newest == nil:
 		e.Reason = j.reason
@@ -274,6 +274,22 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 	}
 	l.observe(e)
 	return lease, nil
+}
+
+// gap is for how long nobody led, at the most, before an acquisition at now.
+func gap(v View, now time.Time) time.Duration {
+	var last time.Time
+	switch t := v.Newest; {
+	case v.Row != nil:
+		last = v.Row.HeartbeatAt
+	case t == nil:
+		return 0
+	case t.Open():
+		last = t.AcquiredAt
+	default:
+		last = t.EndedAt
+	}
+	return max(now.Sub(last), 0)
 }
 
 // find looks an acquisition up whose answer was lost. It works for a cancelled

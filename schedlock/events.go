@@ -26,14 +26,33 @@ var EventKinds = []EventKind{
 	EventLost, EventReleased, EventReleaseFailed, EventStoreFailed, EventStoreRecovered,
 }
 
+// A LossReason says how a lease was lost.
+type LossReason string
+
+// The ways to lose a lease.
+const (
+	LossDeadline    LossReason = "deadline"     // no heartbeat succeeded within the renew deadline
+	LossRow         LossReason = "row"          // a heartbeat found that the row, or the database file, is not ours any more
+	LossSteppedDown LossReason = "stepped down" // the owner could not do a leader's work: damage, or a wedged scheduler
+)
+
+// LossReasons are all of them.
+var LossReasons = []LossReason{LossDeadline, LossRow, LossSteppedDown}
+
 // Event is one thing that happened. Fields that do not apply are zero.
 type Event struct {
 	Kind   EventKind
 	Term   int64
 	Took   time.Duration // of the statement behind the event
 	Err    error
-	Holder *LockInfo // standby: who leads. elected: whom we replaced. lost: whom we found in our place
-	Reason EndReason // elected: how the term before ended. released: how our own term ended
+	Holder *LockInfo  // standby: who leads. elected: whom we replaced. lost: whom we found in our place
+	Reason EndReason  // elected: how the term before ended, "" if there was none. released: how our own term ended
+	Loss   LossReason // lost: how
+
+	// Gap is for how long nobody led, at the most, by the database's clock:
+	// elected: from the last sign of life of the holder before (its heartbeat,
+	// or the end that was written of its term) to our acquisition.
+	Gap time.Duration
 }
 
 // An Observer is told what happens to a Lock. It is called synchronously, from

@@ -19,6 +19,7 @@ type LockInfo struct {
 	Term         int64
 	Beat         int64
 	State        State
+	Revoked      Revocation // zero: nobody has told it to leave, or the history does not know
 	Sign         Sign
 	Blocker      string // who keeps an expired holder's row locked; "": nobody, or not known
 }
@@ -41,6 +42,10 @@ func (v View) Info() *LockInfo {
 		return nil
 	}
 	r := v.Row
+	var revoked Revocation
+	if r.State == StateRevoked && v.Newest != nil && v.Newest.Term == r.Term {
+		revoked = v.Newest.Revoked
+	}
 	return &LockInfo{
 		PID:          r.PID,
 		Hostname:     r.Hostname,
@@ -52,6 +57,7 @@ func (v View) Info() *LockInfo {
 		Term:         r.Term,
 		Beat:         r.Beat,
 		State:        r.State,
+		Revoked:      revoked,
 		Sign:         v.Sign,
 		Blocker:      v.Blocker,
 	}

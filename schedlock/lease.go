@@ -129,7 +129,7 @@ func (l *Lease) watch() {
 func (l *Lease) expire() {
 	cause := fmt.Errorf("%w: no heartbeat succeeded within the renew deadline of %v", ErrLost, l.lock.timing.RenewDeadline)
 	if _, first := l.end(cause); first {
-		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause})
+		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossDeadline})
 	}
 }
 
@@ -197,7 +197,7 @@ func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
 	if !first {
 		return
 	}
-	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Holder: e.successor(ctx)})
+	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Loss: LossRow, Holder: e.successor(ctx)})
 }
 
 // StepDown ends the lease without a release, because its owner has found that
@@ -206,7 +206,7 @@ func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
 func (l *Lease) StepDown(why error) {
 	cause := fmt.Errorf("%w: stepped down: %w", ErrLost, why)
 	if _, first := l.end(cause); first {
-		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause})
+		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossSteppedDown})
 	}
 }
 

@@ -137,7 +137,8 @@ func TestStatusSaysWhy(t *testing.T) {
 		waiter := b.stand(t.Context())
 		time.Sleep(every + every/2)
 		s := a.lock.Status()
-		require.Equal(t, schedlock.Status{State: schedlock.SelfLeading, Leader: true, Term: lease.Term(), Reason: "holds the lock; last confirmed 15s ago, trusted for 45s"}, s)
+		require.Equal(t, schedlock.Status{State: schedlock.SelfLeading, Leader: true, Term: lease.Term(), Reason: "holds the lock; last confirmed 15s ago, trusted for 45s",
+			Confirmed: every + every/2}, s)
 		s = b.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)
 		require.Equal(t, "pid 4711 on host \"web-1\" leads (term "+itoa(lease.Term())+"), last heartbeat 15s ago; takes over after 45s without another", s.Reason)

@@ -2,6 +2,7 @@ package schedlock
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -23,6 +24,23 @@ type Status struct {
 	Leader bool  // IsLeader returned nil
 	Term   int64 // 0 on a standby
 	Reason string
+
+	// Err is the error that Reason quotes, nil if it quotes none. Its text may
+	// name files and servers: see PublicReason.
+	Err error
+
+	// Confirmed is how long ago the heartbeat was sent, or the acquisition,
+	// that last confirmed the lease; 0 on a standby.
+	Confirmed time.Duration
+}
+
+// PublicReason is Reason for strangers: what public says of Err stands in the
+// place of its text.
+func (s Status) PublicReason(public func(error) string) string {
+	if s.Err == nil {
+		return s.Reason
+	}
+	return strings.Replace(s.Reason, s.Err.Error(), public(s.Err), 1)
 }
 
 // Status tells the replica's state, and the reason for it in words.
@@ -30,13 +48,13 @@ func (l *Lock) Status() Status {
 	if lease := l.current.Load(); lease != nil {
 		err := lease.check()
 		c := lease.confirmed.Load()
-		since := l.clock.since(&c.sent).Round(time.Millisecond)
+		since := l.clock.since(&c.sent)
 		switch {
 		case err == nil:
-			return Status{State: SelfLeading, Leader: true, Term: lease.ref.Term,
-				Reason: fmt.Sprintf("holds the lock; last confirmed %v ago, trusted for %v", since, l.timing.RenewDeadline)}
+			return Status{State: SelfLeading, Leader: true, Term: lease.ref.Term, Confirmed: since,
+				Reason: fmt.Sprintf("holds the lock; last confirmed %v ago, trusted for %v", since.Round(time.Millisecond), l.timing.RenewDeadline)}
 		case lease.ctx.Err() == nil:
-			return Status{State: SelfDraining, Term: lease.ref.Term,
+			return Status{State: SelfDraining, Term: lease.ref.Term, Confirmed: since,
 				Reason: "is leaving: starts nothing new, and releases the lock when what runs has returned"}
 		}
 	}
@@ -47,9 +65,10 @@ func (l *Lock) Status() Status {
 	case l.stopped:
 		return Status{State: SelfStopped, Reason: "was stopped and will not lead again"}
 	case l.last != nil:
-		return Status{State: SelfStandby, Reason: fmt.Sprintf("its lease of term %d has ended (%v); its work is returning", l.last.ref.Term, l.last.Err())}
+		err := l.last.Err()
+		return Status{State: SelfStandby, Err: err, Reason: fmt.Sprintf("its lease of term %d has ended (%v); its work is returning", l.last.ref.Term, err)}
 	case s.err != nil:
-		return Status{State: SelfStandby, Reason: "cannot read the lock: " + s.err.Error()}
+		return Status{State: SelfStandby, Err: s.err, Reason: "cannot read the lock: " + s.err.Error()}
 	case !s.looked:
 		return Status{State: SelfStarting, Reason: "has not looked at the lock yet"}
 	}

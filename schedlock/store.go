@@ -148,6 +148,7 @@ type Term struct {
 	EndReason  EndReason // "" while the term is open
 	NextTerm   int64     // who took over; 0: nobody yet
 	TTL        time.Duration
+	Revoked    Revocation // zero: nobody told it to leave
 }
 
 // Open reports whether no end of the term is known.

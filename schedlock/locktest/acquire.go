@@ -247,7 +247,7 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{18, "a take-over ends the term before",
-		"Acquire writes the end of every open term, with the claim's reason, and who took over.",
+		"Acquire writes the end of the newest term if that is open, with the claim's reason, and who took over.",
 		"nobody can tell why the leader changed; a term that stays open makes everybody wait for its TTL.", nil},
 		run: func(e *env) {
 			old := e.win(alice)

@@ -944,6 +944,37 @@ var brokenStores = []struct {
 	{87, "Prune has no context", "Prune with", rig{prune: func(s *sound, ctx context.Context, job string, keep, limit int) (int64, error) {
 		return s.Prune(context.WithoutCancel(ctx), job, keep, limit)
 	}}},
+	{88, "the row is not marked", "", rig{revoke: func(s *sound, ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+		r, err := s.Revoke(ctx, term, by, reason)
+		s.Edit(func(r *schedlock.Row) { r.State = schedlock.StateLeading })
+		return r, err
+	}}},
+	{88, "it counts as a heartbeat", "", rig{revoke: func(s *sound, ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+		r, err := s.Revoke(ctx, term, by, reason)
+		s.Edit(func(r *schedlock.Row) { r.Beat++ })
+		return r, err
+	}}},
+	{88, "it keeps no reason", "", rig{revoke: func(s *sound, ctx context.Context, term int64, by, _ string) (schedlock.Revocation, error) {
+		return s.Revoke(ctx, term, by, "")
+	}}},
+	{88, "the history does not know", "Terms", rig{terms: func(s *sound, ctx context.Context, limit int) ([]schedlock.Term, error) {
+		terms, err := s.Terms(ctx, limit)
+		for i := range terms {
+			terms[i].Revoked = schedlock.Revocation{}
+		}
+		return terms, err
+	}}},
+	{89, "the last one is returned", "", rig{revoke: func(s *sound, ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+		r, err := s.Revoke(ctx, term, by, reason)
+		r.By = by
+		return r, err
+	}}},
+	{90, "whoever leads", "", rig{revoke: func(s *sound, ctx context.Context, _ int64, by, reason string) (schedlock.Revocation, error) {
+		return s.Revoke(ctx, theirs(s, schedlock.Ref{}).Term, by, reason)
+	}}},
+	{91, "it does not heed its context", "", rig{revoke: func(s *sound, ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+		return s.Revoke(context.WithoutCancel(ctx), term, by, reason)
+	}}},
 }
 
 // cursor is where a job stands.
@@ -1018,7 +1049,7 @@ func TestAFeatureThatIsMissingIsNotPassedOver(t *testing.T) {
 		for _, f := range c.Needs {
 			db := rig{}.database()
 			db.Edit, db.Backup, db.Begin = nil, nil, nil
-			if f == Hints || f == Ledger {
+			if f == Hints || f == Ledger || f == Revocations {
 				open := db.Open
 				db.Open = func(t testing.TB) schedlock.Store { return struct{ schedlock.Store }{open(t)} }
 			}

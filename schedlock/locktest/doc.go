@@ -6,7 +6,7 @@
 //			name := newDatabase(t) // empty, with its tables
 //			return locktest.Database{
 //				Open:    func(t testing.TB) schedlock.Store { return open(t, name) },
-//				Without: []locktest.Feature{locktest.Edits, locktest.Backups, locktest.Fences, locktest.Hints, locktest.Ledger},
+//				Without: []locktest.Feature{locktest.Edits, locktest.Backups, locktest.Fences, locktest.Hints, locktest.Ledger, locktest.Revocations},
 //			}
 //		})
 //	}
@@ -48,8 +48,8 @@
 //     history was emptied (then by MinTerm).
 //  17. After a backup was restored Acquire works from what is there, and grants
 //     at least MinTerm.
-//  18. Acquire writes the end of every open term, with the claim's reason, and
-//     who took over.
+//  18. Acquire writes the end of the newest term if that is open, with the
+//     claim's reason, and who took over.
 //  19. Acquire after a release leaves the end as its holder wrote it, and adds
 //     who took over.
 //  20. An Acquire or Release that fails, at whatever moment its context ends,
@@ -74,7 +74,8 @@
 //     the row, and writes the end of the lease's own term.
 //  32. Terms returns at most limit terms, newest first; none for a limit of 0
 //     or less.
-//  33. The newest 1,000 terms stay, older ones go.
+//  33. The newest 1,000 terms stay; Terms returns no older ones, which go in
+//     time.
 //  34. Acquire, Heartbeat, Release and Terms with a context that has ended
 //     return an error, soon, and write nothing.
 //  35. Fence of the holder returns nil, the transaction can be committed or
@@ -208,5 +209,17 @@
 //     old.
 //  87. Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Inbox and
 //     Prune with a context that has ended return an error, soon, and write
+//     nothing.
+//
+// Of revocations (schedlock.RevocableStore):
+//
+//  88. Revoke sets the row to StateRevoked and touches nothing else of it; it
+//     keeps who, why and the database's time with the term, and returns them
+//     as Look and Terms do.
+//  89. Revoke of a term that was revoked before returns the first revocation,
+//     and writes nothing that can be seen.
+//  90. Revoke of a term that the row does not bear, and without a row, returns
+//     ErrMoved and writes nothing.
+//  91. Revoke with a context that has ended returns an error, soon, and writes
 //     nothing.
 package locktest

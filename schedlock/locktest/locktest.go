@@ -51,6 +51,8 @@ const (
 	Fences  Feature = "fences"  // the store is a schedlock.FencedStore, and Database.Begin
 	Hints   Feature = "hints"   // the store is a schedlock.HintedStore whose hints come
 	Ledger  Feature = "ledger"  // the store is a ledger.Store
+
+	Revocations Feature = "revocations" // the store is a schedlock.RevocableStore
 )
 
 // An Edit changes the lock row where a field is not zero, and nothing else.
@@ -151,6 +153,10 @@ func (e *env) lacks(f Feature) string {
 	case Ledger:
 		if _, ok := e.s.(ledger.Store); !ok {
 			return fmt.Sprintf("%T is no ledger.Store", e.s)
+		}
+	case Revocations:
+		if _, ok := e.s.(schedlock.RevocableStore); !ok {
+			return fmt.Sprintf("%T is no schedlock.RevocableStore", e.s)
 		}
 	}
 	return ""

@@ -120,7 +120,7 @@ var releaseCases = []testCase{
 			}
 		}},
 	{Rule: Rule{33, "the history is bounded",
-		"The newest 1,000 terms stay, older ones go.",
+		"The newest 1,000 terms stay; Terms returns no older ones, which go in time.",
 		"a lock that changes hands often fills the disk, or a busy day wipes the history out.", nil},
 		slow: true,
 		run: func(e *env) {

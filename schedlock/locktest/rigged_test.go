@@ -84,6 +84,7 @@ type rig struct {
 	heartbeat func(*sound, context.Context, schedlock.Ref, schedlock.State) (schedlock.Beat, error)
 	release   func(*sound, context.Context, schedlock.Ref, schedlock.EndReason) (bool, error)
 	terms     func(*sound, context.Context, int) ([]schedlock.Term, error)
+	revoke    func(*sound, context.Context, int64, string, string) (schedlock.Revocation, error)
 	fence     func(*sound, context.Context, any, schedlock.Ref) error
 	hint      func(*sound, context.Context, schedlock.View)
 	jobs      func(*sound, context.Context) ([]ledger.Job, error)
@@ -101,6 +102,13 @@ type rig struct {
 	resume    func(*sound, context.Context, string, string) (bool, error)
 	inbox     func(*sound, context.Context) (ledger.Inbox, error)
 	prune     func(*sound, context.Context, string, int, int) (int64, error)
+}
+
+func (r *rigged) Revoke(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+	if r.revoke != nil {
+		return r.revoke(r.sound, ctx, term, by, reason)
+	}
+	return r.sound.Revoke(ctx, term, by, reason)
 }
 
 func (r *rigged) Look(ctx context.Context) (schedlock.View, error) {

@@ -21,5 +21,5 @@ func Rules() []Rule {
 }
 
 func cases() []testCase {
-	return slices.Concat(lookCases, acquireCases, heartbeatCases, releaseCases, fenceCases, hintCases, ledgerCases, runCases, retryCases, orderCases)
+	return slices.Concat(lookCases, acquireCases, heartbeatCases, releaseCases, fenceCases, hintCases, ledgerCases, runCases, retryCases, orderCases, revokeCases)
 }

@@ -21,8 +21,8 @@ import (
 const keepTerms = 1000
 
 var (
-	_ schedlock.Store = (*Store)(nil)
-	_ ledger.Store    = (*Store)(nil)
+	_ schedlock.RevocableStore = (*Store)(nil)
+	_ ledger.Store             = (*Store)(nil)
 )
 
 // A Store is the database. All methods are safe for concurrent use; a call

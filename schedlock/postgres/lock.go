@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +15,8 @@ import (
 	"example.com/schedlock/schedlock"
 )
 
-// keepTerms is how many terms of history stay.
+// keepTerms is how many terms of history stay. A few more are in the table until
+// the next sweep.
 const keepTerms = 1000
 
 const (
@@ -22,8 +24,8 @@ const (
 	// after which the last commits may be missing. NULL on a replica.
 	sqlTimeline = `CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END`
 
-	// sqlEpoch is View.Epoch.
-	sqlEpoch = `coalesce(` + sqlTimeline + `, 'replica') || ' ' || extract(epoch FROM pg_postmaster_start_time())::text`
+	// sqlEpoch is View.Epoch, as function epoch writes it.
+	sqlEpoch = `coalesce(` + sqlTimeline + `, 'replica') || ' ' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
 
 	// sqlSettings bounds every wait for a lock, and makes the commit durable on
 	// this server at least, for this one statement (in a transaction of its
@@ -38,49 +40,85 @@ const (
 	sqlDurable = `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 )
 
-// sqlLook reads the lock row and the newest term from one snapshot. Whoever
-// keeps the row of an expired holder locked is looked up then only.
-const sqlLook = `
+// sqlLook reads the newest term and the lock row from one snapshot. What can be
+// worked out from its columns is, by Look: each standby asks once a second.
+// Without a history it has no row; then sqlLookAnyway has.
+const (
+	sqlLook       = sqlView + `FROM ` + sqlNewest + ` LEFT JOIN scheduler_lock l ON l.id = 1`
+	sqlLookAnyway = sqlView + `FROM (SELECT) AS one LEFT JOIN ` + sqlNewest + ` ON true LEFT JOIN scheduler_lock l ON l.id = 1`
+
+	sqlView = `
 SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
        l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms,
        t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms,
-       clock_timestamp(), ` + sqlEpoch + `,
-       coalesce(CASE WHEN l.term = t.term THEN l.timeline ELSE t.timeline END <> ` + sqlTimeline + `, false),
-       CASE WHEN l.heartbeat_at < clock_timestamp() - least(greatest(l.ttl_ms, 0), 86400000) * interval '1 ms' THEN
-           (SELECT format('backend %s%s%s, in a transaction since %s', coalesce(k.pid::text, '(prepared transaction)'),
-                          ', application "' || a.application_name || '"', ', client ' || host(a.client_addr),
-                          coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
-            FROM pg_locks k LEFT JOIN pg_stat_activity a ON a.pid = k.pid
-            WHERE k.locktype = 'relation' AND k.relation = 'scheduler_lock'::regclass AND k.granted
-              AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-              AND k.mode <> 'AccessShareLock' AND k.pid IS DISTINCT FROM pg_backend_pid()
-            ORDER BY a.xact_start NULLS LAST LIMIT 1)
-       END
-FROM (SELECT 1) AS one
-LEFT JOIN scheduler_lock l ON l.id = 1
-LEFT JOIN scheduler_terms t ON t.term = (SELECT max(term) FROM scheduler_terms)`
+       t.revoked_at, t.revoked_by, t.revoke_reason,
+       clock_timestamp(), pg_postmaster_start_time(), ` + sqlTimeline + `,
+       CASE WHEN l.term = t.term THEN l.timeline ELSE t.timeline END
+`
+
+	sqlNewest = `(
+    SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, revoked_at, revoked_by, revoke_reason, timeline
+    FROM scheduler_terms ORDER BY term DESC LIMIT 1
+) AS t`
+)
+
+// sqlBlocker finds who keeps the lock row locked. It is a statement of its own,
+// for the row of an expired holder only: its views cost more than all of
+// sqlLook, even where they are not read.
+const sqlBlocker = `
+SELECT format('backend %s%s%s, in a transaction since %s', coalesce(k.pid::text, '(prepared transaction)'),
+              ', application "' || a.application_name || '"', ', client ' || host(a.client_addr),
+              coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
+FROM pg_locks k LEFT JOIN pg_stat_activity a ON a.pid = k.pid
+WHERE k.locktype = 'relation' AND k.relation = 'scheduler_lock'::regclass AND k.granted
+  AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND k.mode <> 'AccessShareLock' AND k.pid IS DISTINCT FROM pg_backend_pid()
+ORDER BY a.xact_start NULLS LAST LIMIT 1`
 
 // Look implements schedlock.Store.
 func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
-		var (
-			l       lockColumns
-			t       termColumns
-			now     time.Time
-			blocker pgtype.Text
-		)
-		dest := append(l.dest(), t.dest()...)
-		dest = append(dest, &now, &view.Epoch, &view.FailedOver, &blocker)
-		if err := conn.QueryRow(ctx, sqlLook, s.mode()).Scan(dest...); err != nil {
+		var c struct {
+			lock           lockColumns
+			newest         termColumns
+			now, started   time.Time
+			timeline, last pgtype.Text // of the server, and when the newest term was last confirmed
+		}
+		dest := make([]any, 0, 32)
+		dest = append(dest, c.lock.dest()...)
+		dest = append(dest, c.newest.dest()...)
+		dest = append(dest, &c.now, &c.started, &c.timeline, &c.last)
+		err := conn.QueryRow(ctx, sqlLook, s.mode()).Scan(dest...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = conn.QueryRow(ctx, sqlLookAnyway, s.mode()).Scan(dest...)
+		}
+		if err != nil {
 			return err
 		}
-		view.Row, view.Newest, view.Now, view.Blocker = l.row(), t.term(), now.UTC(), blocker.String
-		return nil
+		view.Row, view.Newest, view.Now = c.lock.row(), c.newest.term(), c.now.UTC()
+		view.Epoch = epoch(c.timeline, c.started)
+		view.FailedOver = c.timeline.Valid && c.last.Valid && c.last.String != c.timeline.String
+		if r := view.Row; r == nil || view.Now.Sub(r.HeartbeatAt) <= min(r.Timing.TTL, schedlock.MaxTTL) {
+			return nil
+		}
+		err = conn.QueryRow(ctx, sqlBlocker, s.mode()).Scan(&view.Blocker)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		return schedlock.View{}, err
 	}
 	return view, nil
+}
+
+// epoch is View.Epoch.
+func epoch(timeline pgtype.Text, started time.Time) string {
+	if !timeline.Valid {
+		timeline.String = "replica"
+	}
+	return timeline.String + " " + strconv.FormatInt(started.UnixMicro(), 10)
 }
 
 // lockColumns takes what stands in the row: all NULL if there is none.
@@ -119,13 +157,15 @@ func (c *lockColumns) row() *schedlock.Row {
 }
 
 type termColumns struct {
-	number, pid, next, ttl  pgtype.Int8
-	token, hostname, reason pgtype.Text
-	acquired, ended         pgtype.Timestamptz
+	number, pid, next, ttl   pgtype.Int8
+	token, hostname, reason  pgtype.Text
+	acquired, ended, revoked pgtype.Timestamptz
+	revokedBy, revokeReason  pgtype.Text
 }
 
 func (c *termColumns) dest() []any {
-	return []any{&c.number, &c.token, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reason, &c.next, &c.ttl}
+	return []any{&c.number, &c.token, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reason, &c.next, &c.ttl,
+		&c.revoked, &c.revokedBy, &c.revokeReason}
 }
 
 func (c *termColumns) term() *schedlock.Term {
@@ -144,6 +184,7 @@ func (c *termColumns) term() *schedlock.Term {
 		EndReason:  schedlock.EndReason(c.reason.String),
 		NextTerm:   c.next.Int64,
 		TTL:        fromMillis(c.ttl.Int64),
+		Revoked:    schedlock.Revocation{At: stamp(c.revoked), By: c.revokedBy.String, Reason: c.revokeReason.String},
 	}
 }
 
@@ -175,6 +216,10 @@ func fromMillis(ms int64) time.Duration {
 // put in one order by snapshots alone, so each path locks a row that the other
 // claimants must change: the lock row itself, or the newest term, whose
 // next_term every acquisition sets.
+//
+// No acquisition reads all of the history: terms that are still open are among
+// the newest (each acquisition ends them), and the old ones go in one of 64, on
+// average, as finding the first of them means to count the newer ones.
 const sqlSucceed = `
 new AS (
     INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
@@ -192,12 +237,12 @@ new AS (
     SET ended_at = coalesce(t.ended_at, n.created_at),
         end_reason = coalesce(t.end_reason, $8::text),
         next_term = CASE WHEN t.term = e.last THEN n.term ELSE t.next_term END
-    FROM new n, ended e
-    WHERE t.ended_at IS NULL OR t.term = e.last
+    FROM new n, ended e, (SELECT o.term, o.ended_at FROM scheduler_terms o ORDER BY o.term DESC LIMIT 5) AS late
+    WHERE t.term = late.term AND (late.ended_at IS NULL OR late.term = e.last)
 ), trimmed AS (
     DELETE FROM scheduler_terms t USING new n, ended e
-    WHERE t.ended_at IS NOT NULL AND t.term < e.last
-      AND t.term <= (SELECT o.term FROM scheduler_terms o ORDER BY o.term DESC LIMIT 1 OFFSET $9::integer)
+    WHERE t.term < e.last
+      AND t.term <= (SELECT CASE WHEN random() * 64 < 1 THEN (SELECT o.term FROM scheduler_terms o ORDER BY o.term DESC LIMIT 1 OFFSET $9::integer) END)
 )
 SELECT n.term, n.created_at FROM new n`
 
@@ -333,29 +378,25 @@ WITH settings AS MATERIALIZED (
     FROM settings s
     WHERE t.term = $4 AND t.token = $3 AND t.ended_at IS NULL
 )
-SELECT (SELECT count(*) FROM gone), pg_notify('` + channel + `', '')::text`
+SELECT EXISTS (SELECT FROM gone), pg_notify('` + channel + `', '')::text`
 
 // Release implements schedlock.Store. The standbys that listen are told.
 func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
-		var (
-			n      int64
-			notice string
-		)
-		err := conn.QueryRow(ctx, sqlRelease, s.mode(), int64(ref.PID), text(ref.Hostname), ref.Token.String(), ref.Term, string(reason)).Scan(&n, &notice)
-		deleted = n > 0
-		return err
+		var notice string
+		return conn.QueryRow(ctx, sqlRelease, s.mode(), int64(ref.PID), text(ref.Hostname), ref.Token.String(), ref.Term, string(reason)).Scan(&deleted, &notice)
 	})
 	return deleted && err == nil, err
 }
 
 const sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms
+SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms,
+       revoked_at, revoked_by, revoke_reason
 FROM scheduler_terms ORDER BY term DESC LIMIT $1::bigint`
 
 // Terms implements schedlock.Store.
 func (s *Store) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
-	rows, err := s.pool.Query(ctx, sqlTerms, int64(max(limit, 0)))
+	rows, err := s.pool.Query(ctx, sqlTerms, int64(min(max(limit, 0), keepTerms)))
 	if err != nil {
 		return nil, s.explain(err)
 	}

@@ -45,9 +45,10 @@ import (
 const channel = "scheduler_lock"
 
 var (
-	_ schedlock.FencedStore = (*Store)(nil)
-	_ schedlock.HintedStore = (*Store)(nil)
-	_ ledger.Store          = (*Store)(nil)
+	_ schedlock.FencedStore    = (*Store)(nil)
+	_ schedlock.HintedStore    = (*Store)(nil)
+	_ schedlock.RevocableStore = (*Store)(nil)
+	_ ledger.Store             = (*Store)(nil)
 )
 
 // A Store keeps the lock row in one PostgreSQL database. All methods are safe
@@ -58,15 +59,18 @@ type Store struct {
 	greet   func(ctx context.Context, conn *pgx.Conn) error
 	pool    *pgxpool.Pool // for the ledger and the history
 	log     *slog.Logger
+	reader  bool // of OpenReader: does not listen
 
 	pooled     atomic.Bool // behind a pooler
 	saidPooled sync.Once
 
-	turn    chan struct{} // guards conn and what follows: one user at a time
-	conn    *pgx.Conn     // nil: to be opened
-	refused error         // why the server will not have us, and …
-	again   time.Time     // … when to ask again
-	backoff time.Duration
+	turn     chan struct{} // guards conn and what follows: one user at a time
+	conn     *pgx.Conn     // nil: to be opened
+	primed   *pgx.Conn     // see prime
+	unprimed bool          // it has failed
+	refused  error         // why the server will not have us, and …
+	again    time.Time     // … when to ask again
+	backoff  time.Duration
 
 	mu     sync.Mutex
 	wanted int                // users that wait for their turn
@@ -372,6 +376,9 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, err error) {
 		})
 		return conn, nil
 	}
+	if s.reader {
+		return conn, nil
+	}
 	_, err = conn.Exec(ctx, `LISTEN `+channel, pgx.QueryExecModeExec)
 	return conn, err
 }
@@ -407,6 +414,23 @@ const (
 	deaf                   // nothing can be heard
 )
 
+// prime prepares what a standby will need in the moment in which it takes over,
+// while it has nothing else to do; the turn is held. It saves a round trip, so a
+// server that does not answer in time is not asked for it again (the driver
+// closes the connection then): the statements are prepared when they are needed.
+func (s *Store) prime(ctx context.Context) {
+	s.primed = s.conn
+	if s.mode() != pgx.QueryExecModeCacheStatement {
+		return
+	}
+	for _, query := range []string{sqlTakeFree, sqlTakeOver, sqlHeartbeat} {
+		if _, err := s.conn.Prepare(ctx, query, query); err != nil {
+			s.unprimed = true
+			return
+		}
+	}
+}
+
 // listen waits for a notification on the lock's connection, which it gives up
 // as soon as somebody else needs it.
 func (s *Store) listen(ctx context.Context) heard {
@@ -420,6 +444,9 @@ func (s *Store) listen(ctx context.Context) heard {
 	}
 	if s.conn == nil || s.conn.IsClosed() || s.pooled.Load() {
 		return deaf
+	}
+	if s.primed != s.conn && !s.unprimed {
+		s.prime(ctx)
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -48,6 +48,12 @@ func countTrips(t testing.TB, databaseURL string) (*counter, string) {
 	return c, withPort(t, databaseURL, port)
 }
 
+func (c *counter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trips
+}
+
 // forward copies what a client says: a start-up message, then messages of a
 // type, a length and a body.
 func (c *counter) forward(server io.Writer, client io.Reader) error {

@@ -3,9 +3,7 @@
 package sqlite
 
 import (
-	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +11,8 @@ import (
 func readable(path string) error { return access(path, unix.R_OK) }
 
 func writable(path string) error { return access(path, unix.W_OK|unix.X_OK) }
+
+func changeable(path string) error { return access(path, unix.W_OK) }
 
 // access asks with the effective ids, without opening the file.
 func access(path string, mode uint32) error {
@@ -23,13 +23,14 @@ func access(path string, mode uint32) error {
 }
 
 func identify(path string) (fileID, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileID{}, err
+	var st unix.Stat_t
+	for {
+		err := unix.Stat(path, &st)
+		if err == nil {
+			return fileID{dev: uint64(st.Dev), ino: st.Ino}, nil
+		}
+		if err != unix.EINTR {
+			return fileID{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		}
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fileID{}, fmt.Errorf("%s: no inode number", path)
-	}
-	return fileID{dev: uint64(st.Dev), ino: uint64(st.Ino)}, nil
 }

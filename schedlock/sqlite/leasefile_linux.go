@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,8 @@ type leaseFile struct {
 	path   string // <database path>-lease
 	dbPath string
 
+	known atomic.Pointer[leaseIdentity] // what was opened last
+
 	awaiting sync.Mutex // held by the one await that reads events
 	settling int        // its next step of leaseSettle; goes on in the next call
 	watch    leaseWatch
@@ -48,6 +51,22 @@ type leaseFile struct {
 // a free byte proves nothing, and an error that names the file if it cannot be
 // made or is not a lease file.
 func openLeaseFile(dbPath string) (*leaseFile, error) {
+	f, err := findLeaseFile(dbPath)
+	if err != nil {
+		return nil, err
+	}
+	fd, _, err := f.openOrMake(unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	unix.Close(fd)
+	return f, nil
+}
+
+// findLeaseFile is openLeaseFile for those who only look: it makes no file, and
+// leaves what is wrong with the one that is there to the probe, which then
+// cannot tell.
+func findLeaseFile(dbPath string) (*leaseFile, error) {
 	f := &leaseFile{path: dbPath + "-lease", dbPath: dbPath, closed: make(chan struct{})}
 	f.watch.start = unix.InotifyInit1
 	kind, err := fsType(filepath.Dir(dbPath)) // before a file is left on a network share
@@ -57,11 +76,6 @@ func openLeaseFile(dbPath string) (*leaseFile, error) {
 	if err := f.checkLocal(kind); err != nil {
 		return nil, err
 	}
-	fd, _, err := f.openOrMake(unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	unix.Close(fd)
 	return f, nil
 }
 
@@ -209,8 +223,18 @@ func (f *leaseFile) open(mode int) (fd int, id string, err error) {
 	return fd, id, nil
 }
 
+// A leaseIdentity is a file whose content was read, and its id. Whoever writes
+// to the file changes its ctime.
+type leaseIdentity struct {
+	major, minor  uint32
+	ino           uint64
+	born, changed unix.StatxTimestamp
+	kind          int64 // of its file system
+	id            string
+}
+
 func (f *leaseFile) identify(fd int) (string, error) {
-	const want = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_BTIME
+	const want = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_SIZE | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_BTIME
 	var (
 		vfs unix.Statfs_t
 		stx unix.Statx_t
@@ -222,11 +246,20 @@ func (f *leaseFile) identify(fd int) (string, error) {
 	if stx.Mode&unix.S_IFMT != unix.S_IFREG || stx.Size != uint64(leaseSize) {
 		return "", f.foreign()
 	}
-	// The file itself, not its folder: somebody may have mounted it there.
-	if err := unix.Fstatfs(fd, &vfs); err != nil {
-		return "", fmt.Errorf("lease file %s: statfs: %w", f.path, err)
+	now := leaseIdentity{major: stx.Dev_major, minor: stx.Dev_minor, ino: stx.Ino, born: stx.Btime, changed: stx.Ctime}
+	known := f.known.Load()
+	if known != nil {
+		now.kind, now.id = known.kind, known.id
 	}
-	if err := f.checkLocal(int64(uint32(vfs.Type))); err != nil { //nolint:unconvert // its width differs by architecture
+	same := known != nil && now == *known
+	if !same {
+		// The file itself, not its folder: somebody may have mounted it there.
+		if err := unix.Fstatfs(fd, &vfs); err != nil {
+			return "", fmt.Errorf("lease file %s: statfs: %w", f.path, err)
+		}
+		now.kind = int64(uint32(vfs.Type)) //nolint:unconvert // its width differs by architecture
+	}
+	if err := f.checkLocal(now.kind); err != nil {
 		return "", err
 	}
 	if stx.Mask&want != want {
@@ -234,6 +267,9 @@ func (f *leaseFile) identify(fd int) (string, error) {
 	}
 	if stx.Nlink == 0 {
 		return "", fmt.Errorf("lease file %s was just deleted: %w", f.path, fs.ErrNotExist)
+	}
+	if same {
+		return known.id, nil
 	}
 	n, err := unix.Pread(fd, buf[:], 0)
 	if err != nil {
@@ -246,7 +282,9 @@ func (f *leaseFile) identify(fd int) (string, error) {
 	if raw, err := hex.DecodeString(random); !ok || err != nil || len(raw) != leaseRand {
 		return "", f.foreign()
 	}
-	return fmt.Sprintf("%s-%d-%d.%09d", random, stx.Ino, stx.Btime.Sec, stx.Btime.Nsec), nil
+	now.id = fmt.Sprintf("%s-%d-%d.%09d", random, stx.Ino, stx.Btime.Sec, stx.Btime.Nsec)
+	f.known.Store(&now)
+	return now.id, nil
 }
 
 func (f *leaseFile) foreign() error {

@@ -17,6 +17,8 @@ func openLeaseFile(dbPath string) (*leaseFile, error) {
 	return nil, fmt.Errorf("lease file %s-lease: needs Linux: %w", dbPath, errors.ErrUnsupported)
 }
 
+func findLeaseFile(dbPath string) (*leaseFile, error) { return openLeaseFile(dbPath) }
+
 func (*leaseFile) hold(schedlock.Token) (leaseByte, error) {
 	return leaseByte{}, errors.ErrUnsupported
 }

@@ -14,14 +14,27 @@ import (
 // keepTerms is how many terms of history stay.
 const keepTerms = 1000
 
-// sqlLook reads the lock row and the newest term in one statement.
-const sqlLook = `
-SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
+// Each reads the lock row and the newest term, in one statement.
+const (
+	lookColumns = `l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
        l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.file_id,
-       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms, t.file_id
+       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms, t.file_id,
+       t.revoked_at, t.revoked_by, t.revoke_reason`
+
+	sqlLook = `
+SELECT ` + lookColumns + `
+FROM scheduler_terms t
+LEFT JOIN scheduler_lock l ON l.id = 1
+ORDER BY t.term DESC LIMIT 1`
+
+	// For an empty history, of which sqlLook finds no row. It takes a quarter
+	// longer.
+	sqlLookWithoutHistory = `
+SELECT ` + lookColumns + `
 FROM (SELECT 1)
 LEFT JOIN scheduler_lock l ON l.id = 1
 LEFT JOIN scheduler_terms t ON t.term = (SELECT max(term) FROM scheduler_terms)`
+)
 
 // Look implements schedlock.Store.
 func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
@@ -33,11 +46,12 @@ func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 		t termColumns
 	)
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		stmt, err := s.prepare(ctx, sqlLook)
-		if err != nil {
-			return err
+		dest := append(l.dest(), t.dest()...)
+		err := s.row(ctx, sqlLook, dest...)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = s.row(ctx, sqlLookWithoutHistory, dest...)
 		}
-		if err := stmt.QueryRowContext(ctx).Scan(append(l.dest(), t.dest()...)...); err != nil {
+		if err != nil {
 			return err
 		}
 		view.Now = s.now().UTC()
@@ -92,10 +106,12 @@ type termColumns struct {
 	termNo, pid, next, ttl               sql.NullInt64
 	tok, hostname, acquired, ended, reas sql.NullString
 	fileID                               sql.NullString
+	revoked, revokedBy, revokeReason     sql.NullString
 }
 
 func (c *termColumns) dest() []any {
-	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl, &c.fileID}
+	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl, &c.fileID,
+		&c.revoked, &c.revokedBy, &c.revokeReason}
 }
 
 func (c *termColumns) term() *schedlock.Term {
@@ -113,6 +129,7 @@ func (c *termColumns) term() *schedlock.Term {
 		EndReason:  schedlock.EndReason(c.reas.String),
 		NextTerm:   c.next.Int64,
 		TTL:        fromMillis(c.ttl.Int64),
+		Revoked:    schedlock.Revocation{At: stamp(c.revoked.String), By: c.revokedBy.String, Reason: c.revokeReason.String},
 	}
 	if c.ended.Valid {
 		// Any text ends a term; one that is no time must not reopen it.
@@ -128,20 +145,15 @@ const (
 	sqlDeleteJudged = `
 DELETE FROM scheduler_lock WHERE id = 1 AND token = ?1 AND term = ?2 AND beat = ?3`
 
-	sqlIsFree = `
-SELECT NOT EXISTS (SELECT 1 FROM scheduler_lock)
-   AND coalesce((SELECT max(term) FROM scheduler_terms), 0) = ?1`
+	sqlNewest = `
+SELECT (SELECT max(term) FROM scheduler_terms), (SELECT count(*) FROM scheduler_terms), EXISTS (SELECT 1 FROM scheduler_lock)`
 
-	// Every term that is still open ends here: those of a holder whose row was
-	// deleted by hand too.
-	sqlEndOpenTerms = `
-UPDATE scheduler_terms SET ended_at = ?1, end_reason = ?2 WHERE ended_at IS NULL`
-
-	sqlLastTerm = `
-SELECT coalesce(max(term), 0) FROM scheduler_terms`
-
-	sqlSetNextTerm = `
-UPDATE scheduler_terms SET next_term = ?1 WHERE term = ?2 AND next_term IS NULL`
+	// The newest is the only term that can be open: each acquisition ends the one
+	// before, also that of a holder whose row was deleted by hand.
+	sqlEndNewest = `
+UPDATE scheduler_terms
+SET ended_at = coalesce(ended_at, ?1), end_reason = coalesce(end_reason, ?2), next_term = coalesce(next_term, ?3)
+WHERE term = ?4`
 
 	sqlInsertLock = `
 INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
@@ -151,9 +163,9 @@ VALUES (1, ?1, ?2, ?3, ?3, ?4, ?5, 0, 'leading', ?6, ?7, ?8, ?9)`
 INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
 
+	// Reads no more than it deletes.
 	sqlTrimTerms = `
-DELETE FROM scheduler_terms
-WHERE term <= (SELECT term FROM scheduler_terms ORDER BY term DESC LIMIT 1 OFFSET ?1)`
+DELETE FROM scheduler_terms WHERE term < (SELECT term FROM scheduler_terms ORDER BY term LIMIT 1 OFFSET ?1)`
 )
 
 // Acquire implements schedlock.Store.
@@ -161,33 +173,33 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 	complete := false // all but the commit
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		now := s.now().UTC()
-		if err := s.endJudged(ctx, tx, c, now); err != nil {
+		newest, terms, err := s.deleteJudged(ctx, tx, c.Judged)
+		if err != nil {
 			return err
 		}
 		fileID, err := s.holdByte(c)
 		if err != nil {
 			return err
 		}
-		var last int64
-		if err := tx.row(ctx, sqlLastTerm, nil, &last); err != nil {
-			return err
-		}
+		last := newest
 		if row := c.Judged.Row; row != nil {
 			last = max(last, row.Term)
 		}
 		grant = schedlock.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
-		if _, err := tx.exec(ctx, sqlSetNextTerm, grant.Term, last); err != nil {
+		stamp, token := formatTime(now), c.Token.String()
+		if _, err := tx.exec(ctx, sqlEndNewest, stamp, string(c.Reason), grant.Term, newest); err != nil {
 			return err
 		}
-		stamp := formatTime(now)
-		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, c.Token.String(), grant.Term,
+		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, token, grant.Term,
 			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline), millis(c.Timing.HeartbeatInterval), fileID); err != nil {
 			return err
 		}
-		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, c.Token.String(), c.PID, c.Hostname, stamp, millis(c.Timing.TTL), fileID); err != nil {
+		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, token, c.PID, c.Hostname, stamp, millis(c.Timing.TTL), fileID); err != nil {
 			return err
 		}
-		_, err = tx.exec(ctx, sqlTrimTerms, keepTerms)
+		if terms++; terms > keepTerms {
+			_, err = tx.exec(ctx, sqlTrimTerms, terms-keepTerms)
+		}
 		complete = err == nil
 		return err
 	})
@@ -200,40 +212,47 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 	return grant, err
 }
 
-// endJudged deletes the row that was judged and no other, or makes sure that
-// there is none still, and writes the end of the term before.
-func (s *Store) endJudged(ctx context.Context, tx tx, c schedlock.Claim, now time.Time) error {
-	if row := c.Judged.Row; row != nil {
+// deleteJudged deletes the row that was judged and no other, or makes sure that
+// there is none still. It returns the newest term of the history, and how many
+// there are.
+func (s *Store) deleteJudged(ctx context.Context, tx tx, judged schedlock.View) (newest, terms int64, err error) {
+	if row := judged.Row; row != nil {
 		n, err := tx.exec(ctx, sqlDeleteJudged, row.RawToken, row.Term, row.Beat)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		if n == 0 {
-			return schedlock.ErrMoved
-		}
-	} else {
-		var newest int64
-		if c.Judged.Newest != nil {
-			newest = c.Judged.Newest.Term
-		}
-		var still bool
-		if err := tx.row(ctx, sqlIsFree, []any{newest}, &still); err != nil {
-			return err
-		}
-		if !still {
-			return schedlock.ErrMoved
+			return 0, 0, schedlock.ErrMoved
 		}
 	}
-	_, err := tx.exec(ctx, sqlEndOpenTerms, formatTime(now), string(c.Reason))
-	return err
+	var last, count, held sql.NullInt64
+	if err := s.row(ctx, sqlNewest, &last, &count, &held); err != nil {
+		return 0, 0, err
+	}
+	var known int64
+	if judged.Newest != nil {
+		known = judged.Newest.Term
+	}
+	if held.Int64 != 0 || judged.Row == nil && last.Int64 != known {
+		return 0, 0, schedlock.ErrMoved
+	}
+	return last.Int64, count.Int64, nil
 }
 
-// sqlHeartbeat is scoped to token and term: it never touches another's row.
-const sqlHeartbeat = `
+// Heartbeats are scoped to token and term: they never touch another's row.
+const (
+	// Almost every heartbeat is this one. To return a column would take SQLite
+	// half as long again.
+	sqlHeartbeatLeading = `
+UPDATE scheduler_lock SET beat = beat + 1, heartbeat_at = ?1
+WHERE id = 1 AND token = ?2 AND term = ?3 AND state = 'leading'`
+
+	sqlHeartbeat = `
 UPDATE scheduler_lock
 SET beat = beat + 1, heartbeat_at = ?1, state = CASE state WHEN 'revoked' THEN state ELSE ?2 END
 WHERE id = 1 AND token = ?3 AND term = ?4
 RETURNING state`
+)
 
 // Heartbeat implements schedlock.Store. It is not flushed to disk: a beat that
 // a power cut takes with it is one that the holder did not survive either.
@@ -241,20 +260,23 @@ func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedloc
 	if err := s.mayWrite(); err != nil {
 		return beat, err
 	}
-	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		stmt, err := s.prepare(ctx, sqlHeartbeat)
-		if err != nil {
+	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		if err := s.setDurable(ctx, false); err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
-			return err
+		tx, token := tx{s}, ref.Token.String() // each statement is a transaction of its own
+		beat = schedlock.Beat{State: schedlock.StateLeading, Now: s.now().UTC()}
+		stamp := formatTime(beat.Now)
+		if state == schedlock.StateLeading {
+			if n, err := tx.exec(ctx, sqlHeartbeatLeading, stamp, token, ref.Term); err != nil || n > 0 {
+				return err
+			}
+			// Revoked, or not ours.
 		}
-		defer conn.ExecContext(context.WithoutCancel(ctx), `PRAGMA synchronous = FULL`)
-		beat.Now = s.now().UTC()
 		var found string
-		err = stmt.QueryRowContext(ctx, formatTime(beat.Now), string(state), ref.Token.String(), ref.Term).Scan(&found)
+		err := tx.row(ctx, sqlHeartbeat, []any{stamp, string(state), token, ref.Term}, &found)
 		if errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+			return heldBy(0, nil)
 		}
 		beat.State = schedlock.State(found)
 		return err
@@ -289,7 +311,8 @@ func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock
 }
 
 const sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id
+SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id,
+       revoked_at, revoked_by, revoke_reason
 FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
 
 // Terms implements schedlock.Store.

@@ -74,7 +74,7 @@ func TestTheTermIsTheHighestOfAllThatIsKnown(t *testing.T) {
 			s := newStore(t, WithClock(newClock().now))
 			other := foreign(t, s)
 			if tc.inHistory > 0 {
-				run(t, other, `INSERT INTO scheduler_terms VALUES (?, 'x', 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'released', NULL, 60000, NULL)`, tc.inHistory)
+				run(t, other, `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (?, 'x', 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'released', NULL, 60000, NULL)`, tc.inHistory)
 			}
 			if tc.inRow > 0 {
 				run(t, other, `INSERT INTO scheduler_lock VALUES (1, 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'x', ?, 3, 'leading', 60000, 45000, 10000, NULL)`, tc.inRow)
@@ -336,7 +336,7 @@ func TestTheHistoryIsBounded(t *testing.T) {
 	other := foreign(t, s)
 	run(t, other, `
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
-INSERT INTO scheduler_terms SELECT i, 'x', 1, 'h', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released', i + 1, 60000, NULL FROM n`)
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) SELECT i, 'x', 1, 'h', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released', i + 1, 60000, NULL FROM n`)
 	ref := acquire(t, s, nobody)
 	terms, err := s.Terms(bg, 5000)
 	require.NoError(t, err)

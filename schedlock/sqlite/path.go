@@ -17,6 +17,7 @@ type dataSource struct {
 	dsn    string // opens what is there: no connection of a pool makes a deleted file anew
 	create string // makes the file, too
 	wal    bool   // the journal mode is left to us
+	vfs    string // "": the default
 }
 
 // ourPragmas are set on every connection, in this order; one that the caller's
@@ -77,7 +78,7 @@ func parseDSN(dsn string) (dataSource, error) {
 		path = path[1:]
 	}
 	uri := url.URL{Path: path} // escapes what a URI cannot have
-	src := dataSource{path: path, wal: !setsPragma(set, "journal_mode")}
+	src := dataSource{path: path, wal: !setsPragma(set, "journal_mode"), vfs: query.Get("vfs")}
 	src.create = "file:" + uri.EscapedPath() + "?" + query.Encode()
 	if !query.Has("mode") {
 		query.Set("mode", "rw")
@@ -101,19 +102,8 @@ func setsPragma(set []string, name string) bool {
 // It never opens the file itself: closing a descriptor of it would drop the
 // locks that another SQLite in this process holds on it.
 func prepareFile(path string) error {
-	if info, err := os.Stat(path); err == nil {
-		switch {
-		case info.IsDir():
-			return fmt.Errorf("database %s is a directory, not a file", path)
-		case !info.Mode().IsRegular():
-			return fmt.Errorf("database %s is not a regular file but %v", path, info.Mode().Type())
-		}
-		if err := readable(path); err != nil {
-			return fmt.Errorf("database %s cannot be read: %w", path, err)
-		}
-		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("database %s: %w", path, err)
+	if err := checkFile(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -121,6 +111,24 @@ func prepareFile(path string) error {
 	}
 	if err := writable(dir); err != nil {
 		return fmt.Errorf("database %s does not exist, and its folder cannot be written: %w", path, err)
+	}
+	return nil
+}
+
+// checkFile returns an error that wraps fs.ErrNotExist if there is no file, and
+// names what is wrong with what else is there.
+func checkFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("database %s: %w", path, err)
+	case info.IsDir():
+		return fmt.Errorf("database %s is a directory, not a file", path)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("database %s is not a regular file but %v", path, info.Mode().Type())
+	}
+	if err := readable(path); err != nil {
+		return fmt.Errorf("database %s cannot be read: %w", path, err)
 	}
 	return nil
 }

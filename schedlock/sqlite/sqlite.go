@@ -35,9 +35,10 @@ const (
 )
 
 var (
-	_ schedlock.FencedStore = (*Store)(nil)
-	_ schedlock.HintedStore = (*Store)(nil)
-	_ ledger.Store          = (*Store)(nil)
+	_ schedlock.FencedStore    = (*Store)(nil)
+	_ schedlock.HintedStore    = (*Store)(nil)
+	_ schedlock.RevocableStore = (*Store)(nil)
+	_ ledger.Store             = (*Store)(nil)
 )
 
 // A Store keeps the lock row in one SQLite file. All methods are safe for
@@ -51,15 +52,18 @@ type Store struct {
 	file  fileID // what path led to when it was opened
 	now   func() time.Time
 
-	lease    *leaseFile // nil: deaths cannot be proven here
-	leaseErr error      // why
-	mu       sync.Mutex
-	bytes    map[schedlock.Token]heldByte // of the lease file
+	lease     *leaseFile // nil: deaths cannot be proven here
+	leaseErr  error      // why
+	findLease func(dbPath string) (*leaseFile, error)
+	mu        sync.Mutex
+	bytes     map[schedlock.Token]heldByte // of the lease file
 
-	turn  chan struct{} // guards conn: one user at a time
-	conn  *sql.Conn     // nil: to be taken from the pool again
-	stmts map[string]*sql.Stmt
-	batch batch // of what writes to the ledger most often
+	turn    chan struct{} // guards conn: one user at a time
+	conn    *sql.Conn     // nil: to be taken from the pool again
+	stmts   map[string]*sql.Stmt
+	rows    map[string]*sqlite3.Stmt // of row
+	durable bool                     // commits on conn are known to wait for the disk
+	batch   batch                    // of what writes to the ledger most often
 
 	closing sync.Once
 	closed  chan struct{}
@@ -151,6 +155,13 @@ func Opener(dsn string, opts ...Option) func(context.Context) (schedlock.Store, 
 
 // Migrate brings the tables up to date; see migrations.Up.
 func (s *Store) Migrate(ctx context.Context) error {
+	if s.owned {
+		// Our connection is lent: to open another takes longer than all else.
+		if err := s.use(ctx, func(context.Context, *sql.Conn) error { return s.release() }); err != nil {
+			return s.explain(err)
+		}
+		defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
+	}
 	return migrations.Up(ctx, s.db, migrations.SQLite)
 }
 
@@ -174,8 +185,8 @@ func New(ctx context.Context, db *sql.DB, opts ...Option) (*Store, error) {
 func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Option) (*Store, error) {
 	s := &Store{
 		db: db, owned: owned, path: path, now: time.Now,
-		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}, closed: make(chan struct{}),
-		bytes: map[schedlock.Token]heldByte{},
+		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}, rows: map[string]*sqlite3.Stmt{}, closed: make(chan struct{}),
+		bytes: map[schedlock.Token]heldByte{}, findLease: openLeaseFile,
 	}
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
@@ -195,7 +206,7 @@ func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Optio
 		s.release()
 		return nil, s.explain(err)
 	}
-	s.lease, s.leaseErr = openLeaseFile(s.path)
+	s.lease, s.leaseErr = s.findLease(s.path)
 	return s, nil
 }
 
@@ -277,17 +288,31 @@ func (s *Store) Close() error {
 	return err
 }
 
-// release drops the connection; the turn is held.
-func (s *Store) release() error {
-	for query, stmt := range s.stmts {
+// forget closes the statements of the connection; the turn is held.
+func (s *Store) forget() {
+	for _, stmt := range s.stmts {
 		stmt.Close()
-		delete(s.stmts, query)
 	}
+	for _, stmt := range s.rows {
+		stmt.Close()
+	}
+	clear(s.stmts)
+	clear(s.rows)
+}
+
+// release gives the connection back; the turn is held.
+func (s *Store) release() error {
+	s.forget()
 	if s.conn == nil {
 		return nil
 	}
 	conn := s.conn
 	s.conn = nil
+	if !s.durable { // whoever gets it next expects no less
+		if _, err := conn.ExecContext(context.Background(), sqlDurable); err != nil {
+			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+		}
+	}
 	return conn.Close()
 }
 
@@ -312,11 +337,11 @@ func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) err
 		if err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = `+busyTimeoutMillis+`; PRAGMA synchronous = FULL`); err != nil {
+		if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = `+busyTimeoutMillis+`; `+sqlDurable); err != nil {
 			conn.Close()
 			return err
 		}
-		s.conn = conn
+		s.conn, s.durable = conn, true
 	}
 	err := do(ctx, s.conn)
 	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sqldriver.ErrBadConn) {
@@ -325,9 +350,32 @@ func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) err
 	return err
 }
 
+const (
+	sqlDurable = `PRAGMA synchronous = FULL`
+	sqlLazy    = `PRAGMA synchronous = NORMAL`
+)
+
+// setDurable says whether the next commits wait for the disk; the turn is held,
+// and no transaction is open. SQLite does it when it compiles the statement, so
+// that cannot be kept prepared, and is left out where nothing changes.
+func (s *Store) setDurable(ctx context.Context, durable bool) error {
+	if s.durable == durable {
+		return nil
+	}
+	query := sqlLazy
+	if durable {
+		query = sqlDurable
+	}
+	s.durable = false // whatever becomes of it: then it is set again
+	_, err := s.conn.ExecContext(ctx, query)
+	s.durable = durable && err == nil
+	return err
+}
+
 // discard closes the connection instead of giving it back to the pool, so that
 // the next call takes a new one; the turn is held.
 func (s *Store) discard() {
+	s.forget()
 	if s.conn != nil {
 		_ = s.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	}
@@ -385,6 +433,12 @@ func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) e
 		return err
 	}
 	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		tx := tx{s}
+		if err := s.setDurable(ctx, true); err != nil {
+			return err
+		}
+		// Not kept prepared: SQLite looks for an interruption after so many steps
+		// in the life of a statement, and could find one when it has begun.
 		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 			return err
 		}
@@ -398,13 +452,13 @@ func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) e
 				s.discard() // whatever it still holds goes with the connection
 			}
 		}()
-		if err := do(ctx, tx{s}); err != nil {
+		if err := do(ctx, tx); err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		_, err = conn.ExecContext(always, `COMMIT`)
+		_, err = tx.exec(always, `COMMIT`)
 		committed = err == nil
 		return err
 	})

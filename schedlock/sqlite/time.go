@@ -46,6 +46,9 @@ func parseOptional(s sql.NullString) (time.Time, error) {
 // stamp reads a time that only informs: one that somebody edited into nonsense
 // becomes the zero time, since no stamp decides anything.
 func stamp(s string) time.Time {
+	if s == "" { // NULL
+		return time.Time{}
+	}
 	t, _ := parseTime(s)
 	return t
 }

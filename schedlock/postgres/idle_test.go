@@ -1,0 +1,70 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+)
+
+func TestAnIdleStandbyLooksOnceASecondAndCannotWrite(t *testing.T) {
+	t.Parallel()
+	direct := migrated(t)
+	acquire(t, open(t, direct), time.Hour)
+	// The server would refuse a write, and the lock would say so.
+	trips, url := countTrips(t, as(t, direct, "postgres", "default_transaction_read_only", "on"))
+	lock := newLock(t, open(t, url), time.Minute)
+	waiting, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = lock.Wait(waiting)
+	}()
+	eventually(t, "the standby waits", func() bool { return lock.Status().State == schedlock.SelfStandby })
+	began := time.Now()
+	n := trips.during(func() { time.Sleep(3500 * time.Millisecond) })
+	most := int(time.Since(began)/time.Second) + 1
+	require.NoError(t, lock.Status().Err)
+	cancel()
+	ends(t, done)
+	const prepared = 3 // statements, once
+	require.LessOrEqual(t, n, most+prepared)
+	require.Positive(t, n)
+}
+
+// What a standby needs in the moment of a take-over it has prepared before.
+func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	direct := migrated(t)
+	other := open(t, direct)
+	for name, free := range map[string]bool{"a lock that is free": true, "from a dead holder": false} {
+		ref := acquire(t, other, time.Hour)
+		trips, url := countTrips(t, direct)
+		s := open(t, url)
+		view := look(t, s)
+		waiting, cancel := context.WithCancel(ctx)
+		begun := trips.count()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.AwaitHint(waiting, view)
+		}()
+		eventually(t, "it has prepared three statements", func() bool { return trips.count() == begun+3 })
+		if free {
+			release(t, other, ref) // the hint
+		} else {
+			cancel()
+		}
+		ends(t, done)
+		cancel()
+		view = look(t, s)
+		n := trips.during(func() {
+			_, err := s.Acquire(ctx, claim(view, time.Hour))
+			require.NoError(t, err)
+		})
+		require.Equal(t, 1, n, name)
+	}
+}

@@ -1,0 +1,119 @@
+package prom_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	alerts      = "../../docs/alerts.yaml"
+	alertsTests = "../../docs/alerts_test.yaml"
+)
+
+// exported are all the metrics, of a leader that has run a job.
+func exported(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(every("import", time.Minute, nothing))
+		sleep(2 * time.Minute)
+		names = a.scrape().names()
+	})
+	require.Greater(t, len(names), 20)
+	return names
+}
+
+// mentioned are the metrics that a text names, without the suffixes of the
+// series of a histogram.
+func mentioned(text string) []string {
+	var names []string
+	for _, name := range regexp.MustCompile(`\bschedlock_[a-z_]+`).FindAllString(text, -1) {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			name = strings.TrimSuffix(name, suffix)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestThePackageCommentHasEveryMetric(t *testing.T) {
+	text := read(t, "doc.go")
+	require.Equal(t, exported(t), mentioned(text))
+}
+
+func TestAlertsNameOnlyMetricsThatAreExported(t *testing.T) {
+	names := exported(t)
+	for _, path := range []string{alerts, alertsTests} {
+		used := mentioned(read(t, path))
+		require.Greater(t, len(used), 5, path)
+		require.Subset(t, names, used, path)
+	}
+}
+
+// Each alert has what an operator needs, and a case in which it fires.
+func TestEachAlertIsCompleteAndTried(t *testing.T) {
+	t.Parallel()
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Labels      map[string]string
+				Annotations map[string]string
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, alerts)), &file))
+	tried := read(t, alertsTests)
+	n := 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			n++
+			require.NotEmpty(t, r.Alert)
+			require.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
+			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			require.NotEmpty(t, r.Annotations["description"], r.Alert)
+			require.Contains(t, tried, `{alertname="`+r.Alert+`", alertstate="firing"`)
+		}
+	}
+	require.Greater(t, n, 5)
+}
+
+func TestAlertsWithPromtool(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true" {
+		t.Skip("promtool is not on this machine (it comes with Prometheus): the alert rules are not tried")
+	}
+	require.NoError(t, err)
+	for _, args := range [][]string{{"check", "rules", alerts}, {"test", "rules", alertsTests}} {
+		out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// An app that does not want these metrics must not link a Prometheus client.
+func TestNobodyElseLinksPrometheus(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"../../schedlock", "../../schedlock/sqlite", "../../schedlock/postgres", "../../tasks", "../../startup").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "example.com/schedlock/schedlock\n")
+	require.NotContains(t, string(out), "github.com/prometheus/")
+}

@@ -1,0 +1,281 @@
+package prom_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/prom"
+	"example.com/schedlock/tasks"
+)
+
+func TestEverySeriesIsThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	s := scraped(t, prom.New(prom.WithJobs([]tasks.Job{{Name: "import"}, {Name: "bad \xff name"}})))
+	for name, labels := range map[string][]string{
+		"schedlock_elections_total":      {"previous=released", "previous=expired", "previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost", "previous=other", "previous=none"},
+		"schedlock_handover_seconds":     {"previous=released", "previous=expired", "previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost", "previous=other"},
+		"schedlock_losses_total":         {"reason=deadline", "reason=row", "reason=stepped_down", "reason=other"},
+		"schedlock_runs_in_progress":     {"job_name=import", `job_name="bad \xff name"`},
+		"schedlock_run_delay_seconds":    {"job_name=import", `job_name="bad \xff name"`},
+		"schedlock_state":                {"state=standby", "state=leading", "state=draining", "state=stopped"},
+		"schedlock_run_duration_seconds": {"job_name=import", `job_name="bad \xff name"`},
+	} {
+		for _, label := range labels {
+			require.Zero(t, s.value(name, label))
+		}
+	}
+	for _, status := range []string{"done", "failed", "abandoned", "skipped"} {
+		require.Zero(t, s.value("schedlock_runs_total", "job_name=import", "status="+status))
+	}
+	for _, reason := range []string{"missed", "overlap", "paused", "unknown_job", "other"} {
+		require.Zero(t, s.value("schedlock_runs_skipped_total", "job_name=import", "reason="+reason))
+	}
+	for _, name := range []string{"schedlock_leader", "schedlock_term", "schedlock_ttl_seconds", "schedlock_heartbeat_failures_total", "schedlock_revocations_total", "schedlock_store_failures_total"} {
+		require.Zero(t, s.value(name))
+	}
+	for _, name := range []string{"schedlock_heartbeat_duration_seconds", "schedlock_drain_seconds"} {
+		n, _ := s.observed(name)
+		require.Zero(t, n)
+	}
+	require.InDelta(t, 1, s.value("schedlock_state", "state=starting"), 0)
+	require.NotContains(t, s.families, "schedlock_last_heartbeat_age_seconds")
+	require.NotContains(t, s.families, "schedlock_job_overdue_seconds")
+}
+
+func TestGaugesAreTheLocksOwnWord(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join()
+		b := w.join()
+		sleep(13 * time.Second) // a heartbeat was 3 s ago
+		s := a.scrape()
+		require.InDelta(t, 1, s.value("schedlock_leader"), 0)
+		require.Equal(t, map[string]float64{"leading": 1}, s.all("schedlock_state"))
+		require.InDelta(t, float64(a.lock.Lease().Term()), s.value("schedlock_term"), 0)
+		require.InDelta(t, 60, s.value("schedlock_ttl_seconds"), 0)
+		require.InDelta(t, 3, s.value("schedlock_last_heartbeat_age_seconds"), 0.01)
+
+		s = b.scrape()
+		require.Zero(t, s.value("schedlock_leader"))
+		require.Equal(t, map[string]float64{"standby": 1}, s.all("schedlock_state"))
+		require.Zero(t, s.value("schedlock_term"))
+		require.InDelta(t, 60, s.value("schedlock_ttl_seconds"), 0)
+		require.NotContains(t, s.families, "schedlock_last_heartbeat_age_seconds")
+
+		// A lease that has ended unnoticed is no leader: no event tells.
+		term := a.lock.Lease().Term()
+		a.link.set(refuse())
+		sleep(43 * time.Second) // the last heartbeat was 46 s ago, the renew deadline is 45 s
+		s = a.scrape()
+		require.Zero(t, s.value("schedlock_leader"))
+		require.Equal(t, map[string]float64{"standby": 1}, s.all("schedlock_state"))
+		require.InDelta(t, float64(term), s.value("schedlock_term"), 0, "of its last lease")
+		require.NotContains(t, s.families, "schedlock_last_heartbeat_age_seconds")
+
+		b.stop()
+		require.Equal(t, map[string]float64{"stopped": 1}, b.scrape().all("schedlock_state"))
+	})
+}
+
+func TestWatchNeedsALock(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "prom: Watch: lock is nil: call it once the lock exists", func() { prom.New().Watch(nil, nil) })
+}
+
+func TestHeartbeatsAreTimedAndTheirFailuresCounted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join()
+		sleep(25 * time.Second) // heartbeats at 10 s and 20 s
+		a.link.set(hang("heartbeat"))
+		sleep(15 * time.Second) // the one of 30 s hangs for its limit, 10 s
+		a.link.set(nil)
+		sleep(2 * time.Second)
+		s := a.scrape()
+		failed := s.value("schedlock_heartbeat_failures_total")
+		n, sum := s.observed("schedlock_heartbeat_duration_seconds")
+		require.InDelta(t, 1, failed, 0)
+		require.Equal(t, 4, n, "the failed one too")
+		require.InDelta(t, 10, sum, 0.5)
+		require.Empty(t, s.all("schedlock_losses_total"))
+	})
+}
+
+func TestElectionsTellHowTheTermBeforeHadEnded(t *testing.T) {
+	// Each case ends the term of a leader that b stands by for.
+	for previous, c := range map[string]struct {
+		end      func(a *replica)
+		within   time.Duration // by when b leads
+		gap      float64       // at the least, in seconds
+		loss     string        // of a
+		draining bool
+	}{
+		"released": {end: func(a *replica) { a.stop() }, within: 2 * time.Second, draining: true},
+		"revoked": {end: func(a *replica) {
+			_, err := a.runner.HandOver(ctx, a.lock.Lease().Term(), "ann", "")
+			require.NoError(a.t, err)
+		}, within: 2 * time.Second, draining: true},
+		"lost": {end: func(a *replica) {
+			a.link.set(refuse("look")) // else it takes the lock again
+			a.lock.Lease().StepDown(errRefused)
+		}, within: 2 * time.Second, loss: "stepped_down"},
+		"expired": {end: func(a *replica) { a.link.set(refuse()) }, within: 75 * time.Second, gap: 60, loss: "deadline"},
+	} {
+		t.Run(previous, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := w.join()
+				b := w.join()
+				sleep(10 * time.Second)
+				require.Equal(t, map[string]float64{"none": 1}, a.scrape().all("schedlock_elections_total"))
+				require.Empty(t, a.scrape().all("schedlock_handover_seconds"), "there was nobody to hand over")
+				require.Empty(t, b.scrape().all("schedlock_elections_total"))
+
+				c.end(a)
+				sleep(c.within)
+				require.NoError(t, b.lock.IsLeader(ctx))
+				s := b.scrape()
+				require.Equal(t, map[string]float64{previous: 1}, s.all("schedlock_elections_total"))
+				require.Equal(t, map[string]float64{previous: 1}, s.all("schedlock_handover_seconds"))
+				_, sum := s.observed("schedlock_handover_seconds", "previous="+previous)
+				require.GreaterOrEqual(t, sum, c.gap)
+				require.LessOrEqual(t, sum, c.within.Seconds())
+
+				s = a.scrape()
+				losses := map[string]float64{}
+				if c.loss != "" {
+					losses[c.loss] = 1
+				}
+				require.Equal(t, losses, s.all("schedlock_losses_total"))
+				drains, _ := s.observed("schedlock_drain_seconds")
+				require.Equal(t, c.draining, drains == 1)
+				revoked := s.value("schedlock_revocations_total")
+				require.Equal(t, previous == "revoked", revoked == 1)
+				require.Equal(t, c.loss != "", s.value("schedlock_store_failures_total") > 0, "it cannot look any more")
+			})
+		})
+	}
+}
+
+func TestWhatOnlyADatabaseCanTellIsCountedToo(t *testing.T) {
+	t.Parallel()
+	m := prom.New()
+	for _, reason := range []schedlock.EndReason{schedlock.EndProvenDead, schedlock.EndSessionEnded, "edited by hand"} {
+		m.Observe(schedlock.Event{Kind: schedlock.EventElected, Term: 7, Reason: reason, Gap: 2 * time.Second})
+	}
+	m.Observe(schedlock.Event{Kind: schedlock.EventLost, Term: 7, Loss: schedlock.LossRow})
+	m.Observe(schedlock.Event{Kind: schedlock.EventLost, Term: 7})
+	s := scraped(t, m)
+	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1}, s.all("schedlock_elections_total"))
+	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1}, s.all("schedlock_handover_seconds"))
+	require.Equal(t, map[string]float64{"row": 1, "other": 1}, s.all("schedlock_losses_total"))
+}
+
+func TestADrainIsTimedUntilTheRelease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(tasks.Job{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true, Do: func(ctx context.Context, _ tasks.Run) error {
+			time.Sleep(5 * time.Second)
+			return nil
+		}})
+		sleep(time.Second)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			a.stop()
+		}()
+		sleep(time.Second)
+		s := a.scrape()
+		require.Zero(t, s.value("schedlock_leader"), "it starts nothing any more")
+		require.Equal(t, map[string]float64{"draining": 1}, s.all("schedlock_state"))
+		require.InDelta(t, 1, s.value("schedlock_last_heartbeat_age_seconds"), 0.5, "it holds the lock still")
+		require.NotContains(t, s.families, "schedlock_job_overdue_seconds")
+		<-stopped
+		n, sum := a.scrape().observed("schedlock_drain_seconds")
+		require.Equal(t, 1, n)
+		require.InDelta(t, 4, sum, 0.5)
+	})
+}
+
+func TestADrainThatEndsInALossIsNone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.prepare()
+		lease, err := a.lock.Acquire(ctx)
+		require.NoError(t, err)
+		lease.Drain()
+		lease.StepDown(errRefused)
+		require.NoError(t, lease.Release(ctx))
+		n, _ := a.scrape().observed("schedlock_drain_seconds")
+		require.Zero(t, n)
+	})
+}
+
+func TestAStandbyThatCannotLookIsCounted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.join()
+		b := w.join()
+		sleep(5 * time.Second)
+		require.Zero(t, b.scrape().value("schedlock_store_failures_total"))
+		b.link.set(refuse("look"))
+		sleep(5 * time.Second)
+		require.InDelta(t, 5, b.scrape().value("schedlock_store_failures_total"), 1)
+	})
+}
+
+// For the race detector, and the sums must be right.
+func TestEverythingMayBeCalledAtOnce(t *testing.T) {
+	t.Parallel()
+	const workers, rounds = 4, 50
+	m := prom.New()
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for range rounds {
+				for _, kind := range schedlock.EventKinds {
+					m.Observe(schedlock.Event{Kind: kind, Term: int64(i), Reason: schedlock.EndReleased, Loss: schedlock.LossRow})
+				}
+				job := fmt.Sprintf("job %d", i%2)
+				m.OnRun(tasks.RunEvent{Job: job, Status: ledger.InProgress, Count: 1})
+				m.OnRun(tasks.RunEvent{Job: job, Status: ledger.Done, Count: 1})
+			}
+			_ = scraped(t, m)
+		})
+	}
+	wg.Wait()
+	s := scraped(t, m)
+	require.InDelta(t, workers*rounds, s.value("schedlock_revocations_total"), 0)
+	require.InDelta(t, workers*rounds/2, s.value("schedlock_runs_total", "job_name=job 1", "status=done"), 0)
+	require.Zero(t, s.value("schedlock_runs_in_progress", "job_name=job 1"))
+}
+
+func TestTheLockIsWatchedAtTheScrape(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		m := prom.New()
+		var early scrape // between the election and its event
+		scrapeEarly := schedlock.ObserverFunc(func(e schedlock.Event) {
+			if e.Kind == schedlock.EventElected {
+				early = scraped(t, m)
+			}
+		})
+		lock, err := schedlock.New(w.db, schedlock.WithLogger(slog.New(slog.DiscardHandler)), schedlock.WithObserver(scrapeEarly), schedlock.WithObserver(m))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(ctx)
+		require.NoError(t, err)
+		require.Zero(t, early.value("schedlock_leader"), "not watched yet")
+		require.NoError(t, lease.Release(ctx))
+
+		m.Watch(lock, nil)
+		lease, err = lock.Acquire(ctx)
+		require.NoError(t, err)
+		require.InDelta(t, 1, early.value("schedlock_leader"), 0)
+		require.InDelta(t, float64(lease.Term()), early.value("schedlock_term"), 0)
+		require.NoError(t, lease.Release(ctx))
+		s := scraped(t, m)
+		require.Zero(t, s.value("schedlock_leader"))
+		require.InDelta(t, float64(lease.Term()), s.value("schedlock_term"), 0)
+	})
+}

@@ -1,0 +1,79 @@
+package schedlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+)
+
+func TestRevokeTellsTheHolderToLeave(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		time.Sleep(time.Second)
+		r, err := schedlock.Revoke(ctx, db, lease.Term(), " alice ", "the disk is full\n")
+		require.NoError(t, err)
+		require.Equal(t, schedlock.Revocation{At: time.Now().UTC(), By: "alice", Reason: "the disk is full"}, r)
+		require.Equal(t, r, rowOf(t, db).Revoked)
+		require.True(t, a.leads(), "until its next heartbeat")
+		require.NoError(t, lease.Heartbeat(ctx))
+		<-lease.Revoked()
+		require.NoError(t, lease.Release(ctx))
+		terms, err := db.Terms(ctx, 1)
+		require.NoError(t, err)
+		require.Equal(t, schedlock.EndRevoked, terms[0].EndReason)
+		require.Equal(t, r, terms[0].Revoked)
+
+		_, err = schedlock.Revoke(ctx, db, lease.Term(), "alice", "")
+		require.ErrorIs(t, err, schedlock.ErrMoved)
+		require.ErrorContains(t, err, "does not hold the lock any more")
+	})
+}
+
+// An order to a dead holder shortens nothing.
+func TestARevokedRowOfADeadHolderGoesByTheRules(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		lease := a.lead()
+		a.crash()
+		waiter := b.stand(t.Context())
+		time.Sleep(time.Second)
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "it is dead")
+		require.NoError(t, err)
+		time.Sleep(ttl - 2*time.Second)
+		require.False(t, b.leads(), "its TTL has not passed")
+		won := <-waiter
+		require.NoError(t, won.err)
+		terms, err := db.Terms(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, schedlock.EndExpired, terms[1].EndReason)
+		require.Equal(t, "alice", terms[1].Revoked.By, "the history says who had given up on it")
+		require.Equal(t, ttl, terms[0].AcquiredAt.Sub(terms[1].AcquiredAt))
+	})
+}
+
+func TestRevokeRefusesWhatItCannotKeep(t *testing.T) {
+	db := memory.New()
+	a := newReplica(t, db)
+	lease := a.lead()
+	for name, c := range map[string]struct{ by, reason, says string }{
+		"nobody":          {"", "", "does not say by whom"},
+		"blanks":          {" \t", "", "does not say by whom"},
+		"a long name":     {strings.Repeat("x", 201), "", "has 201 bytes, 200 are allowed"},
+		"a long reason":   {"a", strings.Repeat("x", 1001), "has 1001 bytes, 1000 are allowed"},
+		"a name with NUL": {"a\x00b", "", `"a\x00b" is not UTF-8, or contains NUL`},
+		"no UTF-8":        {"a", "\xff", `is not UTF-8`},
+	} {
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), c.by, c.reason)
+		require.ErrorContains(t, err, c.says, name)
+		require.Equal(t, schedlock.StateLeading, rowOf(t, db).State, name)
+	}
+	_, err := schedlock.Revoke(ctx, struct{ schedlock.Store }{db}, lease.Term(), "a", "")
+	require.ErrorIs(t, err, schedlock.ErrNotRevocable)
+	require.NoError(t, lease.Release(ctx))
+}

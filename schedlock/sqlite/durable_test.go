@@ -1,0 +1,115 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"testing"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+)
+
+const (
+	normal = 1
+	full   = 2
+)
+
+func synchronous(t testing.TB, conn *sql.Conn) (level int) {
+	t.Helper()
+	require.NoError(t, conn.QueryRowContext(bg, `PRAGMA synchronous`).Scan(&level))
+	return level
+}
+
+// Whatever comes between, a heartbeat is not flushed, and everything else is.
+func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	level := func() (level int) {
+		require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
+			level = synchronous(t, conn)
+			return nil
+		}))
+		return level
+	}
+	write := func(ctx context.Context) error {
+		return s.write(ctx, func(context.Context, tx) error {
+			assert.Equal(t, full, synchronous(t, s.conn))
+			return nil
+		})
+	}
+	beat := func() {
+		t.Helper()
+		_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+		require.NoError(t, err)
+		assert.Equal(t, normal, level())
+	}
+	require.Equal(t, full, level(), "after an acquisition")
+	beat()
+	beat()
+	require.NoError(t, write(bg))
+	beat()
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	require.Error(t, write(gone))
+	require.NoError(t, write(bg), "after one that failed")
+	beat()
+	require.NoError(t, s.use(bg, func(context.Context, *sql.Conn) error { s.discard(); return nil }))
+	require.NoError(t, write(bg), "on another connection")
+}
+
+// The app's own writes, on the connection that the lock had, are as durable as
+// before.
+func TestAConnectionIsGivenBackDurable(t *testing.T) {
+	t.Parallel()
+	path := newStore(t).Path()
+	db, err := driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?_txlock=immediate")
+	require.NoError(t, err)
+	defer db.Close()
+	s, err := New(bg, db)
+	require.NoError(t, err)
+	ref := acquire(t, s, nobody)
+	_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	require.NoError(t, err)
+	s.dropByte(ref.Token)
+	require.NoError(t, s.Close())
+	require.Equal(t, 1, db.Stats().OpenConnections, "it is the same connection")
+	conn, err := db.Conn(bg)
+	require.NoError(t, err)
+	defer conn.Close()
+	assert.Equal(t, full, synchronous(t, conn))
+}
+
+// A lateContext has ended when it was asked a number of times: SQLite and the
+// driver ask it at every place where they can stop.
+type lateContext struct {
+	context.Context
+	left int
+}
+
+func (c *lateContext) Done() <-chan struct{} { return nil }
+
+func (c *lateContext) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// SQLite looks for an interruption every 1,000 steps in the life of a statement:
+// one of many transactions is interrupted when it has just begun.
+func TestATransactionThatIsInterruptedAnywhereIsRolledBack(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	other := foreign(t, s)
+	for range 300 {
+		for asked := range 10 {
+			_ = s.write(&lateContext{bg, asked}, func(context.Context, tx) error { return nil })
+			wantNoWriteLock(t, other, "a transaction")
+		}
+	}
+}

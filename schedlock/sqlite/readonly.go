@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+)
+
+// Read hands do a store on the database file that dsn names, for looking only:
+// Look, Terms, Jobs, Run, Runs and Inbox answer, what would write fails. It is
+// for tools that look at a database which others use, or nobody: it makes no
+// file and no folder, neither the database nor what SQLite puts beside it, and
+// changes no byte of them, except the locks in the shared memory (-shm) of a
+// database that is in use. Of dsn's parameters those that set pragmas or the
+// mode are left out. The schema may be of any version: see migrations.Version.
+//
+// A file that nobody is writing to is read without any lock. If somebody has
+// begun to meanwhile, do is called again: it must keep nothing of an earlier
+// call. The store is closed when do returns. The error is that of do, or names
+// the file and what is wrong with it.
+//
+// One gap is left: if the last process that has the database open closes it in
+// the instant between the look around and the opening, SQLite leaves an empty
+// -wal and a -shm file of this user.
+//
+// SQLite can read a -wal file only with the -shm file beside it, and only if
+// this user may write both, so otherwise Read returns an error that says what
+// to do.
+func Read(ctx context.Context, dsn string, do func(context.Context, *Store) error) error {
+	src, err := findSource(dsn)
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); ; {
+		before, err := lookAround(src.path)
+		if err != nil {
+			return err
+		}
+		switch unreadable := before.checkWAL(src.path); {
+		case before.quiet():
+			err := readOnce(ctx, src, "mode=ro&immutable=1", do)
+			if after, lookErr := lookAround(src.path); lookErr == nil && after == before {
+				return err
+			}
+		case unreadable == nil:
+			return readOnce(ctx, src, "mode=ro", do)
+		case time.Since(began) > settle:
+			return unreadable
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("database %s is opened and closed by others all the time: %w", src.path, context.Cause(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// settle is for how long a -wal file without a -shm file may be one that is
+// just being made, or removed.
+const settle = 300 * time.Millisecond
+
+func readOnce(ctx context.Context, src dataSource, mode string, do func(context.Context, *Store) error) (err error) {
+	store, err := openExisting(ctx, src, mode+"&_pragma=query_only(1)")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return do(ctx, store)
+}
+
+// OpenExisting is Open for a tool that writes to a database which others own:
+// the file must exist, its journal mode stays what it is, and no lease file is
+// made unless a lock is acquired.
+func OpenExisting(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
+	src, err := findSource(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return openExisting(ctx, src, "mode=rw&_txlock=immediate&_pragma=synchronous(full)", opts...)
+}
+
+// findSource is parseDSN for a file that must be there; its path has no
+// symbolic links, so that what lies beside it is found.
+func findSource(dsn string) (src dataSource, err error) {
+	if src, err = parseDSN(dsn); err != nil {
+		return src, err
+	}
+	err = checkFile(src.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return src, fmt.Errorf("database %s: %w: correct the path (the app makes the file when it starts)", src.path, fs.ErrNotExist)
+	}
+	if err == nil {
+		src.path, err = filepath.EvalSymlinks(src.path)
+	}
+	return src, err
+}
+
+func openExisting(ctx context.Context, src dataSource, params string, opts ...Option) (*Store, error) {
+	uri := url.URL{Path: src.path}
+	query := params + "&_pragma=busy_timeout(" + busyTimeoutMillis + ")"
+	if src.vfs != "" {
+		query += "&vfs=" + url.QueryEscape(src.vfs)
+	}
+	db, err := driver.Open("file:" + uri.EscapedPath() + "?" + query)
+	if err != nil {
+		return nil, fmt.Errorf("database %s: %w", src.path, err)
+	}
+	db.SetMaxOpenConns(4)
+	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.findLease = findLeaseFile; return nil })
+	store, err := open(ctx, db, true, src.path, opts)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return store, nil
+}
+
+// surroundings are a database file and what lies beside it, as far as it tells
+// whether somebody has written, or may be writing.
+type surroundings struct {
+	file     fileID
+	size     int64
+	modified time.Time
+	wal      int64 // size of the -wal file; -1: there is none
+	journal  bool  // there is a rollback journal
+}
+
+func lookAround(path string) (s surroundings, err error) {
+	if s.file, err = identify(path); err != nil {
+		return s, fmt.Errorf("database %s: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return s, fmt.Errorf("database %s: %w", path, err)
+	}
+	s.size, s.modified, s.wal = info.Size(), info.ModTime(), -1
+	if wal, err := os.Stat(path + "-wal"); err == nil {
+		s.wal = wal.Size()
+	}
+	_, err = os.Stat(path + "-journal")
+	s.journal = err == nil
+	return s, nil
+}
+
+// quiet reports whether the file alone is the whole database, and nobody was
+// seen changing it.
+func (s surroundings) quiet() bool { return s.wal <= 0 && !s.journal }
+
+// checkWAL says in plain words what SQLite reports as "unable to open database
+// file", and keeps it from making the -shm file.
+func (s surroundings) checkWAL(path string) error {
+	if s.wal <= 0 {
+		return nil
+	}
+	if _, err := os.Stat(path + "-shm"); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("database %s has a -wal file beside it but no -shm file: no process uses it, and SQLite cannot read it without making that file: "+
+			"start the app, or run schedlock migrate, as the user who owns it", path)
+	}
+	for _, beside := range []string{"-wal", "-shm"} {
+		if err := changeable(path + beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("database %s is in use, or was not closed, and SQLite reads it only if it may write the %s file: run this as the user of the app: %w", path, beside, err)
+		}
+	}
+	return nil
+}

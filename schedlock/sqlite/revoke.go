@@ -1,0 +1,49 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"example.com/schedlock/schedlock"
+)
+
+// The statements of a revocation, in their order.
+const (
+	sqlRevoke = `
+UPDATE scheduler_lock SET state = 'revoked' WHERE id = 1 AND term = ?1`
+
+	sqlKeepRevocation = `
+UPDATE scheduler_terms
+SET revoked_at    = coalesce(revoked_at, ?2),
+    revoked_by    = CASE WHEN revoked_at IS NULL THEN ?3 ELSE revoked_by END,
+    revoke_reason = CASE WHEN revoked_at IS NULL THEN ?4 ELSE revoke_reason END
+WHERE term = ?1
+RETURNING revoked_at, revoked_by, revoke_reason`
+)
+
+// Revoke implements schedlock.RevocableStore.
+func (s *Store) Revoke(ctx context.Context, term int64, by, reason string) (r schedlock.Revocation, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		n, err := tx.exec(ctx, sqlRevoke, term)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return schedlock.ErrMoved
+		}
+		now := formatTime(s.now())
+		r = schedlock.Revocation{At: stamp(now), By: by, Reason: reason}
+		var at, who, why sql.NullString
+		err = tx.row(ctx, sqlKeepRevocation, []any{term, now, by, reason}, &at, &who, &why)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil // somebody has deleted the term from the history
+		}
+		r = schedlock.Revocation{At: stamp(at.String), By: who.String, Reason: why.String}
+		return err
+	})
+	if err != nil {
+		return schedlock.Revocation{}, err
+	}
+	return r, nil
+}

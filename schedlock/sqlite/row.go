@@ -1,0 +1,75 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
+)
+
+// row reads the one row of a query without parameters into *sql.NullInt64s and
+// *sql.NullStrings; the turn is held.
+//
+// database/sql asks the driver for the name and the declared type of every
+// column, for every query, and starts a goroutine: with a wide row that takes
+// longer than to read it. So where the driver is the one that this package is
+// made for, its own statement is read.
+func (s *Store) row(ctx context.Context, query string, dest ...any) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	known := false
+	err := s.conn.Raw(func(conn any) error {
+		c, ok := conn.(driver.Conn)
+		if !ok {
+			return nil
+		}
+		known = true
+		return s.readRow(ctx, c.Raw(), query, dest)
+	})
+	if known || err != nil {
+		return err
+	}
+	stmt, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	return stmt.QueryRowContext(ctx).Scan(dest...)
+}
+
+func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string, dest []any) (err error) {
+	defer conn.SetInterrupt(conn.SetInterrupt(ctx))
+	stmt := s.rows[query]
+	if stmt == nil {
+		if stmt, _, err = conn.Prepare(query); err != nil {
+			return err
+		}
+		s.rows[query] = stmt
+	}
+	defer stmt.Reset()
+	if !stmt.Step() {
+		if err := stmt.Err(); err != nil {
+			return err
+		}
+		return sql.ErrNoRows
+	}
+	values := make([]any, len(dest))
+	if err := stmt.ColumnsRaw(values...); err != nil {
+		return err
+	}
+	for i, value := range values {
+		switch d := dest[i].(type) {
+		case *sql.NullInt64:
+			d.Int64, d.Valid = value.(int64)
+		case *sql.NullString:
+			var text []byte // valid until the next step
+			text, d.Valid = value.([]byte)
+			d.String = string(text)
+		default:
+			return fmt.Errorf("column %d is read into a %T", i+1, d)
+		}
+	}
+	return nil
+}

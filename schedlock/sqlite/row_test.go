@@ -1,0 +1,65 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"testing"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+)
+
+// anotherDriver hides whose driver it is.
+type anotherDriver struct{ sqldriver.Connector }
+
+func (a anotherDriver) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	conn, err := a.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type plain interface {
+		sqldriver.Conn
+		sqldriver.ConnPrepareContext
+		sqldriver.ConnBeginTx
+		sqldriver.ExecerContext
+	}
+	return struct{ plain }{conn.(plain)}, nil
+}
+
+func TestAnotherDriverDoesToo(t *testing.T) {
+	t.Parallel()
+	connector, err := new(driver.SQLite).OpenConnector("file:" + newStore(t).Path() + "?_txlock=immediate")
+	require.NoError(t, err)
+	db := sql.OpenDB(anotherDriver{connector})
+	defer db.Close()
+	s, err := New(bg, db)
+	require.NoError(t, err)
+	cleanUp(t, s)
+	require.Nil(t, look(t, s).Newest, "without a history")
+	ref := acquire(t, s, nobody)
+	assert.Equal(t, ref, look(t, s).Row.Ref)
+	_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	require.NoError(t, err)
+	deleted, err := s.Release(bg, ref, schedlock.EndReleased)
+	require.NoError(t, err)
+	assert.True(t, deleted)
+	assert.Equal(t, ref.Term, look(t, s).Newest.Term)
+	assert.Empty(t, s.rows, "the test sees the other way")
+}
+
+// As after somebody has emptied the history by hand.
+func TestARowWithoutAHistoryIsRead(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	run(t, foreign(t, s), `DELETE FROM scheduler_terms`)
+	v := look(t, s)
+	require.NotNil(t, v.Row)
+	assert.Equal(t, ref, v.Row.Ref)
+	assert.Nil(t, v.Newest)
+	assert.NotEmpty(t, s.rows, "read as fast as can be")
+}

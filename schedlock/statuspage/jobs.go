@@ -1,0 +1,101 @@
+package statuspage
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// overdue is how late a tick may be decided before the page says so.
+const overdue = 2 * time.Second
+
+// jobView is a job as the page shows it.
+type jobView struct {
+	job
+	Overdue bool
+	Asked   int // runs that were asked for and have not started
+	Strip   []square
+	Summary string // the strip in a sentence
+}
+
+// square is a run in the strip of its job.
+type square struct {
+	Class string // page and style sheet have a sign for each, besides the colour
+	Title string
+}
+
+func newJobViews(s *snapshot) (views []jobView) {
+	for _, j := range s.jobs {
+		v := jobView{job: j, Asked: s.requests[j.Name]}
+		v.Overdue = j.Pause == nil && !j.Next.IsZero() && s.now.Sub(j.Next) > overdue
+		counts := map[ledger.Status]int{}
+		for i := len(j.runs) - 1; i >= 0; i-- { // the newest comes last, at the right
+			run := j.runs[i]
+			counts[run.Status]++
+			v.Strip = append(v.Strip, square{Class: squareClass(run.Status), Title: describeRun(run)})
+		}
+		v.Summary = summary(counts, len(j.runs))
+		views = append(views, v)
+	}
+	return views
+}
+
+func squareClass(s ledger.Status) string {
+	switch s {
+	case ledger.Done:
+		return "d"
+	case ledger.Failed:
+		return "f"
+	case ledger.Abandoned:
+		return "a"
+	case ledger.Skipped:
+		return "s"
+	}
+	return "p"
+}
+
+func statusWords(s ledger.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
+
+func summary(counts map[ledger.Status]int, all int) string {
+	if all == 0 {
+		return "no runs yet"
+	}
+	var parts []string
+	for _, s := range []ledger.Status{ledger.InProgress, ledger.Done, ledger.Failed, ledger.Abandoned, ledger.Skipped} {
+		if n := counts[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, statusWords(s)))
+		}
+	}
+	return fmt.Sprintf("latest %s: %s", count(all, "run"), strings.Join(parts, ", "))
+}
+
+// describeRun is the tooltip of a run.
+func describeRun(r ledger.Run) string {
+	const layout = "2 Jan 15:04:05"
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", r.ScheduledAt.UTC().Format(layout), statusWords(r.Status))
+	if r.Count > 1 {
+		fmt.Fprintf(&b, ", %d ticks until %s", r.Count, r.Until.UTC().Format(layout))
+	}
+	if r.Attempt > 1 {
+		fmt.Fprintf(&b, ", attempt %d", r.Attempt)
+	}
+	if !r.StartedAt.IsZero() && !r.FinishedAt.IsZero() {
+		fmt.Fprintf(&b, ", %s", took(r.FinishedAt.Sub(r.StartedAt)))
+	}
+	if r.RequestedBy != "" {
+		fmt.Fprintf(&b, "\nasked for by %s", cut(r.RequestedBy, 60))
+		if r.RequestReason != "" {
+			fmt.Fprintf(&b, ": %s", cut(r.RequestReason, 120))
+		}
+	}
+	if r.Error != "" {
+		fmt.Fprintf(&b, "\n%s", cut(r.Error, 120))
+	}
+	if !r.RetryAt.IsZero() {
+		fmt.Fprintf(&b, "\nagain at %s", r.RetryAt.UTC().Format(layout))
+	}
+	return b.String()
+}

@@ -1,0 +1,160 @@
+package statuspage
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// leader is the answer to "who leads?".
+type leader struct {
+	Headline string // of the tab, and for who cannot see it
+	Icon     string
+
+	Unknown bool // the database does not answer
+	Info    *schedlock.LockInfo
+	Here    bool      // this replica
+	State   string    // of the holder, in one word
+	Class   string    // of that word
+	Since   time.Time // nobody leads: since when; zero: not known
+	Words   []string
+	Alerts  []string
+	Control bool
+}
+
+func newLeader(h *Handler, s *snapshot) *leader {
+	l := &leader{Icon: iconNobody, Control: h.cfg.Control}
+	if s.blind {
+		l.Unknown, l.Headline = true, "unknown who leads"
+		return l
+	}
+	if l.Info = s.view.Info(); l.Info == nil {
+		l.nobody(h, s)
+		return l
+	}
+	i := l.Info
+	l.Headline = fmt.Sprintf("pid %d on %s leads", i.PID, i.Hostname)
+	l.Icon = iconStandby
+	if l.Here = s.self.Term == i.Term && s.owner == (schedlock.Owner{PID: i.PID, Hostname: i.Hostname}); l.Here {
+		l.Icon = iconLeading
+	}
+	l.State, l.Class = string(i.State), string(i.State)
+	switch i.State {
+	case schedlock.StateDraining:
+		l.Words = append(l.Words, "It is leaving: it starts nothing new, and releases the lock when what runs has returned.")
+	case schedlock.StateRevoked:
+		l.Words = append(l.Words, revokedWords(i.Revoked))
+	}
+	if i.HeartbeatAge < 0 {
+		l.Words = append(l.Words, fmt.Sprintf("Its last heartbeat is stamped in the future, at %s: clocks differ. Nothing is judged by that.", i.HeartbeatAt.UTC().Format("2 Jan 15:04:05 UTC")))
+	}
+	switch {
+	case i.Blocker != "":
+		l.silent("blocked")
+		l.Alerts = append(l.Alerts, "Nobody can take over: its row is locked by "+i.Blocker)
+	case i.Sign == schedlock.SignDead:
+		l.silent("dead")
+		l.Alerts = append(l.Alerts, "Its process is proven dead. A standby takes over at once.")
+	case i.HeartbeatAge > i.Timing.TTL:
+		l.silent("expired")
+		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. A standby takes over as soon as it has itself watched for that long.", period(i.Timing.TTL)))
+	}
+	return l
+}
+
+// silent: the row names a holder, but that does not lead any more.
+func (l *leader) silent(state string) {
+	l.State, l.Class, l.Icon = state, "bad", iconNobody
+	l.Headline = fmt.Sprintf("pid %d on %s is %s", l.Info.PID, l.Info.Hostname, state)
+}
+
+func revokedWords(r schedlock.Revocation) string {
+	text := "Told to leave"
+	if r.By != "" {
+		text += " by " + r.By
+	}
+	if r.Reason != "" {
+		text += " (" + r.Reason + ")"
+	}
+	return text + "; leaves at its next heartbeat, when what runs has returned."
+}
+
+// nobody says since when nobody leads, and what a standby waits for.
+func (l *leader) nobody(h *Handler, s *snapshot) {
+	l.Headline = "nobody leads"
+	newest, retry := s.view.Newest, period(h.cfg.Lock.Timing().RetryInterval())
+	look := fmt.Sprintf("The lock is free. A standby takes it at its next look, within %s.", retry)
+	switch {
+	case s.view.FailedOver:
+		l.Words = append(l.Words, "The database server has failed over and may have lost the newest term: a standby waits for its TTL.")
+	case newest == nil:
+		l.Words = append(l.Words, "Nobody ever has. "+look)
+	case s.view.Sign == schedlock.SignAlive:
+		l.Words = append(l.Words, "There is no lock row, but a process still holds what only a leader holds: a standby waits for it.")
+	case newest.Open():
+		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing although that has no end (deleted by hand, or a restored backup): "+
+			"a standby waits for its TTL of %s, unless its holder writes the end.", newest.Term, period(newest.TTL)))
+	default:
+		l.Words = append(l.Words, look)
+	}
+	if newest != nil && !newest.Open() {
+		l.Since = newest.EndedAt
+		l.Words = append(l.Words, fmt.Sprintf("Last: %s, %s.", holderName(newest.Owner), ending(*newest)))
+	}
+}
+
+// beat is the bar: how much of the TTL is left. Times are in Unix milliseconds
+// by the database's clock, periods in milliseconds.
+type beat struct {
+	At       int64  `json:"at"` // of the last heartbeat
+	TTL      int64  `json:"ttl"`
+	Renew    int64  `json:"renew"` // the renew deadline
+	Interval int64  `json:"interval"`
+	Words    string `json:"words"` // the TTL
+	Rule     string `json:"rule"`  // what the periods mean
+	now      int64
+}
+
+func newBeat(s *snapshot) *beat {
+	i := s.view.Info()
+	if s.blind || i == nil {
+		return nil
+	}
+	t := i.Timing
+	return &beat{
+		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(), 1), Renew: t.RenewDeadline.Milliseconds(), Interval: t.HeartbeatInterval.Milliseconds(),
+		Words: period(t.TTL),
+		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. Without one the leader stops itself at the mark, after %s; at the end, after %s, a standby may take over.",
+			period(t.HeartbeatInterval), period(t.RenewDeadline), period(t.TTL)),
+		now: s.now.UnixMilli(),
+	}
+}
+
+// Left is what is left of the TTL.
+func (b *beat) Left() time.Duration {
+	return time.Duration(min(max(b.At+b.TTL-b.now, 0), b.TTL)) * time.Millisecond
+}
+
+// Percent is that in parts of the TTL.
+func (b *beat) Percent() float64 { return 100 * float64(b.Left().Milliseconds()) / float64(b.TTL) }
+
+// Mark is where the bar stands when the renew deadline passes.
+func (b *beat) Mark() float64 { return 100 * float64(b.TTL-b.Renew) / float64(b.TTL) }
+
+// Class tells a bar that runs late.
+func (b *beat) Class() string {
+	switch since := b.now - b.At; {
+	case since >= b.Renew:
+		return "low"
+	case since > 2*b.Interval:
+		return "late"
+	}
+	return ""
+}
+
+// AgeText and LeftText are the numbers beside the bar.
+func (b *beat) AgeText() string { return age(time.Duration(b.now-b.At) * time.Millisecond) }
+
+// LeftText is what is left, in words.
+func (b *beat) LeftText() string { return age(b.Left()) }

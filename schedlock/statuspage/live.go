@@ -1,0 +1,229 @@
+package statuspage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	pollInterval = 500 * time.Millisecond
+	allEvery     = 2 // each so many polls read the jobs too, the others the lock only
+	maxStreams   = 64
+	keepAlive    = 15 * time.Second
+	writeTimeout = 10 * time.Second // of one event: a client that is gone does not hold a stream for longer
+)
+
+// live is what all streams share: one reader of the database, which runs while
+// there is a stream.
+type live struct {
+	handler *Handler
+	every   time.Duration // pollInterval, but in tests
+	silence time.Duration // keepAlive, but in tests
+
+	mu      sync.Mutex
+	streams map[*stream]struct{}
+	latest  *update            // nil: the poller has not read anything yet
+	stop    context.CancelFunc // of the poller; nil: there is none
+	done    chan struct{}      // closed when it has returned
+}
+
+// stream is one open page. Its channel has a token while there may be news.
+type stream struct{ news chan struct{} }
+
+// join returns nil if there are too many already.
+func (l *live) join() *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.streams) >= maxStreams {
+		return nil
+	}
+	s := &stream{news: make(chan struct{}, 1)}
+	if l.streams == nil {
+		l.streams = map[*stream]struct{}{}
+	}
+	l.streams[s] = struct{}{}
+	if l.latest != nil {
+		s.news <- struct{}{}
+	}
+	if l.stop == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		l.stop, l.done = cancel, done
+		go func() {
+			defer close(done)
+			l.poll(ctx)
+		}()
+	}
+	return s
+}
+
+// leave ends a stream; the last one ends the poller and waits for it.
+func (l *live) leave(s *stream) {
+	l.mu.Lock()
+	delete(l.streams, s)
+	var done chan struct{}
+	if len(l.streams) == 0 {
+		l.stop()
+		done = l.done
+		l.stop, l.done, l.latest = nil, nil, nil
+	}
+	l.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+func (l *live) poll(ctx context.Context) {
+	ticker := time.NewTicker(l.every)
+	defer ticker.Stop()
+	var before *snapshot // the last that was read without an error
+	for n := 0; ; n++ {
+		if n%allEvery == 0 {
+			before = nil
+		}
+		snap := l.handler.read(ctx, before)
+		if ctx.Err() != nil {
+			return
+		}
+		if before = snap; snap.err != nil {
+			before = nil
+		}
+		l.publish(ctx, newUpdate(l.handler, snap))
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (l *live) publish(ctx context.Context, u *update) {
+	if u.err != nil {
+		l.handler.cfg.Log.Error("status page: template", "err", u.err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil { // the next poller has begun
+		return
+	}
+	l.latest = u
+	for s := range l.streams {
+		select {
+		case s.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (l *live) current() *update {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.latest
+}
+
+// message is one event of the stream.
+type message struct {
+	Now   int64             `json:"now"` // the database's clock, in Unix milliseconds
+	Self  string            `json:"self"`
+	Title string            `json:"title"`
+	Icon  string            `json:"icon"`
+	Beat  *beat             `json:"beat"` // null: there is no bar
+	Stale bool              `json:"stale"`
+	Parts map[string]string `json:"parts,omitempty"` // those that have changed, by the id of their element
+}
+
+// serveEvents sends everything once, and then what changes, until the client
+// goes.
+func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
+	span, err := parseSpan(r.URL.Query().Get("span"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s := h.live.join()
+	if s == nil {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, fmt.Sprintf("%d pages are open already: this one must be loaded again by hand", maxStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer h.live.leave(s)
+
+	control := http.NewResponseController(w)
+	send := func(text string) error {
+		if text == "" {
+			return nil
+		}
+		// In the place of the server's WriteTimeout, which is for a whole answer.
+		// Where it cannot be set, a write that fails ends the stream all the same.
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := w.Write([]byte(text)); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep the events back
+	if err := send("retry: 2000\n\n"); err != nil {
+		return
+	}
+	sent, last := map[string]string{}, ""
+	alive := time.NewTicker(h.live.silence)
+	defer alive.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-alive.C:
+			// The comment is for proxies, the event for the page: without one
+			// for long it takes the connection for dead.
+			err = send(": keep-alive\nevent: alive\ndata: 1\n\n")
+		case <-s.news:
+			if u := h.live.current(); u != nil {
+				err = send(u.event(span, sent, &last))
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// event is what a stream has not sent yet, or "". sent has the parts it has
+// sent, last the rest.
+func (u *update) event(span string, sent map[string]string, last *string) string {
+	m := message{Self: u.selfName(), Title: u.leader.Headline, Icon: u.leader.Icon, Beat: u.beat, Stale: u.snap.err != nil, Parts: map[string]string{}}
+	change := func(name, text string) {
+		if before, found := sent[name]; !found || before != text {
+			m.Parts[name], sent[name] = text, text
+		}
+	}
+	for name, text := range u.parts {
+		change(name, text)
+	}
+	if u.snap.err == nil {
+		change(partTimeline, u.timeline(span))
+	}
+	parts := m.Parts
+	m.Parts = nil
+	head, err := json.Marshal(m)
+	if err != nil || string(head) == *last && len(parts) == 0 {
+		return ""
+	}
+	*last, m.Parts = string(head), parts
+	m.Now = u.snap.now.UnixMilli()
+	var b bytes.Buffer
+	b.WriteString("data: ")
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // this is no HTML, and half as long
+	if err := enc.Encode(m); err != nil {
+		return ""
+	}
+	b.WriteString("\n") // Encode has written the first one
+	return b.String()
+}

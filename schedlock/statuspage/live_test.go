@@ -1,0 +1,253 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestTheStreamTellsWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	start := time.Now().UTC().Truncate(time.Second)
+	db.set(start)
+	ref := db.lead(t, other, "")
+	base, _ := serve(t, newHandler(t, db, nil), nil)
+	c := open(t, base)
+	assert.Equal(t, "text/event-stream", c.res.Header.Get("Content-Type"))
+	assert.Equal(t, "no-store", c.res.Header.Get("Cache-Control"))
+
+	m := c.next()
+	assert.Equal(t, "pid 41 on web-1 leads", m.Title)
+	assert.Equal(t, "pid 63 on here", m.Self)
+	assert.Equal(t, iconStandby, m.Icon)
+	assert.Equal(t, start.UnixMilli(), m.Now)
+	assert.Equal(t, beat{At: start.UnixMilli(), TTL: 60000, Renew: 45000, Interval: 10000, Words: "1 min", Rule: m.Beat.Rule}, *m.Beat)
+	for _, part := range []string{partAlert, partLeader, partHandover, partSelf, partTimeline, partTerms, partJobs} {
+		assert.Contains(t, m.Parts, part)
+	}
+
+	// A heartbeat moves the bar, and replaces nothing.
+	db.set(start.Add(100 * time.Millisecond))
+	db.beat(t, ref)
+	m = c.next()
+	assert.Equal(t, start.Add(100*time.Millisecond).UnixMilli(), m.Beat.At)
+	assert.Empty(t, m.Parts)
+
+	// A run changes its job.
+	db.run(t, ref, "tick", ledger.Done, "")
+	m = c.until(func(m message) bool { return m.Parts[partJobs] != "" })
+	assert.Contains(t, m.Parts[partJobs], "latest 1 run: 1 done")
+	assert.NotContains(t, m.Parts, partLeader)
+
+	// Another leader.
+	_, err := db.Release(ctx, ref, schedlock.EndReleased)
+	require.NoError(t, err)
+	m = c.until(func(m message) bool { return m.Parts[partLeader] != "" })
+	assert.Equal(t, "nobody leads", m.Title)
+	assert.Nil(t, m.Beat)
+	db.lead(t, schedlock.Owner{PID: 52, Hostname: "web-2"}, "")
+	m = c.until(func(m message) bool { return m.Title == "pid 52 on web-2 leads" })
+	assert.Contains(t, m.Parts[partLeader], "web-2")
+	assert.Contains(t, m.Parts[partTimeline], "pid 52 on web-2")
+	assert.Contains(t, m.Parts[partTerms], "pid 52 on web-2")
+}
+
+func TestNothingIsSentWhileNothingChanges(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	s := &snapshot{now: noon, owner: here}
+	sent, last := map[string]string{}, ""
+	assert.NotEmpty(t, newUpdate(h, s).event("", sent, &last))
+	later := *s
+	later.now = s.now.Add(time.Millisecond)
+	assert.Empty(t, newUpdate(h, &later).event("", sent, &last))
+	later.view.Row = &schedlock.Row{Ref: schedlock.Ref{Owner: other, Term: 7}, HeartbeatAt: later.now, CreatedAt: later.now, Timing: timing}
+	later.view.Now = later.now
+	assert.NotEmpty(t, newUpdate(h, &later).event("", sent, &last))
+	later.now = later.now.Add(time.Millisecond)
+	later.view.Now = later.now
+	assert.Empty(t, newUpdate(h, &later).event("", sent, &last), "ages run in the page")
+}
+
+func TestThePageHealsLive(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.lead(t, other, "")
+	db.fail(errors.New("cannot open /secret/app.db"))
+	base, _ := serve(t, newHandler(t, db, nil), nil)
+	c := open(t, base)
+	m := c.next()
+	assert.True(t, m.Stale)
+	assert.Equal(t, "unknown who leads", m.Title)
+	assert.Contains(t, m.Parts[partAlert], "the database cannot be read")
+	assert.NotContains(t, m.Parts, partTerms, "what stands there stays")
+	db.heal()
+	m = c.until(func(m message) bool { return !m.Stale })
+	assert.Equal(t, "pid 41 on web-1 leads", m.Title)
+	assert.Contains(t, m.Parts, partTerms)
+	alert, changed := m.Parts[partAlert]
+	assert.True(t, changed)
+	assert.Empty(t, alert)
+}
+
+func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.lead(t, other, "")
+	h := newHandler(t, db, nil)
+	base, _ := serve(t, h, nil)
+	running := func() (streams int, poller bool) {
+		h.live.mu.Lock()
+		defer h.live.mu.Unlock()
+		return len(h.live.streams), h.live.stop != nil
+	}
+	for range 2 { // it can begin again
+		first, second := open(t, base), open(t, base)
+		first.next()
+		second.next()
+		h.live.mu.Lock()
+		done := h.live.done
+		h.live.mu.Unlock()
+		first.cancel()
+		eventually(t, "one stream is left", func() bool { n, poller := running(); return n == 1 && poller })
+		looks := db.looks.Load()
+		eventually(t, "it still reads", func() bool { return db.looks.Load() > looks+2 })
+		second.cancel()
+		eventually(t, "nothing is left", func() bool { n, poller := running(); return n == 0 && !poller })
+		<-done
+	}
+	looks := db.looks.Load()
+	time.Sleep(20 * h.live.every)
+	assert.Equal(t, looks, db.looks.Load(), "nobody reads for nobody")
+}
+
+func TestThereIsALimitOfStreams(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	base, _ := serve(t, h, nil)
+	for range maxStreams - 1 {
+		s := h.live.join()
+		require.NotNil(t, s)
+		defer h.live.leave(s)
+	}
+	last := open(t, base)
+	last.next()
+	full := open(t, base)
+	assert.Equal(t, http.StatusServiceUnavailable, full.res.StatusCode)
+	assert.Equal(t, "10", full.res.Header.Get("Retry-After"))
+	text, err := io.ReadAll(full.lines)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "64 pages are open already")
+	last.cancel()
+	eventually(t, "there is room again", func() bool {
+		s := h.live.join()
+		if s != nil {
+			h.live.leave(s)
+		}
+		return s != nil
+	})
+}
+
+func TestAStreamOutlivesTheTimeoutsOfTheServer(t *testing.T) {
+	t.Parallel()
+	const limit = 100 * time.Millisecond
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	base, _ := serve(t, newHandler(t, db, nil), func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = limit, limit })
+	c := open(t, base)
+	c.next()
+	start := time.Now()
+	for time.Since(start) < 5*limit {
+		db.beat(t, ref)
+		c.next()
+	}
+}
+
+func TestAStreamWithoutNewsSaysThatItLives(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.set(time.Now())
+	h := newHandler(t, db, nil)
+	h.live.silence = 20 * time.Millisecond
+	base, _ := serve(t, h, nil)
+	c := open(t, base)
+	c.next()
+	for _, want := range []string{": keep-alive\n", "event: alive\n", "data: 1\n", "\n", ": keep-alive\n"} {
+		line, err := c.lines.ReadString('\n')
+		for line == "\n" && want != "\n" { // the end of the event before
+			line, err = c.lines.ReadString('\n')
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, line)
+	}
+}
+
+func TestAStreamEndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	stop, cancel := context.WithCancel(ctx)
+	h := newHandler(t, newDatabase(), nil)
+	base, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		defer context.AfterFunc(stop, end)()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}), nil)
+	c := open(t, base)
+	c.next()
+	cancel()
+	c.ended()
+}
+
+// A stuck writer never takes anything until its deadline, as a client that is
+// gone without a word.
+type stuckWriter struct {
+	http.ResponseWriter
+	deadline chan time.Time
+}
+
+func (w *stuckWriter) SetWriteDeadline(t time.Time) error {
+	select {
+	case w.deadline <- t:
+	default:
+	}
+	return nil
+}
+
+func (w *stuckWriter) Write([]byte) (int, error) { return 0, errors.New("i/o timeout") }
+
+func TestAClientThatTakesNothingIsLetGo(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	w := &stuckWriter{httptest.NewRecorder(), make(chan time.Time, 1)}
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/events", nil)) // it returns
+	left := time.Until(<-w.deadline)
+	assert.Positive(t, left)
+	assert.LessOrEqual(t, left, writeTimeout)
+}
+
+func TestTheStreamOfEachSpanHasItsOwnTimeline(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.lead(t, other, "")
+	u := newUpdate(newHandler(t, db, nil), newHandler(t, db, nil).read(ctx, nil))
+	week := u.event("7d", map[string]string{}, new(string))
+	quarter := u.event("15m", map[string]string{}, new(string))
+	current := func(event string) string {
+		_, rest, _ := strings.Cut(event, `aria-current=\"true\">`)
+		name, _, _ := strings.Cut(rest, "<")
+		return name
+	}
+	assert.Equal(t, []string{"7d", "15m"}, []string{current(week), current(quarter)})
+}

@@ -1,0 +1,172 @@
+package statuspage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const maxForm = 64 << 10
+
+// orderError is one that the page may show as it is.
+type orderError struct {
+	status int
+	text   string
+}
+
+func (e *orderError) Error() string { return e.text }
+
+func refusef(status int, format string, args ...any) error {
+	return &orderError{status, fmt.Sprintf(format, args...)}
+}
+
+// order refuses what may not be asked, carries the rest out, and leads back to
+// the page.
+func (h *Handler) order(do func(context.Context, *http.Request, ledger.Order) error) http.HandlerFunc {
+	if !h.cfg.Control {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, h.cfg.ControlHint, http.StatusForbidden)
+		}
+	}
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "orders are taken from this page only, not from those of another site", http.StatusForbidden)
+	}))
+	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o, err := h.readOrder(w, r)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(r.Context(), orderTimeout)
+			defer cancel()
+			err = do(ctx, r, o)
+		}
+		if err != nil {
+			h.answerFailed(w, r, err)
+			return
+		}
+		// Relative, as the app may have mounted this anywhere. The span was
+		// chosen on the page that sent the form.
+		back := "../"
+		if span, err := parseSpan(r.PostFormValue("span")); err == nil && span != "" {
+			back += "?" + url.Values{"span": {span}}.Encode()
+		}
+		if o.Job != "" {
+			back += "#jobs"
+		}
+		w.Header().Set("Location", back)
+		w.WriteHeader(http.StatusSeeOther)
+	})).ServeHTTP
+}
+
+// readOrder reads the form. Who does not say who they are, is the page of this
+// replica: an address says little behind a proxy.
+func (h *Handler) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Order, err error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return o, refusef(http.StatusRequestEntityTooLarge, "the form has more than %d bytes", tooLarge.Limit)
+		}
+		return o, refusef(http.StatusBadRequest, "the form cannot be read")
+	}
+	owner := h.cfg.Lock.Owner()
+	o = ledger.Order{
+		Job:    r.PostFormValue("job"),
+		By:     cmp.Or(strings.TrimSpace(r.PostFormValue("by")), fmt.Sprintf("web page of %s pid %d", owner.Hostname, owner.PID)),
+		Reason: strings.TrimSpace(r.PostFormValue("reason")),
+	}
+	if err := o.Validate(); err != nil {
+		return o, refusef(http.StatusBadRequest, "%s", err)
+	}
+	return o, nil
+}
+
+func (h *Handler) answerFailed(w http.ResponseWriter, r *http.Request, err error) {
+	var refused *orderError
+	var paused *ledger.PausedError
+	switch {
+	case errors.As(err, &refused):
+	case errors.Is(err, ledger.ErrNoJob):
+		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet", r.PostFormValue("job"))}
+	case errors.As(err, &paused):
+		refused = &orderError{http.StatusConflict, paused.Error()}
+	case errors.Is(err, schedlock.ErrMoved):
+		refused = &orderError{http.StatusConflict, "that term does not hold the lock any more: look who leads now"}
+	case errors.Is(err, schedlock.ErrNotRevocable):
+		refused = &orderError{http.StatusNotImplemented, schedlock.ErrNotRevocable.Error()}
+	default:
+		h.cfg.Log.Warn("order not carried out", "err", err)
+		refused = &orderError{http.StatusServiceUnavailable, "not carried out: " + h.cfg.PublicError(err)}
+	}
+	http.Error(w, refused.text, refused.status)
+}
+
+// handOver tells the holder of the term that the page has shown to leave;
+// another one is left alone.
+func (h *Handler) handOver(ctx context.Context, r *http.Request, o ledger.Order) error {
+	text := r.PostFormValue("term")
+	term, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || term <= 0 {
+		return refusef(http.StatusBadRequest, "term %.40q is not a number above 0", text)
+	}
+	if h.cfg.Runner != nil {
+		_, err = h.cfg.Runner.HandOver(ctx, term, o.By, o.Reason)
+	} else {
+		_, err = schedlock.Revoke(ctx, h.cfg.Lock.Store(), term, o.By, o.Reason)
+	}
+	if err == nil {
+		h.cfg.Log.Info("leader told to leave", "term", term, "by", o.By, "reason", o.Reason)
+	}
+	return err
+}
+
+func (h *Handler) run(ctx context.Context, _ *http.Request, o ledger.Order) error {
+	if o.Job == "" {
+		return refusef(http.StatusBadRequest, "it does not say which job")
+	}
+	request, err := h.cfg.Runner.Trigger(ctx, o.Job, o.By, o.Reason)
+	if err == nil {
+		h.cfg.Log.Info("run requested", "job", o.Job, "by", o.By, "reason", o.Reason, "tick", request.At)
+	}
+	return err
+}
+
+func (h *Handler) pause(ctx context.Context, _ *http.Request, o ledger.Order) error {
+	_, err := h.cfg.Runner.Pause(ctx, o.Job, o.By, o.Reason)
+	if err == nil {
+		h.cfg.Log.Info("paused", "job", o.Job, "by", o.By, "reason", o.Reason)
+	}
+	return err
+}
+
+// resume is content if there was no pause, but not if there is no such job.
+func (h *Handler) resume(ctx context.Context, _ *http.Request, o ledger.Order) error {
+	resumed, err := h.cfg.Runner.Resume(ctx, o.Job, o.By)
+	if err != nil {
+		return err
+	}
+	if resumed {
+		h.cfg.Log.Info("resumed", "job", o.Job, "by", o.By)
+		return nil
+	}
+	if o.Job == "" {
+		return nil
+	}
+	jobs, err := h.cfg.Runner.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if j.Name == o.Job {
+			return nil
+		}
+	}
+	return ledger.ErrNoJob
+}

@@ -1,0 +1,161 @@
+package statuspage
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestWithoutControlNothingChangesAnything(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", "", "")
+	h := newHandler(t, db, nil)
+	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"} {
+		w := post(h, path, url.Values{"job": {"tick"}, "term": {strconv.FormatInt(ref.Term, 10)}})
+		assert.Equal(t, http.StatusForbidden, w.Code, path)
+		assert.Contains(t, w.Body.String(), "Control, in the Config of package statuspage")
+	}
+	assert.Zero(t, db.inbox(t))
+	assert.Zero(t, db.terms(t)[0].Revoked)
+	h = newHandler(t, db, func(c *Config) { c.ControlHint = "start it with --control" })
+	assert.Equal(t, "start it with --control\n", post(h, "/orders/run", nil).Body.String())
+}
+
+func TestOrdersOfAnotherSiteAreRefused(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", "", "")
+	h := newHandler(t, db, withControl)
+	for _, header := range []http.Header{
+		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}, {"Origin": {"null"}},
+	} {
+		for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"} {
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("job=tick&term="+strconv.FormatInt(ref.Term, 10)))
+			r.Header = header.Clone()
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			assert.Equal(t, http.StatusForbidden, w.Code, "%s %v", path, header)
+		}
+	}
+	assert.Zero(t, db.inbox(t))
+	assert.Zero(t, db.terms(t)[0].Revoked)
+}
+
+func TestOrdersAreCarriedOut(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", "", "")
+	h := newHandler(t, db, withControl)
+	ok := func(path, location string, form url.Values) {
+		t.Helper()
+		w := post(h, path, form)
+		require.Equal(t, http.StatusSeeOther, w.Code, "%s", w.Body)
+		require.Equal(t, location, w.Header().Get("Location"))
+	}
+
+	ok("/orders/run", "../?span=24h#jobs", url.Values{"job": {"tick"}, "by": {" ann "}, "reason": {"round 1"}, "span": {"24h"}})
+	ok("/orders/run", "../#jobs", url.Values{"job": {"tick"}, "span": {"//evil.example"}})
+	requests := db.inbox(t).Requests
+	require.Len(t, requests, 2)
+	assert.Equal(t, ledger.Order{Job: "tick", By: "ann", Reason: "round 1"}, requests[0].Order)
+	assert.Equal(t, ledger.Order{Job: "tick", By: "web page of here pid 63"}, requests[1].Order)
+	assert.Contains(t, get(h, "/").Body.String(), "2 asked for")
+
+	ok("/orders/pause", "../#jobs", url.Values{"job": {"tick"}, "by": {"bob"}})
+	ok("/orders/pause", "../", url.Values{"by": {"cat"}, "reason": {"restore"}})
+	inbox := db.inbox(t)
+	require.Equal(t, "cat", inbox.Paused("").By)
+	body := get(h, "/").Body.String()
+	assert.Contains(t, body, "The whole scheduler is paused by cat since")
+	assert.Contains(t, body, `<button class="strong" formaction="orders/resume" name="job" value="">Resume everything</button>`)
+	assert.NotContains(t, body, `formaction="orders/run"`, "nothing can run")
+
+	ok("/orders/resume", "../", url.Values{"by": {"dan"}})
+	inbox = db.inbox(t)
+	require.Nil(t, inbox.Paused("other"))
+	assert.Contains(t, get(h, "/").Body.String(), `formaction="orders/resume" name="job" value="tick"`)
+	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}})
+	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}}) // it was, that is what was asked for
+	inbox = db.inbox(t)
+	require.Nil(t, inbox.Paused("tick"))
+
+	assert.Contains(t, get(h, "/").Body.String(), `id="handover-`+strconv.FormatInt(ref.Term, 10)+`"`)
+	ok("/orders/handover", "../", url.Values{"term": {strconv.FormatInt(ref.Term, 10)}, "by": {"eve"}, "reason": {"deploy"}})
+	revoked := db.terms(t)[0].Revoked
+	assert.Equal(t, []string{"eve", "deploy"}, []string{revoked.By, revoked.Reason})
+	body = get(h, "/").Body.String()
+	assert.Contains(t, body, "Told to leave by eve (deploy); leaves at its next heartbeat")
+	assert.NotContains(t, body, "handover-")
+}
+
+func TestAHandOverNeedsNoRunner(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	h := newHandler(t, db, func(c *Config) { c.Runner, c.Control = nil, true })
+	require.Equal(t, http.StatusSeeOther, post(h, "/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term, 10)}}).Code)
+	assert.Equal(t, "web page of here pid 63", db.terms(t)[0].Revoked.By)
+}
+
+func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", "", "")
+	db.run(t, ref, "paused", "", "")
+	_, err := db.Pause(ctx, ledger.Order{Job: "paused", By: "bob"})
+	require.NoError(t, err)
+	h := newHandler(t, db, withControl)
+	for _, tt := range []struct {
+		path   string
+		form   url.Values
+		status int
+		text   string
+	}{
+		{"/orders/run", url.Values{}, 400, "it does not say which job"},
+		{"/orders/run", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
+		{"/orders/pause", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
+		{"/orders/resume", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
+		{"/orders/run", url.Values{"job": {"paused"}}, 409, `job "paused" is paused by bob since`},
+		{"/orders/run", url.Values{"job": {"tick"}, "by": {strings.Repeat("x", 201)}}, 400, "the name of who asks has 201 bytes, 200 are allowed"},
+		{"/orders/handover", url.Values{"term": {"1"}, "reason": {strings.Repeat("x", 1001)}}, 400, "the reason has 1001 bytes, 1000 are allowed"},
+		{"/orders/handover", url.Values{"term": {"seven"}}, 400, `term "seven" is not a number above 0`},
+		{"/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term-1, 10)}}, 409, "that term does not hold the lock any more"},
+		{"/orders/run", url.Values{"job": {strings.Repeat("x", maxForm)}}, 413, "the form has more than 65536 bytes"},
+	} {
+		w := post(h, tt.path, tt.form)
+		assert.Equal(t, tt.status, w.Code, "%s %.60v", tt.path, tt.form)
+		assert.Contains(t, w.Body.String(), tt.text)
+		assert.Contains(t, w.Header().Get("Content-Type"), "text/plain")
+	}
+	assert.Zero(t, db.terms(t)[0].Revoked)
+
+	db.fail(errors.New("cannot open /secret/app.db"))
+	w := post(h, "/orders/run", url.Values{"job": {"tick"}})
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, "not carried out: the database cannot be read\n", w.Body.String())
+}
+
+func TestAStoreThatCannotRevokeSaysSo(t *testing.T) {
+	t.Parallel()
+	lock, err := schedlock.New(struct{ schedlock.Store }{newDatabase()})
+	require.NoError(t, err)
+	h, err := New(Config{Lock: lock, Control: true})
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusNotImplemented, post(h, "/orders/handover", url.Values{"term": {"1"}}).Code)
+}

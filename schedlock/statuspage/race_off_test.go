@@ -1,0 +1,5 @@
+//go:build !race
+
+package statuspage
+
+const raceEnabled = false

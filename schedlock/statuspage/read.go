@@ -1,0 +1,174 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"sync"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
+)
+
+const (
+	maxTerms = 1000 // what the history keeps
+	maxJobs  = 100  // that the page shows
+	maxStrip = 40   // runs of one job
+	maxRuns  = 600  // of all jobs together
+)
+
+// snapshot is what the page shows, as it was read. It is not changed.
+type snapshot struct {
+	now      time.Time // the database's clock; this replica's if the database does not answer
+	err      error
+	blind    bool // not even the lock could be read
+	view     schedlock.View
+	self     schedlock.Status
+	owner    schedlock.Owner
+	terms    []schedlock.Term // newest first
+	jobs     []job
+	more     int           // jobs that are not shown
+	pause    *ledger.Pause // of the whole scheduler
+	requests map[string]int
+	sections []template.HTML
+}
+
+type job struct {
+	tasks.JobInfo
+	runs []ledger.Run // newest first
+}
+
+// read looks at the database. With before, which had no error, it only looks at
+// the lock, and takes the rest from there. What this replica knows of itself is there also if the
+// database does not answer.
+func (h *Handler) read(ctx context.Context, before *snapshot) *snapshot {
+	s := &snapshot{}
+	if before != nil {
+		*s = *before
+	}
+	s.now, s.owner = time.Now().UTC(), h.cfg.Lock.Owner()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	s.err = h.readInto(ctx, s, before == nil)
+	s.self = h.cfg.Lock.Status()
+	if s.err == nil || !errors.Is(context.Cause(ctx), context.Canceled) { // else it is the client that is gone
+		h.noted.result(s.err)
+	}
+	return s
+}
+
+func (h *Handler) readInto(ctx context.Context, s *snapshot, all bool) (err error) {
+	store := h.cfg.Lock.Store()
+	if s.view, err = store.Look(ctx); err != nil {
+		s.blind = true
+		return fmt.Errorf("read the scheduler lock: %w", err)
+	}
+	s.now = s.view.Now.UTC()
+	if all || termsMoved(s.view, s.terms) {
+		if s.terms, err = store.Terms(ctx, maxTerms); err != nil {
+			return fmt.Errorf("read the terms: %w", err)
+		}
+	}
+	if !all {
+		return nil
+	}
+	if err := h.readJobs(ctx, s); err != nil {
+		return err
+	}
+	s.sections = make([]template.HTML, len(h.cfg.Sections))
+	for i, section := range h.cfg.Sections {
+		s.sections[i] = h.renderSection(ctx, section)
+	}
+	return nil
+}
+
+// termsMoved reports whether the newest term is another than it was, or stands
+// otherwise.
+func termsMoved(v schedlock.View, terms []schedlock.Term) bool {
+	if v.Newest == nil || len(terms) == 0 {
+		return (v.Newest == nil) != (len(terms) == 0)
+	}
+	return *v.Newest != terms[0]
+}
+
+func (h *Handler) readJobs(ctx context.Context, s *snapshot) error {
+	if h.cfg.Runner == nil {
+		return nil
+	}
+	infos, err := h.cfg.Runner.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	s.more = max(len(infos)-maxJobs, 0)
+	infos = infos[:len(infos)-s.more]
+	s.jobs = make([]job, len(infos))
+	for i, info := range infos {
+		s.jobs[i].JobInfo = info
+	}
+	if h.ledger == nil {
+		return nil
+	}
+	inbox, err := h.ledger.Inbox(ctx)
+	if err != nil {
+		return fmt.Errorf("read the requests: %w", err)
+	}
+	s.pause = inbox.Paused("")
+	s.requests = map[string]int{}
+	for _, r := range inbox.Requests {
+		s.requests[r.Job]++
+	}
+	for i := range s.jobs {
+		j := &s.jobs[i]
+		if j.runs, err = h.ledger.Runs(ctx, j.Name, min(maxStrip, maxRuns/len(s.jobs))); err != nil {
+			return fmt.Errorf("read the runs of job %q: %w", j.Name, err)
+		}
+	}
+	return nil
+}
+
+// renderSection keeps what goes wrong in the app's part out of the others.
+func (h *Handler) renderSection(ctx context.Context, s Section) (content template.HTML) {
+	failed := func(text string) template.HTML {
+		return template.HTML(`<p class="alert" role="alert">` + template.HTMLEscapeString(text) + `</p>`)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			h.cfg.Log.Error("status page: section panicked", "section", s.Title, "panic", p)
+			content = failed("this part cannot be shown")
+		}
+	}()
+	content, err := s.Render(ctx)
+	if err != nil {
+		h.cfg.Log.Debug("status page: section", "section", s.Title, "err", err)
+		return failed(h.cfg.PublicError(err))
+	}
+	return content
+}
+
+// noted logs the first error of a row of them, the recovery, and between them
+// at most one line every 30 s.
+type noted struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	failing bool
+	last    time.Time
+}
+
+func (n *noted) result(err error) {
+	const quiet = 30 * time.Second
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case err != nil && (!n.failing || time.Since(n.last) > quiet):
+		n.log.Warn("status page cannot read the database", "err", err)
+		n.last = time.Now()
+	case err == nil && n.failing:
+		n.log.Info("status page can read the database again")
+	}
+	n.failing = err != nil
+}

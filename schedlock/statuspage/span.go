@@ -1,0 +1,119 @@
+package statuspage
+
+import (
+	"fmt"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// The windows of the timeline, by the name in the query. "" is the smallest
+// that shows the newest terms, 0 long enough for all of them.
+var spans = []struct {
+	name string
+	d    time.Duration
+}{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}, {"all", 0}}
+
+// autoTerms is how many of the newest terms the window shows by default, so
+// that a fail-over of a minute ago is no hair's breadth in a week.
+const autoTerms = 8
+
+func parseSpan(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	for _, s := range spans {
+		if s.name == name {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("span %.40q is not one of 15m, 1h, 24h, 7d, all", name)
+}
+
+// window is from when to when the timeline reaches, and the name of its span.
+// It does not reach back beyond the first term that is known: who has just
+// started an app sees more than a hair's breadth. Its end moves in steps, so
+// that the drawing stands still between them. terms are newest first.
+func window(name string, terms []schedlock.Term, now time.Time) (from, to time.Time, span string) {
+	span = name
+	if span == "" {
+		span = auto(terms, now)
+	}
+	d := time.Minute
+	for _, s := range spans {
+		if s.name == span {
+			d = max(d, s.d)
+		}
+	}
+	if len(terms) > 0 {
+		known := max(now.Sub(terms[len(terms)-1].AcquiredAt), time.Minute)
+		known += known / 50
+		if span == "all" || known < d {
+			d = known
+		}
+	}
+	const steps = 180
+	step := max((d / steps).Truncate(time.Second), time.Second)
+	to = now.Truncate(step).Add(step)
+	return to.Add(-d), to, span
+}
+
+func auto(terms []schedlock.Term, now time.Time) string {
+	n := min(autoTerms, len(terms))
+	if n == 0 {
+		return spans[0].name
+	}
+	oldest := terms[n-1]
+	for _, s := range spans {
+		if oldest.Open() || s.d == 0 || now.Sub(oldest.EndedAt) < s.d*9/10 {
+			return s.name
+		}
+	}
+	return "all"
+}
+
+// tickSteps are the distances that the marks of a time axis may have.
+var tickSteps = []time.Duration{
+	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+	24 * time.Hour, 2 * 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour, 90 * 24 * time.Hour,
+}
+
+// axisTick is a mark of the time axis.
+type axisTick struct {
+	X    float64
+	Text string
+}
+
+func axis(from, to time.Time) (ticks []axisTick) {
+	const most = 5
+	d := to.Sub(from)
+	step := 365 * 24 * time.Hour
+	for _, s := range tickSteps {
+		if d/s < most {
+			step = s
+			break
+		}
+	}
+	layout := "15:04"
+	switch {
+	case step >= 24*time.Hour:
+		layout = "2 Jan"
+	case step < time.Minute:
+		layout = "15:04:05"
+	case d > 24*time.Hour:
+		layout = "2 Jan 15:04"
+	}
+	for t := from.Truncate(step).Add(step); t.Before(to); t = t.Add(step) {
+		if x := percent(t, from, to); x > 3 && x < 90 { // the end says "now"
+			ticks = append(ticks, axisTick{x, t.UTC().Format(layout)})
+		}
+	}
+	return ticks
+}
+
+// percent is where t lies in the window: 0 at its beginning, 100 at its end.
+func percent(t, from, to time.Time) float64 {
+	return min(max(100*float64(t.Sub(from))/float64(to.Sub(from)), 0), 100)
+}

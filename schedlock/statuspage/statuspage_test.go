@@ -1,0 +1,307 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestItWorksUnderAnyPath(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), withControl)
+	for _, tt := range []struct {
+		pattern, base string
+		handler       http.Handler
+	}{
+		{"/", "/", h},
+		{"/scheduler/", "/scheduler/", h},
+		{"/a/b/", "/a/b/", h},
+		{"/scheduler/", "/scheduler/", http.StripPrefix("/scheduler", h)},
+		{"/scheduler/", "/scheduler/", http.StripPrefix("/scheduler/", h)},
+		{"/{tenant}/s/", "/x/s/", http.StripPrefix("/x/s", h)},
+	} {
+		mux := http.NewServeMux()
+		mux.Handle(tt.pattern, tt.handler)
+		for path, contentType := range map[string]string{
+			"": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg?leading": "image/svg+xml",
+		} {
+			w := get(mux, tt.base+path)
+			assert.Equal(t, http.StatusOK, w.Code, "%s at %s: %s", path, tt.pattern, w.Body)
+			assert.Equal(t, contentType, w.Header().Get("Content-Type"))
+		}
+		for _, path := range []string{"nothing", "x/", "x/style.css", "style.css/"} {
+			assert.Equal(t, http.StatusNotFound, get(mux, tt.base+path).Code, "%s at %s", path, tt.pattern)
+		}
+	}
+	body := get(h, "/").Body.String()
+	for _, url := range regexp.MustCompile(`(?:href|src|action|formaction)="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+		assert.NotRegexp(t, `^(/|[a-z]+:)`, url[1], "it is relative")
+	}
+}
+
+func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), withControl)
+	for path, allow := range map[string]string{
+		"/": "GET, HEAD", "/style.css": "GET, HEAD", "/page.js": "GET, HEAD", "/icon.svg": "GET, HEAD",
+		"/events": "GET", "/orders/run": "POST", "/orders/pause": "POST", "/orders/resume": "POST", "/orders/handover": "POST",
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, path, nil))
+		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, path)
+		assert.Equal(t, allow, w.Header().Get("Allow"), path)
+	}
+	assert.Equal(t, http.StatusBadRequest, get(h, "/?span=2h").Code)
+	assert.Contains(t, get(h, "/?span=2h").Body.String(), `span "2h" is not one of 15m, 1h, 24h, 7d, all`)
+	assert.Equal(t, http.StatusBadRequest, get(h, "/events?span=2h").Code)
+}
+
+func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.run(t, db.lead(t, other, ""), "tick", ledger.Failed, "no")
+	for _, control := range []bool{false, true} {
+		h := newHandler(t, db, func(c *Config) { c.Control = control })
+		forms := map[bool]string{false: "'none'", true: "'self'"}[control]
+		for _, path := range []string{"/", "/style.css", "/page.js", "/icon.svg", "/nothing"} {
+			header := get(h, path).Header()
+			assert.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'",
+				header.Get("Content-Security-Policy"), path)
+			assert.Equal(t, "nosniff", header.Get("X-Content-Type-Options"))
+			assert.Equal(t, "same-origin", header.Get("Referrer-Policy"))
+			if strings.Contains(path, "style") || strings.Contains(path, "js") {
+				assert.Equal(t, "no-cache", header.Get("Cache-Control"))
+				r := httptest.NewRequest(http.MethodGet, path, nil)
+				r.Header.Set("If-None-Match", header.Get("ETag"))
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				assert.Equal(t, http.StatusNotModified, w.Code)
+			} else {
+				assert.Equal(t, "no-store", header.Get("Cache-Control"), path)
+			}
+		}
+		body := get(h, "/").Body.String()
+		assert.NotRegexp(t, `(?i)\sstyle=|\son[a-z]+=|<style|<script[^>]*>[^<]|https?://`, body)
+	}
+}
+
+func TestTheTextOfOthersIsEscaped(t *testing.T) {
+	t.Parallel()
+	const evil = `</title></script><img src=x onerror="alert(1)"><time data-ago="1"></time>'{{.}}`
+	db := newDatabase()
+	ref := db.lead(t, schedlock.Owner{PID: 7, Hostname: evil}, "")
+	db.run(t, ref, "job "+evil, ledger.Failed, "error "+evil)
+	_, err := db.Pause(ctx, ledger.Order{By: "by " + evil, Reason: "why " + evil})
+	require.NoError(t, err)
+	_, err = db.Pause(ctx, ledger.Order{Job: "job " + evil, By: "by " + evil, Reason: "why " + evil})
+	require.NoError(t, err)
+	_, err = db.Revoke(ctx, ref.Term, "told by "+evil, "told why "+evil)
+	require.NoError(t, err)
+	h := newHandler(t, db, func(c *Config) {
+		c.Control, c.Title = true, "title "+evil
+		c.Sections = []Section{{Title: "section " + evil, Render: func(context.Context) (template.HTML, error) { return "<b>the app's own</b>", nil }}}
+		c.PublicError = func(error) string { return evil }
+	})
+	pages := []string{get(h, "/").Body.String()}
+	base, _ := serve(t, h, nil)
+	for _, part := range open(t, base).next().Parts {
+		pages = append(pages, part)
+	}
+	db.fail(errors.New("down"))
+	pages = append(pages, get(h, "/").Body.String())
+	for _, page := range pages {
+		assert.NotContains(t, page, "<img")
+		assert.NotContains(t, page, `data-ago="1"`)
+	}
+	assert.Contains(t, pages[0], "<b>the app&#39;s own</b>"[:3])
+	assert.GreaterOrEqual(t, strings.Count(pages[0], "onerror"), 10, "all of it is shown")
+}
+
+func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	now := time.Now().UTC().Truncate(time.Second)
+	db.set(now.Add(-time.Hour))
+	first := db.lead(t, schedlock.Owner{PID: 52, Hostname: "web-2"}, "")
+	db.set(now.Add(-10 * time.Minute))
+	_, err := db.Revoke(ctx, first.Term, "alice", "deploy")
+	require.NoError(t, err)
+	_, err = db.Release(ctx, first, schedlock.EndRevoked)
+	require.NoError(t, err)
+	db.set(now.Add(-9 * time.Minute))
+	ref := db.lead(t, other, "")
+	db.set(now.Add(-5 * time.Second))
+	db.beat(t, ref)
+	db.run(t, ref, "import", ledger.Failed, "list is gone")
+	db.run(t, ref, "expire", ledger.Done, "")
+	_, err = db.Pause(ctx, ledger.Order{Job: "expire", By: "bob", Reason: "disk"})
+	require.NoError(t, err)
+	db.set(now)
+
+	w := get(newHandler(t, db, nil), "/")
+	require.Equal(t, http.StatusOK, w.Code)
+	text := strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " ")), " ")
+	for _, want := range []string{
+		"pid 41 on web-1 leads – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s", "term " + fmt.Sprint(ref.Term),
+		"last heartbeat 5 s ago 55 s of 1 min left", "pid 63 on here starting has not looked at the lock yet",
+		"pid 52 on web-2", "50 min 0 s", "revoked, it was told to leave by alice: deploy", "1 min 0 s", "9 min 0 s so far still open",
+		"import unknown to this replica failed last time", "takes 1.5 s, at most 1.5 s", "latest 1 run: 1 failed", "list is gone",
+		"expire unknown to this replica paused", "paused by bob since", ": disk", "latest 1 run: 1 done",
+		"tick every 1h0m0s", "no runs yet", "nobody led for 1 min 0 s",
+	} {
+		assert.Contains(t, text, want)
+	}
+	body := w.Body.String()
+	assert.Contains(t, body, `<noscript><meta http-equiv="refresh" content="10"></noscript>`)
+	assert.Contains(t, body, `width="91.67%"`, "the bar")
+	for _, id := range []string{"leader", "beat", "bar", "self", "reason", "timeline", "terms", "jobs", "jobs-list", "alert", "stream"} {
+		assert.Contains(t, body, `id="`+id+`"`)
+	}
+	assert.NotContains(t, body, "<button")
+	assert.NotContains(t, body, "<form")
+}
+
+func TestItSaysHowTheLockStands(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC()
+	row := schedlock.Row{Ref: schedlock.Ref{Owner: other, Term: 7}, State: schedlock.StateLeading, CreatedAt: now.Add(-time.Minute), HeartbeatAt: now, Timing: timing}
+	ended := schedlock.Term{Ref: row.Ref, AcquiredAt: now.Add(-time.Minute), EndedAt: now.Add(-time.Second), EndReason: schedlock.EndReleased, TTL: time.Minute}
+	edit := func(f func(*schedlock.Row)) *schedlock.Row { r := row; f(&r); return &r }
+	for _, tt := range []struct {
+		name     string
+		view     schedlock.View
+		headline string
+		words    string
+	}{
+		{"a leader", schedlock.View{Row: &row}, "pid 41 on web-1 leads", ""},
+		{"it drains", schedlock.View{Row: edit(func(r *schedlock.Row) { r.State = schedlock.StateDraining })}, "pid 41 on web-1 leads", "It is leaving"},
+		{"it was told to leave", schedlock.View{Row: edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked }),
+			Newest: &schedlock.Term{Ref: row.Ref, Revoked: schedlock.Revocation{At: now, By: "alice", Reason: "deploy"}}},
+			"pid 41 on web-1 leads", "Told to leave by alice (deploy); leaves at its next heartbeat"},
+		{"its stamp lies ahead", schedlock.View{Row: edit(func(r *schedlock.Row) { r.HeartbeatAt = now.Add(time.Hour) })}, "pid 41 on web-1 leads", "stamped in the future"},
+		{"it is dead", schedlock.View{Row: &row, Sign: schedlock.SignDead}, "pid 41 on web-1 is dead", "proven dead"},
+		{"it has expired", schedlock.View{Row: edit(func(r *schedlock.Row) { r.HeartbeatAt = now.Add(-2 * time.Minute) })}, "pid 41 on web-1 is expired", "No heartbeat for longer than its TTL of 1 min"},
+		{"its row is locked", schedlock.View{Row: &row, Blocker: "pid 9 of psql"}, "pid 41 on web-1 is blocked", "its row is locked by pid 9 of psql"},
+		{"it is free", schedlock.View{Newest: &ended}, "nobody leads", "The lock is free. A standby takes it at its next look, within 1 s. Last: pid 41 on web-1, released."},
+		{"nobody ever led", schedlock.View{}, "nobody leads", "Nobody ever has"},
+		{"the row is missing", schedlock.View{Newest: &schedlock.Term{Ref: row.Ref, TTL: time.Minute}}, "nobody leads", "The row of term 7 is missing although that has no end"},
+		{"a process holds the lease file", schedlock.View{Newest: &ended, Sign: schedlock.SignAlive}, "nobody leads", "a process still holds"},
+		{"the server failed over", schedlock.View{Newest: &ended, FailedOver: true}, "nobody leads", "has failed over"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.view.Now = now
+			l := newLeader(newHandler(t, newDatabase(), nil), &snapshot{now: now, view: tt.view})
+			assert.Equal(t, tt.headline, l.Headline)
+			assert.Contains(t, strings.Join(append(l.Words, l.Alerts...), " "), tt.words)
+			if strings.Contains(tt.headline, " leads") && l.Info != nil {
+				assert.Empty(t, l.Alerts)
+				assert.Equal(t, iconStandby, l.Icon)
+			} else {
+				assert.Equal(t, iconNobody, l.Icon)
+			}
+		})
+	}
+}
+
+func TestTheLeaderIsKnownToBeThisReplica(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	lease, err := h.cfg.Lock.Acquire(ctx)
+	require.NoError(t, err)
+	body := get(h, "/").Body.String()
+	assert.Contains(t, body, `<span class="tag here">this replica</span>`)
+	assert.Contains(t, body, `href="icon.svg?leading"`)
+	assert.Contains(t, body, "holds the lock; last confirmed under 1s ago, trusted for 45s")
+	lease.StepDown(errors.New("database /secret/app.db was replaced"))
+	body = get(h, "/").Body.String()
+	assert.NotContains(t, body, "/secret")
+	assert.Contains(t, body, fmt.Sprintf("its lease of term %d has ended (the lock was lost); its work is returning", lease.Term()))
+	require.NoError(t, lease.Release(ctx))
+}
+
+func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.lead(t, other, "")
+	db.fail(errors.New("postgres://app:hunter2@db/x: cannot open /secret/app.db"))
+	h := newHandler(t, db, nil)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = h.cfg.Lock.Wait(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	eventually(t, "the standby has looked", func() bool { return h.cfg.Lock.Status().State == schedlock.SelfStandby })
+
+	w := get(h, "/")
+	body := w.Body.String()
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Contains(t, body, "Who leads cannot be told: the database cannot be read.")
+	assert.Contains(t, body, "pid 63 on <strong>here</strong>")
+	assert.Contains(t, body, "cannot read the lock: the database cannot be read")
+	assert.NotRegexp(t, "secret|hunter2", body)
+
+	db.heal()
+	db.failRuns(errors.New("no such table: /secret"))
+	w = get(h, "/")
+	body = w.Body.String()
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Contains(t, body, "pid 41 on web-1 leads", "that much is known")
+	assert.Contains(t, body, "What happened before cannot be told: the database cannot be read.")
+	db.heal()
+
+	db.fail(context.DeadlineExceeded)
+	assert.Contains(t, get(h, "/").Body.String(), "the database did not answer in time")
+	db.heal()
+	w = get(h, "/")
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Contains(t, w.Body.String(), "pid 41 on web-1 leads")
+}
+
+func TestASectionThatFailsHidesNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), func(c *Config) {
+		c.Sections = []Section{
+			{Title: "Panics", Render: func(context.Context) (template.HTML, error) { panic("secret one") }},
+			{Title: "Fails", Render: func(context.Context) (template.HTML, error) { return "", errors.New("secret two") }},
+			{Title: "Works", Render: func(context.Context) (template.HTML, error) { return "<em>1,204 bans</em>", nil }},
+		}
+	})
+	w := get(h, "/")
+	body := w.Body.String()
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Contains(t, body, "this part cannot be shown")
+	assert.Contains(t, body, "the database cannot be read")
+	assert.Contains(t, body, "<em>1,204 bans</em>")
+	assert.NotContains(t, body, "secret")
+}
+
+func TestAPageWithoutARunnerHasNoJobs(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), func(c *Config) { c.Runner, c.Control = nil, true })
+	assert.NotContains(t, get(h, "/").Body.String(), "jobs")
+	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume"} {
+		assert.Equal(t, http.StatusNotFound, post(h, path, nil).Code)
+	}
+}
+
+func TestAWrongConfigIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Sections: []Section{{Title: " "}, {Title: "Bans"}}})
+	require.EqualError(t, err, "status page: lock is nil\nsection 0 has no title\nsection 0 (\" \") has no Render\nsection 1 (\"Bans\") has no Render")
+}

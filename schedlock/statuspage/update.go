@@ -1,0 +1,134 @@
+package statuspage
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// The parts of the page, by the id of their element. The stream sends those
+// that have changed. Tests of apps look for these ids, and for beat, bar,
+// reason, jobs and stream: keep them.
+const (
+	partAlert    = "alert"
+	partLeader   = "leader"
+	partHandover = "handover"
+	partSelf     = "self"
+	partTimeline = "timeline"
+	partTerms    = "terms"
+	partJobs     = "jobs-list"
+	partSection  = "section-" // and its number
+)
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "period": period, "cut": cut,
+	"pct": func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" },
+}).Parse(pageHTML))
+
+// update is a snapshot made ready to be sent. It is shared by all streams.
+type update struct {
+	h      *Handler
+	snap   *snapshot
+	leader *leader
+	beat   *beat
+	parts  map[string]string // without those that depend on the span
+	err    error             // of a template
+
+	mu        sync.Mutex
+	timelines map[string]string
+}
+
+func newUpdate(h *Handler, s *snapshot) *update {
+	u := &update{h: h, snap: s, leader: newLeader(h, s), beat: newBeat(s), parts: map[string]string{}, timelines: map[string]string{}}
+	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil, "Blind": s.blind, "Why": h.public(s.err)})
+	u.add(partLeader, "leader", u.leader)
+	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
+	if s.err != nil {
+		return u // what stands there stays; the alert says that it is old
+	}
+	u.add(partHandover, "handover", u.leader)
+	u.add(partTerms, "terms", newTermRows(s))
+	if h.cfg.Runner != nil {
+		u.add(partJobs, "jobs", map[string]any{"Jobs": newJobViews(s), "More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
+	}
+	for i, content := range s.sections {
+		u.parts[partSection+strconv.Itoa(i)] = string(content)
+	}
+	return u
+}
+
+// public is what the page says of an error; "" for none.
+func (h *Handler) public(err error) string {
+	if err == nil {
+		return ""
+	}
+	return h.cfg.PublicError(err)
+}
+
+func (u *update) add(part, name string, data any) {
+	text, err := execute(name, data)
+	if err != nil && u.err == nil {
+		u.err = err
+	}
+	u.parts[part] = text
+}
+
+func execute(name string, data any) (string, error) {
+	var b bytes.Buffer
+	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
+		return "", fmt.Errorf("template %s: %w", name, err)
+	}
+	return strings.TrimSpace(b.String()), nil
+}
+
+// timeline draws it for a span, once.
+func (u *update) timeline(span string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	text, found := u.timelines[span]
+	if !found {
+		var err error
+		if text, err = execute("timeline", newTimeline(u.snap, span)); err != nil {
+			u.h.cfg.Log.Error("status page: template", "err", err)
+		}
+		u.timelines[span] = text
+	}
+	return text
+}
+
+// selfName tells one replica from another.
+func (u *update) selfName() string { return holderName(u.snap.owner) }
+
+// render writes the whole page.
+func (h *Handler) render(w io.Writer, u *update, span string) error {
+	if u.err != nil {
+		return u.err
+	}
+	parts := map[string]template.HTML{}
+	fill := func(name, text string) { parts[name] = template.HTML(fillAges(text, u.snap.now)) }
+	for name, text := range u.parts {
+		fill(name, text)
+	}
+	if u.snap.err == nil {
+		fill(partTimeline, u.timeline(span))
+	}
+	type section struct {
+		ID, Title string
+		Content   template.HTML
+	}
+	var sections []section
+	for i, s := range h.cfg.Sections {
+		id := partSection + strconv.Itoa(i)
+		sections = append(sections, section{id, s.Title, parts[id]})
+	}
+	return pageTemplate.Execute(w, map[string]any{
+		"Title": h.cfg.Title, "Headline": u.leader.Headline, "Icon": u.leader.Icon, "Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
+		"Beat": u.beat, "Span": span, "Control": h.cfg.Control, "HasJobs": h.cfg.Runner != nil,
+		"Alert": parts[partAlert], "Leader": parts[partLeader], "Handover": parts[partHandover], "SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
+		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Sections": sections,
+	})
+}

@@ -1,0 +1,262 @@
+package statuspage
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/tasks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ctx    = context.Background()
+	here   = schedlock.Owner{PID: 63, Hostname: "here"}
+	other  = schedlock.Owner{PID: 41, Hostname: "web-1"}
+	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
+)
+
+// A database can be broken, counts how often it is looked at, and has a clock
+// that a test can set.
+type database struct {
+	*memory.Store
+	broken atomic.Pointer[error] // everything
+	noRuns atomic.Pointer[error] // the ledger only
+	looks  atomic.Int64
+	at     atomic.Pointer[time.Time] // nil: the real time
+}
+
+func newDatabase() *database {
+	d := &database{}
+	d.Store = memory.New(memory.WithClock(func() time.Time {
+		if at := d.at.Load(); at != nil {
+			return *at
+		}
+		return time.Now()
+	}))
+	return d
+}
+
+func (d *database) set(t time.Time) { d.at.Store(&t) }
+
+func (d *database) fail(err error) { d.broken.Store(&err) }
+
+func (d *database) failRuns(err error) { d.noRuns.Store(&err) }
+
+func (d *database) heal() {
+	d.broken.Store(nil)
+	d.noRuns.Store(nil)
+}
+
+func (d *database) Look(ctx context.Context) (schedlock.View, error) {
+	d.looks.Add(1)
+	if err := d.broken.Load(); err != nil {
+		return schedlock.View{}, *err
+	}
+	return d.Store.Look(ctx)
+}
+
+func (d *database) Jobs(ctx context.Context) ([]ledger.Job, error) {
+	if err := d.broken.Load(); err != nil {
+		return nil, *err
+	}
+	if err := d.noRuns.Load(); err != nil {
+		return nil, *err
+	}
+	return d.Store.Jobs(ctx)
+}
+
+func (d *database) Trigger(ctx context.Context, o ledger.Order) (ledger.Request, error) {
+	if err := d.broken.Load(); err != nil {
+		return ledger.Request{}, *err
+	}
+	return d.Store.Trigger(ctx, o)
+}
+
+// lead puts an owner in the row; reason is how the holder before ended.
+func (d *database) lead(t testing.TB, o schedlock.Owner, reason schedlock.EndReason) schedlock.Ref {
+	t.Helper()
+	view, err := d.Store.Look(ctx)
+	require.NoError(t, err)
+	ref := schedlock.Ref{Owner: o, Token: schedlock.NewToken()}
+	grant, err := d.Acquire(ctx, schedlock.Claim{Ref: ref, Timing: timing, Judged: view, Reason: reason})
+	require.NoError(t, err)
+	ref.Term = grant.Term
+	return ref
+}
+
+func (d *database) beat(t testing.TB, ref schedlock.Ref) {
+	t.Helper()
+	_, err := d.Heartbeat(ctx, ref, schedlock.StateLeading)
+	require.NoError(t, err)
+}
+
+// run stores a job, with one run if status is not "".
+func (d *database) run(t testing.TB, ref schedlock.Ref, job string, status ledger.Status, text string) {
+	t.Helper()
+	now := time.Now().Truncate(time.Second)
+	decision := ledger.Decision{Job: job, Spec: "interval 1h0m0s", To: now}
+	if status != "" {
+		decision.Start = now
+	}
+	run, started, err := d.Decide(ctx, ref, decision)
+	require.NoError(t, err)
+	if started && status != ledger.InProgress {
+		_, err = d.Finish(ctx, run, ledger.End{Status: status, Error: text, Took: 1500 * time.Millisecond})
+		require.NoError(t, err)
+	}
+}
+
+func (d *database) terms(t testing.TB) []schedlock.Term {
+	t.Helper()
+	terms, err := d.Terms(ctx, 100)
+	require.NoError(t, err)
+	return terms
+}
+
+func (d *database) inbox(t testing.TB) ledger.Inbox {
+	t.Helper()
+	inbox, err := d.Inbox(ctx)
+	require.NoError(t, err)
+	return inbox
+}
+
+// store is what a page needs of a database here.
+type store interface {
+	schedlock.Store
+	ledger.Store
+}
+
+// newHandler makes a page of a replica that does not campaign.
+func newHandler(t testing.TB, db store, change func(*Config)) *Handler {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	lock, err := schedlock.New(db, schedlock.WithOwner(here), schedlock.WithLogger(quiet))
+	require.NoError(t, err)
+	runner, err := tasks.NewRunner(lock, db, []tasks.Job{{
+		Name: "tick", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return nil },
+	}}, tasks.WithLogger(quiet))
+	require.NoError(t, err)
+	cfg := Config{Lock: lock, Runner: runner, Log: quiet}
+	if change != nil {
+		change(&cfg)
+	}
+	h, err := New(cfg)
+	require.NoError(t, err)
+	h.live.every = 5 * time.Millisecond
+	return h
+}
+
+func withControl(c *Config) { c.Control = true }
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// post sends a form as the page itself does.
+func post(h http.Handler, path string, form url.Values) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in 20 s: %s", what)
+		}
+	}
+}
+
+// A client reads a stream of events.
+type client struct {
+	t      testing.TB
+	lines  *bufio.Reader
+	cancel context.CancelFunc
+	res    *http.Response
+}
+
+// open opens a stream; close it, or let the test do so.
+func open(t testing.TB, base string) *client {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"events", nil)
+	require.NoError(t, err)
+	transport := &http.Transport{}
+	res, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	c := &client{t: t, lines: bufio.NewReader(res.Body), res: res, cancel: func() {
+		cancel()
+		res.Body.Close()
+		transport.CloseIdleConnections()
+	}}
+	t.Cleanup(c.cancel)
+	return c
+}
+
+// next returns the next event.
+func (c *client) next() (m message) {
+	c.t.Helper()
+	for {
+		line, err := c.lines.ReadString('\n')
+		require.NoError(c.t, err, "the stream has ended")
+		if data, found := strings.CutPrefix(line, "data: "); found && strings.HasPrefix(data, "{") {
+			require.NoError(c.t, json.Unmarshal([]byte(data), &m))
+			return m
+		}
+	}
+}
+
+// until returns the first event that is as it should be.
+func (c *client) until(ok func(message) bool) message {
+	c.t.Helper()
+	for {
+		if m := c.next(); ok(m) {
+			return m
+		}
+	}
+}
+
+// ended waits until the server has ended the stream.
+func (c *client) ended() {
+	c.t.Helper()
+	_, err := io.Copy(io.Discard, c.lines)
+	require.False(c.t, errors.Is(err, context.DeadlineExceeded), "it goes on")
+}
+
+// serve mounts a page at /status/ of a server.
+func serve(t testing.TB, h http.Handler, change func(*http.Server)) (base string, server *httptest.Server) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/status/", h)
+	server = httptest.NewUnstartedServer(mux)
+	if change != nil {
+		change(server.Config)
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL + "/status/", server
+}
