@@ -53,10 +53,10 @@ func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
 			schedlock.WithHeartbeatInterval(cfg.timing.HeartbeatInterval),
 			schedlock.WithObserver(a.metrics),
 		},
-		Drain:     cfg.drain,
-		OnStuck:   tasks.ExitProcess,
-		OnFailure: a.metrics.runFailed,
-		Jobs:      jobs,
+		Drain:   cfg.drain,
+		OnStuck: tasks.ExitProcess,
+		OnRun:   a.metrics.OnRun,
+		Jobs:    jobs,
 		Stages: []startup.Stage{{
 			Name: "bans", After: []string{startup.StageDatabase}, Start: a.openBans, Stop: a.closeBans,
 		}},
@@ -164,7 +164,8 @@ func (a *app) fence(ctx context.Context, lease *schedlock.Lease) (bans.Fence, er
 	return func(context.Context, *sql.Tx) error { return lease.Err() }, nil
 }
 
-func (a *app) server(*startup.App) *http.Server {
+func (a *app) server(sched *startup.App) *http.Server {
+	a.metrics.Watch(sched.Lock(), sched.Runner())
 	return &http.Server{
 		Addr:              a.cfg.addr,
 		Handler:           a.handler(),

@@ -18,6 +18,9 @@ const (
 	maxForm      = 64 << 10
 )
 
+// noControl is the answer to an order that nobody may give.
+var noControl = "this replica takes no orders: it was started without --control (" + variable("control") + "=true)"
+
 // handleOrders adds what changes something: it works on every replica, leading
 // or not, and only if the app was told to (--control).
 func (a *app) handleOrders(mux *http.ServeMux) {
@@ -35,14 +38,14 @@ func (a *app) handleOrders(mux *http.ServeMux) {
 // order refuses what may not be asked, and reads who asks, and why.
 func (a *app) order(do func(context.Context, http.ResponseWriter, *http.Request, ledger.Order)) http.Handler {
 	if !a.cfg.control {
-		return refuse("this replica takes no orders: it was started without --control (" + variable("control") + "=true)")
+		return refuse(noControl)
 	}
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(refuse("orders are taken from this app's own pages only, not from those of another site"))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o, err := a.readOrder(w, r)
 		if err != nil {
-			answerError(w, r, http.StatusBadRequest, err.Error())
+			answerError(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), orderTimeout)
@@ -53,7 +56,7 @@ func (a *app) order(do func(context.Context, http.ResponseWriter, *http.Request,
 
 func refuse(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answerError(w, r, http.StatusForbidden, why)
+		answerError(w, http.StatusForbidden, why)
 	})
 }
 
@@ -92,7 +95,7 @@ type requestJSON struct {
 func (a *app) orderRun(ctx context.Context, w http.ResponseWriter, r *http.Request, o ledger.Order) {
 	wait, err := parseWait(r.FormValue("wait"))
 	if err != nil {
-		answerError(w, r, http.StatusBadRequest, err.Error())
+		answerError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	request, err := a.sched.Runner().Trigger(ctx, o.Job, o.By, o.Reason)
@@ -107,7 +110,7 @@ func (a *app) orderRun(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		defer cancel()
 		run, err := a.sched.Runner().Await(ctx, request)
 		if err == nil {
-			answerOrder(w, r, http.StatusOK, newRunJSON(run))
+			writeJSON(w, http.StatusOK, newRunJSON(run))
 			return
 		}
 		if ctx.Err() == nil { // the request stands all the same
@@ -118,7 +121,7 @@ func (a *app) orderRun(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			answer.Run = &seen
 		}
 	}
-	answerOrder(w, r, http.StatusAccepted, answer)
+	writeJSON(w, http.StatusAccepted, answer)
 }
 
 // parseWait: 0 by default; above 30 s it is lowered to that.
@@ -139,7 +142,7 @@ func (a *app) orderPause(ctx context.Context, w http.ResponseWriter, r *http.Req
 		a.answerFailed(w, r, err)
 		return
 	}
-	answerOrder(w, r, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Job    string     `json:"job"` // "": every job
 		Paused *pauseJSON `json:"paused"`
 	}{o.Job, newPauseJSON(&pause)})
@@ -154,7 +157,7 @@ func (a *app) orderResume(ctx context.Context, w http.ResponseWriter, r *http.Re
 		a.answerFailed(w, r, err)
 		return
 	}
-	answerOrder(w, r, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Job     string `json:"job"`
 		Resumed bool   `json:"resumed"` // false: there was no pause
 	}{o.Job, resumed})
@@ -179,32 +182,18 @@ func (a *app) answerFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var paused *ledger.PausedError
 	switch {
 	case errors.Is(err, ledger.ErrNoJob):
-		answerError(w, r, http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet", r.PathValue("job")))
+		answerError(w, http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet", r.PathValue("job")))
 	case errors.As(err, &paused):
-		answerOrder(w, r, http.StatusConflict, struct {
+		writeJSON(w, http.StatusConflict, struct {
 			errorJSON
 			Paused *pauseJSON `json:"paused"`
 		}{errorJSON{paused.Error()}, newPauseJSON(&paused.Pause)})
 	default:
 		a.log.Warn("order not carried out", "path", r.URL.Path, "err", err)
-		answerError(w, r, http.StatusServiceUnavailable, publicError(err))
+		answerError(w, http.StatusServiceUnavailable, publicError(err))
 	}
 }
 
-func answerError(w http.ResponseWriter, r *http.Request, status int, why string) {
-	answerOrder(w, r, status, errorJSON{why})
-}
-
-// answerOrder answers a program in JSON. The form of a page leads back to the
-// page, and to the words of an error.
-func answerOrder(w http.ResponseWriter, r *http.Request, status int, v any) {
-	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		writeJSON(w, status, v)
-		return
-	}
-	if e, ok := v.(interface{ text() string }); ok {
-		http.Error(w, e.text(), status)
-		return
-	}
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+func answerError(w http.ResponseWriter, status int, why string) {
+	writeJSON(w, status, errorJSON{why})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/cmd/demoapp/bans"
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
@@ -222,7 +223,7 @@ func checkPostgres(dsn string) error {
 	rule := "is not postgres://user:password@host:port/database?parameters, with special characters as %XX"
 	u, parseErr := url.Parse(dsn)
 	if parseErr != nil {
-		return fmt.Errorf("%q %s", withoutPassword(dsn), rule)
+		return fmt.Errorf("%q %s", message.WithoutPassword(dsn), rule)
 	}
 	detail := err.Error()
 	if i := strings.LastIndex(detail, "`: "); i >= 0 {
@@ -235,31 +236,8 @@ func checkPostgres(dsn string) error {
 	}
 	for _, s := range secrets {
 		if s != "" && (strings.Contains(detail, s) || strings.Contains(detail, url.QueryEscape(s))) {
-			return fmt.Errorf("%q %s", withoutPassword(dsn), rule)
+			return fmt.Errorf("%q %s", message.WithoutPassword(dsn), rule)
 		}
 	}
-	return fmt.Errorf("%q %s: %s", withoutPassword(dsn), rule, detail)
-}
-
-// withoutPassword is a URL as it may be shown. Of one that cannot be parsed
-// only what follows the last @ is no password for sure.
-func withoutPassword(dsn string) string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		scheme, rest, _ := strings.Cut(dsn, "://")
-		at := strings.LastIndex(rest, "@")
-		if at < 0 {
-			return scheme + "://…"
-		}
-		host, _, _ := strings.Cut(rest[at:], "?")
-		return scheme + "://…" + host
-	}
-	query := u.Query()
-	for key := range query {
-		if strings.Contains(strings.ToLower(key), "password") {
-			query.Set(key, "xxxxx")
-		}
-	}
-	u.RawQuery = query.Encode()
-	return u.Redacted()
+	return fmt.Errorf("%q %s: %s", message.WithoutPassword(dsn), rule, detail)
 }

@@ -83,7 +83,7 @@ func (s *stack) up() {
 		require.Greater(s.t, time.Duration(i.Config.StopTimeout)*time.Second, app.StopBudget(), "the grace period against what a shutdown may take")
 		page := c.get("/")
 		require.Equal(s.t, http.StatusOK, page.status)
-		require.Contains(s.t, string(page.body), "<p>pid 1 on "+c.service+" ", "each is process 1 of its container")
+		require.Contains(s.t, string(page.body), "<p class=\"me\">pid 1 on <strong>"+c.service+"</strong>", "each is process 1 of its container")
 		require.Contains(s.t, string(page.body), "192.0.2.", "bans of the built-in lists")
 		s.docker("exec", c.id, "/demoapp", "healthcheck")
 		_, err := s.run("docker", "exec", "-e", "DEMOAPP_ADDR=127.0.0.1:9", c.id, "/demoapp", "healthcheck")
@@ -377,7 +377,7 @@ func newStack(t *testing.T) *stack {
 		"DEMOAPP_LOCK_TTL="+dockerTTL.String(), "DEMOAPP_LOCK_HEARTBEAT="+dockerHeartbeat.String(),
 		"DEMOAPP_TICK="+dockerTick.String(), "DEMOAPP_JOB_DURATION="+dockerRun.String())
 	for i, service := range []string{"a", "b", "c"} {
-		port := freePort(t, 20_000+3_000*i)
+		port := freePort(t, 11_000+3_000*i) // PostgreSQL servers of other tests are above
 		s.env = append(s.env, "SCHEDLOCK_PORT_"+strings.ToUpper(service)+"="+port)
 		s.replicas = append(s.replicas, &container{service: service, replica: replica{t: t, url: "http://127.0.0.1:" + port}})
 	}

@@ -19,9 +19,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock"
 )
 
@@ -73,24 +73,8 @@ func run(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "demoapp:", err)
 		return exitHeld
 	}
-	fmt.Fprintln(stderr, "demoapp:", oneLine(err.Error()))
+	fmt.Fprintln(stderr, "demoapp:", message.OneLine(err.Error()))
 	return exitFailed
-}
-
-// oneLine puts a message of several lines, such as pgx has, into one.
-func oneLine(s string) string {
-	var b strings.Builder
-	for line := range strings.Lines(strings.TrimSpace(s)) {
-		switch before := b.String(); {
-		case before == "":
-		case strings.HasSuffix(before, ":"):
-			b.WriteByte(' ')
-		default:
-			b.WriteString("; ")
-		}
-		b.WriteString(strings.TrimSpace(line))
-	}
-	return b.String()
 }
 
 // logLevel is INFO; tests that need to see every start of a run lower it.

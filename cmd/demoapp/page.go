@@ -1,137 +1,64 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"html/template"
 	"net/http"
-	"net/url"
+	"strings"
 	"time"
 
 	"example.com/schedlock/cmd/demoapp/bans"
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/ledger"
-	"example.com/schedlock/tasks"
+	"example.com/schedlock/schedlock/statuspage"
 )
 
-const (
-	pageTerms = 20
-	pageRuns  = 30
-	pageBans  = 50
+// pageBans is how many of the newest bans the page shows.
+const pageBans = 20
 
-	// overdue is how late a tick may be decided before the page says so.
-	overdue = 2 * time.Second
-)
+//go:embed bans.html
+var bansHTML string
 
-//go:embed page.html
-var pageHTML string
+var bansTemplate = template.Must(template.New("bans").Funcs(template.FuncMap{
+	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+}).Parse(bansHTML))
 
-//go:embed style.css
-var styleCSS []byte
-
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"stamp": func(t time.Time) string {
-		if t.IsZero() {
-			return "–"
-		}
-		return t.UTC().Format("2006-01-02 15:04:05 UTC")
-	},
-	"escape":  url.PathEscape,
-	"overdue": func(t time.Time) bool { return !t.IsZero() && time.Since(t) > overdue },
-	"short":   func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() },
-	"took":    took,
-	"lasted": func(r ledger.Run) string {
-		if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
-			return "–"
-		}
-		return took(r.FinishedAt.Sub(r.StartedAt))
-	},
-	"length": func(t schedlock.Term) string {
-		if t.Open() {
-			return "until now"
-		}
-		return t.EndedAt.Sub(t.AcquiredAt).Round(time.Millisecond).String()
-	},
-}).Parse(pageHTML))
-
-// took is a duration as a person reads it.
-func took(d time.Duration) string {
-	if d < time.Millisecond {
-		return d.Round(time.Microsecond).String()
-	}
-	return d.Round(time.Millisecond).String()
-}
-
-// pageData is what the page shows. An error of the database takes the place of
-// what could not be read; this replica's own state is always there.
-type pageData struct {
-	Self  schedlock.Status
-	Owner schedlock.Owner
-	Lock  *schedlock.LockInfo
-	Left  time.Duration // of the TTL since the last heartbeat
-	Terms []schedlock.Term
-	Jobs  []tasks.JobInfo
-	Pause *ledger.Pause // of the whole scheduler
-	Runs  []ledger.Run
-	Bans  []bans.Ban
-	Count int
-	Error string
-
-	Control bool // there are buttons
-}
-
-func (a *app) servePage(w http.ResponseWriter, r *http.Request) {
-	lock := a.sched.Lock()
-	data := pageData{Self: lock.Status(), Owner: lock.Owner(), Control: a.cfg.control}
-	status := http.StatusOK
-	if err := a.readPage(r.Context(), &data); err != nil {
-		a.log.Warn("page cannot read the database", "err", err)
-		data.Error, status = publicError(err), http.StatusServiceUnavailable
-	}
-	var body bytes.Buffer
-	if err := pageTemplate.Execute(&body, data); err != nil {
-		a.log.Error("page template", "err", err)
-		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = body.WriteTo(w)
-}
-
-func (a *app) readPage(ctx context.Context, data *pageData) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	store := a.sched.Store()
-	if data.Lock, err = schedlock.GetLockInfo(ctx, store); err != nil {
-		return err
-	}
-	if i := data.Lock; i != nil {
-		data.Left = max(i.Timing.TTL-i.HeartbeatAge, 0)
-	}
-	if data.Terms, err = store.Terms(ctx, pageTerms); err != nil {
-		return err
-	}
-	if data.Jobs, err = a.sched.Runner().Jobs(ctx); err != nil {
-		return err
-	}
-	inbox, err := a.ledger().Inbox(ctx)
+// handlePage mounts the page at the root. Each of its paths has a pattern of
+// its own, so that the others keep their methods, and what there is not is not
+// found.
+func (a *app) handlePage(mux *http.ServeMux) {
+	page, err := statuspage.New(statuspage.Config{
+		Title:       "demoapp",
+		Lock:        a.sched.Lock(),
+		Runner:      a.sched.Runner(),
+		Control:     a.cfg.control,
+		ControlHint: noControl,
+		Sections:    []statuspage.Section{{Title: "Bans", Render: a.renderBans}},
+		Log:         a.log,
+		PublicError: publicError,
+	})
 	if err != nil {
-		return err
+		panic(err) // a mistake in the lines above
 	}
-	data.Pause = inbox.Paused("")
-	if data.Runs, err = a.ledger().Runs(ctx, "", pageRuns); err != nil {
-		return err
+	for _, pattern := range []string{"/{$}", "/style.css", "/page.js", "/icon.svg", "/events", "/orders/{order}"} {
+		mux.Handle(pattern, page)
 	}
-	if data.Bans, err = a.database.bans.Latest(ctx, pageBans); err != nil {
-		return err
-	}
-	data.Count, err = a.database.bans.Count(ctx)
-	return err
 }
 
-func serveStyle(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	_, _ = w.Write(styleCSS)
+func (a *app) renderBans(ctx context.Context) (template.HTML, error) {
+	var (
+		data struct {
+			Bans  []bans.Ban
+			Count int
+		}
+		text strings.Builder
+		err  error
+	)
+	if data.Bans, err = a.database.bans.Latest(ctx, pageBans); err != nil {
+		return "", err
+	}
+	if data.Count, err = a.database.bans.Count(ctx); err != nil {
+		return "", err
+	}
+	err = bansTemplate.Execute(&text, data)
+	return template.HTML(text.String()), err
 }

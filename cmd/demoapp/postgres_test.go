@@ -263,7 +263,7 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 				require.Equal(t, http.StatusServiceUnavailable, r.get("/readyz").status, outage.name)
 				require.Less(t, time.Since(asked), 10*time.Second, "an answer of /readyz is bounded by 2 s")
 				require.Equal(t, http.StatusOK, r.get("/healthz").status)
-				require.Contains(t, string(r.get("/").body), "<h2>This replica</h2>")
+				require.Contains(t, string(r.get("/").body), ">This replica</h2>")
 			}
 			var self struct{ Self selfState }
 			decode(t, leader.get("/lock").body, &self)

@@ -574,7 +574,7 @@ func (r *replica) metrics() map[string]*dto.MetricFamily {
 	return families
 }
 
-// metric returns the value of a metric with one label, or with none; 0 if it
+// metric returns the value of a metric with these labels, or with none; 0 if it
 // is not there.
 func (r *replica) metric(name string, label ...string) float64 {
 	r.t.Helper()
@@ -590,18 +590,28 @@ func (r *replica) metric(name string, label ...string) float64 {
 	return 0
 }
 
-// events is the number of events of one kind.
-func (r *replica) events(kind string) int {
+// heartbeats is the number of heartbeats that have succeeded.
+func (r *replica) heartbeats() int {
 	r.t.Helper()
-	return int(r.metric("schedlock_events_total", "kind", kind))
+	all := r.metrics()
+	sent, failed := all["schedlock_heartbeat_duration_seconds"].GetMetric(), all["schedlock_heartbeat_failures_total"].GetMetric()
+	require.Len(r.t, sent, 1)
+	require.Len(r.t, failed, 1)
+	return int(sent[0].GetHistogram().GetSampleCount()) - int(failed[0].GetCounter().GetValue())
+}
+
+// failedHeartbeats is the number of those that have not.
+func (r *replica) failedHeartbeats() int {
+	r.t.Helper()
+	return int(r.metric("schedlock_heartbeat_failures_total"))
 }
 
 // awaitHeartbeats waits until n more heartbeats have succeeded.
 func (r *replica) awaitHeartbeats(n int) {
 	r.t.Helper()
-	before := r.events("heartbeat")
+	before := r.heartbeats()
 	eventually(r.t, fmt.Sprintf("%d more heartbeats have succeeded", n), func() error {
-		if now := r.events("heartbeat"); now < before+n {
+		if now := r.heartbeats(); now < before+n {
 			return fmt.Errorf("%d have", now-before)
 		}
 		return nil

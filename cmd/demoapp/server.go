@@ -23,9 +23,9 @@ const (
 
 func (a *app) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", a.servePage)
-	mux.HandleFunc("GET /style.css", serveStyle)
+	a.handlePage(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /livez", a.serveLive)
 	mux.HandleFunc("GET /readyz", a.serveReady)
 	mux.HandleFunc("GET /lock", a.serveLock)
 	mux.HandleFunc("GET /terms", a.serveTerms)
@@ -33,22 +33,16 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /jobs", a.serveJobs)
 	mux.Handle("GET /metrics", a.metrics.handler())
 	a.handleOrders(mux)
-	return a.secured(mux)
+	return secured(mux)
 }
 
-// secured sets the headers that every answer has.
-func (a *app) secured(next http.Handler) http.Handler {
-	forms, referrer := "'none'", "no-referrer"
-	if a.cfg.control {
-		// Under no-referrer a browser says "Origin: null" when it sends the
-		// page's own forms.
-		forms, referrer = "'self'", "same-origin"
-	}
+// secured sets the headers that every answer has; the page sets its own.
+func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", referrer)
+		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
@@ -83,6 +77,10 @@ func publicError(err error) string {
 		return "the database file is not the one that was opened"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the database did not answer in time"
+	case errors.Is(err, schedlock.ErrLost):
+		return "the lock was lost"
+	case errors.Is(err, schedlock.ErrReleased):
+		return "the lock was released"
 	}
 	return "the database cannot be read"
 }
@@ -137,7 +135,7 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 
 func (a *app) self() selfJSON {
 	s := a.sched.Lock().Status()
-	return selfJSON{Leader: s.Leader, State: s.State, Term: s.Term, Reason: s.Reason}
+	return selfJSON{Leader: s.Leader, State: s.State, Term: s.Term, Reason: s.PublicReason(publicError)}
 }
 
 func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
@@ -251,8 +249,6 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request, read fu
 type errorJSON struct {
 	Error string `json:"error"`
 }
-
-func (e errorJSON) text() string { return e.Error }
 
 // parseLimit: 100 by default; above 100,000 it is lowered to that.
 func parseLimit(s string) (int, error) {

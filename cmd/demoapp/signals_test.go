@@ -21,7 +21,7 @@ func (r *replica) awaitDraining() {
 	eventually(r.t, "the replica serves and says that it drains", func() error {
 		l, page := r.lock(), r.get("/")
 		if l.Self.State != "draining" || l.Self.Leader || !l.Held || l.Lock.PID != r.pid() || l.Lock.State != "draining" ||
-			page.status != http.StatusOK || !page.contains("<title>demoapp: draining</title>") {
+			page.status != http.StatusOK || !page.contains(`<span class="tag draining">draining</span>`) {
 			return fmt.Errorf("%+v, page %d", l, page.status)
 		}
 		return nil

@@ -178,7 +178,7 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "LOCK_HEARTBEAT=300ms")
 	leader, term := f.startLeader()
-	before := leader.events("heartbeat")
+	before := leader.heartbeats()
 	var losers sync.WaitGroup
 	for range 9 {
 		losers.Go(func() {
@@ -191,8 +191,8 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 	}
 	losers.Wait()
 	leader.awaitHeartbeats(3)
-	t.Logf("%d heartbeats", leader.events("heartbeat")-before)
-	require.Zero(t, leader.events("heartbeat failed"))
+	t.Logf("%d heartbeats", leader.heartbeats()-before)
+	require.Zero(t, leader.failedHeartbeats())
 	require.Equal(t, term, leader.lock().Self.Term)
 	require.Len(t, leader.terms(), 1)
 }
@@ -218,7 +218,7 @@ func TestReplicasThatLostTheRaceForAFreeLockLeaveNoWriteLockBehind(t *testing.T)
 	done()
 	leader, next := awaitOneLeader(t, replicas, term)
 	leader.awaitHeartbeats(5)
-	require.Zero(t, leader.events("heartbeat failed"))
+	require.Zero(t, leader.failedHeartbeats())
 	require.Equal(t, next, leader.lock().Self.Term)
 	require.Len(t, leader.terms(), 2)
 	for _, r := range replicas {

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"example.com/schedlock/cmd/schedlock/internal/doctor"
+	"example.com/schedlock/internal/message"
+)
+
+const doctorHelp = `Looks at the database, its files and settings, and at what the rows say, and
+tells what to do. It repairs nothing. All of it takes 6 × --timeout at most.
+
+Examples:
+  schedlock doctor
+  schedlock doctor --json | jq '.findings[] | select(.level != "ok")'
+
+Exit codes: 0 no warning and no error, 1 warnings, 2 errors, 4 a wrong flag
+`
+
+func examine(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithTimeout(ctx, 6*t.timeout)
+		defer cancel()
+		report := doctor.Examine(ctx, t.dsn)
+		if report.Findings == nil {
+			report.Findings = []doctor.Finding{}
+		}
+		for i, f := range report.Findings {
+			report.Findings[i].Found, report.Findings[i].Do = t.hide(f.Found), t.hide(f.Do)
+		}
+		if t.json {
+			t.encode(report)
+		} else {
+			t.showReport(report)
+		}
+		switch report.Worst() {
+		case doctor.Warning:
+			return exitNothing, nil
+		case doctor.Error:
+			return exitStale, nil
+		}
+		return exitDone, nil
+	}
+}
+
+func (t *tool) showReport(r doctor.Report) {
+	const width = 9 // of "[warning]"
+	paint := map[doctor.Level]colour{doctor.OK: green, doctor.Warning: yellow, doctor.Error: red}
+	for _, f := range r.Findings {
+		level := fmt.Sprintf("%-*s", width, "["+string(f.Level)+"]")
+		fmt.Fprintf(t.out, "%s %s: %s\n", t.paint(paint[f.Level], level), plain(f.Check), plain(message.OneLine(f.Found)))
+		if f.Do != "" {
+			fmt.Fprintf(t.out, "%*s %s\n", width, "", plain("→ "+message.OneLine(f.Do)))
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+const historyHelp = `  -n N            how many, newest first (default 20); the newest 1,000 are kept
+
+"gap before" is for how long nobody led. It is not known (?) after a term whose
+end nobody wrote when it happened: a crash, or a loss.
+
+Examples:
+  schedlock history -n 5
+  schedlock history --json | jq '.[] | select(.revoked)'
+
+Exit codes: 0 done, 4 cannot tell
+`
+
+type termJSON struct {
+	Term       int64        `json:"term"`
+	PID        int          `json:"pid"`
+	Hostname   string       `json:"hostname"`
+	AcquiredAt timestamp    `json:"acquired_at"`
+	EndedAt    timestamp    `json:"ended_at"`
+	EndReason  *string      `json:"end_reason"`
+	NextTerm   int64        `json:"next_term"` // 0: nobody yet
+	TTLSeconds float64      `json:"ttl_seconds"`
+	Revoked    *revokedJSON `json:"revoked"`
+}
+
+func newTermJSON(t schedlock.Term) termJSON {
+	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname, AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt),
+		NextTerm: t.NextTerm, TTLSeconds: t.TTL.Seconds(), Revoked: newRevokedJSON(t.Revoked)}
+	if !t.Open() {
+		reason := string(t.EndReason)
+		j.EndReason = &reason
+	}
+	return j
+}
+
+// historyJSON is a term with what follows from its neighbours.
+type historyJSON struct {
+	termJSON
+	LastedSeconds    float64  `json:"lasted_seconds"`     // up to now while it is open
+	GapBeforeSeconds *float64 `json:"gap_before_seconds"` // null: not known, or the first term
+}
+
+// An entry is one line of the history.
+type entry struct {
+	term     schedlock.Term
+	lasted   time.Duration
+	gap      time.Duration
+	gapKnown bool
+	first    bool // nothing is known of a term before it
+}
+
+// entries puts terms, newest first, together with the one before each.
+func entries(terms []schedlock.Term, now time.Time) []entry {
+	list := make([]entry, len(terms))
+	for i, t := range terms {
+		e := entry{term: t, lasted: t.EndedAt.Sub(t.AcquiredAt), first: i+1 == len(terms)}
+		if t.Open() {
+			e.lasted = now.Sub(t.AcquiredAt)
+		}
+		if !e.first {
+			before := terms[i+1]
+			e.gap, e.gapKnown = t.AcquiredAt.Sub(before.EndedAt), !before.Open() && endedByItself(before.EndReason)
+		}
+		list[i] = e
+	}
+	return list
+}
+
+// endedByItself reports whether the end was written when it happened, not when
+// somebody took over.
+func endedByItself(r schedlock.EndReason) bool {
+	return r == schedlock.EndReleased || r == schedlock.EndRevoked
+}
+
+func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	n := flags.Int("n", 20, "")
+	return func(ctx context.Context) (int, error) {
+		if *n < 1 {
+			return 0, &usageError{"history", fmt.Sprintf("-n %d is not above 0", *n)}
+		}
+		var (
+			terms []schedlock.Term
+			now   time.Time
+		)
+		err := t.look(ctx, func(ctx context.Context, s store) error {
+			view, err := s.Look(ctx)
+			if err != nil {
+				return err
+			}
+			now = view.Now
+			terms, err = s.Terms(ctx, *n+1) // one more for the gap before the last
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		list := entries(terms, now)
+		list = list[:min(len(list), *n)]
+		if t.json {
+			lines := make([]historyJSON, len(list))
+			for i, e := range list {
+				lines[i] = historyJSON{newTermJSON(e.term), e.lasted.Seconds(), seconds(e.gap, e.gapKnown)}
+			}
+			t.encode(lines)
+			return exitDone, nil
+		}
+		t.showHistory(list)
+		return exitDone, nil
+	}
+}
+
+func (t *tool) showHistory(list []entry) {
+	if len(list) == 0 {
+		fmt.Fprintln(t.out, "nobody has ever held the lock")
+		return
+	}
+	b := newTable("term", "holder", "from", "lasted", "ended", "gap before", "revoked")
+	for _, e := range list {
+		end, paint := string(e.term.EndReason), colour("")
+		switch {
+		case e.term.Open():
+			end, paint = "(open)", green
+		case !endedByItself(e.term.EndReason):
+			paint = yellow
+		}
+		gap := "?"
+		if e.gapKnown {
+			gap = span(e.gap)
+		} else if e.first {
+			gap = ""
+		}
+		revoked := ""
+		if !e.term.Revoked.At.IsZero() {
+			revoked = fmt.Sprintf("by %s: %s", e.term.Revoked.By, e.term.Revoked.Reason)
+		}
+		b.add(paint, strconv.FormatInt(e.term.Term, 10), fmt.Sprintf("pid %d on %s", e.term.PID, e.term.Hostname), at(e.term.AcquiredAt),
+			span(e.lasted), end, gap, revoked)
+	}
+	t.table(b)
+}

@@ -1,0 +1,253 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+const childEnv = "DOCTOR_TEST_CHILD"
+
+// childMain is what this binary does when a test has started it as a child.
+func childMain() bool {
+	mode := os.Getenv(childEnv)
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+	}
+	switch mode {
+	case "":
+		return false
+	case "lead": // and die
+		s, err := sqlite.Open(bg, os.Args[1])
+		check(err)
+		lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
+		check(err)
+		_, err = lock.Acquire(bg)
+		check(err)
+	case "nobody":
+		check(syscall.Setgroups(nil))
+		check(syscall.Setgid(65534))
+		check(syscall.Setuid(65534))
+		check(json.NewEncoder(os.Stdout).Encode(Examine(bg, os.Args[1])))
+	case "mounted": // in a mount namespace of its own, which goes with the process
+		check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		if err := unix.Mount(os.Args[1], os.Args[2], "", unix.MS_BIND, ""); err != nil {
+			os.Exit(4)
+		}
+		check(json.NewEncoder(os.Stdout).Encode(Examine(bg, os.Args[2])))
+	}
+	return true
+}
+
+func child(t testing.TB, mode string, attr *syscall.SysProcAttr, args ...string) (r Report, err error) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd.Env = append(os.Environ(), childEnv+"="+mode)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = attr
+	out, err := cmd.Output()
+	if err == nil && len(out) > 0 {
+		require.NoError(t, json.Unmarshal(out, &r))
+	}
+	return r, err
+}
+
+func TestTheLeaseFile(t *testing.T) {
+	t.Parallel()
+	provable := func(t *testing.T) *sqlite.Store {
+		s := newDatabase(t)
+		if err := s.ProofOfDeath(); err != nil {
+			t.Skip(err)
+		}
+		return s
+	}
+	t.Run("of a holder that has died", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		_, err := child(t, "lead", nil, s.Path())
+		require.NoError(t, err)
+		r := Examine(bg, s.Path())
+		finding(t, r, "lease file", Note, "has ended")
+		finding(t, r, "lock", Warning, "proven dead", "start a replica")
+	})
+	t.Run("with an edited token", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		lead(t, s)
+		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+schedlock.NewToken().String()+`'`)
+		finding(t, Examine(bg, s.Path()), "lease file", Warning, "another token")
+	})
+	t.Run("of a holder without a row", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		lead(t, s)
+		shell(t, s.Path(), `DELETE FROM scheduler_lock`)
+		finding(t, Examine(bg, s.Path()), "lease file", Warning, "no lock row")
+	})
+	t.Run("that was deleted", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		lead(t, s)
+		require.NoError(t, os.Remove(s.Path()+"-lease"))
+		finding(t, Examine(bg, s.Path()), "lease file", Warning, "deleted")
+		assert.NoFileExists(t, s.Path()+"-lease")
+	})
+	t.Run("that is another one", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		lead(t, s)
+		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+schedlock.NewToken().String()+`', file_id = 'other'`)
+		require.NoError(t, os.Remove(s.Path()+"-lease"))
+		other, err := sqlite.Open(bg, s.Path()) // makes a new one
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+		finding(t, Examine(bg, s.Path()), "lease file", Warning, "locked another one, id other")
+	})
+	t.Run("that is none", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		require.NoError(t, os.WriteFile(s.Path()+"-lease", []byte("x"), 0o600))
+		finding(t, Examine(bg, s.Path()), "lease file", Error, "not made by schedlock", "remove it")
+	})
+	t.Run("whose proof the holder could not have", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		_, err := child(t, "lead", nil, s.Path())
+		require.NoError(t, err)
+		shell(t, s.Path(), `UPDATE scheduler_lock SET file_id = NULL`)
+		finding(t, Examine(bg, s.Path()), "lease file", Note, "could not lock it")
+		require.NoError(t, os.Remove(s.Path()+"-lease"))
+		finding(t, Examine(bg, s.Path()), "lease file", Note, "could not make it")
+	})
+}
+
+func TestAWriterThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	s := newDatabase(t)
+	conn, err := connect(t, s.Path()).Conn(bg)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(bg, `BEGIN IMMEDIATE`)
+	require.NoError(t, err)
+	limits := usual
+	limits.longWrite = 50 * time.Millisecond
+	r := examine(bg, s.Path(), limits)
+	finding(t, r, "writers", Warning, "write transaction open", fmt.Sprintf("pid %d (", os.Getpid()))
+	_, err = conn.ExecContext(bg, `ROLLBACK`)
+	require.NoError(t, err)
+	finding(t, examine(bg, s.Path(), limits), "writers", OK)
+}
+
+func TestPermissions(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become somebody without permission")
+	}
+	t.Parallel()
+	finding(t, Examine(bg, closed(t)), "permissions", Note, "root")
+	root, err := os.MkdirTemp("", "doctor") // t.TempDir is closed to others
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(root) })
+	require.NoError(t, os.Chmod(root, 0o755))
+	for name, tc := range map[string]struct {
+		folder, file os.FileMode
+		check        string
+		level        Level
+		says         []string
+	}{
+		"unreadable": {0o777, 0o600, "permissions", Error, []string{"65534", "cannot read it", "owner 0", "-rw-------"}},
+		"unwritable": {0o777, 0o644, "permissions", Warning, []string{"cannot write the file", "-rw-r--r--"}},
+		"folder":     {0o755, 0o666, "permissions", Warning, []string{"cannot write the folder"}},
+		"closed":     {0o700, 0o666, "path", Error, []string{"permission denied"}},
+		"open":       {0o777, 0o666, "permissions", OK, []string{"can read and write"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(root, name)
+			path := filepath.Join(dir, "app.db")
+			require.NoError(t, os.Mkdir(dir, 0o700))
+			content, err := os.ReadFile(closed(t))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, content, 0o600))
+			require.NoError(t, os.Chmod(path, tc.file))
+			require.NoError(t, os.Chmod(dir, tc.folder))
+			r, err := child(t, "nobody", nil, path)
+			require.NoError(t, err)
+			finding(t, r, tc.check, tc.level, tc.says...)
+		})
+	}
+	t.Run("what a shell of root left behind", func(t *testing.T) {
+		dir := filepath.Join(root, "left")
+		path := filepath.Join(dir, "app.db")
+		require.NoError(t, os.Mkdir(dir, 0o777))
+		s, err := sqlite.Open(bg, path)
+		require.NoError(t, err)
+		defer s.Close()
+		require.NoError(t, s.Migrate(bg))
+		require.NoError(t, os.Chown(path, 65534, 65534))
+		finding(t, Examine(bg, path), "permissions", Warning, "app.db-wal", "another owner", "chown")
+	})
+}
+
+func TestASingleFileThatIsMounted(t *testing.T) {
+	t.Parallel()
+	outside, inside := closed(t), filepath.Join(t.TempDir(), "app.db")
+	require.NoError(t, os.WriteFile(inside, nil, 0o600)) // the mount point
+	r := mounted(t, outside, inside)
+	finding(t, r, "file system", Error, "single file mounted", "mount the folder")
+}
+
+// mounted is the report on where, of a child that has what mounted there.
+func mounted(t testing.TB, what, where string) Report {
+	t.Helper()
+	r, err := child(t, "mounted", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, what, where)
+	var exit *exec.ExitError
+	if errors.Is(err, os.ErrPermission) || errors.As(err, &exit) && exit.ExitCode() == 4 {
+		t.Skip("not permitted to mount (CAP_SYS_ADMIN is needed)")
+	}
+	require.NoError(t, err)
+	return r
+}
+
+func TestFileSystems(t *testing.T) {
+	t.Parallel()
+	judged := func(m mount) Report {
+		var f findings
+		judgeMount(&f, m)
+		return f.report()
+	}
+	rw := []string{"rw", "relatime"}
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw}), "file system", OK, "ext4, mounted at /data")
+	finding(t, judged(mount{"/data", "fuse.sshfs", "host:/", rw}), "file system", Warning, "host:/", "local disk")
+	finding(t, judged(mount{"/data", "virtiofs", "share", rw}), "file system", Warning)
+	finding(t, judged(mount{"/tmp", "tmpfs", "tmpfs", rw}), "file system", Note, "after a reboot")
+	finding(t, judged(mount{"/", "overlay", "overlay", rw}), "file system", Note, "volume")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}}), "file system", Error, "read-only")
+
+	m, ok := parseMount("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root ro,errors=continue", "36")
+	require.True(t, ok)
+	assert.Equal(t, mount{"/mnt2", "ext3", "/dev/root", []string{"rw", "noatime", "ro", "errors=continue"}}, m)
+	_, ok = parseMount("36 35 98:0 /mnt1 /mnt2 rw - ext3 /dev/root rw", "3")
+	assert.False(t, ok)
+	_, ok = mountOf(t.TempDir())
+	assert.True(t, ok)
+}

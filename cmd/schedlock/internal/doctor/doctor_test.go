@@ -1,0 +1,153 @@
+package doctor
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+)
+
+func TestMain(m *testing.M) {
+	if childMain() {
+		return
+	}
+	os.Exit(pgtest.Run(m))
+}
+
+var (
+	bg    = context.Background()
+	quiet = slog.New(slog.DiscardHandler)
+)
+
+// finding returns the first finding of a check with that level, and fails if
+// there is none or if it does not say what it should.
+func finding(t testing.TB, r Report, check string, level Level, says ...string) Finding {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.Check != check || f.Level != level {
+			continue
+		}
+		for _, text := range says {
+			assert.Contains(t, f.Found+" → "+f.Do, text)
+		}
+		if level == Warning || level == Error {
+			assert.NotEmpty(t, f.Do, "no advice: %v", f)
+		} else {
+			assert.Empty(t, f.Do, "advice for nothing: %v", f)
+		}
+		return f
+	}
+	require.Failf(t, "no such finding", "check %q, level %q in\n%s", check, level, text(r))
+	return Finding{}
+}
+
+// healthy fails if anything is worth an operator's time.
+func healthy(t testing.TB, r Report) {
+	t.Helper()
+	assert.Contains(t, []Level{OK, Note}, r.Worst(), text(r))
+	assert.NotEmpty(t, r.Database)
+	for _, f := range r.Findings {
+		assert.Empty(t, f.Do)
+	}
+}
+
+func text(r Report) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, r.Database)
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "%-8s %s: %s\n", f.Level, f.Check, f.Found)
+		if f.Do != "" {
+			fmt.Fprintf(&b, "         → %s\n", f.Do)
+		}
+	}
+	return b.String()
+}
+
+func newLock(t testing.TB, s schedlock.Store, opts ...schedlock.Option) *schedlock.Lock {
+	t.Helper()
+	lock, err := schedlock.New(s, append([]schedlock.Option{schedlock.WithLogger(quiet)}, opts...)...)
+	require.NoError(t, err)
+	return lock
+}
+
+// lead acquires the lock, and releases it when the test ends.
+func lead(t testing.TB, s schedlock.Store, opts ...schedlock.Option) *schedlock.Lease {
+	t.Helper()
+	lease, err := newLock(t, s, opts...).Acquire(bg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lease.Release(bg) })
+	return lease
+}
+
+// listing is what a folder has: every file, and of all but -shm, which is the
+// memory that SQLite's processes share, its bytes.
+func listing(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files[path] = ""
+		if !strings.HasSuffix(path, "-shm") {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			files[path] = fmt.Sprintf("%x", sha256.Sum256(content))
+		}
+		return nil
+	}))
+	return files
+}
+
+func TestWorst(t *testing.T) {
+	t.Parallel()
+	of := func(levels ...Level) (r Report) {
+		for _, l := range levels {
+			r.Findings = append(r.Findings, Finding{Level: l})
+		}
+		return r
+	}
+	assert.Equal(t, OK, of().Worst())
+	assert.Equal(t, Note, of(OK, Note, OK).Worst())
+	assert.Equal(t, Warning, of(Warning, Note).Worst())
+	assert.Equal(t, Error, of(OK, Error, Warning).Worst())
+}
+
+func TestADSNGoesToItsDatabase(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]bool{
+		"postgres://h/d": true, "postgresql://h/d": true, "host=h dbname=d": true, " user = x": true,
+		"app.db": false, "file:app.db?mode=ro": false, "/a=b/app.db": false, "": false,
+	} {
+		assert.Equal(t, want, isPostgres(dsn), dsn)
+	}
+	r := Examine(bg, "mysql://root:hunter2secret@h/d")
+	finding(t, r, "database", Error, "mysql")
+	assert.NotContains(t, text(r), "hunter2secret")
+	finding(t, Examine(bg, ""), "path", Error, "names no file")
+	finding(t, Examine(bg, ":memory:"), "path", Error, "in memory")
+}
+
+func TestAnExaminationEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	began := time.Now()
+	r := Examine(ctx, newDatabase(t).Path())
+	assert.Less(t, time.Since(began), 20*time.Second)
+	finding(t, r, "doctor", Warning, "ran out")
+}

@@ -1,0 +1,320 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
+)
+
+// What is worth a word in the rows.
+const (
+	futureStamp  = time.Second      // a heartbeat that is further ahead of the clock
+	shortTTL     = 3 * time.Second  // every pause of a process or a disk ends such a lease
+	longTTL      = 10 * time.Minute // a crash is noticed that late
+	settled      = time.Minute      // a leader has taken up everything by then
+	overdueAfter = time.Minute
+	flapWindow   = 10 * time.Minute
+	flapTerms    = 5 // in flapWindow: more is flapping
+	lossWindow   = 24 * time.Hour
+	mixedTerms   = 10 // newest terms that are compared for their TTL
+	shown        = 5  // entries of a list in one finding
+)
+
+// judge says what the rows mean. sign is what else is known of the holder.
+func judge(f *findings, x facts, sign schedlock.Sign) {
+	if !judgeSchema(f, x) {
+		return
+	}
+	led := judgeLock(f, x, sign)
+	judgeTiming(f, x)
+	judgeHistory(f, x)
+	judgePauses(f, x)
+	judgeRuns(f, x, led)
+	judgeRequests(f, x, led)
+	judgeJobs(f, x, led)
+}
+
+// judgeSchema reports whether the rows could be read.
+func judgeSchema(f *findings, x facts) bool {
+	switch latest := migrations.Latest; {
+	case x.version == 0:
+		f.fail("schema", "the tables of the scheduler lock are not there", "start the app, which makes them, or run `schedlock migrate`; if the app runs, this is not its database")
+		return false
+	case x.minCode > latest:
+		f.fail("schema", fmt.Sprintf("version %d, which needs code of version %d or newer; this program has version %d", x.version, x.minCode, latest),
+			"use a newer release of this program; replicas of this release cannot start here")
+		return false
+	case x.version < latest:
+		f.warn("schema", fmt.Sprintf("version %d; this program has version %d", x.version, latest), "run `schedlock migrate`, or deploy a release that has it: it migrates at its start")
+	case x.version > latest:
+		f.note("schema", fmt.Sprintf("version %d, newer than this program's %d, and compatible with it", x.version, latest))
+	default:
+		f.ok("schema", fmt.Sprintf("version %d", x.version))
+	}
+	return true
+}
+
+// judgeLock says who leads, and returns the row of a leader that renews it.
+func judgeLock(f *findings, x facts, sign schedlock.Sign) (led *lockRow) {
+	if x.row == nil {
+		judgeMissing(f, x, sign)
+		return nil
+	}
+	r := x.row
+	holder := fmt.Sprintf("pid %d on %s holds it (%s), term %d", r.PID, r.Hostname, r.state, r.term)
+	if _, err := schedlock.ParseToken(r.token); err != nil {
+		f.fail("lock", holder+": "+err.Error(), "somebody has edited the row: its holder steps down by itself, and another leads after its TTL of "+r.timing.TTL.String()+"; leave the row alone")
+		return nil
+	}
+	if len(x.terms) > 0 {
+		switch newest := x.terms[0]; {
+		case newest.number == r.term && newest.token != r.token, newest.number != r.term:
+			f.warn("lock", holder+fmt.Sprintf(", but the newest term of the history is %d, with another token", newest.number),
+				"somebody has edited the tables, or restored a part of a backup: the holder steps down if the row is not its own, and the next acquisition repairs it")
+		case !newest.open():
+			f.warn("lock", holder+fmt.Sprintf(", but the history says that its term has ended (%s, %s)", newest.reason, newest.ended.text),
+				"the row is a leftover: any replica that starts takes the lock at once; start one")
+			return nil
+		}
+	}
+	if r.heartbeat.time.IsZero() {
+		f.warn("lock", holder+fmt.Sprintf("; the time of its last heartbeat, %.40q, cannot be read", r.heartbeat.text), "the next heartbeat writes it anew; if it does not, the holder is gone")
+		return nil
+	}
+	age := x.now.Sub(r.heartbeat.time)
+	if age < -futureStamp {
+		f.warn("clock", fmt.Sprintf("the last heartbeat lies %s in the future of the database's clock (%s)", short(-age), r.heartbeat.text),
+			"a clock was set back, or two machines' clocks differ: nothing is judged by it, but ages are wrong until it has caught up; look at NTP")
+	} else {
+		f.ok("clock", "no stamp of the lock lies in the future")
+	}
+	holder += fmt.Sprintf(", since %s, last heartbeat %s ago", r.created.text, short(max(age, 0)))
+	switch ttl := r.timing.TTL; {
+	case age > ttl && sign == schedlock.SignAlive:
+		f.warn("lock", holder+fmt.Sprintf(", longer than its TTL of %s, though its process lives", ttl),
+			fmt.Sprintf("it is stopped, hangs, or cannot write: look at pid %d on %s and at its log; a waiting replica takes over, end the process if none does", r.PID, r.Hostname))
+	case age > ttl && sign == schedlock.SignDead:
+		f.warn("lock", holder+", and its process is proven dead: nobody leads", "start a replica: it takes over at once")
+	case age > ttl:
+		f.warn("lock", holder+fmt.Sprintf(", longer than its TTL of %s: nobody leads", ttl),
+			"is any replica running? One that waits takes over after it has watched the row for its TTL; if they run and none does, look at their logs")
+	case sign == schedlock.SignDead:
+		f.warn("lock", holder+", but its process is proven dead: nobody leads", "start a replica: it takes over at once")
+	case age > 3*max(r.timing.HeartbeatInterval, time.Second):
+		f.warn("lock", holder+fmt.Sprintf(", late for an interval of %s", r.timing.HeartbeatInterval),
+			fmt.Sprintf("it has died, hangs, or cannot reach the database: another may lead once its TTL of %s has passed; look at its log", ttl))
+	case r.state == schedlock.StateLeading:
+		f.ok("lock", holder)
+		return r
+	default:
+		f.note("lock", holder+": it leaves on purpose and starts nothing new")
+	}
+	return nil
+}
+
+func judgeMissing(f *findings, x facts, sign schedlock.Sign) {
+	switch {
+	case len(x.terms) == 0:
+		f.note("lock", "nobody leads, and nobody ever has")
+	case !x.terms[0].open():
+		t := x.terms[0]
+		f.note("lock", fmt.Sprintf("nobody leads; term %d of pid %d on %s has ended (%s, %s)", t.number, t.PID, t.Hostname, t.reason, t.ended.text))
+	default:
+		t := x.terms[0]
+		found := fmt.Sprintf("there is no lock row, but term %d of pid %d on %s has no end: the row was deleted by hand, or a backup restored", t.number, t.PID, t.Hostname)
+		if sign == schedlock.SignAlive {
+			found += "; a process lives that has led"
+		}
+		f.warn("lock", found, fmt.Sprintf("leave it: its holder steps down by itself, and another leads after its TTL of %s at the latest; to make a leader leave, use `schedlock release --force`", t.ttl))
+	}
+}
+
+// judgeTiming looks at the settings of the holder.
+func judgeTiming(f *findings, x facts) {
+	if x.row == nil {
+		return
+	}
+	p := x.row.timing
+	text := fmt.Sprintf("TTL %s, renew deadline %s, heartbeat every %s", p.TTL, p.RenewDeadline, p.HeartbeatInterval)
+	if err := p.Validate(); err != nil {
+		f.warn("timing", text+": "+strings.ReplaceAll(err.Error(), "\n", "; "), "no replica accepts such settings: somebody has edited the row; a restart of the leader writes its own")
+		return
+	}
+	switch {
+	case p.TTL < shortTTL:
+		f.warn("timing", text, fmt.Sprintf("a TTL below %s ends with every pause of a process, a disk or a network: 60s is the default", shortTTL))
+	case p.TTL > longTTL:
+		f.warn("timing", text, fmt.Sprintf("where a death cannot be proven, a crash is noticed after the TTL only: more than %s is long, 60s is the default", longTTL))
+	default:
+		f.ok("timing", text)
+	}
+	judgeMixed(f, x)
+}
+
+// judgeMixed tells a fleet of mixed settings from one that was changed once.
+func judgeMixed(f *findings, x facts) {
+	var changes int
+	ttls := map[time.Duration]bool{}
+	last := x.row.timing.TTL
+	ttls[last] = true
+	for _, t := range x.terms[:min(len(x.terms), mixedTerms)] {
+		if t.ttl != last {
+			changes++
+		}
+		last = t.ttl
+		ttls[last] = true
+	}
+	if changes == 0 {
+		return
+	}
+	var list []string
+	for ttl := range ttls {
+		list = append(list, ttl.String())
+	}
+	slices.Sort(list)
+	found := fmt.Sprintf("the newest %d terms had TTLs of %s", min(len(x.terms), mixedTerms), strings.Join(list, " and "))
+	if changes == 1 {
+		f.note("mixed settings", found+": it was changed once")
+		return
+	}
+	f.warn("mixed settings", found+", in turn", "that is safe, but replicas have different settings: give all of them the same TTL")
+}
+
+func judgeHistory(f *findings, x facts) {
+	recent, losses := 0, 0
+	var lost *term
+	for i, t := range x.terms {
+		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < flapWindow {
+			recent++
+		}
+		if (t.reason == schedlock.EndLost || t.reason == schedlock.EndExpired) && x.now.Sub(t.ended.time) < lossWindow {
+			if losses++; lost == nil {
+				lost = &x.terms[i]
+			}
+		}
+	}
+	if recent > flapTerms {
+		f.warn("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent),
+			"leaders do not stay: do they crash, are they restarted (a health check that fails?), do they lose the lock? See `schedlock history` and their logs")
+	} else {
+		f.ok("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent))
+	}
+	if losses > 0 {
+		f.warn("losses", fmt.Sprintf("terms of the last day that ended without a release: %d; the last was term %d of pid %d on %s (%s, %s)", losses, lost.number, lost.PID, lost.Hostname, lost.reason, lost.ended.text),
+			"look into that replica's log at that time: a slow or unreachable database, a paused process, or a row edited by hand")
+	}
+}
+
+func judgePauses(f *findings, x facts) {
+	for i, p := range x.pauses {
+		if i == shown {
+			f.note("pause", fmt.Sprintf("%d more jobs are paused", len(x.pauses)-shown))
+			return
+		}
+		f.note("pause", p.String())
+	}
+}
+
+// judgeRuns looks for attempts that nobody has anymore.
+func judgeRuns(f *findings, x facts, led *lockRow) {
+	var orphans []string
+	for _, r := range x.running {
+		if x.row == nil || r.term != x.row.term {
+			orphans = append(orphans, fmt.Sprintf("%q of term %d, started %s", r.job, r.term, r.started.text))
+		}
+	}
+	if len(orphans) == 0 {
+		return
+	}
+	found := fmt.Sprintf("runs in progress for terms that have ended: %d: %s", len(orphans), list(orphans))
+	switch {
+	case led == nil:
+		f.warn("runs", found, "the next leader writes them down as abandoned and retries what may be retried: start a replica")
+	case leadsSince(x, led) < settled:
+		f.note("runs", found+"; the new leader is about to write them down as abandoned")
+	default:
+		f.warn("runs", found, "the leader should have written them down as abandoned: does it run its jobs through package tasks? Else look at its log")
+	}
+}
+
+func judgeRequests(f *findings, x facts, led *lockRow) {
+	inbox := ledger.Inbox{Pauses: x.pauses}
+	waiting := slices.DeleteFunc(slices.Clone(x.requests), func(r ledger.Request) bool { return inbox.Paused(r.Job) != nil })
+	if len(waiting) == 0 {
+		return
+	}
+	oldest := waiting[0]
+	found := fmt.Sprintf("requests that wait: %d, the oldest for job %q by %s since %s", len(waiting), oldest.Job, oldest.By, oldest.At.Format(time.RFC3339))
+	switch {
+	case led == nil:
+		f.warn("requests", found+", and no leader renews the lock", "start a replica: the next leader answers them")
+	case x.now.Sub(oldest.At) > settled && leadsSince(x, led) > settled:
+		f.warn("requests", found+", though somebody leads", "look at the leader's log: its scheduler hangs, or it does not run its jobs through package tasks")
+	default:
+		f.note("requests", found)
+	}
+}
+
+// judgeJobs looks for jobs that do not run as their schedule says.
+func judgeJobs(f *findings, x facts, led *lockRow) {
+	inbox, running := ledger.Inbox{Pauses: x.pauses}, map[string]bool{}
+	for _, r := range x.running {
+		running[r.job] = true
+	}
+	var overdue, ahead []string
+	for _, j := range x.jobs {
+		if j.cursor.time.IsZero() {
+			f.fail("cursor", fmt.Sprintf("the cursor_at of job %q, %.40q, cannot be read", j.name, j.cursor.text),
+				fmt.Sprintf("no leader can run its jobs: UPDATE scheduler_jobs SET cursor_at = '%s' WHERE job = '%s'; ticks before that time are then not run", x.now.Format(stampLayout), strings.ReplaceAll(j.name, "'", "''")))
+			continue
+		}
+		if j.cursor.time.After(x.now.Add(overdueAfter)) {
+			ahead = append(ahead, fmt.Sprintf("%q until %s", j.name, j.cursor.text))
+			continue
+		}
+		spec := tasks.ParseSpec(j.spec)
+		if spec.Validate() != nil {
+			f.note("jobs", fmt.Sprintf("the schedule of job %q, %.80q, is not known here: it was not looked at", j.name, j.spec))
+			continue
+		}
+		due := spec.Next(j.cursor.time)
+		if late := x.now.Sub(due); !due.IsZero() && late > overdueAfter && inbox.Paused(j.name) == nil && !running[j.name] {
+			overdue = append(overdue, fmt.Sprintf("%q by %s", j.name, short(late)))
+		}
+	}
+	if len(ahead) > 0 {
+		f.warn("cursor", "the cursors of jobs lie in the future of the database's clock, so they wait: "+list(ahead),
+			"a clock was set back: they run again once it has caught up; if that is too far away, set scheduler_jobs.cursor_at to the present")
+	}
+	switch {
+	case led == nil || leadsSince(x, led) < settled: // whoever leads next, or has just begun, catches up
+	case len(overdue) > 0:
+		f.warn("overdue", "jobs are overdue though somebody leads: "+list(overdue),
+			"does the leader's code still have them (a removed job keeps its row)? Else its scheduler hangs: look at its log, and hand over with `schedlock release --force`")
+	case len(x.jobs) > 0:
+		f.ok("overdue", fmt.Sprintf("none of %d jobs is overdue", len(x.jobs)))
+	}
+}
+
+func leadsSince(x facts, led *lockRow) time.Duration { return x.now.Sub(led.created.time) }
+
+func list(entries []string) string {
+	if more := len(entries) - shown; more > 0 {
+		return strings.Join(entries[:shown], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(entries, ", ")
+}
+
+// short is a duration that a person reads.
+func short(d time.Duration) string {
+	if d < time.Minute {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

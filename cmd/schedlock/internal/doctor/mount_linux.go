@@ -1,0 +1,45 @@
+package doctor
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountOf finds the mount of a path by its id, which needs Linux 5.8.
+func mountOf(path string) (mount, bool) {
+	var stx unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stx); err != nil || stx.Mask&unix.STATX_MNT_ID == 0 {
+		return mount{}, false
+	}
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return mount{}, false
+	}
+	defer file.Close()
+	id := strconv.FormatUint(stx.Mnt_id, 10)
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if m, found := parseMount(lines.Text(), id); found {
+			return m, true
+		}
+	}
+	return mount{}, false
+}
+
+// parseMount reads a line of mountinfo (proc_pid_mountinfo(5)) if it is that of
+// the mount id.
+func parseMount(line, id string) (mount, bool) {
+	left, right, ok := strings.Cut(line, " - ")
+	fields, rest := strings.Fields(left), strings.Fields(right)
+	if !ok || len(fields) < 6 || len(rest) < 2 || fields[0] != id {
+		return mount{}, false
+	}
+	flags := strings.Split(fields[5], ",")
+	if len(rest) > 2 { // of the file system itself: ro after an error of the disk
+		flags = append(flags, strings.Split(rest[2], ",")...)
+	}
+	return mount{point: fields[4], kind: rest[0], source: rest[1], flags: flags}, true
+}

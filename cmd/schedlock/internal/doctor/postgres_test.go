@@ -1,0 +1,367 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+const secret = "hunter2/secret@x"
+
+// migrated is a new database that has its tables.
+func migrated(t testing.TB) (url string) {
+	t.Helper()
+	url = pgtest.Shared(t).Database(t)
+	migrate(t, url)
+	return url
+}
+
+func migrate(t testing.TB, url string) {
+	t.Helper()
+	s := open(t, url)
+	require.NoError(t, s.Migrate(bg))
+}
+
+func open(t testing.TB, url string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(bg, url, postgres.WithLogger(quiet))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func session(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(bg, url)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func execute(t testing.TB, url string, statements ...string) {
+	t.Helper()
+	conn := session(t, url)
+	for _, s := range statements {
+		_, err := conn.Exec(bg, s)
+		require.NoError(t, err, s)
+	}
+	require.NoError(t, conn.Close(bg))
+}
+
+func databaseName(t testing.TB, dsn string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	return config.Database
+}
+
+// edit changes a URL.
+func edit(t testing.TB, dsn string, change func(*url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	change(u)
+	return u.String()
+}
+
+func with(t testing.TB, dsn, name, value string) string {
+	return edit(t, dsn, func(u *url.URL) {
+		q := u.Query()
+		q.Set(name, value)
+		u.RawQuery = q.Encode()
+	})
+}
+
+// role makes a role that may log in, and returns the URL with it.
+func role(t testing.TB, dsn, attributes string) (name, as string) {
+	t.Helper()
+	name = databaseName(t, dsn) + "_app"
+	execute(t, dsn, fmt.Sprintf(`CREATE ROLE %s LOGIN %s`, name, attributes))
+	return name, edit(t, dsn, func(u *url.URL) { u.User = url.UserPassword(name, secret) })
+}
+
+func TestAHeldDatabaseOnPostgreSQLIsHealthy(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	r := Examine(bg, dsn)
+	healthy(t, r)
+	for _, check := range []string{"connection", "version", "pooler", "role of the server", "search_path", "server clock", "settings", "connections",
+		"transactions", "grants", "locks", "bloat", "schema", "lock", "timing", "clock", "flapping"} {
+		finding(t, r, check, OK)
+	}
+}
+
+func TestNothingIsWrittenToPostgreSQL(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	conn := session(t, dsn)
+	state := func() (s string) {
+		require.NoError(t, conn.QueryRow(bg, `SELECT (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_lock x) || (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_terms x)
+			|| (SELECT count(*) FROM pg_class)`).Scan(&s))
+		return s
+	}
+	before := state()
+	Examine(bg, dsn)
+	assert.Equal(t, before, state())
+}
+
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	name, dsn := role(t, server.Database(t), "")
+
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.Path = "/nowhere" })), "connection", Error, "no such database", "correct its name")
+	// There is no password to be wrong with trust authentication: a role that is not there is refused as well.
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.User = url.UserPassword("nobody_"+name, secret) })), "connection", Error, "may not log in", "pg_hba.conf")
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.Host = "no-such-host.invalid:5432" })), "connection", Error, "host name is not known", "DNS")
+	finding(t, Examine(bg, with(t, dsn, "sslmode", "require")), "connection", Error, "TLS does not work", "sslmode")
+	execute(t, dsn2super(t, dsn), fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 0`, name))
+	finding(t, Examine(bg, dsn), "connection", Error, "too many connections", "pools smaller")
+
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	silent := edit(t, dsn, func(u *url.URL) { u.Host = listener.Addr().String() })
+	finding(t, Examine(bg, with(t, silent, "connect_timeout", "1")), "connection", Error, "no answer", "firewall")
+	require.NoError(t, listener.Close())
+	r := Examine(bg, silent)
+	finding(t, r, "connection", Error, "nobody listens", "start the server")
+	assert.NotContains(t, text(r), "hunter2")
+}
+
+// dsn2super is the same database as the superuser.
+func dsn2super(t testing.TB, dsn string) string {
+	return edit(t, dsn, func(u *url.URL) { u.User = url.User("postgres") })
+}
+
+func TestAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "autovacuum=off", "max_connections=14", "superuser_reserved_connections=3")
+	dsn := server.Database(t)
+	migrate(t, dsn)
+	execute(t, dsn, `CREATE ROLE app LOGIN PASSWORD 'right'`, `CREATE ROLE wrong LOGIN PASSWORD 'right'`)
+
+	finding(t, Examine(bg, dsn), "settings", Warning, "autovacuum is off")
+	for range 8 {
+		session(t, dsn)
+	}
+	finding(t, Examine(bg, dsn), "connections", Warning, "of the server's 14 connections are used", "pools smaller")
+
+	hba := filepath.Join(server.Dir(), "data", "pg_hba.conf")
+	content, err := os.ReadFile(hba)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(hba, append([]byte("host all wrong 127.0.0.1/32 scram-sha-256\n"), content...), 0o600))
+	execute(t, dsn, `SELECT pg_reload_conf()`)
+	wrong := edit(t, dsn, func(u *url.URL) { u.User = url.UserPassword("wrong", secret) })
+	require.Eventually(t, func() bool { // the postmaster reads its files when it comes to it
+		conn, err := pgx.Connect(bg, wrong)
+		if err == nil {
+			conn.Close(bg)
+		}
+		return err != nil
+	}, 20*time.Second, 20*time.Millisecond)
+	r := Examine(bg, wrong)
+	finding(t, r, "connection", Error, "password is wrong", "ALTER ROLE")
+	assert.NotContains(t, text(r), "hunter2")
+
+	standby := server.Standby(t)
+	replica := edit(t, dsn, func(u *url.URL) { u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(standby.Port())) })
+	require.Eventually(t, func() bool {
+		conn, err := pgx.Connect(bg, replica)
+		if err == nil {
+			conn.Close(bg)
+		}
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+	finding(t, Examine(bg, replica), "role of the server", Error, "hot standby", "primary")
+
+	server.Stop(t, "fast")
+	finding(t, Examine(bg, dsn), "connection", Error, "nobody listens")
+}
+
+func TestBehindAPooler(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	bouncer := pgtest.PgBouncer(t, server)
+	r := Examine(bg, bouncer.URL(databaseName(t, dsn)))
+	healthy(t, r)
+	finding(t, r, "pooler", Note, "PgBouncer 1.", "LISTEN", "polling")
+	finding(t, r, "lock", OK)
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	name, as := role(t, dsn, "SUPERUSER")
+	execute(t, dsn,
+		fmt.Sprintf(`ALTER ROLE %s SET synchronous_commit = off`, name),
+		fmt.Sprintf(`ALTER ROLE %s SET statement_timeout = '900ms'`, name),
+		fmt.Sprintf(`ALTER ROLE %s SET lock_timeout = '500ms'`, name),
+		fmt.Sprintf(`ALTER ROLE %s SET idle_in_transaction_session_timeout = '100ms'`, name),
+		fmt.Sprintf(`ALTER ROLE %s SET default_transaction_isolation = 'serializable'`, name))
+	r := Examine(bg, as)
+	for _, says := range []string{"synchronous_commit is off", "lock_timeout is 500 ms"} {
+		assert.Contains(t, text(r), "note     settings: "+says)
+	}
+	for _, says := range []string{"statement_timeout is 900 ms", "idle_in_transaction_session_timeout is 100 ms", "default_transaction_isolation is serializable"} {
+		assert.Contains(t, text(r), "warning  settings: "+says)
+	}
+	assert.Contains(t, text(r), `ALTER ROLE "`+name+`" SET statement_timeout = '5s'`)
+
+	execute(t, dsn, fmt.Sprintf(`ALTER ROLE %s RESET ALL`, name), fmt.Sprintf(`ALTER ROLE %s SET default_transaction_read_only = on`, name))
+	finding(t, Examine(bg, as), "role of the server", Error, "default_transaction_read_only")
+
+	var f findings
+	judgeSettings(&f, settings{commit: "on", standbys: "ANY 1 (a, b)", isolation: "read committed", autovacuum: "on", transaction: 10}, "app")
+	finding(t, f.report(), "settings", Note, "ANY 1 (a, b)")
+	finding(t, f.report(), "settings", Warning, "transaction_timeout is 10 ms")
+}
+
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	empty := pgtest.Shared(t).Database(t)
+	r := Examine(bg, empty)
+	finding(t, r, "tables", Error, "schedlock migrate")
+
+	dsn := migrated(t)
+	execute(t, dsn, `CREATE SCHEMA other`, `CREATE SCHEMA none`)
+	migrate(t, with(t, dsn, "search_path", "other"))
+	finding(t, Examine(bg, dsn), "search_path", Warning, "other, public", "uses public", "a fleet of their own")
+	finding(t, Examine(bg, with(t, dsn, "search_path", "none")), "search_path", Error, "in schema other, public", "ALTER ROLE")
+}
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	name, as := role(t, dsn, "")
+	execute(t, dsn, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO `+name, `GRANT INSERT, UPDATE ON scheduler_lock TO `+name)
+	r := Examine(bg, as)
+	f := finding(t, r, "grants", Error, "GRANT DELETE ON public.scheduler_lock TO "+name)
+	assert.NotContains(t, f.Do, "GRANT INSERT ON public.scheduler_lock ")
+	finding(t, r, "lock", Note) // it could be read
+
+	execute(t, dsn, `REVOKE SELECT ON scheduler_terms FROM `+name)
+	finding(t, Examine(bg, as), "tables", Error, "permission denied")
+	execute(t, dsn, `REVOKE USAGE ON SCHEMA public FROM PUBLIC`)
+	finding(t, Examine(bg, as), "search_path", Error, "GRANT USAGE ON SCHEMA")
+}
+
+func TestWhoIsInTheWay(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	conn := session(t, with(t, dsn, "application_name", "forgotten"))
+	_, err := conn.Exec(bg, `BEGIN; SELECT FROM scheduler_lock FOR KEY SHARE; CREATE TEMPORARY TABLE x ()`)
+	require.NoError(t, err)
+	limits := usual
+	limits.longLock, limits.longTransaction = 0, 0
+	r := examine(bg, dsn, limits)
+	pid := fmt.Sprintf("pid %d ", conn.PgConn().PID())
+	finding(t, r, "locks", Warning, pid, "forgotten", "RowShareLock", "pg_terminate_backend")
+	finding(t, r, "transactions", Note, pid, "forgotten")
+	finding(t, Examine(bg, dsn), "locks", OK)
+
+	_, as := role(t, dsn, "CONNECTION LIMIT 3")
+	finding(t, Examine(bg, as), "connections", Warning, "of the role's 3 connections")
+}
+
+func TestTablesThatAreLocked(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	_, err := session(t, dsn).Exec(bg, `BEGIN; LOCK TABLE scheduler_lock`)
+	require.NoError(t, err)
+	limits := usual
+	limits.longLock, limits.statement = 0, 300*time.Millisecond
+	r := examine(bg, dsn, limits)
+	finding(t, r, "locks", Warning, "AccessExclusiveLock")
+	finding(t, r, "tables", Error, "within 300ms", "locks above")
+}
+
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	judged := func(apart time.Duration) Report {
+		var f findings
+		judgeClocks(&f, apart, true)
+		return f.report()
+	}
+	finding(t, judged(time.Second), "server clock", OK)
+	finding(t, judged(3*time.Second), "server clock", Note, "3s ahead of")
+	finding(t, judged(2*time.Minute), "server clock", Warning, "2m0s ahead of", "NTP")
+}
+
+func TestBloat(t *testing.T) {
+	t.Parallel()
+	judged := func(dead, updated, hot, bytes int64) Report {
+		var f findings
+		judgeBloat(&f, dead, updated, hot, bytes)
+		return f.report()
+	}
+	finding(t, judged(10, 5000, 4900, 8192), "bloat", OK, "98 %")
+	finding(t, judged(20_000, 0, 0, 8192), "bloat", Warning, "20000 dead rows", "VACUUM")
+	finding(t, judged(10, 5000, 4900, 64<<20), "bloat", Warning, "64.0 MiB")
+	finding(t, judged(10, 5000, 100, 8192), "bloat", Warning, "2 %", "index")
+}
+
+func TestRowsOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	execute(t, dsn,
+		`UPDATE scheduler_lock SET created_at = '2020-01-01', heartbeat_at = now() + interval '1 hour'`,
+		`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('odd', 'every 1m0s offset 0s', 'infinity', now())`,
+		`INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt) VALUES ('late', '2020-01-01', '2020-01-01', 'in_progress', 1, 1, 'x', 1)`,
+		`INSERT INTO scheduler_requests VALUES ('odd', '2020-01-01', 'ada', '')`,
+		`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason) VALUES ('other', '2020-01-01', 'bob', 'why not')`)
+	r := Examine(bg, dsn)
+	finding(t, r, "clock", Warning, "in the future", "NTP")
+	finding(t, r, "cursor", Error, `"infinity"`)
+	finding(t, r, "runs", Warning, `"late" of term 1, started 2020-01-01T00:00:00.000000Z`)
+	finding(t, r, "requests", Warning, "by ada since 2020-01-01T00:00:00Z")
+	finding(t, r, "pause", Note, "bob since 2020-01-01T00:00:00Z: why not")
+
+	execute(t, dsn, `DELETE FROM scheduler_lock`)
+	finding(t, Examine(bg, dsn), "lock", Warning, "no lock row")
+}
+
+func TestNoPasswordIsShown(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"postgres://app:hunter2@127.0.0.1:1/d?sslmode=disable":                                   "postgres://app@127.0.0.1:1/d?sslmode=disable",
+		"postgres://127.0.0.1:1/d?password=hunter2&user=app&sslpassword=hunter2&sslmode=disable": "postgres://127.0.0.1:1/d?sslmode=disable&user=app",
+		"host=127.0.0.1 port=1 user=app password=hunter2 dbname=d sslmode=disable":               "host=127.0.0.1 port=1 user=app dbname=d",
+		"host=127.0.0.1 port=1 password='hunter2":                                                "a PostgreSQL database",
+		"host=127.0.0.1 port=nine password=hunter2":                                              "a PostgreSQL database",
+		"host=127.0.0.1 port=nine password = hunter2":                                            "a PostgreSQL database",
+		`host=127.0.0.1 port=nine password=x\ hunter2`:                                           "a PostgreSQL database",
+		"host=127.0.0.1 port=1 password=x hunter2 dbname=d":                                      "a PostgreSQL database",
+		"postgres://app:x@hunter2:hunter2@127.0.0.1:bad/d":                                       "postgres://…",
+		"postgres://app:hunter2/x@127.0.0.1:1/d":                                                 "postgres://…",
+		"postgres://app:a:hunter2@b@127.0.0.1:x/d":                                               "postgres://…",
+		"postgres://app:hunter2%@127.0.0.1:1/d":                                                  "postgres://…",
+		"postgres://app:hunter2@127.0.0.1:1/d?sslmode=odd":                                       "postgres://app@127.0.0.1:1/d?sslmode=odd",
+		"postgres://127.0.0.1:1/d?sslmode=odd&password=hunter2":                                  "postgres://127.0.0.1:1/d?sslmode=odd",
+	} {
+		r := Examine(bg, dsn)
+		assert.Equal(t, want, r.Database, dsn)
+		assert.Equal(t, Error, r.Worst(), dsn)
+		assert.NotContains(t, text(r), "hunter2", dsn)
+		assert.False(t, strings.Contains(text(r), "%!"), text(r))
+	}
+}

@@ -1,0 +1,243 @@
+package doctor
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// facts is what the tables say, read in one transaction. The stores' own
+// methods are not used: they refuse what cannot be read, an older schema too,
+// and to name exactly that is the task here.
+type facts struct {
+	now      time.Time // of the database
+	version  int64     // of the schema
+	minCode  int64     // the lowest code version that works with it
+	row      *lockRow  // nil: there is none
+	terms    []term    // the newest, newest first
+	jobs     []job
+	running  []run // in progress, oldest first
+	requests []ledger.Request
+	pauses   []ledger.Pause // in force
+}
+
+type lockRow struct {
+	schedlock.Owner
+	created, heartbeat stamp
+	token              string
+	term               int64
+	state              schedlock.State
+	timing             schedlock.Timing
+	fileID             string // "": NULL
+}
+
+type term struct {
+	schedlock.Owner
+	number          int64
+	token           string
+	acquired, ended stamp
+	reason          schedlock.EndReason
+	ttl             time.Duration
+	fileID          string
+}
+
+func (t term) open() bool { return t.ended.text == "" }
+
+type job struct {
+	name, spec string
+	cursor     stamp
+}
+
+type run struct {
+	job       string
+	scheduled stamp
+	started   stamp
+	term      int64
+}
+
+// A stamp is a time as it stands in a table, whatever that is.
+type stamp struct {
+	text string    // "": NULL
+	time time.Time // zero: it cannot be read
+}
+
+// stampLayout is how SQLite's tables keep their times.
+const stampLayout = "2006-01-02T15:04:05.000000Z"
+
+// Scan takes what the two drivers make of a time: text from SQLite, a time or
+// the word infinity from PostgreSQL.
+func (s *stamp) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*s = stamp{}
+	case string:
+		*s = readStamp(v)
+	case []byte:
+		*s = readStamp(string(v))
+	case time.Time:
+		*s = stamp{text: v.UTC().Format(stampLayout), time: v.UTC()}
+	default:
+		*s = stamp{text: fmt.Sprint(v)}
+	}
+	return nil
+}
+
+// readStamp reads what the stores read: their own layout, and what a hand may
+// have written with SQLite's datetime().
+func readStamp(text string) stamp {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999"} {
+		if t, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
+			return stamp{text: text, time: t.UTC()}
+		}
+	}
+	return stamp{text: text}
+}
+
+// A dialect is in what the two databases differ when their rows are read.
+type dialect struct {
+	tx     sql.TxOptions // one snapshot for all statements
+	exists string        // 1 if there are tables, else 0
+	clock  string        // "": this machine's
+}
+
+var (
+	sqliteDialect = dialect{
+		exists: `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
+	}
+	postgresDialect = dialect{
+		tx:     sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+		exists: `SELECT count(to_regclass('scheduler_lock_schema'))`,
+		clock:  `SELECT clock_timestamp()`,
+	}
+)
+
+// How much is read: enough to judge, bounded in a database that has grown.
+const (
+	sqlSchema = `SELECT max(version), max(min_code) FROM scheduler_lock_schema`
+	sqlLock   = `
+SELECT pid, hostname, created_at, heartbeat_at, token, term, state, ttl_ms, renew_deadline_ms, heartbeat_ms, coalesce(file_id, '')
+FROM scheduler_lock WHERE id = 1`
+	sqlTerms = `
+SELECT term, token, pid, hostname, acquired_at, ended_at, coalesce(end_reason, ''), ttl_ms, coalesce(file_id, '')
+FROM scheduler_terms ORDER BY term DESC LIMIT 100`
+	sqlJobs = `
+SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job LIMIT 1000`
+	sqlRunning = `
+SELECT job, scheduled_at, started_at, term FROM scheduler_runs WHERE status = 'in_progress' ORDER BY id LIMIT 1000`
+	sqlRequests = `
+SELECT job, requested_at, requested_by FROM scheduler_requests ORDER BY requested_at LIMIT 1000`
+	sqlPauses = `
+SELECT job, paused_at, paused_by, reason FROM scheduler_pauses WHERE resumed_at IS NULL ORDER BY job LIMIT 1000`
+)
+
+// readFacts reads everything. A version of 0 means that there are no tables.
+func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) {
+	tx, err := db.BeginTx(ctx, &d.tx)
+	if err != nil {
+		return f, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	var tables int
+	if err := tx.QueryRowContext(ctx, d.exists).Scan(&tables); err != nil || tables == 0 {
+		return f, err
+	}
+	if err := tx.QueryRowContext(ctx, sqlSchema).Scan(&f.version, &f.minCode); err != nil {
+		return f, fmt.Errorf("table scheduler_lock_schema: %w", err)
+	}
+	if f.minCode > migrations.Latest {
+		return f, nil // unknown tables
+	}
+	each := func(table, query string, row func(*sql.Rows) error) {
+		if err != nil {
+			return
+		}
+		if err = eachRow(ctx, tx, query, row); err != nil {
+			err = fmt.Errorf("table %s: %w", table, err)
+		}
+	}
+	each("scheduler_lock", sqlLock, func(rows *sql.Rows) error {
+		var ttl, renew, heartbeat int64
+		f.row = &lockRow{}
+		r := f.row
+		err := rows.Scan(&r.PID, &r.Hostname, &r.created, &r.heartbeat, &r.token, &r.term, &r.state, &ttl, &renew, &heartbeat, &r.fileID)
+		r.timing = schedlock.Timing{TTL: millis(ttl), RenewDeadline: millis(renew), HeartbeatInterval: millis(heartbeat)}
+		return err
+	})
+	each("scheduler_terms", sqlTerms, func(rows *sql.Rows) error {
+		var (
+			t   term
+			ttl int64
+		)
+		err := rows.Scan(&t.number, &t.token, &t.PID, &t.Hostname, &t.acquired, &t.ended, &t.reason, &ttl, &t.fileID)
+		t.ttl = millis(ttl)
+		f.terms = append(f.terms, t)
+		return err
+	})
+	each("scheduler_jobs", sqlJobs, func(rows *sql.Rows) error {
+		var j job
+		err := rows.Scan(&j.name, &j.spec, &j.cursor)
+		f.jobs = append(f.jobs, j)
+		return err
+	})
+	each("scheduler_runs", sqlRunning, func(rows *sql.Rows) error {
+		var r run
+		err := rows.Scan(&r.job, &r.scheduled, &r.started, &r.term)
+		f.running = append(f.running, r)
+		return err
+	})
+	if f.version >= 2 {
+		each("scheduler_requests", sqlRequests, func(rows *sql.Rows) error {
+			var (
+				r  ledger.Request
+				at stamp
+			)
+			err := rows.Scan(&r.Job, &at, &r.By)
+			r.At = at.time
+			f.requests = append(f.requests, r)
+			return err
+		})
+		each("scheduler_pauses", sqlPauses, func(rows *sql.Rows) error {
+			var (
+				p  ledger.Pause
+				at stamp
+			)
+			err := rows.Scan(&p.Job, &at, &p.By, &p.Reason)
+			p.Since = at.time
+			f.pauses = append(f.pauses, p)
+			return err
+		})
+	}
+	if err != nil {
+		return f, err
+	}
+	// After the rows: what they bear is not later than this.
+	if f.now = time.Now().UTC(); d.clock != "" {
+		err = tx.QueryRowContext(ctx, d.clock).Scan(&f.now)
+	}
+	return f, err
+}
+
+func eachRow(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) error) error {
+	rows, err := tx.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// millis bounds what somebody may have edited.
+func millis(ms int64) time.Duration {
+	const most = int64(1000 * time.Hour / time.Millisecond)
+	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
+}

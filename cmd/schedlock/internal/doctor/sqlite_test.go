@@ -1,0 +1,271 @@
+package doctor
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+// newDatabase is a database that has its tables, and that a store has open.
+func newDatabase(t testing.TB) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(bg, filepath.Join(t.TempDir(), "app.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Migrate(bg))
+	return s
+}
+
+// closed is a database that nobody has open; its -wal file is gone.
+func closed(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "app.db")
+	s, err := sqlite.Open(bg, path)
+	require.NoError(t, err)
+	require.NoError(t, s.Migrate(bg))
+	lease, err := newLock(t, s).Acquire(bg)
+	require.NoError(t, err)
+	require.NoError(t, lease.Release(bg))
+	require.NoError(t, s.Close())
+	return path
+}
+
+func shell(t testing.TB, path string, statements ...string) {
+	t.Helper()
+	db := connect(t, path)
+	for _, s := range statements {
+		_, err := db.Exec(s)
+		require.NoError(t, err)
+	}
+}
+
+func connect(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := driver.Open("file:" + path)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestAHeldDatabaseIsHealthyAndIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newDatabase(t)
+	lead(t, s)
+	before := listing(t, filepath.Dir(s.Path()))
+	r := Examine(bg, s.Path())
+	healthy(t, r)
+	assert.Equal(t, before, listing(t, filepath.Dir(s.Path())))
+	assert.Equal(t, s.Path(), r.Database)
+	for _, check := range []string{"path", "database", "journal mode", "integrity", "wal", "schema", "lock", "timing", "clock", "flapping"} {
+		finding(t, r, check, OK)
+	}
+	if s.ProofOfDeath() == nil {
+		finding(t, r, "lease file", OK, "the holder lives")
+		finding(t, r, "writers", OK)
+	}
+}
+
+func TestADatabaseThatNobodyHasOpenStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	path := closed(t)
+	before := listing(t, filepath.Dir(path))
+	require.NotContains(t, before, path+"-wal")
+	r := Examine(bg, "file:"+path)
+	healthy(t, r)
+	finding(t, r, "journal mode", OK, "wal")
+	finding(t, r, "lock", Note, "nobody leads")
+	assert.Equal(t, before, listing(t, filepath.Dir(path)))
+}
+
+// A copy of the files of an open database is what a crash leaves.
+func TestADatabaseAfterACrashStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	s := newDatabase(t)
+	lead(t, s)
+	copied := filepath.Join(t.TempDir(), "app.db")
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		content, err := os.ReadFile(s.Path() + suffix)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(copied+suffix, content, 0o600))
+	}
+	before := listing(t, filepath.Dir(copied))
+	r := Examine(bg, copied)
+	finding(t, r, "lock", OK, "holds it") // which only the -wal file tells
+	finding(t, r, "lease file", Warning, "deleted")
+	assert.Equal(t, before, listing(t, filepath.Dir(copied)))
+
+	require.NoError(t, os.Remove(copied+"-shm"))
+	before = listing(t, filepath.Dir(copied))
+	r = Examine(bg, copied)
+	finding(t, r, "database", Error, "no -shm file", "start the app")
+	assert.Equal(t, before, listing(t, filepath.Dir(copied)))
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	r := Examine(bg, filepath.Join(folder, "app.db"))
+	finding(t, r, "path", Error, "no such file", "folder "+folder+" exists", "first start of the app")
+	finding(t, Examine(bg, filepath.Join(folder, "deep", "app.db")), "path", Error, "does not exist either")
+	finding(t, Examine(bg, folder), "path", Error, "is a directory")
+	assert.Empty(t, listing(t, folder))
+
+	path := closed(t)
+	link := filepath.Join(folder, "link.db")
+	require.NoError(t, os.Symlink(path, link))
+	r = Examine(bg, link)
+	healthy(t, r)
+	finding(t, r, "path", OK, link+" leads to "+path)
+
+	require.NoError(t, os.Link(path, filepath.Join(folder, "hard.db")))
+	finding(t, Examine(bg, path), "path", Warning, "2 names")
+
+	require.NoError(t, os.Remove(path))
+	finding(t, Examine(bg, link), "path", Error, "leads nowhere")
+}
+
+func TestAPasswordInAParameterOfTheFileIsNotShown(t *testing.T) {
+	t.Parallel()
+	r := Examine(bg, "file://host/app.db?textkey=hunter2secret")
+	finding(t, r, "path", Error, "no host")
+	r2 := Examine(bg, "file:"+closed(t)+"?textkey=hunter2secret")
+	assert.NotContains(t, text(r)+text(r2), "hunter2secret")
+}
+
+func TestWhatIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	require.NoError(t, os.WriteFile(path, make([]byte, 5000), 0o600))
+	finding(t, Examine(bg, path), "database", Error, "not a database", "restore it")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	finding(t, Examine(bg, path), "schema", Error, "not there", "schedlock migrate")
+	assert.Len(t, listing(t, filepath.Dir(path)), 1)
+}
+
+func TestADamagedDatabase(t *testing.T) {
+	t.Parallel()
+	path := closed(t)
+	var page int64
+	require.NoError(t, connect(t, path).QueryRow(`SELECT rootpage FROM sqlite_master WHERE name = 'scheduler_terms'`).Scan(&page))
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteAt([]byte("garbage garbage garbage garbage garbage"), (page-1)*4096)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	finding(t, Examine(bg, path), "integrity", Error, "restore it from a backup")
+}
+
+func TestOtherJournalModes(t *testing.T) {
+	t.Parallel()
+	path := closed(t)
+	shell(t, path, `PRAGMA journal_mode = DELETE`)
+	before := listing(t, filepath.Dir(path))
+	finding(t, Examine(bg, path), "journal mode", Warning, "delete", "PRAGMA journal_mode = WAL")
+	assert.Equal(t, before, listing(t, filepath.Dir(path)))
+}
+
+func TestALazyDSNIsNoted(t *testing.T) {
+	t.Parallel()
+	path := closed(t)
+	finding(t, Examine(bg, "file:"+path+"?_pragma=synchronous(off)"), "synchronous", Note, "synchronous(off)")
+	for _, f := range Examine(bg, "file:"+path+"?_pragma=synchronous(FULL)").Findings {
+		assert.NotEqual(t, "synchronous", f.Check)
+	}
+}
+
+func TestALargeLog(t *testing.T) {
+	t.Parallel()
+	s := newDatabase(t)
+	limits := usual
+	limits.largeWAL = 100
+	finding(t, examine(bg, s.Path(), limits), "wal", Warning, "reader that never ends", "wal_checkpoint(TRUNCATE)")
+}
+
+func TestALargeDatabaseDoesNotTakeLong(t *testing.T) {
+	t.Parallel()
+	path := closed(t)
+	shell(t, path, `PRAGMA journal_mode = OFF`, `PRAGMA synchronous = OFF`, `CREATE TABLE big (b BLOB)`, `INSERT INTO big VALUES (zeroblob(100 << 20))`, `PRAGMA journal_mode = WAL`)
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	r := Examine(ctx, path)
+	finding(t, r, "integrity", Note, "100.", "PRAGMA quick_check")
+	finding(t, r, "schema", OK)
+
+	limits := usual
+	limits.quickCheck = 1 << 40
+	ctx, cancel = context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	r = examine(ctx, path, limits)
+	require.NoError(t, ctx.Err())
+	finding(t, r, "schema", OK)
+}
+
+func TestRowsOfAFile(t *testing.T) {
+	t.Parallel()
+	t.Run("never led", func(t *testing.T) {
+		t.Parallel()
+		s := newDatabase(t)
+		healthy(t, Examine(bg, s.Path()))
+	})
+	t.Run("a row that was deleted by hand", func(t *testing.T) {
+		t.Parallel()
+		s := newDatabase(t)
+		lead(t, s)
+		shell(t, s.Path(), `DELETE FROM scheduler_lock`)
+		finding(t, Examine(bg, s.Path()), "lock", Warning, "no lock row")
+	})
+	t.Run("what people and leaders left", func(t *testing.T) {
+		t.Parallel()
+		s := newDatabase(t)
+		lead(t, s)
+		const old = `'2020-01-01T00:00:00.000000Z'`
+		shell(t, s.Path(),
+			`UPDATE scheduler_lock SET created_at = `+old,
+			`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('late', 'every 1m0s offset 0s', `+old+`, `+old+`), ('odd', 'every 1m0s offset 0s', 'gestern', `+old+`)`,
+			`INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt) VALUES ('late', `+old+`, `+old+`, 'in_progress', 1, 1, 'x', 1)`,
+			`DELETE FROM scheduler_runs WHERE job <> 'late'`,
+			`INSERT INTO scheduler_requests VALUES ('odd', `+old+`, 'ada', '')`,
+			`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason) VALUES ('other', `+old+`, 'bob', 'why not')`)
+		r := Examine(bg, s.Path())
+		finding(t, r, "cursor", Error, `"gestern"`)
+		finding(t, r, "runs", Warning, `"late" of term 1`)
+		finding(t, r, "requests", Warning, "by ada")
+		finding(t, r, "pause", Note, "bob", "why not")
+		shell(t, s.Path(), `DELETE FROM scheduler_runs`)
+		finding(t, Examine(bg, s.Path()), "overdue", Warning, `"late"`)
+	})
+	t.Run("a schema of version 1", func(t *testing.T) {
+		t.Parallel()
+		path := closed(t)
+		shell(t, path, `DELETE FROM scheduler_lock_schema WHERE version > 1`, `DROP TABLE scheduler_requests`, `DROP TABLE scheduler_pauses`)
+		finding(t, Examine(bg, path), "schema", Warning, "version 1")
+	})
+	t.Run("a schema that needs newer code", func(t *testing.T) {
+		t.Parallel()
+		path := closed(t)
+		shell(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`, `DROP TABLE scheduler_lock`)
+		finding(t, Examine(bg, path), "schema", Error, "98")
+	})
+	t.Run("a table that is missing", func(t *testing.T) {
+		t.Parallel()
+		path := closed(t)
+		shell(t, path, `DROP TABLE scheduler_terms`)
+		finding(t, Examine(bg, path), "tables", Error, "scheduler_terms")
+	})
+	t.Run("a TTL that is short", func(t *testing.T) {
+		t.Parallel()
+		s := newDatabase(t)
+		lead(t, s, schedlock.WithTTL(2*time.Second), schedlock.WithHeartbeatInterval(300*time.Millisecond))
+		finding(t, Examine(bg, s.Path()), "timing", Warning, "TTL 2s")
+	})
+}

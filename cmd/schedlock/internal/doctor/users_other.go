@@ -1,0 +1,9 @@
+//go:build !linux
+
+package doctor
+
+import "context"
+
+func users(string) string { return "" }
+
+func checkWriter(context.Context, *findings, string, bounds) {}

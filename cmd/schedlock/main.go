@@ -1,0 +1,282 @@
+// Command schedlock shows who holds the scheduler lock of a fleet, and lets an
+// operator act: revoke it, pause and resume jobs, ask for a run, bring the
+// tables up to date.
+//
+//	schedlock [flags] command [flags] [arguments]
+//
+// # Commands
+//
+//	status                  who leads, since when, and whether it lives
+//	watch                   one line for every change, until Ctrl-C
+//	history [-n N]          the latest terms, and how they ended
+//	runs [-n N] [--job J]   the latest runs
+//	jobs                    the jobs: next tick, last success, failures, pauses
+//	release --force         tell the leader to leave, so that another replica leads
+//	pause [JOB]             keep a job, or every job, from starting
+//	resume [JOB]            end that pause
+//	run JOB [--wait 30s]    ask the leader to run a job now
+//	migrate [--dry-run]     bring the tables up to date
+//	doctor                  look for what is wrong with the set-up
+//	version                 of this program, and of the tables it knows
+//	help [COMMAND]          help, with the flags of a command and examples
+//
+// # Flags
+//
+// They stand before or after the command:
+//
+//	--db DSN        the lock's database: the path of a SQLite file, a file: URI, or a
+//	                postgres:// URL; default: the environment variable SCHEDLOCK_DATABASE_URL
+//	--json          answer in JSON
+//	--timeout 5s    how long the database may take to answer
+//	--no-color      no colours, as the environment variable NO_COLOR; there are none
+//	                unless standard output is a terminal
+//
+// # Exit codes
+//
+//	          0                      1                             2
+//	status    held                   free                          stale, dead, or without a row
+//	release   ended, or accepted     nothing to release
+//	resume    resumed                was not paused
+//	run       asked; --wait: done    failed, skipped or abandoned
+//	doctor    nothing to do          warnings                      errors
+//	others    done
+//
+// Every command exits with 4 if it cannot tell, or cannot do it: the database
+// does not answer, its tables are missing or need newer code, a flag or an
+// argument is wrong. "Free" and "could not read" are never the same answer.
+//
+// status exits with 2 if the holder has shown no heartbeat within its TTL by
+// the database's clock, is proven dead, or if there is no lock row while the
+// newest term has no end: that is not a free lock, nobody may take it before
+// that term's TTL has passed.
+//
+// # What is read, and what is written
+//
+// status, watch, history, runs, jobs, doctor and migrate --dry-run make nothing
+// and change nothing, neither a row nor a file beside a SQLite database. They
+// work on a database that is in use, on one that is read-only, and on a hot
+// standby of PostgreSQL.
+//
+// # JSON
+//
+// With --json a command writes one object or list to standard output, watch one
+// object a line. The names of fields do not change; new ones may be added.
+// The verdict of status is held, free, stale, dead, or unfinished (no row, but
+// not free). Times are RFC 3339 in UTC with six fractional digits, null where there is
+// none; durations are seconds. An error is {"error": "…"} on standard output,
+// and its message stands on standard error too.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"example.com/schedlock/internal/message"
+)
+
+const (
+	exitDone    = 0
+	exitNothing = 1 // free, nothing to do, failed, warnings
+	exitStale   = 2
+	exitUnknown = 4 // cannot tell, or a wrong flag
+)
+
+const defaultTimeout = 5 * time.Second
+
+// databaseVariable stands in for --db.
+const databaseVariable = "SCHEDLOCK_DATABASE_URL"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// A tool is one call of the program.
+type tool struct {
+	lookup func(string) (string, bool) // the environment
+	in     io.Reader
+	out    io.Writer
+	errOut io.Writer
+	colour bool
+
+	dsn     string
+	json    bool
+	timeout time.Duration
+	noColor bool
+	args    []string // of the command
+
+	reader keptReader
+	schema int64 // version of the tables, as of the last look
+}
+
+// A command declares its flags and returns what to do once they are parsed,
+// which returns the exit code, or an error.
+type command struct {
+	name    string
+	args    string // as help shows them
+	maxArgs int
+	summary string
+	help    string
+	setUp   func(*tool, *flag.FlagSet) func(context.Context) (int, error)
+}
+
+var commands []command
+
+func init() { // help refers to the table
+	commands = []command{
+		{"status", "", 0, "who leads, since when, and whether it lives", statusHelp, status},
+		{"watch", "", 0, "one line for every change, until Ctrl-C", watchHelp, watch},
+		{"history", "", 0, "the latest terms, and how they ended", historyHelp, history},
+		{"runs", "", 0, "the latest runs", runsHelp, runs},
+		{"jobs", "", 0, "the jobs: next tick, last success, failures, pauses", jobsHelp, jobs},
+		{"release", "", 0, "tell the leader to leave, so that another replica leads", releaseHelp, release},
+		{"pause", "[JOB]", 1, "keep a job, or every job, from starting", pauseHelp, pause},
+		{"resume", "[JOB]", 1, "end the pause of a job, or of the whole scheduler", resumeHelp, resume},
+		{"run", "JOB", 1, "ask the leader to run a job now", runHelp, runJob},
+		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
+		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},
+		{"version", "", 0, "of this program, and of the tables it knows", versionHelp, version},
+		{"help", "[COMMAND]", 1, "help for a command", "", nil},
+	}
+}
+
+func findCommand(name string) *command {
+	for i := range commands {
+		if commands[i].name == name {
+			return &commands[i]
+		}
+	}
+	return nil
+}
+
+// A usageError is an error in how the program was called.
+type usageError struct {
+	command string // "": not known yet
+	message string
+}
+
+func (e *usageError) Error() string {
+	return fmt.Sprintf("%s (see: schedlock help%s)", e.message, strings.TrimRight(" "+e.command, " "))
+}
+
+// run is main, returning the exit code. It is the one place where errors are
+// shown.
+func run(ctx context.Context, args []string, lookup func(string) (string, bool), in io.Reader, out, errOut io.Writer) int {
+	t := &tool{lookup: lookup, in: in, out: out, errOut: errOut, timeout: defaultTimeout}
+	code, err := t.do(ctx, args)
+	t.reader.close()
+	if err == nil {
+		return code
+	}
+	text := t.hide(plain(message.OneLine(err.Error())))
+	fmt.Fprintln(errOut, "schedlock:", text)
+	if t.json {
+		t.encode(errorJSON{text})
+	}
+	return exitUnknown
+}
+
+func (t *tool) do(ctx context.Context, args []string) (int, error) {
+	global := t.flagSet("")
+	if err := global.Parse(args); err != nil {
+		return t.flagError("", args, err)
+	}
+	args = global.Args()
+	if len(args) == 0 {
+		t.usage(t.errOut)
+		return exitUnknown, &usageError{"", "there is no command"}
+	}
+	cmd := findCommand(args[0])
+	switch {
+	case cmd == nil:
+		t.json = t.json || asksForJSON(args)
+		return 0, &usageError{"", fmt.Sprintf("command %q is unknown", args[0])}
+	case cmd.name == "help":
+		return t.help(args[1:])
+	}
+	flags := t.flagSet(cmd.name)
+	action := cmd.setUp(t, flags)
+	if err := t.parse(flags, args[1:]); err != nil {
+		return t.flagError(cmd.name, args[1:], err)
+	}
+	switch {
+	case len(t.args) > cmd.maxArgs:
+		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %q", cmd.name, t.args[cmd.maxArgs])}
+	case t.timeout <= 0:
+		return 0, &usageError{cmd.name, fmt.Sprintf("--timeout %v is not above 0", t.timeout)}
+	}
+	if t.dsn == "" {
+		t.dsn, _ = t.lookup(databaseVariable)
+	}
+	if cmd.name != "version" {
+		if t.dsn == "" {
+			return 0, &usageError{cmd.name, "the database is not named: give --db or set " + databaseVariable}
+		}
+		if err := checkDSN(t.dsn); err != nil {
+			return 0, &usageError{cmd.name, "--db: " + err.Error()}
+		}
+	}
+	t.colour = t.wantsColour()
+	return action(ctx)
+}
+
+// flagSet has the flags of every command. Those that were parsed before keep
+// their values.
+func (t *tool) flagSet(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	flags.StringVar(&t.dsn, "db", t.dsn, "")
+	flags.BoolVar(&t.json, "json", t.json, "")
+	flags.DurationVar(&t.timeout, "timeout", t.timeout, "")
+	flags.BoolVar(&t.noColor, "no-color", t.noColor, "")
+	return flags
+}
+
+// parse lets flags stand behind arguments too; after "--" there are only
+// arguments.
+func (t *tool) parse(flags *flag.FlagSet, args []string) error {
+	for {
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		rest := flags.Args()
+		if parsed := len(args) - len(rest); len(rest) == 0 || parsed > 0 && args[parsed-1] == "--" {
+			t.args = append(t.args, rest...)
+			return nil
+		}
+		t.args = append(t.args, rest[0])
+		args = rest[1:]
+	}
+}
+
+func (t *tool) flagError(command string, args []string, err error) (int, error) {
+	if errors.Is(err, flag.ErrHelp) {
+		if command == "" {
+			return t.help(nil)
+		}
+		return t.help([]string{command})
+	}
+	t.json = t.json || asksForJSON(args)
+	return 0, &usageError{command, err.Error()}
+}
+
+// asksForJSON finds --json behind a mistake, too.
+func asksForJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--json" || a == "-json" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const orderHelp = `  --by NAME       who (default: user@host)
+  --reason TEXT   why
+`
+
+const pauseHelp = `Once it has returned nothing starts any more, whoever leads; what runs goes on.
+Without JOB it pauses the whole scheduler. Ticks that are due meanwhile are
+missed ones, for which the job's catch-up rule decides.
+
+` + orderHelp + `
+Examples:
+  schedlock pause import --reason "the disk is full"
+  schedlock pause
+
+Exit codes: 0 paused, 4 cannot do it
+`
+
+const resumeHelp = `Ends the pause of JOB, or without JOB the one of the whole scheduler: neither
+ends the other.
+
+  --by NAME       who (default: user@host)
+
+Examples:
+  schedlock resume import
+
+Exit codes: 0 resumed, 1 was not paused, 4 cannot do it
+`
+
+const runHelp = `The leader starts it within a second; if nobody leads, whoever leads next does.
+
+` + orderHelp + `  --wait 30s      wait for its outcome, retries included
+
+Examples:
+  schedlock run import --reason "the list is new" --wait 1m
+
+Exit codes: 0 asked; with --wait: 0 done, 1 failed, skipped or abandoned, 4 not
+ended in time, or cannot tell
+`
+
+func orderFlags(flags *flag.FlagSet) *ledger.Order {
+	o := &ledger.Order{}
+	flags.StringVar(&o.By, "by", userAtHost(), "")
+	flags.StringVar(&o.Reason, "reason", "", "")
+	return o
+}
+
+// act opens the database for writing, and closes it.
+func (t *tool) act(ctx context.Context, do func(ctx context.Context, s store) error) error {
+	s, err := t.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := t.bounded(ctx, func(ctx context.Context) error { _, err := t.checkSchema(ctx, s); return err }); err != nil {
+		return err
+	}
+	return do(ctx, s)
+}
+
+func (t *tool) job() string {
+	if len(t.args) == 0 {
+		return ""
+	}
+	return t.args[0]
+}
+
+func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	o := orderFlags(flags)
+	return func(ctx context.Context) (int, error) {
+		o.Job = t.job()
+		return exitDone, t.act(ctx, func(ctx context.Context, s store) error {
+			var p ledger.Pause
+			err := t.bounded(ctx, func(ctx context.Context) (err error) {
+				p, err = s.Pause(ctx, *o)
+				return err
+			})
+			switch {
+			case err != nil:
+				return fmt.Errorf("pause: %w", err)
+			case t.json:
+				t.encode(newPauseJSON(p))
+			default:
+				fmt.Fprintln(t.out, plain(p.String()))
+			}
+			return nil
+		})
+	}
+}
+
+type resumeJSON struct {
+	Job     string `json:"job"` // "": the whole scheduler
+	Resumed bool   `json:"resumed"`
+	By      string `json:"by"`
+}
+
+func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	by := flags.String("by", userAtHost(), "")
+	return func(ctx context.Context) (code int, err error) {
+		done := resumeJSON{Job: t.job(), By: *by}
+		err = t.act(ctx, func(ctx context.Context, s store) error {
+			return t.bounded(ctx, func(ctx context.Context) (err error) {
+				done.Resumed, err = s.Resume(ctx, done.Job, *by)
+				return err
+			})
+		})
+		if err != nil {
+			return 0, fmt.Errorf("resume: %w", err)
+		}
+		if !done.Resumed {
+			code = exitNothing
+		}
+		if t.json {
+			t.encode(done)
+			return code, nil
+		}
+		what, how := "the scheduler", "is resumed"
+		if done.Job != "" {
+			what = fmt.Sprintf("job %q", done.Job)
+		}
+		if !done.Resumed {
+			how = "was not paused"
+		}
+		fmt.Fprintln(t.out, what, how)
+		return code, nil
+	}
+}
+
+// A requestJSON is a run that was asked for, and its outcome once it is known.
+type requestJSON struct {
+	Job         string    `json:"job"`
+	RequestedAt timestamp `json:"requested_at"`
+	RequestedBy string    `json:"requested_by"`
+	Reason      string    `json:"request_reason"`
+	Run         *runJSON  `json:"run"` // null: its end was not waited for
+}
+
+func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	o := orderFlags(flags)
+	wait := flags.Duration("wait", 0, "")
+	return func(ctx context.Context) (code int, err error) {
+		if o.Job = t.job(); o.Job == "" {
+			return 0, &usageError{"run", "run needs the name of a job"}
+		}
+		if *wait < 0 {
+			return 0, &usageError{"run", fmt.Sprintf("--wait %v is below 0", *wait)}
+		}
+		err = t.act(ctx, func(ctx context.Context, s store) error {
+			code, err = t.trigger(ctx, s, *o, *wait)
+			return err
+		})
+		return code, err
+	}
+}
+
+func (t *tool) trigger(ctx context.Context, s store, o ledger.Order, wait time.Duration) (int, error) {
+	var (
+		request ledger.Request
+		judged  assessment
+	)
+	err := t.bounded(ctx, func(ctx context.Context) (err error) {
+		if request, err = s.Trigger(ctx, o); err != nil {
+			return fmt.Errorf("run job %q: %w", o.Job, err)
+		}
+		view, err := s.Look(ctx)
+		judged = assess(view)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	answer := requestJSON{Job: o.Job, RequestedAt: timestamp(request.At), RequestedBy: o.By, Reason: o.Reason}
+	if !t.json {
+		fmt.Fprintf(t.out, "job %q is asked to run, at %s\n", o.Job, at(request.At))
+		if judged.verdict != held {
+			fmt.Fprintln(t.out, t.paint(yellow, plain("it starts once somebody leads; "+judged.summary)))
+		}
+	}
+	if wait == 0 {
+		if t.json {
+			t.encode(answer)
+		}
+		return exitDone, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	run, err := ledger.Await(waiting, s, o.Job, request.At)
+	if err != nil {
+		return 0, err
+	}
+	code := exitNothing
+	if run.Status == ledger.Done {
+		code = exitDone
+	}
+	if t.json {
+		line := newRunJSON(run)
+		answer.Run = &line
+		t.encode(answer)
+	} else {
+		t.showRuns([]ledger.Run{run})
+	}
+	return code, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// timestamp is a time as all answers write it: RFC 3339, UTC, six fractional
+// digits; the zero time is null.
+type timestamp time.Time
+
+// MarshalJSON implements json.Marshaler.
+func (t timestamp) MarshalJSON() ([]byte, error) {
+	if time.Time(t).IsZero() {
+		return []byte("null"), nil
+	}
+	return []byte(time.Time(t).UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
+}
+
+type errorJSON struct {
+	Error string `json:"error"`
+}
+
+// encode writes v to standard output; an error of that has nowhere to go.
+func (t *tool) encode(v any) {
+	e := json.NewEncoder(t.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}
+
+// encodeLine is encode in one line.
+func (t *tool) encodeLine(v any) {
+	e := json.NewEncoder(t.out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+}
+
+// The colours of a terminal.
+type colour string
+
+const (
+	bold   colour = "1"
+	red    colour = "31"
+	green  colour = "32"
+	yellow colour = "33"
+)
+
+func (t *tool) paint(c colour, s string) string {
+	if !t.colour || c == "" {
+		return s
+	}
+	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
+}
+
+func (t *tool) wantsColour() bool {
+	if noColor, _ := t.lookup("NO_COLOR"); noColor != "" || t.noColor || t.json {
+		return false
+	}
+	if kind, _ := t.lookup("TERM"); kind == "dumb" {
+		return false
+	}
+	return isTerminal(t.out)
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// line writes one aligned line under a headline.
+func (t *tool) line(name, format string, args ...any) {
+	fmt.Fprintf(t.out, "  %-10s %s\n", name, plain(fmt.Sprintf(format, args...)))
+}
+
+// A table has columns as wide as their widest cell; the last is not padded.
+type table struct {
+	rows   [][]string
+	colour []colour // of the rows
+}
+
+func newTable(head ...string) *table {
+	return &table{rows: [][]string{head}, colour: []colour{bold}}
+}
+
+func (b *table) add(c colour, cells ...string) {
+	for i := range cells {
+		if cells[i] = plain(cells[i]); cells[i] == "" {
+			cells[i] = "-"
+		}
+	}
+	b.rows, b.colour = append(b.rows, cells), append(b.colour, c)
+}
+
+func (t *tool) table(b *table) {
+	width := make([]int, len(b.rows[0]))
+	for _, row := range b.rows {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range b.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		io.WriteString(t.out, t.paint(b.colour[n], line.String())+"\n")
+	}
+}
+
+// plain makes text from a database harmless to a terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) || r == '\n' {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// at shows a time to the second, in UTC.
+func at(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// span shows a duration with as many digits as somebody wants to read.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + span(-d)
+	case d < 10*time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// seconds is a duration in JSON, null if it is not known.
+func seconds(d time.Duration, known bool) *float64 {
+	if !known {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
+)
+
+// The test binary is also the tool, and a replica.
+const (
+	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica
+	replicaTTL  = "SCHEDLOCK_TEST_TTL"
+	replicaGate = "SCHEDLOCK_TEST_GATE" // the job "long" runs until this file exists
+)
+
+// patience bounds a wait that should be short.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childEnv) {
+	case "tool":
+		main()
+	case "replica":
+		replica(os.Args[1])
+	default:
+		code := pgtest.Run(m)
+		if binary.dir != "" {
+			os.RemoveAll(binary.dir)
+		}
+		os.Exit(code)
+	}
+}
+
+// replica is an app with two jobs, until SIGTERM.
+func replica(dsn string) {
+	open := sqlite.Opener(dsn)
+	if isPostgres(dsn) {
+		open = postgres.Opener(dsn)
+	}
+	ttl, err := time.ParseDuration(os.Getenv(replicaTTL))
+	if err != nil {
+		panic(err)
+	}
+	app, err := startup.NewApp(startup.Config{
+		Open: open,
+		Lock: []schedlock.Option{schedlock.WithTTL(ttl), schedlock.WithHeartbeatInterval(min(time.Second, ttl/4))},
+		Log:  slog.New(slog.DiscardHandler),
+		Jobs: []tasks.Job{
+			{Name: "work", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return nil }},
+			{Name: "fail", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return errors.New("no luck") }},
+			{Name: "long", Spec: tasks.Every(time.Hour), Do: func(ctx context.Context, _ tasks.Run) error {
+				for ctx.Err() == nil {
+					if _, err := os.Stat(os.Getenv(replicaGate)); err == nil {
+						return nil
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				return ctx.Err()
+			}},
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := app.Run(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// startReplica runs a replica, killed at the end of the test.
+func startReplica(t *testing.T, dsn, ttl string, env ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe, dsn)
+	cmd.Env = append(os.Environ(), append([]string{childEnv + "=replica", replicaTTL + "=" + ttl}, env...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		kill(cmd)
+		if t.Failed() {
+			t.Logf("replica %d: %s", cmd.Process.Pid, out.String())
+		}
+	})
+	return cmd
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// leads waits until the replica leads.
+func leads(t *testing.T, dsn string, cmd *exec.Cmd) statusJSON {
+	t.Helper()
+	var s statusJSON
+	eventually(t, "replica leads", func() bool {
+		s = statusJSON{}
+		r := call(t, "status", "--json", "--db", dsn)
+		return r.code == exitDone && json.Unmarshal([]byte(r.out), &s) == nil && s.Lock != nil && s.Lock.PID == cmd.Process.Pid
+	})
+	return s
+}
+
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// A result is what a call of the tool gave.
+type result struct {
+	code     int
+	out, err string
+}
+
+// call runs the tool in this process.
+func call(t testing.TB, args ...string) result {
+	t.Helper()
+	return callWith(t, nil, args...)
+}
+
+func callWith(t testing.TB, env map[string]string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	code := run(ctx, args, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, strings.NewReader(""), &out, &errOut)
+	return result{code, out.String(), errOut.String()}
+}
+
+// binary is a copy of the test binary that everybody may run.
+var binary struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func copyBinary() (dir, path string, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", "", err
+	}
+	if dir, err = os.MkdirTemp("", "schedlock-tool"); err != nil {
+		return "", "", err
+	}
+	path = filepath.Join(dir, "schedlock")
+	in, err := os.Open(exe)
+	if err != nil {
+		return dir, "", err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
+	if err != nil {
+		return dir, "", err
+	}
+	_, err = io.Copy(out, in)
+	return dir, path, errors.Join(err, out.Close(), os.Chmod(path, 0o755), os.Chmod(dir, 0o755))
+}
+
+// process is the tool as a process of its own.
+func process(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	binary.once.Do(func() { binary.dir, binary.path, binary.err = copyBinary() })
+	require.NoError(t, binary.err)
+	cmd := exec.Command(binary.path, args...)
+	cmd.Dir = binary.dir
+	cmd.Env = []string{childEnv + "=tool"}
+	return cmd
+}
+
+func finish(t testing.TB, cmd *exec.Cmd) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+// folder is a new folder that every user may enter.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "schedlock-test")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() {
+		_ = os.Chmod(dir, 0o755)
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	return dir
+}
+
+// listing is every file under dir with its bytes and the time of its last
+// change; of the shared memory of SQLite only that it is there.
+func listing(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case strings.HasSuffix(path, "-shm"):
+			found[path] = "shared memory"
+		case d.IsDir():
+			found[path] = info.ModTime().String()
+		default:
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			found[path] = info.ModTime().String() + string(raw)
+		}
+		return nil
+	}))
+	return found
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
+)
+
+const runsHelp = `  -n N            how many, newest first (default 20)
+  --job J         of one job only
+
+Examples:
+  schedlock runs --job import -n 3
+  schedlock runs --json | jq '.[] | select(.status == "failed")'
+
+Exit codes: 0 done, 4 cannot tell
+`
+
+type runJSON struct {
+	Job           string        `json:"job"`
+	ScheduledAt   timestamp     `json:"scheduled_at"`
+	StartedAt     timestamp     `json:"started_at"`
+	FinishedAt    timestamp     `json:"finished_at"`
+	Status        ledger.Status `json:"status"` // in_progress, done, failed, abandoned, skipped
+	Attempt       int           `json:"attempt"`
+	TookSeconds   *float64      `json:"took_seconds"`
+	Term          int64         `json:"term"`
+	PID           int           `json:"pid"`
+	Hostname      string        `json:"hostname"`
+	Error         string        `json:"error"`
+	RetryAt       timestamp     `json:"retry_at"`
+	Until         timestamp     `json:"until"` // of a skipped range its last tick
+	Count         int64         `json:"count"` // of a skipped range its ticks
+	RequestedBy   string        `json:"requested_by"`
+	RequestReason string        `json:"request_reason"`
+}
+
+func newRunJSON(r ledger.Run) runJSON {
+	took, known := took(r)
+	return runJSON{
+		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.FinishedAt),
+		Status: r.Status, Attempt: r.Attempt, TookSeconds: seconds(took, known), Term: r.Term, PID: r.PID, Hostname: r.Hostname,
+		Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
+		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
+	}
+}
+
+func newRunsJSON(list []ledger.Run) []runJSON {
+	lines := make([]runJSON, len(list))
+	for i, r := range list {
+		lines[i] = newRunJSON(r)
+	}
+	return lines
+}
+
+// took is how long the latest attempt took; known is false while it runs, and
+// if it never started.
+func took(r ledger.Run) (d time.Duration, known bool) {
+	if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
+		return 0, false
+	}
+	return r.FinishedAt.Sub(r.StartedAt), true
+}
+
+func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	n := flags.Int("n", 20, "")
+	job := flags.String("job", "", "")
+	return func(ctx context.Context) (int, error) {
+		if *n < 1 {
+			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
+		}
+		var list []ledger.Run
+		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
+			list, err = s.Runs(ctx, *job, *n)
+			return err
+		})
+		switch {
+		case err != nil:
+			return 0, err
+		case t.json:
+			t.encode(newRunsJSON(list))
+		case len(list) == 0:
+			fmt.Fprintln(t.out, "there are no runs")
+		default:
+			t.showRuns(list)
+		}
+		return exitDone, nil
+	}
+}
+
+func (t *tool) showRuns(list []ledger.Run) {
+	b := newTable("job", "tick", "status", "attempt", "took", "term", "asked by", "error")
+	for _, r := range list {
+		status, attempt, length := string(r.Status), "", ""
+		if r.Count > 1 {
+			status = fmt.Sprintf("%s ×%d", r.Status, r.Count)
+		}
+		if r.Attempt > 0 {
+			attempt = strconv.Itoa(r.Attempt)
+		}
+		if d, known := took(r); known {
+			length = span(d)
+		}
+		message := r.Error
+		if !r.RetryAt.IsZero() {
+			message += " (next attempt " + at(r.RetryAt) + ")"
+		}
+		asked := r.RequestedBy
+		if r.RequestReason != "" {
+			asked += ": " + r.RequestReason
+		}
+		b.add(statusColour(r.Status), r.Job, at(r.ScheduledAt), status, attempt, length, strconv.FormatInt(r.Term, 10), asked, short(message))
+	}
+	t.table(b)
+}
+
+func statusColour(s ledger.Status) colour {
+	switch s {
+	case ledger.Failed, ledger.Abandoned:
+		return red
+	case ledger.Skipped:
+		return yellow
+	case ledger.InProgress:
+		return green
+	}
+	return ""
+}
+
+// short keeps a table readable; --json has the whole text.
+func short(s string) string {
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+const jobsHelp = `The next tick follows from the job's schedule and from how far its ticks were
+decided; it lies in the past while nobody leads, or during a pause.
+
+Examples:
+  schedlock jobs
+
+Exit codes: 0 done, 4 cannot tell
+`
+
+type jobJSON struct {
+	Job           string     `json:"job"`
+	Spec          string     `json:"spec"`
+	NextTick      timestamp  `json:"next_tick"`
+	LastDone      timestamp  `json:"last_done"`
+	LastFailed    timestamp  `json:"last_failed"`
+	LastError     string     `json:"last_error"`
+	Done          int64      `json:"done"`
+	Failed        int64      `json:"failed"`
+	FailureStreak int64      `json:"failure_streak"`
+	AverageSecs   float64    `json:"average_seconds"`
+	LongestSecs   float64    `json:"longest_seconds"`
+	Requests      int        `json:"requests"` // that nobody has answered
+	Paused        *pauseJSON `json:"paused"`   // its own pause, or that of the whole scheduler
+}
+
+func jobs(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		var (
+			list  []ledger.Job
+			inbox ledger.Inbox
+		)
+		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
+			if list, err = s.Jobs(ctx); err != nil {
+				return err
+			}
+			inbox, err = s.Inbox(ctx)
+			return err
+		})
+		switch {
+		case err != nil:
+			return 0, err
+		case t.json:
+			lines := make([]jobJSON, len(list))
+			for i, j := range list {
+				lines[i] = newJobJSON(j, inbox)
+			}
+			t.encode(lines)
+		case len(list) == 0:
+			fmt.Fprintln(t.out, "there are no jobs: no leader has had any yet")
+		default:
+			t.showJobs(list, inbox)
+		}
+		return exitDone, nil
+	}
+}
+
+func nextTick(j ledger.Job) time.Time { return tasks.ParseSpec(j.Spec).Next(j.Cursor) }
+
+func newJobJSON(j ledger.Job, inbox ledger.Inbox) jobJSON {
+	line := jobJSON{
+		Job: j.Name, Spec: j.Spec, NextTick: timestamp(nextTick(j)), LastDone: timestamp(j.LastDone), LastFailed: timestamp(j.LastFailed),
+		LastError: j.LastError, Done: j.Done, Failed: j.Failed, FailureStreak: j.Streak,
+		AverageSecs: j.Average().Seconds(), LongestSecs: j.Longest.Seconds(),
+	}
+	for _, r := range inbox.Requests {
+		if r.Job == j.Name {
+			line.Requests++
+		}
+	}
+	if p := inbox.Paused(j.Name); p != nil {
+		pause := newPauseJSON(*p)
+		line.Paused = &pause
+	}
+	return line
+}
+
+func (t *tool) showJobs(list []ledger.Job, inbox ledger.Inbox) {
+	b := newTable("job", "spec", "next tick", "last done", "last failed", "failures in a row", "paused")
+	for _, j := range list {
+		paint, paused := colour(""), ""
+		if j.Streak > 0 {
+			paint = red
+		}
+		if p := inbox.Paused(j.Name); p != nil {
+			paint, paused = yellow, p.String()
+		}
+		b.add(paint, j.Name, j.Spec, at(nextTick(j)), at(j.LastDone), at(j.LastFailed), strconv.FormatInt(j.Streak, 10), paused)
+	}
+	t.table(b)
+	if p := inbox.Paused(""); p != nil {
+		fmt.Fprintln(t.out, t.paint(yellow, plain(p.String())))
+	}
+}

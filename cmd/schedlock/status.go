@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const statusHelp = `Whether the holder lives is known from the lease file of a SQLite database on
+the same machine; elsewhere only its heartbeats tell.
+
+Examples:
+  schedlock --db /srv/app/app.db status
+  schedlock status --json | jq -r .verdict
+
+Exit codes: 0 held, 1 free, 2 stale, dead, or no row although the newest term
+has no end, 4 cannot tell
+`
+
+// A situation is what status and watch read.
+type situation struct {
+	view    schedlock.View
+	pauses  []ledger.Pause // in force
+	schema  int64
+	judged  assessment
+	waiting int // requests that nobody has answered
+}
+
+func (t *tool) situation(ctx context.Context) (found situation, err error) {
+	err = t.look(ctx, func(ctx context.Context, s store) error {
+		found = situation{schema: t.schema}
+		var err error
+		if found.view, err = s.Look(ctx); err != nil {
+			return err
+		}
+		inbox, err := s.Inbox(ctx)
+		if err != nil {
+			return err
+		}
+		found.waiting = len(inbox.Requests)
+		for _, p := range inbox.Pauses {
+			if p.InForce() {
+				found.pauses = append(found.pauses, p)
+			}
+		}
+		return nil
+	})
+	found.judged = assess(found.view)
+	return found, err
+}
+
+// paused is the pause of the whole scheduler, nil if it is not paused.
+func (s situation) paused() *ledger.Pause {
+	for _, p := range s.pauses {
+		if p.Job == "" {
+			return &p
+		}
+	}
+	return nil
+}
+
+func (s situation) pausedJobs() (n int) {
+	for _, p := range s.pauses {
+		if p.Job != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		s, err := t.situation(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if t.json {
+			t.encode(newStatusJSON(t, s))
+		} else {
+			t.showStatus(s)
+		}
+		return s.judged.verdict.exitCode(), nil
+	}
+}
+
+func (t *tool) showStatus(s situation) {
+	v, a := s.view, s.judged
+	fmt.Fprintln(t.out, t.paint(a.verdict.colour(), plain(a.summary)))
+	if i := v.Info(); i != nil {
+		t.line("since", "%s, for %s", at(i.CreatedAt), span(i.Age))
+		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", at(i.HeartbeatAt), span(i.HeartbeatAge),
+			i.Timing.HeartbeatInterval, i.Timing.TTL, i.Timing.RenewDeadline)
+		t.line("state", "%s", i.State)
+		if i.State == schedlock.StateRevoked {
+			t.line("revoked", "%s", revokedWords(i.Revoked))
+		}
+		if i.Blocker != "" {
+			t.line("blocked", "its row is locked by %s", i.Blocker)
+		}
+	}
+	t.line("proof", "%s", t.signWords(v))
+	t.line("standby", "waits %s", a.standby.text)
+	if p := s.paused(); p != nil {
+		t.line("paused", "%s", p)
+	}
+	if n := s.pausedJobs(); n > 0 {
+		t.line("paused", "jobs by themselves: %d; see schedlock jobs", n)
+	}
+	if s.waiting > 0 {
+		t.line("requests", "%d that nobody has answered", s.waiting)
+	}
+	t.line("schema", "%s", schemaWords(s.schema))
+	t.line("database", "%s", t.shownDSN())
+	if a.advice != "" {
+		t.line("to do", "%s", a.advice)
+	}
+}
+
+func schemaWords(version int64) string {
+	if version > migrations.Latest {
+		return fmt.Sprintf("version %d; this tool knows %d, which still works", version, migrations.Latest)
+	}
+	return fmt.Sprintf("version %d", version)
+}
+
+func revokedWords(r schedlock.Revocation) string {
+	if r.At.IsZero() {
+		return "the history does not say by whom"
+	}
+	return fmt.Sprintf("by %q at %s: %q", r.By, at(r.At), r.Reason)
+}
+
+func (t *tool) signWords(v schedlock.View) string {
+	switch {
+	case v.Sign == schedlock.SignAlive:
+		return "alive: a process holds its place in the lease file"
+	case v.Row == nil && (v.Newest == nil || !v.Newest.Open()):
+		return "none is needed: nobody holds the lock"
+	case v.Sign == schedlock.SignDead:
+		return "dead: the kernel has taken back its place in the lease file"
+	case isPostgres(t.dsn):
+		return "none: on PostgreSQL only the heartbeats tell"
+	}
+	return "none: the lease file tells nothing of it (made elsewhere, missing, or not readable); only the heartbeats tell"
+}
+
+type statusJSON struct {
+	Verdict       verdict     `json:"verdict"` // held, free, stale, dead, unfinished
+	Summary       string      `json:"summary"`
+	ToDo          string      `json:"to_do"`
+	Now           timestamp   `json:"now"`         // the database's clock
+	Lock          *lockJSON   `json:"lock"`        // null: there is no row
+	NewestTerm    *termJSON   `json:"newest_term"` // null: nobody ever led
+	Standby       standbyJSON `json:"standby"`
+	Paused        *pauseJSON  `json:"paused"` // the whole scheduler; null: it is not
+	PausedJobs    []pauseJSON `json:"paused_jobs"`
+	Requests      int         `json:"requests"` // that nobody has answered
+	SchemaVersion int64       `json:"schema_version"`
+	Database      string      `json:"database"`
+}
+
+type lockJSON struct {
+	PID                  int             `json:"pid"`
+	Hostname             string          `json:"hostname"`
+	Term                 int64           `json:"term"`
+	State                schedlock.State `json:"state"`
+	CreatedAt            timestamp       `json:"created_at"`
+	HeartbeatAt          timestamp       `json:"heartbeat_at"`
+	AgeSeconds           float64         `json:"age_seconds"`
+	HeartbeatAgeSeconds  float64         `json:"heartbeat_age_seconds"`
+	TTLSeconds           float64         `json:"ttl_seconds"`
+	RenewDeadlineSeconds float64         `json:"renew_deadline_seconds"`
+	HeartbeatSeconds     float64         `json:"heartbeat_seconds"`
+	Sign                 string          `json:"sign"` // alive, dead, none
+	Revoked              *revokedJSON    `json:"revoked"`
+	BlockedBy            string          `json:"blocked_by"`
+}
+
+type revokedJSON struct {
+	At     timestamp `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+}
+
+type standbyJSON struct {
+	AtOnce        bool    `json:"at_once"`
+	AtMostSeconds float64 `json:"at_most_seconds"`
+	WaitsFor      string  `json:"waits_for"`
+}
+
+type pauseJSON struct {
+	Job    string    `json:"job"` // "": the whole scheduler
+	Since  timestamp `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+}
+
+func newPauseJSON(p ledger.Pause) pauseJSON {
+	return pauseJSON{p.Job, timestamp(p.Since), p.By, p.Reason}
+}
+
+func newRevokedJSON(r schedlock.Revocation) *revokedJSON {
+	if r.At.IsZero() {
+		return nil
+	}
+	return &revokedJSON{timestamp(r.At), r.By, r.Reason}
+}
+
+func newLockJSON(i *schedlock.LockInfo) *lockJSON {
+	if i == nil {
+		return nil
+	}
+	return &lockJSON{
+		PID: i.PID, Hostname: i.Hostname, Term: i.Term, State: i.State,
+		CreatedAt: timestamp(i.CreatedAt), HeartbeatAt: timestamp(i.HeartbeatAt),
+		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
+		TTLSeconds: i.Timing.TTL.Seconds(), RenewDeadlineSeconds: i.Timing.RenewDeadline.Seconds(),
+		HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
+		Sign:             i.Sign.String(), Revoked: newRevokedJSON(i.Revoked), BlockedBy: i.Blocker,
+	}
+}
+
+func newStatusJSON(t *tool, s situation) statusJSON {
+	j := statusJSON{
+		Verdict: s.judged.verdict, Summary: s.judged.summary, ToDo: s.judged.advice, Now: timestamp(s.view.Now),
+		Lock:       newLockJSON(s.view.Info()),
+		Standby:    standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(), s.judged.standby.text},
+		PausedJobs: []pauseJSON{}, Requests: s.waiting, SchemaVersion: s.schema, Database: t.shownDSN(),
+	}
+	if n := s.view.Newest; n != nil {
+		term := newTermJSON(*n)
+		j.NewestTerm = &term
+	}
+	for _, p := range s.pauses {
+		pause := newPauseJSON(p)
+		if p.Job == "" {
+			j.Paused = &pause
+		} else {
+			j.PausedJobs = append(j.PausedJobs, pause)
+		}
+	}
+	return j
+}

@@ -1,0 +1,361 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+var bg = context.Background()
+
+// migrated makes a database with its tables and nothing else in the folder.
+func migrated(t testing.TB, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "app.db")
+	store, err := sqlite.Opener(path)(bg)
+	require.NoError(t, err)
+	require.NoError(t, store.(*sqlite.Store).Close())
+	require.NoError(t, os.Remove(path+"-migrate.lock"))
+	return path
+}
+
+// lead makes this process the leader, by a clock that is off by so much.
+func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlock.Lease) {
+	t.Helper()
+	store, err := sqlite.Open(bg, path, sqlite.WithClock(func() time.Time { return time.Now().Add(off) }))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	lock, err := schedlock.New(store, schedlock.WithTTL(20*time.Second), schedlock.WithHeartbeatInterval(time.Second), schedlock.WithLogger(discard))
+	require.NoError(t, err)
+	lease, err := lock.Acquire(bg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lease.Release(bg) })
+	return store, lease
+}
+
+// edit runs statements as a hand would, and leaves no file behind if nobody
+// else has the database open.
+func edit(t testing.TB, path string, statements ...string) {
+	t.Helper()
+	db, err := driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	for _, s := range statements {
+		_, err := db.Exec(s)
+		require.NoError(t, err, s)
+	}
+	require.NoError(t, db.Close())
+}
+
+// readOnly makes the folder one in which nobody may write.
+func readOnly(t testing.TB, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.NoError(t, os.Chmod(filepath.Join(dir, e.Name()), 0o444))
+	}
+	require.NoError(t, os.Chmod(dir, 0o555))
+}
+
+// crashed kills a replica that leads, and returns the path.
+func crashed(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "app.db")
+	cmd := startReplica(t, path, "20s")
+	leads(t, path, cmd)
+	kill(cmd)
+	return path
+}
+
+// Each situation gives one exit code and one line that says what it is, and no
+// look leaves a trace.
+func TestStatusOfEveryDatabaseFile(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		make   func(t *testing.T, dir string) string
+		nobody bool
+		code   int
+		says   []string // in the first line
+	}{
+		{name: "free, never led", make: func(t *testing.T, dir string) string { return migrated(t, dir) },
+			code: exitNothing, says: []string{"free: nobody has ever held"}},
+		{name: "free, released", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			store, lease := lead(t, path, 0)
+			require.NoError(t, lease.Release(bg))
+			require.NoError(t, store.Close())
+			return path
+		}, code: exitNothing, says: []string{"free: nobody leads", "was released"}},
+		{name: "held", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, 0)
+			return path
+		}, code: exitDone, says: []string{"held: ", fmt.Sprintf("pid %d on host", os.Getpid()), "leads (term "}},
+		{name: "stale, alive", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, -time.Minute)
+			return path
+		}, code: exitStale, says: []string{"stale: ", "lives, but its last heartbeat was 1m", "TTL 20s"}},
+		{name: "stale, no sign", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, -time.Minute)
+			edit(t, path, `UPDATE scheduler_lock SET token = 'edited'`)
+			return path
+		}, code: exitStale, says: []string{"stale: ", "holds the lock (term "}},
+		{name: "far in the future", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, time.Hour)
+			return path
+		}, code: exitStale, says: []string{"stale: ", "in the future"}},
+		{name: "dead", make: crashed, code: exitStale, says: []string{"dead: ", "is proven dead"}},
+		{name: "dead, no row", make: func(t *testing.T, dir string) string {
+			path := crashed(t, dir)
+			edit(t, path, `DELETE FROM scheduler_lock`)
+			return path
+		}, code: exitStale, says: []string{"dead: there is no lock row", "is proven dead"}},
+		{name: "no row, no end, no proof", make: func(t *testing.T, dir string) string {
+			path := crashed(t, dir)
+			require.NoError(t, os.Remove(path+"-lease"))
+			edit(t, path, `DELETE FROM scheduler_lock`)
+			return path
+		}, code: exitStale, says: []string{"not free: ", "has no end"}},
+		{name: "no row, but somebody leads", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, 0)
+			edit(t, path, `DELETE FROM scheduler_lock`)
+			return path
+		}, code: exitStale, says: []string{"not free: ", "still holds what only a leader holds"}},
+		{name: "leftover row", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, 0)
+			edit(t, path, `UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`)
+			return path
+		}, code: exitStale, says: []string{"dead: ", "has ended its term"}},
+		{name: "missing", make: func(_ *testing.T, dir string) string { return filepath.Join(dir, "no", "app.db") },
+			code: exitUnknown, says: []string{"no/app.db: file does not exist", "correct the path"}},
+		{name: "a directory", make: func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "app.db")
+			require.NoError(t, os.Mkdir(path, 0o755))
+			return path
+		},
+			code: exitUnknown, says: []string{"is a directory, not a file"}},
+		{name: "not a database", make: func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "app.db")
+			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("dear diary, ", 1000)), 0o600))
+			return path
+		}, code: exitUnknown, says: []string{"app.db: ", "damaged", "not a database"}},
+		{name: "corrupt", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			raw, err := os.ReadFile(path)
+			require.NoError(t, err)
+			for i := 4096; i < len(raw); i++ { // all but the schema
+				raw[i] = 0xab
+			}
+			require.NoError(t, os.WriteFile(path, raw, 0o600))
+			return path
+		}, code: exitUnknown, says: []string{"app.db", "damaged", "restore it from a backup"}},
+		{name: "empty", make: func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "app.db")
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			return path
+		}, code: exitUnknown, says: []string{"has no scheduler tables", "schedlock migrate"}},
+		{name: "of another app", make: func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "app.db")
+			edit(t, path, `CREATE TABLE bans (address TEXT)`)
+			return path
+		}, code: exitUnknown, says: []string{"has no scheduler tables"}},
+		{name: "older tables", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			edit(t, path, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`, migrations.Latest))
+			return path
+		}, code: exitUnknown, says: []string{fmt.Sprintf("tables of version %d", migrations.Latest-1), "older than this tool", "schedlock migrate"}},
+		{name: "newer tables that allow this code", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
+			return path
+		}, code: exitNothing, says: []string{"free: "}},
+		{name: "newer tables that do not", make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`)
+			return path
+		}, code: exitUnknown, says: []string{"needs code of version 98 or newer", "deploy a newer release"}},
+		{name: "read-only file", nobody: true, make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			readOnly(t, dir)
+			return path
+		}, code: exitNothing, says: []string{"free: "}},
+		{name: "read-only file of a dead leader", nobody: true, make: func(t *testing.T, dir string) string {
+			path := crashed(t, dir)
+			readOnly(t, dir)
+			return path
+		}, code: exitUnknown, says: []string{"only if it may write the -", "as the user of the app"}},
+		{name: "-wal without -shm", make: func(t *testing.T, dir string) string {
+			path := crashed(t, dir)
+			require.NoError(t, os.Remove(path+"-shm"))
+			return path
+		}, code: exitUnknown, says: []string{"no -shm file", "start the app, or run schedlock migrate"}},
+		{name: "unreadable file", nobody: true, make: func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			require.NoError(t, os.Chmod(path, 0))
+			return path
+		}, code: exitUnknown, says: []string{"cannot be read", "permission denied"}},
+		{name: "behind a symbolic link", make: func(t *testing.T, dir string) string {
+			target := filepath.Join(dir, "data")
+			require.NoError(t, os.Mkdir(target, 0o755))
+			path := migrated(t, target)
+			lead(t, path, 0)
+			require.NoError(t, os.Symlink(path, filepath.Join(dir, "app.db")))
+			return filepath.Join(dir, "app.db")
+		}, code: exitDone, says: []string{"held: "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t)
+			path := tc.make(t, dir)
+			before := listing(t, dir)
+			cmd := process(t, "status", "--db", path)
+			if tc.nobody {
+				asNobody(cmd)
+			}
+			r := finish(t, cmd)
+			assert.Equal(t, before, listing(t, dir), "it wrote something")
+			assert.Equal(t, tc.code, r.code, r)
+			if tc.code == exitUnknown {
+				assert.Empty(t, r.out)
+				assert.Equal(t, 1, strings.Count(r.err, "\n"), "one line: %s", r.err)
+				assert.Contains(t, r.err, "app.db", "it names the database")
+			} else {
+				assert.Empty(t, r.err)
+			}
+			first, _, _ := strings.Cut(r.out+r.err, "\n")
+			for _, s := range tc.says {
+				assert.Contains(t, first, s)
+			}
+			assert.NotContains(t, r.out+r.err, "\x1b", "colours without a terminal")
+
+			if tc.nobody {
+				return // this process may be root
+			}
+			j := call(t, "status", "--json", "--db", path)
+			assert.Equal(t, tc.code, j.code)
+			if j.code == exitUnknown {
+				var e map[string]string
+				require.NoError(t, json.Unmarshal([]byte(j.out), &e), j.out)
+				assert.Contains(t, j.err, e["error"])
+			} else {
+				var s statusJSON
+				strict(t, j.out, &s)
+				word, _, _ := strings.Cut(first, ":")
+				assert.True(t, strings.HasPrefix(s.Summary, word+":"), s.Summary)
+			}
+		})
+	}
+}
+
+// strict decodes JSON that has the fields of v and no other.
+func strict(t testing.TB, text string, v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(v), text)
+}
+
+func (t *timestamp) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	parsed, err := time.Parse(`"2006-01-02T15:04:05.000000Z"`, string(raw))
+	*t = timestamp(parsed)
+	return err
+}
+
+// A reader that comes while the database is in use sees what was committed
+// last, and the -wal and -shm files stay.
+func TestStatusSaysWhatHolds(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	path := migrated(t, dir)
+	store, lease := lead(t, path, 0)
+	edit(t, path, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('import', 'every 1h0m0s offset 0s', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')`)
+	for _, args := range [][]string{{"pause", "--by", "ann", "--reason", "disk \x1b[31mfull"}, {"pause", "import", "--by", "bob"}} {
+		require.Equal(t, exitDone, call(t, append(args, "--db", path)...).code)
+	}
+	_, err := schedlock.Revoke(bg, store, lease.Term(), "carol", "wants to sleep")
+	require.NoError(t, err)
+
+	r := call(t, "status", "--db", "file:"+path)
+	assert.Equal(t, exitDone, r.code)
+	for _, s := range []string{"was told to leave, and drains", "state      revoked", `revoked    by "carol" at 20`, `"wants to sleep"`, "proof      alive",
+		"heartbeat  20", "TTL 20s, renew deadline 15s", "standby    waits for a release", "20s from now at most", "paused by ann", "disk ·[31mfull", "jobs by themselves: 1", "schema     version 3"} {
+		assert.Contains(t, r.out, s)
+	}
+	var s statusJSON
+	strict(t, call(t, "--db", path, "--json", "status").out, &s)
+	assert.Equal(t, held, s.Verdict)
+	assert.Equal(t, lease.Term(), s.Lock.Term)
+	assert.Equal(t, schedlock.StateRevoked, s.Lock.State)
+	assert.Equal(t, "carol", s.Lock.Revoked.By)
+	assert.Equal(t, "alive", s.Lock.Sign)
+	assert.InDelta(t, 20, s.Lock.TTLSeconds, 0)
+	assert.InDelta(t, 20, s.Standby.AtMostSeconds, 0)
+	assert.False(t, s.Standby.AtOnce)
+	assert.Equal(t, "ann", s.Paused.By)
+	assert.Equal(t, "import", s.PausedJobs[0].Job)
+	assert.Equal(t, lease.Term(), s.NewestTerm.Term)
+	assert.Equal(t, migrations.Latest, s.SchemaVersion)
+}
+
+// A clean file has no lock that a reader takes: a writer that begins meanwhile
+// must not make the answer a mixture.
+func TestStatusWhileTheFileIsWritten(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	done := make(chan error, 1)
+	go func() {
+		for range 30 { // opens, writes, closes: the -wal comes and goes
+			db, err := sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(5000)")
+			if err == nil {
+				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) SELECT 'j' || count(*), 'x', '2026-01-01T00:00:00.000000Z', 'x' FROM scheduler_jobs`)
+				db.Close()
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	last := 0
+	for end := false; !end; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			end = true
+		default:
+		}
+		r := call(t, "jobs", "--json", "--db", path)
+		require.Equal(t, exitDone, r.code, r.err)
+		var list []jobJSON
+		strict(t, r.out, &list)
+		require.GreaterOrEqual(t, len(list), last, "it went back in time")
+		last = len(list)
+	}
+	require.Equal(t, 30, last)
+}

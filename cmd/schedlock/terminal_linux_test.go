@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/schedlock"
+)
+
+// A terminal is a process that believes it runs on one.
+type terminal struct {
+	master *os.File
+	cmd    *exec.Cmd
+	mu     sync.Mutex
+	shown  bytes.Buffer
+}
+
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		require.NotEqual(t, "true", os.Getenv("CI"), "no pseudo terminals: %v", err)
+		t.Skip("no pseudo terminals here: ", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { kill(cmd) })
+	w := &terminal{master: master, cmd: cmd}
+	go func() { // ends with the terminal
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			w.mu.Lock()
+			w.shown.Write(buf[:n])
+			w.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return w
+}
+
+func (w *terminal) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shown.String()
+}
+
+func (w *terminal) wait() int {
+	_ = w.cmd.Wait()
+	return w.cmd.ProcessState.ExitCode()
+}
+
+func TestReleaseAsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	_, lease := lead(t, path, 0)
+	state := func() schedlock.State {
+		var s statusJSON
+		strict(t, call(t, "status", "--json", "--db", path).out, &s)
+		return s.Lock.State
+	}
+	for _, tc := range []struct {
+		answer string
+		code   int
+		state  schedlock.State
+	}{
+		{"\n", exitUnknown, schedlock.StateLeading},
+		{"n\n", exitUnknown, schedlock.StateLeading},
+		{"", exitUnknown, schedlock.StateLeading}, // Ctrl-C instead
+		{"y\n", exitDone, schedlock.StateRevoked},
+	} {
+		w := onTerminal(t, process(t, "release", "--force", "--reason", "x", "--no-wait", "--db", path))
+		eventually(t, "it asks", func() bool {
+			return strings.Contains(w.text(), fmt.Sprintf("Revoke term %d of pid %d on host ", lease.Term(), os.Getpid())) && strings.Contains(w.text(), "? [y/N] ")
+		})
+		require.Equal(t, schedlock.StateLeading, state(), "before the answer")
+		if tc.answer == "" {
+			require.NoError(t, w.cmd.Process.Signal(os.Interrupt))
+		} else {
+			_, err := w.master.WriteString(tc.answer)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, tc.code, w.wait(), w.text())
+		assert.Equal(t, tc.state, state())
+	}
+}
+
+func TestColoursOnATerminalOnly(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	for _, tc := range []struct {
+		args, env []string
+		coloured  bool
+	}{
+		{nil, nil, true},
+		{[]string{"--no-color"}, nil, false},
+		{nil, []string{"NO_COLOR=1"}, false},
+		{nil, []string{"TERM=dumb"}, false},
+		{[]string{"--json"}, nil, false},
+	} {
+		cmd := process(t, append([]string{"status", "--db", path}, tc.args...)...)
+		cmd.Env = append(cmd.Env, tc.env...)
+		w := onTerminal(t, cmd)
+		assert.Equal(t, exitNothing, w.wait())
+		eventually(t, "it answers", func() bool { return strings.Contains(w.text(), "app.db") })
+		assert.Equal(t, tc.coloured, strings.Contains(w.text(), "\x1b["), "%v %q", tc, w.text())
+	}
+}

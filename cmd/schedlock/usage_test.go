@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/cmd/schedlock/internal/doctor"
+)
+
+func TestUsageErrors(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	for _, tc := range []struct {
+		args string
+		says string
+	}{
+		{"", "there is no command"},
+		{"--db x", "there is no command"},
+		{"stauts", `command "stauts" is unknown`},
+		{"help stauts", `command "stauts" is unknown`},
+		{"--nonsense status", "-nonsense"},
+		{"status --nonsense", "-nonsense"},
+		{"status", "give --db or set SCHEDLOCK_DATABASE_URL"},
+		{"status more --db x", `status does not take "more"`},
+		{"run a b --db x", `run does not take "b"`},
+		{"status --db x --timeout 5", "timeout"},
+		{"status --db x --timeout 0s", "--timeout 0s is not above 0"},
+		{"history -n 0 --db x", "-n 0 is not above 0"},
+		{"runs -n -1 --db x", "-n -1 is not above 0"},
+		{"watch --interval 1ms --db x", "--interval 1ms is below 10ms"},
+		{"status --db :memory:", "in memory"},
+		{"status --db mysql://u:geheim@h/db", "is not a path or a file: URI"},
+		{"status --db postgres://u:geheim@h:port/db", "is not a URL such as postgres://"},
+		{"status --db postgres://u:ge/heim@h/db", "is not a URL such as postgres://"},
+		{"postgres://u:geheim@h/db", "is unknown"},
+		{"status postgres://u:geheim@h/db --db x", "does not take"},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			r := call(t, strings.Fields(tc.args)...)
+			assert.Equal(t, exitUnknown, r.code)
+			assert.Contains(t, r.err, tc.says)
+			assert.Contains(t, r.err, "(see: schedlock help")
+			assert.Empty(t, r.out)
+			assert.NotContains(t, r.err, "heim")
+			r = call(t, append(strings.Fields(tc.args), "--json")...)
+			assert.Equal(t, exitUnknown, r.code)
+			var e errorJSON
+			if tc.args != "" && tc.args != "--db x" { // there is no command to have a flag
+				strict(t, r.out, &e)
+				assert.Contains(t, e.Error, tc.says)
+			}
+		})
+	}
+	t.Run("the binary", func(t *testing.T) {
+		r := finish(t, process(t, "status", "--nonsense"))
+		assert.Equal(t, exitUnknown, r.code)
+	})
+	t.Run("flags stand anywhere", func(t *testing.T) {
+		for _, args := range [][]string{{"--db", path, "status"}, {"status", "--db=" + path}, {"-db", path, "status", "--timeout", "9s"}} {
+			assert.Equal(t, exitNothing, call(t, args...).code, args)
+		}
+		r := call(t, "run", "nightly", "--by", "ann", "--db", path)
+		assert.Contains(t, r.err, `no such job: "nightly"`)
+		r = call(t, "run", "--by", "ann", "--db", path, "--", "-odd")
+		assert.Contains(t, r.err, `no such job: "-odd"`)
+		r = call(t, "run", "--db", path, "--", "-odd", "--more")
+		assert.Contains(t, r.err, `run does not take "--more"`)
+		r = callWith(t, map[string]string{databaseVariable: path}, "status")
+		assert.Equal(t, exitNothing, r.code)
+	})
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"}} {
+		r := call(t, args...)
+		assert.Equal(t, exitDone, r.code)
+		assert.Contains(t, r.out, "Commands:")
+	}
+	for _, c := range commands {
+		if c.setUp == nil {
+			continue
+		}
+		for _, args := range [][]string{{"help", c.name}, {c.name, "-h"}, {c.name, "--help"}} {
+			r := call(t, args...)
+			assert.Equal(t, exitDone, r.code)
+			assert.Contains(t, r.out, "Usage: schedlock "+c.name)
+			assert.Contains(t, r.out, "Exit codes: 0 ")
+			if c.name != "version" {
+				assert.Contains(t, r.out, "Examples:\n  schedlock ")
+			}
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	assert.Contains(t, call(t, "version").out, "tables of version 3")
+	var v versionJSON
+	strict(t, call(t, "version", "--json").out, &v)
+	assert.Equal(t, int64(3), v.SchemaVersion)
+}
+
+// What the lists answer while there is nothing to list.
+func TestEmptyLists(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	for _, command := range []string{"history", "runs", "jobs"} {
+		assert.Equal(t, "[]\n", call(t, command, "--json", "--db", path).out)
+		r := call(t, command, "--db", path)
+		assert.Equal(t, exitDone, r.code)
+		assert.NotEmpty(t, r.out)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	path := migrated(t, dir)
+	before := listing(t, dir)
+	r := call(t, "doctor", "--json", "--db", path)
+	var report doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report), r.out)
+	assert.NotEmpty(t, report.Findings)
+	assert.NotEqual(t, doctor.Error, report.Worst(), r.out)
+	assert.Equal(t, before, listing(t, dir))
+
+	kept, lease := lead(t, path, 0)
+	assert.Equal(t, exitDone, call(t, "doctor", "--db", path).code)
+	require.NoError(t, lease.Release(bg))
+	require.NoError(t, kept.Close())
+	r = call(t, "doctor", "--db", crashed(t, folder(t)))
+	assert.Equal(t, exitNothing, r.code, r)
+	assert.Contains(t, r.out, "[warning] ")
+	assert.Contains(t, r.out, "          → ")
+	r = call(t, "doctor", "--db", filepath.Join(dir, "missing.db"))
+	assert.Equal(t, exitStale, r.code, r)
+	assert.Contains(t, r.out, "[error]")
+}
+
+func TestTextFromADatabaseCannotSteerATerminal(t *testing.T) {
+	assert.Equal(t, "a·[31mb·c ü", plain("a\x1b[31mb\nc ü"))
+}

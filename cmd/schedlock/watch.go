@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"example.com/schedlock/internal/message"
+	"example.com/schedlock/schedlock"
+)
+
+const watchHelp = `  --interval 500ms   how often it looks
+
+It prints the state, then one line for every change: who leads, its state, a
+revocation, a holder that falls silent or is dead, how a term ended, outages of
+the database and their end. The first look must succeed. Changes that come and
+go between two looks are not seen, except terms.
+
+Examples:
+  schedlock watch
+  schedlock watch --json --interval 2s >>watch.log
+
+Exit codes: 0 stopped by Ctrl-C, 4 the first look did not succeed
+`
+
+// A change is one line of watch.
+type change struct {
+	At       timestamp       `json:"at"`    // this machine's clock
+	Event    string          `json:"event"` // start, leader, ended, state, revoked, verdict, outage, recovery
+	Verdict  verdict         `json:"verdict"`
+	Term     int64           `json:"term"` // 0: none
+	PID      int             `json:"pid"`
+	Hostname string          `json:"hostname"`
+	State    schedlock.State `json:"state"`
+	Reason   string          `json:"reason"` // ended: how; revoked: why; outage: the error
+	By       string          `json:"by"`     // revoked: who
+	Message  string          `json:"message"`
+}
+
+func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	interval := flags.Duration("interval", 500*time.Millisecond, "")
+	return func(ctx context.Context) (int, error) {
+		if *interval < 10*time.Millisecond {
+			return 0, &usageError{"watch", fmt.Sprintf("--interval %v is below 10ms", *interval)}
+		}
+		last, err := t.sight(ctx, 0)
+		if err != nil {
+			if ctx.Err() != nil {
+				return exitDone, nil
+			}
+			return 0, err
+		}
+		t.tell(last.change("start", last.judged.summary))
+		out := false
+		ticker := time.NewTicker(*interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return exitDone, nil
+			case <-ticker.C:
+			}
+			now, err := t.sight(ctx, last.term())
+			switch {
+			case ctx.Err() != nil:
+				return exitDone, nil
+			case err != nil:
+				if !out {
+					text := t.hide(plain(message.OneLine(err.Error())))
+					t.tell(change{Event: "outage", Reason: text, Message: "cannot tell: " + text})
+				}
+				out = true
+				continue
+			case out:
+				out = false
+				t.tell(now.change("recovery", "the database answers again; "+now.judged.summary))
+			}
+			for _, c := range changes(last, now) {
+				t.tell(c)
+			}
+			last = now
+		}
+	}
+}
+
+// A sight is a situation with the terms since the one that was newest before.
+type sight struct {
+	situation
+	terms []schedlock.Term // oldest first, the one before included
+}
+
+// sightTerms is how many terms are read if the newest has changed.
+const sightTerms = 50
+
+func (t *tool) sight(ctx context.Context, since int64) (seen sight, err error) {
+	if seen.situation, err = t.situation(ctx); err != nil || since == 0 && seen.view.Newest == nil {
+		return seen, err
+	}
+	if n := seen.view.Newest; n != nil && (n.Term == since || since == 0) {
+		seen.terms = []schedlock.Term{*n}
+		return seen, nil
+	}
+	err = t.look(ctx, func(ctx context.Context, s store) error {
+		terms, err := s.Terms(ctx, sightTerms)
+		seen.terms = nil
+		for _, term := range terms {
+			if term.Term >= since {
+				seen.terms = append([]schedlock.Term{term}, seen.terms...)
+			}
+		}
+		return err
+	})
+	return seen, err
+}
+
+// term is the newest term, 0 if there was none.
+func (s sight) term() int64 {
+	if s.view.Newest == nil {
+		return 0
+	}
+	return s.view.Newest.Term
+}
+
+func (s sight) change(event, message string) change {
+	c := change{Event: event, Verdict: s.judged.verdict, Message: message}
+	if r := s.view.Row; r != nil {
+		c.Term, c.PID, c.Hostname, c.State = r.Term, r.PID, r.Hostname, r.State
+	}
+	return c
+}
+
+// changes is what has happened from one sight to the next, in its order.
+func changes(before, now sight) (list []change) {
+	open := map[int64]bool{} // as far as before knew
+	for _, t := range before.terms {
+		open[t.Term] = t.Open()
+	}
+	for _, t := range now.terms {
+		wasOpen, known := open[t.Term]
+		if !known && t.Term > before.term() {
+			list = append(list, termChange("leader", t, now.judged.verdict, fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", t.PID, t.Hostname, t.Term, at(t.AcquiredAt))))
+		}
+		if !t.Revoked.At.IsZero() && !before.knowsRevoked(t.Term) {
+			c := termChange("revoked", t, now.judged.verdict, fmt.Sprintf("revoked: pid %d on host %q (term %d) was told to leave by %q: %q", t.PID, t.Hostname, t.Term, t.Revoked.By, t.Revoked.Reason))
+			c.By, c.Reason = t.Revoked.By, t.Revoked.Reason
+			list = append(list, c)
+		}
+		if !t.Open() && (wasOpen || !known && t.Term > before.term()) {
+			c := termChange("ended", t, now.judged.verdict, fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", t.Term, t.PID, t.Hostname, t.EndReason, span(t.EndedAt.Sub(t.AcquiredAt))))
+			c.Reason = string(t.EndReason)
+			list = append(list, c)
+		}
+	}
+	if b, n := before.view.Row, now.view.Row; b != nil && n != nil && b.Term == n.Term && b.State != n.State && n.State != schedlock.StateRevoked {
+		list = append(list, now.change("state", fmt.Sprintf("state: pid %d on host %q (term %d) is %s", n.PID, n.Hostname, n.Term, n.State)))
+	}
+	if before.judged.verdict != now.judged.verdict && !toldBy(list, now.judged.verdict) {
+		list = append(list, now.change("verdict", now.judged.summary))
+	}
+	return list
+}
+
+// toldBy reports whether a line about a new leader has said that the lock is
+// held.
+func toldBy(list []change, v verdict) bool {
+	return v == held && len(list) > 0 && list[len(list)-1].Event == "leader"
+}
+
+func (s sight) knowsRevoked(term int64) bool {
+	for _, t := range s.terms {
+		if t.Term == term {
+			return !t.Revoked.At.IsZero()
+		}
+	}
+	return false
+}
+
+func termChange(event string, t schedlock.Term, v verdict, message string) change {
+	return change{Event: event, Verdict: v, Term: t.Term, PID: t.PID, Hostname: t.Hostname, Message: message}
+}
+
+func (t *tool) tell(c change) {
+	now := time.Now()
+	if c.At = timestamp(now); t.json {
+		t.encodeLine(c)
+		return
+	}
+	paint := c.Verdict.colour()
+	switch c.Event {
+	case "revoked", "state":
+		paint = yellow
+	case "ended":
+		paint = ""
+	}
+	fmt.Fprintf(t.out, "%s  %s\n", now.UTC().Format("2006-01-02 15:04:05.000Z"), t.paint(paint, plain(c.Message)))
+}
