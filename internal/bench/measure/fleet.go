@@ -1,0 +1,245 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience bounds every wait for something that normally takes milliseconds.
+const patience = time.Minute
+
+// A fleet is replicas in processes of their own, on one database.
+type fleet struct {
+	ctx       context.Context
+	dsn       string
+	ttl       time.Duration // 0: the default
+	heartbeat time.Duration
+
+	mu       sync.Mutex
+	said     []remark
+	news     chan struct{} // closed and replaced when something was said
+	replicas []*replica    // that run
+	started  int
+}
+
+// remark is a line of a replica.
+type remark struct {
+	from   *replica
+	what   string
+	at     time.Duration // on the clock that all processes share
+	number int64
+}
+
+// A replica is one process.
+type replica struct {
+	name    string
+	spawned time.Duration // just before it was
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	exited  chan struct{}
+}
+
+func newFleet(ctx context.Context, dsn string) *fleet {
+	return &fleet{ctx: ctx, dsn: dsn, news: make(chan struct{})}
+}
+
+// start starts one replica more.
+func (f *fleet) start() (*replica, error) {
+	f.mu.Lock()
+	f.started++
+	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat}
+	f.mu.Unlock()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{name: s.Name, exited: make(chan struct{})}
+	r.cmd = exec.Command(exe)
+	r.cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
+	r.cmd.Stderr = os.Stderr
+	// A ^C at the terminal is for us, who end it then; should we be killed, it
+	// sees the end of its standard input.
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	r.spawned = bootTime()
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.replicas = append(f.replicas, r)
+	f.mu.Unlock()
+	go func() {
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			f.heard(r, lines.Text())
+		}
+		_ = r.cmd.Wait() // those that are killed too
+		f.mu.Lock()
+		f.replicas = slices.DeleteFunc(f.replicas, func(o *replica) bool { return o == r })
+		f.mu.Unlock()
+		close(r.exited)
+		f.wake()
+	}()
+	return r, nil
+}
+
+func (f *fleet) heard(r *replica, line string) {
+	words := strings.Fields(line)
+	if len(words) != 3 {
+		return
+	}
+	at, err := strconv.ParseInt(words[1], 10, 64)
+	number, err2 := strconv.ParseInt(words[2], 10, 64)
+	if err != nil || err2 != nil {
+		return
+	}
+	f.mu.Lock()
+	f.said = append(f.said, remark{r, words[0], time.Duration(at), number})
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *fleet) wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// await waits until is holds for what the replicas have said.
+func (f *fleet) await(what string, is func(said []remark) bool) error {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		f.mu.Lock()
+		ok, news := is(f.said), f.news
+		f.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-f.ctx.Done():
+			return context.Cause(f.ctx)
+		case <-limit.C:
+			return fmt.Errorf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// find returns the last thing of that kind that a replica (nil: any) has said.
+func find(said []remark, from *replica, what string) (remark, bool) {
+	for _, s := range slices.Backward(said) {
+		if s.what == what && (from == nil || s.from == from) {
+			return s, true
+		}
+	}
+	return remark{}, false
+}
+
+// settle waits until one replica leads and all others stand by for it.
+func (f *fleet) settle(size int) (leader *replica, term int64, err error) {
+	err = f.await("one leads and all others stand by", func(said []remark) bool {
+		elected, ok := find(said, nil, saysElected)
+		if !ok || len(f.replicas) != size {
+			return false
+		}
+		leader, term = elected.from, elected.number
+		for _, r := range f.replicas {
+			if s, ok := find(said, r, saysStandby); r != leader && (!ok || s.number != term) {
+				return false
+			}
+		}
+		_, ok = find(said, leader, saysRun)
+		return ok
+	})
+	return leader, term, err
+}
+
+// fill starts replicas until there are so many, a few at a time.
+func (f *fleet) fill(size int) error {
+	for {
+		f.mu.Lock()
+		n := len(f.replicas)
+		f.mu.Unlock()
+		if n >= size {
+			return nil
+		}
+		r, err := f.start()
+		if err != nil {
+			return err
+		}
+		err = f.await("replica "+r.name+" has opened the database", func(said []remark) bool {
+			_, ok := find(said, r, saysOpened)
+			return ok
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// forget drops what was said, but for who leads and who stands by.
+func (f *fleet) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = slices.DeleteFunc(f.said, func(s remark) bool { return !slices.Contains(f.replicas, s.from) })
+}
+
+// ended waits until a replica has ended.
+func (f *fleet) ended(r *replica) error {
+	return f.await("replica "+r.name+" has ended", func([]remark) bool {
+		select {
+		case <-r.exited:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// close kills all replicas, and waits for their end.
+func (f *fleet) close() {
+	f.mu.Lock()
+	replicas := slices.Clone(f.replicas)
+	f.mu.Unlock()
+	for _, r := range replicas {
+		_ = r.cmd.Process.Kill()
+	}
+	for _, r := range replicas {
+		<-r.exited
+	}
+}
+
+// pause waits for a random time up to d, so that no round begins in step with
+// something that happens every second.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(rand.N(d)):
+	}
+}

@@ -1,0 +1,291 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+// growth is what operations take on databases of several sizes, in turns.
+type growth struct {
+	Sizes []history
+	Took  map[string]map[string][]sample // by database, operation and size
+	Beats map[string]*beats
+	N     int // rounds
+}
+
+// A history is how much a database remembers.
+type history struct{ Terms, Runs int }
+
+// The operations, in the order of the table.
+var growing = []string{"GetLockInfo", "heartbeat", "release", "acquire (look and take)", "start and end of a run",
+	"newest 30 runs", "newest 30 runs of a job", "all jobs with statistics", "requests and pauses", "runs owed an attempt"}
+
+func (m *measurer) growth(ctx context.Context) error {
+	g := &growth{Sizes: []history{{1, 1000}, {1000, 1000}, {1, 1_000_000}}, N: m.rounds(150),
+		Took: map[string]map[string][]sample{}, Beats: map[string]*beats{}}
+	if m.quick {
+		g.Sizes = []history{{1, 10}, {10, 10}, {1, 1000}}
+	}
+	m.report.Growth = g
+	return m.onEach(ctx, func(db, dsn string) error {
+		var subjects []*subject
+		defer func() {
+			for _, s := range subjects {
+				s.close()
+			}
+		}()
+		for i, size := range g.Sizes {
+			if i > 0 {
+				dsn = m.sqliteFile()
+				if db == dbPostgres {
+					var err error
+					if dsn, err = m.newDatabase(); err != nil {
+						return err
+					}
+				}
+			}
+			s, err := newSubject(ctx, dsn, size)
+			if err != nil {
+				return err
+			}
+			subjects = append(subjects, s)
+		}
+		took := map[string][][]time.Duration{}
+		for _, op := range growing {
+			took[op] = make([][]time.Duration, len(subjects))
+		}
+		for round := range g.N {
+			for i := range subjects { // another one comes first each time
+				i = (i + round) % len(subjects)
+				if err := subjects[i].round(ctx, func(op string, d time.Duration) { took[op][i] = append(took[op][i], d) }); err != nil {
+					return err
+				}
+			}
+		}
+		g.Took[db] = map[string][]sample{}
+		for op, all := range took {
+			for _, one := range all {
+				g.Took[db][op] = append(g.Took[db][op], newSample(one))
+			}
+		}
+		var err error
+		g.Beats[db], err = manyBeats(ctx, subjects[0], m.rounds(10_000))
+		return err
+	})
+}
+
+// A subject is a database of one size, with a leader.
+type subject struct {
+	size  history
+	store metered
+	lock  *schedlock.Lock
+	lease *schedlock.Lease
+	tick  time.Time // the newest of the job whose runs are measured
+}
+
+// firstTick is newer than all runs that were put into the table.
+var firstTick = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const sqlRuns = `
+INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+`
+
+const (
+	sqliteRuns = sqlRuns + `
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END, strftime('%%Y-%%m-%%dT%%H:%%M:%%S', 1600000000 + i, 'unixepoch') || '.000000Z',
+    '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`
+	postgresRuns = sqlRuns + `
+SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END, to_timestamp(1600000000 + i), now(), now(), 'done', 1, 1, 'h', 1
+FROM generate_series(1, %d) i`
+
+	sqliteTerms = `
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
+SELECT i, printf('%%032x', i), 1, 'h', '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'released', i + 1, 60000 FROM n`
+	postgresTerms = `
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
+SELECT i, md5(i::text), 1, 'h', now(), now(), 'released', i + 1, 60000 FROM generate_series(1, %d) i`
+
+	// sqlOneTerm keeps the history of terms at one.
+	sqlOneTerm = `DELETE FROM scheduler_terms WHERE term < (SELECT max(term) FROM scheduler_terms)`
+)
+
+func newSubject(ctx context.Context, dsn string, size history) (*subject, error) {
+	store, err := openStore(ctx, dsn, &meter{})
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{size: size, store: store}
+	statements := []string{fmt.Sprintf(sqliteRuns, size.Runs), fmt.Sprintf(sqliteTerms, size.Terms), "ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
+	if isPostgres(dsn) {
+		statements = []string{fmt.Sprintf(postgresRuns, size.Runs), fmt.Sprintf(postgresTerms, size.Terms), "VACUUM ANALYZE", "CHECKPOINT"}
+	}
+	for _, q := range statements {
+		if err := s.exec(ctx, q); err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(q), err)
+		}
+	}
+	s.lock, err = schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL))
+	if err != nil {
+		return nil, err
+	}
+	s.lease, err = s.lock.Acquire(ctx)
+	return s, err
+}
+
+func (s *subject) exec(ctx context.Context, query string) (err error) {
+	switch store := s.store.fullStore.(type) {
+	case *sqlite.Store:
+		_, err = store.DB().ExecContext(ctx, query)
+	case *postgres.Store:
+		_, err = store.Pool().Exec(ctx, query)
+	}
+	return err
+}
+
+func (s *subject) close() {
+	if s.lease != nil {
+		_ = s.lease.Release(context.Background())
+	}
+	_ = s.store.Close()
+}
+
+// round does each operation once.
+func (s *subject) round(ctx context.Context, took func(op string, d time.Duration)) error {
+	var run ledger.Run
+	acquire := func() (err error) { s.lease, err = s.lock.Acquire(ctx); return err }
+	do := map[string]func() error{
+		"GetLockInfo":             func() error { _, err := schedlock.GetLockInfo(ctx, s.store); return err },
+		"heartbeat":               func() error { return s.lease.Heartbeat(ctx) },
+		"release":                 func() error { return s.lease.Release(ctx) },
+		"acquire (look and take)": acquire,
+		"start and end of a run": func() (err error) {
+			next := firstTick
+			if !s.tick.IsZero() { // else the job has no row yet
+				next = s.tick.Add(time.Second)
+			}
+			d := ledger.Decision{Job: "measured", Spec: "every 1s offset 0s", From: s.tick, To: next, Start: next}
+			if run, _, err = s.store.Decide(ctx, s.lease.Ref(), d); err != nil {
+				return err
+			}
+			s.tick = next
+			_, err = s.store.Finish(ctx, run, ledger.End{Status: ledger.Done, Took: time.Millisecond})
+			return err
+		},
+		"newest 30 runs":           func() error { _, err := s.store.Runs(ctx, "", 30); return err },
+		"newest 30 runs of a job":  func() error { _, err := s.store.Runs(ctx, "j", 30); return err },
+		"all jobs with statistics": func() error { _, err := s.store.Jobs(ctx); return err },
+		"requests and pauses":      func() error { _, err := s.store.Inbox(ctx); return err },
+		"runs owed an attempt":     func() error { _, err := s.store.Retries(ctx); return err },
+	}
+	for _, op := range growing {
+		if op == "release" && s.size.Terms == 1 {
+			if err := s.exec(ctx, sqlOneTerm); err != nil {
+				return err
+			}
+		}
+		begin := time.Now()
+		if err := do[op](); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		took(op, time.Since(begin))
+	}
+	return nil
+}
+
+// beats are many heartbeats, without and with a reader that never ends its
+// transaction: how large what they write to becomes.
+type beats struct {
+	N                    int
+	Before, After        int64 // the WAL (SQLite), the table (PostgreSQL)
+	FileBefore, FileNow  int64 // SQLite: the database file
+	WithReader, Released int64 // after as many more with a reader, and after the reader has ended and N / 10 more
+	P50                  time.Duration
+}
+
+func manyBeats(ctx context.Context, s *subject, n int) (*beats, error) {
+	b := &beats{N: n}
+	var took []time.Duration
+	beat := func(n int) error {
+		for range n {
+			begin := time.Now()
+			if err := s.lease.Heartbeat(ctx); err != nil {
+				return err
+			}
+			took = append(took, time.Since(begin))
+		}
+		return nil
+	}
+	size := func() (file, log int64) {
+		if store, ok := s.store.fullStore.(*sqlite.Store); ok {
+			return fileSize(store.Path()), fileSize(store.Path() + "-wal")
+		}
+		_ = s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx, `SELECT pg_total_relation_size('scheduler_lock')`).Scan(&log)
+		return 0, log
+	}
+	b.FileBefore, b.Before = size()
+	if err := beat(n); err != nil {
+		return nil, err
+	}
+	b.FileNow, b.After = size()
+	end, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = beat(n)
+	_, b.WithReader = size()
+	end()
+	if err == nil {
+		err = beat(n / 10)
+	}
+	_, b.Released = size()
+	slices.Sort(took)
+	b.P50 = sample(took).p50()
+	return b, err
+}
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// read begins a transaction that has read something, and keeps it.
+func (s *subject) read(ctx context.Context) (end func(), err error) {
+	const sqlSome = `SELECT count(*) FROM scheduler_lock`
+	var n int
+	if store, ok := s.store.fullStore.(*postgres.Store); ok {
+		tx, err := store.Pool().Begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		end = func() { _ = tx.Rollback(ctx) }
+		if _, err = tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`); err == nil {
+			err = tx.QueryRow(ctx, sqlSome).Scan(&n)
+		}
+		return end, err
+	}
+	conn, err := s.store.fullStore.(*sqlite.Store).DB().Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end = func() { _, _ = conn.ExecContext(ctx, `ROLLBACK`); _ = conn.Close() }
+	if _, err = conn.ExecContext(ctx, `BEGIN DEFERRED`); err == nil {
+		err = conn.QueryRowContext(ctx, sqlSome).Scan(&n)
+	}
+	return end, err
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/ncruces/go-sqlite3/driver"
+	"golang.org/x/sys/unix"
+)
+
+// A fact is a line about the machine or a version.
+type fact struct{ name, value string }
+
+// moduleRoot returns the folder with go.mod.
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(out))
+	if err != nil || filepath.Base(mod) != "go.mod" {
+		return "", errors.Join(err, errors.New("run it inside the module: go run ./internal/bench/measure"))
+	}
+	return filepath.Dir(mod), nil
+}
+
+// facts finds out what the figures depend on.
+func (m *measurer) facts(ctx context.Context) []fact {
+	list := []fact{
+		{"processor", firstMatch("/proc/cpuinfo", `(?m)^model name\s*:\s*(.*)$`, "unknown") + virtual()},
+		{"cores", fmt.Sprint(runtime.NumCPU())},
+		{"memory", memory()},
+		{"kernel", "Linux " + firstMatch("/proc/sys/kernel/osrelease", `(.*)`, "of an unknown version")},
+		{"file system", fileSystem(m.dir)},
+		{"Go", strings.TrimPrefix(runtime.Version(), "go")},
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			for _, name := range []string{"github.com/ncruces/go-sqlite3", "github.com/jackc/pgx/v5", "github.com/go-co-op/gocron/v2"} {
+				if dep.Path == name {
+					list = append(list, fact{"`" + name + "`", dep.Version})
+				}
+			}
+		}
+	}
+	if db, err := driver.Open(":memory:"); err == nil {
+		var version string
+		if db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version) == nil {
+			list = append(list, fact{dbSQLite, version})
+		}
+		db.Close()
+	}
+	if m.server != nil {
+		if conn, err := pgx.Connect(ctx, m.server.URL("postgres")); err == nil {
+			list = append(list, fact{dbPostgres, conn.PgConn().ParameterStatus("server_version") + ", on the same machine, with fsync"})
+			_ = conn.Close(ctx)
+		}
+	}
+	return append(list, fact{"commit", m.commit()})
+}
+
+func firstMatch(path, pattern, otherwise string) string {
+	text, _ := os.ReadFile(path)
+	if found := regexp.MustCompile(pattern).FindSubmatch(text); found != nil {
+		return strings.Join(strings.Fields(string(found[1])), " ")
+	}
+	return otherwise
+}
+
+func virtual() string {
+	if firstMatch("/proc/cpuinfo", `\b(hypervisor)\b`, "") != "" {
+		return ", in a virtual machine"
+	}
+	return ""
+}
+
+func memory() string {
+	kilobytes, err := procField("/proc/meminfo", "MemTotal:")
+	if err != nil {
+		return "unknown"
+	}
+	return bytes(float64(kilobytes) * 1024)
+}
+
+// fileSystem names the kind of file system that a folder is on.
+func fileSystem(dir string) string {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return "unknown"
+	}
+	names := map[int64]string{
+		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+		unix.TMPFS_MAGIC: "tmpfs: nothing is written to a disk, so what is flushed costs nothing", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
+		unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs",
+	}
+	if name, ok := names[int64(s.Type)]; ok {
+		return name
+	}
+	return fmt.Sprintf("0x%x", s.Type)
+}
+
+// commit names the commit, and says if the code differs from it.
+func (m *measurer) commit() string {
+	git := func(args ...string) (string, error) {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = m.root
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	hash, err := git("rev-parse", "--short=12", "HEAD")
+	if err != nil {
+		return "unknown"
+	}
+	if changed, err := git("status", "--porcelain", "--", "*.go", "go.mod", "*.sql"); err != nil || changed != "" {
+		hash += ", with changes that are not committed"
+	}
+	return hash
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"example.com/schedlock/internal/pgtest"
+)
+
+// The databases.
+const (
+	dbSQLite   = "SQLite"
+	dbPostgres = "PostgreSQL"
+)
+
+var databases = []string{dbSQLite, dbPostgres}
+
+// A measurer has what the parts need to measure, and their results.
+type measurer struct {
+	quick  bool          // few rounds, to try the program out
+	wait   time.Duration // what is left of the time to wait for a calm machine
+	root   string
+	dir    string // temporary, on the file system that is measured
+	report *report
+
+	host      *host
+	server    *pgtest.Server
+	serverErr error
+	files     int
+}
+
+func newMeasurer(quick bool) (*measurer, error) {
+	m := &measurer{quick: quick, host: &host{}, report: &report{}}
+	var err error
+	if m.root, err = moduleRoot(); err != nil {
+		return nil, err
+	}
+	if m.dir, err = os.MkdirTemp("", "schedlock-measure"); err != nil {
+		return nil, err
+	}
+	return m, os.Chmod(m.dir, 0o755) // for the user that the servers of the benchmarks run as
+}
+
+// close ends the server, and deletes what was made.
+func (m *measurer) close() error {
+	m.host.end()
+	return os.RemoveAll(m.dir)
+}
+
+func (m *measurer) rounds(n int) int {
+	if m.quick {
+		return 3
+	}
+	return n
+}
+
+// sqliteFile names a new SQLite file, in a folder of its own.
+func (m *measurer) sqliteFile() string {
+	m.files++
+	return "file:" + filepath.Join(m.dir, fmt.Sprint("db", m.files), "app.db")
+}
+
+// postgres returns the server, with the durability that a server is run with.
+func (m *measurer) postgres() (*pgtest.Server, error) {
+	if m.server == nil && m.serverErr == nil {
+		m.serverErr = m.host.try(func() {
+			m.server = pgtest.Start(m.host, "fsync = on", "synchronous_commit = on", "shared_buffers = 128MB",
+				fmt.Sprint("max_connections = ", thousand+100))
+		})
+	}
+	return m.server, m.serverErr
+}
+
+// newDatabase returns the URL of a new PostgreSQL database.
+func (m *measurer) newDatabase() (dsn string, err error) {
+	server, err := m.postgres()
+	if err == nil {
+		// It goes with the server: a host of its own, so that nobody drops it.
+		err = m.host.try(func() { dsn = server.Database(&host{}) })
+	}
+	return dsn, err
+}
+
+// onPostgres measures on a new database; it does nothing where there is no
+// server to be had.
+func (m *measurer) onPostgres(f func(dsn string) error) error {
+	dsn, err := m.newDatabase()
+	if missing := (*missingError)(nil); errors.As(err, &missing) {
+		m.report.Missing = missing.Error()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f(dsn)
+}
+
+// onEach measures on a new database of each kind.
+func (m *measurer) onEach(ctx context.Context, f func(db, dsn string) error) error {
+	if err := f(dbSQLite, m.sqliteFile()); err != nil {
+		return fmt.Errorf("%s: %w", dbSQLite, err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err := m.onPostgres(func(dsn string) error { return f(dbPostgres, dsn) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", dbPostgres, err)
+	}
+	return nil
+}
+
+// A host is what package pgtest needs of a test, where there is none. What else
+// a test has, it must not call: that is nil.
+type host struct {
+	testing.TB
+	cleanups []func()
+}
+
+// missingError says which program is not on this machine.
+type missingError struct{ message string }
+
+func (e *missingError) Error() string { return e.message }
+
+// try runs what may end a test, and returns why it did.
+func (h *host) try(f func()) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case error:
+			err = v
+		default:
+			panic(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+func (h *host) end() {
+	for len(h.cleanups) > 0 {
+		last := h.cleanups[len(h.cleanups)-1]
+		h.cleanups = h.cleanups[:len(h.cleanups)-1]
+		last()
+	}
+}
+
+func (h *host) Helper()                           {}
+func (h *host) Cleanup(f func())                  { h.cleanups = append(h.cleanups, f) }
+func (h *host) Skip(args ...any)                  { panic(error(&missingError{fmt.Sprint(args...)})) }
+func (h *host) Fatal(args ...any)                 { panic(errors.New(fmt.Sprint(args...))) }
+func (h *host) Fatalf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }
+func (h *host) Error(args ...any)                 { fmt.Fprintln(os.Stderr, args...) }

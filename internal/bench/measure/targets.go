@@ -1,0 +1,214 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// A target is a number to reach.
+type target struct {
+	key   string // for reasons
+	what  string
+	limit string
+
+	// measure returns the figure in words, and what part of the limit it is: up
+	// to 1 the target is met. ok is false if it was not measured.
+	measure func(r *report) (figure string, part float64, ok bool)
+}
+
+// reasons say why a target is missed, by the profile of what takes the time.
+var reasons = map[string]string{
+	"leader":    whyLeader,
+	"leader 16": whyLeader,
+	"acquire PostgreSQL": "Besides writing it judges: it locks the row that was judged, compares the server's epoch, and looks at the newest terms, all in the one statement. " +
+		"That takes about 70 µs of the server beyond the bare writes, whatever the disk does, and cannot be left out: it is what keeps a second leader out. " +
+		"The limit is one statement that writes the same rows and judges nothing.",
+	"hand-over PostgreSQL p50": "Only partly explained: 1.6 to 1.8 ms of it are the release itself. That the next leader has its statements prepared made no difference here, " +
+		"nor did executing one beforehand; the rest was not profiled yet.",
+	"thousand p50": "Not profiled yet: all 1,000 standbys, which share two cores with the server here, are woken at once and look at the lock.",
+	"GetLockInfo PostgreSQL": "It reads the row and the newest term, 27 columns of two tables, in one statement; the limit is one row of one table. " +
+		"The profile: about 13 µs more on the server, 6 µs more to decode.",
+	"take-over signs": "Signs of death on PostgreSQL are not in this module yet: there a death is decided by the TTL.",
+}
+
+const whyLeader = "The check is one `time.Now()`, an atomic load and two comparisons. The profile has 81–84 % of it in `time.Now()`, which on this machine alone takes longer than the target, " +
+	"or nearly: the target was set where it took 47 ns."
+
+// targets are all of them, in the order of the table.
+func targets() []target {
+	var all []target
+	add := func(key, what, limit string, measure func(r *report) (string, float64, bool)) {
+		all = append(all, target{key, what, limit, measure})
+	}
+
+	add("leader", "“am I leader?”", "≤ 60 ns", func(r *report) (string, float64, bool) { return r.leaderCheck("IsLeader", "one goroutine") })
+	add("leader 16", "the same, 16 goroutines at once", "≤ 60 ns", func(r *report) (string, float64, bool) {
+		return r.leaderCheck(leaderBy16, "16 goroutines")
+	})
+	add("leader allocs", "the same, allocations", "0", func(r *report) (string, float64, bool) {
+		n, ok := r.Benchmarks.median("IsLeader", "allocs/op")
+		m, _ := r.Benchmarks.median(leaderBy16, "allocs/op")
+		return digits(max(n, m)), none(max(n, m)), ok
+	})
+	for _, op := range []struct{ bench, name string }{{"Acquire", "acquire"}, {"Heartbeat", "heartbeat"}, {"Release", "release"}} {
+		for _, db := range databases {
+			limit, than := 1.5, "a transaction that writes the same rows"
+			if op.bench == "Heartbeat" && db == dbPostgres {
+				limit, than = 1.2, "a one-row UPDATE: one round trip"
+			}
+			add(op.name+" "+db, op.name+", "+db, fmt.Sprintf("≤ %v × %s", limit, than), func(r *report) (string, float64, bool) {
+				return r.timesLimit(op.bench, db, limit)
+			})
+		}
+	}
+	for _, db := range databases {
+		add("GetLockInfo "+db, "GetLockInfo, "+db, "≤ 1.5 × a one-row SELECT", func(r *report) (string, float64, bool) {
+			return r.timesLimit("GetLockInfo", db, 1.5)
+		})
+	}
+	for _, db := range databases {
+		add("idle writes "+db, "idle standby, "+db+": writes", "0", func(r *report) (string, float64, bool) {
+			c, ok := r.idleCost(db)
+			if !ok {
+				return "", 0, false
+			}
+			var n int64
+			for _, c := range r.Idle.Cost[db] {
+				if n += c.Written + c.Rows; db == dbSQLite {
+					n += c.Changed
+				}
+			}
+			if l := r.Idle.Long[db]; l != nil {
+				n += l.Written
+			}
+			return fmt.Sprintf("%s by up to %d of them", bytes(float64(n)), c.Standbys), none(float64(n)), true
+		})
+		add("idle statements "+db, "idle standby, "+db+": statements", "≤ 1 SELECT a second", func(r *report) (string, float64, bool) {
+			c, ok := r.idleCost(db)
+			return digits(c.Looks) + " a second", c.Looks, ok
+		})
+		add("idle cpu "+db, "idle standby, "+db+": processor", "< 0.2 % of a core", func(r *report) (string, float64, bool) {
+			c, ok := r.idleCost(db)
+			return digits(c.CPU*100) + " %", c.CPU / 0.002, ok
+		})
+	}
+	add("idle connections", "idle standby, PostgreSQL: connections", "1", func(r *report) (string, float64, bool) {
+		c, ok := r.idleCost(dbPostgres)
+		return digits(c.Conns), c.Conns, ok
+	})
+	for _, db := range databases {
+		handover := func(of func(*change) sample) func(r *report) sample {
+			return func(r *report) sample {
+				if r.Changes == nil || r.Changes.Handover[db] == nil {
+					return nil
+				}
+				return of(r.Changes.Handover[db])
+			}
+		}
+		all = append(all, within("hand-over "+db, "hand-over, "+db+": release sent → the next leader may start runs", 5*time.Millisecond, 50*time.Millisecond,
+			handover(func(c *change) sample { return c.Held }))...)
+	}
+	all = append(all, within("take-over SQLite", "take-over after `kill -9`, SQLite, TTL 60 s", 10*time.Millisecond, 250*time.Millisecond, func(r *report) sample {
+		if r.Changes == nil || r.Changes.Takeover[dbSQLite] == nil {
+			return nil
+		}
+		return r.Changes.Takeover[dbSQLite].Total
+	})...)
+	add("take-over PostgreSQL", "take-over after `kill -9`, PostgreSQL, without signs of death, max", "≤ TTL + 2 s", func(r *report) (string, float64, bool) {
+		if r.Changes == nil || r.Changes.Expired == nil {
+			return "", 0, false
+		}
+		beyond := r.Changes.Expired.Total.max() - expiredTTL
+		text := "TTL + " + show(beyond)
+		if beyond < 0 {
+			text = "TTL − " + show(-beyond)
+		}
+		return text, max(beyond.Seconds(), 0) / 2, true
+	})
+	add("take-over signs", "take-over after `kill -9`, PostgreSQL, with signs of death", "≤ 8 s", func(*report) (string, float64, bool) {
+		return "", 0, false
+	})
+	all = append(all, within("thousand", "1,000 standbys on one PostgreSQL: hand-over", 50*time.Millisecond, 250*time.Millisecond, func(r *report) sample {
+		if r.Crowds == nil {
+			return nil
+		}
+		return r.Crowds.Took[dbPostgres][thousand]
+	})...)
+	add("start", "start of the process to lock held, new SQLite file, migrations included, p50", "≤ 50 ms", func(r *report) (string, float64, bool) {
+		if r.Starts == nil || r.Starts.Fresh[dbSQLite] == nil {
+			return "", 0, false
+		}
+		s := r.Starts.Fresh[dbSQLite].Held
+		return fmt.Sprintf("%s (max %s)", show(s.p50()), show(s.max())), float64(s.p50()) / float64(50*time.Millisecond), true
+	})
+	return all
+}
+
+// leaderBy16 is the benchmark of the leader check by 16 goroutines.
+const leaderBy16 = "IsLeader16Goroutines"
+
+// within makes the targets for the median and for the largest.
+func within(key, what string, p50, largest time.Duration, of func(r *report) sample) []target {
+	one := func(suffix string, limit time.Duration, stat func(sample) time.Duration) target {
+		return target{key + " " + suffix, what + ", " + suffix, "≤ " + show(limit), func(r *report) (string, float64, bool) {
+			s := of(r)
+			return show(stat(s)), float64(stat(s)) / float64(limit), len(s) > 0
+		}}
+	}
+	return []target{one("p50", p50, sample.p50), one("max", largest, sample.max)}
+}
+
+// none is the part for what must not be at all.
+func none(n float64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return 1 + n
+}
+
+func (r *report) leaderCheck(bench, who string) (string, float64, bool) {
+	for _, unit := range []string{"op-ns", "ns/op"} {
+		if ns, ok := r.Benchmarks.median(bench, unit); ok && ns > 0 {
+			text := fmt.Sprintf("%s ns (%s", digits(ns), who)
+			if now, ok := r.Benchmarks.median(bench, "limit-ns"); ok {
+				text += fmt.Sprintf("; `time.Now()` alone %s ns", digits(now))
+			}
+			return text + ")", ns / 60, true
+		}
+	}
+	return "", 0, false
+}
+
+// benchName is the name of a benchmark of one operation.
+func benchName(op, db string) string {
+	if db == dbSQLite {
+		return op + "/sqlite"
+	}
+	return op + "/postgres"
+}
+
+func (r *report) timesLimit(op, db string, limit float64) (string, float64, bool) {
+	name := benchName(op, db)
+	x, ok := r.Benchmarks.median(name, "x-limit")
+	from, to := r.Benchmarks.spread(name, "x-limit")
+	text := digits(x) + " ×"
+	if from != to {
+		text += fmt.Sprintf(" (%s–%s)", digits(from), digits(to))
+	}
+	return text, x / limit, ok
+}
+
+// idleCost is that of the largest fleet that was measured.
+func (r *report) idleCost(db string) (c idleCost, ok bool) {
+	if r.Idle == nil {
+		return c, false
+	}
+	for _, n := range r.Idle.Sizes {
+		if found := r.Idle.Cost[db][n]; found != nil {
+			c, ok = *found, true
+		}
+	}
+	return c, ok
+}

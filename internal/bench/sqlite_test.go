@@ -1,0 +1,285 @@
+package bench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+func init() {
+	acquireOn["sqlite"] = sqliteAcquire
+	acquireOn["sqlite-take-over"] = sqliteTakeOver
+	heartbeatOn["sqlite"] = sqliteHeartbeat
+	releaseOn["sqlite"] = sqliteRelease
+	lockInfoOn["sqlite"] = sqliteLockInfo
+}
+
+// A sqliteSide is the store on one file. Its history is full, as it is wherever
+// the lock has been used for a while: each acquisition deletes the oldest term.
+type sqliteSide struct {
+	b     *testing.B
+	store *sqlite.Store
+	view  schedlock.View
+	ref   schedlock.Ref // in the lock row
+}
+
+const sqlFullHistoryOfSQLite = `
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id)
+SELECT i, printf('%032x', i), 4711, 'a-host-name-of-a-usual-length', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z',
+    'released', i + 1, 60000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789' FROM n`
+
+func openSQLite(b *testing.B, name string) *sqlite.Store {
+	opened, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), name))(b.Context())
+	require.NoError(b, err)
+	store := opened.(*sqlite.Store)
+	b.Cleanup(func() { require.NoError(b, store.Close()) })
+	_, err = store.DB().ExecContext(b.Context(), sqlFullHistoryOfSQLite)
+	require.NoError(b, err)
+	return store
+}
+
+// newSQLite has the lock.
+func newSQLite(b *testing.B) *sqliteSide {
+	s := &sqliteSide{b: b, store: openSQLite(b, "app.db")}
+	require.NoError(b, s.look())
+	require.NoError(b, s.acquire())
+	b.Cleanup(func() { // its byte of the lease file
+		_, err := s.store.Release(context.Background(), s.ref, schedlock.EndReleased)
+		require.NoError(b, err)
+	})
+	return s
+}
+
+// look judges, and draws the token, for the next acquire.
+func (s *sqliteSide) look() (err error) {
+	s.ref = schedlock.Ref{Owner: schedlock.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"}, Token: schedlock.NewToken()}
+	s.view, err = s.store.Look(s.b.Context())
+	return err
+}
+
+func (s *sqliteSide) acquire() error { return s.claim(false) }
+
+func (s *sqliteSide) takeOver() error { return s.claim(true) }
+
+func (s *sqliteSide) claim(watched bool) error {
+	grant, err := s.store.Acquire(s.b.Context(), schedlock.Claim{
+		Ref:     s.ref,
+		Timing:  schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
+		Judged:  s.view,
+		Reason:  schedlock.EndExpired,
+		Watched: watched,
+	})
+	s.ref.Term = grant.Term
+	return err
+}
+
+func (s *sqliteSide) release() error {
+	deleted, err := s.store.Release(s.b.Context(), s.ref, schedlock.EndReleased)
+	if err == nil && !deleted {
+		err = fmt.Errorf("term %d was not in the lock row", s.ref.Term)
+	}
+	return err
+}
+
+// A sqliteLimit writes the same rows into tables of the same shape, in another
+// file of the same folder, through the same driver, with prepared statements and
+// none of our code. It knows everything beforehand and judges nothing.
+type sqliteLimit struct {
+	b      *testing.B
+	conn   *sql.Conn
+	stmts  map[string]*sql.Stmt
+	newest int64 // term
+}
+
+const (
+	limitLock = `
+INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
+VALUES (1, 4711, 'a-host-name-of-a-usual-length', ?1, ?1, ?2, ?3, 0, 'leading', 60000, 45000, 10000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
+
+	limitTerm = `
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id)
+VALUES (?3, ?2, 4711, 'a-host-name-of-a-usual-length', ?1, 60000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
+
+	limitNext      = `UPDATE scheduler_terms SET next_term = ?1 WHERE term = ?2`
+	limitOldest    = `DELETE FROM scheduler_terms WHERE term = ?1`
+	limitHeartbeat = `UPDATE scheduler_lock SET beat = beat + 1, heartbeat_at = ?1 WHERE id = 1`
+	limitUnlock    = `DELETE FROM scheduler_lock WHERE id = 1`
+	limitEnd       = `UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'released' WHERE term = ?2`
+	limitEndNext   = `UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'expired', next_term = ?2 WHERE term = ?3`
+	limitSelect    = `
+SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms
+FROM scheduler_lock WHERE id = 1`
+)
+
+// newSQLiteLimit has a lock row. synchronous is NORMAL for what the store does
+// not flush, else FULL.
+func newSQLiteLimit(b *testing.B, synchronous string) *sqliteLimit {
+	conn, err := openSQLite(b, "limit.db").DB().Conn(b.Context())
+	require.NoError(b, err)
+	b.Cleanup(func() { conn.Close() })
+	_, err = conn.ExecContext(b.Context(), `PRAGMA synchronous = `+synchronous)
+	require.NoError(b, err)
+	l := &sqliteLimit{b: b, conn: conn, stmts: map[string]*sql.Stmt{}, newest: 1000}
+	require.NoError(b, l.acquire())
+	return l
+}
+
+func (l *sqliteLimit) prepared(query string) *sql.Stmt {
+	stmt := l.stmts[query]
+	if stmt == nil {
+		var err error
+		stmt, err = l.conn.PrepareContext(l.b.Context(), query)
+		require.NoError(l.b, err)
+		l.b.Cleanup(func() { stmt.Close() })
+		l.stmts[query] = stmt
+	}
+	return stmt
+}
+
+func (l *sqliteLimit) exec(query string, args ...any) error {
+	_, err := l.prepared(query).ExecContext(l.b.Context(), args...)
+	return err
+}
+
+const limitStamp = "2026-01-01T00:00:02.000000Z"
+
+func (l *sqliteLimit) acquire() error {
+	return l.claim(func(last int64) error { return l.exec(limitNext, l.newest, last) })
+}
+
+func (l *sqliteLimit) takeOver() error {
+	return l.claim(func(last int64) error {
+		return errors.Join(l.exec(limitUnlock), l.exec(limitEndNext, limitStamp, l.newest, last))
+	})
+}
+
+func (l *sqliteLimit) claim(end func(last int64) error) error {
+	last := l.newest
+	l.newest++
+	return errors.Join(
+		l.exec(`BEGIN IMMEDIATE`),
+		end(last),
+		l.exec(limitLock, limitStamp, "0123456789abcdef0123456789abcdef", l.newest),
+		l.exec(limitTerm, limitStamp, "0123456789abcdef0123456789abcdef", l.newest),
+		l.exec(limitOldest, l.newest-1000),
+		l.exec(`COMMIT`))
+}
+
+func (l *sqliteLimit) release() error {
+	return errors.Join(
+		l.exec(`BEGIN IMMEDIATE`),
+		l.exec(limitUnlock),
+		l.exec(limitEnd, limitStamp, l.newest),
+		l.exec(`COMMIT`))
+}
+
+// An acquisition of a lock that was released.
+func sqliteAcquire(b *testing.B) {
+	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	compareAfter(b, func() error { return errors.Join(s.release(), l.release(), s.look()) }, s.acquire, l.acquire)
+}
+
+// An acquisition that ends a holder which was judged. Of what release writes
+// nothing is left to do: it gives the byte of the lease file back.
+func sqliteTakeOver(b *testing.B) {
+	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	var before *schedlock.Ref
+	compareAfter(b, func() error {
+		if before != nil {
+			if _, err := s.store.Release(b.Context(), *before, schedlock.EndReleased); err != nil {
+				return err
+			}
+		}
+		last := s.ref
+		before = &last
+		return s.look()
+	}, s.takeOver, l.takeOver)
+}
+
+func sqliteRelease(b *testing.B) {
+	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	require.NoError(b, errors.Join(s.release(), l.release()))
+	compareAfter(b, func() error { return errors.Join(s.look(), s.acquire(), l.acquire()) }, s.release, l.release)
+}
+
+// Neither is flushed.
+func sqliteHeartbeat(b *testing.B) {
+	s, l := newSQLite(b), newSQLiteLimit(b, "NORMAL")
+	compare(b, func() error {
+		_, err := s.store.Heartbeat(b.Context(), s.ref, schedlock.StateLeading)
+		return err
+	}, func() error { return l.exec(limitHeartbeat, limitStamp) })
+}
+
+// The limit is a SELECT of the columns that LockInfo shows, of one row by its
+// key. It neither asks whether the file is still the one that was opened, nor
+// whether the holder lives.
+func sqliteLockInfo(b *testing.B) {
+	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	compare(b, s.info, func() error {
+		var (
+			pid, term, beat, ttl, renew, interval      int64
+			hostname, created, heartbeat, token, state string
+		)
+		return l.prepared(limitSelect).QueryRowContext(b.Context()).Scan(
+			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew, &interval)
+	})
+}
+
+func (s *sqliteSide) info() error {
+	info, err := schedlock.GetLockInfo(s.b.Context(), s.store)
+	if err == nil && info == nil {
+		err = errors.New("there is no row")
+	}
+	return err
+}
+
+// BenchmarkGetLockInfoMillion compares GetLockInfo with a ledger of a million
+// runs to GetLockInfo with none: here x-limit should be 1.
+func BenchmarkGetLockInfoMillion(b *testing.B) {
+	b.Run("sqlite", func(b *testing.B) {
+		full, empty := newSQLite(b), newSQLite(b)
+		_, err := full.store.DB().ExecContext(b.Context(), million+`
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
+SELECT 'job ' || i % 100, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
+    '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`)
+		require.NoError(b, err)
+		_, err = full.store.DB().ExecContext(b.Context(), `ANALYZE`)
+		require.NoError(b, err)
+		compare(b, full.info, empty.info)
+	})
+}
+
+// BenchmarkOpen is what a replica does before its first look, where the tables
+// are current. The limit opens one connection with the same settings and reads
+// one row.
+func BenchmarkOpen(b *testing.B) {
+	b.Run("sqlite", func(b *testing.B) {
+		path := newSQLite(b).store.Path() // it stays open: nobody closes the file last
+		compare(b, func() error {
+			store, err := sqlite.Opener("file:" + path)(b.Context())
+			if err != nil {
+				return err
+			}
+			return store.(*sqlite.Store).Close()
+		}, func() error {
+			db, err := driver.Open("file:" + path + "?mode=rw&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
+			if err != nil {
+				return err
+			}
+			var pid int
+			return errors.Join(db.QueryRowContext(b.Context(), `SELECT pid FROM scheduler_lock`).Scan(&pid), db.Close())
+		})
+	})
+}
