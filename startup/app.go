@@ -70,6 +70,10 @@ type Config struct {
 	// tasks.WithOnFailure. nil: nobody is.
 	OnFailure func(tasks.Failure)
 
+	// OnRun is told of everything that happens to runs on this replica; see
+	// tasks.WithOnRun. nil: nobody is.
+	OnRun func(tasks.RunEvent)
+
 	// KeepRuns is how many of its newest runs each job keeps in the ledger. 0
 	// means tasks.DefaultKeepRuns (10,000); a negative one is refused.
 	KeepRuns int
@@ -276,6 +280,9 @@ func (a *App) runnerOptions() []tasks.Option {
 		tasks.WithOnStuck(a.cfg.OnStuck), tasks.WithKeepRuns(a.cfg.KeepRuns)}
 	if a.cfg.OnFailure != nil {
 		opts = append(opts, tasks.WithOnFailure(a.cfg.OnFailure))
+	}
+	if a.cfg.OnRun != nil {
+		opts = append(opts, tasks.WithOnRun(a.cfg.OnRun))
 	}
 	return opts
 }

@@ -268,6 +268,7 @@ func (t *term) decide(j *termJob, d ledger.Decision, owed time.Time) *start {
 				return t.reload(j)
 			}
 			for _, k := range d.Skipped {
+				t.onRun(RunEvent{Job: j.Name, Status: ledger.Skipped, Reason: k.Reason, Count: k.Count})
 				t.log.Info("ticks skipped", "job", j.Name, "reason", k.Reason, "first", k.First, "last", k.Last, "count", k.Count, "term", t.lease.Term())
 			}
 			if j.row != nil && j.row.Spec != d.Spec {
@@ -302,6 +303,7 @@ func (t *term) answer(r ledger.Request, skip string) *start {
 		after: func(run ledger.Run, _ error) error {
 			t.forget(r)
 			if run.Status == ledger.Skipped {
+				t.onRun(RunEvent{Job: r.Job, Status: ledger.Skipped, Reason: skip, Count: 1})
 				t.log.Info("request skipped", "job", r.Job, "reason", skip, "requested_by", r.By, "term", t.lease.Term())
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -20,6 +21,36 @@ type Failure struct {
 	Err     error
 	Took    time.Duration // 0 if it was abandoned
 	RetryAt time.Time     // when the next attempt is due; zero: there is none
+}
+
+// A RunEvent is something that happened to the runs of a job on this replica,
+// while it led.
+type RunEvent struct {
+	Job string
+
+	// Status is ledger.InProgress: an attempt starts; ledger.Done or
+	// ledger.Failed: it has ended, one such event for each that started, also
+	// if that could not be written down; ledger.Abandoned: a leader before had
+	// left it so; ledger.Skipped: a tick, or a request, was not run.
+	Status ledger.Status
+	Reason string        // of what was skipped: ledger.Missed, …
+	Count  int64         // ticks that were skipped; else 1
+	Late   time.Duration // in progress: from when the run was due for the first time to this start
+	Took   time.Duration // done, failed
+}
+
+// HandOver tells whichever replica leads to leave, so that another does; see
+// [schedlock.Revoke]. If that is this replica, it does so at once. term is the
+// one that by has seen leading: another one is left alone.
+func (r *Runner) HandOver(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+	revoked, err := schedlock.Revoke(ctx, r.lock.Store(), term, by, reason)
+	if err != nil {
+		return revoked, fmt.Errorf("hand over: %w", err)
+	}
+	if t := r.term.Load(); t != nil && t.lease.Term() == term {
+		t.beat()
+	}
+	return revoked, nil
 }
 
 // Trigger asks the leader to run a job now, and returns without waiting for

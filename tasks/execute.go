@@ -19,6 +19,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	run := t.run(r)
 	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
 	log.Debug("run started", "late", r.StartedAt.Sub(r.ScheduledAt))
+	t.onRun(RunEvent{Job: r.Job, Status: ledger.InProgress, Count: 1, Late: max(r.StartedAt.Sub(r.ScheduledAt), 0)})
 	ctx := t.ctx
 	if j.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -67,6 +68,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	case !r.RetryAt.IsZero():
 		t.owe(j, t.attempt(j, r))
 	}
+	t.onRun(RunEvent{Job: r.Job, Status: end.Status, Count: 1, Took: end.Took})
 	switch {
 	case jobErr != nil:
 		t.failed(r, jobErr, end.Took)

@@ -42,6 +42,7 @@ type Runner struct {
 	inboxEvery time.Duration // inboxInterval, but in tests that last for days
 
 	onFailure func(Failure)
+	onRun     func(RunEvent)
 	term      atomic.Pointer[term] // while this replica leads
 
 	ready    chan struct{} // closed by Start: jobs may run
@@ -105,6 +106,19 @@ func WithOnFailure(f func(Failure)) Option {
 	}
 }
 
+// WithOnRun sets what is told of everything that happens to runs on this
+// replica, for metrics: see RunEvent. It is called from several goroutines at
+// once, in the way of the runs, so it must return soon and must not panic.
+func WithOnRun(f func(RunEvent)) Option {
+	return func(r *Runner) error {
+		if f == nil {
+			return errors.New("the function for runs is nil")
+		}
+		r.onRun = f
+		return nil
+	}
+}
+
 // WithKeepRuns sets how many of its newest rows each job keeps in the ledger:
 // the leader deletes older ones, in small batches, once a minute. Default
 // 10,000; 0 keeps all.
@@ -129,7 +143,7 @@ func ExitProcess([]Run) { os.Exit(1) }
 // nothing.
 func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Option) (*Runner, error) {
 	r := &Runner{
-		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, keep: DefaultKeepRuns, inboxEvery: inboxInterval,
+		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, onRun: func(RunEvent) {}, keep: DefaultKeepRuns, inboxEvery: inboxInterval,
 		ready: make(chan struct{}), done: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())

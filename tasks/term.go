@@ -27,6 +27,7 @@ type term struct {
 	ledger     ledger.Store
 	log        *slog.Logger
 	onFailure  func(Failure)
+	onRun      func(RunEvent)
 	inboxEvery time.Duration
 	keep       int    // newest rows of each job that stay in the ledger; 0: all
 	beat       func() // sends a heartbeat at once
@@ -55,7 +56,7 @@ type execution struct {
 
 // newTerm makes a term that runs nothing yet.
 func (r *Runner) newTerm(lease *schedlock.Lease, beat func()) *term {
-	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, onFailure: r.onFailure, inboxEvery: r.inboxEvery, keep: r.keep, beat: beat,
+	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, onFailure: r.onFailure, onRun: r.onRun, inboxEvery: r.inboxEvery, keep: r.keep, beat: beat,
 		poke: make(chan struct{}, 1), idle: make(chan struct{}), running: map[int64]execution{}, live: lease.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range r.jobs {
@@ -131,6 +132,7 @@ func (t *term) load(ctx context.Context) error {
 		go func() { // OnFailure may take its time
 			defer t.leave()
 			for _, r := range abandoned {
+				t.onRun(RunEvent{Job: r.Job, Status: ledger.Abandoned, Count: 1})
 				t.failed(r, errAbandoned, 0)
 			}
 		}()

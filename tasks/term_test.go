@@ -3,8 +3,10 @@ package tasks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -292,6 +294,83 @@ func TestTheOnlyReplicaLeadsAgainAfterItWasRevoked(t *testing.T) {
 		sleepUntil(every + 4*retry)
 		assert.True(t, a.leads())
 		assert.Len(t, w.terms(), 2)
+	})
+}
+
+func TestHandOverIsAtOnceOnTheReplicaThatLeads(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.join(nil), w.join(nil)
+		a.lead()
+		b.stand()
+		sleepUntil(time.Second)
+		term := w.holder().Term
+		_, err := a.runner.HandOver(ctx, term-1, "alice", "")
+		require.ErrorIs(t, err, schedlock.ErrMoved, "another term than the one that leads")
+		require.True(t, a.leads())
+		r, err := a.runner.HandOver(ctx, term, "alice", "a new disk")
+		require.NoError(t, err)
+		sleepUntil(time.Second + 2*retry)
+		require.True(t, b.leads(), "long before a heartbeat was due")
+		assert.Equal(t, r, w.terms()[1].Revoked)
+
+		term = w.holder().Term
+		_, err = a.runner.HandOver(ctx, term, "bob", "")
+		require.NoError(t, err)
+		sleepUntil(2 * time.Second)
+		require.True(t, b.leads(), "it learns of it by its next heartbeat")
+		sleepUntil(time.Second + every + 4*retry)
+		assert.True(t, a.leads())
+	})
+}
+
+func TestOnRunIsToldOfEverything(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var (
+			mu   sync.Mutex
+			seen []string
+		)
+		observe := WithOnRun(func(e RunEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, strings.TrimSpace(fmt.Sprintf("%v %s %s ×%d late %v took %v %s",
+				time.Since(midnight).Truncate(time.Second), e.Job, e.Status, e.Count, e.Late.Truncate(time.Second), e.Took, e.Reason)))
+		})
+		fails := Job{Name: "bad", Spec: Every(time.Hour).Offset(30 * time.Second), Do: func(context.Context, Run) error {
+			time.Sleep(2 * time.Second)
+			return errors.New("no")
+		}}
+		var d diary
+		jobs := []Job{d.job("good", Every(10*time.Second).Offset(0), 15*time.Second), fails}
+		a, b := w.join(jobs, observe), w.join(jobs, observe)
+		a.lead()
+		sleepUntil(36 * time.Second)
+		mu.Lock()
+		assert.ElementsMatch(t, []string{ // two at 30 s
+			"10s good in_progress ×1 late 0s took 0s",
+			"20s good skipped ×1 late 0s took 0s overlap",
+			"25s good done ×1 late 0s took 15s",
+			"30s bad in_progress ×1 late 0s took 0s",
+			"30s good in_progress ×1 late 0s took 0s",
+			"32s bad failed ×1 late 0s took 2s",
+		}, seen)
+		seen = nil
+		mu.Unlock()
+
+		b.stand()
+		a.link.set(on(hang))
+		sleepUntil(115 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, []string{
+			"1m20s good done ×1 late 0s took 15s", // but it could not write that down
+			"1m36s good abandoned ×1 late 0s took 0s",
+			"1m36s good skipped ×5 late 0s took 0s missed",
+			"1m36s good in_progress ×1 late 6s took 0s",
+			"1m40s good skipped ×1 late 0s took 0s overlap",
+			"1m50s good skipped ×1 late 0s took 0s overlap",
+			"1m51s good done ×1 late 0s took 15s",
+			"1m51s good in_progress ×1 late 1m21s took 0s",
+		}, seen)
 	})
 }
 

@@ -318,6 +318,10 @@ func (l *link) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.
 	return call(l, ctx, "release", string(reason), func() (bool, error) { return l.Store.Release(ctx, ref, reason) })
 }
 
+func (l *link) Revoke(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+	return call(l, ctx, "revoke", by, func() (schedlock.Revocation, error) { return l.Store.Revoke(ctx, term, by, reason) })
+}
+
 func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	return call(l, ctx, "jobs", "", func() ([]ledger.Job, error) { return l.Store.Jobs(ctx) })
 }

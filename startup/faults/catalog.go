@@ -13,6 +13,7 @@ var Faults = []Fault{
 	{Name: "SIGSTOP, another leads, kill -9 of the stopped one", Inject: StopThenKill, Alone: true},
 	{Name: "SIGSTOP for a quarter of the TTL", Inject: StopShort, Alone: true},
 	{Name: "SIGTERM in the middle of a job", Inject: TerminateInJob},
+	{Name: "leader revoked in the middle of a job", Inject: Revoke, Alone: true},
 	{Name: "job ignores its cancellation", Inject: IgnoreCancel},
 	{Name: "job panics", Inject: PanicJob},
 	{Name: "job fails, kill -9 of the leader before its next attempt", Inject: FailJob, Alone: true},

@@ -452,11 +452,18 @@ func somebodyLeads(h *History, slack time.Duration, stall func(Span) time.Durati
 		if took := h.Leaderless(in); took > bound {
 			vs = append(vs, violation(RuleSomebody, in.To, "nobody led for %v, more than %v (%v by design)", took, bound, in.Bound))
 		}
-		if !in.idle && !h.worked(in) {
+		if !in.idle && !h.worked(in) && !h.pausedIn(Span{in.To, in.Until}) {
 			vs = append(vs, violation(RuleStartsWork, in.To, "no run started between %v and %v", in.To, in.Until))
 		}
 	}
 	return vs
+}
+
+// pausedIn reports whether everything was paused for a part of the span: what
+// the harness took for a run after the fault may have started just before, and
+// none could follow.
+func (h *History) pausedIn(s Span) bool {
+	return slices.ContainsFunc(h.pauses(), func(p Pause) bool { return p.From < s.To && s.From < p.To })
 }
 
 // worked reports whether a run started after the injection was over and before

@@ -63,6 +63,7 @@ const (
 	editPast   Edit = "stamp the row into the past"
 	editFuture Edit = "stamp the row into the future"
 	editTTL    Edit = "set the TTL to 1 ms"
+	editRevoke Edit = "tell the holder to leave"
 	editJobs   Edit = "forget the cursors of the jobs"
 )
 

@@ -171,6 +171,36 @@ func TerminateInJob(ctx context.Context, c *Cluster, in *Injection) error {
 	return err
 }
 
+// Revoke: an operator tells the leader to leave while a run is under way. It
+// must drain from its next heartbeat on, and release. Bound: that of
+// TerminateInJob, after its release.
+func Revoke(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.awaitStart(ctx, p, jobSlow) {
+		return nil // it lost the lock meanwhile
+	}
+	if err := c.db.Edit(ctx, editRevoke); err != nil {
+		return err
+	}
+	in.Bound = c.boundHandOver(ctx)
+	released := func() bool {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindReleased && r.Term == b.Term {
+				in.To = r.At
+			}
+		}
+		return in.To > 0
+	}
+	if !c.await(ctx, c.Heartbeat+c.Drain+c.TTL, released) {
+		in.note("%s has not released term %d, long after it was told to leave", p.name, b.Term)
+	}
+	return nil
+}
+
 // IgnoreCancel: SIGTERM while a run is under way that ignores its context for
 // longer than the drain waits. While it runs the lock stays held; OnStuck lets
 // it end, or exits. Bound: that of KillLeader, after the process has ended.

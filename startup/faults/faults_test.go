@@ -53,7 +53,7 @@ var groups = []group{
 	}},
 	{name: "small disk", small: true, faults: []string{
 		"disk full", "file moved away and back", "write lock held for 0.4 TTL", "write lock held beyond the TTL",
-		"lease file deleted", "job ignores its cancellation",
+		"lease file deleted", "job ignores its cancellation", "leader revoked in the middle of a job",
 	}},
 	{name: "rows and files", sameOwner: true, faults: []string{
 		"row deleted, SIGSTOP for a moment", "row and lease file deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment", "row's term edited, SIGSTOP for a moment", "row's pid edited, SIGSTOP for a moment",

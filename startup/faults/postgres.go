@@ -243,6 +243,7 @@ var postgresEdits = map[Edit]string{
 	editPast:   `UPDATE scheduler_lock SET heartbeat_at = '2001-01-01T00:00:00Z', created_at = '2001-01-01T00:00:00Z'`,
 	editFuture: `UPDATE scheduler_lock SET heartbeat_at = '2101-01-01T00:00:00Z', created_at = '2101-01-01T00:00:00Z'`,
 	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
+	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
 	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 

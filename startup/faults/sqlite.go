@@ -107,6 +107,7 @@ var sqlEdits = map[Edit]string{
 	editPast:   `UPDATE scheduler_lock SET heartbeat_at = '2001-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
 	editFuture: `UPDATE scheduler_lock SET heartbeat_at = '2101-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
 	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
+	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
 	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 
