@@ -56,6 +56,7 @@ func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
 		if free {
 			release(t, other, ref) // the hint
 		} else {
+			look(t, s) // in its turn, after the last answer
 			cancel()
 		}
 		ends(t, done)

@@ -183,17 +183,26 @@ func (c *Cluster) steer(slot int, change func(*Control)) error {
 	return os.Rename(path+".new", path)
 }
 
-// freeze stops a process, but not in the middle of a write: there it would
-// block everybody (see the package comment).
+// freeze stops a process, but not in the middle of a write, or where it holds
+// a lock of the WAL index: there it would block everybody (see the package
+// comment).
 func (c *Cluster) freeze(ctx context.Context, p *process) error {
 	for range 100 {
 		if err := p.stop(); err != nil {
 			return err
 		}
-		if !c.db.Blocked(ctx) {
-			return nil
+		blocked := make(chan bool, 1)
+		go func() { blocked <- c.db.Blocked(ctx) }()
+		select {
+		case yes := <-blocked:
+			if !yes {
+				return nil
+			}
+			p.resume()
+		case <-time.After(c.TTL / 4): // SQLite itself tries for 10 s
+			p.resume()
+			<-blocked
 		}
-		p.resume()
 		c.sleep(ctx, time.Duration(1+c.random.IntN(10))*time.Millisecond)
 	}
 	return errors.New("the write lock is never free")

@@ -180,7 +180,7 @@ func (f *sqliteFile) Blocked(ctx context.Context) bool {
 		_, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 20; BEGIN IMMEDIATE; ROLLBACK`)
 		return err
 	})
-	return errors.Is(err, sqlite3.BUSY)
+	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
 }
 
 const (
