@@ -75,6 +75,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 		vs = append(vs, rule(h)...)
 	}
 	vs = append(vs, somebodyLeads(h, slack, stall)...)
+	vs = append(vs, keeps(h, stall)...)
 	vs = append(vs, paused(h, stall)...)
 	for i := range vs {
 		for _, in := range h.Injections {
@@ -428,7 +429,21 @@ func outcomes(h *History) (vs []Violation) {
 		if in.Problem != "" {
 			vs = append(vs, violation(RuleFault, in.From, "%s", in.Problem))
 		}
-		if in.Keeps == 0 {
+	}
+	for _, e := range h.Exits {
+		vs = append(vs, violation(RuleLives, e.At, "%s exited with %d: %s", e.Process, e.Code, strings.TrimSpace(e.Stderr)))
+	}
+	return vs
+}
+
+// keepsStall is how long the machine may stand still before it, and not the
+// fault, may be what a leader has lost its lease by. What stops the harness for
+// that long stops one of the many other processes for longer.
+const keepsStall = 50 * time.Millisecond
+
+func keeps(h *History, stall func(Span) time.Duration) (vs []Violation) {
+	for _, in := range h.Injections {
+		if in.Keeps == 0 || stall(Span{in.From, in.Until}) >= keepsStall {
 			continue
 		}
 		for _, b := range h.Beliefs {
@@ -436,9 +451,6 @@ func outcomes(h *History) (vs []Violation) {
 				vs = append(vs, violation(RuleKeeps, b.First.Before, "term %d led before the fault, which must not change that; %v", in.Keeps, b))
 			}
 		}
-	}
-	for _, e := range h.Exits {
-		vs = append(vs, violation(RuleLives, e.At, "%s exited with %d: %s", e.Process, e.Code, strings.TrimSpace(e.Stderr)))
 	}
 	return vs
 }

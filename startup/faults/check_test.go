@@ -341,6 +341,12 @@ func TestASlowMachineStretchesTheBounds(t *testing.T) {
 		assert.Equal(t, Span{300 * ms, 800 * ms}, s)
 		return 25 * ms
 	}))
+
+	h = healthy()
+	h.Injections[0].Keeps = 2
+	stalled := func(d time.Duration) func(Span) time.Duration { return func(Span) time.Duration { return d } }
+	assert.NotEmpty(t, Check(h, 0, stalled(keepsStall-1)))
+	assert.Empty(t, Check(h, 0, stalled(keepsStall)), "another may lead because the machine stood still")
 }
 
 func TestAViolationNamesTheFaultBeforeIt(t *testing.T) {

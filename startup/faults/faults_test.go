@@ -131,7 +131,14 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 	require.NoError(t, c.Close())
 	h, err := c.History(ctx)
 	require.NoError(t, err)
-	vs := Check(h, *slackFlag, r.stalls.Worst)
+	slack := *slackFlag
+	if slack < 0 {
+		slack = 500 * time.Millisecond
+		if *soakFor == 0 { // beside the tests of other packages, which need the machine too
+			slack = 10 * time.Second
+		}
+	}
+	vs := Check(h, slack, r.stalls.Worst)
 	if *keepFiles != "" {
 		require.NoError(t, h.writeLedger(filepath.Join(dir, "ledger")))
 	}
