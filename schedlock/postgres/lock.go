@@ -377,13 +377,15 @@ WITH settings AS MATERIALIZED (
     SET ended_at = s.now, end_reason = $5::text, timeline = coalesce((SELECT timeline FROM gone), t.timeline)
     FROM settings s
     WHERE t.term = $4 AND t.token = $3 AND t.ended_at IS NULL
+    RETURNING t.term
 )
-SELECT EXISTS (SELECT FROM gone), pg_notify('` + channel + `', '')::text`
+SELECT EXISTS (SELECT FROM gone),
+       CASE WHEN EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM ended) THEN pg_notify('` + channel + `', '')::text END`
 
 // Release implements schedlock.Store. The standbys that listen are told.
 func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
-		var notice string
+		var notice pgtype.Text
 		return conn.QueryRow(ctx, sqlRelease, s.mode(), int64(ref.PID), text(ref.Hostname), ref.Token.String(), ref.Term, string(reason)).Scan(&deleted, &notice)
 	})
 	return deleted && err == nil, err
