@@ -25,7 +25,7 @@ func CheckMount(path string) error { return checkMount(path) }
 type LeaseProbe struct {
 	ID     string // of the lease file, as the holder that locked it has written it into its row
 	Held   bool   // somebody holds the byte of the token
-	Others bool   // somebody holds a byte of another token
+	Others bool   // somebody holds a byte of another token; asked only if that of the token is free
 }
 
 // ProbeLease asks the lease file of a database about a token. dbPath is

@@ -66,7 +66,7 @@ func leaseGaps(tokens ...schedlock.Token) []leaseSpan {
 type leaseState struct {
 	id     string // of the file that was probed
 	held   bool   // somebody holds the token's byte
-	others bool   // somebody holds another byte of the range
+	others bool   // somebody holds another byte of the range; asked only if the token's is free
 }
 
 // sign says what the state means for the holder in the lock row, or, without a

@@ -156,6 +156,9 @@ func (f *leaseFile) read(t schedlock.Token, except ...schedlock.Token) (s leaseS
 	if s.held, err = f.anyHeld(fd, leaseSpan{leaseOffset(t), 1}); err != nil {
 		return leaseState{}, err
 	}
+	if s.held {
+		return s, nil // it lives, whoever else does
+	}
 	// F_OFD_GETLK tells only the first lock that it finds, so the bytes that
 	// do not count are left out of what is asked.
 	for _, gap := range leaseGaps(append(except[:len(except):len(except)], t)...) {
