@@ -113,7 +113,7 @@ func assertSchema(t *testing.T, db *sql.DB) {
 	t.Helper()
 	want := map[string]string{
 		"scheduler_lock": "id pid hostname created_at heartbeat_at token term beat state" +
-			" ttl_ms renew_deadline_ms heartbeat_ms file_id",
+			" ttl_ms renew_deadline_ms heartbeat_ms file_id grace_ms ttl_only",
 		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id" +
 			" revoked_at revoked_by revoke_reason",
 		"scheduler_jobs": "job spec cursor_at updated_at" +
@@ -134,9 +134,9 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"))
 	assert.Equal(t, []string{"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at"},
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"))
-	assert.Equal(t, []string{"0", "1", "2", "3"},
+	assert.Equal(t, []string{"0", "1", "2", "3", "4"},
 		column(t, db, "SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1", "3 1"},
+	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
@@ -162,7 +162,7 @@ func TestTheShellShowsWhatAColumnIs(t *testing.T) {
 func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 	db := open(t, plain(migrated(t)))
 	const (
-		lock = `INSERT INTO scheduler_lock VALUES (%s, 1, 'a', 'x', 'x', 't', 1, 1, %s, 1, 1, %s, NULL)`
+		lock = `INSERT INTO scheduler_lock VALUES (%s, 1, 'a', 'x', 'x', 't', 1, 1, %s, 1, 1, %s, NULL, NULL, NULL)`
 		term = `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
 		run  = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
 			VALUES ('j', %s, %s, 1, 1, 'a', 1)`
@@ -424,7 +424,7 @@ func TestANewerSchema(t *testing.T) {
 			Database: path, DatabaseVersion: 9, MinCode: 5, CodeVersion: migrations.Latest,
 		}, *tooNew)
 		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 5 or newer, "+
-			"and this code has version 3: deploy a newer release of this program, or restore the backup from before the upgrade")
+			"and this code has version 4: deploy a newer release of this program, or restore the backup from before the upgrade")
 		assert.EqualValues(t, 9, version(t, db), "Version only tells")
 	})
 }
@@ -656,7 +656,7 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite, migrations.WithLogger(logger)))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=3 took=`)
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=4 took=`)
 }
 
 // An operator has no more than the plain shell.
@@ -669,7 +669,7 @@ func TestThePlainShellReadsTheTimes(t *testing.T) {
 	path := migrated(t)
 	at := time.Date(2026, 11, 21, 9, 50, 46, 123_456_000, time.UTC).Format("2006-01-02T15:04:05.000000Z")
 	db := open(t, ours(path))
-	exec1(t, db, `INSERT INTO scheduler_lock VALUES (1, 7, 'host-a', ?1, ?1, hex(randomblob(16)), 1795247612345, 1, 'leading', 60000, 45000, 10000, NULL)`, at)
+	exec1(t, db, `INSERT INTO scheduler_lock VALUES (1, 7, 'host-a', ?1, ?1, hex(randomblob(16)), 1795247612345, 1, 'leading', 60000, 45000, 10000, NULL, NULL, NULL)`, at)
 
 	out, err := exec.CommandContext(t.Context(), shell, "-readonly", path,
 		`SELECT heartbeat_at,

@@ -72,7 +72,7 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			left = l.retryAfter(err)
 		case once && view.Row != nil:
 			moved := seen != nil && (seen.token != j.key.token || seen.beat != j.key.beat)
-			if moved || fresh(view, j.ttl) {
+			if moved || fresh(view, j.ttl) && (j.grace == 0 || l.grace == 0) {
 				return nil, &HeldError{Info: *view.Info()}
 			}
 			seen = &j.key
@@ -133,7 +133,11 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
 	defer cancel()
 	sent := l.clock.now()
-	v, err = l.store.Look(opCtx)
+	if l.grace > 0 {
+		v, err = LookAtSession(opCtx, l.store)
+	} else {
+		v, err = l.store.Look(opCtx)
+	}
 	answered := l.clock.now()
 	if err != nil {
 		err = fmt.Errorf("read the scheduler lock: %w", err)
@@ -154,6 +158,14 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 	j = judge(v, l.known, l.timing.TTL)
 	l.watch = l.watch.saw(j.key, answered)
 	left = l.watch.remaining(j.ttl, sent)
+	if l.grace > 0 && j.grace > 0 {
+		l.silence = l.silence.saw(j.key, answered)
+		if soon := l.silence.remaining(max(j.grace, l.grace), sent); soon < left {
+			left, j.reason = soon, EndSessionEnded
+		}
+	} else {
+		l.silence = watch{}
+	}
 	news := v.Row != nil && (l.last == nil || l.last.ref.Token != v.Row.Token) && (!l.standby.looked || l.standby.view.Row == nil || l.standby.view.Row.RawToken != v.Row.RawToken)
 	l.standby = standby{looked: true, view: v, at: answered, judged: j}
 	if l.last == nil && v.Row != nil && j.verdict == wait && left > 0 {
@@ -213,6 +225,7 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 	claim := Claim{
 		Ref:    Ref{Owner: l.owner, Token: NewToken()},
 		Timing: l.timing,
+		Grace:  l.grace,
 		Judged: v,
 		Reason: j.reason,
 
@@ -238,7 +251,10 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 			// drops it.
 			return nil, fmt.Errorf("acquire the scheduler lock: %w", err)
 		}
-		grant = *found
+		if found.Grace > 0 { // on a session that has ended: to others we seem dead
+			return nil, errors.Join(fmt.Errorf("acquire the scheduler lock: %w", err), l.dropClaim(ctx, found.Ref))
+		}
+		grant = Grant{Term: found.Term, Now: found.now}
 	}
 	answered := l.clock.now()
 	took := answered.Sub(sent.at)
@@ -252,7 +268,7 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 		return nil, errors.Join(err, l.dropClaim(ctx, ref))
 	}
 
-	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now})
+	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now}, grant.Session)
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
@@ -294,14 +310,20 @@ func gap(v View, now time.Time) time.Duration {
 
 // find looks an acquisition up whose answer was lost. It works for a cancelled
 // caller too, so that what was acquired can be given back.
-func (l *Lock) find(ctx context.Context, token Token) (*Grant, error) {
+func (l *Lock) find(ctx context.Context, token Token) (*found, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	v, err := l.store.Look(ctx)
 	if err != nil || v.Row == nil || v.Row.Token != token {
 		return nil, err
 	}
-	return &Grant{Term: v.Row.Term, Now: v.Now}, nil
+	return &found{Row: *v.Row, now: v.Now}, nil
+}
+
+// found is the row of an acquisition whose answer was lost.
+type found struct {
+	Row
+	now time.Time
 }
 
 func (l *Lock) forget(t Token) {

@@ -20,6 +20,11 @@ type instant struct {
 
 func (c clock) read() instant { return instant{at: c.now(), boot: c.boot()} }
 
+// after is the time from one instant to a later one, suspend included.
+func (i instant) after(from instant) time.Duration {
+	return max(i.at.Sub(from.at), i.boot-from.boot, 0)
+}
+
 // jumpTolerance is how far wall and monotonic time may drift apart between
 // two heartbeats before [clock.since] asks the clock that counts suspend. A
 // smaller drift (NTP slews at most 0.5 ms a second) is simply counted as time

@@ -35,17 +35,23 @@
 // never inserts it again. One that fails otherwise is repeated until the renew
 // deadline.
 //
+// With [WithSessionGrace] the holder is suspended, which is no end, while it has
+// lost sight of its session with the database: the check fails, what runs goes
+// on. A heartbeat on a new session ends that, or half a grace the lease.
+//
 // When a lease ends, by loss or by [Lease.Release], the order is always the
 // same: no longer leader; context cancelled; and only then the database. In
 // the code only an ended lease has a method that gives up the row.
 //
 // # The standby
 //
-// A standby takes the lock in three cases. It is free: there is no row, and the
+// A standby takes the lock in four cases. It is free: there is no row, and the
 // newest term has an end. Its holder is gone: its own term has an end, or the
 // store can prove that its process is dead. Or the watch is complete: two of
 // the standby's own looks, the second sent at least the row's TTL after the
-// first was answered, saw the same token, term and beat. No clock value
+// first was answered, saw the same token, term and beat. Or, with
+// [WithSessionGrace], the same for the grace, if all the while the server showed
+// the holder's session ended. No clock value
 // decides: stamps never shorten a watch, and a stamp in the future never
 // lengthens it. The TTL is the holder's own, from its row, so that a fleet with
 // mixed settings stays safe. A row that is missing although its term has no end

@@ -25,6 +25,12 @@ var (
 	// nothing new. It wraps ErrNotLeader.
 	ErrDraining = fmt.Errorf("draining: %w", ErrNotLeader)
 
+	// ErrSuspended: this replica holds the lock, but its session with the
+	// database has ended, or was not looked at for too long: others may soon
+	// take over. Nothing starts until a heartbeat on a new session succeeds. It
+	// wraps ErrNotLeader.
+	ErrSuspended = fmt.Errorf("suspended, as the database session has ended: %w", ErrNotLeader)
+
 	// ErrNoFence: the transaction cannot be guarded, because it is not on the
 	// database that has the lock row.
 	ErrNoFence = errors.New("no fence: the transaction is not on the lock's database")

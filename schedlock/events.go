@@ -13,6 +13,8 @@ const (
 	EventHeartbeatFailed EventKind = "heartbeat failed" // and will be repeated
 	EventDraining        EventKind = "draining"         // starts nothing new, is about to leave
 	EventRevoked         EventKind = "revoked"          // an operator told this replica to leave
+	EventSuspended       EventKind = "suspended"        // its session with the database has ended: starts nothing
+	EventResumed         EventKind = "resumed"          // a heartbeat on a new session has succeeded
 	EventLost            EventKind = "lost"             // the lease ended without a release
 	EventReleased        EventKind = "released"         // the row is gone, the end is written
 	EventReleaseFailed   EventKind = "release failed"   // the row may still be there
@@ -23,7 +25,7 @@ const (
 // EventKinds are all of them.
 var EventKinds = []EventKind{
 	EventStandby, EventElected, EventHeartbeat, EventHeartbeatFailed, EventDraining, EventRevoked,
-	EventLost, EventReleased, EventReleaseFailed, EventStoreFailed, EventStoreRecovered,
+	EventSuspended, EventResumed, EventLost, EventReleased, EventReleaseFailed, EventStoreFailed, EventStoreRecovered,
 }
 
 // A LossReason says how a lease was lost.
@@ -33,11 +35,12 @@ type LossReason string
 const (
 	LossDeadline    LossReason = "deadline"     // no heartbeat succeeded within the renew deadline
 	LossRow         LossReason = "row"          // a heartbeat found that the row, or the database file, is not ours any more
+	LossSession     LossReason = "session"      // the database session ended, and none followed in time
 	LossSteppedDown LossReason = "stepped down" // the owner could not do a leader's work: damage, or a wedged scheduler
 )
 
 // LossReasons are all of them.
-var LossReasons = []LossReason{LossDeadline, LossRow, LossSteppedDown}
+var LossReasons = []LossReason{LossDeadline, LossRow, LossSession, LossSteppedDown}
 
 // Event is one thing that happened. Fields that do not apply are zero.
 type Event struct {

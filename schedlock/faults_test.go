@@ -185,7 +185,16 @@ func call[T any](f *faulty, ctx context.Context, op string, apply func(context.C
 }
 
 func (f *faulty) Look(ctx context.Context) (schedlock.View, error) {
-	v, err := call(f, ctx, "look", f.inner.Look)
+	return f.look(ctx, f.inner.Look)
+}
+
+// LookAtSession is a look too, whatever it costs.
+func (f *faulty) LookAtSession(ctx context.Context) (schedlock.View, error) {
+	return f.look(ctx, func(ctx context.Context) (schedlock.View, error) { return schedlock.LookAtSession(ctx, f.inner) })
+}
+
+func (f *faulty) look(ctx context.Context, apply func(context.Context) (schedlock.View, error)) (schedlock.View, error) {
+	v, err := call(f, ctx, "look", apply)
 	f.mu.Lock()
 	onView := f.onView
 	f.mu.Unlock()

@@ -21,7 +21,9 @@ type LockInfo struct {
 	State        State
 	Revoked      Revocation // zero: nobody has told it to leave, or the history does not know
 	Sign         Sign
-	Blocker      string // who keeps an expired holder's row locked; "": nobody, or not known
+	Grace        time.Duration // how long others wait once its session has ended; 0: they wait for the TTL, …
+	TTLOnly      string        // … and why; "": not known
+	Blocker      string        // who keeps an expired holder's row locked; "": nobody, or not known
 }
 
 // GetLockInfo tells who holds the lock. It returns (nil, nil) when there is no
@@ -59,6 +61,8 @@ func (v View) Info() *LockInfo {
 		State:        r.State,
 		Revoked:      revoked,
 		Sign:         v.Sign,
+		Grace:        r.Grace,
+		TTLOnly:      r.TTLOnly,
 		Blocker:      v.Blocker,
 	}
 }

@@ -24,6 +24,7 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 
 	confirmed atomic.Pointer[confirmation]
+	trust     atomic.Pointer[trust]
 	finished  atomic.Bool
 	draining  atomic.Bool
 	revoked   chan struct{}
@@ -32,6 +33,7 @@ type Lease struct {
 	returned  atomic.Bool   // Release was called: its work has returned
 	busy      chan struct{} // one statement at a time
 	settled   bool          // the row is not ours any more; guarded by busy
+	sight     sight
 }
 
 // A confirmation is the last time that the database said that we lead.
@@ -41,10 +43,16 @@ type confirmation struct {
 	dbNow    time.Time // … and what its clock said
 }
 
-func newLease(l *Lock, ref Ref, c confirmation) *Lease {
+// trust is until when the leader check says yes if nothing else happens.
+type trust struct {
+	from  instant
+	lasts time.Duration
+}
+
+func newLease(l *Lock, ref Ref, c confirmation, s Session) *Lease {
 	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: make(chan struct{}, 1)}
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
-	lease.confirmed.Store(&c)
+	lease.confirm(c, s)
 	return lease
 }
 
@@ -85,7 +93,10 @@ func (l *Lease) check() error {
 	if l.finished.Load() {
 		return ErrNotLeader
 	}
-	if l.pastDeadline() {
+	if t := l.trust.Load(); over(l.lock.clock.since(&t.from), t.lasts) {
+		if !l.pastDeadline() {
+			return ErrSuspended
+		}
 		l.expire()
 		return ErrNotLeader
 	}
@@ -99,11 +110,15 @@ func (l *Lease) pastDeadline() bool {
 	return over(l.lock.clock.since(&l.confirmed.Load().sent), l.lock.timing.RenewDeadline)
 }
 
-// watch ends the lease when its deadline has passed, even if nobody asks. It
-// looks several times a second at the most because timers do not count the
-// time for which the machine was suspended.
+// watch ends the lease when its deadline has passed, even if nobody asks, and
+// keeps its session in sight. It looks several times a second at the most
+// because timers do not count the time for which the machine was suspended.
 func (l *Lease) watch() {
-	tick := time.NewTicker(l.lock.timing.watchInterval())
+	every := l.lock.timing.watchInterval()
+	if g := l.lock.grace; g > 0 {
+		every = min(every, g/looksPerGrace)
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		// The ticker only bounds how late a suspend is noticed; the deadline
@@ -113,9 +128,17 @@ func (l *Lease) watch() {
 			l.expire()
 			return
 		}
-		deadline := time.NewTimer(left)
+		soon, ended, changed := l.look()
+		if soon <= 0 && (ended == nil || !l.lookAgain(ended)) {
+			l.expireSession()
+			return
+		}
+		deadline := time.NewTimer(min(left, soon))
 		select {
 		case <-l.ctx.Done():
+		case <-ended:
+			l.suspend()
+		case <-changed:
 		case <-tick.C:
 		case <-deadline.C:
 		}
@@ -179,7 +202,7 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 		}
 		return err
 	}
-	l.confirmed.Store(&confirmation{sent: sent, answered: answered, dbNow: beat.Now})
+	l.confirm(confirmation{sent: sent, answered: answered, dbNow: beat.Now}, beat.Session)
 	l.lock.observe(Event{Kind: EventHeartbeat, Term: l.ref.Term, Took: took})
 	if beat.State == StateRevoked {
 		l.revoke.Do(func() {

@@ -18,6 +18,7 @@ type Lock struct {
 	store     Store
 	owner     Owner
 	timing    Timing
+	grace     time.Duration // see WithSessionGrace
 	clock     clock
 	log       *slog.Logger
 	observers []Observer
@@ -35,6 +36,7 @@ type Lock struct {
 	last    *Lease  // the newest lease, until it is settled
 	known   Term    // the newest term read or held
 	watch   watch   // what the looks have seen
+	silence watch   // the same, since they have found the holder's session ended
 	claims  []Token // sent, never answered; the newest maxClaims
 	standby standby // what Status tells
 	stopped bool
@@ -77,6 +79,36 @@ func WithRenewDeadline(d time.Duration) Option {
 		return nil
 	}
 }
+
+// DefaultSessionGrace is what package startup gives to WithSessionGrace.
+const DefaultSessionGrace = 5 * time.Second
+
+// WithSessionGrace lets this replica, while it leads, be replaced d after its
+// session with the database has ended, instead of a TTL after its last
+// heartbeat; and replace another leader that was started with this option
+// alike. In return it leads only as long as it sees its session: the moment
+// that ends nothing starts any more ([ErrSuspended]), and if no heartbeat on a
+// new session has succeeded after d/2 the lease is lost, so that its jobs have
+// the other half to stop. It needs a store that has sessions (PostgreSQL, on a
+// direct TCP connection); with others, and where d is not below the TTL, it
+// does nothing. Default 0, off; at least 100 ms, in whole milliseconds.
+//
+// Use it only where runs start through package tasks, which lets the database
+// itself refuse the start of a run to anyone but the holder. If the server ends
+// the session at the very moment in which the network fails too, the holder
+// learns of neither, and only its renew deadline stops what it does outside the
+// database. docs/architecture.md has the whole argument.
+func WithSessionGrace(d time.Duration) Option {
+	return func(l *Lock) error {
+		if d != 0 && (d < minSessionGrace || d%time.Millisecond != 0) {
+			return fmt.Errorf("session grace %v is neither 0 nor a whole number of milliseconds from %v on", d, minSessionGrace)
+		}
+		l.grace = d
+		return nil
+	}
+}
+
+const minSessionGrace = 100 * time.Millisecond
 
 // WithLogger sets the logger; default slog.Default(). Use
 // slog.New(slog.DiscardHandler) for silence.
@@ -137,6 +169,9 @@ func New(store Store, opts ...Option) (*Lock, error) {
 		l.timing.RenewDeadline = (l.timing.TTL * 3 / 4).Truncate(time.Millisecond)
 	}
 	errs = append(errs, l.timing.Validate())
+	if l.grace >= l.timing.TTL {
+		l.grace = 0 // the TTL is as fast
+	}
 	if l.owner == (Owner{}) {
 		host, err := os.Hostname()
 		if err != nil || host == "" {
@@ -156,6 +191,9 @@ func (l *Lock) Store() Store { return l.store }
 
 // Timing returns the periods that this replica's leases have.
 func (l *Lock) Timing() Timing { return l.timing }
+
+// SessionGrace returns what WithSessionGrace has set, 0 if it does nothing.
+func (l *Lock) SessionGrace() time.Duration { return l.grace }
 
 // Owner returns the pid and the hostname that this replica's rows show.
 func (l *Lock) Owner() Owner { return l.owner }

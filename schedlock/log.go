@@ -44,6 +44,10 @@ func (o *logObserver) Observe(e Event) {
 		o.log.Info("draining", "term", e.Term)
 	case EventRevoked:
 		o.log.Warn("revoked by an operator", "term", e.Term)
+	case EventSuspended:
+		o.log.Warn("the database session has ended: nothing starts until a heartbeat on a new one succeeds", "term", e.Term)
+	case EventResumed:
+		o.log.Info("leads on, on a new database session", "term", e.Term, "after", e.Took.Round(time.Microsecond))
 	case EventLost:
 		o.log.Warn("lost the lock", append([]any{"term", e.Term, "err", e.Err}, holderAttrs(e.Holder)...)...)
 	case EventReleased:

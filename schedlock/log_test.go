@@ -219,6 +219,44 @@ func TestAStandbyIsLoggedOncePerHolder(t *testing.T) {
 	})
 }
 
+func TestLogOfASessionThatEnds(t *testing.T) {
+	onServer(t, func(t *testing.T, db *server) {
+		log := &lines{start: time.Now()}
+		a, conn := newHeld(t, db, schedlock.WithLogger(slog.New(log)))
+		lease := a.lead()
+		sleepUntil(log.start, 10*time.Second)
+		conn.end() // another can be had at once
+		sleepUntil(log.start, 20*time.Second)
+		require.True(t, a.leads())
+		conn.refuse(true)
+		conn.end()
+		sleepUntil(log.start, 22*time.Second)
+		conn.refuse(false)
+		sleepUntil(log.start, 30*time.Second)
+		conn.refuse(true)
+		conn.end()
+		sleepUntil(log.start, 40*time.Second)
+		const suspended = "WARN the database session has ended: nothing starts until a heartbeat on a new one succeeds"
+		require.Equal(t, []string{
+			"0s INFO leading",
+			"10s " + suspended,
+			"10s INFO leads on, on a new database session",
+			"20s " + suspended,
+			"20s WARN database does not answer",
+			"22s INFO leads on, on a new database session",
+			"22s INFO database answers again",
+			"30s " + suspended,
+			"30s WARN database does not answer",
+			"33s WARN lost the lock", // 2.5 s later,
+		}, log.all())
+		for _, i := range []int{1, 2, 3, 5, 7, 9} {
+			require.Equal(t, lease.Term(), log.attrs[i]["term"].Int64(), "line %d", i)
+		}
+		require.InDelta(t, 2*time.Second, log.attrs[5]["after"].Duration(), float64(50*time.Millisecond))
+		require.ErrorContains(t, log.attrs[9]["err"].Any().(error), "the database session has ended, and no heartbeat on a new one succeeded within 2.5s")
+	})
+}
+
 // An observer is told after the change has taken effect, in the order in which
 // observers were given, the log first.
 func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {

@@ -32,6 +32,7 @@ type judgement struct {
 	reason  EndReason     // how the previous term ended, should this replica take over
 	key     watchKey      // what must not change during the watch
 	ttl     time.Duration // how long the watch lasts
+	grace   time.Duration // how long it lasts if its holder's session has ended for all of it; 0: no matter
 }
 
 // A watchKey is what a living holder changes with each heartbeat, and all that
@@ -98,6 +99,9 @@ func judge(v View, known Term, fallback time.Duration) judgement {
 	}
 	if j.ttl <= 0 {
 		j.ttl = clampTTL(fallback)
+	}
+	if v.Row != nil && v.Row.Grace > 0 && v.Sign == SignEnded && j.verdict == wait && !forgotten && !v.FailedOver {
+		j.grace = clampTTL(v.Row.Grace)
 	}
 	return j
 }

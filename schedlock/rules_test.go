@@ -103,6 +103,48 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestJudgeOfAnEndedSession(t *testing.T) {
+	const s = time.Second
+	// held is a row whose holder's session has ended.
+	held := func(change func(*View)) View {
+		v := View{Row: rowOf(tokenA, 5, 1, 60*s), Newest: openTerm(tokenA, 5, 60*s), Sign: SignEnded}
+		v.Row.Grace = 5 * s
+		change(&v)
+		return v
+	}
+	for _, tc := range []struct {
+		name  string
+		view  View
+		known Term
+		want  verdict
+		grace time.Duration
+	}{
+		{"its grace counts", held(func(*View) {}), Term{}, wait, 5 * s},
+		{"and is shown to whoever led before", held(func(*View) {}), *endedTerm(tokenB, 4, 60*s), wait, 5 * s},
+		{"without history", held(func(v *View) { v.Newest = nil }), Term{}, wait, 5 * s},
+		{"known to hold it", held(func(*View) {}), *openTerm(tokenA, 5, 60*s), wait, 5 * s},
+		{"longer than a day", held(func(v *View) { v.Row.Grace = math.MaxInt64 }), Term{}, wait, MaxTTL},
+		{"no grace", held(func(v *View) { v.Row.Grace = 0 }), Term{}, wait, 0},
+		{"a grace below 0", held(func(v *View) { v.Row.Grace = math.MinInt64 }), Term{}, wait, 0},
+		{"cannot tell", held(func(v *View) { v.Sign = SignNone }), Term{}, wait, 0},
+		{"the holder lives", held(func(v *View) { v.Sign = SignAlive }), Term{}, wait, 0},
+		{"the holder is proven dead", held(func(v *View) { v.Sign = SignDead }), Term{}, gone, 0},
+		{"a leftover: its own term has ended", held(func(v *View) { v.Newest = endedTerm(tokenA, 5, 60*s) }), Term{}, gone, 0},
+		{"after a fail-over", held(func(v *View) { v.FailedOver = true }), Term{}, wait, 0},
+		{"a leftover after a fail-over", held(func(v *View) { v.FailedOver, v.Newest = true, endedTerm(tokenA, 5, 60*s) }), Term{}, wait, 0},
+		{"we know a newer term that was open", held(func(*View) {}), *openTerm(tokenB, 9, 60*s), wait, 0},
+		{"we know a newer term that had ended", held(func(*View) {}), *endedTerm(tokenB, 9, 60*s), wait, 5 * s},
+		{"no row", held(func(v *View) { v.Row = nil }), Term{}, wait, 0},
+		{"no row, and the lock is free", held(func(v *View) { v.Row, v.Newest = nil, nil }), Term{}, free, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			j := judge(tc.view, tc.known, fallbackTTL)
+			assert.Equal(t, tc.want, j.verdict)
+			assert.Equal(t, tc.grace, j.grace)
+		})
+	}
+}
+
 func TestWatchKeyIsWhatALivingHolderChanges(t *testing.T) {
 	view := func() View {
 		return View{Row: rowOf(tokenA, 5, 7, time.Minute), Newest: openTerm(tokenA, 5, time.Minute), Epoch: "e", Now: year2026}
@@ -136,6 +178,8 @@ func TestWatchKeyIsWhatALivingHolderChanges(t *testing.T) {
 		"the database's clock":  func(v *View) { v.Now = year2026.Add(time.Hour) },
 		"the state":             func(v *View) { v.Row.State = StateDraining },
 		"pid and hostname":      func(v *View) { v.Row.Owner = Owner{PID: 2, Hostname: "x"} },
+		"its session has ended": func(v *View) { v.Sign = SignEnded },
+		"the grace":             func(v *View) { v.Row.Grace = time.Second },
 	} {
 		assert.Equal(t, same, key(change), name)
 	}
@@ -177,11 +221,14 @@ func drawView(t *rapid.T) View {
 	stamp := rapid.Map(rapid.Int64Range(-7200, 7200), func(s int64) time.Time { return year2026.Add(time.Duration(s) * time.Second) })
 	v := View{
 		Now:   stamp.Draw(t, "now"),
-		Sign:  rapid.SampledFrom([]Sign{SignNone, SignAlive, SignDead}).Draw(t, "sign"),
+		Sign:  rapid.SampledFrom([]Sign{SignNone, SignAlive, SignDead, SignEnded, SignEnded}).Draw(t, "sign"),
 		Epoch: rapid.SampledFrom([]string{"", "e"}).Draw(t, "epoch"),
+
+		FailedOver: rapid.Bool().Draw(t, "failed over"),
 	}
 	if rapid.Bool().Draw(t, "row") {
 		v.Row = rowOf(token.Draw(t, "token"), term.Draw(t, "term"), rapid.Int64Range(0, 2).Draw(t, "beat"), ttl.Draw(t, "ttl"))
+		v.Row.Grace = ttl.Draw(t, "grace")
 		v.Row.HeartbeatAt, v.Row.CreatedAt = stamp.Draw(t, "heartbeat"), stamp.Draw(t, "created")
 	}
 	if rapid.Bool().Draw(t, "newest") {
@@ -229,6 +276,21 @@ func TestJudgeProperties(t *testing.T) {
 		bears := v.Row != nil && v.Row.Term == known.Term && v.Row.Token == known.Token
 		if known.Open() && known.Term > newest && !bears && (j.verdict != wait || j.ttl < known.TTL) {
 			t.Fatalf("verdict %d after %v, but we know an open term that the database does not", j.verdict, j.ttl)
+		}
+
+		if j.grace < 0 || j.grace > MaxTTL {
+			t.Fatalf("a grace of %v", j.grace)
+		}
+		if j.grace > 0 && (v.Row == nil || v.Row.Grace <= 0 || v.Sign != SignEnded || v.FailedOver || j.verdict != wait || known.Open() && known.Term > newest && !bears) {
+			t.Fatalf("a grace of %v, but nothing says that the holder's session has ended", j.grace)
+		}
+		if v.Sign == SignEnded { // it ends nothing by itself
+			blind := v
+			blind.Sign = SignNone
+			b := judge(blind, known, fallbackTTL)
+			if b.grace = j.grace; b != j {
+				t.Fatal("an ended session changed more than the grace")
+			}
 		}
 
 		// No stamp and no clock changes anything.

@@ -1,6 +1,7 @@
 package schedlock
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,11 +12,12 @@ type SelfState string
 
 // The states of a replica; doc.go draws how one becomes another.
 const (
-	SelfStarting SelfState = "starting" // has not looked at the lock yet
-	SelfStandby  SelfState = "standby"  // does not lead; waits, or gives up work after a loss
-	SelfLeading  SelfState = "leading"
-	SelfDraining SelfState = "draining" // leads, but starts nothing new
-	SelfStopped  SelfState = "stopped"
+	SelfStarting  SelfState = "starting" // has not looked at the lock yet
+	SelfStandby   SelfState = "standby"  // does not lead; waits, or gives up work after a loss
+	SelfLeading   SelfState = "leading"
+	SelfSuspended SelfState = "suspended" // holds the lock, but lost sight of its database session: starts nothing
+	SelfDraining  SelfState = "draining"  // leads, but starts nothing new
+	SelfStopped   SelfState = "stopped"
 )
 
 // Status is what a replica knows of itself, without asking the database.
@@ -53,6 +55,9 @@ func (l *Lock) Status() Status {
 		case err == nil:
 			return Status{State: SelfLeading, Leader: true, Term: lease.ref.Term, Confirmed: since,
 				Reason: fmt.Sprintf("holds the lock; last confirmed %v ago, trusted for %v", since.Round(time.Millisecond), l.timing.RenewDeadline)}
+		case errors.Is(err, ErrSuspended):
+			return Status{State: SelfSuspended, Term: lease.ref.Term, Confirmed: since,
+				Reason: fmt.Sprintf("its database session has ended; starts nothing until a heartbeat on a new one succeeds, and gives up %v after the end", lease.lock.grace/2)}
 		case lease.ctx.Err() == nil:
 			return Status{State: SelfDraining, Term: lease.ref.Term, Confirmed: since,
 				Reason: "is leaving: starts nothing new, and releases the lock when what runs has returned"}
@@ -92,6 +97,10 @@ func (l *Lock) standbyReason(s standby) string {
 		return fmt.Sprintf("there is no lock row, but term %d has no end: waits %v more for its TTL", s.judged.key.newest, left)
 	case s.judged.verdict == gone:
 		return fmt.Sprintf("pid %d on host %q is gone; about to take over", r.PID, r.Hostname)
+	case s.judged.grace > 0 && l.grace > 0:
+		left = max(min(left, l.silence.remaining(max(s.judged.grace, l.grace), now)), 0).Round(100 * time.Millisecond)
+		return fmt.Sprintf("the database session of pid %d on host %q (term %d) has ended; takes over after %v unless it comes back",
+			r.PID, r.Hostname, r.Term, left)
 	}
 	age := s.view.Now.Sub(r.HeartbeatAt) + now.Sub(s.at)
 	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; takes over after %v without another",

@@ -55,6 +55,27 @@ type HintedStore interface {
 	AwaitHint(ctx context.Context, view View)
 }
 
+// A SessionStore can tell that the holder's session has ended. It costs more
+// than Look, and only standbys that may act on it need it: see
+// WithSessionGrace.
+type SessionStore interface {
+	Store
+
+	// LookAtSession is Look, with the session in the same statement: Sign is
+	// SignEnded if the session that the row tells of has ended, and nothing
+	// speaks against taking that for a sign.
+	LookAtSession(ctx context.Context) (View, error)
+}
+
+// LookAtSession looks at the lock and, where the store can, at the session of
+// its holder. Like GetLockInfo it may be called by anybody.
+func LookAtSession(ctx context.Context, store Store) (View, error) {
+	if s, ok := store.(SessionStore); ok {
+		return s.LookAtSession(ctx)
+	}
+	return store.Look(ctx)
+}
+
 // A FencedStore guards a caller's own transaction; see [Lease.Fence].
 type FencedStore interface {
 	Store
@@ -138,6 +159,11 @@ type Row struct {
 	CreatedAt   time.Time
 	HeartbeatAt time.Time
 	Timing      Timing
+
+	// Grace is how long others wait once this holder's session has ended; 0:
+	// they wait for the TTL. TTLOnly says why, "" if that is not known.
+	Grace   time.Duration
+	TTLOnly string
 }
 
 // Term is one line of the history.
@@ -163,15 +189,18 @@ const (
 	SignNone  Sign = iota // cannot tell: the TTL decides
 	SignAlive             // somebody has what only a living holder has
 	SignDead              // the holder is proven dead
+	SignEnded             // its session has ended; after Row.Grace it leads no more
 )
 
-// String returns "none", "alive" or "dead".
+// String returns "none", "alive", "dead" or "session ended".
 func (s Sign) String() string {
 	switch s {
 	case SignAlive:
 		return "alive"
 	case SignDead:
 		return "dead"
+	case SignEnded:
+		return "session ended"
 	}
 	return "none"
 }
@@ -211,6 +240,11 @@ type Claim struct {
 	// be none still, and the newest term must be the same.
 	Judged View
 
+	// Grace is how long others shall wait once the claimant's session with the
+	// database has ended; 0: until the TTL has passed. A store without sessions
+	// ignores it.
+	Grace time.Duration
+
 	// Reason is how the judged holder's term ended, if its end is not written
 	// yet.
 	Reason EndReason
@@ -223,12 +257,28 @@ type Claim struct {
 
 // Grant is what an acquisition gave.
 type Grant struct {
-	Term int64
-	Now  time.Time // the database's clock
+	Term    int64
+	Now     time.Time // the database's clock
+	Session Session   // nil: there is none whose end would be a sign to others
 }
 
 // Beat is what a heartbeat found.
 type Beat struct {
-	State State
-	Now   time.Time // the database's clock
+	State   State
+	Now     time.Time // the database's clock
+	Session Session   // as of now; nil as in Grant
+}
+
+// A Session is what a store and its database have in common for a while, such
+// as a connection. Others can see when it has ended, and take that for a sign
+// that the holder is gone: so the holder watches it. Two sessions are the same
+// if they are equal.
+type Session interface {
+	// Ended is closed when the store has noticed that the session has ended.
+	Ended() <-chan struct{}
+
+	// Alive looks at it, and does not wait: true if nothing that has reached
+	// this machine says that the session has ended. false: it has, or that
+	// cannot be told right now.
+	Alive() bool
 }

@@ -56,6 +56,8 @@ type Config struct {
 	Workers int
 
 	// Lock holds further options of the lock, such as schedlock.WithTTL.
+	// schedlock.WithSessionGrace(schedlock.DefaultSessionGrace) is given before
+	// them: on PostgreSQL a leader that has died is replaced within seconds.
 	Lock []schedlock.Option
 
 	// Drain is how long a shutdown waits for running jobs before it cancels
@@ -170,7 +172,7 @@ type (
 )
 
 func (a *App) lockOptions() []schedlock.Option {
-	return append([]schedlock.Option{schedlock.WithLogger(a.cfg.Log)}, a.cfg.Lock...)
+	return append([]schedlock.Option{schedlock.WithLogger(a.cfg.Log), schedlock.WithSessionGrace(schedlock.DefaultSessionGrace)}, a.cfg.Lock...)
 }
 
 func (a *App) stages() []Stage {

@@ -129,7 +129,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	case <-t.ctx.Done():
 		return run, false
 	}
-	for t.ctx.Err() == nil && t.open() && !t.paused(j.Name) {
+	for t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
 		start := t.choose(j)
 		if start == nil {
 			j.stir()
@@ -165,7 +165,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			continue
 		}
 		// The database has agreed; now this replica must still trust its lease.
-		if err := t.lock.IsLeader(t.ctx); err != nil && !errors.Is(err, schedlock.ErrDraining) {
+		if !t.trusted() {
 			return run, false
 		}
 		t.mu.Lock()
@@ -183,6 +183,24 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	}
 	return run, false
 }
+
+// trusted reports whether this replica still trusts its lease. While that is
+// suspended it waits: for milliseconds, as a rule.
+func (t *term) trusted() bool {
+	for {
+		err := t.lock.IsLeader(t.ctx)
+		if !errors.Is(err, schedlock.ErrSuspended) {
+			return err == nil || errors.Is(err, schedlock.ErrDraining)
+		}
+		select {
+		case <-t.ctx.Done():
+			return false
+		case <-time.After(suspendedPause):
+		}
+	}
+}
+
+const suspendedPause = 5 * time.Millisecond
 
 // overlapStep is how long a run has been under way when the ticks that it
 // overlaps are recorded for the first time. That time doubles then, so that a

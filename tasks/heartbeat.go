@@ -21,7 +21,12 @@ type heartbeat struct {
 	timing schedlock.Timing
 	log    *slog.Logger
 	after  func(jump time.Duration) // called after each success
-	took   time.Duration            // of the last success; only beat uses it, one at a time
+
+	// Of the last success; only beat uses them, one at a time. The lease may
+	// have been confirmed since, by a heartbeat of its own.
+	took time.Duration
+	read time.Time // the database's time …
+	at   time.Time // … at this moment
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -32,7 +37,7 @@ type heartbeat struct {
 // startHeartbeat beats every heartbeat interval from now on, and repeats a
 // beat that failed every retry interval, until stop or until the lease ends.
 func startHeartbeat(lease *schedlock.Lease, timing schedlock.Timing, log *slog.Logger, after func(time.Duration)) (*heartbeat, error) {
-	h := &heartbeat{lease: lease, timing: timing, log: log, after: after}
+	h := &heartbeat{lease: lease, timing: timing, log: log, after: after, read: lease.Now(), at: time.Now()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	var err error
 	if h.cron, err = gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithStopTimeout(stopTimeout)); err != nil {
@@ -53,14 +58,15 @@ func (h *heartbeat) now() { _ = h.job.RunNow() }
 
 func (h *heartbeat) beat() {
 	for h.ctx.Err() == nil && h.lease.Err() == nil {
-		expected, start := h.lease.Now(), time.Now()
+		start := time.Now()
 		if err := h.lease.Heartbeat(h.ctx); err == nil {
-			took := time.Since(start)
-			jump := h.lease.Now().Sub(expected) - took
+			now, read := time.Now(), h.lease.Now()
+			took := now.Sub(start)
+			jump := read.Sub(h.read) - now.Sub(h.at)
 			if jump.Abs() <= took+h.took {
 				jump = 0 // this answer, or the one before, may have been under way for that long
 			}
-			h.took = took
+			h.took, h.read, h.at = took, read, now
 			h.after(jump)
 			return
 		}

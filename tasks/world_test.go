@@ -38,8 +38,9 @@ var errRefused = errors.New("connection refused")
 // which begins at midnight UTC. What is left running when a test ends is
 // stopped, and synctest fails if a goroutine stays.
 type world struct {
-	t  *testing.T
-	db *memory.Store
+	t     *testing.T
+	db    *memory.Store
+	grace time.Duration // of the replicas that join; 0: their sessions are no sign
 
 	mu       sync.Mutex
 	step     time.Duration // of the database's clock
@@ -151,7 +152,10 @@ func (w *world) join(jobs []Job, opts ...Option) *replica {
 	r := &replica{w: w, link: &link{Store: w.db, thawed: make(chan struct{})}, log: &logText{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
-	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
+	if w.grace > 0 {
+		r.link.connect()
+	}
+	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log), schedlock.WithSessionGrace(w.grace),
 		schedlock.WithOwner(schedlock.Owner{PID: w.replicas, Hostname: "test"}))
 	require.NoError(w.t, err)
 	r.runner, err = NewRunner(r.lock, r.link, jobs, append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
@@ -218,11 +222,12 @@ func (l *logText) String() string {
 type link struct {
 	*memory.Store
 
-	mu     sync.Mutex
-	fault  func(op string) fault
-	calls  []string
-	called time.Time // when the last of them was
-	thawed chan struct{}
+	mu      sync.Mutex
+	session *session // nil: none that is a sign
+	fault   func(op string) fault
+	calls   []string
+	called  time.Time // when the last of them was
+	thawed  chan struct{}
 }
 
 // A fault is what a statement meets. The zero fault is none.
@@ -307,11 +312,23 @@ func (l *link) Look(ctx context.Context) (schedlock.View, error) {
 }
 
 func (l *link) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
-	return call(l, ctx, "acquire", "", func() (schedlock.Grant, error) { return l.Store.Acquire(ctx, c) })
+	return call(l, ctx, "acquire", "", func() (schedlock.Grant, error) {
+		grant, err := l.Store.Acquire(ctx, c)
+		if x := l.connected(); x != nil {
+			grant.Session = x
+		}
+		return grant, err
+	})
 }
 
 func (l *link) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (schedlock.Beat, error) {
-	return call(l, ctx, "heartbeat", string(s), func() (schedlock.Beat, error) { return l.Store.Heartbeat(ctx, ref, s) })
+	return call(l, ctx, "heartbeat", string(s), func() (schedlock.Beat, error) {
+		beat, err := l.Store.Heartbeat(ctx, ref, s)
+		if x := l.connected(); x != nil {
+			beat.Session = x
+		}
+		return beat, err
+	})
 }
 
 func (l *link) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {

@@ -72,6 +72,9 @@ func assessRow(v schedlock.View) assessment {
 		text: fmt.Sprintf("for a release or a proof of death; else for %v without another heartbeat: %v from now at most", ttl, ttl),
 		most: ttl,
 	}
+	if r.Grace > 0 && r.Grace < ttl {
+		watch.text = fmt.Sprintf("for a release, or for %v after the end of the holder's database session; else for %v without another heartbeat: %v from now at most", r.Grace, ttl, ttl)
+	}
 	if left := ttl - age; age >= 0 && left > 0 {
 		watch.text += fmt.Sprintf(" (%v if it has watched since the last one)", span(left))
 	}
@@ -95,6 +98,11 @@ func assessRow(v schedlock.View) assessment {
 	case age <= -ttl:
 		return assessment{stale, fmt.Sprintf("stale: the last heartbeat of %s (term %d) is stamped %v in the future, so nothing can be told from it", who, r.Term, span(-age)),
 			"look at the clocks; a standby counts by its own watch and does not mind", watch}
+	}
+	if v.Sign == schedlock.SignEnded && !v.FailedOver {
+		soon := wait{text: fmt.Sprintf("for the holder to come back, for %v at most", r.Grace), most: min(r.Grace, ttl)}
+		return assessment{stale, fmt.Sprintf("stale: the database session of %s (term %d) has ended; last heartbeat %v ago", who, r.Term, span(age)),
+			"nothing to do if a standby runs: it takes over soon, unless the holder comes back; if none does, start one", soon}
 	}
 	switch r.State {
 	case schedlock.StateLeading:

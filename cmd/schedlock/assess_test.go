@@ -17,6 +17,8 @@ func TestAssess(t *testing.T) {
 			HeartbeatAt: now.Add(-age), Timing: schedlock.Timing{TTL: ttl}}
 	}
 	ended := &schedlock.Term{Ref: schedlock.Ref{Term: 2}, EndedAt: now.Add(-time.Minute), EndReason: schedlock.EndReleased, TTL: 30 * time.Second}
+	watched := row(time.Second, time.Minute, schedlock.StateLeading)
+	watched.Grace = 5 * time.Second
 	for _, tc := range []struct {
 		name    string
 		view    schedlock.View
@@ -33,6 +35,8 @@ func TestAssess(t *testing.T) {
 		{"a TTL of a year is bounded", schedlock.View{Row: row(25*time.Hour, 9000*time.Hour, schedlock.StateLeading)}, stale, "TTL 24h0m0s", false, 24 * time.Hour},
 		{"dead", schedlock.View{Row: row(0, time.Minute, schedlock.StateLeading), Sign: schedlock.SignDead}, dead, "proven dead", true, 0},
 		{"dead, failed over", schedlock.View{Row: row(0, time.Minute, schedlock.StateLeading), Sign: schedlock.SignDead, FailedOver: true}, dead, "proven dead", false, time.Minute},
+		{"session ended", schedlock.View{Row: watched, Sign: schedlock.SignEnded}, stale, "the database session of pid 7 on host \"a\" (term 3) has ended", false, 5 * time.Second},
+		{"session ended, failed over", schedlock.View{Row: watched, Sign: schedlock.SignEnded, FailedOver: true}, held, "leads", false, time.Minute},
 		{"free, failed over", schedlock.View{Newest: ended, FailedOver: true}, free, "may have lost a later one", false, 30 * time.Second},
 		{"free", schedlock.View{Newest: ended}, free, "was released 1m0s ago", true, 0},
 	} {

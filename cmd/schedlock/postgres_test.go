@@ -64,6 +64,37 @@ func leadServer(t testing.TB, databaseURL string) *schedlock.Lease {
 	return lease
 }
 
+func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
+	t.Parallel()
+	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	lead := func(opts ...schedlock.Option) (*postgres.Store, *schedlock.Lease) {
+		store, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
+		require.NoError(t, err)
+		lock, err := schedlock.New(store, append(opts, schedlock.WithLogger(discard))...)
+		require.NoError(t, err)
+		lease, err := lock.Acquire(bg)
+		require.NoError(t, err)
+		return store, lease
+	}
+	store, lease := lead()
+	assert.Contains(t, call(t, "status", "--db", databaseURL).out, "none, only the heartbeats tell: the holder was started without a session grace")
+	require.NoError(t, lease.Release(bg))
+	require.NoError(t, store.Close())
+
+	store, _ = lead(schedlock.WithSessionGrace(schedlock.DefaultSessionGrace))
+	r := call(t, "status", "--db", databaseURL)
+	assert.Equal(t, exitDone, r.code)
+	assert.Contains(t, r.out, "on: once its database session has ended, others wait for 5s only")
+	assert.Contains(t, r.out, "or for 5s after the end of the holder's database session")
+	require.NoError(t, store.Close()) // without a word
+	require.Eventually(t, func() bool {
+		r = call(t, "status", "--db", databaseURL)
+		return r.code == exitStale
+	}, patience, 10*time.Millisecond)
+	assert.Contains(t, r.out, "a sign of death: its database session has ended")
+	assert.Contains(t, call(t, "status", "--json", "--db", databaseURL).out, `"sign": "session ended"`)
+}
+
 func TestStatusOfEveryServer(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/sqlite"
@@ -249,16 +250,16 @@ func TestMigrate(t *testing.T) {
 	before := listing(t, dir)
 	var m migrateJSON
 	strict(t, call(t, "migrate", "--dry-run", "--json", "--db", path).out, &m)
-	assert.Equal(t, migrateJSON{0, 3, true, "would migrate from version 0 to 3; nothing was written"}, m)
+	assert.Equal(t, migrateJSON{0, migrations.Latest, true, fmt.Sprintf("would migrate from version 0 to %d; nothing was written", migrations.Latest)}, m)
 	assert.Equal(t, before, listing(t, dir))
 	strict(t, call(t, "migrate", "--json", "--db", path).out, &m)
-	assert.Equal(t, migrateJSON{0, 3, false, "migrated from version 0 to 3"}, m)
-	assert.Contains(t, call(t, "migrate", "--db", path).out, "nothing to do: the tables have version 3")
+	assert.Equal(t, migrateJSON{0, migrations.Latest, false, fmt.Sprintf("migrated from version 0 to %d", migrations.Latest)}, m)
+	assert.Contains(t, call(t, "migrate", "--db", path).out, fmt.Sprintf("nothing to do: the tables have version %d", migrations.Latest))
 	assert.Equal(t, exitNothing, call(t, "status", "--db", path).code)
 
 	edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
 	for _, args := range [][]string{{"migrate"}, {"migrate", "--dry-run"}} {
-		assert.Contains(t, call(t, append(args, "--db", path)...).out, "version 99, newer than this tool (3), which works with them")
+		assert.Contains(t, call(t, append(args, "--db", path)...).out, fmt.Sprintf("version 99, newer than this tool (%d), which works with them", migrations.Latest))
 	}
 	edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (100, 99)`)
 	for _, args := range [][]string{{"migrate"}, {"migrate", "--dry-run"}} {

@@ -11,7 +11,8 @@ import (
 )
 
 const statusHelp = `Whether the holder lives is known from the lease file of a SQLite database on
-the same machine; elsewhere only its heartbeats tell.
+the same machine, and from its session where it is connected directly to
+PostgreSQL; elsewhere only its heartbeats tell.
 
 Examples:
   schedlock --db /srv/app/app.db status
@@ -34,7 +35,7 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 	err = t.look(ctx, func(ctx context.Context, s store) error {
 		found = situation{schema: t.schema}
 		var err error
-		if found.view, err = s.Look(ctx); err != nil {
+		if found.view, err = schedlock.LookAtSession(ctx, s); err != nil {
 			return err
 		}
 		inbox, err := s.Inbox(ctx)
@@ -142,8 +143,14 @@ func (t *tool) signWords(v schedlock.View) string {
 		return "none is needed: nobody holds the lock"
 	case v.Sign == schedlock.SignDead:
 		return "dead: the kernel has taken back its place in the lease file"
+	case v.Sign == schedlock.SignEnded:
+		return fmt.Sprintf("a sign of death: its database session has ended; unless it is back within %v another leads", v.Row.Grace)
+	case v.Row != nil && v.Row.Grace > 0:
+		return fmt.Sprintf("on: once its database session has ended, others wait for %v only", v.Row.Grace)
+	case isPostgres(t.dsn) && v.Row != nil && v.Row.TTLOnly != "":
+		return "none, only the heartbeats tell: " + v.Row.TTLOnly
 	case isPostgres(t.dsn):
-		return "none: on PostgreSQL only the heartbeats tell"
+		return "none: only the heartbeats tell"
 	}
 	return "none: the lease file tells nothing of it (made elsewhere, missing, or not readable); only the heartbeats tell"
 }
@@ -175,7 +182,9 @@ type lockJSON struct {
 	TTLSeconds           float64         `json:"ttl_seconds"`
 	RenewDeadlineSeconds float64         `json:"renew_deadline_seconds"`
 	HeartbeatSeconds     float64         `json:"heartbeat_seconds"`
-	Sign                 string          `json:"sign"` // alive, dead, none
+	Sign                 string          `json:"sign"`                  // alive, dead, session ended, none
+	SessionGraceSeconds  float64         `json:"session_grace_seconds"` // 0: others wait for the TTL, …
+	TTLOnly              string          `json:"ttl_only"`              // … and why; "": not known
 	Revoked              *revokedJSON    `json:"revoked"`
 	BlockedBy            string          `json:"blocked_by"`
 }
@@ -220,7 +229,7 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
 		TTLSeconds: i.Timing.TTL.Seconds(), RenewDeadlineSeconds: i.Timing.RenewDeadline.Seconds(),
 		HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
-		Sign:             i.Sign.String(), Revoked: newRevokedJSON(i.Revoked), BlockedBy: i.Blocker,
+		Sign:             i.Sign.String(), SessionGraceSeconds: i.Grace.Seconds(), TTLOnly: i.TTLOnly, Revoked: newRevokedJSON(i.Revoked), BlockedBy: i.Blocker,
 	}
 }
 

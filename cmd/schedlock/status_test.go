@@ -303,7 +303,7 @@ func TestStatusSaysWhatHolds(t *testing.T) {
 	r := call(t, "status", "--db", "file:"+path)
 	assert.Equal(t, exitDone, r.code)
 	for _, s := range []string{"was told to leave, and drains", "state      revoked", `revoked    by "carol" at 20`, `"wants to sleep"`, "proof      alive",
-		"heartbeat  20", "TTL 20s, renew deadline 15s", "standby    waits for a release", "20s from now at most", "paused by ann", "disk ·[31mfull", "jobs by themselves: 1", "schema     version 3"} {
+		"heartbeat  20", "TTL 20s, renew deadline 15s", "standby    waits for a release", "20s from now at most", "paused by ann", "disk ·[31mfull", "jobs by themselves: 1", fmt.Sprint("schema     version ", migrations.Latest)} {
 		assert.Contains(t, r.out, s)
 	}
 	var s statusJSON

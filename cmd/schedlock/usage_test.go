@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
+	"example.com/schedlock/migrations"
 )
 
 func TestUsageErrors(t *testing.T) {
@@ -100,10 +102,10 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	assert.Contains(t, call(t, "version").out, "tables of version 3")
+	assert.Contains(t, call(t, "version").out, fmt.Sprint("tables of version ", migrations.Latest))
 	var v versionJSON
 	strict(t, call(t, "version", "--json").out, &v)
-	assert.Equal(t, int64(3), v.SchemaVersion)
+	assert.Equal(t, migrations.Latest, v.SchemaVersion)
 }
 
 // What the lists answer while there is nothing to list.

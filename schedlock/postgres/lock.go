@@ -27,6 +27,10 @@ const (
 	// sqlEpoch is View.Epoch, as function epoch writes it.
 	sqlEpoch = `coalesce(` + sqlTimeline + `, 'replica') || ' ' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
 
+	sqlDurable = `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+)
+
+var (
 	// sqlSettings bounds every wait for a lock, and makes the commit durable on
 	// this server at least, for this one statement (in a transaction of its
 	// own): no session state, so it works behind a pooler.
@@ -35,26 +39,32 @@ const (
            ` + sqlTimeline + ` AS timeline,
            ` + sqlEpoch + ` AS epoch,
            set_config('lock_timeout', '1s', true),
-           ` + sqlDurable
-
-	sqlDurable = `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
+           ` + sqlDurable + `,
+           CASE WHEN $10::bigint IS NOT NULL THEN ` + sqlHold("$5") + ` END`
 )
 
 // sqlLook reads the newest term and the lock row from one snapshot. What can be
 // worked out from its columns is, by Look: each standby asks once a second.
 // Without a history it has no row; then sqlLookAnyway has.
 const (
-	sqlLook       = sqlView + `FROM ` + sqlNewest + ` LEFT JOIN scheduler_lock l ON l.id = 1`
-	sqlLookAnyway = sqlView + `FROM (SELECT) AS one LEFT JOIN ` + sqlNewest + ` ON true LEFT JOIN scheduler_lock l ON l.id = 1`
+	sqlLook       = sqlView + sqlFromNewest
+	sqlLookAnyway = sqlView + sqlFromNothing
+
+	sqlLookAtSession       = sqlView + `, ` + sqlSessionState + sqlFromNewest
+	sqlLookAtSessionAnyway = sqlView + `, ` + sqlSessionState + sqlFromNothing
+
+	sqlFromNewest = `
+FROM ` + sqlNewest + ` LEFT JOIN scheduler_lock l ON l.id = 1`
+	sqlFromNothing = `
+FROM (SELECT) AS one LEFT JOIN ` + sqlNewest + ` ON true LEFT JOIN scheduler_lock l ON l.id = 1`
 
 	sqlView = `
 SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
-       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms,
+       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.grace_ms, l.ttl_only,
        t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms,
        t.revoked_at, t.revoked_by, t.revoke_reason,
        clock_timestamp(), pg_postmaster_start_time(), ` + sqlTimeline + `,
-       CASE WHEN l.term = t.term THEN l.timeline ELSE t.timeline END
-`
+       CASE WHEN l.term = t.term THEN l.timeline ELSE t.timeline END`
 
 	sqlNewest = `(
     SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, revoked_at, revoked_by, revoke_reason, timeline
@@ -76,21 +86,35 @@ WHERE k.locktype = 'relation' AND k.relation = 'scheduler_lock'::regclass AND k.
 ORDER BY a.xact_start NULLS LAST LIMIT 1`
 
 // Look implements schedlock.Store.
-func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
+func (s *Store) Look(ctx context.Context) (schedlock.View, error) {
+	return s.look(ctx, sqlLook, sqlLookAnyway, false)
+}
+
+// LookAtSession implements schedlock.SessionStore. It takes longer the more
+// sessions the server has: PostgreSQL copies what it knows of all of them.
+func (s *Store) LookAtSession(ctx context.Context) (schedlock.View, error) {
+	return s.look(ctx, sqlLookAtSession, sqlLookAtSessionAnyway, true)
+}
+
+func (s *Store) look(ctx context.Context, query, anyway string, closely bool) (view schedlock.View, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
 		var c struct {
 			lock           lockColumns
 			newest         termColumns
 			now, started   time.Time
 			timeline, last pgtype.Text // of the server, and when the newest term was last confirmed
+			session        pgtype.Text // of the holder
 		}
 		dest := make([]any, 0, 32)
 		dest = append(dest, c.lock.dest()...)
 		dest = append(dest, c.newest.dest()...)
 		dest = append(dest, &c.now, &c.started, &c.timeline, &c.last)
-		err := conn.QueryRow(ctx, sqlLook, s.mode()).Scan(dest...)
+		if closely {
+			dest = append(dest, &c.session)
+		}
+		err := conn.QueryRow(ctx, query, s.mode()).Scan(dest...)
 		if errors.Is(err, pgx.ErrNoRows) {
-			err = conn.QueryRow(ctx, sqlLookAnyway, s.mode()).Scan(dest...)
+			err = conn.QueryRow(ctx, anyway, s.mode()).Scan(dest...)
 		}
 		if err != nil {
 			return err
@@ -98,6 +122,7 @@ func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 		view.Row, view.Newest, view.Now = c.lock.row(), c.newest.term(), c.now.UTC()
 		view.Epoch = epoch(c.timeline, c.started)
 		view.FailedOver = c.timeline.Valid && c.last.Valid && c.last.String != c.timeline.String
+		view.Sign = s.sign(view.Row, c.session.String)
 		if r := view.Row; r == nil || view.Now.Sub(r.HeartbeatAt) <= min(r.Timing.TTL, schedlock.MaxTTL) {
 			return nil
 		}
@@ -123,13 +148,14 @@ func epoch(timeline pgtype.Text, started time.Time) string {
 
 // lockColumns takes what stands in the row: all NULL if there is none.
 type lockColumns struct {
-	pid, term, beat, ttl, renew, heartbeat pgtype.Int8
-	hostname, token, state                 pgtype.Text
-	created, heartbeatAt                   pgtype.Timestamptz
+	pid, term, beat, ttl, renew, heartbeat, grace pgtype.Int8
+	hostname, token, state, ttlOnly               pgtype.Text
+	created, heartbeatAt                          pgtype.Timestamptz
 }
 
 func (c *lockColumns) dest() []any {
-	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.token, &c.term, &c.beat, &c.state, &c.ttl, &c.renew, &c.heartbeat}
+	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.token, &c.term, &c.beat, &c.state, &c.ttl, &c.renew, &c.heartbeat,
+		&c.grace, &c.ttlOnly}
 }
 
 func (c *lockColumns) row() *schedlock.Row {
@@ -153,6 +179,8 @@ func (c *lockColumns) row() *schedlock.Row {
 			RenewDeadline:     fromMillis(c.renew.Int64),
 			HeartbeatInterval: fromMillis(c.heartbeat.Int64),
 		},
+		Grace:   fromMillis(c.grace.Int64),
+		TTLOnly: c.ttlOnly.String,
 	}
 }
 
@@ -220,15 +248,17 @@ func fromMillis(ms int64) time.Duration {
 // No acquisition reads all of the history: terms that are still open are among
 // the newest (each acquisition ends them), and the old ones go in one of 64, on
 // average, as finding the first of them means to count the newer ones.
-const sqlSucceed = `
+var sqlSucceed = `
 new AS (
-    INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
+    INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, timeline,
+                                backend_pid, backend_start, postmaster_start, grace_ms, ttl_only)
     SELECT 1, $1::bigint, $2::text, e.now, e.now, $3::text,
            greatest(e.last + 1, $4::bigint, floor(extract(epoch FROM e.now) * 1000)::bigint),
-           0, 'leading', $5::bigint, $6::bigint, $7::bigint, e.timeline
-    FROM ended e
+           0, 'leading', $5::bigint, $6::bigint, $7::bigint, e.timeline,
+           ` + sqlHolderSession("$10", "$11", "$12") + `
+    FROM ended e CROSS JOIN LATERAL (SELECT ` + sqlHeld("$10", "$5") + ` AS held) h
     ON CONFLICT (id) DO NOTHING
-    RETURNING term, created_at, timeline
+    RETURNING term, created_at, timeline, grace_ms, ttl_only
 ), history AS (
     INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, timeline)
     SELECT n.term, $3, $1, $2, n.created_at, $5, n.timeline FROM new n
@@ -244,15 +274,15 @@ new AS (
     WHERE t.term < e.last
       AND t.term <= (SELECT CASE WHEN random() * 64 < 1 THEN (SELECT o.term FROM scheduler_terms o ORDER BY o.term DESC LIMIT 1 OFFSET $9::integer) END)
 )
-SELECT n.term, n.created_at FROM new n`
+SELECT n.term, n.created_at, n.grace_ms IS NOT NULL, n.ttl_only FROM new n`
 
 // sqlTakeOver ends the holder that was judged: this row and no other.
-const sqlTakeOver = `
+var sqlTakeOver = `
 WITH settings AS MATERIALIZED (` + sqlSettings + `
 ), judged AS MATERIALIZED (
     SELECT s.now, s.timeline, l.term
     FROM settings s CROSS JOIN scheduler_lock l
-    WHERE s.epoch = $10::text AND l.id = 1 AND l.token = $11::text AND l.term = $12::bigint AND l.beat = $13::bigint
+    WHERE s.epoch = $13::text AND l.id = 1 AND l.token = $14::text AND l.term = $15::bigint AND l.beat = $16::bigint
     FOR UPDATE OF l SKIP LOCKED
 ), ended AS (
     DELETE FROM scheduler_lock l USING judged j
@@ -262,25 +292,25 @@ WITH settings AS MATERIALIZED (` + sqlSettings + `
 
 // sqlTakeFree puts a row where none was, if the newest term is still the one
 // that was judged. It deletes nothing, whatever it finds.
-const sqlTakeFree = `
+var sqlTakeFree = `
 WITH settings AS MATERIALIZED (` + sqlSettings + `
 ), ended AS MATERIALIZED (
     SELECT s.now, s.timeline, t.term AS last
     FROM settings s CROSS JOIN scheduler_terms t
-    WHERE s.epoch = $10::text AND t.term = $11::bigint AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
-      AND t.next_term IS NOT DISTINCT FROM nullif($12::bigint, 0)
+    WHERE s.epoch = $13::text AND t.term = $14::bigint AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
+      AND t.next_term IS NOT DISTINCT FROM nullif($15::bigint, 0)
       AND NOT EXISTS (SELECT FROM scheduler_lock)
     FOR UPDATE OF t SKIP LOCKED
 ), ` + sqlSucceed
 
 // sqlTakeFirst is the same for a history without a term. There is no row to
 // lock, so it runs in a serializable transaction.
-const sqlTakeFirst = `
+var sqlTakeFirst = `
 WITH settings AS MATERIALIZED (` + sqlSettings + `
 ), ended AS MATERIALIZED (
     SELECT s.now, s.timeline, 0::bigint AS last
     FROM settings s
-    WHERE s.epoch = $10::text AND NOT EXISTS (SELECT FROM scheduler_terms) AND NOT EXISTS (SELECT FROM scheduler_lock)
+    WHERE s.epoch = $13::text AND NOT EXISTS (SELECT FROM scheduler_terms) AND NOT EXISTS (SELECT FROM scheduler_lock)
 ), ` + sqlSucceed
 
 // sqlStill tells a row that was locked from one that has moved.
@@ -294,12 +324,19 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 	err = s.use(ctx, func(conn *pgx.Conn) error {
 		args := []any{s.mode(), int64(c.PID), text(c.Hostname), c.Token.String(), c.MinTerm,
 			c.Timing.TTL.Milliseconds(), c.Timing.RenewDeadline.Milliseconds(), c.Timing.HeartbeatInterval.Milliseconds(),
-			string(c.Reason), int32(keepTerms - 1), c.Judged.Epoch}
-		var err error
+			string(c.Reason), int32(keepTerms - 1)}
+		hold := s.hold(c.Grace)
+		args = append(args, hold.grace, hold.start, hold.why, c.Judged.Epoch)
+		var (
+			held bool
+			why  pgtype.Text
+			err  error
+		)
+		got := []any{&grant.Term, &grant.Now, &held, &why}
 		switch row, newest := c.Judged.Row, c.Judged.Newest; {
 		case row != nil:
 			judged := []any{row.RawToken, row.Term, row.Beat}
-			err = conn.QueryRow(ctx, sqlTakeOver, append(args, judged...)...).Scan(&grant.Term, &grant.Now)
+			err = conn.QueryRow(ctx, sqlTakeOver, append(args, judged...)...).Scan(got...)
 			if errors.Is(err, pgx.ErrNoRows) {
 				var still bool
 				if err := conn.QueryRow(ctx, sqlStill, append([]any{s.mode()}, append(judged, c.Judged.Epoch)...)...).Scan(&still); err == nil && still {
@@ -307,10 +344,10 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 				}
 			}
 		case newest != nil:
-			err = conn.QueryRow(ctx, sqlTakeFree, append(args, newest.Term, newest.NextTerm)...).Scan(&grant.Term, &grant.Now)
+			err = conn.QueryRow(ctx, sqlTakeFree, append(args, newest.Term, newest.NextTerm)...).Scan(got...)
 		default:
 			err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
-				return tx.QueryRow(ctx, sqlTakeFirst, args...).Scan(&grant.Term, &grant.Now)
+				return tx.QueryRow(ctx, sqlTakeFirst, args...).Scan(got...)
 			})
 		}
 		grant.Now = grant.Now.UTC()
@@ -322,6 +359,10 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return schedlock.ErrMoved
+		}
+		if err == nil {
+			s.holder = holder{token: c.Token, grace: c.Grace, ttl: c.Timing.TTL}
+			grant.Session = s.seen(conn, held, why.String)
 		}
 		return err
 	})
@@ -348,19 +389,56 @@ SET beat = beat + 1, heartbeat_at = clock_timestamp(), timeline = ` + sqlTimelin
 WHERE id = 1 AND token = $2::text AND term = $3::bigint
 RETURNING state, heartbeat_at, set_config('synchronous_commit', 'local', true)`
 
+// sqlHeartbeatAnew is the first heartbeat on another session than the one before,
+// which it puts into the row: in the place of one of those that the row may tell
+// of by what this holder knows. One that the server executes late, after a later
+// session was put in, must not bring an ended session back, by which others judge.
+var sqlHeartbeatAnew = `
+WITH settings AS MATERIALIZED (
+    SELECT CASE WHEN $4::bigint IS NOT NULL THEN ` + sqlHold("$7") + ` END
+), h AS MATERIALIZED (
+    SELECT ` + sqlHeld("$4", "$7") + ` AS held FROM settings
+)
+UPDATE scheduler_lock
+SET beat = beat + 1, heartbeat_at = clock_timestamp(), timeline = ` + sqlTimeline + `, state = CASE state WHEN 'revoked' THEN state ELSE $1::text END,
+    (backend_pid, backend_start, postmaster_start, grace_ms, ttl_only) = (SELECT ` + sqlHolderSession("$4", "$5", "$6") + ` FROM h)
+WHERE id = 1 AND token = $2::text AND term = $3::bigint AND coalesce(backend_start, '-infinity') = ANY ($8::timestamptz[])
+RETURNING state, heartbeat_at, set_config('synchronous_commit', 'local', true), grace_ms IS NOT NULL, ttl_only`
+
 // errNotOurs is what a holder finds that is none.
 var errNotOurs = fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
 
 // Heartbeat implements schedlock.Store: one round trip.
 func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
-		var found, setting string
-		err := conn.QueryRow(ctx, sqlHeartbeat, s.mode(), string(state), ref.Token.String(), ref.Term).Scan(&found, &beat.Now, &setting)
+		var (
+			found, setting string
+			held           bool
+			why            pgtype.Text
+			err            error
+		)
+		args := []any{s.mode(), string(state), ref.Token.String(), ref.Term}
+		anew := s.holder.anew(ref, conn)
+		if anew {
+			hold := s.hold(s.holder.grace)
+			args = append(args, hold.grace, hold.start, hold.why, s.holder.ttl.Milliseconds(), s.holder.starts)
+			s.holder.starts = append(s.holder.starts, started(hold.start), started(pgtype.Timestamptz{}))
+			err = conn.QueryRow(ctx, sqlHeartbeatAnew, args...).Scan(&found, &beat.Now, &setting, &held, &why)
+		} else {
+			err = conn.QueryRow(ctx, sqlHeartbeat, args...).Scan(&found, &beat.Now, &setting)
+		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNotOurs
 		}
+		if err != nil {
+			return err
+		}
 		beat.State, beat.Now = schedlock.State(found), beat.Now.UTC()
-		return err
+		if anew {
+			s.seen(conn, held, why.String)
+		}
+		beat.Session = s.holder.sessionOf(ref)
+		return nil
 	})
 	return beat, err
 }
@@ -385,6 +463,10 @@ SELECT EXISTS (SELECT FROM gone),
 // Release implements schedlock.Store. The standbys that listen are told.
 func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
+		if ref.Token == s.holder.token {
+			s.holder.unwatch()
+			s.holder = holder{}
+		}
 		var notice pgtype.Text
 		return conn.QueryRow(ctx, sqlRelease, s.mode(), int64(ref.PID), text(ref.Hostname), ref.Token.String(), ref.Term, string(reason)).Scan(&deleted, &notice)
 	})

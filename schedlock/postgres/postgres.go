@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -48,6 +49,7 @@ var (
 	_ schedlock.FencedStore    = (*Store)(nil)
 	_ schedlock.HintedStore    = (*Store)(nil)
 	_ schedlock.RevocableStore = (*Store)(nil)
+	_ schedlock.SessionStore   = (*Store)(nil)
 	_ ledger.Store             = (*Store)(nil)
 )
 
@@ -60,12 +62,17 @@ type Store struct {
 	pool    *pgxpool.Pool // for the ledger and the history
 	log     *slog.Logger
 	reader  bool // of OpenReader: does not listen
+	direct  bool // see WithDirectConnection
 
-	pooled     atomic.Bool // behind a pooler
-	saidPooled sync.Once
+	pooled   atomic.Bool            // behind a pooler
+	said     sync.Map               // what was said once
+	hidden   atomic.Pointer[string] // token of a holder whose session may not be seen
+	watching sync.WaitGroup
 
 	turn     chan struct{} // guards conn and what follows: one user at a time
 	conn     *pgx.Conn     // nil: to be opened
+	session  *session      // on it
+	holder   holder        // what this replica holds
 	primed   *pgx.Conn     // see prime
 	unprimed bool          // it has failed
 	refused  error         // why the server will not have us, and …
@@ -227,11 +234,22 @@ func (s *Store) Close() error {
 		close(s.closed)
 		s.interrupt()
 		s.turn <- struct{}{}
+		s.holder.unwatch()
 		s.drop()
 		<-s.turn
+		s.watching.Wait()
 		s.pool.Close()
 	})
 	return nil
+}
+
+func (s *Store) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 var errClosed = errors.New("the store is closed")
@@ -272,10 +290,8 @@ func (s *Store) take(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	select {
-	case <-s.closed:
+	if s.isClosed() {
 		return errClosed
-	default:
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -307,6 +323,7 @@ func (s *Store) drop() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
+	s.session.end()       // before the server knows
 	_ = s.conn.Close(ctx) // it is given up, whatever the server says
 	s.conn = nil
 }
@@ -327,7 +344,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	if s.refused != nil && time.Now().Before(s.again) {
 		return nil, s.refused
 	}
-	conn, err := s.dial(ctx)
+	conn, session, err := s.dial(ctx)
 	if err != nil {
 		err = s.explain(err)
 		s.refused = nil
@@ -337,7 +354,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 		}
 		return nil, err
 	}
-	s.conn, s.refused, s.backoff = conn, nil, 0
+	s.conn, s.session, s.refused, s.backoff = conn, session, nil, 0
 	return conn, nil
 }
 
@@ -346,15 +363,19 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 // longer than to execute it.
 const sqlGreet = `LISTEN ` + channel + `; SET plan_cache_mode = force_generic_plan`
 
-func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, err error) {
+const sqlOwnSession = `
+SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(),
+       (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid()))`
+
+func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error) {
 	config := s.config.Copy()
 	if s.prepare != nil {
 		if err := s.prepare(ctx, config); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	opened := conn // a return of nil overwrites conn
 	defer func() {
@@ -366,26 +387,29 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, err error) {
 	}()
 	if s.greet != nil {
 		if err := s.greet(ctx, conn); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var pid uint32
-	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeExec).Scan(&pid); err != nil {
-		return nil, err
+	var (
+		pid     uint32
+		addr    pgtype.Text
+		port    pgtype.Int4
+		started pgtype.Timestamptz
+	)
+	if err := conn.QueryRow(ctx, sqlOwnSession, pgx.QueryExecModeExec).Scan(&pid, &addr, &port, &started); err != nil {
+		return nil, nil, err
 	}
 	s.pooled.Store(pid != conn.PgConn().PID())
+	x = s.inspect(conn, addr, port, started)
 	if s.pooled.Load() {
-		s.saidPooled.Do(func() {
-			s.log.Info("a pooler is between the scheduler lock and the server: no LISTEN, so a standby notices a release by polling",
-				"database", s.config.Database, "host", s.config.Host, "port", s.config.Port)
-		})
-		return conn, nil
+		s.say("a pooler is between the scheduler lock and the server: no LISTEN, so a standby notices a release by polling")
+		return conn, x, nil
 	}
 	if s.reader {
-		return conn, nil
+		return conn, x, nil
 	}
 	_, err = conn.PgConn().Exec(ctx, sqlGreet).ReadAll()
-	return conn, err
+	return conn, x, err
 }
 
 // mode is how statements are sent: prepared once where the session is ours,
@@ -426,8 +450,8 @@ var primers = []struct {
 	query string
 	args  []any
 }{
-	{sqlTakeFree, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, "", 0, 0}},
-	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, "", "", 0, 0}},
+	{sqlTakeFree, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, nil, nil, nil, "", 0, 0}},
+	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, nil, nil, nil, "", "", 0, 0}},
 	{sqlHeartbeat, []any{"", "", 0}},
 	{sqlRelease, []any{1, "", "", 0, ""}},
 }
@@ -472,7 +496,7 @@ func (s *Store) listen(ctx context.Context) heard {
 	defer cancel()
 	s.mu.Lock()
 	s.yield = cancel
-	if s.wanted > 0 {
+	if s.wanted > 0 || s.isClosed() {
 		cancel()
 	}
 	s.mu.Unlock()

@@ -33,7 +33,7 @@ var (
 	}
 	selfStates = []schedlock.SelfState{
 		schedlock.SelfStarting, schedlock.SelfStandby, schedlock.SelfLeading,
-		schedlock.SelfDraining, schedlock.SelfStopped,
+		schedlock.SelfSuspended, schedlock.SelfDraining, schedlock.SelfStopped,
 	}
 )
 

@@ -56,6 +56,8 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	case i.Sign == schedlock.SignDead:
 		l.silent("dead")
 		l.Alerts = append(l.Alerts, "Its process is proven dead. A standby takes over at once.")
+	case i.Sign == schedlock.SignEnded:
+		l.Alerts = append(l.Alerts, fmt.Sprintf("Its database session has ended. Unless it is back within %s a standby takes over.", period(i.Grace)))
 	case i.HeartbeatAge > i.Timing.TTL:
 		l.silent("expired")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. A standby takes over as soon as it has itself watched for that long.", period(i.Timing.TTL)))

@@ -63,7 +63,7 @@ func (h *Handler) read(ctx context.Context, before *snapshot) *snapshot {
 
 func (h *Handler) readInto(ctx context.Context, s *snapshot, all bool) (err error) {
 	store := h.cfg.Lock.Store()
-	if s.view, err = store.Look(ctx); err != nil {
+	if s.view, err = schedlock.LookAtSession(ctx, store); err != nil {
 		s.blind = true
 		return fmt.Errorf("read the scheduler lock: %w", err)
 	}

@@ -51,6 +51,8 @@ var PostgresFaults = []Fault{
 	{Name: "all backends terminated", Inject: TerminateAll},
 	{Name: "all backends terminated, again and again", Inject: TerminateAgain},
 	{Name: "the leader's backends terminated", Inject: TerminateLeaders},
+	{Name: "the leader's session ended every 200 ms", Inject: TerminateAlways, Alone: true},
+	{Name: "SIGSTOP, session ended, another leads, SIGCONT", Inject: StopSessionEnded, Alone: true},
 	{Name: "partition of the leader", Inject: PartitionLeader, Alone: true},
 	{Name: "partition of a standby", Inject: PartitionStandby, Alone: true},
 	{Name: "partition of all", Inject: PartitionAll, Alone: true},

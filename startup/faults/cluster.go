@@ -24,7 +24,8 @@ type Config struct {
 	Heartbeat time.Duration
 	Tick      time.Duration // of the quick job
 	Drain     time.Duration
-	SameOwner bool // all processes say that they are pid 1 on one host
+	Grace     time.Duration // after the end of a leader's session, where there are sessions; 0: only the TTL counts
+	SameOwner bool          // all processes say that they are pid 1 on one host
 	Seed      uint64
 	Logf      func(format string, args ...any)
 }
@@ -109,7 +110,7 @@ func (c *Cluster) keep(slot int) {
 func (c *Cluster) settings(slot, n int) Settings {
 	s := Settings{
 		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot,
-		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Tick: c.Tick,
+		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Grace: c.Grace, Tick: c.Tick,
 		Quiet:     slot == len(c.slots)-1 && slot > 0,
 		ExitStuck: slot%2 == 1,
 	}

@@ -49,6 +49,9 @@ type Database interface {
 type Row struct {
 	Term  int64
 	Proof bool // it holds what a proof of death needs
+
+	// Session: the end of the holder's session is a sign that it is gone.
+	Session bool
 }
 
 // An Edit is a change of the lock row by hand.

@@ -41,11 +41,20 @@ func restart(do func(s *postgresServer)) func(context.Context, *Cluster, *Inject
 		do(s)
 		in.Bound = c.boundTTL()
 		// A pooler itself waits for a second before it logs in again.
-		if s.bouncer == nil && bootTime()-from < c.TTL/4 {
+		if most := c.TTL / 4; s.bouncer == nil && bootTime()-from < c.sightOr(most) {
 			in.Keeps = b.Term
 		}
 		return nil
 	}
+}
+
+// sightOr is for how long a leader may not see its session, with a margin; d
+// where it does not watch one.
+func (c *Cluster) sightOr(d time.Duration) time.Duration {
+	if c.Grace == 0 {
+		return d
+	}
+	return min(d, c.Grace/4)
 }
 
 // The ways to restart a server.
@@ -136,6 +145,78 @@ var (
 	TerminateLeaders = terminateBackends(1, true)
 )
 
+// sessions returns the server if the end of the leader's session is a sign.
+func (c *Cluster) sessions(ctx context.Context) (*postgresServer, error) {
+	s, err := c.postgres()
+	if err != nil {
+		return nil, err
+	}
+	row, ok, err := s.Row(ctx)
+	if err == nil && (!ok || !row.Session) {
+		err = fmt.Errorf("%w: the end of the leader's session is no sign", errCannotInject)
+	}
+	return s, err
+}
+
+// TerminateAlways: the leader's session is ended every 200 ms, for two graces.
+// The leader stays.
+func TerminateAlways(ctx context.Context, c *Cluster, in *Injection) error {
+	return c.endSessions(ctx, 2*c.Grace, in)
+}
+
+func (c *Cluster) endSessions(ctx context.Context, d time.Duration, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	for end := bootTime() + d; bootTime() < end; c.sleep(ctx, 200*time.Millisecond) {
+		if err := s.terminate(ctx, p.name); err != nil {
+			return err
+		}
+	}
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// StopSessionEnded: SIGSTOP of the leader, whose session is ended meanwhile,
+// until another leads and a while longer; then SIGCONT. The other must not lead
+// before the grace has passed, and stay the leader. Bound: grace + 2 s.
+func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.sessions(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.freeze(ctx, p); err != nil {
+		return err
+	}
+	defer p.resume()
+	in.From = bootTime()
+	in.To, in.Bound = in.From, c.Grace+boundSession
+	if err := s.terminate(ctx, p.name); err != nil {
+		return err
+	}
+	next, b, err := c.other(ctx, p, c.settleLimit())
+	if err != nil {
+		return err
+	}
+	if early := b.First.After - in.From; early < c.Grace {
+		in.note("%s led only %v after the session of its predecessor had ended; the grace is %v", next.name, early, c.Grace)
+	}
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Grace))))
+	p.resume()
+	c.sleep(ctx, 3*c.Heartbeat)
+	c.mustStill(ctx, next, b, in)
+	return nil
+}
+
 // become changes the network of some slots, or of all.
 func (s *postgresServer) become(n network, slots ...int) {
 	if len(slots) == 0 {
@@ -171,6 +252,10 @@ func PartitionLeader(ctx context.Context, c *Cluster, in *Injection) error {
 	}
 	if _, leads := p.leads(); leads {
 		in.note("%s leads while it can reach no server, and %s too", p.name, next.name)
+	}
+	// The last heartbeat may be as old as the interval.
+	if early := b.First.After - in.From; early < c.TTL-c.Heartbeat-100*time.Millisecond {
+		in.note("%s led only %v after its predecessor was cut off; the TTL is %v", next.name, early, c.TTL)
 	}
 	c.sleep(ctx, c.TTL/4)
 	s.become(network{}, p.slot)

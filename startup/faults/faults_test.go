@@ -23,6 +23,7 @@ type group struct {
 	name                      string
 	sameOwner, appPool, small bool
 	postgres, pooler          bool
+	sessions                  bool // their end is a sign
 	faults                    []string
 }
 
@@ -119,6 +120,9 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 	}
 	if g.postgres { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
+	}
+	if g.sessions { // so that a grace, too, can take some load
+		config.TTL, config.Heartbeat, config.Grace = 8*time.Second, time.Second, 2*time.Second
 	}
 	c, err := NewCluster(ctx, config, db)
 	require.NoError(t, err)
@@ -248,6 +252,7 @@ func TestSoak(t *testing.T) {
 		if *soakOn == kindPostgres {
 			// Small disks and poolers have no replica.
 			g.postgres, g.small, g.pooler = true, n%6 == 2, n%6 == 4 || n%6 == 1
+			g.sessions = n%2 == 0
 			faults = slices.Concat(sharedFaults(), PostgresFaults)
 		}
 		together.run(t, g.name, func(t *testing.T) {

@@ -74,6 +74,7 @@ func (in *Injection) note(format string, args ...any) {
 const (
 	boundProven  = 250 * time.Millisecond // a crash, where the kernel proves it
 	boundRelease = 100 * time.Millisecond // a clean release, where standbys are woken
+	boundSession = 2 * time.Second        // after the grace, where the end of a session is a sign
 )
 
 // boundTTL holds where nothing proves or tells the end of the holder, and for
@@ -84,6 +85,8 @@ func (c *Cluster) boundTTL() time.Duration { return c.TTL + 2*time.Second }
 func (c *Cluster) boundDeath(ctx context.Context) time.Duration {
 	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
 		return boundProven
+	} else if err == nil && ok && row.Session {
+		return c.Grace + boundSession
 	}
 	return c.boundTTL()
 }

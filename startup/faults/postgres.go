@@ -222,7 +222,7 @@ func (s *postgresServer) exec(ctx context.Context, queries ...string) error {
 // Row implements Database.
 func (s *postgresServer) Row(ctx context.Context) (row Row, ok bool, err error) {
 	err = s.use(ctx, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(ctx, `SELECT term FROM scheduler_lock`).Scan(&row.Term)
+		err := conn.QueryRow(ctx, `SELECT term, grace_ms IS NOT NULL FROM scheduler_lock`).Scan(&row.Term, &row.Session)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

@@ -30,11 +30,13 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 	if err != nil {
 		return b, err
 	}
+	// The proxies of the harness pass on the end of a connection at once, and
+	// have no time-out.
 	var store *postgres.Store
 	if s.AppPool {
-		store, err = postgres.New(ctx, pool)
+		store, err = postgres.New(ctx, pool, postgres.WithDirectConnection())
 	} else {
-		store, err = postgres.Open(ctx, s.DSN)
+		store, err = postgres.Open(ctx, s.DSN, postgres.WithDirectConnection())
 	}
 	if err != nil {
 		return b, err

@@ -15,6 +15,10 @@ var postgresGroups = []group{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster", "all backends terminated",
 		"the leader's backends terminated", "job fails, kill -9 of the leader before its next attempt", "SIGTERM in the middle of a job",
 	}},
+	{name: "sessions", postgres: true, sessions: true, faults: []string{
+		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT", "the leader's session ended every 200 ms",
+		"kill -9 of the postmaster", "partition of the leader",
+	}},
 	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition for a quarter of the TTL",
 		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
@@ -52,7 +56,7 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	}
 	for n, d := range dedicated {
 		together.run(t, d.name, func(t *testing.T) {
-			run.with(t, group{postgres: true}, 400+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+			run.with(t, group{postgres: true, sessions: d.sessions}, 400+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
 				for range dedicatedTimes {
 					if err := c.Inject(ctx, Fault{Name: d.name, Restore: true, Inject: func(ctx context.Context, c *Cluster, in *Injection) error {
 						return d.do(ctx, t, c, c.db.(*postgresServer), in)
@@ -69,14 +73,25 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 
 // dedicated are histories of several steps, each with a cluster of its own.
 var dedicated = []struct {
-	name string
-	do   func(context.Context, *testing.T, *Cluster, *postgresServer, *Injection) error
+	name     string
+	sessions bool
+	do       func(context.Context, *testing.T, *Cluster, *postgresServer, *Injection) error
 }{
-	{"a partitioned leader cancels its jobs before a standby leads", partitionedLeader},
-	{"a restart of the server keeps the leader if it is short", shortAndLongRestart},
-	{"terminated backends never make two leaders", terminatedBackends},
-	{"a lost acquisition makes no second leader on a promoted replica", lostAcquisition},
-	{"an answer lost after the commit makes no second leader", lostAnswer},
+	{"a partitioned leader cancels its jobs before a standby leads", false, partitionedLeader},
+	{"a restart of the server keeps the leader if it is short", false, shortAndLongRestart},
+	{"terminated backends never make two leaders", false, terminatedBackends},
+	{"a lost acquisition makes no second leader on a promoted replica", false, lostAcquisition},
+	{"an answer lost after the commit makes no second leader", false, lostAnswer},
+	{"a leader whose session is ended all the time stays", true, endedAllTheTime},
+}
+
+// For a minute, in a soak.
+func endedAllTheTime(ctx context.Context, _ *testing.T, c *Cluster, _ *postgresServer, in *Injection) error {
+	d := time.Second
+	if *soakFor > 0 {
+		d = time.Minute / 20 // it comes 20 times
+	}
+	return c.endSessions(ctx, d, in)
 }
 
 // cancelledAt is when a process wrote down that a run of the term was told to

@@ -39,6 +39,7 @@ type Settings struct {
 	TTL       time.Duration
 	Heartbeat time.Duration
 	Drain     time.Duration
+	Grace     time.Duration
 	Tick      time.Duration
 	Owner     *schedlock.Owner // nil: its own
 	Quiet     bool             // never call IsLeader from outside
@@ -120,7 +121,8 @@ func runProgram(s Settings) (err error) {
 	if s.ExitStuck {
 		onStuck = tasks.ExitProcess
 	}
-	lock := []schedlock.Option{schedlock.WithTTL(s.TTL), schedlock.WithHeartbeatInterval(s.Heartbeat), schedlock.WithObserver(p)}
+	lock := []schedlock.Option{schedlock.WithTTL(s.TTL), schedlock.WithHeartbeatInterval(s.Heartbeat),
+		schedlock.WithSessionGrace(s.Grace), schedlock.WithObserver(p)}
 	if s.Owner != nil {
 		lock = append(lock, schedlock.WithOwner(*s.Owner))
 	}

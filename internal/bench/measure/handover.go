@@ -24,7 +24,8 @@ type change struct {
 type changes struct {
 	Handover map[string]*change // by database
 	Takeover map[string]*change // SQLite, at the default TTL
-	Expired  *change            // PostgreSQL, at expiredTTL
+	Signs    *change            // PostgreSQL, at the default TTL and session grace
+	Expired  *change            // PostgreSQL, at expiredTTL, where the grace is longer
 }
 
 // At this TTL the take-over without a proof of death is measured: its heartbeat
@@ -52,6 +53,9 @@ func (m *measurer) changes(ctx context.Context) error {
 		return nil
 	}
 	return m.onPostgres(func(dsn string) error {
+		if m.report.Changes.Signs, err = rounds(ctx, newFleet(ctx, dsn), 50, syscall.SIGKILL); err != nil {
+			return err
+		}
 		f := newFleet(ctx, dsn)
 		f.ttl, f.heartbeat = expiredTTL, expiredHeartbeat
 		m.report.Changes.Expired, err = rounds(ctx, f, 5, syscall.SIGKILL)

@@ -171,6 +171,11 @@ func (m metered) Look(ctx context.Context) (schedlock.View, error) {
 	return m.fullStore.Look(ctx)
 }
 
+func (m metered) LookAtSession(ctx context.Context) (schedlock.View, error) {
+	m.seen.looks.Add(1)
+	return schedlock.LookAtSession(ctx, m.fullStore)
+}
+
 func (m metered) AwaitHint(ctx context.Context, view schedlock.View) {
 	m.seen.waiting.Add(1)
 	defer m.seen.waiting.Add(-1)

@@ -1,0 +1,260 @@
+package postgres
+
+import (
+	"context"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"example.com/schedlock/schedlock"
+)
+
+// The end of the holder's session is a sign to others that it is gone: see
+// schedlock.WithSessionGrace, and docs/architecture.md for why that is safe.
+// What stands in the row is which server process had the session, when that
+// started, and which postmaster it belonged to; a pid alone is soon another's.
+
+// sqlSessionState is what a standby sees of the holder's session: NULL where it
+// cannot be told, as after a restart of the server. 'hidden' is the process of
+// another role, of which nobody without pg_read_all_stats sees more than the pid.
+const sqlSessionState = `CASE
+           WHEN l.grace_ms IS NULL OR l.backend_pid IS NULL OR l.backend_start IS NULL
+                OR l.postmaster_start IS DISTINCT FROM pg_postmaster_start_time() OR pg_is_in_recovery() THEN NULL
+           ELSE (SELECT CASE WHEN bool_or(a.backend_start IS NULL) THEN 'hidden'
+                             WHEN bool_or(a.backend_start = l.backend_start) THEN 'there'
+                             ELSE 'ended' END
+                 FROM pg_stat_get_activity(l.backend_pid) a)
+       END`
+
+// sqlHold lets the server keep the session of a client that has gone silent for
+// the TTL (a parameter, in milliseconds): in a partition the end of the session
+// must not come before the renew deadline. An ordinary role may set these, for
+// its own session. On Linux no keep-alive can start later than after 32,767 s
+// (tcp(7)); tcp_user_timeout holds all the same.
+func sqlHold(ttl string) string {
+	return `set_config('tcp_user_timeout', ` + ttl + `::bigint::text, false)
+               || set_config('tcp_keepalives_idle', least(ceil(` + ttl + `::bigint / 1000.0), 32767)::bigint::text, false)
+               || set_config('tcp_keepalives_interval', '10', false)`
+}
+
+// sqlHeld is whether the end of this session shall be a sign: it was asked for,
+// and the server does as sqlHold says. (It shows 0 where it cannot: on a unix
+// socket, or a system without such a time-out.)
+func sqlHeld(grace, ttl string) string {
+	return `coalesce(` + grace + `::bigint IS NOT NULL
+               AND extract(epoch FROM current_setting('tcp_user_timeout')::interval) * 1000 >= ` + ttl + `::bigint, false)`
+}
+
+// sqlHolderSession are the columns backend_pid, backend_start,
+// postmaster_start, grace_ms and ttl_only of the row.
+func sqlHolderSession(grace, start, why string) string {
+	return `CASE WHEN h.held THEN pg_backend_pid() END, CASE WHEN h.held THEN ` + start + `::timestamptz END,
+           CASE WHEN h.held THEN pg_postmaster_start_time() END, CASE WHEN h.held THEN ` + grace + `::bigint END,
+           CASE WHEN NOT h.held THEN coalesce(` + why + `::text, 'the server does not keep the session of a silent client for the TTL') END`
+}
+
+// WithDirectConnection tells that nothing between this process and the server
+// ends a connection by itself, although the server says that it has another
+// address than the one that was dialled: address translation, such as the
+// service of a Kubernetes cluster, does not; a proxy with a time-out does, and
+// then schedlock.WithSessionGrace could elect a second leader during a
+// partition. Default: where the addresses differ the TTL decides.
+func WithDirectConnection() Option {
+	return func(s *Store) error {
+		s.direct = true
+		return nil
+	}
+}
+
+// session is a connection to the server, as schedlock.Session.
+type session struct {
+	started time.Time // of the server process
+	why     string    // why its end is no sign, "" if it can be one
+	socket  syscall.RawConn
+	ended   chan struct{}
+	once    sync.Once
+}
+
+// Ended implements schedlock.Session.
+func (x *session) Ended() <-chan struct{} { return x.ended }
+
+// Alive implements schedlock.Session.
+func (x *session) Alive() bool {
+	select {
+	case <-x.ended:
+		return false
+	default:
+		return silent(x.socket)
+	}
+}
+
+func (x *session) end() { x.once.Do(func() { close(x.ended) }) }
+
+// inspect finds out whether the end of a session on conn can be a sign. addr and
+// port are the server's own; NULL on a unix socket.
+func (s *Store) inspect(conn *pgx.Conn, addr pgtype.Text, port pgtype.Int4, started pgtype.Timestamptz) *session {
+	x := &session{ended: make(chan struct{}), started: started.Time}
+	inner := conn.PgConn().Conn()
+	if wrapped, ok := inner.(interface{ NetConn() net.Conn }); ok { // TLS
+		inner = wrapped.NetConn()
+	}
+	tcp, ok := inner.(*net.TCPConn)
+	switch {
+	case s.pooled.Load():
+		x.why = "a pooler is between the holder and the server"
+	case !addr.Valid:
+		x.why = "the holder is connected through a unix socket"
+	case !ok:
+		x.why = "the holder's connection is none of package net, so it cannot be looked at"
+	case !started.Valid:
+		x.why = "the server does not say when its process started"
+	case !canPeek:
+		x.why = "the holder's system has no way to look at a connection"
+	default:
+		remote, _ := tcp.RemoteAddr().(*net.TCPAddr)
+		if !s.direct && (remote == nil || !remote.IP.Equal(net.ParseIP(addr.String)) || remote.Port != int(port.Int32)) {
+			x.why = "the server has another address than the one that the holder is connected to: a proxy, or address translation (see postgres.WithDirectConnection)"
+			break
+		}
+		socket, err := tcp.SyscallConn()
+		if err != nil {
+			x.why = "the holder cannot look at its connection: " + err.Error()
+			break
+		}
+		x.socket = socket
+	}
+	return x
+}
+
+// holder is the lease that this store has acquired last; the turn is held.
+type holder struct {
+	token schedlock.Token
+	grace time.Duration // that was asked for; 0: none
+	ttl   time.Duration
+	conn  *pgx.Conn // the connection that the row tells of
+	held  *session  // that session, if its end is a sign; else nil
+	stop  context.CancelFunc
+
+	starts []pgtype.Timestamptz // what backend_start may be in the row now
+}
+
+// started is a backend_start as sqlHeartbeatAnew compares it: NULL is the
+// beginning of time.
+func started(t pgtype.Timestamptz) pgtype.Timestamptz {
+	if !t.Valid {
+		t = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return t
+}
+
+// anew reports whether the row tells of another session than conn's.
+func (h *holder) anew(ref schedlock.Ref, conn *pgx.Conn) bool {
+	return h.grace > 0 && h.token == ref.Token && h.conn != conn
+}
+
+func (h *holder) sessionOf(ref schedlock.Ref) schedlock.Session {
+	if h.held == nil || h.token != ref.Token {
+		return nil
+	}
+	return h.held
+}
+
+// hold is what a claim says of its session.
+type hold struct {
+	grace pgtype.Int8
+	start pgtype.Timestamptz
+	why   pgtype.Text
+}
+
+// hold works out what the row shall tell of the session in use, which is
+// connected; the turn is held.
+func (s *Store) hold(grace time.Duration) (h hold) {
+	switch why := s.session.why; {
+	case grace == 0:
+		h.why = pgtype.Text{String: "the holder was started without a session grace", Valid: true}
+	case why != "":
+		h.why = pgtype.Text{String: why, Valid: true}
+	default:
+		h.grace = pgtype.Int8{Int64: grace.Milliseconds(), Valid: true}
+		h.start = pgtype.Timestamptz{Time: s.session.started, Valid: true}
+	}
+	return h
+}
+
+// seen takes note of what the row tells of the session in use, and watches that
+// session if its end is a sign; the turn is held.
+func (s *Store) seen(conn *pgx.Conn, held bool, why string) schedlock.Session {
+	s.holder.unwatch()
+	s.holder.conn = conn
+	s.holder.starts = []pgtype.Timestamptz{started(pgtype.Timestamptz{})}
+	if held {
+		s.holder.starts[0] = pgtype.Timestamptz{Time: s.session.started, Valid: true}
+	}
+	if !held {
+		if s.holder.grace > 0 {
+			s.say("if this leader dies, others wait for the TTL: the end of its database session is no sign", "why", why)
+		}
+		return nil
+	}
+	s.say("if this leader dies, others take over soon: the end of its database session is a sign", "grace", s.holder.grace)
+	s.holder.held = s.session
+	ctx, cancel := context.WithCancel(context.Background())
+	s.holder.stop = cancel
+	s.watching.Go(func() { s.watch(ctx, s.session) })
+	return s.session
+}
+
+// unwatch ends the watch: the lease is over, or on another session.
+func (h *holder) unwatch() {
+	if h.stop != nil {
+		h.stop()
+	}
+	h.held, h.stop = nil, nil
+}
+
+// watch reads what the server sends while nobody asks it anything, so that the
+// end of the session is known when it arrives.
+func (s *Store) watch(ctx context.Context, x *session) {
+	for {
+		select {
+		case <-x.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-s.closed:
+			return
+		default:
+			s.listen(ctx)
+		}
+	}
+}
+
+// sign is what the holder's session says of it.
+func (s *Store) sign(row *schedlock.Row, state string) schedlock.Sign {
+	if row == nil || s.pooled.Load() {
+		return schedlock.SignNone
+	}
+	switch state {
+	case "hidden":
+		s.hidden.Store(&row.RawToken)
+		s.say("cannot see the database session of the holder, so its end is no sign here: this replica has another role (one that is a member of pg_read_all_stats sees it)",
+			"holder_pid", row.PID, "holder_host", row.Hostname)
+	case "ended":
+		// What it was not allowed to see it does not judge by, not even later.
+		if seen := s.hidden.Load(); seen == nil || *seen != row.RawToken {
+			return schedlock.SignEnded
+		}
+	}
+	return schedlock.SignNone
+}
+
+// say logs something of a store that needs to be said once.
+func (s *Store) say(message string, attrs ...any) {
+	if _, said := s.said.LoadOrStore(message, true); !said {
+		s.log.Info(message, append(attrs, "database", s.config.Database, "host", s.config.Host, "port", s.config.Port)...)
+	}
+}

@@ -1,0 +1,206 @@
+package tasks
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const grace = schedlock.DefaultSessionGrace
+
+// A session is a link's with the database. A link whose world has no grace has
+// none.
+type session struct{ ended chan struct{} }
+
+func (x *session) Ended() <-chan struct{} { return x.ended }
+
+func (x *session) Alive() bool {
+	select {
+	case <-x.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// connect gives the link a new session, and ends the one before.
+func (l *link) connect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session != nil {
+		close(l.session.ended)
+	}
+	l.session = &session{ended: make(chan struct{})}
+}
+
+func (l *link) connected() *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session
+}
+
+// suspend ends the session of r, and no heartbeat succeeds on another.
+func (r *replica) suspend() {
+	r.w.t.Helper()
+	r.link.set(on(refuse, "heartbeat"))
+	r.endSession()
+}
+
+func (r *replica) endSession() {
+	r.w.t.Helper()
+	r.link.connect()
+	synctest.Wait()
+	require.ErrorIs(r.w.t, r.lock.IsLeader(ctx), schedlock.ErrSuspended)
+}
+
+// resume lets everything succeed again.
+func (r *replica) resume() {
+	r.w.t.Helper()
+	r.link.set(nil)
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+	require.NoError(r.w.t, r.lock.IsLeader(ctx))
+}
+
+func TestNothingStartsWhileSuspended(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.lead()
+		sleepUntil(2500 * time.Millisecond)
+		a.suspend()
+		a.link.log()
+		started := d.read()
+		sleepUntil(4100 * time.Millisecond)
+		assert.Equal(t, started, d.read())
+		assert.NotContains(t, a.link.log(), "decide", "nor does it ask for a start")
+		a.resume()
+		sleepUntil(5500 * time.Millisecond)
+		// The ticks of 3 and 4 s were due together: the newest runs, by the
+		// policy of the job.
+		assert.Equal(t, append(started, "j 00:00:04", "j 00:00:05"), d.read())
+		assert.Len(t, w.terms(), 1, "one term")
+	})
+}
+
+// late lets the answer to the start of a run wait, and no heartbeat succeed.
+func late(op string) fault {
+	switch op {
+	case "decide":
+		return freeze
+	case "heartbeat":
+		return refuse
+	}
+	return none
+}
+
+func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
+		a.lead()
+		sleepUntil(4 * time.Second)
+		a.link.set(late)
+		sleepUntil(6 * time.Second)
+		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"), "it has agreed, and the answer is on its way")
+		a.endSession()
+		a.link.set(on(refuse, "heartbeat")) // and the answer arrives
+		time.Sleep(grace / 4)
+		synctest.Wait()
+		require.Empty(t, d.read())
+		a.resume()
+		require.Equal(t, []string{"j 00:00:05"}, d.read())
+		require.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
+		require.Equal(t, 1, w.runs("j")[0].Attempt)
+	})
+}
+
+func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
+		a.lead()
+		sleepUntil(4 * time.Second)
+		a.link.set(late)
+		sleepUntil(6 * time.Second)
+		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"))
+		a.endSession()
+		a.link.set(on(refuse)) // and the answer arrives
+		time.Sleep(grace)
+		synctest.Wait()
+		require.Error(t, a.lock.IsLeader(ctx))
+		require.Nil(t, a.lock.Lease())
+		require.Empty(t, d.read())
+
+		// The next leader takes it up.
+		b := w.join([]Job{d.job("j", at(5*time.Second), 0)})
+		b.runner.Start()
+		b.runner.Campaign()
+		sleepUntil(2 * time.Minute)
+		require.True(t, b.leads())
+		require.Equal(t, []string{"j 00:00:05"}, d.read())
+		r := w.runs("j")[0]
+		require.Equal(t, ledger.Done, r.Status)
+		require.Equal(t, 2, r.Attempt)
+	})
+}
+
+func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
+		a.lead()
+		sleepUntil(2500 * time.Millisecond)
+		a.suspend()
+		sleepUntil(3500 * time.Millisecond) // a tick waits
+		started := d.read()
+		stopped := make(chan error, 1)
+		go func() { stopped <- a.runner.Stop(ctx) }()
+		synctest.Wait()
+		a.link.set(nil)
+		require.NoError(t, <-stopped)
+		require.Equal(t, started, d.read())
+		require.Nil(t, w.holder())
+	})
+}
+
+func TestARunGoesOnWhileSuspended(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), 3*time.Second)})
+		a.lead()
+		sleepUntil(7 * time.Second)
+		a.suspend()
+		sleepUntil(8 * time.Second)
+		require.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
+		a.resume()
+		require.Empty(t, d.causes())
+	})
+}
+
+func TestARunIsCancelledHalfAGraceAfterTheEndOfTheSession(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.grace = grace
+		var d diary
+		a := w.join([]Job{d.job("j", at(5*time.Second), time.Minute)})
+		a.lead()
+		sleepUntil(7 * time.Second)
+		a.suspend()
+		sleepUntil(7*time.Second + grace/2 - grace/20 - time.Millisecond)
+		require.Empty(t, d.causes())
+		sleepUntil(7*time.Second + grace/2)
+		require.Len(t, d.causes(), 1)
+		require.ErrorIs(t, d.causes()[0], schedlock.ErrLost)
+	})
+}
