@@ -77,7 +77,7 @@ func TestTheTermIsTheHighestOfAllThatIsKnown(t *testing.T) {
 				run(t, other, `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (?, 'x', 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'released', NULL, 60000, NULL)`, tc.inHistory)
 			}
 			if tc.inRow > 0 {
-				run(t, other, `INSERT INTO scheduler_lock VALUES (1, 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'x', ?, 3, 'leading', 60000, 45000, 10000, NULL)`, tc.inRow)
+				run(t, other, `INSERT INTO scheduler_lock VALUES (1, 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'x', ?, 3, 'leading', 60000, 45000, 10000, NULL, NULL, NULL)`, tc.inRow)
 			}
 			c := claimOf(look(t, s), nobody)
 			c.MinTerm = tc.min
