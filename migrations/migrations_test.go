@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,7 +105,7 @@ func TestUpCreatesTheTables(t *testing.T) {
 }
 
 var ourTables = []string{
-	"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
+	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
 	"scheduler_pauses", "scheduler_requests", "scheduler_runs", "scheduler_terms",
 }
 
@@ -123,6 +124,10 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		"scheduler_requests":    "job requested_at requested_by reason",
 		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
 		"scheduler_lock_schema": "version min_code",
+		"named_locks":           "kind name token term pid hostname acquired_at expires_at hold_until boot_id expires_ms hold_ms",
+		"named_locks_floor":     "id term",
+		"queue_tasks": "seq queue id state retries_left attempts token boot_id visible_ms visible_at last_error" +
+			" created_at updated_at",
 	}
 	for table, columns := range want {
 		assert.Equal(t, strings.Fields(columns),
@@ -132,11 +137,14 @@ func assertSchema(t *testing.T, db *sql.DB) {
 	}
 	assert.Equal(t, ourTables,
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"))
-	assert.Equal(t, []string{"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at"},
+	assert.Equal(t, []string{
+		"named_locks_expires_at", "queue_tasks_ended", "queue_tasks_last", "queue_tasks_ready", "queue_tasks_waiting",
+		"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at",
+	},
 		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"))
-	assert.Equal(t, []string{"0", "1", "2", "3", "4"},
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6"},
 		column(t, db, "SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1"},
+	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
@@ -167,6 +175,10 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		run  = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
 			VALUES ('j', %s, %s, 1, 1, 'a', 1)`
 		pause = `INSERT INTO scheduler_pauses VALUES (%s, 'x', 'me', '', %s, %s)`
+		named = `INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at, hold_until, boot_id, expires_ms, hold_ms)
+			VALUES (%s, %s, 1, 1, 'a', 'x', 'x', %s, 'b', 1, %s)`
+		task = `INSERT INTO queue_tasks (queue, id, state, retries_left, token, boot_id, visible_ms, visible_at, created_at, updated_at)
+			VALUES ('q', %s, %s, %s, %s, 'x', 'x')`
 	)
 	for _, good := range []string{
 		fmt.Sprintf(lock, "1", "'leading'", "1"),
@@ -177,27 +189,47 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		fmt.Sprintf(pause, "''", "NULL", "NULL"),
 		fmt.Sprintf(pause, "'j'", "'x'", "'me'"),
 		`INSERT INTO scheduler_requests VALUES ('j', 'x', 'me', '')`,
+		fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
+		fmt.Sprintf(named, "'task'", "'a'", "'x'", "1"),
+		fmt.Sprintf(named, "'timeout'", `printf('%.200c', 'a')`, "NULL", "NULL"),
+		fmt.Sprintf(task, "'a'", "'pending'", "0", "NULL, NULL, NULL, NULL"),
+		fmt.Sprintf(task, "'b'", "'in_progress'", "3", "'t', 'b', 1, 'x'"),
+		fmt.Sprintf(task, "'c'", "'done'", "3", "'t', NULL, NULL, NULL"),
 	} {
 		exec1(t, db, good)
 	}
 	for name, bad := range map[string]string{
-		"a second lock row":           fmt.Sprintf(lock, "2", "'leading'", "1"),
-		"the same lock row again":     fmt.Sprintf(lock, "1", "'leading'", "1"),
-		"an unknown state":            `UPDATE scheduler_lock SET state = 'asleep'`,
-		"a float":                     `UPDATE scheduler_lock SET ttl_ms = 1.5`,
-		"a text for a number":         `UPDATE scheduler_lock SET beat = 'x'`,
-		"no token":                    `UPDATE scheduler_lock SET token = NULL`,
-		"an end without a reason":     fmt.Sprintf(term, "3", "'x'", "NULL"),
-		"a reason without an end":     fmt.Sprintf(term, "3", "NULL", "'lost'"),
-		"an unknown reason":           fmt.Sprintf(term, "3", "'x'", "'bored'"),
-		"a term twice":                fmt.Sprintf(term, "1", "NULL", "NULL"),
-		"a run twice":                 fmt.Sprintf(run, "'x'", "'done'"),
-		"an unknown status":           fmt.Sprintf(run, "'z'", "'maybe'"),
-		"a pause twice":               fmt.Sprintf(pause, "''", "NULL", "NULL"),
-		"a resumption by nobody":      fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
-		"a request twice":             `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
-		"a request of nobody":         `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
-		"a migration without minimum": `INSERT INTO scheduler_lock_schema (version) VALUES (9)`,
+		"a second lock row":                 fmt.Sprintf(lock, "2", "'leading'", "1"),
+		"the same lock row again":           fmt.Sprintf(lock, "1", "'leading'", "1"),
+		"an unknown state":                  `UPDATE scheduler_lock SET state = 'asleep'`,
+		"a float":                           `UPDATE scheduler_lock SET ttl_ms = 1.5`,
+		"a text for a number":               `UPDATE scheduler_lock SET beat = 'x'`,
+		"no token":                          `UPDATE scheduler_lock SET token = NULL`,
+		"an end without a reason":           fmt.Sprintf(term, "3", "'x'", "NULL"),
+		"a reason without an end":           fmt.Sprintf(term, "3", "NULL", "'lost'"),
+		"an unknown reason":                 fmt.Sprintf(term, "3", "'x'", "'bored'"),
+		"a term twice":                      fmt.Sprintf(term, "1", "NULL", "NULL"),
+		"a run twice":                       fmt.Sprintf(run, "'x'", "'done'"),
+		"an unknown status":                 fmt.Sprintf(run, "'z'", "'maybe'"),
+		"a pause twice":                     fmt.Sprintf(pause, "''", "NULL", "NULL"),
+		"a resumption by nobody":            fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
+		"a request twice":                   `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
+		"a request of nobody":               `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
+		"an unknown kind":                   fmt.Sprintf(named, "'clock'", "'a'", "NULL", "NULL"),
+		"a name twice":                      fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
+		"a lock without a name":             fmt.Sprintf(named, "'lock'", "''", "NULL", "NULL"),
+		"a name of 201 bytes":               fmt.Sprintf(named, "'lock'", `printf('%.199c', 'a') || 'ä'`, "NULL", "NULL"),
+		"a name with NUL":                   fmt.Sprintf(named, "'lock'", `'a' || char(0)`, "NULL", "NULL"),
+		"half a time to rest":               fmt.Sprintf(named, "'lock'", "'b'", "'x'", "NULL"),
+		"a second floor":                    `INSERT INTO named_locks_floor VALUES (2, 1)`,
+		"a task twice":                      fmt.Sprintf(task, "'a'", "'pending'", "0", "NULL, NULL, NULL, NULL"),
+		"an unknown state of a task":        fmt.Sprintf(task, "'d'", "'asleep'", "0", "NULL, NULL, NULL, NULL"),
+		"a task without a name":             fmt.Sprintf(task, "''", "'pending'", "0", "NULL, NULL, NULL, NULL"),
+		"fewer retries than none":           fmt.Sprintf(task, "'d'", "'pending'", "-1", "NULL, NULL, NULL, NULL"),
+		"a task that nobody works on":       fmt.Sprintf(task, "'d'", "'in_progress'", "0", "NULL, 'b', 1, 'x'"),
+		"a task that is held for ever":      fmt.Sprintf(task, "'d'", "'in_progress'", "0", "'t', NULL, NULL, NULL"),
+		"a task that has ended and is held": fmt.Sprintf(task, "'d'", "'done'", "0", "'t', 'b', 1, 'x'"),
+		"a migration without minimum":       `INSERT INTO scheduler_lock_schema (version) VALUES (9)`,
 	} {
 		_, err := db.ExecContext(t.Context(), bad)
 		assert.Error(t, err, "%s was accepted", name)
@@ -265,8 +297,12 @@ func TestBothDialectsHaveTheSameColumns(t *testing.T) {
 		"scheduler_lock.backend_pid", "scheduler_lock.backend_start", "scheduler_lock.postmaster_start",
 		"scheduler_lock.timeline", "scheduler_terms.timeline",
 	}
+	sqliteOnly := []string{ // PostgreSQL has one clock for all
+		"named_locks.boot_id", "named_locks.expires_ms", "named_locks.hold_ms",
+		"queue_tasks.boot_id", "queue_tasks.visible_ms",
+	}
 	postgres := created(t, migrations.PostgreSQL)
-	assert.ElementsMatch(t, append(created(t, migrations.SQLite), postgresOnly...), postgres)
+	assert.ElementsMatch(t, append(created(t, migrations.SQLite), postgresOnly...), append(slices.Clone(postgres), sqliteOnly...))
 	assert.Equal(t, added(t, migrations.SQLite), added(t, migrations.PostgreSQL))
 
 	ddl := ddl(t, migrations.PostgreSQL)
@@ -416,15 +452,15 @@ func TestANewerSchema(t *testing.T) {
 		assert.EqualValues(t, 9, version(t, db))
 	})
 	t.Run("that this code cannot work with is refused", func(t *testing.T) {
-		db, path := newer(t, 5)
+		db, path := newer(t, 7)
 		err := migrations.Up(t.Context(), db, migrations.SQLite)
 		var tooNew *migrations.TooNewError
 		require.ErrorAs(t, err, &tooNew)
 		assert.Equal(t, migrations.TooNewError{
-			Database: path, DatabaseVersion: 9, MinCode: 5, CodeVersion: migrations.Latest,
+			Database: path, DatabaseVersion: 9, MinCode: 7, CodeVersion: migrations.Latest,
 		}, *tooNew)
-		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 5 or newer, "+
-			"and this code has version 4: deploy a newer release of this program, or restore the backup from before the upgrade")
+		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 7 or newer, "+
+			"and this code has version 6: deploy a newer release of this program, or restore the backup from before the upgrade")
 		assert.EqualValues(t, 9, version(t, db), "Version only tells")
 	})
 }
@@ -656,7 +692,7 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite, migrations.WithLogger(logger)))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=4 took=`)
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=6 took=`)
 }
 
 // An operator has no more than the plain shell.

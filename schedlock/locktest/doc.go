@@ -11,6 +11,9 @@
 //		})
 //	}
 //
+// [RunNamed] does the same for a store of named locks, and [RunQueue] for one of
+// queues; their rules are listed there.
+//
 // A rule that fails says what breaks in a fleet. What a store does after it was
 // closed is not in the contract.
 //

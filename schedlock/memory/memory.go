@@ -46,12 +46,17 @@ type tables struct {
 	ticks    map[tickKey]int64 // the id of the run
 	requests map[tickKey]ledger.Request
 	pauses   map[string]ledger.Pause // the latest of each job; of the whole scheduler under ""
+	named    namedLocks
+	tasks    map[taskKey]task
+	lastTask int64 // seq
 }
 
 func (t tables) clone() tables {
 	t.terms, t.runs = slices.Clone(t.terms), slices.Clone(t.runs)
 	t.jobs, t.ticks = maps.Clone(t.jobs), maps.Clone(t.ticks)
 	t.requests, t.pauses = maps.Clone(t.requests), maps.Clone(t.pauses)
+	t.tasks = maps.Clone(t.tasks)
+	t.named = t.named.clone()
 	return t
 }
 
@@ -67,6 +72,7 @@ func New(opts ...Option) *Store {
 	s := &Store{now: time.Now, tables: tables{
 		jobs: map[string]ledger.Job{}, ticks: map[tickKey]int64{},
 		requests: map[tickKey]ledger.Request{}, pauses: map[string]ledger.Pause{},
+		tasks: map[taskKey]task{},
 	}}
 	for _, opt := range opts {
 		opt(s)

@@ -27,6 +27,7 @@ var benchRuns = []struct {
 	{"^BenchmarkIsLeader", "./schedlock", []string{"-count=5", "-benchtime=0.5s"}},
 	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench", []string{"-count=3", "-benchtime=0.5s"}},
 	{"^Benchmark(Run|RunParallel)$", "./internal/bench", []string{"-count=1"}},
+	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench", []string{"-count=1", "-benchtime=0.3s"}},
 	{"^BenchmarkThousandJobs$", "./internal/bench", []string{"-count=1", "-benchtime=1x"}},
 }
 

@@ -80,6 +80,7 @@ func (r *report) page() string {
 	r.operations(w)
 	r.growth(w)
 	r.runs(w)
+	r.queues(w)
 	r.sizes(w)
 	peers(w)
 	return strings.TrimSpace(w.String()) + "\n"
@@ -425,6 +426,52 @@ func thousands(n int) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+func (r *report) queues(w *writer) {
+	w.say("## What a task of a queue costs")
+	w.say("One call against one UPDATE that writes the same rows by their key, with the same durability, in turns: a capture also chooses the tasks. " +
+		"*Both* is a capture and a Done against two UPDATEs, by one worker that does nothing else.")
+	var rows [][]string
+	for _, db := range databases {
+		for _, n := range []int{1, 100} {
+			for _, call := range []string{"capture", "done", "both"} {
+				name := benchName("Queue", db) + fmt.Sprintf("/%s-%d", call, n)
+				took, ok := r.Benchmarks.median(name, "op-ns")
+				if !ok {
+					continue
+				}
+				limit, _ := r.Benchmarks.median(name, "limit-ns")
+				x, _ := r.Benchmarks.median(name, "x-limit")
+				row := []string{db + ", " + call + ", " + count(n, "task"), show(time.Duration(took)), show(time.Duration(limit)), digits(x), "", ""}
+				if per, ok := r.Benchmarks.median(name, "tasks-s"); ok {
+					updates, _ := r.Benchmarks.median(name, "updates-s")
+					row[4], row[5] = digits(per), digits(updates)
+				}
+				rows = append(rows, row)
+			}
+		}
+		if x, ok := r.Benchmarks.median(benchName("QueueMillion", db), "x-limit"); ok {
+			rows = append(rows, []string{db + ", capture beside a million done tasks; limit: beside none", "", "", digits(x), "", ""})
+		}
+	}
+	w.table(false, []string{"", "takes", "limit", "ratio", "tasks/s", "rows/s of the UPDATEs"}, rows)
+	rows = nil
+	for _, db := range databases {
+		for _, n := range []int{1, 10} {
+			name := benchName("QueueWorkers", db) + fmt.Sprintf("/batches-of-%d", n)
+			per, ok := r.Benchmarks.median(name, "tasks-s")
+			if !ok {
+				continue
+			}
+			updates, _ := r.Benchmarks.median(name, "updates-s")
+			failed, _ := r.Benchmarks.median(name, "errors")
+			rows = append(rows, []string{db + ", " + count(n, "task") + " a capture", digits(per), digits(updates), digits(failed)})
+		}
+	}
+	w.say("Eight workers at once for three seconds, and then eight connections that write one row a transaction; a task takes two writes. " +
+		"An error is a call that found the database busy for longer than it waits, and is repeated by its caller.")
+	w.table(false, []string{"", "tasks/s", "raw UPDATEs/s", "errors"}, rows)
 }
 
 func (r *report) runs(w *writer) {

@@ -1,0 +1,143 @@
+package locktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/named"
+)
+
+func (e *namedEnv) begin() Tx {
+	tx := e.db.Begin(e)
+	e.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func (e *namedEnv) fence(tx Tx, ref named.Ref, want bool, why string) {
+	e.Helper()
+	ours, err := e.s.Fence(e.ctx, tx.Tx, ref, namedTTL)
+	require.NoError(e, err, "Fence")
+	require.Equal(e, want, ours, "Fence, %s", why)
+}
+
+var namedFenceCases = []namedCase{
+	{Rule{22, "the holder passes its fence",
+		"Fence of the holder returns true, the transaction can be committed or rolled back, and the row stays as it was.",
+		"no fenced work is ever done.", []Feature{Fences}},
+		func(e *namedEnv) {
+			ref := e.lock(aLock)
+			for _, end := range []func(Tx) error{func(tx Tx) error { return tx.Commit() }, func(tx Tx) error { return tx.Rollback() }} {
+				tx := e.begin()
+				e.fence(tx, ref, true, "the holder's")
+				require.NoError(e, end(tx))
+				e.still(ref, "Fence")
+			}
+		}},
+	{Rule{23, "nobody else passes",
+		"Fence returns false for another token, another term, after expiry, after a release, and after a take-over.",
+		"a holder that was paused wakes up and writes over what its successor did.", []Feature{Fences}},
+		func(e *namedEnv) {
+			refused := func(ref named.Ref, why string) {
+				e.Helper()
+				tx := e.begin()
+				e.fence(tx, ref, false, why)
+				require.NoError(e, tx.Rollback())
+			}
+			refused(named.Ref{Key: aLock, Token: schedlock.NewToken(), Term: 1}, "no row")
+			ref := e.lock(aLock)
+			for why, other := range others(ref) {
+				refused(other, why)
+			}
+			e.db.Age(e, namedTTL+time.Millisecond)
+			refused(ref, "after expiry")
+			next := e.take(claimOf(aLock, bob))
+			refused(ref, "after a take-over")
+			e.release(next, true, true, "the holder's")
+			refused(next, "after a release")
+		}},
+	{Rule{24, "a fence holds until its transaction ends",
+		"While a fenced transaction is open nobody takes the key, though it expires; after it has ended a Take succeeds, and the old Fence returns false.",
+		"the fence was passed, the lock changed hands, and the old holder commits.", []Feature{Fences}},
+		func(e *namedEnv) {
+			other := e.db.Open(e)
+			for _, end := range []func(Tx) error{func(tx Tx) error { return tx.Commit() }, func(tx Tx) error { return tx.Rollback() }} {
+				c := claimOf(aLock, alice)
+				c.TTL = e.patience / 8
+				ref := e.take(c)
+				tx := e.begin()
+				e.fence(tx, ref, true, "the holder's")
+				e.await("that the lock expires", func() error {
+					if e.row(aLock) != nil {
+						return errStill
+					}
+					return nil
+				})
+				ctx, cancel := context.WithTimeout(e.ctx, e.patience/4)
+				term, _, _ := other.Take(ctx, claimOf(aLock, bob))
+				cancel()
+				require.Zero(e, term, "the lock was taken in face of a fenced transaction")
+				require.NoError(e, end(tx))
+				var next named.Ref
+				e.await("a Take after the transaction has ended", func() error {
+					c := claimOf(aLock, bob)
+					term, _, err := other.Take(e.ctx, c)
+					next = named.Ref{Key: aLock, Token: c.Token, Term: term}
+					if err == nil && term == 0 {
+						err = errStill
+					}
+					return err
+				})
+				tx = e.begin()
+				e.fence(tx, ref, false, "the old holder's")
+				require.NoError(e, tx.Rollback())
+				e.release(next, false, true, "the next holder's")
+			}
+		}},
+	{Rule{25, "a holder outlives its fence",
+		"Extend succeeds once a fenced transaction has ended, and, where that was promised, already before; so does Release.",
+		"a holder that works in fenced transactions loses its lock.", []Feature{Fences}},
+		func(e *namedEnv) {
+			ref := e.lock(aLock)
+			for what, f := range map[string]func(ctx context.Context) (bool, error){
+				"Extend":  func(ctx context.Context) (bool, error) { return e.s.Extend(ctx, ref, namedTTL) },
+				"Release": func(ctx context.Context) (bool, error) { return e.s.Release(ctx, ref, false) },
+			} {
+				if what == "Release" && !e.db.ExtendPassesFence {
+					continue // it would free what the other still needs
+				}
+				tx := e.begin()
+				e.fence(tx, ref, true, "the holder's")
+				ctx, cancel := context.WithTimeout(e.ctx, e.patience/4)
+				ours, err := f(ctx)
+				cancel()
+				if e.db.ExtendPassesFence {
+					require.NoError(e, err, "%s beside a fenced transaction", what)
+					require.True(e, ours, "%s beside a fenced transaction", what)
+				}
+				require.NoError(e, tx.Commit(), "the transaction that %s met", what)
+				if what == "Release" {
+					ref = e.lock(aLock)
+				}
+				e.await("Extend after a fenced transaction", func() error {
+					ours, err := e.s.Extend(e.ctx, ref, namedTTL)
+					if err == nil && !ours {
+						err = errStill
+					}
+					return err
+				})
+			}
+		}},
+	{Rule{26, "what cannot be fenced is refused",
+		"Fence of something that is no transaction of the store's kind returns ErrNoFence.",
+		"work is done unguarded while its author thinks it is guarded.", nil},
+		func(e *namedEnv) {
+			ref := e.lock(aLock)
+			for _, tx := range []any{nil, "a string", struct{}{}, new(int)} {
+				_, err := e.s.Fence(e.ctx, tx, ref, namedTTL)
+				require.ErrorIs(e, err, schedlock.ErrNoFence, "%T", tx)
+			}
+		}},
+}

@@ -1,0 +1,301 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/tasks/queue"
+)
+
+// A QueueDatabase is a new, empty database that has its tables. Every rule gets
+// one of its own.
+type QueueDatabase struct {
+	// Open returns another handle on the database, as another replica would
+	// open it. It closes the handle with t.Cleanup.
+	Open func(t testing.TB) queue.Store
+
+	// Begin begins a transaction of a caller, of a kind that AddTx takes.
+	Begin func(t testing.TB) Tx
+
+	// Without lists what the store under test does not have.
+	Without []Feature
+}
+
+// Transactions: QueueDatabase.Begin.
+const Transactions Feature = "transactions"
+
+// RunQueue tests the contract of a queue.Store, each of [QueueRules] in a
+// subtest of its own. fresh makes a new database for each.
+//
+//  1. Add inserts tasks that are pending, with all their retries, and the
+//     database's time in UTC, and returns their ids; Get returns them so. Get
+//     finds no other.
+//  2. Add of an id that the queue has, in whatever state, does not return it and
+//     changes nothing; the others are added. Another queue is no concern.
+//  3. Of many that add the same ids at the same time each id is returned to
+//     exactly one.
+//  4. Names of queues and tasks have up to 200 bytes, with quotes and any
+//     letters, and are told apart by their bytes.
+//  5. What AddTx has added is there once the transaction has been committed, and
+//     not after a roll-back.
+//  6. AddTx of something that is no transaction of the store's kind returns
+//     ErrTx, and adds nothing.
+//  7. Capture returns tasks of its queue in the order in which they were added,
+//     at most limit, as Get has them: in progress, with one attempt more and all
+//     their retries.
+//  8. Of many that capture at the same time each task is given to exactly one.
+//  9. A task is captured by nobody else before its time-out has passed, and can
+//     be afterwards, which costs a retry; its error is LostWorker then.
+//  10. A task whose time-out has passed, and that has no retry left, is given to
+//     nobody: Capture makes it failed, with the error LostWorker.
+//  11. Capture that gets nothing returns ErrEmpty if the queue has no task or all
+//     are done, ErrAllHeld if any is held or delayed, else ErrExhausted.
+//  12. However many lost tasks have no retry left, a Capture with a small limit
+//     gets a task that can be captured.
+//  13. Done ends a task for good: it is never captured again. The same Done may
+//     be repeated; no other call ends it, or begins it anew.
+//  14. Done, Extend and Release of several tasks return those for which they did
+//     it, and do nothing to the others.
+//  15. Done, Extend, Release and Fail with another token, or of another queue,
+//     change nothing.
+//  16. Done, Extend, Release and Fail change nothing once the time-out has
+//     passed, though nobody has captured the task since.
+//  17. After a task was captured again, released or failed, the calls of the
+//     worker before change nothing.
+//  18. Extend lets the time-out pass after its hold from now, whether that is
+//     later or earlier.
+//  19. Release makes a task pending at its old place, with all its retries and
+//     the error that it had.
+//  20. Fail with a retry left makes a task pending, with one retry less and the
+//     error; without a delay it can be captured at once, at its old place.
+//  21. A task that has failed with a delay is captured by nobody before that has
+//     passed, and can be afterwards, which costs no second retry.
+//  22. Fail without a retry left makes a task failed, with the error, whatever
+//     the delay; it is never captured again.
+//  23. Of what can be captured the oldest come first, whether they are new,
+//     released, lost, or were delayed.
+//  24. Fail keeps 1,000 characters of any kind, with line breaks and quotes; no
+//     text is no error.
+//  25. Prune deletes tasks of its queue that are done or failed and have been so
+//     for the time given, at most limit, and tells how many; their ids can be
+//     added anew.
+//  26. Add, Capture, Done, Extend, Release, Fail, Get and Prune with a context
+//     that has ended return an error, soon, and write nothing.
+func RunQueue(t *testing.T, fresh func(t testing.TB) QueueDatabase) {
+	for _, c := range queueCases {
+		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("rule %d: %s If it is broken: %s", c.Number, c.Text, c.Breaks)
+				}
+			})
+			c.try(t, fresh(t), 10*time.Second)
+		})
+	}
+}
+
+// QueueRules is the contract of a queue.Store, in the order of its numbers,
+// which are its own.
+func QueueRules() []Rule {
+	var rules []Rule
+	for _, c := range queueCases {
+		rules = append(rules, c.Rule)
+	}
+	return rules
+}
+
+// A queueCase is a rule and how it is tested.
+type queueCase struct {
+	Rule
+	run func(e *queueEnv)
+}
+
+func (c queueCase) try(t testing.TB, db QueueDatabase, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
+	t.Cleanup(cancel)
+	e := &queueEnv{env: &env{TB: t, ctx: ctx, patience: patience}, db: db}
+	if slices.Contains(c.Needs, Transactions) && db.Begin == nil {
+		if slices.Contains(db.Without, Transactions) {
+			t.Skipf("without %s", Transactions)
+		}
+		t.Fatalf("rule %d needs %s, but QueueDatabase.Begin is nil: add it, or list it in QueueDatabase.Without", c.Number, Transactions)
+	}
+	e.q = db.Open(t)
+	c.run(e)
+}
+
+// queueEnv is what a case works with; of env it uses no database.
+type queueEnv struct {
+	*env
+	db QueueDatabase
+	q  queue.Store // the first handle
+}
+
+// How long a task is held: longer than any test, or no longer than a test can
+// wait.
+const (
+	long  = time.Hour
+	brief = 100 * time.Millisecond
+)
+
+// mine is a worker's token.
+func mine() schedlock.Token { return schedlock.NewToken() }
+
+func (e *queueEnv) add(retries int, ids ...string) {
+	e.Helper()
+	added, err := e.q.Add(e.ctx, "q", retries, ids)
+	require.NoError(e, err, "Add")
+	require.ElementsMatch(e, ids, added, "Add")
+}
+
+// capture must get these tasks of queue q, in this order.
+func (e *queueEnv) capture(hold time.Duration, limit int, ids ...string) (schedlock.Token, []queue.Info) {
+	e.Helper()
+	token := mine()
+	tasks, err := e.q.Capture(e.ctx, "q", token, hold, limit)
+	require.NoError(e, err, "Capture")
+	require.Equal(e, ids, idsOf(tasks), "Capture")
+	return token, tasks
+}
+
+func idsOf(tasks []queue.Info) []string {
+	var ids []string
+	for _, t := range tasks {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+// none captures nothing, for a reason.
+func (e *queueEnv) none(why error, when string) {
+	e.Helper()
+	tasks, err := e.q.Capture(e.ctx, "q", mine(), long, 10)
+	require.Empty(e, tasks, "Capture, %s", when)
+	require.ErrorIs(e, err, why, "Capture, %s", when)
+}
+
+// get is a task that must be there.
+func (e *queueEnv) get(id string) queue.Info {
+	e.Helper()
+	info, found, err := e.q.Get(e.ctx, "q", id)
+	require.NoError(e, err, "Get")
+	require.True(e, found, "Get: task %q is not there", id)
+	return info
+}
+
+// in fails unless a task is in a state, with so many retries.
+func (e *queueEnv) in(id string, state queue.State, retries int) queue.Info {
+	e.Helper()
+	info := e.get(id)
+	require.Equal(e, state, info.State, "task %q", id)
+	require.Equal(e, retries, info.RetriesLeft, "the retries of task %q", id)
+	return info
+}
+
+func (e *queueEnv) done(token schedlock.Token, ids ...string) {
+	e.Helper()
+	done, err := e.q.Done(e.ctx, "q", token, ids)
+	require.NoError(e, err, "Done")
+	require.ElementsMatch(e, ids, done, "Done")
+}
+
+func (e *queueEnv) fail(token schedlock.Token, id, text string, delay time.Duration) {
+	e.Helper()
+	ended, err := e.q.Fail(e.ctx, "q", token, id, text, delay)
+	require.NoError(e, err, "Fail")
+	require.True(e, ended, "Fail")
+}
+
+func (e *queueEnv) release(token schedlock.Token, ids ...string) {
+	e.Helper()
+	released, err := e.q.Release(e.ctx, "q", token, ids)
+	require.NoError(e, err, "Release")
+	require.ElementsMatch(e, ids, released, "Release")
+}
+
+// lost is when nobody has extended what was captured for brief: it waits that
+// out, by any clock that goes at a usual rate.
+func (e *queueEnv) lost() { time.Sleep(brief + brief/5) }
+
+// unchanged fails if f writes anything to these tasks.
+func (e *queueEnv) unchanged(f func(), what string, ids ...string) {
+	e.Helper()
+	var before, after []queue.Info
+	for _, id := range ids {
+		before = append(before, e.get(id))
+	}
+	f()
+	for _, id := range ids {
+		after = append(after, e.get(id))
+	}
+	require.Equal(e, before, after, "%s: something was written", what)
+}
+
+// refused fails if any call with this token does anything to task a of queue q.
+func (e *queueEnv) refused(why, name string, token schedlock.Token) {
+	e.Helper()
+	e.unchanged(func() {
+		for what, call := range map[string]func() ([]string, error){
+			"Done":    func() ([]string, error) { return e.q.Done(e.ctx, name, token, []string{"a"}) },
+			"Extend":  func() ([]string, error) { return e.q.Extend(e.ctx, name, token, long, []string{"a"}) },
+			"Release": func() ([]string, error) { return e.q.Release(e.ctx, name, token, []string{"a"}) },
+		} {
+			ids, err := call()
+			require.NoError(e, err, "%s, %s", what, why)
+			require.Empty(e, ids, "%s, %s", what, why)
+		}
+		ended, err := e.q.Fail(e.ctx, name, token, "a", "why", 0)
+		require.NoError(e, err, "Fail, %s", why)
+		require.False(e, ended, "Fail, %s", why)
+	}, why, "a")
+}
+
+// many calls f at the same time, each with a handle of its own.
+func (e *queueEnv) many(n int, f func(i int, q queue.Store)) {
+	stores := []queue.Store{e.q}
+	for len(stores) < n {
+		stores = append(stores, e.db.Open(e))
+	}
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i, q := range stores {
+		wg.Go(func() {
+			<-start
+			f(i, q)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+// insistently repeats what fails because others are at it, as on a busy file. It
+// may be called from any goroutine.
+func (e *queueEnv) insistently(f func() error) (err error) {
+	for begin := time.Now(); time.Since(begin) < e.patience; time.Sleep(time.Millisecond) {
+		if err = f(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// names are n ids, in order.
+func names(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("task %03d", i)
+	}
+	return ids
+}
+
+// awkward are names that a database might spoil, or take for one another.
+var awkward = []string{"a", "A", "a ", " a", "ä", "a\u0308", "'", `"`, `\`, "%", "_", "{a,b}", "null", "日本🦀", "line\nbreak", "\u2028", "<&>",
+	strings.Repeat("ü", 100), strings.Repeat("x", 200)}

@@ -1,0 +1,176 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// An Election chooses one leader among the replicas that use its name: for
+// those who need a leader besides the scheduler's. It is a named lock of a kind
+// of its own that is kept alive. All methods are safe for concurrent use.
+//
+//	for {
+//		lock, err := election.WaitForLeader(ctx)
+//		if err != nil {
+//			break // ctx has ended
+//		}
+//		lead(lock.Context()) // returns when that ends
+//	}
+//	_ = election.Resign(ctx)
+type Election struct {
+	locks *Locks
+	key   Key
+
+	current     atomic.Pointer[Lock] // nil: never led, or resigned
+	campaigning chan struct{}        // one campaign at a time
+
+	mu     sync.Mutex
+	outage struct {
+		since, said time.Time
+	}
+}
+
+// NewElection makes an Election on a store. name is that of the leader's
+// office; if it is "" the environment has it, see FromEnv. It touches no
+// database, and campaigns only in WaitForLeader. The error names every setting
+// that is wrong, with its value and the rule.
+func NewElection(store Store, name string, opts ...Option) (*Election, error) {
+	s, err := newSettings(append([]Option{withName(name)}, opts...))
+	if store == nil {
+		err = errors.Join(errors.New("store is nil"), err)
+	}
+	if wrong := CheckName(s.name.value); wrong != nil {
+		if s.name.from != "" {
+			wrong = prefixed(s.name.from, wrong)
+		}
+		err = errors.Join(err, wrong)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("election: %w", err)
+	}
+	return &Election{locks: newLocks(store, s), key: Key{KindElection, s.name.value}, campaigning: make(chan struct{}, 1)}, nil
+}
+
+func withName(name string) Option {
+	return func(s *settings) error {
+		if name != "" {
+			s.name = setting[string]{value: name, from: "name"}
+		}
+		return nil
+	}
+}
+
+// WaitForLeader returns when this replica leads, at once if it does already,
+// however long that takes: outages of the database do not end it. It returns an
+// error that wraps the cause of ctx's end if that comes first. The lock is kept
+// alive; work for the leader gets its context. Do not unlock it: call Resign.
+func (e *Election) WaitForLeader(ctx context.Context) (*Lock, error) {
+	select {
+	case e.campaigning <- struct{}{}:
+		defer func() { <-e.campaigning }()
+	case <-ctx.Done():
+		return nil, broken("wait for", e.key, context.Cause(ctx))
+	}
+	if lock := e.current.Load(); lock != nil && lock.holds() {
+		return lock, nil
+	}
+	lock, err := e.locks.wait(ctx, e.key, e.noteOutage)
+	if err != nil {
+		return nil, err
+	}
+	e.noteOutage(nil)
+	lock.KeepAlive()
+	e.current.Store(lock)
+	e.locks.log.Info("leading", "election", e.key.Name, "term", lock.Term())
+	context.AfterFunc(lock.Context(), func() {
+		if err := lock.Err(); errors.Is(err, schedlock.ErrLost) {
+			e.locks.log.Warn("lost the election", "election", e.key.Name, "term", lock.Term(), "err", err)
+		}
+	})
+	return lock, nil
+}
+
+// WaitLoseLeader returns nil when this replica does not lead (any more), at
+// once if it does not now. It returns the cause of ctx's end if that comes
+// first.
+func (e *Election) WaitLoseLeader(ctx context.Context) error {
+	lock := e.current.Load()
+	if lock == nil || !lock.holds() {
+		return nil
+	}
+	select {
+	case <-lock.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// IsLeader returns nil if this replica leads and can still prove it, else
+// schedlock.ErrNotLeader. It does not block: it asks no database, takes no
+// lock, and allocates nothing. The context is not used; the signature is that
+// of gocron's Elector.
+func (e *Election) IsLeader(context.Context) error {
+	if lock := e.current.Load(); lock != nil && lock.holds() {
+		return nil
+	}
+	return schedlock.ErrNotLeader
+}
+
+// Confirmed is how long ago leadership was last confirmed: when the success was
+// sent that took or extended the lock. false: this replica does not lead.
+func (e *Election) Confirmed() (age time.Duration, leads bool) {
+	lock := e.current.Load()
+	if lock == nil || !lock.holds() {
+		return 0, false
+	}
+	return lock.Confirmed(), true
+}
+
+// Leader tells who leads, nil if nobody does. It asks the database.
+func (e *Election) Leader(ctx context.Context) (*Info, error) { return e.locks.Info(ctx, e.key) }
+
+// Resign gives up leadership, so that another can lead at once; nil if this
+// replica does not lead. Call it when all work for the leader has returned. It
+// does not end a WaitForLeader that is under way: end its context first. Else
+// see Lock.Unlock.
+func (e *Election) Resign(ctx context.Context) error {
+	lock := e.current.Load()
+	if lock == nil {
+		return nil
+	}
+	err := lock.Unlock(ctx)
+	if err == nil || errors.Is(err, schedlock.ErrLost) {
+		e.current.CompareAndSwap(lock, nil)
+	}
+	return err
+}
+
+// outageLogInterval is the least time between two lines about one outage.
+const outageLogInterval = 30 * time.Second
+
+// noteOutage is told of every failure while it waits, and nil after each
+// success.
+func (e *Election) noteOutage(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o, now := &e.outage, time.Now()
+	switch {
+	case err == nil && !o.since.IsZero():
+		e.locks.log.Info("database answers again", "election", e.key.Name, "after", now.Sub(o.since).Round(time.Millisecond))
+		o.since, o.said = time.Time{}, time.Time{}
+	case err == nil:
+	case o.since.IsZero():
+		o.since, o.said = now, now
+		e.locks.log.Warn("cannot campaign, trying again", "election", e.key.Name, "err", err)
+	case now.Sub(o.said) >= outageLogInterval:
+		o.said = now
+		e.locks.log.Warn("still cannot campaign", "election", e.key.Name, "err", err, "for", now.Sub(o.since).Round(time.Second))
+	}
+}

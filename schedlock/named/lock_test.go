@@ -1,0 +1,581 @@
+package named_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/schedlock/named"
+)
+
+func TestALockIsHeldUntilItIsReleased(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, _ := w.replica(2)
+		held, err := a.Locked(ctx, "x")
+		require.NoError(t, err)
+		require.False(t, held)
+
+		lock := try(t, a, "x")
+		require.Equal(t, "x", lock.Name())
+		require.NoError(t, lock.Check())
+		require.NoError(t, lock.Err())
+		owned, err := lock.Owned(ctx)
+		require.NoError(t, err)
+		require.True(t, owned)
+		held, err = b.Locked(ctx, "x")
+		require.NoError(t, err)
+		require.True(t, held)
+
+		time.Sleep(2 * time.Second)
+		_, err = b.TryLock(ctx, "x")
+		require.EqualError(t, heldBy(t, err, 1), `lock "x" is held: it was taken by pid 1 on host "test" (term 946684800000), 2s ago, and ends in 28s unless it is extended or released`)
+		_, err = a.TryLock(ctx, "x")
+		heldBy(t, err, 1) // not reentrant
+		other := try(t, b, "X")
+		require.NoError(t, other.Unlock(ctx))
+
+		require.NoError(t, lock.Unlock(ctx))
+		require.ErrorIs(t, lock.Err(), schedlock.ErrReleased)
+		require.EqualError(t, lock.Check(), `lock "x" (term 946684800000) was released`)
+		require.ErrorIs(t, lock.Extend(ctx), schedlock.ErrReleased)
+		require.ErrorIs(t, lock.Fence(ctx, nil), schedlock.ErrReleased)
+		require.NoError(t, lock.Unlock(ctx), "again")
+		owned, err = lock.Owned(ctx)
+		require.NoError(t, err)
+		require.False(t, owned)
+		next := try(t, b, "x")
+		require.Greater(t, next.Term(), lock.Term())
+		require.NoError(t, lock.Unlock(ctx), "again, when another has it")
+		require.NoError(t, next.Check())
+		require.NotNil(t, w.row(named.KindLock, "x"))
+		require.NoError(t, next.Unlock(ctx))
+	})
+}
+
+// A holder that sleeps past its lock: its context has ended before another can
+// enter, and what it says late touches nothing.
+func TestAHolderThatSleepsLosesItsLockBeforeAnotherHasIt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, _ := w.replica(2)
+		start := at()
+		lock := try(t, a, "x")
+		ended := make(chan time.Duration, 1)
+		context.AfterFunc(lock.Context(), func() { ended <- at() - start })
+		next, err := b.Lock(ctx, "x")
+		require.NoError(t, err)
+		entered := at() - start
+		require.Equal(t, trusted, <-ended)
+		require.GreaterOrEqual(t, entered, ttl)
+		require.Less(t, entered, ttl+10*time.Millisecond)
+
+		before := *w.row(named.KindLock, "x")
+		wantLost(t, lock)
+		err = lock.Unlock(ctx)
+		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost, "again")
+		require.Equal(t, before, *w.row(named.KindLock, "x"))
+		require.NoError(t, next.Check())
+		require.NoError(t, next.Unlock(ctx))
+	})
+}
+
+func TestALostLockFreesItsRowWhereItIsStillOurs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		lock := try(t, a, "x")
+		<-lock.Done()
+		require.NotNil(t, w.row(named.KindLock, "x"))
+		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		require.Nil(t, w.row(named.KindLock, "x"), "nobody has to wait for the TTL")
+	})
+}
+
+// The check itself ends a lock: it does not depend on a timer.
+func TestALockIsNotTrustedPastItsTimeThoughNoTimerHasFired(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		lock := try(t, a, "x")
+		time.Sleep(trusted - 1)
+		require.NoError(t, lock.Check())
+		require.Equal(t, trusted-1, lock.Confirmed())
+		require.NoError(t, lock.Extend(ctx))
+		require.Zero(t, lock.Confirmed())
+		time.Sleep(trusted)
+		require.ErrorIs(t, lock.Check(), schedlock.ErrLost)
+		require.EqualError(t, lock.Err(), `lock "x" (term 946684800000) is lost: it was not extended within 22.5s`)
+		require.Error(t, lock.Unlock(ctx))
+	})
+}
+
+func TestKeepAlive(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		for range 2 {
+			lock.KeepAlive()
+		}
+		time.Sleep(time.Hour + time.Millisecond)
+		require.NoError(t, lock.Check())
+		require.Equal(t, int(time.Hour/(ttl/3)), store.count("extend"))
+		require.LessOrEqual(t, lock.Confirmed(), ttl/3)
+
+		// An outage that is shorter than what is left.
+		store.during(only("extend", errRefused), nil)
+		time.Sleep(trusted - ttl/3 - time.Second)
+		require.NoError(t, lock.Check())
+		store.during(nil, nil)
+		time.Sleep(2 * time.Second)
+		require.Less(t, lock.Confirmed(), 2*time.Second)
+
+		// One that is longer.
+		store.during(only("extend", errRefused), nil)
+		<-lock.Done()
+		wantLost(t, lock)
+		n := store.count("extend")
+		time.Sleep(ttl)
+		require.Equal(t, n, store.count("extend"), "a lost lock is not extended")
+		store.during(nil, nil)
+		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+	})
+}
+
+// What counts is when it was sent: a slow answer does not stretch a lock.
+func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		store.during(nil, func(_ context.Context, op string) error {
+			if op == "extend" {
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		})
+		start := at()
+		require.NoError(t, lock.Extend(ctx))
+		require.Equal(t, 5*time.Second, lock.Confirmed())
+		<-lock.Done()
+		require.Equal(t, trusted, at()-start)
+		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+	})
+}
+
+func TestALockThatIsReleasedIsNotKeptAlive(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		time.Sleep(ttl)
+		require.NoError(t, lock.Unlock(ctx))
+		lock.KeepAlive()
+		n := store.count("extend")
+		time.Sleep(ttl)
+		require.Equal(t, n, store.count("extend"))
+	})
+}
+
+// An answer that comes too late does not revive a lock, whatever it says.
+func TestALateAnswerRevivesNothing(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string) error{
+		"late": func(_ context.Context, op string) error {
+			if op == "extend" {
+				time.Sleep(trusted) // it ignores its context
+			}
+			return nil
+		},
+		"never": hang("extend"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a, store := w.replica(1)
+				start := at()
+				lock := try(t, a, "x")
+				store.during(nil, fault)
+				time.Sleep(trusted - time.Second)
+				done := make(chan error)
+				go func() { done <- lock.Extend(ctx) }()
+				<-lock.Done()
+				require.Equal(t, trusted, at()-start)
+				require.ErrorIs(t, <-done, schedlock.ErrLost)
+				wantLost(t, lock)
+				require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+			})
+		})
+	}
+}
+
+func TestALockIsLostAtOnceIfItsRowIsAnothers(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"deleted": func(w *world) { w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0) },
+		"edited":  func(w *world) { w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 7) },
+		"expired": func(w *world) { w.db.AgeNamed(ttl) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a, _ := w.replica(1)
+				start := at()
+				lock := try(t, a, "x")
+				lock.KeepAlive()
+				spoil(w)
+				<-lock.Done()
+				require.Equal(t, ttl/3, at()-start)
+				wantLost(t, lock)
+				require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
+				require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+			})
+		})
+	}
+}
+
+func TestAReleaseFindsOutThatTheLockWasLost(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		lock := try(t, a, "x")
+		w.db.AgeNamed(ttl)
+		require.NoError(t, lock.Check(), "nobody has told it yet")
+		for range 2 {
+			require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		}
+		require.ErrorIs(t, lock.Err(), schedlock.ErrReleased, "what its context says")
+	})
+}
+
+// No longer ours, context cancelled, and only then the database.
+func TestTheOrderOfARelease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		released := false
+		store.during(func(_ context.Context, op string) error {
+			if op == "release" {
+				released = true
+				assert.ErrorIs(t, lock.Check(), schedlock.ErrReleased)
+				assert.Error(t, lock.Context().Err())
+			}
+			return nil
+		}, nil)
+		require.NoError(t, lock.Unlock(ctx))
+		require.True(t, released)
+	})
+}
+
+func TestUnlockWorksWithAContextThatHasEndedAndCanBeRepeated(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		store.during(only("release", errRefused), nil)
+		err := lock.Unlock(ended)
+		require.ErrorIs(t, err, errRefused)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+		store.during(hang("release"), nil)
+		start := at()
+		require.ErrorIs(t, lock.Unlock(ended), context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, at()-start)
+		require.NotNil(t, w.row(named.KindLock, "x"))
+		store.during(nil, nil)
+		require.NoError(t, lock.Unlock(ended))
+		require.Nil(t, w.row(named.KindLock, "x"))
+	})
+}
+
+// A lost lock whose row cannot be freed is lost all the same.
+func TestAnOutageDoesNotHideALoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		err := a.WithLock(ctx, "x", func(ctx context.Context, lock *named.Lock) error {
+			store.during(func(context.Context, string) error { return errRefused }, nil)
+			<-ctx.Done()
+			return nil
+		})
+		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.ErrorIs(t, err, errRefused)
+	})
+}
+
+func TestUnlockWaitsForAnExtendThatIsUnderWay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		store.during(func(_ context.Context, op string) error {
+			if op == "extend" {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}, nil)
+		time.Sleep(ttl/3 + time.Second)
+		start := at()
+		require.NoError(t, lock.Unlock(ctx))
+		require.Equal(t, time.Second, at()-start)
+		require.Nil(t, w.row(named.KindLock, "x"), "the extend came first")
+	})
+}
+
+func TestNamesThatAreRefused(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		for name, says := range map[string]string{
+			"":                       "is empty",
+			strings.Repeat("n", 201): "201 bytes, 200 are allowed",
+			strings.Repeat("世", 67):  "201 bytes",
+			"a\x00b":                 "contains NUL",
+			"a\xff":                  "not UTF-8",
+		} {
+			_, err := a.TryLock(ctx, name)
+			require.ErrorContains(t, err, says)
+			_, err = a.Lock(ctx, name)
+			require.ErrorContains(t, err, says)
+			_, err = a.Locked(ctx, name)
+			require.ErrorContains(t, err, says)
+			_, err = a.TryTask(ctx, name, 0, time.Minute)
+			require.ErrorContains(t, err, says)
+			_, err = a.TakeFor(ctx, name, time.Minute)
+			require.ErrorContains(t, err, says)
+		}
+		require.Empty(t, store.ops, "the database was asked")
+	})
+}
+
+func TestLockWaitsForARelease(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, store := w.replica(2)
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		const work = 10*time.Minute + 7*time.Second
+		time.AfterFunc(work, func() { assert.NoError(t, lock.Unlock(ctx)) })
+		start := at()
+		next, err := b.Lock(ctx, "x")
+		require.NoError(t, err)
+		waited := at() - start
+		require.GreaterOrEqual(t, waited, work)
+		require.Less(t, waited, work+time.Second)
+		require.LessOrEqual(t, store.count("look"), 2*int(work/time.Second)+20, "it looks too often")
+		require.Equal(t, 2, store.count("take"), "who waits does not write")
+		require.NoError(t, next.Unlock(ctx))
+	})
+}
+
+func TestLockGivesUpWithItsContext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, _ := w.replica(2)
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		start := at()
+		_, err := b.Lock(short, "x")
+		require.Equal(t, time.Minute, at()-start)
+		heldBy(t, err, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		why := errors.New("why")
+		ended, stop := context.WithCancelCause(ctx)
+		stop(why)
+		_, err = b.Lock(ended, "x")
+		require.ErrorIs(t, err, why)
+		_, err = b.TryLock(ended, "x")
+		require.ErrorIs(t, err, why)
+		require.NoError(t, lock.Unlock(ctx))
+		_, err = b.TryLock(ended, "x")
+		require.ErrorIs(t, err, why)
+		require.Nil(t, w.row(named.KindLock, "x"), "nobody has it")
+	})
+}
+
+func TestAnErrorOfTheDatabaseEndsTheWait(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, store := w.replica(2)
+		lock := try(t, a, "x")
+		store.during(only("look", errRefused), nil)
+		_, err := b.Lock(ctx, "x")
+		require.ErrorIs(t, err, errRefused)
+		require.EqualError(t, err, `look at lock "x": connection refused`)
+		require.NoError(t, lock.Unlock(ctx))
+		store.during(only("take", errRefused), nil)
+		_, err = b.Lock(ctx, "x")
+		require.EqualError(t, err, `take lock "x": connection refused`)
+	})
+}
+
+// Whoever gets no answer has no lock, and nobody else has to wait for it.
+func TestAnAcquisitionWithoutAnAnswerIsGivenBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		for name, take := range map[string]func(context.Context) error{
+			"lock":     func(ctx context.Context) error { _, err := a.TryLock(ctx, "x"); return err },
+			"task":     func(ctx context.Context) error { _, err := a.TryTask(ctx, "x", time.Hour, time.Hour); return err },
+			"time-out": func(ctx context.Context) error { _, err := a.TakeFor(ctx, "x", 24*time.Hour); return err },
+		} {
+			store.during(nil, only("take", errRefused))
+			require.ErrorIs(t, take(ctx), errRefused, name)
+			store.during(nil, hang("take"))
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			require.ErrorIs(t, take(short), context.DeadlineExceeded, name)
+			cancel()
+			for _, kind := range []named.Kind{named.KindLock, named.KindTask, named.KindTimeout} {
+				require.Nil(t, w.row(kind, "x"), name)
+			}
+		}
+	})
+}
+
+func TestAnAnswerThatCameTooLateToBeTrustedIsGivenBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1, named.WithTTL(4*time.Second))
+		store.during(func(_ context.Context, op string) error {
+			if op == "take" {
+				time.Sleep(3 * time.Second)
+			}
+			return nil
+		}, nil)
+		_, err := a.TryLock(ctx, "x")
+		require.ErrorContains(t, err, "answered after 3s")
+		require.Nil(t, w.row(named.KindLock, "x"))
+	})
+}
+
+func TestWithLockReleasesWhateverHappens(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		ran := 0
+		work := func(end func() error) func(context.Context, *named.Lock) error {
+			return func(ctx context.Context, lock *named.Lock) error {
+				ran++
+				assert.NoError(t, lock.Check())
+				assert.NotNil(t, w.row(named.KindLock, "x"))
+				return end()
+			}
+		}
+		require.NoError(t, a.WithLock(ctx, "x", work(func() error { return nil })))
+		require.Nil(t, w.row(named.KindLock, "x"), "after a return")
+		why := errors.New("why")
+		require.Equal(t, why, a.WithLock(ctx, "x", work(func() error { return why })))
+		require.Nil(t, w.row(named.KindLock, "x"), "after an error")
+		require.PanicsWithValue(t, "help", func() { _ = a.TryWithLock(ctx, "x", work(func() error { panic("help") })) })
+		require.Nil(t, w.row(named.KindLock, "x"), "after a panic")
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = a.WithLock(ctx, "x", work(func() error { runtime.Goexit(); return nil })) })
+		wg.Wait()
+		require.Nil(t, w.row(named.KindLock, "x"), "after the end of a goroutine")
+		require.Equal(t, 4, ran)
+
+		lock := try(t, a, "x")
+		heldBy(t, a.TryWithLock(ctx, "x", work(nil)), 1)
+		require.Equal(t, 4, ran)
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+func TestWithLockKeepsAliveAndCancelsOnLoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		b, _ := w.replica(2)
+		type key struct{}
+		outer := context.WithValue(ctx, key{}, "value")
+		why := errors.New("why")
+		var next atomic.Pointer[named.Lock]
+		err := a.WithLock(outer, "x", func(ctx context.Context, lock *named.Lock) error {
+			assert.Equal(t, "value", ctx.Value(key{}))
+			time.Sleep(time.Hour)
+			assert.NoError(t, ctx.Err())
+			// The database does not answer us any more, but others.
+			store.during(hang("extend"), nil)
+			go func() {
+				lock, err := b.Lock(context.Background(), "x")
+				assert.NoError(t, err)
+				next.Store(lock)
+			}()
+			<-ctx.Done()
+			assert.ErrorIs(t, context.Cause(ctx), schedlock.ErrLost)
+			synctest.Wait()
+			assert.Nil(t, next.Load(), "another has it already")
+			time.Sleep(ttl - trusted + time.Second)
+			assert.NotNil(t, next.Load(), "a function that ignores its context overlaps")
+			return why
+		})
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.NoError(t, next.Load().Check())
+		require.NoError(t, next.Load().Unlock(ctx))
+	})
+}
+
+func TestWithLockEndsWithItsContext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		why := errors.New("why")
+		outer, cancel := context.WithCancelCause(ctx)
+		time.AfterFunc(time.Minute, func() { cancel(why) })
+		err := a.WithLock(outer, "x", func(ctx context.Context, lock *named.Lock) error {
+			<-ctx.Done()
+			assert.Equal(t, why, context.Cause(ctx))
+			time.Sleep(time.Hour)
+			assert.NoError(t, lock.Check(), "the lock is kept alive until fn returns")
+			return ctx.Err()
+		})
+		require.Equal(t, context.Canceled, err)
+		require.Nil(t, w.row(named.KindLock, "x"))
+
+		timed, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		err = a.WithLock(timed, "x", func(ctx context.Context, lock *named.Lock) error {
+			at, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, time.Minute, time.Until(at))
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+	})
+}
+
+func TestCleaningUpByTheWay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		require.NoError(t, try(t, a, "old").Unlock(ctx))
+		time.Sleep(25 * time.Hour)
+		for i := 0; store.count("clean") == 0; i++ {
+			require.Less(t, i, 20_000, "nobody cleans up")
+			require.NoError(t, try(t, a, "x").Unlock(ctx))
+		}
+		n, err := a.Clean(ctx)
+		require.NoError(t, err)
+		require.Zero(t, n, "nothing is left")
+		store.during(hang("clean"), nil)
+		start := at()
+		for store.count("clean") < 3 {
+			require.NoError(t, try(t, a, "x").Unlock(ctx), "a clean-up that hangs is no hindrance")
+		}
+		require.Equal(t, time.Second, at()-start)
+	})
+}
+
+func TestCheckAllocatesNothing(t *testing.T) {
+	w := &world{t: t, db: memory.New()}
+	a, _ := w.replica(1)
+	lock := try(t, a, "x")
+	defer lock.Unlock(ctx)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		if lock.Check() != nil {
+			t.Error("it is lost")
+		}
+	}))
+}

@@ -1,0 +1,209 @@
+package named_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/schedlock/named"
+)
+
+// soak lets the tests that are scaled down by default run in full.
+var soak = flag.Bool("named.soak", false, "repeat what is scaled down by default: 20,000 rounds of two processes")
+
+func TestMain(m *testing.M) {
+	if role, ok := os.LookupEnv(roleEnv); ok {
+		if err := roles[role](os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(withPostgres{m})
+}
+
+// withPostgres stops the PostgreSQL server of the tests before goleak looks.
+type withPostgres struct{ m *testing.M }
+
+func (w withPostgres) Run() int { return pgtest.Run(w.m) }
+
+var ctx = context.Background()
+
+const (
+	ttl     = named.DefaultTTL
+	trusted = ttl * 3 / 4
+)
+
+var errRefused = errors.New("connection refused")
+
+// A world is a database and the replicas that share it, in a synctest bubble.
+type world struct {
+	t  *testing.T
+	db *memory.Store
+}
+
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { f(t, &world{t, memory.New()}) })
+}
+
+// A faulty store does to its operations what a test says.
+type faulty struct {
+	named.Store
+
+	mu     sync.Mutex
+	before func(ctx context.Context, op string) error
+	after  func(ctx context.Context, op string) error
+	ops    []string
+}
+
+// during sets what happens before and after an operation is carried out; an
+// error takes the place of its answer.
+func (f *faulty) during(before, after func(ctx context.Context, op string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+// count is how often an operation was asked for.
+func (f *faulty) count(op string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.ops {
+		if o == op {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *faulty) do(ctx context.Context, op string, do func() error) error {
+	f.mu.Lock()
+	before, after := f.before, f.after
+	f.ops = append(f.ops, op)
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, op); err != nil {
+			return err
+		}
+	}
+	err := do()
+	if after != nil && err == nil {
+		err = after(ctx, op)
+	}
+	return err
+}
+
+func (f *faulty) Take(ctx context.Context, c named.Claim) (term int64, holder *named.Row, err error) {
+	err = f.do(ctx, "take", func() (err error) { term, holder, err = f.Store.Take(ctx, c); return err })
+	return term, holder, err
+}
+
+func (f *faulty) Look(ctx context.Context, key named.Key) (row *named.Row, err error) {
+	err = f.do(ctx, "look", func() (err error) { row, err = f.Store.Look(ctx, key); return err })
+	return row, err
+}
+
+func (f *faulty) Extend(ctx context.Context, ref named.Ref, ttl time.Duration) (ours bool, err error) {
+	err = f.do(ctx, "extend", func() (err error) { ours, err = f.Store.Extend(ctx, ref, ttl); return err })
+	return ours, err
+}
+
+func (f *faulty) Release(ctx context.Context, ref named.Ref, keepHold bool) (ours bool, err error) {
+	err = f.do(ctx, "release", func() (err error) { ours, err = f.Store.Release(ctx, ref, keepHold); return err })
+	return ours, err
+}
+
+func (f *faulty) Clean(ctx context.Context, limit int) (n int64, err error) {
+	err = f.do(ctx, "clean", func() (err error) { n, err = f.Store.Clean(ctx, limit); return err })
+	return n, err
+}
+
+// only makes a fault of one kind of operation.
+func only(op string, err error) func(context.Context, string) error {
+	return func(_ context.Context, o string) error {
+		if o == op {
+			return err
+		}
+		return nil
+	}
+}
+
+// hang lets one kind of operation wait until its context ends.
+func hang(op string) func(context.Context, string) error {
+	return func(ctx context.Context, o string) error {
+		if o != op {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+var silent = named.WithLogger(slog.New(slog.DiscardHandler))
+
+// replica is another replica.
+func (w *world) replica(pid int, opts ...named.Option) (*named.Locks, *faulty) {
+	w.t.Helper()
+	store := &faulty{Store: w.db.Named()}
+	locks, err := named.New(store, append([]named.Option{silent, named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"})}, opts...)...)
+	require.NoError(w.t, err)
+	return locks, store
+}
+
+func (w *world) election(pid int, opts ...named.Option) (*named.Election, *faulty) {
+	w.t.Helper()
+	store := &faulty{Store: w.db.Named()}
+	e, err := named.NewElection(store, "office", append([]named.Option{silent, named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"})}, opts...)...)
+	require.NoError(w.t, err)
+	return e, store
+}
+
+// row is what stands in the database under a key.
+func (w *world) row(kind named.Kind, name string) *named.Row {
+	w.t.Helper()
+	row, err := w.db.Named().Look(ctx, named.Key{Kind: kind, Name: name})
+	require.NoError(w.t, err)
+	return row
+}
+
+func try(t *testing.T, locks *named.Locks, name string) *named.Lock {
+	t.Helper()
+	lock, err := locks.TryLock(ctx, name)
+	require.NoError(t, err)
+	return lock
+}
+
+func heldBy(t *testing.T, err error, pid int) *named.HeldError {
+	t.Helper()
+	require.ErrorIs(t, err, schedlock.ErrHeld)
+	held, ok := errors.AsType[*named.HeldError](err)
+	require.True(t, ok, "%v is no *HeldError", err)
+	require.Equal(t, pid, held.Info.PID)
+	return held
+}
+
+func wantLost(t *testing.T, lock *named.Lock) {
+	t.Helper()
+	require.ErrorIs(t, lock.Err(), schedlock.ErrLost)
+	require.ErrorIs(t, lock.Check(), schedlock.ErrLost)
+	require.ErrorIs(t, context.Cause(lock.Context()), schedlock.ErrLost)
+	require.ErrorIs(t, lock.Extend(ctx), schedlock.ErrLost)
+	require.ErrorIs(t, lock.Fence(ctx, nil), schedlock.ErrLost)
+}
+
+// at is what has passed since the bubble's midnight.
+func at() time.Duration { return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) }

@@ -1,0 +1,439 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// namedConformance is the database that the suite asks for: url is how the
+// replicas come to it, direct how the test does.
+func namedConformance(t testing.TB, direct, url string) locktest.NamedDatabase {
+	conn := session(t, direct)
+	exec(t, conn, `TRUNCATE named_locks; UPDATE named_locks_floor SET term = 0`)
+	return locktest.NamedDatabase{
+		Open: func(t testing.TB) named.Store { return open(t, url).Named() },
+		Age: func(t testing.TB, d time.Duration) {
+			exec(t, conn, `UPDATE named_locks SET acquired_at = acquired_at - $1::interval, expires_at = expires_at - $1::interval, hold_until = hold_until - $1::interval`, d)
+		},
+		Edit: func(t testing.TB, key named.Key, term int64) {
+			if term == 0 {
+				exec(t, conn, `DELETE FROM named_locks WHERE kind = $1 AND name = $2`, string(key.Kind), key.Name)
+				return
+			}
+			exec(t, conn, `UPDATE named_locks SET term = $3 WHERE kind = $1 AND name = $2`, string(key.Kind), key.Name, term)
+		},
+		Begin: func(t testing.TB) locktest.Tx {
+			tx, err := session(t, url).Begin(ctx)
+			require.NoError(t, err)
+			return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) }, Rollback: func() error { return tx.Rollback(ctx) }}
+		},
+		ExtendPassesFence: true,
+	}
+}
+
+func TestConformanceOfNamedLocks(t *testing.T) {
+	url := migrated(t)
+	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase { return namedConformance(t, url, url) })
+}
+
+func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
+	server := pgtest.Shared(t)
+	direct := server.Database(t)
+	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
+	migrate(t, url)
+	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
+		return namedConformance(t, direct, url+"&default_query_exec_mode=exec")
+	})
+}
+
+var lockA = named.Key{Kind: named.KindLock, Name: "a"}
+
+func namedClaim(key named.Key, ttl time.Duration) named.Claim {
+	return named.Claim{Key: key, Owner: schedlock.Owner{PID: os.Getpid(), Hostname: "test"}, Token: schedlock.NewToken(), TTL: ttl}
+}
+
+// takeNamed takes a key that must be free.
+func takeNamed(t testing.TB, n named.Store, c named.Claim) named.Ref {
+	t.Helper()
+	term, holder, err := n.Take(ctx, c)
+	require.NoError(t, err)
+	require.NotZero(t, term, "held: %+v", holder)
+	return named.Ref{Key: c.Key, Token: c.Token, Term: term}
+}
+
+func expire(t testing.TB, conn *pgx.Conn) {
+	t.Helper()
+	exec(t, conn, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '1 second'`)
+}
+
+func fenceNamed(t testing.TB, n named.Store, tx any, ref named.Ref, want bool) {
+	t.Helper()
+	ours, err := n.Fence(ctx, tx, ref, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, want, ours)
+}
+
+// A take-over is an UPDATE, which by itself would slip under FOR KEY SHARE.
+func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
+	t.Parallel()
+	for kind, start := range kinds {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
+				t.Parallel()
+				url := migrated(t)
+				n, conn := open(t, url).Named(), session(t, url)
+				ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+
+				tx := start(t, url, level)
+				require.NoError(t, tx.exec(`SELECT count(*) FROM named_locks`)) // takes the snapshot
+				extend := func(want bool) {
+					t.Helper()
+					ours, err := n.Extend(ctx, ref, time.Minute)
+					require.NoError(t, err)
+					require.Equal(t, want, ours)
+				}
+				extend(true)
+				fenceNamed(t, n, tx.tx, ref, true)
+				extend(true) // passes
+				expire(t, conn)
+				term, holder, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+				require.NoError(t, err)
+				require.Zero(t, term)
+				require.NotNil(t, holder, "who is in the way")
+				require.Equal(t, ref.Token, holder.Token)
+
+				// It waits, and goes on when the transaction has ended.
+				long := session(t, url)
+				got := make(chan error, 1)
+				go func() {
+					_, err := long.Exec(ctx, `UPDATE named_locks SET token = 'x', term = term + 1 WHERE name = 'a' AND expires_at <= clock_timestamp()`)
+					got <- err
+				}()
+				eventually(t, "the take-over waits", func() bool {
+					return value[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`) == 1
+				})
+				require.NoError(t, tx.exec(`CREATE TABLE work ()`))
+				require.NoError(t, tx.commit())
+				require.NoError(t, <-got)
+
+				late := start(t, url, level)
+				require.NoError(t, late.exec(`SELECT count(*) FROM named_locks`))
+				expire(t, conn)
+				next := takeNamed(t, n, namedClaim(lockA, time.Minute))
+				require.Greater(t, next.Term, ref.Term+1)
+				fenceNamed(t, n, late.tx, ref, false) // taken since the snapshot
+				fenceNamed(t, n, start(t, url, level).tx, ref, false)
+				extend(false)
+			})
+		}
+	}
+}
+
+// A lock that is released while its own transaction is guarded still is nobody
+// else's before that ends.
+func TestAReleaseDoesNotUndoAFence(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	n := open(t, url).Named()
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+	tx := begin(t, url, pgx.TxOptions{})
+	fenceNamed(t, n, tx, ref, true)
+	ours, err := n.Release(ctx, ref, true)
+	require.NoError(t, err)
+	require.True(t, ours)
+	term, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+	require.NoError(t, err)
+	require.Zero(t, term)
+	locks, err := named.New(n)
+	require.NoError(t, err)
+	_, err = locks.TryLock(ctx, lockA.Name)
+	require.ErrorContains(t, err, "a transaction that its holder has guarded by Fence has not")
+	require.NoError(t, tx.Commit(ctx))
+	takeNamed(t, n, namedClaim(lockA, time.Minute))
+}
+
+func TestAFencedTransactionOfANamedLockMayBeIdleForTheTTLOnly(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	n := open(t, url).Named()
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+	tx := begin(t, url, pgx.TxOptions{})
+	ours, err := n.Fence(ctx, tx, ref, time.Second)
+	require.NoError(t, err)
+	require.True(t, ours)
+	expire(t, session(t, url))
+	began := time.Now()
+	eventually(t, "the take-over", func() bool {
+		term, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+		return err == nil && term != 0
+	})
+	require.Greater(t, time.Since(began), 700*time.Millisecond)
+	require.Error(t, tx.Commit(ctx))
+}
+
+func TestNoFenceForNamedLocksElsewhere(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	n := open(t, url).Named()
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+	elsewhere := pgtest.Shared(t).Database(t)
+	for kind, start := range kinds {
+		_, err := n.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref, time.Minute)
+		require.ErrorIs(t, err, schedlock.ErrNoFence, kind)
+	}
+}
+
+// What is held is not even locked, which would be a write: whoever asks does
+// not get into the way of those who extend.
+func TestAskingForWhatIsHeldWritesNothing(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	n, conn := open(t, url).Named(), session(t, url)
+	takeNamed(t, n, namedClaim(lockA, time.Hour))
+	version := func() string {
+		return value[string](t, conn, `SELECT concat_ws(' ', ctid, xmin, xmax) FROM named_locks`)
+	}
+	before := version()
+	for range 3 {
+		term, holder, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+		require.NoError(t, err)
+		require.Zero(t, term)
+		require.NotNil(t, holder)
+		require.Equal(t, before, version())
+	}
+	exec(t, conn, `BEGIN; SELECT FROM named_locks FOR UPDATE; ROLLBACK`)
+	require.NotEqual(t, before, version(), "the test sees a lock")
+}
+
+func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	trips, url := countTrips(t, migrated(t))
+	n := open(t, url).Named()
+	for round := range 3 {
+		one := func(what string, f func() error) {
+			t.Helper()
+			if got := trips.during(func() { require.NoError(t, f(), what) }); round == 2 {
+				require.Equal(t, 1, got, what)
+			}
+		}
+		var ref named.Ref
+		one("take", func() error { ref = takeNamed(t, n, namedClaim(lockA, time.Minute)); return nil })
+		one("take what is held", func() error { _, _, err := n.Take(ctx, namedClaim(lockA, time.Minute)); return err })
+		one("look", func() error { _, err := n.Look(ctx, lockA); return err })
+		one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
+		one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
+		one("look at what is free", func() error { _, err := n.Look(ctx, lockA); return err })
+		one("clean", func() error { _, err := n.Clean(ctx, 10); return err })
+	}
+}
+
+func TestNamedLocksInSessionsWithStrictIsolation(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	exec(t, session(t, url), `ALTER DATABASE `+databaseName(t, url)+` SET default_transaction_isolation = 'serializable'`)
+	locks, err := named.New(open(t, url).Named(), named.WithMaxPause(50*time.Millisecond))
+	require.NoError(t, err)
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		holders int
+		done    int
+	)
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				err := locks.WithLock(ctx, "x", func(context.Context, *named.Lock) error {
+					mu.Lock()
+					holders++
+					done++
+					alone := holders == 1
+					mu.Unlock()
+					defer func() {
+						mu.Lock()
+						holders--
+						mu.Unlock()
+					}()
+					if !alone {
+						return errors.New("another is here")
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 80, done)
+}
+
+// Names that come and go, while the table is cleaned up all the time: no term
+// is granted twice, and none goes back.
+func TestTermsGrowBesideACleanUp(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	n, conn := open(t, url).Named(), session(t, url)
+	// A server whose clock was an hour ahead once: the clock is no help.
+	ahead := time.Now().Add(time.Hour).UnixMilli()
+	exec(t, conn, `UPDATE named_locks_floor SET term = $1`, ahead)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := n.Clean(ctx, 10); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	cleaned := int64(0)
+	last := ahead
+	for range 200 {
+		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+		require.Greater(t, ref.Term, last)
+		last = ref.Term
+		before := value[int64](t, conn, `SELECT term FROM named_locks_floor`)
+		exec(t, conn, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '25 hours'`)
+		if value[int64](t, conn, `SELECT term FROM named_locks_floor`) > before {
+			cleaned++
+		}
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("cleaned up at once after %d of 200", cleaned)
+}
+
+func TestTakingANamedLockIsDurableWhateverTheSessionSays(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	exec(t, conn, `
+		CREATE TABLE commits (id serial, synchronous_commit text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			INSERT INTO commits (synchronous_commit) VALUES (current_setting('synchronous_commit'));
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON named_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
+	store := open(t, url)
+	n := store.Named()
+	committed := func(wanted string) {
+		t.Helper()
+		require.Equal(t, wanted, value[string](t, conn, `DELETE FROM commits RETURNING synchronous_commit`))
+		var off, none string
+		require.NoError(t, store.Pool().QueryRow(ctx, `SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).Scan(&off, &none))
+		require.Equal(t, []string{"off", "0"}, []string{off, none}, "it leaks into the session")
+	}
+	for range 2 {
+		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+		committed("on")
+		_, err := n.Extend(ctx, ref, time.Minute)
+		require.NoError(t, err)
+		committed("local")
+		_, err = n.Release(ctx, ref, true)
+		require.NoError(t, err)
+		committed("local")
+	}
+}
+
+// Neither a lock nor a clean-up reads all rows.
+func TestNothingReadsAllNamedLocks(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	exec(t, conn, `
+INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at)
+SELECT 'lock', 'name ' || n, n, 1, 'h', now() - interval '3 days', now() - interval '2 days' + n * interval '1 second' FROM generate_series(1, 50000) AS n`)
+	exec(t, conn, `ANALYZE named_locks`)
+	const sqlScans = `SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables WHERE relname = 'named_locks'`
+	scans := func(f func(s *postgres.Store)) int {
+		before := value[int](t, conn, sqlScans)
+		s, err := postgres.Open(ctx, url, silent)
+		require.NoError(t, err)
+		f(s)
+		require.NoError(t, s.Close()) // a session's last statistics are flushed at its end
+		eventually(t, "the session's end", func() bool { return value[int](t, conn, sqlBackends) == 0 })
+		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
+		return value[int](t, conn, sqlScans) - before
+	}
+	require.Zero(t, scans(func(s *postgres.Store) {
+		n := s.Named()
+		for range 8 { // a prepared statement may get a generic plan after five
+			ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+			_, err := n.Look(ctx, lockA)
+			require.NoError(t, err)
+			_, err = n.Extend(ctx, ref, time.Minute)
+			require.NoError(t, err)
+			_, err = n.Release(ctx, ref, true)
+			require.NoError(t, err)
+			deleted, err := n.Clean(ctx, 100)
+			require.NoError(t, err)
+			require.EqualValues(t, 100, deleted)
+		}
+	}))
+	require.NotZero(t, scans(func(s *postgres.Store) {
+		_, err := s.Pool().Exec(ctx, `SELECT count(*) FROM named_locks WHERE pid = 2`)
+		require.NoError(t, err)
+	}), "the test sees a scan")
+}
+
+// The rights that named locks need, besides those of the scheduler's lock.
+func TestTheRightsThatNamedLocksNeed(t *testing.T) {
+	t.Parallel()
+	admin, role, url := granted(t)
+	n := open(t, url).Named()
+	_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorContains(t, err, "GRANT")
+	exec(t, admin, fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON named_locks TO %s`, role))
+	exec(t, admin, fmt.Sprintf(`GRANT SELECT, UPDATE ON named_locks_floor TO %s`, role))
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
+	tx := begin(t, url, pgx.TxOptions{})
+	fenceNamed(t, n, tx, ref, true)
+	require.NoError(t, tx.Commit(ctx))
+	_, err = n.Extend(ctx, ref, time.Minute)
+	require.NoError(t, err)
+	_, err = n.Release(ctx, ref, true)
+	require.NoError(t, err)
+	exec(t, admin, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '25 hours'`)
+	deleted, err := n.Clean(ctx, 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, deleted)
+}
+
+func TestErrorsOfNamedLocksAreExplained(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).Database(t)
+	n := open(t, url).Named()
+	_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+	require.ErrorContains(t, err, "run the migrations")
+	require.ErrorContains(t, err, databaseName(t, url))
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	_, err = n.Look(ctx, lockA)
+	require.ErrorIs(t, err, schedlock.ErrPermanent)
+}

@@ -1,0 +1,295 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/named"
+)
+
+// Named returns the named locks of the database file. It may be called several
+// times. They are judged by the time since the machine was started, so a
+// process whose wall clock is wrong neither steals a lock nor keeps its own too
+// long; a row from before a restart has no holder, and of its time to rest the
+// wall clock decides. Where the system has no such clock (other than Linux) the
+// wall clock decides everything.
+//
+// They use the store's own connection, and no byte of the lease file: the death
+// of a holder is known by its TTL.
+func (s *Store) Named() named.Store { return &namedStore{s: s, boot: bootNow} }
+
+type namedStore struct {
+	s    *Store
+	boot func() (ms int64, bootID string)
+}
+
+var _ named.Store = (*namedStore)(nil)
+
+// A namedTime is one moment on both clocks, and the first three arguments of
+// every statement.
+type namedTime struct {
+	ms     int64 // decides
+	bootID string
+	wall   time.Time // is shown
+}
+
+func (n *namedStore) now() namedTime {
+	ms, bootID := n.boot()
+	return namedTime{ms, bootID, n.s.now().UTC()}
+}
+
+func (t namedTime) args(more ...any) []any {
+	return append([]any{t.ms, t.bootID, formatTime(t.wall)}, more...)
+}
+
+// sqlNamedTaken is true for a row that nobody can take. After a restart its
+// holder is dead. The time to rest that is left then is that of the wall clock,
+// unless that has been set back to before the row was written.
+const sqlNamedTaken = `(CASE WHEN l.boot_id = ?2
+    THEN l.token IS NOT NULL AND l.expires_ms > ?1 OR l.hold_ms IS NOT NULL AND l.hold_ms > ?1
+    ELSE l.hold_until IS NOT NULL AND l.hold_until > ?3 AND l.acquired_at <= ?3 END)`
+
+const (
+	sqlNamedTake = `
+INSERT INTO named_locks AS l (kind, name, token, term, pid, hostname, acquired_at, expires_at, hold_until, boot_id, expires_ms, hold_ms)
+VALUES (?4, ?5, ?6, max(coalesce((SELECT term FROM named_locks_floor), 0) + 1, ?7), ?8, ?9, ?3, ?10, ?11, ?2, ?1 + ?12, ?1 + ?13)
+ON CONFLICT (kind, name) DO UPDATE
+SET token = excluded.token, term = max(l.term + 1, excluded.term), pid = excluded.pid, hostname = excluded.hostname,
+    acquired_at = excluded.acquired_at, expires_at = excluded.expires_at, hold_until = excluded.hold_until,
+    boot_id = excluded.boot_id, expires_ms = excluded.expires_ms, hold_ms = excluded.hold_ms
+WHERE NOT ` + sqlNamedTaken + `
+RETURNING term`
+
+	sqlNamedLook = `
+SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2, l.expires_ms, l.hold_ms, l.hold_until
+FROM named_locks l
+WHERE l.kind = ?4 AND l.name = ?5 AND ` + sqlNamedTaken
+)
+
+// Take implements named.Store. A lock that is held is only read.
+func (n *namedStore) Take(ctx context.Context, c named.Claim) (term int64, holder *named.Row, err error) {
+	if holder, err = n.Look(ctx, c.Key); holder != nil || err != nil {
+		return 0, holder, err
+	}
+	err = n.patiently(ctx, func() error {
+		return n.s.share(ctx, func(ctx context.Context, tx tx) error {
+			term, holder = 0, nil
+			now := n.now()
+			var hold sql.NullInt64
+			var until sql.NullString
+			if c.Hold > 0 {
+				hold, until = sql.NullInt64{Int64: millis(c.Hold), Valid: true}, formatOptional(now.wall.Add(c.Hold))
+			}
+			err := tx.row(ctx, sqlNamedTake, now.args(string(c.Kind), c.Name, c.Token.String(), now.wall.UnixMilli(), c.PID, c.Hostname,
+				formatTime(now.wall.Add(c.TTL)), until, millis(c.TTL), hold), &term)
+			if errors.Is(err, sql.ErrNoRows) { // somebody was faster
+				holder, err = n.find(ctx, c.Key)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return 0, nil, n.explain(err)
+	}
+	return term, holder, nil
+}
+
+// Look implements named.Store.
+func (n *namedStore) Look(ctx context.Context, key named.Key) (row *named.Row, err error) {
+	if err := n.s.CheckFile(); err != nil {
+		return nil, err
+	}
+	err = n.patiently(ctx, func() error {
+		return n.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+			row, err = n.find(ctx, key)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, n.explain(err)
+	}
+	return row, nil
+}
+
+// find reads the row of a key, nil if it is free; the turn is held.
+func (n *namedStore) find(ctx context.Context, key named.Key) (row *named.Row, err error) {
+	now := n.now()
+	err = n.s.each(ctx, sqlNamedLook, now.args(string(key.Kind), key.Name), func(rows *sql.Rows) error {
+		var (
+			tok, until sql.NullString
+			acquired   string
+			sameBoot   bool
+			expires    int64
+			hold       sql.NullInt64
+		)
+		row = &named.Row{Info: named.Info{Key: key}}
+		if err := rows.Scan(&tok, &row.Term, &row.PID, &row.Hostname, &acquired, &sameBoot, &expires, &hold, &until); err != nil {
+			return err
+		}
+		row.Token, _ = schedlock.ParseToken(tok.String) // an edited one is nobody's
+		row.AcquiredAt = stamp(acquired)
+		row.Age = now.wall.Sub(row.AcquiredAt)
+		row.Resting = !tok.Valid || !sameBoot
+		switch end := expires; {
+		case !sameBoot:
+			row.Left = stamp(until.String).Sub(now.wall)
+		default:
+			if row.Resting || hold.Int64 > end {
+				end = hold.Int64
+			}
+			row.Left = time.Duration(end-now.ms) * time.Millisecond
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return row, nil
+}
+
+// What has expired is never touched, though nobody may have taken it.
+const (
+	sqlNamedOurs = `
+WHERE kind = ?4 AND name = ?5 AND token = ?6 AND (term = ?7 OR ?7 = 0) AND boot_id = ?2 AND expires_ms > ?1`
+
+	sqlNamedExtend = `
+UPDATE named_locks SET expires_at = ?8, expires_ms = ?1 + ?9` + sqlNamedOurs
+
+	sqlNamedRelease = `
+UPDATE named_locks
+SET token = NULL,
+    expires_at = CASE WHEN ?8 AND hold_ms > ?1 THEN hold_until ELSE ?3 END,
+    expires_ms = CASE WHEN ?8 AND hold_ms > ?1 THEN hold_ms ELSE ?1 END,
+    hold_until = CASE WHEN ?8 AND hold_ms > ?1 THEN hold_until END,
+    hold_ms = CASE WHEN ?8 AND hold_ms > ?1 THEN hold_ms END` + sqlNamedOurs
+
+	// It writes nothing new, but takes the write lock, which a SELECT does not.
+	sqlNamedFence = `
+UPDATE named_locks SET token = token` + sqlNamedOurs
+)
+
+func ours(now namedTime, ref named.Ref, more ...any) []any {
+	return append(now.args(string(ref.Kind), ref.Name, ref.Token.String(), ref.Term), more...)
+}
+
+// Extend implements named.Store. It is not flushed to disk: a power cut ends
+// all locks.
+func (n *namedStore) Extend(ctx context.Context, ref named.Ref, ttl time.Duration) (bool, error) {
+	return n.update(ctx, func(tx tx) (int64, error) {
+		now := n.now()
+		return tx.exec(ctx, sqlNamedExtend, ours(now, ref, formatTime(now.wall.Add(ttl)), millis(ttl))...)
+	})
+}
+
+// Release implements named.Store. It is not flushed to disk either.
+func (n *namedStore) Release(ctx context.Context, ref named.Ref, keepHold bool) (bool, error) {
+	return n.update(ctx, func(tx tx) (int64, error) {
+		return tx.exec(ctx, sqlNamedRelease, ours(n.now(), ref, keepHold)...)
+	})
+}
+
+// update runs one statement that is a transaction of its own, and tells whether
+// it has changed a row.
+func (n *namedStore) update(ctx context.Context, do func(tx) (int64, error)) (changed bool, err error) {
+	err = n.patiently(ctx, func() error {
+		if err := n.s.mayWrite(); err != nil {
+			return err
+		}
+		return n.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+			if err := n.s.setDurable(ctx, false); err != nil {
+				return err
+			}
+			affected, err := do(tx{n.s})
+			changed = affected > 0
+			return err
+		})
+	})
+	return changed && err == nil, n.explain(err)
+}
+
+// Fence implements named.Store; tx must be a *sql.Tx.
+func (n *namedStore) Fence(ctx context.Context, tx any, ref named.Ref, _ time.Duration) (bool, error) {
+	t, ok := tx.(*sql.Tx)
+	if !ok {
+		return false, fmt.Errorf("%w: it is a %T, not a *sql.Tx", schedlock.ErrNoFence, tx)
+	}
+	var affected int64
+	res, err := t.ExecContext(ctx, sqlNamedFence, ours(n.now(), ref)...)
+	if err == nil {
+		affected, err = res.RowsAffected()
+	}
+	if err != nil {
+		if strings.Contains(err.Error(), "no such table: named_locks") {
+			return false, fmt.Errorf("%w: %w", schedlock.ErrNoFence, err)
+		}
+		return false, n.explain(err)
+	}
+	return affected > 0, nil
+}
+
+const (
+	sqlNamedClean = `
+DELETE FROM named_locks WHERE (kind, name) IN (
+    SELECT l.kind, l.name FROM named_locks l
+    WHERE l.expires_at <= ?4 AND NOT ` + sqlNamedTaken + `
+    ORDER BY l.expires_at LIMIT ?5
+)
+RETURNING term`
+
+	sqlNamedFloor = `
+INSERT INTO named_locks_floor (id, term) VALUES (1, ?1)
+ON CONFLICT (id) DO UPDATE SET term = max(term, excluded.term)`
+)
+
+// Clean implements named.Store.
+func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
+	err = n.s.write(ctx, func(ctx context.Context, tx tx) error {
+		deleted = 0
+		now := n.now()
+		var highest int64
+		args := now.args(formatTime(now.wall.Add(-24*time.Hour)), max(limit, 0))
+		err := n.s.each(ctx, sqlNamedClean, args, func(rows *sql.Rows) error {
+			var term int64
+			err := rows.Scan(&term)
+			highest = max(highest, term)
+			deleted++
+			return err
+		})
+		if err != nil || deleted == 0 {
+			return err
+		}
+		_, err = tx.exec(ctx, sqlNamedFloor, highest)
+		return err
+	})
+	if err != nil {
+		return 0, n.explain(err)
+	}
+	return deleted, nil
+}
+
+// patiently repeats what failed because another process writes, until ctx
+// ends; it gives up after a minute if ctx does not end by itself.
+func (n *namedStore) patiently(ctx context.Context, do func() error) error {
+	err := do()
+	if !errors.Is(err, sqlite3.BUSY) && !errors.Is(err, sqlite3.LOCKED) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return retryBusy(ctx, do)
+}
+
+func (n *namedStore) explain(err error) error {
+	err = n.s.explain(err)
+	if err != nil && strings.Contains(err.Error(), "no such table: named_locks") {
+		return fmt.Errorf("%w; its migrations were not run (migrations.Up)", err)
+	}
+	return err
+}

@@ -1,0 +1,353 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/tasks/queue"
+)
+
+func TestQueueConformance(t *testing.T) {
+	t.Parallel()
+	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
+		first := newStore(t)
+		return locktest.QueueDatabase{
+			Open: func(t testing.TB) queue.Store { return mustOpen(t, first.Path()).Queue() },
+			Begin: func(t testing.TB) locktest.Tx {
+				tx, err := first.DB().BeginTx(bg, nil)
+				require.NoError(t, err)
+				return locktest.Tx{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
+			},
+		}
+	})
+}
+
+func addTasks(t testing.TB, q queue.Store, retries int, ids ...string) {
+	t.Helper()
+	added, err := q.Add(bg, "q", retries, ids)
+	require.NoError(t, err)
+	require.Len(t, added, len(ids))
+}
+
+func captureTask(t testing.TB, q queue.Store, hold time.Duration, limit int) (schedlock.Token, []string) {
+	t.Helper()
+	token := schedlock.NewToken()
+	tasks, err := q.Capture(bg, "q", token, hold, limit)
+	require.NoError(t, err)
+	var ids []string
+	for _, task := range tasks {
+		ids = append(ids, task.ID)
+	}
+	return token, ids
+}
+
+// The naive way is to look for the oldest task, and then to write that it is
+// ours: of two that look at the same time both get it.
+func TestTheNaiveWayGivesATaskToTwoWorkersAndOursDoesNot(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	addTasks(t, s.Queue(), 0, "a", "b")
+	look := func(conn *sql.Conn) (id string) {
+		require.NoError(t, conn.QueryRowContext(bg, `SELECT id FROM queue_tasks WHERE queue = 'q' AND state = 'pending' ORDER BY seq LIMIT 1`).Scan(&id))
+		return id
+	}
+	take := func(conn *sql.Conn, id string) {
+		run(t, conn, `UPDATE queue_tasks SET state = 'in_progress', token = 't', boot_id = '', visible_ms = 1, visible_at = '' WHERE queue = 'q' AND id = ?`, id)
+	}
+	alice, bob := foreign(t, s), foreign(t, s)
+	forAlice, forBob := look(alice), look(bob)
+	take(alice, forAlice)
+	take(bob, forBob)
+	require.Equal(t, "a", forAlice)
+	require.Equal(t, "a", forBob, "the naive way")
+
+	s = newStore(t)
+	const workers, tasks = 8, 400
+	var ids []string
+	for i := range tasks {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	addTasks(t, s.Queue(), 0, ids...)
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		times = map[string]int{}
+	)
+	for range workers {
+		q := mustOpen(t, s.Path()).Queue()
+		wg.Go(func() {
+			for {
+				got, err := q.Capture(bg, "q", schedlock.NewToken(), time.Hour, 3)
+				if errors.Is(err, queue.ErrNone) {
+					assert.ErrorIs(t, err, queue.ErrAllHeld)
+					return
+				}
+				if err != nil { // the file is busy
+					assert.ErrorIs(t, err, sqlite3.BUSY)
+				}
+				mu.Lock()
+				for _, task := range got {
+					times[task.ID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, times, tasks)
+	for id, n := range times {
+		require.Equal(t, 1, n, "task %q", id)
+	}
+}
+
+// A replica whose wall clock is an hour ahead neither takes what another holds,
+// nor loses what it has, nor waits less for a delay.
+func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		s := newStore(t)
+		right := s.Queue()
+		wrong := mustOpen(t, s.Path(), WithClock(func() time.Time { return time.Now().Add(by) })).Queue()
+		addTasks(t, right, 1, "a", "b", "c")
+		tokenA, ids := captureTask(t, right, time.Minute, 1)
+		require.Equal(t, []string{"a"}, ids)
+		tokenB, ids := captureTask(t, wrong, time.Minute, 1)
+		require.Equal(t, []string{"b"}, ids)
+		tokenC, ids := captureTask(t, wrong, time.Minute, 9)
+		require.Equal(t, []string{"c"}, ids)
+		ended, err := wrong.Fail(bg, "q", tokenC, "c", "", time.Minute)
+		require.NoError(t, err)
+		require.True(t, ended)
+		for _, q := range []queue.Store{right, wrong} {
+			_, err := q.Capture(bg, "q", schedlock.NewToken(), time.Minute, 9)
+			require.ErrorIs(t, err, queue.ErrAllHeld, "%v", by)
+		}
+		done, err := right.Done(bg, "q", tokenA, []string{"a"})
+		require.NoError(t, err)
+		require.Len(t, done, 1)
+		extended, err := wrong.Extend(bg, "q", tokenB, time.Minute, []string{"b"})
+		require.NoError(t, err)
+		require.Len(t, extended, 1)
+		_, err = right.Capture(bg, "q", schedlock.NewToken(), time.Minute, 9)
+		require.ErrorIs(t, err, queue.ErrAllHeld, "%v", by)
+		done, err = wrong.Done(bg, "q", tokenB, []string{"b"})
+		require.NoError(t, err)
+		require.Len(t, done, 1)
+	}
+}
+
+// What was held when the machine was restarted can be captured at once, however
+// the ids of the boots compare.
+func TestARestartOfTheMachineEndsAllHolds(t *testing.T) {
+	t.Parallel()
+	for _, boot := range []string{"0", "zzz", ""} {
+		s := newStore(t)
+		q := s.Queue()
+		addTasks(t, q, 1, "lost", "delayed")
+		token, _ := captureTask(t, q, time.Hour, 2)
+		_, err := q.Fail(bg, "q", token, "delayed", "", time.Hour)
+		require.NoError(t, err)
+		addTasks(t, q, 0, "exhausted")
+		_, ids := captureTask(t, q, time.Hour, 1)
+		require.Equal(t, []string{"exhausted"}, ids)
+		run(t, foreign(t, s), `UPDATE queue_tasks SET boot_id = ?`, boot)
+
+		done, err := q.Done(bg, "q", token, []string{"lost"})
+		require.NoError(t, err)
+		require.Empty(t, done, "by a worker that cannot have survived")
+		_, ids = captureTask(t, q, time.Hour, 9)
+		require.Equal(t, []string{"lost", "delayed"}, ids, "%q", boot)
+		info, _, err := q.Get(bg, "q", "exhausted")
+		require.NoError(t, err)
+		require.Equal(t, queue.Failed, info.State)
+	}
+}
+
+// Each part of a capture reads one of the small indexes, in its order, and never
+// what has ended. The few that it has chosen it sorts.
+func TestNothingReadsAllTasks(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	conn := foreign(t, s)
+	scan := regexp.MustCompile(`SCAN queue_tasks.*`)
+	part := regexp.MustCompile(`(?s)CO-ROUTINE.*?SCAN`)
+	byID := "USING INDEX sqlite_autoindex_queue_tasks_1 (queue=? AND id=?)"
+	check := func(t *testing.T) {
+		for query, uses := range map[string][]string{
+			sqlBuryTasks: {"queue_tasks_last (queue=? AND boot_id=? AND visible_ms<?)", "queue_tasks_last (queue=? AND boot_id<?)",
+				"queue_tasks_last (queue=? AND boot_id>?)", "INTEGER PRIMARY KEY"},
+			sqlCaptureTasks: {"queue_tasks_ready (queue=?)", "queue_tasks_waiting (queue=? AND boot_id=? AND visible_ms",
+				"queue_tasks_waiting (queue=? AND boot_id<?)", "queue_tasks_waiting (queue=? AND boot_id>?)", "INTEGER PRIMARY KEY"},
+			sqlWhyNoTask:    {"queue_tasks_waiting (queue=?)", "queue_tasks_last (queue=? AND boot_id=? AND visible_ms>?)", "queue_tasks_ended (queue=? AND state=?)"},
+			sqlDoneTasks:    {byID},
+			sqlDoneBefore:   {byID},
+			sqlExtendTasks:  {byID},
+			sqlReleaseTasks: {byID},
+			sqlFailTask:     {byID},
+			sqlTask:         {byID},
+			sqlPruneTasks:   {"queue_tasks_ended (queue=? AND state=? AND updated_at<?)", "INTEGER PRIMARY KEY"},
+		} {
+			plan := queryPlan(t, conn, query)
+			assert.Empty(t, scan.FindAllString(plan, -1), "%s\n%s", query, plan)
+			for _, index := range uses {
+				assert.Contains(t, plan, index, "%s", query)
+			}
+			for _, part := range part.FindAllString(plan, -1) {
+				assert.NotContains(t, part, "TEMP B-TREE", "%s sorts before it chooses:\n%s", query, plan)
+			}
+		}
+		assert.NotEmpty(t, scan.FindString(queryPlan(t, conn, `DELETE FROM queue_tasks WHERE last_error = 'x'`)), "the test sees a scan")
+	}
+	t.Run("as it begins", check)
+	run(t, conn, `
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at) SELECT 'q', i, 'pending', 0, '', '' FROM n`)
+	run(t, conn, `ANALYZE`)
+	t.Run("after ANALYZE, when all are pending", check)
+	run(t, conn, `UPDATE queue_tasks SET state = 'done'`)
+	run(t, conn, `ANALYZE`)
+	t.Run("after ANALYZE, when all are done", check)
+	run(t, conn, `
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
+INSERT INTO queue_tasks (queue, id, state, retries_left, token, boot_id, visible_ms, visible_at, created_at, updated_at)
+SELECT 'queue ' || (i % 3), i, s.state, 1, CASE s.state WHEN 'in_progress' THEN 't' END,
+       CASE s.state WHEN 'in_progress' THEN 'b' END, CASE s.state WHEN 'in_progress' THEN i END, CASE s.state WHEN 'in_progress' THEN '' END, '', ''
+FROM n JOIN (SELECT 0 AS k, 'pending' AS state UNION ALL SELECT 1, 'in_progress' UNION ALL SELECT 2, 'failed') AS s ON k = min(i % 100, 3) - 1
+UNION ALL
+SELECT 'queue ' || (i % 3), 'done ' || i, 'done', 1, NULL, NULL, NULL, NULL, '', '' FROM n`)
+	run(t, conn, `ANALYZE`)
+	t.Run("after ANALYZE, with all states", check)
+}
+
+func TestATableThatIsMissingIsNamedWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := driver.Open("file:" + path)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	q := mustOpen(t, path).Queue()
+	_, err = q.Add(bg, "q", 0, []string{"a"})
+	require.ErrorContains(t, err, "its migrations were not run")
+	_, _, err = q.Get(bg, "q", "a")
+	require.ErrorContains(t, err, "its migrations were not run")
+}
+
+// What came with one transaction is committed with one.
+func TestCallsOfManyWorkersShareACommit(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	q := s.Queue()
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	addTasks(t, q, 0, ids...)
+	token, _ := captureTask(t, q, time.Hour, 100)
+	release := held(t, s)
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() {
+			done, err := q.Done(bg, "q", token, []string{id})
+			assert.NoError(t, err)
+			assert.Len(t, done, 1)
+		})
+	}
+	require.Eventually(t, func() bool { return waiting(s) >= 99 }, 10*time.Second, time.Millisecond)
+	version := func() (v int) {
+		require.NoError(t, s.DB().QueryRowContext(bg, `SELECT count(*) FROM queue_tasks WHERE state = 'done'`).Scan(&v))
+		return v
+	}
+	require.Zero(t, version())
+	release()
+	wg.Wait()
+	require.Equal(t, 100, version())
+}
+
+// A hand cannot make a row that no code understands.
+func TestTheTableRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	conn := foreign(t, newStore(t))
+	insert := func(name, id, state string, retries int, token any) error {
+		_, err := conn.ExecContext(bg, `INSERT INTO queue_tasks (queue, id, state, retries_left, token, created_at, updated_at) VALUES (?, ?, ?, ?, ?, '', '')`,
+			name, id, state, retries, token)
+		return err
+	}
+	require.NoError(t, insert("q", "a", "pending", 0, nil))
+	require.NoError(t, insert("q", strings.Repeat("ü", 100), "pending", 0, nil))
+	require.Error(t, insert("q", strings.Repeat("ü", 100)+"x", "pending", 0, nil), "201 bytes")
+	require.Error(t, insert("q", "", "pending", 0, nil))
+	require.Error(t, insert("", "b", "pending", 0, nil))
+	require.Error(t, insert("q", "b\x00c", "pending", 0, nil))
+	require.Error(t, insert("q", "b", "working", 0, nil))
+	require.Error(t, insert("q", "b", "pending", -1, nil))
+	require.Error(t, insert("q", "b", "pending", 0, "t"), "pending, and somebody's")
+	require.Error(t, insert("q", "b", "in_progress", 0, "t"), "without a time-out")
+	require.NoError(t, insert("q", "b", "done", 0, "t"))
+}
+
+// What is called for each task is planned once, also after an ANALYZE.
+func TestTheCallsForATaskAreNotPlannedAnew(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	var ids []string
+	for i := range 1000 {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	addTasks(t, s.Queue(), 3, ids...)
+	captureTask(t, s.Queue(), time.Hour, 500)
+	conn := foreign(t, s)
+	run(t, conn, `ANALYZE`)
+	const now, hold = int64(1), int64(1)
+	for query, args := range map[string][]any{
+		sqlBuryTasks:    {"q", "b", now, "lost", "t"},
+		sqlCaptureTasks: {"q", "b", now, int64(1), "t", hold, "t", "lost", "t"},
+		sqlWhyNoTask:    {"q", "b", now},
+		sqlDoneTasks:    {"q", `["1"]`, "t", "b", now, "t"},
+		sqlExtendTasks:  {"q", `["1"]`, "t", "b", now, "t", hold, "t"},
+		sqlReleaseTasks: {"q", `["1"]`, "t", "b", now, "t"},
+		sqlFailTask:     {"q", `["1"]`, "t", "b", now, "t", int64(0), "t", "why"},
+		sqlTask:         {"q", "1"},
+	} {
+		require.NoError(t, conn.Raw(func(raw any) error {
+			stmt, _, err := raw.(driver.Conn).Raw().Prepare(query)
+			if err != nil {
+				return err
+			}
+			defer stmt.Close()
+			for range 3 {
+				for i, arg := range args {
+					switch v := arg.(type) {
+					case int64:
+						err = stmt.BindInt64(i+1, v)
+					case string:
+						err = stmt.BindText(i+1, v)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				for stmt.Step() {
+				}
+				if err := stmt.Reset(); err != nil {
+					return err
+				}
+			}
+			assert.Zero(t, stmt.Status(sqlite3.STMTSTATUS_REPREPARE, false), "%s", query)
+			return nil
+		}))
+	}
+}

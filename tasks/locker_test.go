@@ -1,0 +1,104 @@
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/named"
+)
+
+var _ gocron.Lock = (*named.Lock)(nil)
+
+func newLocker(t *testing.T, w *world, pid int, atLeast, atMost time.Duration) *Locker {
+	t.Helper()
+	locks, err := named.New(w.db.Named(), named.WithLogger(slog.New(slog.DiscardHandler)), named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"}))
+	require.NoError(t, err)
+	l, err := NewLocker(locks, atLeast, atMost)
+	require.NoError(t, err)
+	return l
+}
+
+type lockerFunc func(context.Context, string) (gocron.Lock, error)
+
+func (f lockerFunc) Lock(ctx context.Context, job string) (gocron.Lock, error) { return f(ctx, job) }
+
+// Two replicas, of which one has a clock that is three seconds behind, run the
+// same job each minute.
+func TestALockerLetsEachRunHappenOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var ran, skipped atomic.Int32
+		for pid, behind := range []time.Duration{0, 3 * time.Second} {
+			locker := newLocker(t, w, pid+1, 30*time.Second, 10*time.Minute)
+			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(lockerFunc(func(ctx context.Context, job string) (gocron.Lock, error) {
+				lock, err := locker.Lock(ctx, job)
+				if err != nil {
+					assert.ErrorIs(t, err, schedlock.ErrHeld)
+					skipped.Add(1)
+				}
+				return lock, err
+			})))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Shutdown()) }()
+			_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func() { ran.Add(1) }), gocron.WithName("report"),
+				gocron.WithStartAt(gocron.WithStartDateTime(time.Now().Add(time.Minute+behind))))
+			require.NoError(t, err)
+			s.Start()
+		}
+		time.Sleep(10*time.Minute + 30*time.Second)
+		require.EqualValues(t, 10, ran.Load())
+		require.EqualValues(t, 10, skipped.Load())
+	})
+}
+
+// gocron's Shutdown ends the context that it gives to Unlock.
+func TestALockerReleasesWhenItsSchedulerShutsDown(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		started := make(chan struct{})
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(newLocker(t, w, 1, 0, time.Hour)))
+		require.NoError(t, err)
+		_, err = s.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func(ctx context.Context) {
+			close(started)
+			<-ctx.Done()
+		}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartImmediately()))
+		require.NoError(t, err)
+		s.Start()
+		<-started
+		key := named.Key{Kind: named.KindTask, Name: "report"}
+		row, err := w.db.Named().Look(ctx, key)
+		require.NoError(t, err)
+		require.NotNil(t, row)
+		require.NoError(t, s.Shutdown())
+		row, err = w.db.Named().Look(ctx, key)
+		require.NoError(t, err)
+		require.Nil(t, row, "it is held for an hour")
+	})
+}
+
+func TestALockerRefuses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		_, err := NewLocker(nil, time.Minute, time.Second)
+		require.ErrorContains(t, err, "locker: locks are nil")
+		require.ErrorContains(t, err, "at least 1m0s is above")
+		l := newLocker(t, w, 1, 0, time.Minute)
+		lock, err := l.Lock(ctx, strings.Repeat("x", 201))
+		require.ErrorContains(t, err, "200 are allowed")
+		require.Nil(t, lock)
+		ended, cancel := context.WithCancel(ctx)
+		first, err := l.Lock(ended, "x")
+		require.NoError(t, err)
+		cancel()
+		second, err := l.Lock(ctx, "x")
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.True(t, second == nil, "a typed nil")
+		require.NoError(t, first.Unlock(ended))
+	})
+}

@@ -1,0 +1,237 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/tasks/queue"
+)
+
+var ctx = context.Background()
+
+func newQueues(t testing.TB, opts ...queue.Option) *queue.Queues {
+	t.Helper()
+	queues, err := queue.New(memory.New().Queue(), opts...)
+	require.NoError(t, err)
+	return queues
+}
+
+func add(t testing.TB, q *queue.Queues, name string, retries int, ids ...string) {
+	t.Helper()
+	added, err := q.Add(ctx, name, retries, ids...)
+	require.NoError(t, err)
+	require.Equal(t, ids, added)
+}
+
+func capture(t testing.TB, q *queue.Queues, name string, limit int) []*queue.Task {
+	t.Helper()
+	tasks, err := q.Capture(ctx, name, limit)
+	require.NoError(t, err)
+	return tasks
+}
+
+func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	add(t, q, "q", 1, "a")
+	task := capture(t, q, "q", 1)[0]
+	for says, call := range map[string]func() error{
+		"the name of the queue is empty": func() error { _, err := q.Add(ctx, "", 0, "a"); return err },
+		"the id of the task is empty":    func() error { _, err := q.Add(ctx, "q", 0, "a", ""); return err },
+		"has 201 bytes, 200 are allowed": func() error { _, err := q.Add(ctx, "q", 0, strings.Repeat("x", 201)); return err },
+		`"\xff" is not UTF-8`:            func() error { _, err := q.Add(ctx, "q", 0, "\xff"); return err },
+		`"a\x00b" is not UTF-8, or cont`: func() error { _, err := q.AddTx(ctx, nil, "a\x00b", 0, "a"); return err },
+		"-1 retries are not from 0":      func() error { _, err := q.Add(ctx, "q", -1, "a"); return err },
+		"1000001 retries are not":        func() error { _, err := q.Add(ctx, "q", queue.MaxRetries+1, "a"); return err },
+		"the limit 0 is not from 1":      func() error { _, err := q.Capture(ctx, "q", 0); return err },
+		"the limit 10001 is not":         func() error { _, err := q.Capture(ctx, "q", 10_001); return err },
+		"capture: the name of the queue": func() error { _, err := q.Capture(ctx, "", 1); return err },
+		"the delay -1ns is not from 0":   func() error { return q.Fail(ctx, task, nil, -1) },
+		"the delay 8784h0m0.000000001s":  func() error { return q.Fail(ctx, task, nil, queue.MaxDelay+1) },
+		"get: the name of the queue":     func() error { _, _, err := q.Get(ctx, "", "a"); return err },
+		"the age -1s is negative":        func() error { _, err := q.Prune(ctx, "q", -time.Second, 1); return err },
+		"the batch 0 is below 1":         func() error { _, err := q.Prune(ctx, "q", 0, 0); return err },
+		"prune: the name of the queue":   func() error { _, err := q.Prune(ctx, "", 0, 1); return err },
+		"the Store is nil":               func() error { _, err := queue.New(nil); return err },
+		"WithTimeout: 9ms is not a whole": func() error {
+			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(9*time.Millisecond))
+			return err
+		},
+		"WithTimeout: 24h0m0.001s is not": func() error {
+			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(24*time.Hour+time.Millisecond))
+			return err
+		},
+		"WithTimeout: 1.0000005s is not": func() error {
+			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(time.Second+500))
+			return err
+		},
+	} {
+		require.ErrorContains(t, call(), says)
+	}
+	require.NoError(t, q.Done(ctx, task), "nothing of it was done")
+}
+
+func TestAddTellsWhatIsNew(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	added, err := q.Add(ctx, "q", 1, "b", "a", "b")
+	require.NoError(t, err)
+	require.Equal(t, []string{"b", "a"}, added, "in their order, and once")
+	added, err = q.Add(ctx, "q", 1, "c", "a", "d")
+	require.NoError(t, err)
+	require.Equal(t, []string{"c", "d"}, added)
+	added, err = q.Add(ctx, "q", 1)
+	require.NoError(t, err)
+	require.Empty(t, added)
+	_, err = q.AddTx(ctx, "no transaction", "q", 1, "e")
+	require.ErrorIs(t, err, queue.ErrTx)
+}
+
+func TestTheReasonsForNoneAreNone(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	none := func(why error) {
+		t.Helper()
+		tasks, err := q.Capture(ctx, "q", 1)
+		require.Empty(t, tasks)
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, queue.ErrNone)
+		for _, other := range []error{queue.ErrEmpty, queue.ErrAllHeld, queue.ErrExhausted} {
+			require.Equal(t, why == other, errors.Is(err, other))
+		}
+	}
+	none(queue.ErrEmpty)
+	add(t, q, "q", 0, "a")
+	tasks := capture(t, q, "q", 1)
+	none(queue.ErrAllHeld)
+	require.NoError(t, q.Fail(ctx, tasks[0], nil, 0))
+	none(queue.ErrExhausted)
+}
+
+// Tasks of several captures and queues in one call, some of them lost.
+func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	add(t, q, "one", 1, "a", "b", "c")
+	add(t, q, "two", 1, "d")
+	tasks := append(capture(t, q, "one", 2), capture(t, q, "one", 1)...)
+	tasks = append(tasks, capture(t, q, "two", 1)...)
+	require.NoError(t, q.Release(ctx, tasks[1], tasks[3]))
+	err := q.Done(ctx, tasks...)
+	require.ErrorIs(t, err, schedlock.ErrLost)
+	var lost *queue.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, []*queue.Task{tasks[1], tasks[3]}, lost.Tasks)
+	require.Equal(t, `lost: task "b" of queue "one", "d" of queue "two": the time-out has passed, or it was ended before`, err.Error())
+	for id, want := range map[string]queue.State{"a": queue.Done, "b": queue.Pending, "c": queue.Done} {
+		info, found, err := q.Get(ctx, "one", id)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, want, info.State)
+	}
+	require.NoError(t, q.Done(ctx, tasks[0]), "it may be repeated")
+	require.ErrorIs(t, q.Fail(ctx, tasks[0], nil, 0), schedlock.ErrLost)
+	require.ErrorIs(t, q.Extend(ctx, tasks[0]), schedlock.ErrLost)
+	require.NoError(t, q.Done(ctx), "no task")
+
+	many := &queue.LostError{}
+	for i := range 100 {
+		many.Tasks = append(many.Tasks, &queue.Task{Info: queue.Info{Queue: "q", ID: fmt.Sprint(i)}})
+	}
+	require.Contains(t, many.Error(), `"9" of queue "q", and 90 more: `)
+}
+
+// What is left of a task is counted from before it was asked for, and on the
+// safe side.
+func TestATaskKnowsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueues(t, queue.WithTimeout(10*time.Second))
+		add(t, q, "q", 9, "a", "b")
+		both := capture(t, q, "q", 2)
+		a, b := both[0], both[1]
+		require.Equal(t, 9*time.Second, a.Left())
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 4*time.Second, a.Left())
+		require.NoError(t, q.Extend(ctx, a))
+		require.Equal(t, 9*time.Second, a.Left())
+		time.Sleep(4 * time.Second)
+		require.Zero(t, b.Left())
+		require.NoError(t, q.Done(ctx, b), "late, but not too late")
+		require.Zero(t, b.Left())
+		time.Sleep(6 * time.Second)
+		require.ErrorIs(t, q.Done(ctx, a), schedlock.ErrLost)
+		require.Zero(t, a.Left())
+		again := capture(t, q, "q", 1)[0]
+		require.Equal(t, queue.LostWorker, again.LastError)
+		require.Equal(t, 8, again.RetriesLeft)
+		require.NoError(t, q.Fail(ctx, again, nil, 0))
+		require.Zero(t, again.Left())
+		again = capture(t, q, "q", 1)[0]
+		require.Positive(t, again.Left())
+		require.NoError(t, q.Release(ctx, again))
+		require.Zero(t, again.Left())
+	})
+}
+
+func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	for text, want := range map[string]string{
+		strings.Repeat("ü", 1001): strings.Repeat("ü", 1000),
+		"a\x00b\xffc":             "a\uFFFDb\uFFFDc",
+		"":                        "",
+	} {
+		id := fmt.Sprintf("%.20q", text)
+		add(t, q, "q", 0, id)
+		task := capture(t, q, "q", 1)[0]
+		require.NoError(t, q.Fail(ctx, task, errors.New(text), 0))
+		info, _, err := q.Get(ctx, "q", id)
+		require.NoError(t, err)
+		require.Equal(t, want, info.LastError)
+	}
+}
+
+// A store whose database fails after a while.
+type failing struct {
+	queue.Store
+	err error
+}
+
+func (f *failing) Done(ctx context.Context, name string, token schedlock.Token, ids []string) ([]string, error) {
+	if name == "two" {
+		return nil, f.err
+	}
+	return f.Store.Done(ctx, name, token, ids)
+}
+
+// A failure of the database is not a loss, and hides none.
+func TestAFailureIsToldApartFromALoss(t *testing.T) {
+	t.Parallel()
+	down := errors.New("the database is down")
+	q, err := queue.New(&failing{memory.New().Queue(), down})
+	require.NoError(t, err)
+	add(t, q, "one", 1, "a")
+	add(t, q, "two", 1, "b")
+	tasks := append(capture(t, q, "one", 1), capture(t, q, "two", 1)...)
+	require.NoError(t, q.Release(ctx, tasks[0]))
+	err = q.Done(ctx, tasks...)
+	var lost *queue.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, tasks[:1], lost.Tasks)
+	require.ErrorIs(t, err, down)
+	require.Positive(t, tasks[1].Left(), "it may be tried again")
+	err = q.Done(ctx, tasks[1])
+	require.ErrorIs(t, err, down)
+	assert.NotErrorIs(t, err, schedlock.ErrLost)
+}

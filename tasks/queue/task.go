@@ -1,0 +1,43 @@
+package queue
+
+import (
+	"sync/atomic"
+	"time"
+
+	"example.com/schedlock/schedlock"
+)
+
+// A Task is one that this worker has captured. Its Info is of that moment.
+type Task struct {
+	Info
+	token schedlock.Token
+	held  atomic.Pointer[hold] // nil: it has ended, or is lost
+}
+
+// A hold is what one call has given.
+type hold struct {
+	sent schedlock.Stopwatch
+	safe time.Duration
+}
+
+// Left is for how long the task is surely the worker's, unless it extends it:
+// until 90 % of the time-out have passed since the call was sent that captured
+// or last extended it, by a clock that nobody can set and that counts suspend
+// where the system can tell (the rates of two clocks may differ by 10 %). Give
+// the work a context.WithTimeout of it, and ask again before what cannot be
+// undone. It is 0 from then on, once the task has ended, and once it is known
+// to be lost. It may be called from any goroutine.
+func (t *Task) Left() time.Duration {
+	h := t.held.Load()
+	if h == nil {
+		return 0
+	}
+	return max(h.safe-h.sent.Elapsed(), 0)
+}
+
+// hold lets Left count from when a call was sent.
+func (t *Task) hold(sent schedlock.Stopwatch, timeout time.Duration) {
+	t.held.Store(&hold{sent, timeout - timeout/10})
+}
+
+func (t *Task) end() { t.held.Store(nil) }
