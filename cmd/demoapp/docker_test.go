@@ -607,7 +607,9 @@ func (s *stack) taken(fault string, from time.Time, end string) {
 	if end == "released" {
 		from = before.EndedAt // the command has waited for the drain
 	} else {
-		require.Contains(s.t, s.logs(s.leader.container, from.Add(-time.Second)), `previous_end="`+end+`"`)
+		require.Eventually(s.t, func() bool { // the engine passes lines on when it has time
+			return strings.Contains(s.logs(s.leader.container, from.Add(-time.Second)), `previous_end="`+end+`"`)
+		}, 30*time.Second, 100*time.Millisecond, end)
 	}
 	took := now.AcquiredAt.Sub(from)
 	s.t.Logf("%s: %s leads after %v (%s %s)", fault, s.leader.service, took, old.service, end)

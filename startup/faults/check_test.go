@@ -347,6 +347,8 @@ func TestASlowMachineStretchesTheBounds(t *testing.T) {
 	stalled := func(d time.Duration) func(Span) time.Duration { return func(Span) time.Duration { return d } }
 	assert.NotEmpty(t, Check(h, 0, stalled(keepsStall-1)))
 	assert.Empty(t, Check(h, 0, stalled(keepsStall)), "another may lead because the machine stood still")
+	assert.NotEmpty(t, Check(h, keepsSlack-1, nil))
+	assert.Empty(t, Check(h, keepsSlack, nil))
 }
 
 func TestAViolationNamesTheFaultBeforeIt(t *testing.T) {

@@ -63,7 +63,8 @@
 // A seed repeats what the harness chooses, not what the kernel does. It takes
 // root to fill a disk and to make a file immutable; a fault that cannot be
 // injected is named in the table, with the reason. To every bound of the
-// design -faults.slack is added (half a second in a soak, ten seconds beside all
+// design -faults.slack is added (half a second in a soak; ten seconds, and a leader
+// that must stay may lose its lease, beside all
 // the other tests of go test ./..., for a machine that does other
 // things too), and twice the longest time for which the machine itself stood
 // still; -faults.slack=0 judges by the design alone.

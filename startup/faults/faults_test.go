@@ -139,7 +139,7 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 	if slack < 0 {
 		slack = 500 * time.Millisecond
 		if *soakFor == 0 { // beside the tests of other packages, which need the machine too
-			slack = 10 * time.Second
+			slack = keepsSlack
 		}
 	}
 	vs := Check(h, slack, r.stalls.Worst)
