@@ -114,15 +114,7 @@ func (l *Lease) pastDeadline() bool {
 // keeps its session in sight. It looks several times a second at the most
 // because timers do not count the time for which the machine was suspended.
 func (l *Lease) watch() {
-	every := l.lock.timing.watchInterval()
-	if g := l.lock.grace; g > 0 {
-		every = min(every, g/looksPerGrace)
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
-		// The ticker only bounds how late a suspend is noticed; the deadline
-		// itself has a timer.
 		left := l.lock.timing.RenewDeadline - l.lock.clock.since(&l.confirmed.Load().sent)
 		if left <= 0 {
 			l.expire()
@@ -133,16 +125,19 @@ func (l *Lease) watch() {
 			l.expireSession()
 			return
 		}
-		deadline := time.NewTimer(min(left, soon))
+		next := l.lock.timing.watchInterval()
+		if ended != nil {
+			next = min(next, l.lock.grace/looksPerGrace)
+		}
+		timer := time.NewTimer(min(left, soon, next))
 		select {
 		case <-l.ctx.Done():
 		case <-ended:
 			l.suspend()
 		case <-changed:
-		case <-tick.C:
-		case <-deadline.C:
+		case <-timer.C:
 		}
-		deadline.Stop()
+		timer.Stop()
 		if l.ctx.Err() != nil {
 			return
 		}

@@ -247,8 +247,9 @@ func TestLogOfASessionThatEnds(t *testing.T) {
 			"22s INFO database answers again",
 			"30s " + suspended,
 			"30s WARN database does not answer",
-			"33s WARN lost the lock", // 2.5 s later,
-		}, log.all())
+		}, log.all()[:9])
+		require.Regexp(t, "^3[23]s WARN lost the lock$", log.all()[9], "2.5 s after the last look before")
+		require.Len(t, log.all(), 10)
 		for _, i := range []int{1, 2, 3, 5, 7, 9} {
 			require.Equal(t, lease.Term(), log.attrs[i]["term"].Int64(), "line %d", i)
 		}
