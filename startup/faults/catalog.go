@@ -80,7 +80,7 @@ func sharedFaults() []Fault {
 
 // fault returns the fault with that name.
 func fault(name string) Fault {
-	for _, f := range slices.Concat(Faults, PostgresFaults) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
 		if f.Name == name {
 			return f
 		}

@@ -71,6 +71,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 	for _, rule := range []func(*History) []Violation{
 		oneLeader, termsRise, runsApart, runOnce, attemptsRise, atMostOnce, retried,
 		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, outcomes,
+		oneHolder, nameTerms, nameFence, oneWorker, taskEnds, doneOnce, retriesKept, noTaskLost,
 	} {
 		vs = append(vs, rule(h)...)
 	}
@@ -198,6 +199,9 @@ func attemptsRise(h *History) (vs []Violation) {
 		switch {
 		case !known || r.Attempt == before.Attempt || h.forgotBetween(before.Start, r.Start): // the second is runOnce's
 		case r.Attempt < before.Attempt || r.Term < before.Term:
+			if h.excused(r.Process, Span{r.Start, max(r.active(), r.Start+1)}, r.Start, resumeGrace) {
+				continue // it was stopped just before it wrote down its start
+			}
 			vs = append(vs, violation(RuleAttempts, r.Start, "%v; later %v", before, r))
 		case before.active() > r.Start && !h.excused(before.Process, Span{before.Start, before.active()}, r.Start, resumeGrace):
 			vs = append(vs, violation(RuleAttempts, r.Start, "%v still went on at %v; %v", before, r.Start, r))

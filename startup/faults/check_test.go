@@ -104,6 +104,11 @@ func healthy() *History {
 		Ledger:     rows(row(1, 1), row(1, 2), row(2, 3), row(2, 4), row(3, 5)),
 		Jobs:       []JobRow{{Name: "j", Spec: "every 100ms offset 0s", Cursor: 5*grid + 1}},
 		Writes:     []int64{1, 1, 2, 3},
+		Holds:      []Hold{held("a", 1, 10*ms, 50*ms), held("b", 2, 60*ms, 120*ms), held("a", 3, 130*ms, 140*ms)},
+		LockWrites: []LockWrite{{"n", 1}, {"n", 3}},
+		Added:      []Added{{Task: "t", Retries: 1, Asked: 5 * ms, Granted: 6 * ms}},
+		Works:      []Work{work("a", 1, 10*ms, 30*ms, KindFailing), work("b", 2, 110*ms, 120*ms, KindDoing)},
+		Tasks:      []TaskRow{{"t", "done", 2, 0}},
 		Injections: []Injection{{Fault: "kill", From: 300 * ms, To: 300 * ms, Until: 800 * ms, Bound: 200 * ms}},
 	}
 }
@@ -173,6 +178,18 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 		{"a second attempt of an older term", func(h *History) {
 			h.Runs = append(h.Runs, ran("b", 2, 8, 290*ms, 295*ms), attempt(2, cancelled(ran("a", 1, 8, 296*ms, 297*ms), 105*ms)))
 			h.Ledger = nil
+		}, RuleAttempts},
+		{"but its process was stopped just before, and told", func(h *History) {
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)), cancelled(ran("b", 2, 4, 600*ms, 601*ms), 600*ms))
+			h.Runs = slices.Delete(h.Runs, 3, 4)
+			h.Stops = map[string][]Span{"b": {{260 * ms, 599 * ms}}}
+			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+		}, ""},
+		{"its process was stopped long before", func(h *History) {
+			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)), cancelled(ran("b", 2, 4, 900*ms, 901*ms), 105*ms))
+			h.Runs = slices.Delete(h.Runs, 3, 4)
+			h.Stops = map[string][]Span{"b": {{260 * ms, 599 * ms}}}
+			h.Ledger[3] = again(h.Ledger[3], 3, 2)
 		}, RuleAttempts},
 		{"a second attempt while the first goes on", func(h *History) {
 			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
@@ -307,6 +324,85 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 		}, ""},
 
 		{"an old term commits", func(h *History) { h.Writes = append(h.Writes, 2) }, RuleFence},
+
+		{"two held a lock at once", func(h *History) { h.Holds[1].From = 45 * ms }, RuleOneHolder},
+		{"a stopped one held it once more", func(h *History) { h.Holds[0].To = 135 * ms }, RuleOneHolder},
+		{"one look, while another held it", func(h *History) { h.Holds = append(h.Holds, held("c", 4, 135*ms, 135*ms)) }, RuleOneHolder},
+		{"a look that was interrupted for long proves nothing", func(h *History) {
+			h.Holds = append(h.Holds, Hold{"c", "n", 4, false, 125 * ms, Span{135 * ms, 125 * ms}, false})
+		}, ""},
+		{"they held different ones", func(h *History) { h.Holds[0].To, h.Holds[0].Name = 135*ms, "m" }, ""},
+		{"the database forgot the first", func(h *History) {
+			h.Holds[1].From = 45 * ms
+			h.Forgot = []Span{{20 * ms, 40 * ms}}
+		}, ""},
+		{"a clock that locks are judged by was set", func(h *History) {
+			h.Holds[1].From = 45 * ms
+			h.Stepped = []Span{{20 * ms, 40 * ms}}
+		}, ""},
+		{"it was set before", func(h *History) {
+			h.Holds[1].From = 45 * ms
+			h.Stepped = []Span{{2 * ms, 4 * ms}}
+		}, RuleOneHolder},
+		{"the term of a name falls", func(h *History) { h.Holds[2].Term = 1 }, RuleNameTerms},
+		{"one term for two holds", func(h *History) { h.Holds[2].Term = 2 }, RuleNameTerms},
+		{"another name has a term of its own", func(h *History) { h.Holds[2].Term, h.Holds[2].Name = 1, "m" }, ""},
+		{"the first look took long", func(h *History) {
+			h.Holds[1].Before, h.Holds[1].Term, h.Holds[0].Term = 5*ms, 1, 2
+		}, ""},
+		{"it falls, and not as far as a term that was had", func(h *History) { h.Holds[1].Term, h.Holds[2].Term = 4, 3 }, RuleNameTerms},
+		{"the word of a quiet one on terms", func(h *History) { h.Holds[1].Term, h.Holds[2].Term, h.Holds[2].Quiet = 4, 3, true }, ""},
+		{"an old term of a name commits", func(h *History) { h.LockWrites = append(h.LockWrites, LockWrite{"n", 2}) }, RuleNameFence},
+		{"one of another name", func(h *History) { h.LockWrites = append(h.LockWrites, LockWrite{"m", 2}) }, ""},
+
+		{"two had a task at once", func(h *History) { h.Works[1].From, h.Works[0].Ended = 25*ms, 0 }, RuleOneWorker},
+		{"a stopped one had it once more", func(h *History) { h.Works[0].To = 115 * ms }, RuleOneWorker},
+		{"one capture for two", func(h *History) { h.Works[0].Attempt = 2 }, RuleOneWorker},
+		{"between, the database was put back", func(h *History) {
+			h.Works[0].Attempt = 2
+			h.Forgot = []Span{{50 * ms, 60 * ms}}
+		}, ""},
+		{"one that was never certain to have it", func(h *History) { h.Works[0].Span = Span{} }, ""},
+		{"a task is ended by one who had lost it", func(h *History) { h.Works[0].Asked, h.Works[0].Ended = 115*ms, 116*ms }, RuleTaskEnds},
+		{"the database forgot that he had lost it", func(h *History) {
+			h.Works[0].Sent, h.Works[0].From, h.Works[0].To = 125*ms, 126*ms, 127*ms
+			h.Works[0].Asked, h.Works[0].Ended, h.Forgot = 128*ms, 129*ms, []Span{{122 * ms, 123 * ms}}
+		}, ""},
+		{"a task is ended after its time-out", func(h *History) { h.Works[0].Late = true }, RuleTaskEnds},
+		{"that was refused", func(h *History) { h.Works[0].Asked, h.Works[0].Ended = 115*ms, 0 }, ""},
+		{"a task is captured after it was done", func(h *History) { h.Works[0].End = KindDoing }, RuleDoneOnce},
+		{"it was on its way before", func(h *History) {
+			h.Works[0].End = KindDoing
+			h.Works[1].Sent, h.Works[1].End = 15*ms, KindFailing
+		}, ""},
+		{"a task is done twice", func(h *History) {
+			h.Works[0].End = KindDoing
+			h.Works[1].Sent = 15 * ms
+		}, RuleDoneOnce},
+		{"a task is attempted too often", func(h *History) { h.Added[0].Retries = 0 }, RuleRetries},
+		{"but it was released", func(h *History) { h.Added[0].Retries, h.Works[0].End = 0, KindReleasing }, ""},
+		{"the table says that it was attempted too often", func(h *History) { h.Tasks[0].Attempts = 3 }, RuleRetries},
+		{"a task is given up too early", func(h *History) {
+			h.Works = h.Works[:1]
+			h.Tasks[0] = TaskRow{"t", "failed", 1, 0}
+		}, RuleRetries},
+		{"a task is given up with a retry left", func(h *History) {
+			h.Works[1].End = KindFailing
+			h.Tasks[0] = TaskRow{"t", "failed", 2, 1}
+		}, RuleRetries},
+		{"a task is lost", func(h *History) { h.Tasks, h.Works = []TaskRow{}, nil }, RuleNoTaskLost},
+		{"with the database", func(h *History) {
+			h.Tasks, h.Works = []TaskRow{}, nil
+			h.Forgot = []Span{{7 * ms, 8 * ms}}
+		}, ""},
+		{"what was not granted may be lost", func(h *History) {
+			h.Tasks, h.Works = []TaskRow{}, nil
+			h.Added[0].Granted = 0
+		}, ""},
+		{"what was done is not done", func(h *History) { h.Tasks[0].State = "pending" }, RuleNoTaskLost},
+		{"done, and nobody did it", func(h *History) { h.Works[1].End = "" }, RuleNoTaskLost},
+		{"a task that nobody has added", func(h *History) { h.Tasks = append(h.Tasks, TaskRow{"u", "pending", 0, 0}) }, RuleNoTaskLost},
+		{"a task in no state", func(h *History) { h.Works[1].End, h.Tasks[0].State = "", "gone" }, RuleNoTaskLost},
 
 		{"nobody leads for long", func(h *History) { h.Injections[0].Bound = 99 * ms }, RuleSomebody},
 		{"nobody leads any more", func(h *History) { h.Injections[0].Until = 2 * time.Second }, RuleSomebody},

@@ -28,6 +28,7 @@ type Config struct {
 	SameOwner bool          // all processes say that they are pid 1 on one host
 	Seed      uint64
 	Logf      func(format string, args ...any)
+	Locks     bool // the processes use named locks and a queue, too
 }
 
 // A Cluster is several processes of the test program on one database. What
@@ -49,6 +50,7 @@ type Cluster struct {
 	failed     int // starts that failed
 	exits      []Exit
 	forgot     []Span
+	stepped    []Span
 	injections []Injection
 }
 
@@ -117,6 +119,7 @@ func (c *Cluster) settings(slot, n int) Settings {
 	if c.SameOwner {
 		s.Owner = &schedlock.Owner{PID: 1, Hostname: "same"}
 	}
+	s.Locks = c.Locks
 	c.db.Settings(&s)
 	return s
 }

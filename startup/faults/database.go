@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/tasks"
+	"example.com/schedlock/tasks/queue"
 )
 
 // A Database is the database under test, as the harness sees it: from outside,
@@ -40,6 +42,9 @@ type Database interface {
 
 	// Read reads the history that the database keeps.
 	Read(context.Context, *History) error
+
+	// ReadLocks reads what it keeps of named locks and of the queue.
+	ReadLocks(context.Context, *History) error
 
 	// Close ends what the harness itself has open.
 	Close() error
@@ -77,6 +82,12 @@ type backend struct {
 	// write commits one row for the run, after fence has agreed inside the
 	// transaction.
 	write func(ctx context.Context, run tasks.Run, fence func(ctx context.Context, tx any) error) error
+
+	locks named.Store
+	queue queue.Store
+
+	// writeLock is write for a named lock.
+	writeLock func(ctx context.Context, ref named.Ref, fence func(ctx context.Context, tx any) error) error
 
 	// exhaust uses up the app's pool, or gives it back; nil: it has none.
 	exhaust func(on bool)

@@ -46,6 +46,23 @@
 // Pauses are left out that an earlier order to resume, whose answer was lost,
 // may have ended.
 //
+// # Named locks and a queue
+//
+// In some clusters each process also competes for two named locks, which it
+// holds for a moment or, now and then, for longer than their TTL; and it adds
+// tasks to a queue and works them off: some fail, some are given back, and over
+// some the worker sleeps past its time-out. It writes that down in a third file.
+// A hold is proven as a belief is, by [named.Lock.Check] or, in the quiet
+// process, by the context of the function under the lock; a captured task is
+// held while something is left of [queue.Task.Left]. So a process that was
+// stopped need not be excused: what it did not look at proves nothing. What it
+// writes under a lock begins with the fence; once the lock is lost, with the
+// database's own, past what the lock knows.
+//
+// [LockFaults] hit whoever holds the first lock, leader or not. Where a server's
+// clock was set while something was held, only the fence is asked for: the
+// packages promise no more.
+//
 // # What the harness knows about SQLite
 //
 // A process that is stopped (SIGSTOP) inside a write transaction blocks every

@@ -39,6 +39,13 @@ func Evidence(h *History, v Violation, dir string) string {
 			}
 		}
 	}
+	for process, records := range h.LockLogs {
+		for _, r := range records {
+			if r.At > v.At-before && r.At < v.At+after && h.concerns(v, r) {
+				lines = append(lines, line{r.At, process + " " + r.String()})
+			}
+		}
+	}
 	slices.SortFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
 	var text strings.Builder
 	fmt.Fprintf(&text, "around %v:\n", v.At)

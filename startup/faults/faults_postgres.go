@@ -542,6 +542,7 @@ func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
 		}
 		c.sleep(ctx, 3*c.Heartbeat)
 	}
+	c.step(Span{in.From, bootTime()})
 	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
 	in.after = c.forgetCursors
 	return nil

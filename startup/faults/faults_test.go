@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,6 +26,7 @@ type group struct {
 	postgres, pooler          bool
 	sessions                  bool // their end is a sign
 	faults                    []string
+	locks                     bool // named locks and a queue are used too
 }
 
 func (g group) open(t *testing.T, dir string) (Database, error) {
@@ -72,6 +74,7 @@ type testRun struct {
 	mu     sync.Mutex
 	report Report
 	count  count
+	locks  lockCount
 }
 
 func newTestRun(t *testing.T) *testRun {
@@ -79,7 +82,7 @@ func newTestRun(t *testing.T) *testRun {
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
@@ -94,7 +97,7 @@ func (r *testRun) publish() {
 	r.report.Lines = slices.DeleteFunc(r.report.Lines, func(l Line) bool { return l.Times == 0 && l.Violations == 0 && l.Note == "" })
 	var text strings.Builder
 	_ = r.report.Write(&text)
-	fmt.Fprintf(&text, "\n%v\n", r.count)
+	fmt.Fprintf(&text, "\n%v\n%v\n", r.count, r.locks)
 	fmt.Printf("%s, seed %d:\n\n%s\n", r.t.Name(), r.seed, text.String())
 	if *reportFile != "" {
 		if err := os.WriteFile(*reportFile, []byte(text.String()), 0o644); err != nil {
@@ -116,7 +119,7 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 	ctx := t.Context()
 	config := Config{
 		Dir: dir, Processes: 3, TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond, Tick: 200 * time.Millisecond,
-		Drain: 300 * time.Millisecond, SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
+		Drain: 300 * time.Millisecond, SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf, Locks: g.locks,
 	}
 	if g.postgres { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
@@ -153,9 +156,17 @@ func (r *testRun) with(t *testing.T, g group, number int, do func(context.Contex
 		t.Logf("not injected: %s: %v", name, why)
 		r.refuse(name, why)
 	}
+	if g.locks {
+		n := h.lockCount()
+		t.Log(n)
+		assert.NotZero(t, n.holds, "nobody has held a named lock")
+		assert.NotZero(t, n.writes, "nobody has written under one")
+		assert.NotZero(t, n.done, "no task was done")
+	}
 	t.Logf("%d processes, %d failed starts, %d terms, %d fenced writes, %v", len(c.all), c.failed, len(h.Beliefs), len(h.Writes), h.count())
 	r.mu.Lock()
 	r.count = r.count.plus(h.count())
+	r.locks = r.locks.plus(h.lockCount())
 	r.mu.Unlock()
 	for i, v := range vs {
 		t.Errorf("%v", v)
@@ -254,6 +265,9 @@ func TestSoak(t *testing.T) {
 			g.postgres, g.small, g.pooler = true, n%6 == 2, n%6 == 4 || n%6 == 1
 			g.sessions = n%2 == 0
 			faults = slices.Concat(sharedFaults(), PostgresFaults)
+		}
+		if g.locks = n%3 == 0; g.locks {
+			faults = slices.Concat(faults, LockFaults)
 		}
 		together.run(t, g.name, func(t *testing.T) {
 			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {

@@ -41,6 +41,19 @@ type History struct {
 	Anew []int64
 
 	AtMostOnce []string // the jobs that must not be repeated
+
+	// What was done with named locks and a queue, and what the database has of
+	// it; Tasks is nil if it was not read.
+	LockLogs   map[string][]Record // by process
+	Holds      []Hold
+	LockWrites []LockWrite
+	Added      []Added
+	Works      []Work
+	Tasks      []TaskRow
+
+	// Stepped are the times in which a clock was set that named locks and
+	// queues are judged by.
+	Stepped []Span
 }
 
 // A Span is a time from one moment to another.

@@ -162,13 +162,20 @@ func (c *Cluster) History(ctx context.Context) (*History, error) {
 		h.Beliefs = append(h.Beliefs, beliefs...)
 		h.Runs = append(h.Runs, runsOf(p.name, records, beliefs)...)
 		h.Stops[p.name] = p.stops
+		if err := h.addLocks(p.name, p.file("locks")); err != nil {
+			return nil, err
+		}
 	}
+	h.Stepped = c.stepped
 	for _, in := range c.injections {
 		if in.Silent {
 			return h, nil // the database is of no use
 		}
 	}
-	return h, c.db.Read(ctx, h)
+	if err := c.db.Read(ctx, h); err != nil || !c.Locks {
+		return h, err
+	}
+	return h, c.db.ReadLocks(ctx, h)
 }
 
 // Describe says how the cluster is now: for a test that has failed.

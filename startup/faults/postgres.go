@@ -64,6 +64,11 @@ CREATE TABLE faults_writes (
     term bigint NOT NULL,
     job  text NOT NULL,
     tick bigint NOT NULL
+);
+CREATE TABLE faults_locks (
+    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- likewise
+    name text NOT NULL,
+    term bigint NOT NULL
 )`
 
 // newPostgres starts a server. With small its data lie on a file system small
@@ -346,6 +351,17 @@ func (s *postgresServer) Read(ctx context.Context, h *History) error {
 			a.Tick = micros(at)
 			return a, err
 		})
+		return err
+	})
+}
+
+// ReadLocks implements Database.
+func (s *postgresServer) ReadLocks(ctx context.Context, h *History) error {
+	return s.use(ctx, func(conn *pgx.Conn) (err error) {
+		if h.LockWrites, err = collect(ctx, conn, sqlReadLockWrites, pgx.RowToStructByPos[LockWrite]); err != nil {
+			return err
+		}
+		h.Tasks, err = collect(ctx, conn, sqlReadTasks, pgx.RowToStructByPos[TaskRow])
 		return err
 	})
 }

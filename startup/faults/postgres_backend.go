@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/tasks"
 )
@@ -16,6 +17,9 @@ const kindPostgres = "postgres"
 
 const sqlWritePostgres = `
 INSERT INTO faults_writes (term, job, tick) VALUES ($1, $2, $3)`
+
+const sqlWriteLockPostgres = `
+INSERT INTO faults_locks (name, term) VALUES ($1, $2)`
 
 // openPostgres opens the database for the test program: with a pool of the
 // app's own, and a store that has its settings from the URL or from the pool.
@@ -44,7 +48,7 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 	if err = store.Migrate(ctx); err != nil {
 		return b, err
 	}
-	b.store = store
+	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
 	b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
@@ -52,7 +56,7 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 		}
 		return conn.Release, nil
 	})
-	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+	insert := func(ctx context.Context, fence func(context.Context, any) error, query string, args ...any) error {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
 			return err
@@ -65,10 +69,16 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 		if err := fence(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, sqlWritePostgres, run.Term, run.Job, run.ScheduledAt.UnixMicro()); err != nil {
+		if _, err := tx.Exec(ctx, query, args...); err != nil {
 			return err
 		}
 		return tx.Commit(ctx)
+	}
+	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+		return insert(ctx, fence, sqlWritePostgres, run.Term, run.Job, run.ScheduledAt.UnixMicro())
+	}
+	b.writeLock = func(ctx context.Context, ref named.Ref, fence func(context.Context, any) error) error {
+		return insert(ctx, fence, sqlWriteLockPostgres, ref.Name, ref.Term)
 	}
 	return b, nil
 }

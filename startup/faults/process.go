@@ -32,6 +32,7 @@ type process struct {
 // startProcess starts the test program: this very binary.
 func startProcess(dir string, s Settings, slot int) (*process, error) {
 	p := &process{name: s.Name, slot: slot, dir: dir, exited: make(chan struct{})}
+	s.LockLog = p.file("locks")
 	s.Log, s.Beliefs, s.Control = p.file("log"), p.file("beliefs"), filepath.Join(dir, fmt.Sprintf("slot%d.control", slot))
 	text, err := json.Marshal(s)
 	if err != nil {

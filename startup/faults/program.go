@@ -44,6 +44,8 @@ type Settings struct {
 	Owner     *schedlock.Owner // nil: its own
 	Quiet     bool             // never call IsLeader from outside
 	ExitStuck bool             // OnStuck ends the process
+	Locks     bool             // use named locks and a queue
+	LockLog   string           // path of their log
 }
 
 // Control is what a process of the test program is told while it runs. It
@@ -132,10 +134,10 @@ func runProgram(s Settings) (err error) {
 		Open: p.open, Jobs: p.jobs(), Lock: lock, Drain: s.Drain, OnStuck: onStuck,
 		KeepRuns: keepRuns,
 		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Stages: []startup.Stage{
+		Stages: append(p.lockStages(), []startup.Stage{
 			{Name: "control", After: []string{startup.StageDatabase}, Start: look.start, Stop: look.stop},
 			{Name: "believe", After: []string{startup.StageDatabase}, Start: believe.start, Stop: believe.stop},
-		},
+		}...),
 	})
 	if err != nil {
 		return err

@@ -233,6 +233,24 @@ func (f *sqliteFile) Read(ctx context.Context, h *History) error {
 	})
 }
 
+// ReadLocks implements Database.
+func (f *sqliteFile) ReadLocks(ctx context.Context, h *History) error {
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		h.LockWrites, err = readRows(ctx, conn, sqlReadLockWrites, func(scan func(...any) error) (w LockWrite, err error) {
+			err = scan(&w.Name, &w.Term)
+			return w, err
+		})
+		if err != nil {
+			return err
+		}
+		h.Tasks, err = readRows(ctx, conn, sqlReadTasks, func(scan func(...any) error) (r TaskRow, err error) {
+			err = scan(&r.Task, &r.State, &r.Attempts, &r.RetriesLeft)
+			return r, err
+		})
+		return err
+	})
+}
+
 // micro is a time in Unix microseconds; NULL is 0.
 type micro int64
 

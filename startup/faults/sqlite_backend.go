@@ -13,6 +13,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3/driver"
 
+	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/tasks"
 )
@@ -28,10 +29,18 @@ CREATE TABLE IF NOT EXISTS faults_writes (
     term INTEGER NOT NULL,
     job  TEXT NOT NULL,
     tick INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS faults_locks (
+    id   INTEGER PRIMARY KEY AUTOINCREMENT, -- likewise
+    name TEXT    NOT NULL,
+    term INTEGER NOT NULL
 ) STRICT`
 
 const sqlWrite = `
 INSERT INTO faults_writes (term, job, tick) VALUES (?1, ?2, ?3)`
+
+const sqlWriteLock = `
+INSERT INTO faults_locks (name, term) VALUES (?1, ?2)`
 
 // openSQLite opens the database file for the test program: on connections of
 // the lock's own, or on the app's pool.
@@ -67,8 +76,8 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 	if err = makeWrites(ctx, store.DB()); err != nil {
 		return b, err
 	}
-	b.store = store
-	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
+	insert := func(ctx context.Context, fence func(context.Context, any) error, query string, args ...any) error {
 		tx, err := store.DB().BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -77,10 +86,16 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 		if err := fence(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, sqlWrite, run.Term, run.Job, run.ScheduledAt.UnixMicro()); err != nil {
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return err
 		}
 		return tx.Commit()
+	}
+	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context, any) error) error {
+		return insert(ctx, fence, sqlWrite, run.Term, run.Job, run.ScheduledAt.UnixMicro())
+	}
+	b.writeLock = func(ctx context.Context, ref named.Ref, fence func(context.Context, any) error) error {
+		return insert(ctx, fence, sqlWriteLock, ref.Name, ref.Term)
 	}
 	return b, nil
 }
@@ -100,7 +115,7 @@ func makeFile(path string) error {
 // while the database cannot be written.
 func makeWrites(ctx context.Context, db *sql.DB) error {
 	var n int
-	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name = 'faults_writes'`).Scan(&n); err != nil || n > 0 {
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name IN ('faults_writes', 'faults_locks')`).Scan(&n); err != nil || n == 2 {
 		return err
 	}
 	_, err := db.ExecContext(ctx, sqlMakeWrites)
