@@ -52,10 +52,14 @@ func (m *measurer) changes(ctx context.Context) error {
 	if m.quick {
 		return nil
 	}
+	err = m.onPostgres(func(dsn string) error {
+		m.report.Changes.Signs, err = rounds(ctx, newFleet(ctx, dsn), 50, syscall.SIGKILL)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return m.onPostgres(func(dsn string) error {
-		if m.report.Changes.Signs, err = rounds(ctx, newFleet(ctx, dsn), 50, syscall.SIGKILL); err != nil {
-			return err
-		}
 		f := newFleet(ctx, dsn)
 		f.ttl, f.heartbeat = expiredTTL, expiredHeartbeat
 		m.report.Changes.Expired, err = rounds(ctx, f, 5, syscall.SIGKILL)
