@@ -33,8 +33,8 @@ const sqlSessionState = `CASE
 // sqlHold lets the server keep the session of a client that has gone silent for
 // the TTL (a parameter, in milliseconds): in a partition the end of the session
 // must not come before the renew deadline. An ordinary role may set these, for
-// its own session. On Linux no keep-alive can start later than after 32,767 s
-// (tcp(7)); tcp_user_timeout holds all the same.
+// its own session. Linux takes no keep-alive time above 32,767 s
+// (MAX_TCP_KEEPIDLE); tcp_user_timeout holds all the same.
 func sqlHold(ttl string) string {
 	return `set_config('tcp_user_timeout', ` + ttl + `::bigint::text, false)
                || set_config('tcp_keepalives_idle', least(ceil(` + ttl + `::bigint / 1000.0), 32767)::bigint::text, false)
