@@ -32,7 +32,7 @@ func TestCodeOfVersion1AcceptsTheseTables(t *testing.T) {
 		db, err := sql.Open("pgx", pgtest.Shared(t).Database(t))
 		require.NoError(t, err)
 		accepts(t, db, PostgreSQL, func() (schema, error) {
-			s, err := readPostgres(t.Context(), db)
+			s, err := readPostgres(t.Context(), db, "")
 			return s.schema, err
 		})
 	})

@@ -32,6 +32,10 @@
 // lock file lets one process lock the old file and another the new one. It stays empty and may be
 // deleted while no replica starts.
 //
+// The file has the owner of the database, also if root made it, and is open to those only who may
+// write the database: whoever may read a file may lock it. Something else in its place, such as a
+// link, a pipe or a file with content, is an error at once.
+//
 // The database file itself is never opened here outside SQLite: closing any descriptor of it would
 // drop the POSIX locks of another SQLite driver in the same process.
 //
@@ -39,11 +43,11 @@
 //
 // # PostgreSQL: the first to commit wins
 //
-// PostgreSQL creates tables in transactions, so no lock is needed, nor a session: this works through
-// PgBouncer in transaction mode. Every migration is one transaction that ends with its row in
-// scheduler_lock_schema, whose primary key lets only one of several processes commit it. The others
-// wait inside their first conflicting statement, fail, change nothing, find that the version has
-// grown, and go on from there. A process that dies leaves nothing behind: the server rolls its
+// PostgreSQL creates tables in transactions, so no lock is needed, nor a session: this works
+// through PgBouncer in transaction mode. Every migration is one transaction that ends with its row
+// in scheduler_lock_schema, whose primary key lets only one of several processes commit it. The
+// others wait inside their first conflicting statement, fail, change nothing, find that the version
+// has grown, and go on from there. A process that dies leaves nothing behind: the server rolls its
 // transaction back with its connection. Of all that, the server's log may show "already exists"
 // errors of those who lost.
 //
@@ -60,8 +64,8 @@
 // may ask for in every process at once, fails with "database is locked" without waiting for the
 // busy timeout. [Up] and [Version] try again until the deadline of their context, or for 30 seconds
 // if it has none. They work on any driver and any settings: neither WAL, nor a busy timeout, nor
-// immediate transactions are asked for, though the lock itself wants them. In the same way they wait
-// for a PostgreSQL server that starts, restarts or has no connection free; a wrong password, a
+// immediate transactions are asked for, though the lock itself wants them. In the same way they
+// wait for a PostgreSQL server that starts, restarts or has no connection free; a wrong password, a
 // missing database or privilege, and a read-only server are reported at once.
 //
 // # Old code, new database
@@ -69,6 +73,6 @@
 // Migrations only add, so a replica of version N − 1 keeps working while version N is deployed, and
 // after a roll-back. Each migration stores in scheduler_lock_schema its version and the lowest code
 // version that still works with it; the version of code is [Latest], the newest migration that it
-// embeds. Code older than the highest of these refuses with a [*TooNewError]; any other code accepts
-// a database that is newer than itself, and leaves it alone.
+// embeds. Code older than the highest of these refuses with a [*TooNewError]; any other code
+// accepts a database that is newer than itself, and leaves it alone.
 package migrations

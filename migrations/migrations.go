@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"example.com/schedlock/internal/pgschema"
 )
 
 // Latest is the version of this code: that of the newest migration it embeds.
-const Latest int64 = 6
+const Latest int64 = 10
 
 // Dialect says which database the *sql.DB is connected to. Its value is the name of the folder with
 // its SQL files.
@@ -33,23 +35,24 @@ const defaultTimeout = 30 * time.Second
 // Up brings the schema to version [Latest]. A schema that is current, or newer and still compatible
 // (see the package comment), is left alone: nothing is written.
 //
-// It may be called by any number of processes and goroutines at once, and again. It waits for
-// others that migrate, for writers that hold the database, and for a server that cannot be reached, until the deadline of ctx, or for 30
-// seconds if ctx has none. It needs one free connection of db at a time, and does not close db.
+// It may be called by any number of processes and goroutines at once, and again. It
+// waits for others that migrate, for writers that hold the database, and for a
+// server that cannot be reached, until the deadline of ctx, or for 30 seconds if
+// ctx has none. It needs one free connection of db at a time, and does not close
+// db.
 //
-// A migration is applied wholly or not at all. The error is a [*TooNewError] if this code is too old
-// for the database; it wraps the error of ctx if time ran out; else it wraps that of the driver. It
-// names the database wherever a connection could be opened, on SQLite by its file, and never a
-// password; where none could, for example because the DSN sets a pragma on a file that is not a
-// database, the driver's error is all there is, and the caller knows its DSN.
+// A migration is applied wholly or not at all. The error is a [*TooNewError] if
+// this code is too old for the database; it wraps the error of ctx if time ran out;
+// else it wraps that of the driver. It names the database wherever a connection
+// could be opened, on SQLite by its file, and never a password; where none could,
+// for example because the DSN sets a pragma on a file that is not a database, the
+// driver's error is all there is, and the caller knows its DSN.
 func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error {
-	cfg := config{logger: slog.New(slog.DiscardHandler)}
-	for _, opt := range opts {
-		if err := opt(&cfg); err != nil {
-			return fmt.Errorf("migrations: %w", err)
-		}
+	cfg, err := configure(dialect, opts)
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
 	}
-	err := bounded(ctx, func(ctx context.Context) error {
+	err = bounded(ctx, func(ctx context.Context) error {
 		switch dialect {
 		case SQLite:
 			return retryBusy(ctx, func() error { return upSQLite(ctx, db, cfg) })
@@ -67,9 +70,13 @@ func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error 
 
 // Version returns the version of the schema in the database, 0 if it has none of our tables. It
 // only reads. It waits for a busy database as [Up] does, and says nothing about compatibility.
-func Version(ctx context.Context, db *sql.DB, dialect Dialect) (int64, error) {
+func Version(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) (int64, error) {
+	cfg, err := configure(dialect, opts)
+	if err != nil {
+		return 0, fmt.Errorf("migrations: %w", err)
+	}
 	var version int64
-	err := bounded(ctx, func(ctx context.Context) error {
+	err = bounded(ctx, func(ctx context.Context) error {
 		switch dialect {
 		case SQLite:
 			return retryBusy(ctx, func() error {
@@ -79,7 +86,7 @@ func Version(ctx context.Context, db *sql.DB, dialect Dialect) (int64, error) {
 			})
 		case PostgreSQL:
 			return retryTransient(ctx, func() error {
-				s, err := readPostgres(ctx, db)
+				s, err := readPostgres(ctx, db, cfg.schema)
 				version = s.version
 				return err
 			})
@@ -98,6 +105,34 @@ type Option func(*config) error
 
 type config struct {
 	logger *slog.Logger
+	schema string // "": the first of the search_path
+}
+
+func configure(dialect Dialect, opts []Option) (config, error) {
+	cfg := config{logger: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		if err := opt(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.schema != "" && dialect != PostgreSQL {
+		return cfg, fmt.Errorf("option WithSchema: schema %q: %s has no schemas, use another file",
+			cfg.schema, dialect)
+	}
+	return cfg, nil
+}
+
+// WithSchema keeps the tables, also that of the versions, in a schema of that
+// name, which [Up] makes if it is missing, on PostgreSQL only. The search_path
+// does not matter then. See postgres.WithSchema for the names that are allowed.
+func WithSchema(name string) Option {
+	return func(c *config) error {
+		if err := pgschema.Check(name); err != nil {
+			return fmt.Errorf("option WithSchema: %w", err)
+		}
+		c.schema = name
+		return nil
+	}
 }
 
 // WithLogger makes [Up] log one line when it has changed the schema. Without it, it is silent.
@@ -121,7 +156,8 @@ type TooNewError struct {
 }
 
 func (e *TooNewError) Error() string {
-	return fmt.Sprintf("the schema in %s has version %d, which needs code of version %d or newer, and this code has version %d: "+
+	return fmt.Sprintf("the schema in %s has version %d, which needs code of version %d or newer, "+
+		"and this code has version %d: "+
 		"deploy a newer release of this program, or restore the backup from before the upgrade",
 		e.Database, e.DatabaseVersion, e.MinCode, e.CodeVersion)
 }
@@ -137,9 +173,26 @@ type schema struct {
 // not touch the database.
 func (s schema) current(code int64) (bool, error) {
 	if s.minCode > code {
-		return false, &TooNewError{Database: s.database, DatabaseVersion: s.version, MinCode: s.minCode, CodeVersion: code}
+		return false, &TooNewError{Database: s.database, DatabaseVersion: s.version,
+			MinCode: s.minCode, CodeVersion: code}
 	}
 	return s.version >= code, nil
+}
+
+// finish checks and logs what a migration has done.
+func (cfg config) finish(ctx context.Context, before, after schema, start time.Time) error {
+	if after.version < Latest {
+		return fmt.Errorf("migrate %s: table %s says that all is applied, "+
+			"but table scheduler_lock_schema only knows version %d: "+
+			"one of the two was edited by hand; restore it from a backup", before.database,
+			versionTable, after.version)
+	}
+	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
+		slog.String("database", after.database),
+		slog.Int64("from", before.version),
+		slog.Int64("to", after.version),
+		slog.Duration("took", time.Since(start)))
+	return nil
 }
 
 // bounded gives do a context that has a deadline, and makes sure that an error after its end wraps

@@ -27,12 +27,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
 )
 
 // ours is the DSN that our own stores use; plain is what an app may have.
 func ours(path string) string {
-	return "file:" + path + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_txlock=immediate"
+	return "file:" + path +
+		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_txlock=immediate"
 }
 
 func plain(path string) string { return "file:" + path }
@@ -45,7 +48,7 @@ func open(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "app.db") }
+func newPath(t *testing.T) string { return filepath.Join(pgtest.TempDir(t), "app.db") }
 
 // migrated returns the path of a file with a current schema.
 func migrated(t *testing.T) string {
@@ -105,7 +108,8 @@ func TestUpCreatesTheTables(t *testing.T) {
 }
 
 var ourTables = []string{
-	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
+	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_jobs", "scheduler_lock",
+	"scheduler_lock_migrations", "scheduler_lock_schema",
 	"scheduler_pauses", "scheduler_requests", "scheduler_runs", "scheduler_terms",
 }
 
@@ -114,44 +118,54 @@ func assertSchema(t *testing.T, db *sql.DB) {
 	t.Helper()
 	want := map[string]string{
 		"scheduler_lock": "id pid hostname created_at heartbeat_at token term beat state" +
-			" ttl_ms renew_deadline_ms heartbeat_ms file_id grace_ms ttl_only",
-		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term ttl_ms file_id" +
-			" revoked_at revoked_by revoke_reason",
+			" ttl_ms renew_deadline_ms heartbeat_ms file_id grace_ms ttl_only app program",
+		"scheduler_terms": "term token pid hostname acquired_at ended_at end_reason next_term" +
+			" ttl_ms file_id revoked_at revoked_by revoke_reason ended_file_id app program",
 		"scheduler_jobs": "job spec cursor_at updated_at" +
-			" done_count failed_count failure_streak last_done_at last_failed_at last_error done_us longest_us",
-		"scheduler_runs": "id job scheduled_at started_at finished_at status term pid hostname attempt error until count" +
-			" retry_at requested_by request_reason",
+			" done_count failed_count failure_streak last_done_at last_failed_at last_error" +
+			" done_us longest_us",
+		"scheduler_runs": "id job scheduled_at started_at finished_at status term pid hostname" +
+			" attempt error until count retry_at requested_by request_reason",
 		"scheduler_requests":    "job requested_at requested_by reason",
 		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
 		"scheduler_lock_schema": "version min_code",
-		"named_locks":           "kind name token term pid hostname acquired_at expires_at hold_until boot_id expires_ms hold_ms",
-		"named_locks_floor":     "id term",
-		"queue_tasks": "seq queue id state retries_left attempts token boot_id visible_ms visible_at last_error" +
-			" created_at updated_at",
+		"named_locks": "kind name token term pid hostname acquired_at expires_at hold_until" +
+			" boot_id expires_ms hold_ms ttl_ms ttl_of",
+		"named_locks_floor": "id term timeline since",
+		"queue_tasks": "seq queue id state retries_left attempts token boot_id visible_ms" +
+			" visible_at last_error created_at updated_at",
 	}
 	for table, columns := range want {
 		assert.Equal(t, strings.Fields(columns),
 			column(t, db, "SELECT name FROM pragma_table_info('"+table+"') ORDER BY cid"), table)
 		assert.Equal(t, []string{"1"},
-			column(t, db, "SELECT strict FROM pragma_table_list WHERE name = '"+table+"'"), "%s must be STRICT", table)
+			column(t, db, "SELECT strict FROM pragma_table_list WHERE name = '"+
+				table+"'"), "%s must be STRICT", table)
 	}
 	assert.Equal(t, ourTables,
-		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"))
+		column(t, db,
+			`SELECT name FROM sqlite_master
+				WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`))
 	assert.Equal(t, []string{
-		"named_locks_expires_at", "queue_tasks_ended", "queue_tasks_last", "queue_tasks_ready", "queue_tasks_waiting",
+		"named_locks_expires_at", "queue_tasks_ended", "queue_tasks_last", "queue_tasks_ready",
+		"queue_tasks_waiting",
 		"scheduler_runs_in_progress", "scheduler_runs_retry_at", "scheduler_runs_scheduled_at",
 	},
-		column(t, db, "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"))
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6"},
-		column(t, db, "SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1"},
+		column(t, db,
+			`SELECT name FROM sqlite_master
+				WHERE type = 'index' AND sql IS NOT NULL ORDER BY name`))
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"},
+		column(t, db,
+			"SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
+	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
 
 func TestTheShellShowsWhatAColumnIs(t *testing.T) {
 	db := open(t, plain(migrated(t)))
-	for _, ddl := range column(t, db, "SELECT sql FROM sqlite_master WHERE type = 'table' AND sql LIKE '%STRICT'") {
+	for _, ddl := range column(t, db,
+		"SELECT sql FROM sqlite_master WHERE type = 'table' AND sql LIKE '%STRICT'") {
 		for line := range strings.Lines(ddl) {
 			if regexp.MustCompile(`^    [a-z]`).MatchString(line) {
 				assert.Contains(t, line, " -- ", "a column without a comment")
@@ -170,14 +184,19 @@ func TestTheShellShowsWhatAColumnIs(t *testing.T) {
 func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 	db := open(t, plain(migrated(t)))
 	const (
-		lock = `INSERT INTO scheduler_lock VALUES (%s, 1, 'a', 'x', 'x', 't', 1, 1, %s, 1, 1, %s, NULL, NULL, NULL)`
-		term = `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
-		run  = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
+		lock = `INSERT INTO scheduler_lock VALUES (%s, 1, 'a', 'x', 'x', 't', 1, 1, %s, 1, 1, %s,
+			NULL, NULL, NULL, NULL, NULL)`
+		term = `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at,
+			end_reason, next_term, ttl_ms, file_id)
+			VALUES (%s, 't', 1, 'a', 'x', %s, %s, NULL, 1, NULL)`
+		run = `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt)
 			VALUES ('j', %s, %s, 1, 1, 'a', 1)`
 		pause = `INSERT INTO scheduler_pauses VALUES (%s, 'x', 'me', '', %s, %s)`
-		named = `INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at, hold_until, boot_id, expires_ms, hold_ms)
+		named = `INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at,
+			hold_until, boot_id, expires_ms, hold_ms)
 			VALUES (%s, %s, 1, 1, 'a', 'x', 'x', %s, 'b', 1, %s)`
-		task = `INSERT INTO queue_tasks (queue, id, state, retries_left, token, boot_id, visible_ms, visible_at, created_at, updated_at)
+		task = `INSERT INTO queue_tasks (queue, id, state, retries_left, token, boot_id, visible_ms,
+			visible_at, created_at, updated_at)
 			VALUES ('q', %s, %s, %s, %s, 'x', 'x')`
 	)
 	for _, good := range []string{
@@ -199,37 +218,46 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		exec1(t, db, good)
 	}
 	for name, bad := range map[string]string{
-		"a second lock row":                 fmt.Sprintf(lock, "2", "'leading'", "1"),
-		"the same lock row again":           fmt.Sprintf(lock, "1", "'leading'", "1"),
-		"an unknown state":                  `UPDATE scheduler_lock SET state = 'asleep'`,
-		"a float":                           `UPDATE scheduler_lock SET ttl_ms = 1.5`,
-		"a text for a number":               `UPDATE scheduler_lock SET beat = 'x'`,
-		"no token":                          `UPDATE scheduler_lock SET token = NULL`,
-		"an end without a reason":           fmt.Sprintf(term, "3", "'x'", "NULL"),
-		"a reason without an end":           fmt.Sprintf(term, "3", "NULL", "'lost'"),
-		"an unknown reason":                 fmt.Sprintf(term, "3", "'x'", "'bored'"),
-		"a term twice":                      fmt.Sprintf(term, "1", "NULL", "NULL"),
-		"a run twice":                       fmt.Sprintf(run, "'x'", "'done'"),
-		"an unknown status":                 fmt.Sprintf(run, "'z'", "'maybe'"),
-		"a pause twice":                     fmt.Sprintf(pause, "''", "NULL", "NULL"),
-		"a resumption by nobody":            fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
-		"a request twice":                   `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
-		"a request of nobody":               `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
-		"an unknown kind":                   fmt.Sprintf(named, "'clock'", "'a'", "NULL", "NULL"),
-		"a name twice":                      fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
-		"a lock without a name":             fmt.Sprintf(named, "'lock'", "''", "NULL", "NULL"),
-		"a name of 201 bytes":               fmt.Sprintf(named, "'lock'", `printf('%.199c', 'a') || 'ä'`, "NULL", "NULL"),
-		"a name with NUL":                   fmt.Sprintf(named, "'lock'", `'a' || char(0)`, "NULL", "NULL"),
-		"half a time to rest":               fmt.Sprintf(named, "'lock'", "'b'", "'x'", "NULL"),
-		"a second floor":                    `INSERT INTO named_locks_floor VALUES (2, 1)`,
-		"a task twice":                      fmt.Sprintf(task, "'a'", "'pending'", "0", "NULL, NULL, NULL, NULL"),
-		"an unknown state of a task":        fmt.Sprintf(task, "'d'", "'asleep'", "0", "NULL, NULL, NULL, NULL"),
-		"a task without a name":             fmt.Sprintf(task, "''", "'pending'", "0", "NULL, NULL, NULL, NULL"),
-		"fewer retries than none":           fmt.Sprintf(task, "'d'", "'pending'", "-1", "NULL, NULL, NULL, NULL"),
-		"a task that nobody works on":       fmt.Sprintf(task, "'d'", "'in_progress'", "0", "NULL, 'b', 1, 'x'"),
-		"a task that is held for ever":      fmt.Sprintf(task, "'d'", "'in_progress'", "0", "'t', NULL, NULL, NULL"),
-		"a task that has ended and is held": fmt.Sprintf(task, "'d'", "'done'", "0", "'t', 'b', 1, 'x'"),
-		"a migration without minimum":       `INSERT INTO scheduler_lock_schema (version) VALUES (9)`,
+		"a second lock row":       fmt.Sprintf(lock, "2", "'leading'", "1"),
+		"the same lock row again": fmt.Sprintf(lock, "1", "'leading'", "1"),
+		"an unknown state":        `UPDATE scheduler_lock SET state = 'asleep'`,
+		"a float":                 `UPDATE scheduler_lock SET ttl_ms = 1.5`,
+		"a text for a number":     `UPDATE scheduler_lock SET beat = 'x'`,
+		"no token":                `UPDATE scheduler_lock SET token = NULL`,
+		"an end without a reason": fmt.Sprintf(term, "3", "'x'", "NULL"),
+		"a reason without an end": fmt.Sprintf(term, "3", "NULL", "'lost'"),
+		"an unknown reason":       fmt.Sprintf(term, "3", "'x'", "'bored'"),
+		"a term twice":            fmt.Sprintf(term, "1", "NULL", "NULL"),
+		"a run twice":             fmt.Sprintf(run, "'x'", "'done'"),
+		"an unknown status":       fmt.Sprintf(run, "'z'", "'maybe'"),
+		"a pause twice":           fmt.Sprintf(pause, "''", "NULL", "NULL"),
+		"a resumption by nobody":  fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
+		"a request twice":         `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
+		"a request of nobody":     `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
+		"an unknown kind":         fmt.Sprintf(named, "'clock'", "'a'", "NULL", "NULL"),
+		"a name twice":            fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
+		"a lock without a name":   fmt.Sprintf(named, "'lock'", "''", "NULL", "NULL"),
+		"a name of 201 bytes": fmt.Sprintf(named, "'lock'",
+			`printf('%.199c', 'a') || 'ä'`, "NULL", "NULL"),
+		"a name with NUL": fmt.Sprintf(named, "'lock'", `'a' || char(0)`, "NULL",
+			"NULL"),
+		"half a time to rest": fmt.Sprintf(named, "'lock'", "'b'", "'x'", "NULL"),
+		"a second floor":      `INSERT INTO named_locks_floor (id, term) VALUES (2, 1)`,
+		"a task twice": fmt.Sprintf(task, "'a'", "'pending'", "0",
+			"NULL, NULL, NULL, NULL"),
+		"an unknown state of a task": fmt.Sprintf(task, "'d'", "'asleep'", "0",
+			"NULL, NULL, NULL, NULL"),
+		"a task without a name": fmt.Sprintf(task, "''", "'pending'", "0",
+			"NULL, NULL, NULL, NULL"),
+		"fewer retries than none": fmt.Sprintf(task, "'d'", "'pending'", "-1",
+			"NULL, NULL, NULL, NULL"),
+		"a task that nobody works on": fmt.Sprintf(task, "'d'", "'in_progress'", "0",
+			"NULL, 'b', 1, 'x'"),
+		"a task that is held for ever": fmt.Sprintf(task, "'d'", "'in_progress'", "0",
+			"'t', NULL, NULL, NULL"),
+		"a task that has ended and is held": fmt.Sprintf(task, "'d'", "'done'", "0",
+			"'t', 'b', 1, 'x'"),
+		"a migration without minimum": `INSERT INTO scheduler_lock_schema (version) VALUES (10)`,
 	} {
 		_, err := db.ExecContext(t.Context(), bad)
 		assert.Error(t, err, "%s was accepted", name)
@@ -294,16 +322,22 @@ func sqlFiles(t *testing.T, dialect migrations.Dialect) []string {
 
 func TestBothDialectsHaveTheSameColumns(t *testing.T) {
 	postgresOnly := []string{
-		"scheduler_lock.backend_pid", "scheduler_lock.backend_start", "scheduler_lock.postmaster_start",
+		"scheduler_lock.backend_pid", "scheduler_lock.backend_start",
+		"scheduler_lock.postmaster_start",
 		"scheduler_lock.timeline", "scheduler_terms.timeline",
 	}
-	sqliteOnly := []string{ // PostgreSQL has one clock for all
+	addedToPostgresOnly := []string{"scheduler_lock_schema.timeline"}
+	// PostgreSQL has no lease file, and one clock for all.
+	addedToSQLiteOnly := []string{"scheduler_terms.ended_file_id"}
+	sqliteOnly := []string{
 		"named_locks.boot_id", "named_locks.expires_ms", "named_locks.hold_ms",
 		"queue_tasks.boot_id", "queue_tasks.visible_ms",
 	}
 	postgres := created(t, migrations.PostgreSQL)
-	assert.ElementsMatch(t, append(created(t, migrations.SQLite), postgresOnly...), append(slices.Clone(postgres), sqliteOnly...))
-	assert.Equal(t, added(t, migrations.SQLite), added(t, migrations.PostgreSQL))
+	assert.ElementsMatch(t, append(created(t, migrations.SQLite), postgresOnly...),
+		append(slices.Clone(postgres), sqliteOnly...))
+	assert.ElementsMatch(t, append(added(t, migrations.SQLite), addedToPostgresOnly...),
+		append(added(t, migrations.PostgreSQL), addedToSQLiteOnly...))
 
 	ddl := ddl(t, migrations.PostgreSQL)
 	for _, name := range append(postgres, added(t, migrations.PostgreSQL)...) {
@@ -315,14 +349,17 @@ func TestEveryMigrationOnlyAddsAndSaysWhichCodeItNeeds(t *testing.T) {
 	for _, dialect := range []migrations.Dialect{migrations.SQLite, migrations.PostgreSQL} {
 		names := sqlFiles(t, dialect)
 		for i, name := range names {
-			assert.True(t, strings.HasPrefix(filepath.Base(name), fmt.Sprintf("%05d_", i+1)), "%s: a gap in the numbers", name)
+			assert.True(t, strings.HasPrefix(filepath.Base(name), fmt.Sprintf("%05d_", i+1)),
+				"%s: a gap in the numbers", name)
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
 			assert.NotContains(t, string(text), "+goose Down", name)
 			assert.Contains(t, string(text),
-				fmt.Sprintf("INSERT INTO scheduler_lock_schema (version, min_code) VALUES (%d, ", i+1), name)
+				fmt.Sprintf("INSERT INTO scheduler_lock_schema (version, min_code) VALUES (%d, ",
+					i+1), name)
 		}
-		assert.EqualValues(t, migrations.Latest, len(names), "Latest must be the newest file of %s", dialect)
+		assert.EqualValues(t, migrations.Latest, len(names), "Latest must be the newest file of %s",
+			dialect)
 	}
 }
 
@@ -331,12 +368,14 @@ func TestEveryMigrationOnlyAddsAndSaysWhichCodeItNeeds(t *testing.T) {
 func TestUpOnACurrentSchemaWritesNothing(t *testing.T) {
 	path := migrated(t)
 	other := open(t, ours(path))
-	exec1(t, other, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('in', 'the', 'write-ahead', 'log')`)
+	exec1(t, other, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+		VALUES ('in', 'the', 'write-ahead', 'log')`)
 	require.NoError(t, os.Remove(path+"-migrate.lock"))
 
 	var statements []string
 	db, err := driver.Open(ours(path), func(c *sqlite3.Conn) error {
-		err := c.SetAuthorizer(func(action sqlite3.AuthorizerActionCode, _, name, _, _ string) sqlite3.AuthorizerReturnCode {
+		err := c.SetAuthorizer(func(action sqlite3.AuthorizerActionCode, _, name, _,
+			_ string) sqlite3.AuthorizerReturnCode {
 			switch action {
 			case sqlite3.AUTH_SELECT, sqlite3.AUTH_READ, sqlite3.AUTH_FUNCTION, sqlite3.AUTH_PRAGMA:
 				return sqlite3.AUTH_OK
@@ -362,7 +401,8 @@ func TestUpOnACurrentSchemaWritesNothing(t *testing.T) {
 	for range 3 {
 		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
 	}
-	assert.True(t, bytes.Equal(before, content(t, path, path+"-wal")), "Up has written to the database")
+	assert.True(t, bytes.Equal(before, content(t, path, path+"-wal")),
+		"Up has written to the database")
 	assert.Len(t, statements, 9, "three reads each")
 	assert.NoFileExists(t, path+"-migrate.lock", "a current schema needs no lock")
 }
@@ -376,7 +416,8 @@ func TestUpWorksOnWhateverTheAppHasOpened(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
 		exec1(t, db, `DROP TABLE bans`)
 		assertSchema(t, db)
-		assert.Equal(t, []string{"delete"}, column(t, db, "PRAGMA journal_mode"), "the journal mode is the app's")
+		assert.Equal(t, []string{"delete"}, column(t, db, "PRAGMA journal_mode"),
+			"the journal mode is the app's")
 		assert.FileExists(t, path+"-migrate.lock")
 	})
 	t.Run("in memory", func(t *testing.T) {
@@ -438,8 +479,10 @@ func TestANewerSchema(t *testing.T) {
 		path := migrated(t)
 		db := open(t, ours(path))
 		exec1(t, db, `CREATE TABLE scheduler_of_tomorrow (id INTEGER PRIMARY KEY)`)
-		exec1(t, db, `INSERT INTO scheduler_lock_migrations (version_id, is_applied) VALUES (8, 1), (9, 1)`)
-		exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (8, ?), (9, 1)`, minCode)
+		exec1(t, db,
+			`INSERT INTO scheduler_lock_migrations (version_id, is_applied)
+				VALUES (98, 1), (99, 1)`)
+		exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (98, ?), (99, 1)`, minCode)
 		return db, path
 	}
 	t.Run("that this code can work with is accepted", func(t *testing.T) {
@@ -447,21 +490,24 @@ func TestANewerSchema(t *testing.T) {
 		require.NoError(t, os.Remove(path+"-migrate.lock"))
 		before := content(t, path, path+"-wal")
 		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
-		assert.True(t, bytes.Equal(before, content(t, path, path+"-wal")), "Up has written to the database")
+		assert.True(t, bytes.Equal(before, content(t, path, path+"-wal")),
+			"Up has written to the database")
 		assert.NoFileExists(t, path+"-migrate.lock", "nothing to do needs no lock")
-		assert.EqualValues(t, 9, version(t, db))
+		assert.EqualValues(t, 99, version(t, db))
 	})
 	t.Run("that this code cannot work with is refused", func(t *testing.T) {
-		db, path := newer(t, 7)
+		db, path := newer(t, 98)
 		err := migrations.Up(t.Context(), db, migrations.SQLite)
 		var tooNew *migrations.TooNewError
 		require.ErrorAs(t, err, &tooNew)
 		assert.Equal(t, migrations.TooNewError{
-			Database: path, DatabaseVersion: 9, MinCode: 7, CodeVersion: migrations.Latest,
+			Database: path, DatabaseVersion: 99, MinCode: 98, CodeVersion: migrations.Latest,
 		}, *tooNew)
-		assert.EqualError(t, err, "migrations: the schema in "+path+" has version 9, which needs code of version 7 or newer, "+
-			"and this code has version 6: deploy a newer release of this program, or restore the backup from before the upgrade")
-		assert.EqualValues(t, 9, version(t, db), "Version only tells")
+		assert.EqualError(t, err, "migrations: the schema in "+
+			path+" has version 99, which needs code of version 98 or newer, "+
+			fmt.Sprintf("and this code has version %d: deploy a newer release of this program, "+
+				"or restore the backup from before the upgrade", migrations.Latest))
+		assert.EqualValues(t, 99, version(t, db), "Version only tells")
 	})
 }
 
@@ -470,7 +516,8 @@ func TestForeignContentIsAClearError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Run("not a database", func(t *testing.T) {
 				path := newPath(t)
-				require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("this is a letter\n", 300)), 0o600))
+				require.NoError(t, os.WriteFile(path,
+					[]byte(strings.Repeat("this is a letter\n", 300)), 0o600))
 				db := open(t, dsn(path))
 				err := migrations.Up(t.Context(), db, migrations.SQLite)
 				require.ErrorIs(t, err, sqlite3.NOTADB)
@@ -520,7 +567,8 @@ func TestForeignContentIsAClearError(t *testing.T) {
 	})
 	t.Run("something else where the lock file belongs", func(t *testing.T) {
 		path := newPath(t)
-		require.NoError(t, os.Symlink("app.db-migrate.lock", path+"-migrate.lock"), "a link to itself")
+		require.NoError(t, os.Symlink("app.db-migrate.lock", path+"-migrate.lock"),
+			"a link to itself")
 		err := migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite)
 		require.ErrorContains(t, err, path+"-migrate.lock")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -538,7 +586,8 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	_, err = app.Up(t.Context())
 	require.NoError(t, err)
-	const history = `SELECT id || ' ' || version_id || ' ' || is_applied || ' ' || tstamp FROM goose_db_version`
+	const history = `SELECT id || ' ' || version_id || ' ' || is_applied || ' ' || tstamp
+		FROM goose_db_version`
 	before := column(t, db, history)
 	require.Len(t, before, 3)
 
@@ -564,20 +613,35 @@ func inTheMiddle(t *testing.T, dsn string, hook func()) *sql.DB {
 
 func hookInTheMiddle(c *sqlite3.Conn, hook func()) error {
 	hook = sync.OnceFunc(hook)
-	return c.SetAuthorizer(func(action sqlite3.AuthorizerActionCode, name, _, _, _ string) sqlite3.AuthorizerReturnCode {
-		if action == sqlite3.AUTH_CREATE_TABLE && (name == "scheduler_runs" || name == "scheduler_pauses") {
+	return c.SetAuthorizer(func(action sqlite3.AuthorizerActionCode, name, _, _,
+		_ string) sqlite3.AuthorizerReturnCode {
+		if action == sqlite3.AUTH_CREATE_TABLE && (name == "scheduler_runs" ||
+			name == "scheduler_pauses") {
 			hook()
 		}
 		return sqlite3.AUTH_OK
 	})
 }
 
-func TestUpWaits(t *testing.T) {
-	soon := func(t *testing.T) context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
+// inVain lets Up wait until its context ends, with more and more time until it has
+// come as far as its error must tell: a starved machine is slow.
+func inVain(t *testing.T, db *sql.DB, dialect migrations.Dialect, limit time.Duration,
+	far func(error) bool) error {
+	t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err := migrations.Up(ctx, db, dialect)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if limit *= 4; far(err) || limit > 5*time.Minute {
+			return err
+		}
 	}
+}
+
+func TestUpWaits(t *testing.T) {
+	t.Parallel()
+	const soon = 500 * time.Millisecond
 	t.Run("for a writer that holds the database", func(t *testing.T) {
 		path := newPath(t)
 		writer := open(t, ours(path))
@@ -587,8 +651,9 @@ func TestUpWaits(t *testing.T) {
 		require.NoError(t, err)
 
 		db := open(t, plain(path)+"?_pragma=busy_timeout(0)")
-		err = migrations.Up(soon(t), db, migrations.SQLite)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		err = inVain(t, db, migrations.SQLite, soon, func(err error) bool {
+			return errors.Is(err, sqlite3.BUSY)
+		})
 		require.ErrorIs(t, err, sqlite3.BUSY)
 		assert.ErrorContains(t, err, path)
 		assertUnlocked(t, path)
@@ -610,8 +675,7 @@ func TestUpWaits(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, tx.Rollback()) }()
 		db := open(t, plain(path)+"?_pragma=busy_timeout(600000)")
-		err = migrations.Up(soon(t), db, migrations.SQLite)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_ = inVain(t, db, migrations.SQLite, soon, func(error) bool { return true })
 	})
 	t.Run("for a process that migrates, whatever path either came by", func(t *testing.T) {
 		path := newPath(t)
@@ -622,8 +686,9 @@ func TestUpWaits(t *testing.T) {
 		require.NoError(t, lock.Lock())
 
 		db := open(t, plain(link))
-		err := migrations.Up(soon(t), db, migrations.SQLite)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		err := inVain(t, db, migrations.SQLite, soon, func(err error) bool {
+			return strings.Contains(err.Error(), path+"-migrate.lock")
+		})
 		assert.ErrorContains(t, err, path+"-migrate.lock")
 
 		require.NoError(t, lock.Unlock())
@@ -638,11 +703,13 @@ func TestUpWaits(t *testing.T) {
 		go func() { done <- migrations.Up(t.Context(), first, migrations.SQLite) }()
 		<-stalled
 		second := open(t, "file:/other.db?vfs=memdb")
-		err := migrations.Up(soon(t), second, migrations.SQLite)
+		const waits = "wait for another migration of the in-memory database"
+		err := inVain(t, second, migrations.SQLite, soon, func(err error) bool {
+			return strings.Contains(err.Error(), waits)
+		})
 		close(goOn)
 		require.NoError(t, <-done)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorContains(t, err, "wait for another migration of the in-memory database")
+		assert.ErrorContains(t, err, waits)
 		require.NoError(t, migrations.Up(t.Context(), second, migrations.SQLite))
 	})
 	t.Run("no longer than its context, in the middle of a migration", func(t *testing.T) {
@@ -661,18 +728,19 @@ func TestUpWaits(t *testing.T) {
 	t.Run("not at all when its context has ended", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, migrations.Up(ctx, open(t, plain(newPath(t))), migrations.SQLite), context.Canceled)
+		require.ErrorIs(t, migrations.Up(ctx, open(t, plain(newPath(t))), migrations.SQLite),
+			context.Canceled)
 	})
 }
 
-func TestTheLockFileIsAsOpenAsTheDatabase(t *testing.T) {
+func TestTheLockFileIsOpenToThoseWhoMayWriteTheDatabase(t *testing.T) {
 	path := newPath(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.NoError(t, os.Chmod(path, 0o640))
+	require.NoError(t, os.Chmod(path, 0o664))
 	require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite))
 	info, err := os.Stat(path + "-migrate.lock")
 	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o640), info.Mode())
+	assert.Equal(t, os.FileMode(0o660), info.Mode())
 }
 
 func TestWhatUpAndVersionRefuse(t *testing.T) {
@@ -681,7 +749,8 @@ func TestWhatUpAndVersionRefuse(t *testing.T) {
 	require.EqualError(t, migrations.Up(t.Context(), db, "mysql"), unknown)
 	_, err := migrations.Version(t.Context(), db, "mysql")
 	require.EqualError(t, err, unknown)
-	require.ErrorContains(t, migrations.Up(t.Context(), db, migrations.SQLite, migrations.WithLogger(nil)), "WithLogger")
+	require.ErrorContains(t, migrations.Up(t.Context(),
+		db, migrations.SQLite, migrations.WithLogger(nil)), "WithLogger")
 }
 
 func TestUpLogsWhatItChanged(t *testing.T) {
@@ -689,23 +758,26 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
 	for range 2 {
-		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite, migrations.WithLogger(logger)))
+		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)),
+			migrations.SQLite, migrations.WithLogger(logger)))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+path+` from=0 to=6 took=`)
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+
+		path+` from=0 to=10 took=`)
 }
 
 // An operator has no more than the plain shell.
 func TestThePlainShellReadsTheTimes(t *testing.T) {
 	shell, err := exec.LookPath("sqlite3")
 	if err != nil {
-		require.NotEqual(t, "true", os.Getenv("CI"), "the program sqlite3 is not installed")
-		t.Skip("no sqlite3 shell on this machine")
+		missing.Skip(t, "the program sqlite3")
 	}
 	path := migrated(t)
-	at := time.Date(2026, 11, 21, 9, 50, 46, 123_456_000, time.UTC).Format("2006-01-02T15:04:05.000000Z")
+	at := time.Date(2026, 11, 21, 9, 50, 46, 123_456_000,
+		time.UTC).Format("2006-01-02T15:04:05.000000Z")
 	db := open(t, ours(path))
-	exec1(t, db, `INSERT INTO scheduler_lock VALUES (1, 7, 'host-a', ?1, ?1, hex(randomblob(16)), 1795247612345, 1, 'leading', 60000, 45000, 10000, NULL, NULL, NULL)`, at)
+	exec1(t, db, `INSERT INTO scheduler_lock VALUES (1, 7, 'host-a', ?1, ?1, hex(randomblob(16)),
+		1795247612345, 1, 'leading', 60000, 45000, 10000, NULL, NULL, NULL, NULL, NULL)`, at)
 
 	out, err := exec.CommandContext(t.Context(), shell, "-readonly", path,
 		`SELECT heartbeat_at,
@@ -715,5 +787,17 @@ func TestThePlainShellReadsTheTimes(t *testing.T) {
 			length(token), term
 		FROM scheduler_lock`).CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.Equal(t, "2026-11-21T09:50:46.123456Z|2026-11-21 09:50:46.123|1795254646|60|32|1795247612345\n", string(out))
+	assert.Equal(t, "2026-11-21T09:50:46.123456Z|2026-11-21 09:50:46.123|"+
+		"1795254646|60|32|1795247612345\n", string(out))
+}
+
+func TestASchemaIsRefusedWhereThereAreNone(t *testing.T) {
+	err := migrations.Up(t.Context(), open(t, "file:"+filepath.Join(t.TempDir(), "app.db")),
+		migrations.SQLite, migrations.WithSchema("billing"))
+	assert.EqualError(t, err,
+		`migrations: option WithSchema: schema "billing": sqlite has no schemas, use another file`)
+	_, err = migrations.Version(t.Context(), nil, migrations.PostgreSQL,
+		migrations.WithSchema("Billing"))
+	assert.EqualError(t, err,
+		`migrations: option WithSchema: schema "Billing": only a-z, 0-9 and _ are allowed`)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -15,10 +14,12 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"example.com/schedlock/internal/pgschema"
 )
 
 const (
-	// Neither of the two needs a parameter, so neither needs a prepared statement.
+	// None of them needs a parameter, so none needs a prepared statement.
 	postgresDatabase = `
 SELECT
     current_database()::text,
@@ -32,11 +33,29 @@ SELECT
         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = to_regclass('scheduler_lock_schema')
     ), ''),
-    coalesce(to_regclass(quote_ident(current_schema()) || '.scheduler_lock_migrations') IS NOT NULL, false)`
+    coalesce(to_regclass(quote_ident(current_schema()) || '.scheduler_lock_migrations') IS NOT NULL,
+             false), true`
+
+	// postgresNamed tells the same of a schema that has a name, by the catalogs,
+	// which every role may read, whatever it may do in the schema.
+	postgresNamed = `
+SELECT
+    current_database()::text,
+    coalesce(host(inet_server_addr()), ''),
+    coalesce(inet_server_port(), 0),
+    current_user::text,
+    s.name,
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_class c
+                      WHERE c.relnamespace = n.oid AND c.relname = 'scheduler_lock_schema')
+         THEN s.name ELSE '' END,
+    EXISTS (SELECT FROM pg_catalog.pg_class c
+            WHERE c.relnamespace = n.oid AND c.relname = 'scheduler_lock_migrations'),
+    n.oid IS NOT NULL
+FROM (SELECT '%s'::text AS name) AS s LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = s.name`
 
 	postgresSchema = `
 SELECT coalesce(max(version), 0), coalesce(max(min_code), 0)
-FROM scheduler_lock_schema`
+FROM %sscheduler_lock_schema`
 )
 
 // postgresState is what a PostgreSQL database says about our tables.
@@ -46,6 +65,8 @@ type postgresState struct {
 	createIn        string // schema where new tables land; "": none of the search_path exists
 	foundIn         string // schema of scheduler_lock_schema; "": there is none
 	hasVersionTable bool   // goose's, in createIn
+	named           bool   // the schema was asked for, by WithSchema
+	hasSchema       bool   // it is there
 }
 
 // errLostRace says that another process has migrated meanwhile: look again.
@@ -53,7 +74,7 @@ var errLostRace = errors.New("another process has migrated the database meanwhil
 
 // upPostgres is one attempt of Up. There is no lock: see the package comment.
 func upPostgres(ctx context.Context, db *sql.DB, cfg config) error {
-	before, err := readPostgres(ctx, db)
+	before, err := readPostgres(ctx, db, cfg.schema)
 	if err != nil {
 		return err
 	}
@@ -61,47 +82,60 @@ func upPostgres(ctx context.Context, db *sql.DB, cfg config) error {
 		return err
 	}
 	if before.foundIn != "" && before.foundIn != before.createIn {
-		return fmt.Errorf("migrate %s: its tables are there, but the search_path would let new ones land in schema %q: put %q first",
+		return fmt.Errorf("migrate %s: its tables are there, but the search_path would let new "+
+			"ones land in schema %q: put %q first",
 			before.database, before.createIn, before.foundIn)
 	}
 
 	start := time.Now()
-	if err := applyPending(ctx, db, PostgreSQL, goose.DialectPostgres, before.hasVersionTable); err != nil {
+	if !before.hasSchema {
+		_, err = db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgschema.Quote(cfg.schema))
+	}
+	if err == nil {
+		err = applyPending(ctx, db, PostgreSQL, goose.DialectPostgres, cfg.schema,
+			before.hasVersionTable)
+	}
+	if err != nil {
 		// A conflict shows once the other has committed, so its work can be seen now. Without any,
 		// "already exists" means tables that are not ours.
-		if now, readErr := readPostgres(ctx, db); readErr == nil && now.progressedFrom(before) {
+		now, readErr := readPostgres(ctx, db, cfg.schema)
+		switch {
+		case readErr == nil && now.progressedFrom(before):
 			return fmt.Errorf("%w: %w", errLostRace, err)
+		case readErr != nil && isTransient(readErr):
+			return fmt.Errorf("%w: %w", readErr, err) // under SERIALIZABLE a read can fail, too
 		}
-		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version, Latest,
-			before.explain(err))
+		if readErr != nil {
+			now = before
+		}
+		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version,
+			Latest,
+			now.explain(err))
 	}
 
-	after, err := readPostgres(ctx, db)
+	after, err := readPostgres(ctx, db, cfg.schema)
 	if err != nil {
 		return err
 	}
-	if after.version < Latest {
-		return fmt.Errorf("migrate %s: table %s says that all is applied, but table scheduler_lock_schema only knows version %d: "+
-			"one of the two was edited by hand; restore it from a backup", before.database, versionTable, after.version)
-	}
-	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
-		slog.String("database", after.database),
-		slog.Int64("from", before.version),
-		slog.Int64("to", after.version),
-		slog.Duration("took", time.Since(start)))
-	return nil
+	return cfg.finish(ctx, before.schema, after.schema, start)
 }
 
 // readPostgres reads what the database says about itself, in two statements that need no
 // transaction: a migration creates and fills scheduler_lock_schema at once.
-func readPostgres(ctx context.Context, db *sql.DB) (postgresState, error) {
+func readPostgres(ctx context.Context, db *sql.DB, in string) (postgresState, error) {
+	query, prefix := postgresDatabase, ""
+	if in != "" {
+		query, prefix = fmt.Sprintf(postgresNamed, in), pgschema.Quote(in)+"."
+	}
 	var (
 		s          postgresState
 		name, host string
 		port       int
 	)
-	err := db.QueryRowContext(ctx, postgresDatabase).
-		Scan(&name, &host, &port, &s.role, &s.createIn, &s.foundIn, &s.hasVersionTable)
+	s.named = in != ""
+	err := db.QueryRowContext(ctx, query).
+		Scan(&name, &host, &port, &s.role, &s.createIn, &s.foundIn, &s.hasVersionTable,
+			&s.hasSchema)
 	if err != nil {
 		return postgresState{}, fmt.Errorf("open the PostgreSQL database: %w", explainConnect(err))
 	}
@@ -109,11 +143,19 @@ func readPostgres(ctx context.Context, db *sql.DB) (postgresState, error) {
 	if s.foundIn == "" {
 		return s, nil
 	}
-	if err := db.QueryRowContext(ctx, postgresSchema).Scan(&s.version, &s.minCode); err != nil {
-		if sqlState(err) == "42501" {
-			err = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock_schema, and what the lock needs, to role %q", err, s.role)
+	if err := db.QueryRowContext(ctx, fmt.Sprintf(postgresSchema, prefix)).Scan(&s.version,
+		&s.minCode); err != nil {
+		switch {
+		case sqlState(err) == "42501" && s.named:
+			err = fmt.Errorf("%w: GRANT USAGE ON SCHEMA %q, "+
+				"and SELECT ON %sscheduler_lock_schema, and what the lock needs, to role %q",
+				err, in, prefix, s.role)
+		case sqlState(err) == "42501":
+			err = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock_schema, "+
+				"and what the lock needs, to role %q", err, s.role)
 		}
-		return postgresState{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w", s.database, err)
+		return postgresState{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w",
+			s.database, err)
 	}
 	return s, nil
 }
@@ -137,22 +179,33 @@ func (s postgresState) tablesIn() string {
 
 // progressedFrom reports whether somebody has migrated since before was read.
 func (s postgresState) progressedFrom(before postgresState) bool {
-	return s.version > before.version || s.hasVersionTable && !before.hasVersionTable
+	return s.version > before.version || s.hasVersionTable && !before.hasVersionTable ||
+		s.hasSchema && !before.hasSchema
 }
 
 // explain adds to the error of a migration what to do about it.
 func (s postgresState) explain(err error) error {
-	switch sqlState(err) {
-	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w: let an administrator run the migrations, or GRANT CREATE ON SCHEMA %q TO %q; "+
+	switch state := sqlState(err); {
+	case state == "42501" && !s.hasSchema:
+		return fmt.Errorf("%w: let an administrator run CREATE SCHEMA %q AUTHORIZATION %q, "+
+			"or GRANT CREATE ON DATABASE to that role", err, s.createIn, s.role)
+	case state == "42501" && s.named:
+		return fmt.Errorf("%w: let an administrator run the migrations, "+
+			"or GRANT USAGE, CREATE ON SCHEMA %q TO %q; "+
 			"tables that are there already must belong to that role", err, s.createIn, s.role)
-	case "25006": // read_only_sql_transaction
+	case state == "42501": // insufficient_privilege
+		return fmt.Errorf("%w: let an administrator run the migrations, "+
+			"or GRANT CREATE ON SCHEMA %q TO %q; "+
+			"tables that are there already must belong to that role", err, s.createIn, s.role)
+	case state == "25006": // read_only_sql_transaction
 		return fmt.Errorf("%w: this server is read-only: connect to the primary", err)
-	case "3F000": // invalid_schema_name
-		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: create one, or GRANT USAGE, CREATE on it",
+	case state == "3F000": // invalid_schema_name
+		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: "+
+			"create one, or GRANT USAGE, CREATE on it",
 			err, s.role)
-	case "42P07": // duplicate_table
-		return fmt.Errorf("%w: the tables in the way are not of this program: move them, or choose another schema by the search_path", err)
+	case state == "42P07": // duplicate_table
+		return fmt.Errorf("%w: the tables in the way are not of this program: "+
+			"move them, or choose another schema", err)
 	}
 	return explainConnect(err)
 }
@@ -224,7 +277,8 @@ func isTransient(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) ||
 		errors.Is(err, sql.ErrConnDone) ||
-		strings.Contains(err.Error(), "conn closed") // pgx, of a connection that it has closed itself
+		// pgx, of a connection that it has closed itself
+		strings.Contains(err.Error(), "conn closed")
 }
 
 // sqlState returns the SQLSTATE of a server's error, "" for any other. The drivers agree on this

@@ -67,6 +67,7 @@ func as(t *testing.T, databaseURL, user, password string) string {
 const tablesIn = `SELECT tablename FROM pg_tables WHERE schemaname = '%s' ORDER BY 1`
 
 func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	db := openPostgres(t, url)
@@ -75,17 +76,21 @@ func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
 	for range 2 {
-		require.NoError(t, migrations.Up(t.Context(), db, migrations.PostgreSQL, migrations.WithLogger(logger)))
+		require.NoError(t, migrations.Up(t.Context(), db,
+			migrations.PostgreSQL, migrations.WithLogger(logger)))
 	}
 	require.Equal(t, migrations.Latest, versionPostgres(t, db))
 	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-	require.Equal(t, []string{"{fillfactor=50}"}, column(t, db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
+	require.Equal(t, []string{"{fillfactor=50}"}, column(t,
+		db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	require.Contains(t, out.String(), fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=6`,
-		databaseName(t, url), s.Port()))
+	require.Contains(t, out.String(),
+		fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=10`,
+			databaseName(t, url), s.Port()))
 }
 
 func TestPostgresUpOnACurrentSchemaOnlyReads(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	readOnly := openPostgres(t, url+"&default_transaction_read_only=on")
@@ -100,13 +105,16 @@ func TestPostgresUpOnACurrentSchemaOnlyReads(t *testing.T) {
 }
 
 func TestPostgresTwentyStartAtOnce(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	t.Run("directly", func(t *testing.T) {
 		assertTwentyStart(t, s, func(url string) string { return url })
 	})
 	t.Run("through PgBouncer", func(t *testing.T) {
 		bouncer := pgtest.PgBouncer(t, s, "default_pool_size=5")
-		assertTwentyStart(t, s, func(url string) string { return bouncer.URL(databaseName(t, url)) + execMode })
+		assertTwentyStart(t, s, func(url string) string {
+			return bouncer.URL(databaseName(t, url)) + execMode
+		})
 	})
 }
 
@@ -141,12 +149,14 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 			}
 			db := openPostgres(t, direct)
 			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6"}, column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
+			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"},
+				column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
 		})
 	}
 }
 
 func TestPostgresAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
+	t.Parallel()
 	db := openPostgres(t, pgtest.Shared(t).Database(t))
 	applyVersion1(t, db, migrations.PostgreSQL)
 	require.EqualValues(t, 1, versionPostgres(t, db))
@@ -154,9 +164,11 @@ func TestPostgresAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
 	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
 }
 
-// ALTER TABLE waits for every transaction that has read the table, and whoever comes later waits for
-// it: without a limit one report that runs for minutes stops the scheduler for as long.
+// ALTER TABLE waits for every transaction that has read the table, and whoever
+// comes later waits for it: without a limit one report that runs for minutes stops
+// the scheduler for as long.
 func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
+	t.Parallel()
 	db := openPostgres(t, pgtest.Shared(t).Database(t))
 	applyVersion1(t, db, migrations.PostgreSQL)
 	reader, err := db.BeginTx(t.Context(), nil)
@@ -165,20 +177,23 @@ func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
 	_, err = reader.ExecContext(t.Context(), `SELECT count(*) FROM scheduler_runs`)
 	require.NoError(t, err)
 
-	short, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	err = migrations.Up(short, db, migrations.PostgreSQL)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	err = inVain(t, db, migrations.PostgreSQL, 4*time.Second, func(err error) bool {
+		return strings.Contains(err.Error(), "lock timeout")
+	})
 	require.ErrorContains(t, err, "lock timeout")
 
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
 	for range 5 {
 		require.Eventually(t, func() bool {
-			return column(t, db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'`)[0] == "1"
-		}, 10*time.Second, 5*time.Millisecond, "it waits")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_, err := db.ExecContext(ctx, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('a', 's', now(), now()) ON CONFLICT DO NOTHING`)
+			return column(t, db,
+				`SELECT count(*) FROM pg_locks
+				WHERE NOT granted AND mode = 'AccessExclusiveLock' AND database =
+				(SELECT oid FROM pg_database WHERE datname = current_database())`)[0] == "1"
+		}, time.Minute, 5*time.Millisecond, "it waits")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := db.ExecContext(ctx, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+			VALUES ('a', 's', now(), now()) ON CONFLICT DO NOTHING`)
 		require.NoError(t, err)
 		_, err = db.ExecContext(ctx, `SELECT count(*) FROM scheduler_runs`)
 		cancel()
@@ -190,29 +205,33 @@ func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
 }
 
 func TestPostgresANewerSchema(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	db := openPostgres(t, url)
 	require.NoError(t, upPostgres(t, db))
-	exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (8, 1)`)
+	exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (98, 1)`)
 	require.NoError(t, upPostgres(t, db), "compatible")
-	exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (9, 7)`)
+	exec1(t, db, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`)
 	var tooNew *migrations.TooNewError
 	require.ErrorAs(t, upPostgres(t, db), &tooNew)
 	require.Equal(t, migrations.TooNewError{
-		Database:        fmt.Sprintf(`database "%s" on 127.0.0.1:%d, schema "public"`, databaseName(t, url), s.Port()),
-		DatabaseVersion: 9, MinCode: 7, CodeVersion: migrations.Latest,
+		Database: fmt.Sprintf(`database "%s" on 127.0.0.1:%d, schema "public"`,
+			databaseName(t, url), s.Port()),
+		DatabaseVersion: 99, MinCode: 98, CodeVersion: migrations.Latest,
 	}, *tooNew)
-	require.EqualValues(t, 9, versionPostgres(t, db), "Version only tells")
+	require.EqualValues(t, 99, versionPostgres(t, db), "Version only tells")
 }
 
 func TestPostgresWithoutAPrivilegeTheErrorSaysWhatToGrant(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	admin := openPostgres(t, url)
 	exec1(t, admin, `CREATE ROLE app_without_create LOGIN PASSWORD 'geheim'`)
 	t.Cleanup(func() {
-		for _, query := range []string{`DROP OWNED BY app_without_create`, `DROP ROLE app_without_create`} {
+		for _, query := range []string{`DROP OWNED BY app_without_create`,
+			`DROP ROLE app_without_create`} {
 			_, err := admin.ExecContext(context.Background(), query)
 			assert.NoError(t, err)
 		}
@@ -231,9 +250,11 @@ func TestPostgresWithoutAPrivilegeTheErrorSaysWhatToGrant(t *testing.T) {
 }
 
 func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	t.Run("no such database", func(t *testing.T) {
-		require.ErrorContains(t, upPostgres(t, openPostgres(t, s.URL("nowhere"))), "create the database")
+		require.ErrorContains(t, upPostgres(t, openPostgres(t, s.URL("nowhere"))),
+			"create the database")
 	})
 	t.Run("no such role", func(t *testing.T) {
 		err := upPostgres(t, openPostgres(t, as(t, s.URL("postgres"), "nobody_here", "geheim")))
@@ -263,6 +284,7 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 }
 
 func TestPostgresTheSearchPathChoosesTheSchema(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	url := s.Database(t)
 	admin := openPostgres(t, url)
@@ -286,6 +308,7 @@ func TestPostgresTheSearchPathChoosesTheSchema(t *testing.T) {
 
 // A migrator that dies in the middle is a transaction that is never committed.
 func TestPostgresAMigratorThatDiesInTheMiddleBlocksNobody(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	db := openPostgres(t, s.Database(t))
 	conn, err := db.Conn(t.Context())
@@ -302,11 +325,14 @@ func TestPostgresAMigratorThatDiesInTheMiddleBlocksNobody(t *testing.T) {
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
 	other := openPostgres(t, s.URL("postgres"))
 	require.Eventually(t, func() bool {
-		return column(t, other, fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity WHERE %d = ANY (pg_blocking_pids(pid))`, pid))[0] == "1"
+		return column(t, other, fmt.Sprintf(
+			`SELECT count(*) FROM pg_stat_activity WHERE %d = ANY (pg_blocking_pids(pid))`,
+			pid))[0] == "1"
 	}, 30*time.Second, 10*time.Millisecond, "it waits")
 	exec1(t, other, fmt.Sprintf(`SELECT pg_terminate_backend(%d)`, pid))
 	require.NoError(t, <-done)
-	require.Equal(t, migrations.Latest, versionPostgres(t, openPostgres(t, s.URL(currentDatabase(t, db)))))
+	require.Equal(t, migrations.Latest, versionPostgres(t,
+		openPostgres(t, s.URL(currentDatabase(t, db)))))
 }
 
 func currentDatabase(t *testing.T, db *sql.DB) string {
@@ -320,6 +346,7 @@ func currentDatabase(t *testing.T, db *sql.DB) string {
 }
 
 func TestPostgresALostConnectionIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Shared(t)
 	db := openPostgres(t, s.Database(t))
 	other := openPostgres(t, s.URL("postgres"))
@@ -332,7 +359,8 @@ func TestPostgresALostConnectionIsTriedAgain(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
-	const blocked = `FROM pg_stat_activity WHERE datname = '%s' AND cardinality(pg_blocking_pids(pid)) > 0`
+	const blocked = `FROM pg_stat_activity
+		WHERE datname = '%s' AND cardinality(pg_blocking_pids(pid)) > 0`
 	ended := map[string]bool{}
 	// The first time Up has just created its version table, which alone is a reason to look again.
 	require.Eventually(t, func() bool {
@@ -348,14 +376,15 @@ func TestPostgresALostConnectionIsTriedAgain(t *testing.T) {
 }
 
 func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
+	t.Parallel()
 	s := pgtest.Start(t)
 	db := openPostgres(t, s.Database(t))
 	s.Stop(t, "immediate")
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	err := migrations.Up(ctx, db, migrations.PostgreSQL)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "refused")
+	require.ErrorContains(t, err, "failed to connect") // refused, or on a busy machine not answered
 
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
@@ -365,6 +394,7 @@ func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
 }
 
 func TestPostgresTheDriversErrorIsKept(t *testing.T) {
+	t.Parallel()
 	err := upPostgres(t, openPostgres(t, pgtest.Shared(t).URL("nowhere")))
 	var server *pgconn.PgError
 	require.ErrorAs(t, err, &server)

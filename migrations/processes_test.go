@@ -20,12 +20,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
 )
 
 // The test binary is its own replica: with this variable set it runs one instead of the tests.
 const replicaRole, replicaDSN = "MIGRATIONS_TEST_ROLE", "MIGRATIONS_TEST_DSN"
+
+// roles are others that a test file adds.
+var roles = map[string]func(dsn string) error{}
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(replicaRole); role != "" {
@@ -46,6 +50,9 @@ func (w withPostgres) Run() int { return pgtest.Run(w.m) }
 // replica says "ready", waits until its standard input ends, opens the database, migrates, and says
 // how long that took and at which version it found the schema then.
 func replica(role, dsn string) error {
+	if do := roles[role]; do != nil {
+		return do(dsn)
+	}
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
@@ -83,7 +90,7 @@ type process struct {
 func newReplica(t *testing.T, role, dsn string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), replicaRole+"="+role, replicaDSN+"="+dsn)
+	p.cmd.Env = append(child.Environ(), replicaRole+"="+role, replicaDSN+"="+dsn)
 	p.cmd.Stderr = &p.stderr
 	stdin, err := p.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -139,11 +146,14 @@ func TestTwentyProcessesStartAtOnce(t *testing.T) {
 	}{
 		{"ours", ours, newPath},
 		{"plain", plain, newPath},
-		{"WAL without a busy timeout", func(path string) string { return plain(path) + "?_pragma=journal_mode(wal)" }, newPath},
+		{"WAL without a busy timeout", func(path string) string {
+			return plain(path) + "?_pragma=journal_mode(wal)"
+		}, newPath},
 		{"ours again", ours, newPath},
 		{"no busy timeout", noBusyTimeout, newPath},
 		{"WAL, immediate, no busy timeout", func(path string) string {
-			return plain(path) + "?_pragma=busy_timeout(0)&_pragma=journal_mode(wal)&_txlock=immediate"
+			return plain(path) +
+				"?_pragma=busy_timeout(0)&_pragma=journal_mode(wal)&_txlock=immediate"
 		}, newPath},
 		{"from version 1, ours", ours, atVersion1},
 		{"from version 1, no busy timeout", noBusyTimeout, atVersion1},

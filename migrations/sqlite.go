@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
+
+	"example.com/schedlock/internal/sidefile"
 )
 
 const (
@@ -41,6 +43,7 @@ func upSQLite(ctx context.Context, db *sql.DB, cfg config) (err error) {
 		return err
 	}
 	if done, err := before.current(Latest); done || err != nil {
+		closeLockFile(before.database)
 		return err
 	}
 
@@ -63,24 +66,16 @@ func upSQLite(ctx context.Context, db *sql.DB, cfg config) (err error) {
 	if err != nil {
 		return fmt.Errorf("look for table %s in %s: %w", versionTable, before.database, err)
 	}
-	if err := applyPending(ctx, db, SQLite, goose.DialectSQLite3, hasVersionTable); err != nil {
-		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version, Latest, err)
+	if err := applyPending(ctx, db, SQLite, goose.DialectSQLite3, "", hasVersionTable); err != nil {
+		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version,
+			Latest, err)
 	}
 
 	after, err := readSQLite(ctx, db)
 	if err != nil {
 		return err
 	}
-	if after.version < Latest {
-		return fmt.Errorf("migrate %s: table %s says that all is applied, but table scheduler_lock_schema only knows version %d: "+
-			"one of the two was edited by hand; restore it from a backup", before.database, versionTable, after.version)
-	}
-	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
-		slog.String("database", after.database),
-		slog.Int64("from", before.version),
-		slog.Int64("to", after.version),
-		slog.Duration("took", time.Since(start)))
-	return nil
+	return cfg.finish(ctx, before, after, start)
 }
 
 // readSQLite reads what the database says about itself. A migration creates and fills
@@ -140,7 +135,8 @@ func pathSQLite(ctx context.Context, db *sql.DB) (string, error) {
 			return inMemory, nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("resolve the path of the SQLite database %s: %w", file.String, err)
+			return "", fmt.Errorf("resolve the path of the SQLite database %s: %w",
+				file.String, err)
 		}
 		return filepath.Abs(path)
 	}
@@ -164,23 +160,62 @@ func lockSQLite(ctx context.Context, path string) (unlock func() error, err erro
 			return nil, fmt.Errorf("wait for another migration of %s: %w", path, ctx.Err())
 		}
 	}
-	lock := flock.New(path+"-migrate.lock", flock.SetPermissions(lockMode(path)))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("wait for the process that migrates %s and holds %s: %w", path, lock.Path(), err)
+	lock := flock.New(lockPath(path), flock.SetFlag(os.O_RDONLY|sidefile.OpenFlags))
+	for {
+		if err := makeLockFile(path); err != nil {
+			return nil, fmt.Errorf("lock file to migrate %s: %w", path, err)
 		}
-		return nil, fmt.Errorf("lock %s to migrate %s: %w", lock.Path(), path, err)
+		_, err := lock.TryLockContext(ctx, lockPoll)
+		switch {
+		case err == nil:
+			return lock.Unlock, nil
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("wait for the process that migrates %s and holds %s: %w", path,
+				lock.Path(), err)
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("lock %s to migrate %s: %w: "+
+				"give it to the owner of the database, or remove it", lock.Path(), path, err)
+		case !errors.Is(err, fs.ErrNotExist): // else it was removed while we waited
+			return nil, fmt.Errorf("lock %s to migrate %s: %w", lock.Path(), path, err)
+		}
 	}
-	return lock.Unlock, nil
 }
 
-// lockMode lets whoever may open the database open the lock file too.
-func lockMode(path string) os.FileMode {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0o600
+func lockPath(path string) string { return path + "-migrate.lock" }
+
+// makeLockFile makes the lock file if there is none. Whatever else lies in its place is an error:
+// without the lock two replicas would migrate at once.
+func makeLockFile(path string) error {
+	info, err := sidefile.Check(lockPath(path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return sidefile.Make(lockPath(path), path, "")
+	case err != nil:
+		return err
+	case info.Size() > 0:
+		return fmt.Errorf("%s is not empty, so schedlock has not made it: remove it",
+			lockPath(path))
 	}
-	return info.Mode().Perm() & 0o666
+	closeLockFile(path)
+	return nil
+}
+
+// closeLockFile closes a lock file that an earlier release has made, or root, to those who may not
+// write the database: whoever may read a file may lock it. It does so before they have, at each
+// start, and opens it to those who may.
+func closeLockFile(path string) {
+	info, err := sidefile.Check(lockPath(path))
+	if err != nil || info.Size() > 0 {
+		return
+	}
+	db, err := os.Stat(path)
+	if err != nil {
+		return
+	}
+	if file, err := os.OpenFile(lockPath(path), os.O_RDONLY|sidefile.OpenFlags, 0); err == nil {
+		sidefile.Follow(file, db)
+		file.Close()
+	}
 }
 
 // retryBusy repeats attempt while the database is busy, until ctx ends.
@@ -199,8 +234,9 @@ func retryBusy(ctx context.Context, attempt func() error) error {
 	}
 }
 
-// isBusy goes by SQLite's own texts (SQLITE_BUSY, SQLITE_LOCKED, SQLITE_PROTOCOL), which every driver
-// passes on: an app that uses PostgreSQL, or another SQLite driver, must not link one for our sake.
+// isBusy goes by SQLite's own texts (SQLITE_BUSY, SQLITE_LOCKED, SQLITE_PROTOCOL),
+// which every driver passes on: an app that uses PostgreSQL, or another SQLite
+// driver, must not link one for our sake.
 func isBusy(err error) bool {
 	text := err.Error()
 	for _, busy := range []string{

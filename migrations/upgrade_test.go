@@ -18,7 +18,8 @@ import (
 func applyVersion1(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 	t.Helper()
 	provider, err := goose.NewProvider(
-		map[migrations.Dialect]goose.Dialect{migrations.SQLite: goose.DialectSQLite3, migrations.PostgreSQL: goose.DialectPostgres}[dialect],
+		map[migrations.Dialect]goose.Dialect{migrations.SQLite: goose.DialectSQLite3,
+			migrations.PostgreSQL: goose.DialectPostgres}[dialect],
 		db, os.DirFS(string(dialect)),
 		goose.WithTableName("scheduler_lock_migrations"), goose.WithDisableGlobalRegistry(true))
 	require.NoError(t, err)
@@ -42,26 +43,40 @@ const t0, t1 = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000002Z"
 
 // dataOfVersion1 is a leader, its history, and runs in each state.
 var dataOfVersion1 = []string{
-	`INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms)
-	 VALUES (1, 7, 'host', '` + t0 + `', '` + t1 + `', 'abc', 42, 3, 'leading', 60000, 45000, 10000)`,
-	`INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
-	 VALUES (41, 'x', 6, 'host', '` + t0 + `', '` + t1 + `', 'released', 42, 60000), (42, 'abc', 7, 'host', '` + t1 + `', NULL, NULL, NULL, 60000)`,
-	`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
-	 VALUES ('a', 'every 1h', '` + t0 + `', '` + t1 + `'), ('b', 'every "1d" – ü', '` + t1 + `', '` + t1 + `')`,
-	`INSERT INTO scheduler_runs (id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count) VALUES
-	 (11, 'a', '2026-03-01T12:00:00.000000Z', '` + t0 + `', NULL, 'in_progress', 42, 7, 'host', 1, NULL, NULL, NULL),
-	 (12, 'a', '2026-03-01T11:00:00.000000Z', '` + t0 + `', '` + t1 + `', 'done', 41, 6, 'host', 1, NULL, NULL, NULL),
-	 (13, 'a', '2026-03-01T10:00:00.000000Z', '` + t0 + `', '` + t1 + `', 'failed', 41, 6, 'host', 1, 'no space', NULL, NULL),
-	 (14, 'b', '2026-03-01T12:00:00.000000Z', '` + t0 + `', '` + t1 + `', 'abandoned', 41, 6, 'host', 1, NULL, NULL, NULL),
-	 (15, 'b', '2026-03-01T09:00:00.000000Z', NULL, NULL, 'skipped', 41, 6, 'host', 0, 'missed', '2026-03-01T11:00:00.000000Z', 3)`,
+	`INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat,
+	 state, ttl_ms, renew_deadline_ms, heartbeat_ms)
+	 VALUES (1, 7, 'host', '` + t0 + `', '` + t1 + `', 'abc', 42, 3,
+	 'leading', 60000, 45000, 10000)`,
+	`INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
+	 next_term, ttl_ms) VALUES
+	 (41, 'x', 6, 'host', '` + t0 + `', '` + t1 + `', 'released', 42, 60000),
+	 (42, 'abc', 7, 'host', '` + t1 + `', NULL, NULL, NULL, 60000)`,
+	`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES
+	 ('a', 'every 1h', '` + t0 + `', '` + t1 + `'),
+	 ('b', 'every "1d" – ü', '` + t1 + `', '` + t1 + `')`,
+	`INSERT INTO scheduler_runs (id, job, scheduled_at, started_at, finished_at, status, term, pid,
+	 hostname, attempt, error, until, count) VALUES
+	 (11, 'a', '2026-03-01T12:00:00.000000Z', '` + t0 + `', NULL,
+	  'in_progress', 42, 7, 'host', 1, NULL, NULL, NULL),
+	 (12, 'a', '2026-03-01T11:00:00.000000Z', '` + t0 + `', '` + t1 + `',
+	  'done', 41, 6, 'host', 1, NULL, NULL, NULL),
+	 (13, 'a', '2026-03-01T10:00:00.000000Z', '` + t0 + `', '` + t1 + `',
+	  'failed', 41, 6, 'host', 1, 'no space', NULL, NULL),
+	 (14, 'b', '2026-03-01T12:00:00.000000Z', '` + t0 + `', '` + t1 + `',
+	  'abandoned', 41, 6, 'host', 1, NULL, NULL, NULL),
+	 (15, 'b', '2026-03-01T09:00:00.000000Z', NULL, NULL,
+	  'skipped', 41, 6, 'host', 0, 'missed', '2026-03-01T11:00:00.000000Z', 3)`,
 }
 
 // columnsOfVersion1 reads what it has written.
 var columnsOfVersion1 = []string{
-	`SELECT id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms FROM scheduler_lock`,
-	`SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms FROM scheduler_terms ORDER BY term`,
+	`SELECT id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+		ttl_ms, renew_deadline_ms, heartbeat_ms FROM scheduler_lock`,
+	`SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms
+		FROM scheduler_terms ORDER BY term`,
 	`SELECT job, spec, cursor_at, updated_at FROM scheduler_jobs ORDER BY job`,
-	`SELECT id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count FROM scheduler_runs ORDER BY id`,
+	`SELECT id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt,
+		error, until, count FROM scheduler_runs ORDER BY id`,
 }
 
 func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
@@ -85,8 +100,8 @@ func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
 	return all
 }
 
-// assertUpgradeKeeps upgrades a database of version 1 that has rows, and lets code of version 1 go on
-// with it.
+// assertUpgradeKeeps upgrades a database of version 1 that has rows, and lets code
+// of version 1 go on with it.
 func assertUpgradeKeeps(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 	t.Helper()
 	for _, query := range dataOfVersion1 {
@@ -97,8 +112,10 @@ func assertUpgradeKeeps(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 	require.NoError(t, migrations.Up(t.Context(), db, dialect))
 	assert.Equal(t, before, lines(t, db, columnsOfVersion1...))
 	for _, query := range []string{
-		`SELECT count(*) FROM scheduler_runs WHERE retry_at IS NULL AND requested_by IS NULL AND request_reason IS NULL`,
-		`SELECT 3 + count(*) FROM scheduler_jobs WHERE last_done_at IS NULL AND last_failed_at IS NULL AND last_error IS NULL
+		`SELECT count(*) FROM scheduler_runs
+		 WHERE retry_at IS NULL AND requested_by IS NULL AND request_reason IS NULL`,
+		`SELECT 3 + count(*) FROM scheduler_jobs
+		 WHERE last_done_at IS NULL AND last_failed_at IS NULL AND last_error IS NULL
 		 AND done_count + failed_count + failure_streak + done_us + longest_us = 0`,
 	} {
 		assert.Equal(t, []string{"5"}, lines(t, db, query), query)

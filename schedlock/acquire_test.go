@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
 func TestAcquireOfAFreshlyHeldLockFailsAtOnceAndSaysWhoHoldsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db, schedlock.WithOwner(schedlock.Owner{PID: 4711, Hostname: "web-1"})), newReplica(t, db)
+		a, b := newReplica(t, db, schedlock.WithOwner(driver.Owner{PID: 4711, Hostname: "web-1"})),
+			newReplica(t, db)
 		lease := a.lead()
 		time.Sleep(every)
 		require.NoError(t, lease.Heartbeat(ctx))
@@ -30,19 +32,25 @@ func TestAcquireOfAFreshlyHeldLockFailsAtOnceAndSaysWhoHoldsIt(t *testing.T) {
 		require.Equal(t, 15*time.Second, held.Info.Age)
 		require.Equal(t, 5*time.Second, held.Info.HeartbeatAge)
 		require.Equal(t, int64(1), held.Info.Beat)
-		for _, part := range []string{"pid 4711", `host "web-1"`, "for 15s", "last heartbeat was 5s ago", "TTL 1m0s", "stop that process", "wait until the TTL has passed"} {
+		for _, part := range []string{"pid 4711", `host "web-1"`, "for 15s",
+			"last heartbeat was 5s ago", "TTL 1m0s", "stop that process",
+			"wait until the TTL has passed"} {
 			require.ErrorContains(t, err, part)
 		}
 	})
 }
 
 func TestAcquireRespectsAHolderWhoseStampsAreWrong(t *testing.T) {
-	for name, shift := range map[string]time.Duration{"an hour in the past": time.Hour, "an hour in the future": -time.Hour} {
+	for name, shift := range map[string]time.Duration{"an hour in the past": time.Hour,
+		"an hour in the future": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *memory.Store) {
 				a, b := newReplica(t, db), newReplica(t, db)
 				defer beat(a.lead())()
-				b.db.onView = func(v schedlock.View) schedlock.View { v.Now = v.Now.Add(shift); return v }
+				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+					v.Now = v.Now.Add(shift)
+					return v
+				}
 				start := time.Now()
 				_, err := b.lock.Acquire(ctx)
 				require.ErrorIs(t, err, schedlock.ErrHeld)
@@ -54,13 +62,17 @@ func TestAcquireRespectsAHolderWhoseStampsAreWrong(t *testing.T) {
 }
 
 func TestAcquireTakesADeadHoldersLockAfterTheFullTTL(t *testing.T) {
-	for name, shift := range map[string]time.Duration{"stale stamp": time.Hour, "stamp in the future": -time.Hour} {
+	for name, shift := range map[string]time.Duration{"stale stamp": time.Hour,
+		"stamp in the future": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *memory.Store) {
 				a, b := newReplica(t, db), newReplica(t, db)
 				a.lead()
 				a.crash()
-				b.db.onView = func(v schedlock.View) schedlock.View { v.Now = v.Now.Add(shift); return v }
+				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+					v.Now = v.Now.Add(shift)
+					return v
+				}
 				start := time.Now()
 				b.lead()
 				require.GreaterOrEqual(t, time.Since(start), ttl)

@@ -14,7 +14,8 @@ import (
 )
 
 func benchmarkLeader(b *testing.B) *schedlock.Lock {
-	lock, err := schedlock.New(memory.New(), schedlock.WithLogger(slog.New(slog.DiscardHandler)), schedlock.WithTTL(24*time.Hour))
+	lock, err := schedlock.New(memory.New(), schedlock.WithLogger(slog.New(slog.DiscardHandler)),
+		schedlock.WithTTL(24*time.Hour))
 	require.NoError(b, err)
 	lease, err := lock.Acquire(b.Context())
 	require.NoError(b, err)

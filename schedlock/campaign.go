@@ -7,20 +7,27 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"example.com/schedlock/internal/rules"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // Acquire tries once. It returns a *HeldError at once if the row's stamp is
 // fresh; if the stamp is stale, or lies in the future, it watches the row for
 // its holder's TTL first (a stamp proves nothing: clocks step), and returns a
 // *HeldError as soon as the beat moves. A lock that is free, or whose holder
-// is proven dead, is taken at once. The lease is the caller's to keep alive
-// with Heartbeat and to end with Release.
+// is proven dead, is taken at once. The lease keeps itself alive until it is
+// lost or the caller ends it with Release. While the last one was not released
+// the error wraps ErrUnreleased, and after Stop it is ErrStopped.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) { return l.campaign(ctx, true) }
 
 // Wait stands by until this replica leads, however long that takes. Outages of
 // the database do not end it: it goes on looking, once a second (or every
 // heartbeat interval, if that is shorter). It returns when it leads, or with
-// the cause of ctx's end; a cancelled waiter never leads afterwards.
+// the cause of ctx's end; a cancelled waiter never leads afterwards. It does not
+// wait at all while the last lease was not released (ErrUnreleased), and no
+// longer than until Stop (ErrStopped). Both refuse to wait for another app: see
+// WithApp.
 func (l *Lock) Wait(ctx context.Context) (*Lease, error) { return l.campaign(ctx, false) }
 
 // campaign is both: look, judge, take or wait.
@@ -34,7 +41,8 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 	if err := l.mayCampaign(); err != nil {
 		return nil, err
 	}
-	var seen *watchKey // the first row a one-shot Acquire saw
+	l.asking.vain.Store(nil)
+	var seen *rules.WatchKey // the first row a one-shot Acquire saw
 	for {
 		if err := l.ended(ctx); err != nil {
 			return nil, err
@@ -42,13 +50,18 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 		l.settle(ctx)
 		view, j, left, err := l.look(ctx)
 		left = min(left, l.timing.RetryInterval())
+		if err == nil {
+			if err := l.refused(l.other(view, j)); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case err != nil:
 			if once || ctx.Err() != nil {
 				return nil, errors.Join(l.ended(ctx), err)
 			}
 			left = l.retryAfter(err)
-		case j.verdict != wait || left <= 0:
+		case j.Verdict != rules.Wait || left <= 0:
 			lease, err := l.take(ctx, view, j)
 			if err == nil {
 				return lease, nil
@@ -56,14 +69,14 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			if ended := l.ended(ctx); ended != nil {
 				return nil, ended
 			}
-			moved := errors.Is(err, ErrMoved)
+			moved := errors.Is(err, driver.ErrConflict)
 			l.unwritable.Store(!moved)
 			if moved {
 				left = time.Duration(1+rand.IntN(10)) * time.Millisecond
 				break
 			}
 			l.observe(Event{Kind: EventStoreFailed, Err: err})
-			if once && errors.Is(err, ErrBlocked) && view.Row != nil {
+			if once && errors.Is(err, driver.ErrBlocked) && view.Row != nil {
 				return nil, &HeldError{Info: *view.Info()}
 			}
 			if once {
@@ -71,11 +84,11 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			left = l.retryAfter(err)
 		case once && view.Row != nil:
-			moved := seen != nil && (seen.token != j.key.token || seen.beat != j.key.beat)
-			if moved || fresh(view, j.ttl) && (j.grace == 0 || l.grace == 0) {
+			moved := seen != nil && (seen.Token != j.Key.Token || seen.Beat != j.Key.Beat)
+			if moved || rules.Fresh(view, j.TTL) && (j.Grace == 0 || l.grace == 0) {
 				return nil, &HeldError{Info: *view.Info()}
 			}
-			seen = &j.key
+			seen = &j.Key
 		}
 		l.pause(ctx, view, left)
 	}
@@ -84,7 +97,7 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 // retryAfter is how long to leave a database alone that has failed: longer if
 // only an operator can mend it.
 func (l *Lock) retryAfter(err error) time.Duration {
-	if errors.Is(err, ErrPermanent) {
+	if errors.Is(err, driver.ErrPermanent) {
 		return 10 * l.timing.RetryInterval()
 	}
 	return l.timing.RetryInterval()
@@ -99,7 +112,8 @@ func (l *Lock) mayCampaign() error {
 	case l.stopped:
 		return ErrStopped
 	case l.last != nil && !l.last.returned.Load():
-		return fmt.Errorf("this replica's lease of term %d was not released yet: call Release when its work has returned", l.last.ref.Term)
+		return fmt.Errorf("%w: call Release when its work has returned (term %d)", ErrUnreleased,
+			l.last.ref.Term)
 	}
 	return nil
 }
@@ -124,21 +138,25 @@ func (l *Lock) settle(ctx context.Context) {
 	last := l.last
 	l.mu.Unlock()
 	if last != nil {
-		_ = last.Release(ctx) // reported by its event; tried again at the next look
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTry)
+		defer cancel()
+		_ = last.giveUp(ctx) // reported by its event; tried again at the next look
 	}
 }
 
 // look reads and judges. left is how much of the watch remains.
-func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duration, err error) {
+func (l *Lock) look(ctx context.Context) (v driver.Snapshot, j rules.Judgement, left time.Duration,
+	err error) {
 	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
 	defer cancel()
-	sent := l.clock.now()
+	sent := l.clock.Now()
 	if l.grace > 0 {
-		v, err = LookAtSession(opCtx, l.store)
-	} else {
+		v, err = l.store.LookAtSession(opCtx)
+	}
+	if l.grace <= 0 || errors.Is(err, errors.ErrUnsupported) {
 		v, err = l.store.Look(opCtx)
 	}
-	answered := l.clock.now()
+	answered := l.clock.Now()
 	if err != nil {
 		err = fmt.Errorf("read the scheduler lock: %w", err)
 		if ctx.Err() == nil {
@@ -155,27 +173,31 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 
 	l.mu.Lock()
 	l.learn(v)
-	j = judge(v, l.known, l.timing.TTL)
-	l.watch = l.watch.saw(j.key, answered)
-	left = l.watch.remaining(j.ttl, sent)
-	if l.grace > 0 && j.grace > 0 {
-		l.silence = l.silence.saw(j.key, answered)
-		if soon := l.silence.remaining(max(j.grace, l.grace), sent); soon < left {
-			left, j.reason = soon, EndSessionEnded
+	j = rules.Judge(v, l.known, l.timing.TTL)
+	l.watch = l.watch.Saw(j.Key, answered)
+	left = l.watch.Remaining(j.TTL, sent)
+	if l.grace > 0 && j.Grace > 0 {
+		l.silence = l.silence.Saw(j.Key, answered)
+		if soon := l.silence.Remaining(max(j.Grace, l.grace), sent); soon < left {
+			left, j.Reason = soon, driver.EndSessionEnded
 		}
 	} else {
-		l.silence = watch{}
+		l.silence = rules.Watch{}
 	}
-	news := v.Row != nil && (l.last == nil || l.last.ref.Token != v.Row.Token) && (!l.standby.looked || l.standby.view.Row == nil || l.standby.view.Row.RawToken != v.Row.RawToken)
+	news := v.Row != nil && (l.last == nil || l.last.ref.Token != v.Row.Token) &&
+		(!l.standby.looked || l.standby.view.Row == nil ||
+			l.standby.view.Row.RawToken != v.Row.RawToken)
 	l.standby = standby{looked: true, view: v, at: answered, judged: j}
-	if l.last == nil && v.Row != nil && j.verdict == wait && left > 0 {
+	if l.last == nil && v.Row != nil && j.Verdict == rules.Wait && left > 0 {
 		l.unwritable.Store(false) // another leads: there is nothing to write
 	}
 	l.mu.Unlock()
 	if l.failing.Load() && !l.unwritable.Load() {
 		l.observe(Event{Kind: EventStoreRecovered, Took: answered.Sub(sent)})
 	}
-	if news && j.verdict == wait {
+	l.sayUnproven()
+	l.sayOther(l.other(v, j))
+	if news && j.Verdict == rules.Wait {
 		l.observe(Event{Kind: EventStandby, Holder: v.Info()})
 	}
 	return v, j, left, nil
@@ -183,7 +205,7 @@ func (l *Lock) look(ctx context.Context) (v View, j judgement, left time.Duratio
 
 // lateClaim reports whether the row was put in by an acquisition of ours, after
 // we had given up waiting for its answer.
-func (l *Lock) lateClaim(r *Row) bool {
+func (l *Lock) lateClaim(r *driver.Row) bool {
 	if r == nil {
 		return false
 	}
@@ -195,8 +217,6 @@ func (l *Lock) lateClaim(r *Row) bool {
 
 // dropLateClaim looks whether there is such a row, and gives it back.
 func (l *Lock) dropLateClaim(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
 	v, err := l.store.Look(ctx)
 	if err == nil && l.lateClaim(v.Row) {
 		err = l.dropClaim(ctx, v.Row.Ref)
@@ -208,10 +228,10 @@ func (l *Lock) dropLateClaim(ctx context.Context) error {
 }
 
 // dropClaim gives back what an acquisition got that will not be used.
-func (l *Lock) dropClaim(ctx context.Context, ref Ref) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+func (l *Lock) dropClaim(ctx context.Context, ref driver.Ref) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
 	defer cancel()
-	_, err := l.store.Release(ctx, ref, EndReleased)
+	_, err := l.store.Release(ctx, ref, driver.EndReleased)
 	if err == nil {
 		l.forget(ref.Token)
 	}
@@ -221,15 +241,16 @@ func (l *Lock) dropClaim(ctx context.Context, ref Ref) error {
 // take puts this replica in the place of the holder that was judged. If the
 // answer is lost the row is looked up by its token. A caller that has gone
 // meanwhile, or an answer that came too late, gives the lock back.
-func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
-	claim := Claim{
-		Ref:    Ref{Owner: l.owner, Token: NewToken()},
-		Timing: l.timing,
-		Grace:  l.grace,
-		Judged: v,
-		Reason: j.reason,
+func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (*Lease, error) {
+	claim := driver.Claim{
+		Ref:      driver.Ref{Owner: l.owner, Token: driver.NewToken()},
+		App:      l.app,
+		Timing:   l.timing,
+		Grace:    l.grace,
+		Expected: v,
+		Reason:   j.Reason,
 
-		Watched: j.verdict == wait,
+		Watched: j.Verdict == rules.Wait,
 	}
 	l.mu.Lock()
 	claim.MinTerm = l.known.Term + 1
@@ -238,9 +259,9 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 
 	opCtx, cancel := context.WithTimeout(ctx, l.opTimeout())
 	defer cancel()
-	sent := l.clock.read()
+	sent := l.clock.Read()
 	grant, err := l.store.Acquire(opCtx, claim)
-	if errors.Is(err, ErrMoved) {
+	if errors.Is(err, driver.ErrConflict) {
 		l.forget(claim.Token)
 		return nil, err
 	}
@@ -248,27 +269,34 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 		found, lookErr := l.find(ctx, claim.Token)
 		if lookErr != nil || found == nil {
 			// Not there, or not known: should it appear later, the next look
-			// drops it.
+			// drops it. In a database that is not the lock's any more nobody waits
+			// for it.
+			if errors.Is(err, ErrLost) {
+				l.forget(claim.Token)
+			}
 			return nil, fmt.Errorf("acquire the scheduler lock: %w", err)
 		}
 		if found.Grace > 0 { // on a session that has ended: to others we seem dead
-			return nil, errors.Join(fmt.Errorf("acquire the scheduler lock: %w", err), l.dropClaim(ctx, found.Ref))
+			return nil, errors.Join(fmt.Errorf("acquire the scheduler lock: %w", err),
+				l.dropClaim(ctx, found.Ref))
 		}
-		grant = Grant{Term: found.Term, Now: found.now}
+		grant = driver.Grant{Term: found.Term, Now: found.now}
 	}
-	answered := l.clock.now()
-	took := answered.Sub(sent.at)
+	answered := l.clock.Now()
+	took := answered.Sub(sent.At)
 	ref := claim.Ref
 	ref.Term = grant.Term
 	if ended := l.ended(ctx); ended != nil {
 		return nil, errors.Join(ended, l.dropClaim(ctx, ref))
 	}
-	if over(l.clock.since(&sent), l.timing.RenewDeadline) {
-		err := fmt.Errorf("the answer came after %v, past the renew deadline of %v", took, l.timing.RenewDeadline)
+	if rules.Over(l.clock.Since(&sent), l.timing.RenewDeadline) {
+		err := fmt.Errorf("the answer came after %v, past the renew deadline of %v", took,
+			l.timing.RenewDeadline)
 		return nil, errors.Join(err, l.dropClaim(ctx, ref))
 	}
 
-	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now}, grant.Session)
+	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now},
+		grant.Session)
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
@@ -276,24 +304,30 @@ func (l *Lock) take(ctx context.Context, v View, j judgement) (*Lease, error) {
 		return nil, errors.Join(ErrStopped, l.dropClaim(ctx, ref))
 	}
 	l.claims = nil // the views that the earlier ones judged have moved: none can land any more
-	l.known = Term{Ref: ref, AcquiredAt: grant.Now, TTL: l.timing.TTL}
+	l.known = driver.Term{Ref: ref, AcquiredAt: grant.Now, TTL: l.timing.TTL}
 	l.last = lease
 	l.current.Store(lease)
 	l.mu.Unlock()
 	go lease.watch()
-	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info(), Gap: gap(v, grant.Now)}
+	if !l.byHand {
+		lease.renewItself()
+	}
+	go lease.awaitLoss()
+	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info(),
+		Gap: gap(v, grant.Now)}
 	switch {
-	case j.key.open || j.key.held && v.Newest == nil:
-		e.Reason = j.reason
+	case j.Key.Open || j.Key.Held && v.Newest == nil:
+		e.Reason = j.Reason
 	case v.Newest != nil:
 		e.Reason = v.Newest.EndReason
 	}
 	l.observe(e)
+	l.sayUnproven() // the claim took what proves a death, or could not
 	return lease, nil
 }
 
 // gap is for how long nobody led, at the most, before an acquisition at now.
-func gap(v View, now time.Time) time.Duration {
+func gap(v driver.Snapshot, now time.Time) time.Duration {
 	var last time.Time
 	switch t := v.Newest; {
 	case v.Row != nil:
@@ -310,8 +344,8 @@ func gap(v View, now time.Time) time.Duration {
 
 // find looks an acquisition up whose answer was lost. It works for a cancelled
 // caller too, so that what was acquired can be given back.
-func (l *Lock) find(ctx context.Context, token Token) (*found, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+func (l *Lock) find(ctx context.Context, token driver.Token) (*found, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
 	defer cancel()
 	v, err := l.store.Look(ctx)
 	if err != nil || v.Row == nil || v.Row.Token != token {
@@ -322,26 +356,22 @@ func (l *Lock) find(ctx context.Context, token Token) (*found, error) {
 
 // found is the row of an acquisition whose answer was lost.
 type found struct {
-	Row
+	driver.Row
 	now time.Time
 }
 
-func (l *Lock) forget(t Token) {
+func (l *Lock) forget(t driver.Token) {
 	l.mu.Lock()
-	l.claims = slices.DeleteFunc(l.claims, func(c Token) bool { return c == t })
+	l.claims = slices.DeleteFunc(l.claims, func(c driver.Token) bool { return c == t })
 	l.mu.Unlock()
 }
 
 // pause waits until the next look is due, or the store has a hint.
-func (l *Lock) pause(ctx context.Context, v View, d time.Duration) {
+func (l *Lock) pause(ctx context.Context, v driver.Snapshot, d time.Duration) {
 	if d <= 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	if s, ok := l.store.(HintedStore); ok {
-		s.AwaitHint(ctx, v)
-		return
-	}
-	<-ctx.Done()
+	l.store.AwaitHint(ctx, v)
 }

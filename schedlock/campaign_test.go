@@ -11,13 +11,14 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
 // crash ends a replica without a word: nothing it sends arrives any more.
 func (r *replica) crash() { r.db.set(fault{kind: hang}) }
 
-func rowOf(t *testing.T, db schedlock.Store) *schedlock.LockInfo {
+func rowOf(t *testing.T, db driver.Store) *schedlock.LockInfo {
 	t.Helper()
 	info, err := schedlock.GetLockInfo(ctx, db)
 	require.NoError(t, err)
@@ -36,8 +37,10 @@ func TestAReleaseHandsOver(t *testing.T) {
 		require.NoError(t, got.err)
 		require.LessOrEqual(t, got.at.Sub(released), retry)
 		require.Greater(t, got.lease.Term(), first.Term())
-		require.Equal(t, []schedlock.EventKind{schedlock.EventStandby, schedlock.EventElected}, b.seen.kinds())
-		require.Equal(t, schedlock.EndReleased, b.seen.last(schedlock.EventElected).Reason, "as it was written")
+		require.Equal(t, []schedlock.EventKind{schedlock.EventStandby, schedlock.EventElected},
+			b.seen.kinds())
+		require.Equal(t, driver.EndReleased, b.seen.last(schedlock.EventElected).Reason,
+			"as it was written")
 	})
 }
 
@@ -59,12 +62,12 @@ func TestADeadHolderIsReplacedAfterItsFullTTLAndNotBefore(t *testing.T) {
 				require.NoError(t, got.err)
 				assert.GreaterOrEqual(t, got.at.Sub(start), ttl)
 				assert.LessOrEqual(t, got.at.Sub(start), ttl+retry)
-				assert.Equal(t, schedlock.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+				assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
 				terms, err := db.Terms(ctx, 9)
 				require.NoError(t, err)
 				require.Len(t, terms, 2)
 				assert.Equal(t, first.Term(), terms[1].Term)
-				assert.Equal(t, schedlock.EndExpired, terms[1].EndReason)
+				assert.Equal(t, driver.EndExpired, terms[1].EndReason)
 				assert.Equal(t, got.lease.Term(), terms[1].NextTerm)
 			})
 		})
@@ -74,7 +77,8 @@ func TestADeadHolderIsReplacedAfterItsFullTTLAndNotBefore(t *testing.T) {
 func TestAStandbyJudgesByTheHoldersTimingNotItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db, schedlock.WithTTL(4*ttl))
-		b := newReplica(t, db, schedlock.WithTTL(ttl/10), schedlock.WithHeartbeatInterval(time.Second))
+		b := newReplica(t, db, schedlock.WithTTL(ttl/10),
+			schedlock.WithHeartbeatInterval(time.Second))
 		a.lead()
 		start := time.Now()
 		got := <-b.stand(t.Context())
@@ -92,7 +96,8 @@ func TestALookThatIsSlowDoesNotShortenTheWatch(t *testing.T) {
 		start := time.Now()
 		got := <-b.stand(t.Context())
 		require.NoError(t, got.err)
-		require.GreaterOrEqual(t, got.at.Sub(start), ttl+2*5*time.Second, "first answered at 5 s, the last sent 60 s later, 5 s on its way")
+		require.GreaterOrEqual(t, got.at.Sub(start), ttl+2*5*time.Second,
+			"first answered at 5 s, the last sent 60 s later, 5 s on its way")
 	})
 }
 
@@ -101,10 +106,10 @@ func TestAWatchStartsAnewOnAnotherServer(t *testing.T) {
 		a, b := newReplica(t, db), newReplica(t, db)
 		a.lead()
 		start := time.Now()
-		b.db.onView = func(v schedlock.View) schedlock.View {
-			v.Epoch = "timeline 1"
+		b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+			v.Incarnation = "timeline 1"
 			if time.Since(start) >= ttl/2 {
-				v.Epoch = "timeline 2"
+				v.Incarnation = "timeline 2"
 			}
 			return v
 		}
@@ -118,9 +123,9 @@ func TestAHolderThatIsProvenDeadIsReplacedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a, b := newReplica(t, db), newReplica(t, db)
 		first := a.lead()
-		b.db.onView = func(v schedlock.View) schedlock.View {
+		b.db.onView = func(v driver.Snapshot) driver.Snapshot {
 			if v.Row != nil && v.Row.Token == first.Ref().Token {
-				v.Sign = schedlock.SignDead
+				v.Sign = driver.SignDead
 			}
 			return v
 		}
@@ -128,7 +133,7 @@ func TestAHolderThatIsProvenDeadIsReplacedAtOnce(t *testing.T) {
 		b.lead()
 		require.Zero(t, time.Since(start))
 		e := b.seen.last(schedlock.EventElected)
-		require.Equal(t, schedlock.EndProvenDead, e.Reason)
+		require.Equal(t, driver.EndProvenDead, e.Reason)
 		require.Equal(t, first.Term(), e.Holder.Term)
 	})
 }
@@ -207,11 +212,12 @@ func TestARowThatAppearsAfterItsAcquisitionWasGivenUpIsDropped(t *testing.T) {
 				start := time.Now()
 				lease, err := a.lock.Wait(ctx)
 				require.NoError(t, err)
-				require.LessOrEqual(t, time.Since(start), 2*retry, "not after the TTL of its own row")
+				require.LessOrEqual(t, time.Since(start), 2*retry,
+					"not after the TTL of its own row")
 				terms, err := db.Terms(ctx, 9)
 				require.NoError(t, err)
 				require.Len(t, terms, 2)
-				require.Equal(t, schedlock.EndReleased, terms[1].EndReason)
+				require.Equal(t, driver.EndReleased, terms[1].EndReason)
 				require.Equal(t, lease.Term(), terms[0].Term)
 				require.Equal(t, 1, a.seen.count(schedlock.EventElected))
 			})
@@ -317,7 +323,7 @@ func TestAHintBringsTheNextLookForward(t *testing.T) {
 		a, b := newReplica(t, db), newFaulty(db)
 		lease := a.lead()
 		gone := make(chan struct{})
-		b.hint = func(ctx context.Context, v schedlock.View) {
+		b.hint = func(ctx context.Context, v driver.Snapshot) {
 			select {
 			case <-gone:
 			case <-ctx.Done():

@@ -12,6 +12,14 @@
 //	                             ├────────────────────┘ draining ──▶ stopped
 //	                             └──────────────────────── Release     Stop
 //
+// # The ways in
+//
+// Package startup embeds everything, and package tasks runs jobs. [Lock.Run]
+// campaigns, calls a function while this replica leads, and campaigns again.
+// [Lock.Start] and [Lock.Stop] do so in the background, for a scheduler that asks
+// [Lock.IsLeader] before each run. [Lock.Wait] and [Lock.Acquire] give one lease.
+// An operator's order to leave reaches all of them.
+//
 // # The lock row
 //
 // Table scheduler_lock has at most one row (id = 1, by a CHECK). Who put it
@@ -30,6 +38,10 @@
 // next heartbeat). Past it the lease has ended for good: a late answer does
 // not revive it. TTL − renew deadline is what jobs have to stop. [Lock.IsLeader]
 // is that check; it costs one time.Now() and stands in front of every job.
+//
+// A lease renews itself, by a heartbeat every heartbeat interval. There is one
+// renewer at a time: who takes the renewal over ([Lease.TakeRenewal]), as package
+// tasks does for its gocron job, has it alone.
 //
 // A heartbeat that finds no row with its token and term has lost the lock. It
 // never inserts it again. One that fails otherwise is repeated until the renew
@@ -60,7 +72,7 @@
 //
 // Taking it is one write transaction, a compare and swap: it deletes the row
 // that was judged, by token, term and beat, and inserts ours. Of two standbys
-// that judged the same row one gets [ErrMoved].
+// that judged the same row one gets [ErrConflict].
 //
 // A one-shot [Lock.Acquire] says "held" at once if the row's stamp is fresh by
 // the database's clock. Otherwise it does what a standby does.

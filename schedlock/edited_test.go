@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -46,7 +47,7 @@ func TestARowDeletedByHand(t *testing.T) {
 			require.NoError(t, got.err)
 			require.GreaterOrEqual(t, got.at.Sub(start), ttl)
 			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
-			require.Equal(t, schedlock.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+			require.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
 		})
 	})
 	t.Run("a one-shot Acquire waits for that too", func(t *testing.T) {
@@ -86,7 +87,8 @@ func TestARestoredBackupDoesNotMakeAStandbyForgetTheHolder(t *testing.T) {
 				got := <-waiter
 				require.NoError(t, got.err)
 				require.GreaterOrEqual(t, got.at.Sub(start), ttl)
-				require.Greater(t, got.lease.Term(), lease.Term(), "though the database has forgotten that term")
+				require.Greater(t, got.lease.Term(), lease.Term(),
+					"though the database has forgotten that term")
 			})
 		})
 	}
@@ -96,7 +98,10 @@ func TestATermThatOnlyTheRowBearsIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a, b := newReplica(t, db), newReplica(t, db)
 		lease := a.lead()
-		forget := func(v schedlock.View) schedlock.View { v.Newest = nil; return v } // the history was emptied
+		forget := func(v driver.Snapshot) driver.Snapshot {
+			v.Newest = nil
+			return v
+		} // the history was emptied
 		b.db.onView = forget
 		waiter := b.stand(t.Context())
 		time.Sleep(retry / 2)
@@ -120,7 +125,7 @@ func TestAnEditedRowDoesNotShortenWhatIsRemembered(t *testing.T) {
 		empty := db.Backup()
 		lease := a.lead()
 		waiter := b.stand(t.Context())
-		db.Edit(func(r *schedlock.Row) { r.Term++; r.Timing.TTL = time.Millisecond })
+		db.Edit(func(r *driver.Row) { r.Term++; r.Timing.TTL = time.Millisecond })
 		time.Sleep(2 * retry)
 		empty()
 		start := time.Now()
@@ -139,9 +144,10 @@ func TestAnEditedTTLDoesNotShortenTheWatch(t *testing.T) {
 	for _, edited := range []time.Duration{time.Millisecond, 0, -time.Hour} {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
 			a := newReplica(t, db)
-			b := newReplica(t, db, schedlock.WithTTL(ttl/10), schedlock.WithHeartbeatInterval(time.Second))
+			b := newReplica(t, db, schedlock.WithTTL(ttl/10),
+				schedlock.WithHeartbeatInterval(time.Second))
 			lease := a.lead()
-			db.Edit(func(r *schedlock.Row) { r.Timing.TTL = edited })
+			db.Edit(func(r *driver.Row) { r.Timing.TTL = edited })
 			start := time.Now()
 			got := <-b.stand(t.Context())
 			require.NoError(t, got.err)
@@ -159,11 +165,12 @@ func TestAnEditedTokenIsNobodys(t *testing.T) {
 		defer beat(lease)()
 		waiter := b.stand(t.Context())
 		sleepUntil(start, every/2)
-		db.Edit(func(r *schedlock.Row) { r.RawToken = "garbage" })
+		db.Edit(func(r *driver.Row) { r.RawToken = "garbage" })
 		sleepUntil(start, every)
 		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
 		require.False(t, b.leads())
-		require.NoError(t, lease.Release(ctx), "cannot delete the row, but writes the end of the term")
+		require.NoError(t, lease.Release(ctx),
+			"cannot delete the row, but writes the end of the term")
 		got := <-waiter
 		require.NoError(t, got.err)
 		require.LessOrEqual(t, got.at.Sub(start), every+2*retry, "a leftover")
@@ -175,7 +182,7 @@ func TestAHugeEditedTermDoesNotKeepEverybodyOut(t *testing.T) {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
 			a, b := newReplica(t, db), newReplica(t, db)
 			lease := a.lead()
-			db.Edit(func(r *schedlock.Row) { r.Term = edited })
+			db.Edit(func(r *driver.Row) { r.Term = edited })
 			waiter := b.stand(t.Context())
 			require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
 			require.NoError(t, lease.Release(ctx))

@@ -11,9 +11,9 @@ var (
 	// ErrHeld: another replica holds the lock. It comes as a *HeldError.
 	ErrHeld = errors.New("scheduler lock is held")
 
-	// ErrLost: the lease has ended without a release. It is the cause of the
-	// lease's context and what Heartbeat and Fence return from then on.
-	ErrLost = errors.New("scheduler lock is lost")
+	// ErrUnreleased: this replica's own last lease, which it may hold still, was
+	// not released yet, so its jobs may run: Acquire and Wait refuse another.
+	ErrUnreleased = errors.New("this replica's lease was not released yet")
 
 	// ErrReleased: the lease has ended by Release.
 	ErrReleased = errors.New("scheduler lock was released")
@@ -31,28 +31,8 @@ var (
 	// wraps ErrNotLeader.
 	ErrSuspended = fmt.Errorf("suspended, as the database session has ended: %w", ErrNotLeader)
 
-	// ErrNoFence: the transaction cannot be guarded, because it is not on the
-	// database that has the lock row.
-	ErrNoFence = errors.New("no fence: the transaction is not on the lock's database")
-
-	// ErrDamaged: the database reports that it is corrupt. A leader steps down
-	// as soon as it sees this.
-	ErrDamaged = errors.New("the database is damaged")
-
 	// ErrStopped: the Lock was stopped and acquires nothing more.
 	ErrStopped = errors.New("scheduler lock is stopped")
-
-	// ErrPermanent: no retry will mend it; somebody must act, and the message
-	// says how (a missing table or right, a wrong password).
-	ErrPermanent = errors.New("needs an operator")
-
-	// ErrBlocked: the lock row could be taken over, but another transaction has
-	// it locked.
-	ErrBlocked = errors.New("the lock row is locked by another transaction")
-
-	// ErrMoved is for a Store: the database is no longer as it was judged,
-	// and nothing was written.
-	ErrMoved = errors.New("the lock has moved since it was judged")
 )
 
 // A HeldError says who holds the lock. errors.Is(err, ErrHeld) is true for it.
@@ -64,11 +44,14 @@ func (e *HeldError) Error() string {
 	i := e.Info
 	last := fmt.Sprintf("its last heartbeat was %s ago", roundAge(i.HeartbeatAge))
 	if i.HeartbeatAge < 0 {
-		last = fmt.Sprintf("its last heartbeat is stamped %s in the future, so clocks differ", roundAge(-i.HeartbeatAge))
+		last = fmt.Sprintf("its last heartbeat is stamped %s in the future, so clocks differ",
+			roundAge(-i.HeartbeatAge))
 	}
-	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; %s (TTL %v): "+
-		"stop that process, and its clean shutdown frees the lock; if it is dead, wait until the TTL has passed and start again",
-		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), last, i.Timing.TTL)
+	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; "+
+		"%s (TTL %v): stop that process, and its clean shutdown frees the lock; "+
+		"if it is dead, wait until the TTL has passed and start again",
+		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), last,
+		i.Timing.TTL)
 }
 
 // Is reports whether target is ErrHeld.

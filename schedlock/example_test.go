@@ -13,14 +13,15 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
 var (
 	silent   = schedlock.WithLogger(slog.New(slog.DiscardHandler))
-	replicaA = schedlock.WithOwner(schedlock.Owner{PID: 1, Hostname: "a"})
-	replicaB = schedlock.WithOwner(schedlock.Owner{PID: 1, Hostname: "b"})
+	replicaA = schedlock.WithOwner(driver.Owner{PID: 1, Hostname: "a"})
+	replicaB = schedlock.WithOwner(driver.Owner{PID: 1, Hostname: "b"})
 )
 
 // An operator's tool asks who leads.
@@ -94,50 +95,70 @@ func ExampleLock_Acquire() {
 	// terms grow: true
 }
 
-// An app that has a gocron scheduler passes it the lock: of all replicas, only
-// the leader's jobs run.
-func ExampleLock_IsLeader() {
-	ctx := context.Background()
-	store := memory.New()
-	for _, replica := range []schedlock.Option{replicaA, replicaB} {
-		lock, err := schedlock.New(store, silent, replica)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		defer lock.Stop(ctx)
-		_, _ = lock.Acquire(ctx) // the first replica gets it
-		fmt.Println("pid", lock.Owner().PID, "on host", lock.Owner().Hostname, "leads:", lock.IsLeader(ctx) == nil)
-
-		scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(lock))
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		ran := make(chan struct{})
-		job, err := scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() {
-			fmt.Println("imports the lists")
-			close(ran)
-		}))
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		scheduler.Start()
-		if err := job.RunNow(); err != nil {
-			fmt.Println(err)
-		}
-		if lock.IsLeader(ctx) == nil {
-			<-ran
-		}
-		if err := scheduler.Shutdown(); err != nil {
-			fmt.Println(err)
-		}
+// Only the lock: campaign, lead, campaign again, until the context ends. Here the
+// function ends the example once it has led.
+func ExampleLock_Run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lock, err := schedlock.New(memory.New(), silent)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	err = lock.Run(ctx, func(ctx context.Context, lease *schedlock.Lease) error {
+		fmt.Println("leads:", lock.IsLeader(ctx) == nil)
+		cancel()     // as SIGTERM does
+		<-ctx.Done() // or the lease was lost, or an operator wants another replica to lead
+		return nil
+	})
+	fmt.Println("stopped:", err)
 	// Output:
-	// pid 1 on host a leads: true
+	// leads: true
+	// stopped: <nil>
+}
+
+// An app that has a gocron scheduler passes it the lock: of all replicas, only
+// the leader's jobs run. It starts the lock first, and stops it last.
+func ExampleLock_Start() {
+	ctx := context.Background()
+	store := memory.New() // or sqlite.Opener("file:app.db").Open(ctx)
+	lock, err := schedlock.New(store, silent)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lock.Start()
+
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(lock))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ran := make(chan struct{}, 100)
+	_, err = scheduler.NewJob(gocron.DurationJob(10*time.Millisecond), gocron.NewTask(func() {
+		if len(ran) == 0 {
+			fmt.Println("imports the lists")
+		}
+		ran <- struct{}{}
+	}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	scheduler.Start()
+	<-ran // an app waits for SIGTERM
+
+	if err := scheduler.Shutdown(); err != nil { // first: its jobs return
+		fmt.Println(err)
+	}
+	if err := lock.Stop(ctx); err != nil { // last: another replica leads at once
+		fmt.Println(err)
+	}
+	info, err := schedlock.GetLockInfo(ctx, store)
+	fmt.Println("held by:", info, err)
+	// Output:
 	// imports the lists
-	// pid 1 on host b leads: false
+	// held by: <nil> <nil>
 }
 
 // A leader that was paused for so long that another took over wakes up in the
@@ -216,16 +237,16 @@ func ExampleLease_Fence() {
 
 // takeOver does to the lock row what a standby does when its holder has shown
 // no sign of life for a TTL.
-func takeOver(ctx context.Context, store schedlock.Store) error {
+func takeOver(ctx context.Context, store driver.Store) error {
 	judged, err := store.Look(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = store.Acquire(ctx, schedlock.Claim{
-		Ref:    schedlock.Ref{Owner: schedlock.Owner{PID: 1, Hostname: "b"}, Token: schedlock.NewToken()},
-		Timing: schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
-		Judged: judged,
-		Reason: schedlock.EndExpired,
+	_, err = store.Acquire(ctx, driver.Claim{
+		Ref:      driver.Ref{Owner: driver.Owner{PID: 1, Hostname: "b"}, Token: driver.NewToken()},
+		Timing:   driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
+		Expected: judged,
+		Reason:   driver.EndExpired,
 	})
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,16 +15,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/clock/clocktest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if !runAsApp() {
+		goleak.VerifyTestMain(m)
+	}
+}
 
 const (
-	ttl   = schedlock.DefaultTTL
+	ttl   = 60 * time.Second // the default
 	renew = ttl / 4 * 3
-	every = schedlock.DefaultHeartbeatInterval
+	every = 10 * time.Second // the default
 	retry = time.Second
 )
 
@@ -57,21 +65,22 @@ const (
 
 // faulty is one replica's connection to the database.
 type faulty struct {
-	inner schedlock.Store
+	driver.Base
+	inner driver.Store
 
 	mu     sync.Mutex
 	plan   func(op string) fault
 	thawed chan struct{}
-	onCall func(op string)                       // told of every call before it does anything
-	onView func(schedlock.View) schedlock.View   // what Look gives
-	hint   func(context.Context, schedlock.View) // AwaitHint
+	onCall func(op string)                        // told of every call before it does anything
+	onView func(driver.Snapshot) driver.Snapshot  // what Look gives
+	hint   func(context.Context, driver.Snapshot) // AwaitHint
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
 
 	acquiring atomic.Int64 // acquisitions that may still be applied
 }
 
-func newFaulty(inner schedlock.Store) *faulty {
+func newFaulty(inner driver.Store) *faulty {
 	return &faulty{inner: inner, thawed: make(chan struct{}), calls: map[string]int{}}
 }
 
@@ -124,7 +133,8 @@ func (f *faulty) count(op string) int {
 }
 
 // call sends a statement through the planned fault.
-func call[T any](f *faulty, ctx context.Context, op string, apply func(context.Context) (T, error)) (answer T, err error) {
+func call[T any](f *faulty, ctx context.Context, op string,
+	apply func(context.Context) (T, error)) (answer T, err error) {
 	f.mu.Lock()
 	f.calls[op]++
 	var fa fault
@@ -184,16 +194,19 @@ func call[T any](f *faulty, ctx context.Context, op string, apply func(context.C
 	return apply(ctx)
 }
 
-func (f *faulty) Look(ctx context.Context) (schedlock.View, error) {
+func (f *faulty) Look(ctx context.Context) (driver.Snapshot, error) {
 	return f.look(ctx, f.inner.Look)
 }
 
 // LookAtSession is a look too, whatever it costs.
-func (f *faulty) LookAtSession(ctx context.Context) (schedlock.View, error) {
-	return f.look(ctx, func(ctx context.Context) (schedlock.View, error) { return schedlock.LookAtSession(ctx, f.inner) })
+func (f *faulty) LookAtSession(ctx context.Context) (driver.Snapshot, error) {
+	return f.look(ctx, func(ctx context.Context) (driver.Snapshot, error) {
+		return assess.LookAtSession(ctx, f.inner)
+	})
 }
 
-func (f *faulty) look(ctx context.Context, apply func(context.Context) (schedlock.View, error)) (schedlock.View, error) {
+func (f *faulty) look(ctx context.Context, apply func(context.Context) (driver.Snapshot,
+	error)) (driver.Snapshot, error) {
 	v, err := call(f, ctx, "look", apply)
 	f.mu.Lock()
 	onView := f.onView
@@ -204,26 +217,61 @@ func (f *faulty) look(ctx context.Context, apply func(context.Context) (schedloc
 	return v, err
 }
 
-func (f *faulty) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
-	return call(f, ctx, "acquire", func(ctx context.Context) (schedlock.Grant, error) { return f.inner.Acquire(ctx, c) })
+func (f *faulty) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return call(f, ctx, "acquire", func(ctx context.Context) (driver.Grant, error) {
+		return f.inner.Acquire(ctx, c)
+	})
 }
 
-func (f *faulty) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (schedlock.Beat, error) {
-	return call(f, ctx, "heartbeat", func(ctx context.Context) (schedlock.Beat, error) { return f.inner.Heartbeat(ctx, ref, s) })
+func (f *faulty) Heartbeat(ctx context.Context, ref driver.Ref,
+	s driver.State) (driver.Renewal, error) {
+	return call(f, ctx, "heartbeat", func(ctx context.Context) (driver.Renewal, error) {
+		return f.inner.Heartbeat(ctx, ref, s)
+	})
 }
 
-func (f *faulty) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
-	return call(f, ctx, "release", func(ctx context.Context) (bool, error) { return f.inner.Release(ctx, ref, reason) })
+func (f *faulty) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (bool, error) {
+	return call(f, ctx, "release", func(ctx context.Context) (bool, error) {
+		return f.inner.Release(ctx, ref, reason)
+	})
 }
 
-func (f *faulty) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
-	return call(f, ctx, "terms", func(ctx context.Context) ([]schedlock.Term, error) { return f.inner.Terms(ctx, limit) })
+func (f *faulty) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
+	return call(f, ctx, "terms", func(ctx context.Context) ([]driver.Term, error) {
+		return f.inner.Terms(ctx, limit)
+	})
 }
 
 // hinted is a faulty whose database gives hints.
 type hinted struct{ *faulty }
 
-func (h hinted) AwaitHint(ctx context.Context, v schedlock.View) { h.hint(ctx, v) }
+func (h hinted) AwaitHint(ctx context.Context, v driver.Snapshot) { h.hint(ctx, v) }
+
+// logText is what was logged.
+type logText struct {
+	mu  sync.Mutex
+	all string
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all += string(p)
+	return len(p), nil
+}
+
+// count is how many lines contain a text.
+func (l *logText) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.all) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
 
 // events is an observer that remembers.
 type events struct {
@@ -231,7 +279,7 @@ type events struct {
 	list []schedlock.Event
 }
 
-func (e *events) Observe(ev schedlock.Event) {
+func (e *events) observe(ev schedlock.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.list, ev)
@@ -271,12 +319,13 @@ func (e *events) count(kind schedlock.EventKind) (n int) {
 	return n
 }
 
-// A replica is one Lock of a fleet, on a connection of its own.
+// A replica is one Lock of a fleet, on a connection of its own. Its leases are
+// renewed by hand: see beat.
 type replica struct {
 	t     *testing.T
 	lock  *schedlock.Lock
 	db    *faulty
-	clock *schedlock.FakeClock
+	clock *clocktest.Fake
 	seen  *events
 }
 
@@ -288,14 +337,22 @@ func inBubble(t *testing.T, f func(t *testing.T, db *memory.Store)) {
 
 var pids int
 
-func newReplica(t *testing.T, db schedlock.Store, opts ...schedlock.Option) *replica {
+func newReplica(t *testing.T, db driver.Store, opts ...schedlock.Option) *replica {
+	t.Helper()
+	r := newRenewing(t, db, opts...)
+	schedlock.RenewByHand(r.lock)
+	return r
+}
+
+// newRenewing makes a replica whose leases renew themselves, as those of an app.
+func newRenewing(t *testing.T, db driver.Store, opts ...schedlock.Option) *replica {
 	t.Helper()
 	pids++
 	r := &replica{t: t, db: newFaulty(db), seen: &events{}}
 	opts = append([]schedlock.Option{
-		schedlock.WithObserver(r.seen),
+		schedlock.WithObserver(r.seen.observe),
 		schedlock.WithLogger(quiet),
-		schedlock.WithOwner(schedlock.Owner{PID: pids, Hostname: "test"}),
+		schedlock.WithOwner(driver.Owner{PID: pids, Hostname: "test"}),
 	}, opts...)
 	lock, err := schedlock.New(r.db, opts...)
 	require.NoError(t, err)

@@ -25,12 +25,14 @@ func (l *Lock) Healthy(maxAge time.Duration) error {
 		return nil
 	}
 	_ = last.check() // ends a lease that is past its deadline
-	since := l.clock.since(&last.confirmed.Load().sent)
+	since := l.clock.Since(&last.confirmed.Load().sent)
 	switch {
 	case since <= maxAge:
 		return nil
 	case last.ctx.Err() == nil:
-		return fmt.Errorf("leads (term %d), but no heartbeat was confirmed for %v (limit %v)", last.ref.Term, since.Round(time.Millisecond), maxAge)
+		return fmt.Errorf("leads (term %d), but no heartbeat was confirmed for %v (limit %v)",
+			last.ref.Term, since.Round(time.Millisecond), maxAge)
 	}
-	return fmt.Errorf("the lease of term %d has ended, but its work has not returned; last confirmed %v ago (limit %v)", last.ref.Term, since.Round(time.Millisecond), maxAge)
+	return fmt.Errorf("the lease of term %d has ended, but its work has not returned; "+
+		"last confirmed %v ago (limit %v)", last.ref.Term, since.Round(time.Millisecond), maxAge)
 }

@@ -33,7 +33,8 @@ func TestALeaderThatCannotProveItIsNotHealthy(t *testing.T) {
 		require.NoError(t, a.lock.Healthy(20*time.Second))
 		time.Sleep(time.Millisecond)
 		require.EqualError(t, a.lock.Healthy(20*time.Second),
-			"leads (term "+itoa(lease.Term())+"), but no heartbeat was confirmed for 20.001s (limit 20s)")
+			"leads (term "+itoa(lease.Term())+
+				"), but no heartbeat was confirmed for 20.001s (limit 20s)")
 		require.NoError(t, lease.Heartbeat(ctx))
 		require.NoError(t, a.lock.Healthy(20*time.Second), "confirmed again")
 		require.NoError(t, a.lock.Healthy(0))
@@ -42,7 +43,9 @@ func TestALeaderThatCannotProveItIsNotHealthy(t *testing.T) {
 		require.NoError(t, a.lock.Healthy(0), "its jobs have the TTL to return")
 		time.Sleep(time.Millisecond)
 		require.EqualError(t, a.lock.Healthy(0),
-			"the lease of term "+itoa(lease.Term())+" has ended, but its work has not returned; last confirmed 1m0.001s ago (limit 1m0s)")
+			"the lease of term "+itoa(lease.Term())+
+				" has ended, but its work has not returned; "+
+				"last confirmed 1m0.001s ago (limit 1m0s)")
 		a.db.set(fault{kind: broken})
 		require.Error(t, lease.Release(ctx))
 		require.NoError(t, a.lock.Healthy(0), "its work has returned, if only the database knew")
@@ -67,7 +70,9 @@ func TestTheEventsSayHowALeaseWasLost(t *testing.T) {
 			db.DeleteRow()
 			_ = lease.Heartbeat(ctx)
 		},
-		schedlock.LossSteppedDown: func(_ *memory.Store, lease *schedlock.Lease) { lease.StepDown(errors.New("wedged")) },
+		schedlock.LossSteppedDown: func(_ *memory.Store, lease *schedlock.Lease) {
+			lease.StepDown(errors.New("wedged"))
+		},
 	} {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
 			a := newReplica(t, db)
@@ -76,7 +81,6 @@ func TestTheEventsSayHowALeaseWasLost(t *testing.T) {
 			<-lease.Done()
 			time.Sleep(time.Millisecond)
 			require.Equal(t, want, a.seen.last(schedlock.EventLost).Loss)
-			require.Contains(t, schedlock.LossReasons, want)
 			require.NoError(t, lease.Release(ctx))
 		})
 	}

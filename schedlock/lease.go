@@ -7,19 +7,32 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/rules"
+	"example.com/schedlock/schedlock/driver"
 )
 
-// releaseTimeout bounds a release, whatever the caller's context says.
-const releaseTimeout = 5 * time.Second
+const (
+	// releaseBudget bounds a release, whatever the caller's context says.
+	releaseBudget = 5 * time.Second
+	// releaseTry bounds one statement of it: one that hangs leaves time for
+	// another, on a new connection.
+	releaseTry = releaseBudget / 2
+	// releasePause is the first pause between two of them; the next are longer,
+	// up to a second.
+	releasePause = 50 * time.Millisecond
+)
 
-// A Lease is leadership from one acquisition to its end. It ends by Release,
-// or by loss: the renew deadline passed without a heartbeat that succeeded, or
-// a heartbeat found that the row is no longer ours. Either way the order is
-// the same: no longer leader, context cancelled, and only then the database.
-// All methods are safe for concurrent use.
+// A Lease is leadership from one acquisition to its end. It renews itself, by a
+// heartbeat every heartbeat interval. It ends by Release, or by loss: the renew
+// deadline passed without a heartbeat that succeeded, or a heartbeat found that the
+// row is no longer ours. Either way the order is the same: no longer leader,
+// context cancelled, and only then the database. All methods are safe for
+// concurrent use.
 type Lease struct {
 	lock   *Lock
-	ref    Ref
+	ref    driver.Ref
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -27,6 +40,7 @@ type Lease struct {
 	trust     atomic.Pointer[trust]
 	finished  atomic.Bool
 	draining  atomic.Bool
+	leaving   atomic.Bool // Drain was called: its owner leaves, and will release it
 	revoked   chan struct{}
 	revoke    sync.Once
 	ending    sync.Once
@@ -34,23 +48,25 @@ type Lease struct {
 	busy      chan struct{} // one statement at a time
 	settled   bool          // the row is not ours any more; guarded by busy
 	sight     sight
+	renewal   renewal
 }
 
 // A confirmation is the last time that the database said that we lead.
 type confirmation struct {
-	sent     instant   // when we asked: the renew deadline counts from here
-	answered time.Time // when it answered …
-	dbNow    time.Time // … and what its clock said
+	sent     clock.Instant // when we asked: the renew deadline counts from here
+	answered time.Time     // when it answered …
+	dbNow    time.Time     // … and what its clock said
 }
 
 // trust is until when the leader check says yes if nothing else happens.
 type trust struct {
-	from  instant
+	from  clock.Instant
 	lasts time.Duration
 }
 
-func newLease(l *Lock, ref Ref, c confirmation, s Session) *Lease {
+func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
 	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: make(chan struct{}, 1)}
+	lease.renewal.stop, lease.renewal.soon = func() {}, make(chan struct{}, 1)
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
 	lease.confirm(c, s)
 	return lease
@@ -73,10 +89,11 @@ func (l *Lease) Err() error { return context.Cause(l.ctx) }
 func (l *Lease) Term() int64 { return l.ref.Term }
 
 // Ref names the lease in the database.
-func (l *Lease) Ref() Ref { return l.ref }
+func (l *Lease) Ref() driver.Ref { return l.ref }
 
 // Revoked is closed when an operator has told this replica to leave: its owner
-// should drain and release.
+// should drain and release. If the owner does not call Drain, the lease drains
+// itself, and ends TTL − renew deadline later.
 func (l *Lease) Revoked() <-chan struct{} { return l.revoked }
 
 // Now is the database's time: as of the last heartbeat, plus what the
@@ -84,7 +101,7 @@ func (l *Lease) Revoked() <-chan struct{} { return l.revoked }
 // matter to it.
 func (l *Lease) Now() time.Time {
 	c := l.confirmed.Load()
-	return c.dbNow.Add(l.lock.clock.now().Sub(c.answered))
+	return c.dbNow.Add(l.lock.clock.Now().Sub(c.answered))
 }
 
 // check is the leader check: lock-free, one time.Now(). A lease found past its
@@ -93,7 +110,7 @@ func (l *Lease) check() error {
 	if l.finished.Load() {
 		return ErrNotLeader
 	}
-	if t := l.trust.Load(); over(l.lock.clock.since(&t.from), t.lasts) {
+	if t := l.trust.Load(); rules.Over(l.lock.clock.Since(&t.from), t.lasts) {
 		if !l.pastDeadline() {
 			return ErrSuspended
 		}
@@ -107,7 +124,7 @@ func (l *Lease) check() error {
 }
 
 func (l *Lease) pastDeadline() bool {
-	return over(l.lock.clock.since(&l.confirmed.Load().sent), l.lock.timing.RenewDeadline)
+	return rules.Over(l.lock.clock.Since(&l.confirmed.Load().sent), l.lock.timing.RenewDeadline)
 }
 
 // watch ends the lease when its deadline has passed, even if nobody asks, and
@@ -115,17 +132,18 @@ func (l *Lease) pastDeadline() bool {
 // because timers do not count the time for which the machine was suspended.
 func (l *Lease) watch() {
 	for {
-		left := l.lock.timing.RenewDeadline - l.lock.clock.since(&l.confirmed.Load().sent)
+		left := l.lock.timing.RenewDeadline - l.lock.clock.Since(&l.confirmed.Load().sent)
 		if left <= 0 {
 			l.expire()
 			return
 		}
+		l.lock.warn()
 		soon, ended, changed := l.look()
 		if soon <= 0 && (ended == nil || !l.lookAgain(ended)) {
 			l.expireSession()
 			return
 		}
-		next := l.lock.timing.watchInterval()
+		next := watchInterval(l.lock.timing)
 		if ended != nil {
 			next = min(next, l.lock.grace/looksPerGrace)
 		}
@@ -144,14 +162,24 @@ func (l *Lease) watch() {
 	}
 }
 
+// awaitLoss ends the lease as soon as the store knows that it cannot go on.
+func (l *Lease) awaitLoss() {
+	if err := l.lock.store.AwaitLoss(l.ctx, l.ref); err != nil {
+		l.lose(context.Background(), fmt.Errorf("term %d: %w", l.ref.Term, err), 0)
+	}
+}
+
 func (l *Lease) expire() {
-	cause := fmt.Errorf("%w: no heartbeat succeeded within the renew deadline of %v", ErrLost, l.lock.timing.RenewDeadline)
+	cause := fmt.Errorf("%w: no heartbeat succeeded within the renew deadline of %v", ErrLost,
+		l.lock.timing.RenewDeadline)
 	if _, first := l.end(cause); first {
 		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossDeadline})
 	}
 }
 
-// Heartbeat renews the lease: one try, one statement. nil: renewed, counted
+// Heartbeat renews the lease at once: one try, one statement. The lease renews
+// itself, so nobody needs it but who has taken that over, or wants to ask the
+// database before something that cannot be undone. nil: renewed, counted
 // from when it was sent. An error that wraps ErrLost or ErrReleased: the lease
 // has ended, its context is cancelled, the error says why. Any other error:
 // the lease still lasts until its renew deadline; try again soon
@@ -165,26 +193,26 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	sent := l.lock.clock.read()
-	left := l.lock.timing.RenewDeadline - l.lock.clock.since(&l.confirmed.Load().sent)
+	sent := l.lock.clock.Read()
+	left := l.lock.timing.RenewDeadline - l.lock.clock.Since(&l.confirmed.Load().sent)
 	if left <= 0 {
 		l.expire()
 		return l.Err()
 	}
-	state := StateLeading
+	state := driver.StateLeading
 	if l.draining.Load() {
-		state = StateDraining
+		state = driver.StateDraining
 	}
 	opCtx, cancel := context.WithTimeout(ctx, min(left, l.lock.opTimeout()))
 	defer cancel()
 	beat, err := l.lock.store.Heartbeat(opCtx, l.ref, state)
-	answered := l.lock.clock.now()
-	took := answered.Sub(sent.at)
+	answered := l.lock.clock.Now()
+	took := answered.Sub(sent.At)
 	switch {
 	case l.pastDeadline():
 		l.expire()
 		return l.Err()
-	case errors.Is(err, ErrDamaged):
+	case errors.Is(err, ErrCorrupt):
 		l.StepDown(fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err))
 		return l.Err()
 	case errors.Is(err, ErrLost):
@@ -193,13 +221,14 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	case err != nil:
 		err = fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err)
 		if !errors.Is(ctx.Err(), context.Canceled) { // else the caller gave up, not the database
-			l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took, Err: err})
+			l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took,
+				Err: err})
 		}
 		return err
 	}
 	l.confirm(confirmation{sent: sent, answered: answered, dbNow: beat.Now}, beat.Session)
 	l.lock.observe(Event{Kind: EventHeartbeat, Term: l.ref.Term, Took: took})
-	if beat.State == StateRevoked {
+	if beat.State == driver.StateRevoked {
 		l.revoke.Do(func() {
 			close(l.revoked)
 			l.lock.observe(Event{Kind: EventRevoked, Term: l.ref.Term})
@@ -215,7 +244,8 @@ func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
 	if !first {
 		return
 	}
-	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Loss: LossRow, Holder: e.successor(ctx)})
+	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Loss: LossRow,
+		Holder: e.successor(ctx)})
 }
 
 // StepDown ends the lease without a release, because its owner has found that
@@ -230,11 +260,21 @@ func (l *Lease) StepDown(why error) {
 
 // Drain announces that this replica is leaving: from now on IsLeader fails, so
 // that nothing new starts, while the lease and its context go on for the work
-// that runs. Keep the heartbeats going, and call Release when that work has
-// returned. The row says "draining" from the next heartbeat on.
+// that runs. Call Release when that work has returned. The row says "draining"
+// from the next heartbeat on.
 func (l *Lease) Drain() {
-	if l.ctx.Err() == nil && l.draining.CompareAndSwap(false, true) {
-		l.lock.observe(Event{Kind: EventDraining, Term: l.ref.Term})
+	l.leaving.Store(true)
+	l.drain()
+}
+
+func (l *Lease) drain() {
+	if l.ctx.Err() != nil || !l.draining.CompareAndSwap(false, true) {
+		return
+	}
+	l.lock.observe(Event{Kind: EventDraining, Term: l.ref.Term})
+	select {
+	case l.renewal.soon <- struct{}{}: // so that the row says it
+	default:
 	}
 }
 
@@ -242,16 +282,42 @@ func (l *Lease) Drain() {
 // returned; also after a loss, so that nobody has to wait for the TTL of a row
 // that its owner has no use for. Order: no longer leader, context cancelled,
 // row deleted and the end of the term written. It works with a cancelled
-// context, under a deadline of its own (5 s). It may be called again: after a
+// context, within a budget of its own (5 s), in which it is repeated with
+// pauses; an error is what the last try said. It may be called again: after a
 // success it does nothing, after an error it tries again.
 func (l *Lease) Release(ctx context.Context) error {
 	l.returned.Store(true)
+	return insist(ctx, l.giveUp)
+}
+
+// giveUp is one try of a release.
+func (l *Lease) giveUp(ctx context.Context) error {
 	cause := l.Err()
 	e, first := l.end(ErrReleased)
 	if first {
 		cause = ErrReleased
 	}
-	return e.release(context.WithoutCancel(ctx), cause)
+	return e.release(ctx, cause)
+}
+
+// insist repeats what gives a row up, with pauses, until it has succeeded, or
+// cannot, or the budget of a release is over; also for a cancelled caller.
+func insist(ctx context.Context, giveUp func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
+	defer cancel()
+	for pause := releasePause; ; pause = min(2*pause, time.Second) {
+		try, done := context.WithTimeout(ctx, releaseTry)
+		err := giveUp(try)
+		done()
+		if err == nil || errors.Is(err, driver.ErrPermanent) || errors.Is(err, ErrCorrupt) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
 }
 
 // An endedLease is a lease that leads no more and whose context is cancelled.
@@ -272,8 +338,6 @@ func (l *Lease) end(cause error) (e endedLease, first bool) {
 }
 
 func (e endedLease) release(ctx context.Context, cause error) error {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
 	if err := e.enter(ctx); err != nil {
 		return fmt.Errorf("release term %d: %w", e.ref.Term, err)
 	}
@@ -281,18 +345,18 @@ func (e endedLease) release(ctx context.Context, cause error) error {
 	if e.settled {
 		return nil
 	}
-	reason := EndReleased
+	reason := driver.EndReleased
 	select {
 	case <-e.revoked:
-		reason = EndRevoked
+		reason = driver.EndRevoked
 	default:
 		if errors.Is(cause, ErrLost) {
-			reason = EndLost
+			reason = driver.EndLost
 		}
 	}
-	start := e.lock.clock.now()
+	start := e.lock.clock.Now()
 	deleted, err := e.lock.store.Release(ctx, e.ref, reason)
-	took := e.lock.clock.now().Sub(start)
+	took := e.lock.clock.Now().Sub(start)
 	if err != nil {
 		err = fmt.Errorf("release term %d: %w", e.ref.Term, err)
 		e.lock.observe(Event{Kind: EventReleaseFailed, Term: e.ref.Term, Took: took, Err: err})
@@ -302,12 +366,14 @@ func (e endedLease) release(ctx context.Context, cause error) error {
 	e.lock.mu.Lock()
 	if e.lock.last == e.Lease {
 		e.lock.last = nil
+		e.lock.standby = standby{after: e.Lease} // what was seen before is no reason any more
+		e.lock.asking.vain.Store(nil)
 	}
 	if e.lock.known.Term == e.ref.Term {
 		e.lock.known.EndedAt, e.lock.known.EndReason = start, reason
 	}
 	e.lock.mu.Unlock()
-	if !deleted && reason != EndLost {
+	if !deleted && reason != driver.EndLost {
 		e.lock.log.Warn("nothing to release: the row is not ours", "term", e.ref.Term)
 	}
 	e.lock.observe(Event{Kind: EventReleased, Term: e.ref.Term, Took: took, Reason: reason})
@@ -328,8 +394,14 @@ func (e endedLease) successor(ctx context.Context) *LockInfo {
 // Fence, as the first statement of the caller's own transaction, makes sure
 // that the lease holds, and stays held until the transaction ends: a replica
 // that was paused and has lost the lock meanwhile cannot commit. It returns an
-// error that wraps ErrLost if the lease is over; roll the transaction back
-// then. ErrNoFence: tx is not on the lock's database, or the store has none.
+// error that wraps ErrLost or ErrReleased if the lease is over; roll the
+// transaction back then. ErrNoFence: tx is not on the lock's database, or the store has none.
+//
+// On PostgreSQL a fence behind a savepoint ends with the roll-back to it, and
+// guards nothing any more. So fence the outer transaction, before its first
+// savepoint; what Begin of a pgx.Tx returns is a savepoint, and is refused. So
+// is one made by hand, except where others hold the row at the same moment. On
+// SQLite the fence outlives the roll-back.
 //
 // On SQLite the transaction must be BEGIN IMMEDIATE (or the fence its first
 // statement) and shorter than renew deadline − heartbeat interval, because the
@@ -338,11 +410,7 @@ func (l *Lease) Fence(ctx context.Context, tx any) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	s, ok := l.lock.store.(FencedStore)
-	if !ok {
-		return ErrNoFence
-	}
-	if err := s.Fence(ctx, tx, l.ref); err != nil {
+	if err := l.lock.store.Fence(ctx, tx, l.ref); err != nil {
 		return fmt.Errorf("fence of term %d: %w", l.ref.Term, err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -29,6 +30,28 @@ func TestALeaseEndsAtItsRenewDeadlineBeforeAnotherReplicaLeads(t *testing.T) {
 		"statements arrive an hour late":   {fault{kind: slowApply, after: time.Hour}, lastBeat},
 		"its answers are lost":             {fault{kind: lost}, deadline},
 	} {
+		byItself := func(t *testing.T, db *memory.Store) {
+			a, b := newRenewing(t, db), newRenewing(t, db)
+			start := time.Now()
+			lease := a.lead()
+			waiter := b.stand(t.Context())
+			sleepUntil(start, 2*every+every/2)
+			a.db.set(tc.fault)
+			sleepUntil(start, deadline-time.Millisecond)
+			require.True(t, a.leads())
+			sleepUntil(start, deadline)
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			require.False(t, b.leads(), "not before the TTL")
+			got := <-waiter
+			require.NoError(t, got.err)
+			assert.GreaterOrEqual(t, got.at.Sub(start), lastBeat+ttl)
+			assert.LessOrEqual(t, got.at.Sub(start), tc.lastBeat+ttl+2*retry)
+			a.db.heal()
+			time.Sleep(time.Minute)
+			assert.Error(t, lease.Err(), "it does not come back")
+			require.True(t, b.leads())
+		}
+		t.Run(name+", the lease renewing itself", func(t *testing.T) { inBubble(t, byItself) })
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *memory.Store) {
 				a, b := newReplica(t, db), newReplica(t, db)
@@ -55,7 +78,7 @@ func TestALeaseEndsAtItsRenewDeadlineBeforeAnotherReplicaLeads(t *testing.T) {
 				assert.GreaterOrEqual(t, got.at.Sub(start), lastBeat+ttl)
 				assert.LessOrEqual(t, got.at.Sub(start), tc.lastBeat+ttl+2*retry)
 				assert.True(t, b.leads())
-				assert.Equal(t, schedlock.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+				assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
 				assert.Equal(t, a.lock.Owner().PID, b.seen.last(schedlock.EventElected).Holder.PID)
 
 				a.db.heal()
@@ -184,7 +207,7 @@ func TestCancelFirstDatabaseSecond(t *testing.T) {
 			_ = lease.Heartbeat(ctx)
 		},
 		"token edited": func(_ *replica, db *memory.Store, lease *schedlock.Lease) {
-			db.Edit(func(r *schedlock.Row) { r.RawToken = "x" })
+			db.Edit(func(r *driver.Row) { r.RawToken = "x" })
 			_ = lease.Heartbeat(ctx)
 		},
 		"renew deadline passed": func(a *replica, _ *memory.Store, lease *schedlock.Lease) {
@@ -229,7 +252,7 @@ func TestARowThatIsNotOursAnyMoreEndsTheLeaseAtTheNextHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db)
 		lease := a.lead()
-		db.Edit(func(r *schedlock.Row) { r.PID, r.Hostname, r.RawToken = 4711, "elsewhere", "x" })
+		db.Edit(func(r *driver.Row) { r.PID, r.Hostname, r.RawToken = 4711, "elsewhere", "x" })
 		require.True(t, a.leads(), "it cannot know yet")
 		err := lease.Heartbeat(ctx)
 		require.ErrorIs(t, err, schedlock.ErrLost)
@@ -242,7 +265,7 @@ func TestARowThatIsNotOursAnyMoreEndsTheLeaseAtTheNextHeartbeat(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		terms, err := db.Terms(ctx, 9)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndLost, terms[0].EndReason)
+		require.Equal(t, driver.EndLost, terms[0].EndReason)
 	})
 }
 
@@ -250,7 +273,7 @@ func TestRevoked(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db)
 		lease := a.lead()
-		db.Edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked })
+		db.Edit(func(r *driver.Row) { r.State = driver.StateRevoked })
 		select {
 		case <-lease.Revoked():
 			require.Fail(t, "it cannot know yet")
@@ -263,13 +286,13 @@ func TestRevoked(t *testing.T) {
 		require.NoError(t, lease.Heartbeat(ctx))
 		info, err := schedlock.GetLockInfo(ctx, db)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.StateRevoked, info.State)
+		require.Equal(t, driver.StateRevoked, info.State)
 		require.Equal(t, 1, a.seen.count(schedlock.EventRevoked))
 		require.NoError(t, lease.Release(ctx))
-		require.Equal(t, schedlock.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
+		require.Equal(t, driver.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
 		terms, err := db.Terms(ctx, 1)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndRevoked, terms[0].EndReason)
+		require.Equal(t, driver.EndRevoked, terms[0].EndReason)
 	})
 }
 
@@ -318,7 +341,8 @@ func TestLeaseNowFollowsTheDatabasesClock(t *testing.T) {
 		time.Sleep(every)
 		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro())
 		offset = -time.Hour
-		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro(), "as of the last heartbeat")
+		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro(),
+			"as of the last heartbeat")
 		require.NoError(t, lease.Heartbeat(ctx))
 		require.Equal(t, time.Now().Add(-time.Hour).UnixMicro(), lease.Now().UnixMicro())
 	})
@@ -330,7 +354,7 @@ type fenced struct {
 	err error
 }
 
-func (f fenced) Fence(_ context.Context, tx any, ref schedlock.Ref) error {
+func (f fenced) Fence(_ context.Context, tx any, ref driver.Ref) error {
 	if tx != "tx" || ref.Term == 0 {
 		return errors.New("not what was handed on")
 	}

@@ -2,6 +2,7 @@ package schedlock_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -17,12 +19,18 @@ func TestANewCampaignIsRefusedUntilTheLastLeaseWasGivenBack(t *testing.T) {
 		a := newReplica(t, db)
 		lease := a.lead()
 		_, err := a.lock.Wait(ctx)
-		require.ErrorContains(t, err, "was not released yet")
+		require.ErrorIs(t, err, schedlock.ErrUnreleased)
+		require.NotErrorIs(t, err, schedlock.ErrHeld, "nobody else has it")
+		require.ErrorContains(t, err, itoa(lease.Term()))
 		db.DeleteRow()
 		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
-		for _, campaign := range []func(context.Context) (*schedlock.Lease, error){a.lock.Wait, a.lock.Acquire} {
+		for _, campaign := range []func(context.Context) (*schedlock.Lease, error){a.lock.Wait,
+			a.lock.Acquire} {
 			_, err = campaign(ctx)
-			require.ErrorContains(t, err, "was not released yet: call Release when its work has returned", "its jobs may still run")
+			require.ErrorIs(t, err, schedlock.ErrUnreleased)
+			require.ErrorContains(t, err,
+				"was not released yet: call Release when its work has returned",
+				"its jobs may still run")
 		}
 		require.Contains(t, a.lock.Status().Reason, "its work is returning")
 		require.NoError(t, lease.Release(ctx))
@@ -48,7 +56,7 @@ func TestACampaignRepeatsAReleaseThatFailed(t *testing.T) {
 		require.LessOrEqual(t, got.at.Sub(healed), retry, "not after the TTL of its own old row")
 		terms, err := db.Terms(ctx, 9)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndReleased, terms[1].EndReason)
+		require.Equal(t, driver.EndReleased, terms[1].EndReason)
 	})
 }
 
@@ -93,9 +101,10 @@ func TestStop(t *testing.T) {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
 			a := newReplica(t, db)
 			lease := a.lead()
-			a.db.next(fault{kind: broken}, "release")
+			a.db.set(fault{kind: broken}, "release")
 			require.ErrorIs(t, a.lock.Stop(ctx), errBroken)
 			require.ErrorIs(t, lease.Err(), schedlock.ErrReleased)
+			a.db.heal()
 			require.NoError(t, a.lock.Stop(ctx), "it may be called again")
 			require.NoError(t, a.lock.Stop(ctx))
 			require.Nil(t, rowOf(t, db))
@@ -127,21 +136,41 @@ func TestStop(t *testing.T) {
 			require.NoError(t, a.lock.Stop(ctx))
 		})
 	})
+	t.Run("gives nothing back to a database that is another one", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			gone := fmt.Errorf("%w: the file was replaced", schedlock.ErrLost)
+			looked := false
+			a.db.planned(func(op string) fault {
+				if op == "look" && !looked {
+					looked = true
+					return fault{}
+				}
+				return fault{kind: broken, err: gone}
+			})
+			_, err := a.lock.Acquire(ctx)
+			require.Error(t, err)
+			require.NoError(t, a.lock.Stop(ctx))
+		})
+	})
 }
 
 func TestStatusSaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db, schedlock.WithOwner(schedlock.Owner{PID: 4711, Hostname: "web-1"})), newReplica(t, db)
+		a, b := newReplica(t, db, schedlock.WithOwner(driver.Owner{PID: 4711, Hostname: "web-1"})),
+			newReplica(t, db)
 		require.Equal(t, schedlock.SelfStarting, b.lock.Status().State)
 		lease := a.lead()
 		waiter := b.stand(t.Context())
 		time.Sleep(every + every/2)
 		s := a.lock.Status()
-		require.Equal(t, schedlock.Status{State: schedlock.SelfLeading, Leader: true, Term: lease.Term(), Reason: "holds the lock; last confirmed 15s ago, trusted for 45s",
+		require.Equal(t, schedlock.Status{State: schedlock.SelfLeading, Leader: true,
+			Term: lease.Term(), Reason: "holds the lock; last confirmed 15s ago, trusted for 45s",
 			Confirmed: every + every/2}, s)
 		s = b.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)
-		require.Equal(t, "pid 4711 on host \"web-1\" leads (term "+itoa(lease.Term())+"), last heartbeat 15s ago; takes over after 45s without another", s.Reason)
+		require.Equal(t, "pid 4711 on host \"web-1\" leads (term "+itoa(lease.Term())+
+			"), last heartbeat 15s ago; takes over after 45s without another", s.Reason)
 		time.Sleep(renew - every - every/2)
 		s = a.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)
@@ -149,7 +178,8 @@ func TestStatusSaysWhy(t *testing.T) {
 		require.NoError(t, (<-waiter).err)
 		require.Equal(t, schedlock.SelfLeading, b.lock.Status().State)
 		require.NoError(t, b.lock.Stop(ctx))
-		require.Equal(t, schedlock.Status{State: schedlock.SelfStopped, Reason: "was stopped and will not lead again"}, b.lock.Status())
+		require.Equal(t, schedlock.Status{State: schedlock.SelfStopped,
+			Reason: "was stopped and will not lead again"}, b.lock.Status())
 	})
 }
 
@@ -170,21 +200,24 @@ func TestGetLockInfo(t *testing.T) {
 		require.NoError(t, lease.Heartbeat(ctx))
 		time.Sleep(time.Second)
 		require.Equal(t, schedlock.LockInfo{
-			PID: a.lock.Owner().PID, Hostname: "test", Term: lease.Term(), Beat: 1, State: schedlock.StateLeading,
-			CreatedAt: time.Now().Add(-every - time.Second).UTC(), HeartbeatAt: time.Now().Add(-time.Second).UTC(),
-			Age: every + time.Second, HeartbeatAge: time.Second, Timing: a.lock.Timing(),
+			PID: a.lock.Owner().PID, Hostname: "test", App: a.lock.App(), Term: lease.Term(),
+			Beat: 1, State: driver.StateLeading,
+			CreatedAt:   time.Now().Add(-every - time.Second).UTC(),
+			HeartbeatAt: time.Now().Add(-time.Second).UTC(),
+			Age:         every + time.Second, HeartbeatAge: time.Second, Timing: a.lock.Timing(),
 		}, *rowOf(t, db))
 	})
 }
 
 func TestTokensAreTheirOwnText(t *testing.T) {
-	token := schedlock.NewToken()
-	parsed, err := schedlock.ParseToken(token.String())
+	token := driver.NewToken()
+	parsed, err := driver.ParseToken(token.String())
 	require.NoError(t, err)
 	require.Equal(t, token, parsed)
-	require.NotEqual(t, token, schedlock.NewToken())
-	for _, bad := range []string{"", "x", token.String()[1:], token.String() + "0", "zz" + token.String()[2:]} {
-		parsed, err := schedlock.ParseToken(bad)
+	require.NotEqual(t, token, driver.NewToken())
+	for _, bad := range []string{"", "x", token.String()[1:], token.String() + "0",
+		"zz" + token.String()[2:]} {
+		parsed, err := driver.ParseToken(bad)
 		require.Error(t, err, bad)
 		require.Zero(t, parsed)
 	}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"example.com/schedlock/schedlock/driver"
 )
 
 // outageLogInterval is the least time between two lines about one outage.
@@ -24,8 +26,7 @@ type logObserver struct {
 	}
 }
 
-// Observe implements Observer.
-func (o *logObserver) Observe(e Event) {
+func (o *logObserver) observe(e Event) {
 	switch e.Kind {
 	case EventHeartbeatFailed, EventStoreFailed, EventReleaseFailed:
 		o.failed(e)
@@ -47,9 +48,11 @@ func (o *logObserver) Observe(e Event) {
 	case EventSuspended:
 		o.log.Warn("the database session has ended: nothing starts until a heartbeat on a new one succeeds", "term", e.Term)
 	case EventResumed:
-		o.log.Info("leads on, on a new database session", "term", e.Term, "after", e.Took.Round(time.Microsecond))
+		o.log.Info("leads on, on a new database session", "term", e.Term, "after",
+			e.Took.Round(time.Microsecond))
 	case EventLost:
-		o.log.Warn("lost the lock", append([]any{"term", e.Term, "err", e.Err}, holderAttrs(e.Holder)...)...)
+		o.log.Warn("lost the lock", append([]any{"term", e.Term, "err", e.Err},
+			holderAttrs(e.Holder)...)...)
 	case EventReleased:
 		o.recovered()
 		o.log.Info("released", "term", e.Term, "end_reason", string(e.Reason))
@@ -59,9 +62,9 @@ func (o *logObserver) Observe(e Event) {
 // outageOf says what an error is to an operator: "still" fits between the two.
 func outageOf(err error) (subject, predicate string) {
 	switch {
-	case errors.Is(err, ErrBlocked):
+	case errors.Is(err, driver.ErrBlocked):
 		return "lock row", "cannot be taken over"
-	case errors.Is(err, ErrPermanent):
+	case errors.Is(err, driver.ErrPermanent):
 		return "database", "refuses us"
 	}
 	return "database", "does not answer"
@@ -95,7 +98,8 @@ func (o *logObserver) recovered() {
 	if o.outage.since.IsZero() {
 		return
 	}
-	o.log.Info("database answers again", "after", o.now().Sub(o.outage.since).Round(time.Millisecond), "failures", o.outage.failures)
+	o.log.Info("database answers again", "after",
+		o.now().Sub(o.outage.since).Round(time.Millisecond), "failures", o.outage.failures)
 	o.outage.since, o.outage.failures = time.Time{}, 0
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -32,7 +33,8 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	defer l.mu.Unlock()
 	attrs := map[string]slog.Value{}
 	r.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value; return true })
-	l.list = append(l.list, r.Time.Sub(l.start).Round(time.Second).String()+" "+r.Level.String()+" "+r.Message)
+	l.list = append(l.list, r.Time.Sub(l.start).Round(time.Second).String()+
+		" "+r.Level.String()+" "+r.Message)
 	l.attrs = append(l.attrs, attrs)
 	return nil
 }
@@ -54,7 +56,7 @@ func (l *lines) count(msg string) (n int) {
 }
 
 // newLogged is a replica whose lines are kept.
-func newLogged(t *testing.T, db schedlock.Store) (*replica, *lines) {
+func newLogged(t *testing.T, db driver.Store) (*replica, *lines) {
 	log := &lines{start: time.Now()}
 	return newReplica(t, db, schedlock.WithLogger(slog.New(log))), log
 }
@@ -68,7 +70,8 @@ func TestLogOfAQuietLifeHasNoLinePerHeartbeat(t *testing.T) {
 		stop()
 		lease.Drain()
 		require.NoError(t, lease.Release(ctx))
-		require.Equal(t, []string{"0s INFO leading", "1h0m1s INFO draining", "1h0m1s INFO released"}, log.all())
+		require.Equal(t, []string{"0s INFO leading", "1h0m1s INFO draining",
+			"1h0m1s INFO released"}, log.all())
 		require.Equal(t, lease.Term(), log.attrs[0]["term"].Int64())
 	})
 }
@@ -100,7 +103,8 @@ func TestLogOfAnOutage(t *testing.T) {
 	}{
 		"the database refuses everything": {fault{kind: broken}, nil},
 		"it hangs":                        {fault{kind: hang}, nil},
-		"it can be read, not written":     {fault{kind: broken}, []string{"heartbeat", "acquire", "release"}},
+		"it can be read, not written": {fault{kind: broken},
+			[]string{"heartbeat", "acquire", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *memory.Store) {
@@ -133,12 +137,16 @@ func TestLogOfAnOutage(t *testing.T) {
 				app.Wait()
 
 				assert.Equal(t, 1, log.count("lost the lock"), log.all())
-				assert.Equal(t, 1, log.count("database does not answer"), "one line at the start: %v", log.all())
-				assert.Zero(t, log.count("release failed"), "it is part of the outage: %v", log.all())
-				assert.Equal(t, 1, log.count("database answers again"), "one at the recovery: %v", log.all())
+				assert.Equal(t, 1, log.count("database does not answer"),
+					"one line at the start: %v", log.all())
+				assert.Zero(t, log.count("release failed"), "it is part of the outage: %v",
+					log.all())
+				assert.Equal(t, 1, log.count("database answers again"), "one at the recovery: %v",
+					log.all())
 				still := log.count("database still does not answer")
 				assert.GreaterOrEqual(t, still, int(outage/(30*time.Second))*2/3, log.all())
-				assert.LessOrEqual(t, still, int(outage/(30*time.Second)), "at most one every 30 s: %v", log.all())
+				assert.LessOrEqual(t, still, int(outage/(30*time.Second)),
+					"at most one every 30 s: %v", log.all())
 				assert.Equal(t, 2, log.count("leading"), log.all())
 				assert.Zero(t, log.count("standing by"), "for whom but itself? %v", log.all())
 				for i, line := range log.all() {
@@ -177,18 +185,21 @@ func TestAStandbyWhoseAcquisitionsAreRefusedLogsOneOutage(t *testing.T) {
 
 func TestLogNamesTheHolders(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db, schedlock.WithOwner(schedlock.Owner{PID: 4711, Hostname: "web-1"}))
+		a := newReplica(t, db, schedlock.WithOwner(driver.Owner{PID: 4711, Hostname: "web-1"}))
 		b, log := newLogged(t, db)
 		lease := a.lead()
 		a.crash()
 		got := <-b.stand(t.Context())
 		require.NoError(t, got.err)
-		db.Edit(func(r *schedlock.Row) { r.PID, r.RawToken = 99, "x" })
+		db.Edit(func(r *driver.Row) { r.PID, r.RawToken = 99, "x" })
 		require.Error(t, got.lease.Heartbeat(ctx))
-		require.Equal(t, []string{"0s INFO standing by", "1m0s INFO leading", "1m0s WARN lost the lock"}, log.all())
+		require.Equal(t, []string{"0s INFO standing by",
+			"1m0s INFO leading", "1m0s WARN lost the lock"}, log.all())
 		for i, want := range []map[string]any{
-			{"holder_pid": int64(4711), "holder_host": "web-1", "holder_term": lease.Term(), "heartbeat_age": time.Duration(0)},
-			{"holder_pid": int64(4711), "holder_host": "web-1", "previous_end": "expired", "heartbeat_age": time.Minute, "term": got.lease.Term()},
+			{"holder_pid": int64(4711), "holder_host": "web-1", "holder_term": lease.Term(),
+				"heartbeat_age": time.Duration(0)},
+			{"holder_pid": int64(4711), "holder_host": "web-1", "previous_end": "expired",
+				"heartbeat_age": time.Minute, "term": got.lease.Term()},
 			{"holder_pid": int64(99), "term": got.lease.Term()},
 		} {
 			for key, value := range want {
@@ -236,7 +247,8 @@ func TestLogOfASessionThatEnds(t *testing.T) {
 		conn.refuse(true)
 		conn.end()
 		sleepUntil(log.start, 40*time.Second)
-		const suspended = "WARN the database session has ended: nothing starts until a heartbeat on a new one succeeds"
+		const suspended = "WARN the database session has ended: " +
+			"nothing starts until a heartbeat on a new one succeeds"
 		require.Equal(t, []string{
 			"0s INFO leading",
 			"10s " + suspended,
@@ -248,13 +260,16 @@ func TestLogOfASessionThatEnds(t *testing.T) {
 			"30s " + suspended,
 			"30s WARN database does not answer",
 		}, log.all()[:9])
-		require.Regexp(t, "^3[23]s WARN lost the lock$", log.all()[9], "2.5 s after the last look before")
+		require.Regexp(t, "^3[23]s WARN lost the lock$", log.all()[9],
+			"2.5 s after the last look before")
 		require.Len(t, log.all(), 10)
 		for _, i := range []int{1, 2, 3, 5, 7, 9} {
 			require.Equal(t, lease.Term(), log.attrs[i]["term"].Int64(), "line %d", i)
 		}
-		require.InDelta(t, 2*time.Second, log.attrs[5]["after"].Duration(), float64(50*time.Millisecond))
-		require.ErrorContains(t, log.attrs[9]["err"].Any().(error), "the database session has ended, and no heartbeat on a new one succeeded within 2.5s")
+		require.InDelta(t, 2*time.Second, log.attrs[5]["after"].Duration(),
+			float64(50*time.Millisecond))
+		require.ErrorContains(t, log.attrs[9]["err"].Any().(error),
+			"the database session has ended, and no heartbeat on a new one succeeded within 2.5s")
 	})
 }
 
@@ -268,7 +283,7 @@ func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {
 			lease *schedlock.Lease
 		)
 		log := slog.New(recordingHandler{&order})
-		first := schedlock.ObserverFunc(func(e schedlock.Event) {
+		first := func(e schedlock.Event) {
 			order = append(order, "first "+string(e.Kind))
 			switch e.Kind {
 			case schedlock.EventElected, schedlock.EventHeartbeat:
@@ -280,11 +295,15 @@ func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {
 				assert.Error(t, lease.Err())
 				assert.Nil(t, rowOf(t, db))
 			}
-		})
-		second := schedlock.ObserverFunc(func(e schedlock.Event) { order = append(order, "second "+string(e.Kind)) })
-		lock, err := schedlock.New(db, schedlock.WithObserver(first), schedlock.WithLogger(log), schedlock.WithObserver(second))
+		}
+		second := func(e schedlock.Event) {
+			order = append(order, "second "+string(e.Kind))
+		}
+		lock, err := schedlock.New(db, schedlock.WithObserver(first), schedlock.WithLogger(log),
+			schedlock.WithObserver(second))
 		require.NoError(t, err)
 		schedlock.UseBubbleClock(lock)
+		schedlock.RenewByHand(lock) // a drain makes it renew at once
 		lease, err = lock.Acquire(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lease.Heartbeat(ctx))

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -32,14 +33,14 @@ func TestFleet(t *testing.T) {
 			f.run(steps)
 		})
 		if f.violation != "" {
-			rt.Fatalf("%s\n%s", f.violation, strings.Join(f.trace, "\n"))
+			rt.Fatalf("%s\n%s", f.violation, strings.Join(f.lines, "\n"))
 		}
 	})
 }
 
 // modelTimings are what the replicas of one fleet may be set to: mixed
 // settings must be safe.
-var modelTimings = []schedlock.Timing{
+var modelTimings = []driver.Timing{
 	{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
 	{TTL: 60 * time.Second, RenewDeadline: 51 * time.Second, HeartbeatInterval: 17 * time.Second},
 	{TTL: 20 * time.Second, RenewDeadline: 17 * time.Second, HeartbeatInterval: 2 * time.Second},
@@ -62,18 +63,23 @@ type step struct {
 
 func drawStep(t *rapid.T) step {
 	return step{
-		wait: time.Duration(rapid.OneOf(rapid.IntRange(0, 5_000), rapid.IntRange(0, 80_000)).Draw(t, "wait")) * time.Millisecond,
+		wait: time.Duration(rapid.OneOf(rapid.IntRange(0, 5_000), rapid.IntRange(0, 80_000)).Draw(t,
+			"wait")) * time.Millisecond,
 		what: rapid.SampledFrom([]string{
 			"fault", "fault", "fault", "heal", "heal", "pause", "kill", "start", "start", "leave",
-			"clock +1h", "clock -1h", "delete row", "edit token", "edit term", "edit beat", "edit ttl", "revoke",
+			"clock +1h", "clock -1h", "delete row", "edit token", "edit term", "edit beat",
+			"edit ttl", "revoke",
 			"backup", "restore",
 		}).Draw(t, "what"),
 		replica: rapid.IntRange(0, 3).Draw(t, "replica"),
 		fault: fault{
-			kind:  rapid.SampledFrom([]faultKind{broken, hang, deaf, frozen, late, late, lost, lateApply, slowApply}).Draw(t, "kind"),
-			after: time.Duration(rapid.IntRange(0, int(maxAfter/time.Millisecond)).Draw(t, "after")) * time.Millisecond,
+			kind: rapid.SampledFrom([]faultKind{broken, hang, deaf, frozen, late, late, lost,
+				lateApply, slowApply}).Draw(t, "kind"),
+			after: time.Duration(rapid.IntRange(0, int(maxAfter/time.Millisecond)).Draw(t,
+				"after")) * time.Millisecond,
 		},
-		ops: rapid.SampledFrom([][]string{nil, {"look"}, {"acquire"}, {"heartbeat"}, {"release"}, {"look", "acquire"}, {"heartbeat", "release"}}).Draw(t, "ops"),
+		ops: rapid.SampledFrom([][]string{nil, {"look"}, {"acquire"}, {"heartbeat"}, {"release"},
+			{"look", "acquire"}, {"heartbeat", "release"}}).Draw(t, "ops"),
 	}
 }
 
@@ -82,16 +88,13 @@ type fleet struct {
 	t       *testing.T
 	db      *memory.Store
 	offset  atomic.Int64 // of the database's clock
-	start   time.Time
 	timings []int
 
 	launched []*member // all there ever were
 
-	mu        sync.Mutex
-	members   []*member // nil: not running
-	term      int64     // the highest ever won
-	trace     []string
-	violation string
+	trace             // its mu guards what follows
+	members []*member // nil: not running
+	term    int64     // the highest ever won
 
 	restore  func() // the backup …
 	backedUp int64  // … and its newest term
@@ -111,38 +114,52 @@ type member struct {
 }
 
 func newFleet(t *testing.T, timings []int) *fleet {
-	f := &fleet{t: t, start: time.Now(), timings: timings, members: make([]*member, len(timings))}
+	f := &fleet{t: t, timings: timings, members: make([]*member, len(timings)),
+		trace: trace{start: time.Now()}}
 	t.Cleanup(func() { // after the replicas' own, which end all faults
 		for _, m := range f.launched {
 			m.kill()
 			<-m.done
 		}
 	})
-	f.db = memory.New(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(f.offset.Load())) }))
+	f.db = memory.New(memory.WithClock(func() time.Time {
+		return time.Now().Add(time.Duration(f.offset.Load()))
+	}))
 	f.restore = f.db.Backup() // the empty database
 	return f
 }
 
-func (f *fleet) log(format string, args ...any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.trace = append(f.trace, fmt.Sprintf("%9.3fs ", time.Since(f.start).Seconds())+fmt.Sprintf(format, args...))
+// A trace is what has happened in a fleet. mu guards the members of the fleet, too.
+type trace struct {
+	start time.Time
+
+	mu        sync.Mutex
+	lines     []string
+	violation string // the first
 }
 
-func (f *fleet) violate(format string, args ...any) {
+func (r *trace) log(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf("%9.3fs ", time.Since(r.start).Seconds())+
+		fmt.Sprintf(format, args...))
+}
+
+func (r *trace) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	f.log("VIOLATION: %s", text)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.violation == "" {
-		f.violation = text
+	r.log("VIOLATION: %s", text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.violation == "" {
+		r.violation = text
 	}
 }
 
-func (f *fleet) running() (ms []*member) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, m := range f.members {
+// present are the members that run, those that stand still included.
+func present[M any](r *trace, members []*M) (ms []*M) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range members {
 		if m != nil {
 			ms = append(ms, m)
 		}
@@ -150,14 +167,40 @@ func (f *fleet) running() (ms []*member) {
 	return ms
 }
 
+// sampling calls sample again and again until stop is called.
+func sampling(pause time.Duration, sample func()) (stop func()) {
+	over := make(chan struct{})
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(pause):
+			}
+			sample()
+		}
+	})
+	return func() {
+		close(over)
+		sampler.Wait()
+	}
+}
+
+func (f *fleet) running() []*member { return present(&f.trace, f.members) }
+
 // launch starts the app of replica i: it waits for the lock, keeps it, and
 // gives it back when it has lost it or is told to.
 func (f *fleet) launch(i int) {
 	m := &member{leave: make(chan struct{}), done: make(chan struct{})}
 	m.dead, m.kill = context.WithCancel(context.Background())
 	timing := modelTimings[f.timings[i]]
-	m.replica = newReplica(f.t, f.db, schedlock.WithTTL(timing.TTL), schedlock.WithRenewDeadline(timing.RenewDeadline), schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
-		schedlock.WithObserver(schedlock.ObserverFunc(func(e schedlock.Event) { f.observe(i, m, e) })))
+	m.replica = newReplica(f.t, f.db, schedlock.WithTTL(timing.TTL),
+		schedlock.WithRenewDeadline(timing.RenewDeadline),
+		schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
+		schedlock.WithObserver(func(e schedlock.Event) {
+			f.observe(i, m, e)
+		}))
 	f.launched = append(f.launched, m)
 	f.mu.Lock()
 	f.members[i] = m
@@ -246,25 +289,13 @@ func (f *fleet) run(steps []step) {
 	for i := range f.members {
 		f.launch(i)
 	}
-	stop := make(chan struct{})
-	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(499 * time.Millisecond):
-			}
-			f.sample()
-		}
-	})
+	stop := sampling(499*time.Millisecond, f.sample)
 	for _, s := range steps {
 		time.Sleep(s.wait)
 		f.do(s)
 	}
 	f.recover()
-	close(stop)
-	sampler.Wait()
+	stop()
 	for _, m := range f.running() {
 		m.kill()
 	}
@@ -289,7 +320,7 @@ func (f *fleet) do(s step) {
 	f.mu.Lock()
 	witnessing := f.restoredAt != 0
 	f.mu.Unlock()
-	edit := func(change func(*schedlock.Row)) {
+	edit := func(change func(*driver.Row)) {
 		f.log("%s: %v", s.what, f.db.Edit(change))
 	}
 	switch s.what {
@@ -302,15 +333,15 @@ func (f *fleet) do(s step) {
 	case "delete row":
 		f.log("%s: %v", s.what, f.db.DeleteRow())
 	case "edit token":
-		edit(func(r *schedlock.Row) { r.RawToken = "garbage" })
+		edit(func(r *driver.Row) { r.RawToken = "garbage" })
 	case "edit term":
-		edit(func(r *schedlock.Row) { r.Term++ })
+		edit(func(r *driver.Row) { r.Term++ })
 	case "edit beat":
-		edit(func(r *schedlock.Row) { r.Beat += 1000 })
+		edit(func(r *driver.Row) { r.Beat += 1000 })
 	case "edit ttl":
-		edit(func(r *schedlock.Row) { r.Timing.TTL = time.Millisecond })
+		edit(func(r *driver.Row) { r.Timing.TTL = time.Millisecond })
 	case "revoke":
-		edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked })
+		edit(func(r *driver.Row) { r.State = driver.StateRevoked })
 	case "backup":
 		f.restore, f.backedUp = f.db.Backup(), f.newest().Term
 		f.log("%s", s.what)
@@ -354,10 +385,10 @@ func (f *fleet) do(s step) {
 	}
 }
 
-func (f *fleet) newest() schedlock.Ref {
+func (f *fleet) newest() driver.Ref {
 	terms, err := f.db.Terms(context.Background(), 1)
 	if err != nil || len(terms) == 0 {
-		return schedlock.Ref{}
+		return driver.Ref{}
 	}
 	return terms[0].Ref
 }
@@ -376,7 +407,8 @@ func (f *fleet) restoreBackup() {
 		}
 	}
 	for _, m := range witnesses {
-		if known := schedlock.Known(m.lock); known.Term < newest.Term || known.Term == newest.Term && known.Token != newest.Token {
+		if known := schedlock.Known(m.lock); known.Term < newest.Term ||
+			known.Term == newest.Term && known.Token != newest.Token {
 			return
 		}
 	}

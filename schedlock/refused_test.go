@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -18,8 +19,8 @@ import (
 // that somebody keeps locked, a fail-over.
 
 var (
-	errNoRight = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock", schedlock.ErrPermanent)
-	errLocked  = fmt.Errorf("%w: by backend 7", schedlock.ErrBlocked)
+	errNoRight = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock", driver.ErrPermanent)
+	errLocked  = fmt.Errorf("%w: by backend 7", driver.ErrBlocked)
 )
 
 func TestADatabaseThatOnlyAnOperatorCanMendIsAskedNowAndThen(t *testing.T) {
@@ -34,12 +35,14 @@ func TestADatabaseThatOnlyAnOperatorCanMendIsAskedNowAndThen(t *testing.T) {
 				assert.Equal(t, 7, a.db.count(op), "every tenth retry interval")
 				a.db.set(fault{kind: broken}, op)
 				sleepUntil(start, time.Minute+20*retry+retry/2)
-				assert.GreaterOrEqual(t, a.db.count(op), 17, "another error is tried every retry interval")
+				assert.GreaterOrEqual(t, a.db.count(op), 17,
+					"another error is tried every retry interval")
 				a.db.heal()
 				lease := (<-won).lease
 				require.NotNil(t, lease)
 				require.NoError(t, lease.Release(ctx))
-				assert.Equal(t, []string{"0s WARN database refuses us", "30s WARN database still refuses us"}, log.all()[:2])
+				assert.Equal(t, []string{"0s WARN database refuses us",
+					"30s WARN database still refuses us"}, log.all()[:2])
 			})
 		})
 	}
@@ -74,16 +77,17 @@ func TestStatusNamesWhatAStandbyWaitsFor(t *testing.T) {
 		a := newReplica(t, db)
 		lease := a.lead()
 		b := newReplica(t, db)
-		b.db.onView = func(v schedlock.View) schedlock.View {
+		b.db.onView = func(v driver.Snapshot) driver.Snapshot {
 			v.Blocker = "backend 7 (idle in transaction)"
 			return v
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		won := b.stand(ctx)
 		synctest.Wait()
-		assert.Contains(t, b.lock.Status().Reason, "has expired, but its row is locked: backend 7 (idle in transaction)")
+		assert.Contains(t, b.lock.Status().Reason,
+			"gives no sign of life, but its row is locked: backend 7 (idle in transaction)")
 		b.db.mu.Lock()
-		b.db.onView = func(v schedlock.View) schedlock.View {
+		b.db.onView = func(v driver.Snapshot) driver.Snapshot {
 			v.FailedOver = v.Row == nil
 			return v
 		}
@@ -91,7 +95,8 @@ func TestStatusNamesWhatAStandbyWaitsFor(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		assert.Contains(t, b.lock.Status().Reason, "the server has failed over and may have lost the newest term: waits")
+		assert.Contains(t, b.lock.Status().Reason,
+			"the server has failed over and may have lost the newest term: waits")
 		require.Empty(t, won, "for one TTL")
 		cancel()
 		<-won

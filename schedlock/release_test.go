@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -26,14 +28,14 @@ func TestDrain(t *testing.T) {
 		require.NoError(t, lease.Err())
 		require.Same(t, lease, a.lock.Lease())
 		require.Equal(t, schedlock.SelfDraining, a.lock.Status().State)
-		state := func() schedlock.State {
+		state := func() driver.State {
 			info, err := schedlock.GetLockInfo(ctx, db)
 			require.NoError(t, err)
 			return info.State
 		}
-		require.Equal(t, schedlock.StateLeading, state(), "it writes with the next heartbeat")
+		require.Equal(t, driver.StateLeading, state(), "it writes with the next heartbeat")
 		require.NoError(t, lease.Heartbeat(ctx))
-		require.Equal(t, schedlock.StateDraining, state())
+		require.Equal(t, driver.StateDraining, state())
 		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
 
 		time.Sleep(renew)
@@ -51,7 +53,9 @@ func TestReleaseMayBeRepeated(t *testing.T) {
 		a := newReplica(t, db)
 		lease := a.lead()
 		a.db.set(fault{kind: broken}, "release")
+		start := time.Now()
 		require.ErrorIs(t, lease.Release(ctx), errBroken)
+		require.Equal(t, 5*time.Second, time.Since(start), "it was repeated within its budget")
 		require.False(t, a.leads(), "it has ended all the same")
 		require.ErrorIs(t, lease.Err(), schedlock.ErrReleased)
 		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrReleased)
@@ -60,12 +64,74 @@ func TestReleaseMayBeRepeated(t *testing.T) {
 		a.db.heal()
 		require.NoError(t, lease.Release(ctx), "tried again")
 		require.NoError(t, lease.Release(ctx), "and nothing is left to do")
-		require.Equal(t, 2, a.db.count("release"))
-		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleaseFailed, schedlock.EventReleased}, a.seen.kinds())
+		kinds := slices.Compact(a.seen.kinds())
+		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleaseFailed,
+			schedlock.EventReleased}, kinds)
 		terms, err := db.Terms(ctx, 9)
 		require.NoError(t, err)
 		require.Len(t, terms, 1)
-		require.Equal(t, schedlock.EndReleased, terms[0].EndReason)
+		require.Equal(t, driver.EndReleased, terms[0].EndReason)
+	})
+}
+
+func TestAReleaseIsRepeatedWithinItsBudget(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: broken}, "release")
+		time.AfterFunc(3*time.Second, a.db.heal)
+		require.NoError(t, lease.Release(ctx))
+		require.Nil(t, rowOf(t, db))
+		require.Less(t, a.db.count("release"), 15, "with pauses")
+
+		// A statement that hangs leaves time for another.
+		lease = a.lead()
+		a.db.next(fault{kind: hang}, "release")
+		require.NoError(t, lease.Release(ctx))
+
+		a.lead()
+		a.db.set(fault{kind: broken}, "release")
+		time.AfterFunc(3*time.Second, a.db.heal)
+		require.NoError(t, a.lock.Stop(ctx), "Stop likewise")
+		require.Nil(t, rowOf(t, db))
+	})
+}
+
+func TestAReleaseThatNobodyButAnOperatorCanMendIsNotRepeated(t *testing.T) {
+	for _, hopeless := range []error{driver.ErrPermanent, schedlock.ErrCorrupt} {
+		inBubble(t, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			lease := a.lead()
+			a.db.set(fault{kind: broken, err: hopeless}, "release")
+			start := time.Now()
+			require.ErrorIs(t, lease.Release(ctx), hopeless)
+			require.Zero(t, time.Since(start))
+			require.Equal(t, 1, a.db.count("release"))
+		})
+	}
+}
+
+func TestStopRepeatsWhatGivesBackAnAcquisitionThatWasNeverAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		acquired := false
+		a.db.planned(func(op string) fault { // the row is in, and nobody was told
+			switch {
+			case op == "acquire":
+				acquired = true
+				return fault{kind: lost}
+			case acquired:
+				return fault{kind: broken}
+			}
+			return fault{}
+		})
+		_, err := a.lock.Acquire(ctx)
+		require.ErrorIs(t, err, errBroken)
+		require.NotNil(t, rowOf(t, db))
+		a.db.set(fault{kind: broken})
+		time.AfterFunc(3*time.Second, a.db.heal)
+		require.NoError(t, a.lock.Stop(ctx))
+		require.Nil(t, rowOf(t, db))
 	})
 }
 
@@ -110,9 +176,10 @@ func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
 		var log bytes.Buffer
 		a := newReplica(t, db, schedlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		lease := a.lead()
-		db.Edit(func(r *schedlock.Row) { r.PID = 4711 })
+		db.Edit(func(r *driver.Row) { r.PID = 4711 })
 		require.NoError(t, lease.Release(ctx))
-		require.Contains(t, log.String(), "level=WARN msg=\"nothing to release: the row is not ours\"")
+		require.Contains(t, log.String(),
+			"level=WARN msg=\"nothing to release: the row is not ours\"")
 		info, err := schedlock.GetLockInfo(ctx, db)
 		require.NoError(t, err)
 		require.Equal(t, 4711, info.PID, "the row of another stays")

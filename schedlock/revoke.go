@@ -5,36 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
-	"unicode/utf8"
-)
 
-// A Revocation is an operator's order to a leader to leave. The zero value is
-// none.
-type Revocation struct {
-	At     time.Time // by the database's clock
-	By     string    // who
-	Reason string    // why, or ""
-}
-
-// A RevocableStore can tell a holder to leave.
-type RevocableStore interface {
-	Store
-
-	// Revoke sets the state of the row to StateRevoked if it bears term, and
-	// keeps who and why with that term, in one transaction. It returns what
-	// the history says then: a term that was revoked before keeps its first
-	// revocation. If the row does not bear term it returns ErrMoved and has
-	// written nothing. It never deletes the row.
-	Revoke(ctx context.Context, term int64, by, reason string) (Revocation, error)
-}
-
-// ErrNotRevocable says that the store cannot revoke.
-var ErrNotRevocable = errors.New("this store cannot revoke the lock")
-
-const (
-	maxRevokedBy    = 200
-	maxRevokeReason = 1000
+	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // Revoke tells the holder of term to leave: at its next heartbeat it starts
@@ -45,20 +18,18 @@ const (
 // one that is kept and returned.
 //
 // It ends no lease by itself. The row of a holder that is dead or hung goes by
-// the rules of every other one, never earlier. The error wraps ErrMoved if term
+// the rules of every other one, never earlier. The error wraps ErrConflict if term
 // does not hold the lock any more.
-func Revoke(ctx context.Context, store Store, term int64, by, reason string) (Revocation, error) {
-	s, ok := store.(RevocableStore)
-	if !ok {
-		return Revocation{}, fmt.Errorf("%w: %T", ErrNotRevocable, store)
-	}
+func Revoke(ctx context.Context, store driver.Store, term int64, by,
+	reason string) (Revocation, error) {
 	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)
 	if err := checkRevocation(by, reason); err != nil {
 		return Revocation{}, fmt.Errorf("revoke term %d: %w", term, err)
 	}
-	r, err := s.Revoke(ctx, term, by, reason)
-	if errors.Is(err, ErrMoved) {
-		return Revocation{}, fmt.Errorf("revoke term %d: it does not hold the lock any more: %w", term, err)
+	r, err := store.Revoke(ctx, term, by, reason)
+	if errors.Is(err, driver.ErrConflict) {
+		return Revocation{}, fmt.Errorf("revoke term %d: it does not hold the lock any more: %w",
+			term, err)
 	}
 	if err != nil {
 		return Revocation{}, fmt.Errorf("revoke term %d: %w", term, err)
@@ -70,16 +41,7 @@ func checkRevocation(by, reason string) error {
 	if by == "" {
 		return errors.New("it does not say by whom")
 	}
-	for _, f := range []struct {
-		name, value string
-		limit       int
-	}{{"the name of who revokes", by, maxRevokedBy}, {"the reason", reason, maxRevokeReason}} {
-		if len(f.value) > f.limit {
-			return fmt.Errorf("%s has %d bytes, %d are allowed", f.name, len(f.value), f.limit)
-		}
-		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0) {
-			return fmt.Errorf("%s %.40q is not UTF-8, or contains NUL", f.name, f.value)
-		}
-	}
-	return nil
+	return errors.Join(
+		names.Check("the name of who revokes", by),
+		names.CheckReason(reason))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -18,7 +19,8 @@ func TestRevokeTellsTheHolderToLeave(t *testing.T) {
 		time.Sleep(time.Second)
 		r, err := schedlock.Revoke(ctx, db, lease.Term(), " alice ", "the disk is full\n")
 		require.NoError(t, err)
-		require.Equal(t, schedlock.Revocation{At: time.Now().UTC(), By: "alice", Reason: "the disk is full"}, r)
+		require.Equal(t, schedlock.Revocation{At: time.Now().UTC(),
+			By: "alice", Reason: "the disk is full"}, r)
 		require.Equal(t, r, rowOf(t, db).Revoked)
 		require.True(t, a.leads(), "until its next heartbeat")
 		require.NoError(t, lease.Heartbeat(ctx))
@@ -26,11 +28,11 @@ func TestRevokeTellsTheHolderToLeave(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		terms, err := db.Terms(ctx, 1)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndRevoked, terms[0].EndReason)
+		require.Equal(t, driver.EndRevoked, terms[0].EndReason)
 		require.Equal(t, r, terms[0].Revoked)
 
 		_, err = schedlock.Revoke(ctx, db, lease.Term(), "alice", "")
-		require.ErrorIs(t, err, schedlock.ErrMoved)
+		require.ErrorIs(t, err, driver.ErrConflict)
 		require.ErrorContains(t, err, "does not hold the lock any more")
 	})
 }
@@ -51,7 +53,7 @@ func TestARevokedRowOfADeadHolderGoesByTheRules(t *testing.T) {
 		require.NoError(t, won.err)
 		terms, err := db.Terms(ctx, 2)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndExpired, terms[1].EndReason)
+		require.Equal(t, driver.EndExpired, terms[1].EndReason)
 		require.Equal(t, "alice", terms[1].Revoked.By, "the history says who had given up on it")
 		require.Equal(t, ttl, terms[0].AcquiredAt.Sub(terms[1].AcquiredAt))
 	})
@@ -71,9 +73,9 @@ func TestRevokeRefusesWhatItCannotKeep(t *testing.T) {
 	} {
 		_, err := schedlock.Revoke(ctx, db, lease.Term(), c.by, c.reason)
 		require.ErrorContains(t, err, c.says, name)
-		require.Equal(t, schedlock.StateLeading, rowOf(t, db).State, name)
+		require.Equal(t, driver.StateLeading, rowOf(t, db).State, name)
 	}
-	_, err := schedlock.Revoke(ctx, struct{ schedlock.Store }{db}, lease.Term(), "a", "")
-	require.ErrorIs(t, err, schedlock.ErrNotRevocable)
+	_, err := schedlock.Revoke(ctx, newFaulty(db), lease.Term(), "a", "")
+	require.ErrorIs(t, err, driver.ErrNotRevocable)
 	require.NoError(t, lease.Release(ctx))
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
 // grace is what the replicas of a server wait when a session has ended, unless
 // a test says otherwise.
-const grace = schedlock.DefaultSessionGrace
+const grace = 5 * time.Second // as package startup has it
 
 // patience is how long a client waits for an answer at the most.
 const patience = time.Minute
@@ -25,7 +26,7 @@ type server struct {
 	*memory.Store
 
 	mu   sync.Mutex
-	held map[schedlock.Token]*session // what the row tells of its holder
+	held map[driver.Token]*session // what the row tells of its holder
 }
 
 // onServer runs f in a bubble, on a server that all replicas of a fleet share.
@@ -35,7 +36,7 @@ func onServer(t *testing.T, f func(t *testing.T, db *server)) {
 }
 
 func newServer(db *memory.Store) *server {
-	return &server{Store: db, held: map[schedlock.Token]*session{}}
+	return &server{Store: db, held: map[driver.Token]*session{}}
 }
 
 // A session lasts until the server ends it, and its client learns of that then
@@ -184,7 +185,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-func (c *client) Look(ctx context.Context) (v schedlock.View, err error) {
+func (c *client) Look(ctx context.Context) (v driver.Snapshot, err error) {
 	err = c.use(ctx, func(*session) error {
 		v, err = c.Store.Look(ctx)
 		return err
@@ -192,23 +193,23 @@ func (c *client) Look(ctx context.Context) (v schedlock.View, err error) {
 	return v, err
 }
 
-func (c *client) LookAtSession(ctx context.Context) (v schedlock.View, err error) {
+func (c *client) LookAtSession(ctx context.Context) (v driver.Snapshot, err error) {
 	err = c.use(ctx, func(*session) error {
 		c.asked++
 		v, err = c.Store.Look(ctx)
 		if v.Row != nil && c.held[v.Row.Token] != nil && c.held[v.Row.Token].over.Load() {
-			v.Sign = schedlock.SignEnded
+			v.Sign = driver.SignEnded
 		}
 		return err
 	})
 	return v, err
 }
 
-func (c *client) Acquire(ctx context.Context, claim schedlock.Claim) (grant schedlock.Grant, err error) {
+func (c *client) Acquire(ctx context.Context, claim driver.Claim) (grant driver.Grant, err error) {
 	err = c.use(ctx, func(x *session) error {
 		grant, err = c.Store.Acquire(ctx, claim)
 		if err == nil && claim.Grace > 0 {
-			c.Edit(func(r *schedlock.Row) { r.Grace = claim.Grace })
+			c.Edit(func(r *driver.Row) { r.Grace = claim.Grace })
 			c.held[claim.Token], grant.Session = x, x
 		}
 		return err
@@ -217,7 +218,8 @@ func (c *client) Acquire(ctx context.Context, claim schedlock.Claim) (grant sche
 }
 
 // Heartbeat puts the session in use into the row.
-func (c *client) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (beat schedlock.Beat, err error) {
+func (c *client) Heartbeat(ctx context.Context, ref driver.Ref,
+	s driver.State) (beat driver.Renewal, err error) {
 	err = c.use(ctx, func(x *session) error {
 		beat, err = c.Store.Heartbeat(ctx, ref, s)
 		if err == nil && c.held[ref.Token] != nil {
@@ -228,7 +230,8 @@ func (c *client) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.S
 	return beat, err
 }
 
-func (c *client) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
+func (c *client) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (deleted bool, err error) {
 	err = c.use(ctx, func(*session) error {
 		deleted, err = c.Store.Release(ctx, ref, reason)
 		return err

@@ -6,6 +6,9 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // looksPerGrace is how often a holder looks at its session within the grace.
@@ -22,21 +25,28 @@ const looksPerGrace = 20
 // started for long, and what runs has the other half to return.
 type sight struct {
 	mu      sync.Mutex
-	session Session
+	session driver.Session
 	ended   bool          // and so the holder is suspended
 	since   time.Time     // when that was noticed
-	alive   instant       // when it was last seen alive
+	alive   clock.Instant // when it was last seen alive
 	changed chan struct{} // closed when there is another session
 }
 
 // confirm takes the lease for confirmed, on a session that is new, the same,
 // or none.
-func (l *Lease) confirm(c confirmation, s Session) {
+func (l *Lease) confirm(c confirmation, s driver.Session) {
+	if resumed := l.seeConfirmed(c, s); resumed > 0 {
+		l.lock.observe(Event{Kind: EventResumed, Term: l.ref.Term, Took: resumed})
+	}
+}
+
+// seeConfirmed is confirm without the event. resumed is for how long the holder
+// was suspended, if this has ended it.
+func (l *Lease) seeConfirmed(c confirmation, s driver.Session) (resumed time.Duration) {
 	v := &l.sight
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l.confirmed.Store(&c)
-	var resumed time.Duration
 	if v.session != s {
 		if v.ended {
 			resumed = max(c.answered.Sub(v.since), 1)
@@ -48,9 +58,7 @@ func (l *Lease) confirm(c confirmation, s Session) {
 		v.changed = make(chan struct{})
 	}
 	l.reckon()
-	if resumed > 0 {
-		l.lock.observe(Event{Kind: EventResumed, Term: l.ref.Term, Took: resumed})
-	}
+	return resumed
 }
 
 // reckon works out for how long the leader check may say yes. sight is locked.
@@ -62,7 +70,7 @@ func (l *Lease) reckon() {
 	case v.ended:
 		t.lasts = 0
 	default:
-		t.lasts = min(l.lock.grace/2, t.lasts-v.alive.after(c.sent))
+		t.lasts = min(l.lock.grace/2, t.lasts-v.alive.After(c.sent))
 		t.from = v.alive
 	}
 	l.trust.Store(&t)
@@ -79,13 +87,13 @@ func (l *Lease) look() (left time.Duration, ended, changed <-chan struct{}) {
 		return math.MaxInt64, nil, v.changed
 	}
 	if !v.ended {
-		now := l.lock.clock.read()
+		now := l.lock.clock.Read()
 		if ended = v.session.Ended(); v.session.Alive() {
 			v.alive = now
 			l.reckon()
 		}
 	}
-	return l.lock.grace/2 - l.lock.clock.since(&v.alive), ended, v.changed
+	return l.lock.grace/2 - l.lock.clock.Since(&v.alive), ended, v.changed
 }
 
 // lookAgain gives whoever reads the session a moment: what waits to be read
@@ -120,7 +128,7 @@ func (l *Lease) suspend() {
 		v.mu.Unlock()
 		return
 	}
-	v.ended, v.since = true, l.lock.clock.now()
+	v.ended, v.since = true, l.lock.clock.Now()
 	l.reckon()
 	changed := v.changed
 	v.mu.Unlock()
@@ -149,7 +157,8 @@ func (l *Lease) resume(changed <-chan struct{}) {
 }
 
 func (l *Lease) expireSession() {
-	cause := fmt.Errorf("%w: the database session has ended, and no heartbeat on a new one succeeded within %v", ErrLost, l.lock.grace/2)
+	cause := fmt.Errorf("%w: the database session has ended, "+
+		"and no heartbeat on a new one succeeded within %v", ErrLost, l.lock.grace/2)
 	if _, first := l.end(cause); first {
 		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossSession})
 	}

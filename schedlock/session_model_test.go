@@ -2,7 +2,6 @@ package schedlock_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -32,21 +32,22 @@ func TestSessions(t *testing.T) {
 			f.run(steps)
 		})
 		if f.violation != "" {
-			rt.Fatalf("%s\n%s", f.violation, strings.Join(f.trace, "\n"))
+			rt.Fatalf("%s\n%s", f.violation, strings.Join(f.lines, "\n"))
 		}
 	})
 }
 
 // A setting is how one replica is started.
 type setting struct {
-	timing schedlock.Timing
+	timing driver.Timing
 	grace  time.Duration
 }
 
 func drawSetting(t *rapid.T) setting {
 	return setting{
 		timing: rapid.SampledFrom(modelTimings).Draw(t, "timing"),
-		grace:  rapid.SampledFrom([]time.Duration{5 * time.Second, 5 * time.Second, time.Second, 15 * time.Second, 0}).Draw(t, "grace"),
+		grace: rapid.SampledFrom([]time.Duration{5 * time.Second, 5 * time.Second, time.Second,
+			15 * time.Second, 0}).Draw(t, "grace"),
 	}
 }
 
@@ -55,31 +56,38 @@ type sessionStep struct {
 	wait    time.Duration // before it
 	what    string
 	replica int
-	seen    float64       // after which part of a quarter of the grace a look finds the session ended …
-	told    float64       // … and after which its holder is told
-	slow    time.Duration // how late the answers are
-	still   time.Duration // how long a standstill lasts
-	fault   fault
-	op      string
+	// after which part of a quarter of the grace a look finds the session ended …
+	seen  float64
+	told  float64       // … and after which its holder is told
+	slow  time.Duration // how late the answers are
+	still time.Duration // how long a standstill lasts
+	fault fault
+	op    string
 }
 
 func drawSessionStep(t *rapid.T) sessionStep {
 	return sessionStep{
-		wait: time.Duration(rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 6_000), rapid.IntRange(0, 30_000)).Draw(t, "wait")) * time.Millisecond,
+		wait: time.Duration(rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 6_000),
+			rapid.IntRange(0, 30_000)).Draw(t, "wait")) * time.Millisecond,
 		what: rapid.SampledFrom([]string{
-			"end", "end", "end", "end of the leader's", "end of the leader's", "end of the leader's", "refuse", "accept", "accept",
-			"cut", "heal", "heal", "stop", "go on", "go on", "standstill", "standstill", "slow", "fault", "unread", "kill", "kill the leader", "start", "start",
+			"end", "end", "end", "end of the leader's", "end of the leader's",
+			"end of the leader's", "refuse", "accept", "accept",
+			"cut", "heal", "heal", "stop", "go on", "go on", "standstill", "standstill", "slow",
+			"fault", "unread", "kill", "kill the leader", "start", "start",
 		}).Draw(t, "what"),
 		replica: rapid.IntRange(0, 3).Draw(t, "replica"),
 		seen:    rapid.Float64Range(0, 1).Draw(t, "seen"),
 		told:    rapid.Float64Range(0, 1).Draw(t, "told"),
-		slow:    time.Duration(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 8_000)).Draw(t, "slow")) * time.Millisecond,
-		still:   time.Duration(rapid.IntRange(0, 40_000).Draw(t, "still")) * time.Millisecond,
+		slow: time.Duration(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 8_000)).Draw(t,
+			"slow")) * time.Millisecond,
+		still: time.Duration(rapid.IntRange(0, 40_000).Draw(t, "still")) * time.Millisecond,
 		fault: fault{
-			kind:  rapid.SampledFrom([]faultKind{broken, hang, lost, lateApply, slowApply}).Draw(t, "kind"),
+			kind: rapid.SampledFrom([]faultKind{broken, hang, lost, lateApply, slowApply}).Draw(t,
+				"kind"),
 			after: time.Duration(rapid.IntRange(0, 10_000).Draw(t, "after")) * time.Millisecond,
 		},
-		op: rapid.SampledFrom([]string{"look", "acquire", "heartbeat", "heartbeat", "release"}).Draw(t, "op"),
+		op: rapid.SampledFrom([]string{"look", "acquire", "heartbeat", "heartbeat",
+			"release"}).Draw(t, "op"),
 	}
 }
 
@@ -87,16 +95,13 @@ func drawSessionStep(t *rapid.T) sessionStep {
 type sessionFleet struct {
 	t        *testing.T
 	db       *server
-	start    time.Time
 	settings []setting
 
 	launched []*sessionMember
 	news     sync.WaitGroup // ends of sessions that are under way
 
-	mu        sync.Mutex
-	members   []*sessionMember // nil: not running
-	trace     []string
-	violation string
+	trace                    // its mu guards what follows
+	members []*sessionMember // nil: not running
 }
 
 // A sessionMember is a replica with the app around it.
@@ -110,7 +115,8 @@ type sessionMember struct {
 }
 
 func newSessionFleet(t *testing.T, settings []setting) *sessionFleet {
-	f := &sessionFleet{t: t, db: newServer(memory.New()), start: time.Now(), settings: settings, members: make([]*sessionMember, len(settings))}
+	f := &sessionFleet{t: t, db: newServer(memory.New()), settings: settings,
+		members: make([]*sessionMember, len(settings)), trace: trace{start: time.Now()}}
 	t.Cleanup(func() {
 		for _, m := range f.launched {
 			m.kill()
@@ -121,41 +127,20 @@ func newSessionFleet(t *testing.T, settings []setting) *sessionFleet {
 	return f
 }
 
-func (f *sessionFleet) log(format string, args ...any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.trace = append(f.trace, fmt.Sprintf("%9.3fs ", time.Since(f.start).Seconds())+fmt.Sprintf(format, args...))
-}
-
-func (f *sessionFleet) violate(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	f.log("VIOLATION: %s", text)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.violation == "" {
-		f.violation = text
-	}
-}
-
-// running are the members that run, those that stand still included.
-func (f *sessionFleet) running() (ms []*sessionMember) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, m := range f.members {
-		if m != nil {
-			ms = append(ms, m)
-		}
-	}
-	return ms
-}
+func (f *sessionFleet) running() []*sessionMember { return present(&f.trace, f.members) }
 
 // launch starts the app of replica i.
 func (f *sessionFleet) launch(i int) {
-	m := &sessionMember{setting: f.settings[i], member: member{leave: make(chan struct{}), done: make(chan struct{})}}
+	m := &sessionMember{setting: f.settings[i], member: member{leave: make(chan struct{}),
+		done: make(chan struct{})}}
 	m.dead, m.kill = context.WithCancel(context.Background())
-	m.replica, m.conn = newHeld(f.t, f.db, schedlock.WithSessionGrace(m.grace), schedlock.WithTTL(m.timing.TTL),
-		schedlock.WithRenewDeadline(m.timing.RenewDeadline), schedlock.WithHeartbeatInterval(m.timing.HeartbeatInterval),
-		schedlock.WithObserver(schedlock.ObserverFunc(func(e schedlock.Event) { f.observe(i, m, e) })))
+	m.replica, m.conn = newHeld(f.t, f.db, schedlock.WithSessionGrace(m.grace),
+		schedlock.WithTTL(m.timing.TTL),
+		schedlock.WithRenewDeadline(m.timing.RenewDeadline),
+		schedlock.WithHeartbeatInterval(m.timing.HeartbeatInterval),
+		schedlock.WithObserver(func(e schedlock.Event) {
+			f.observe(i, m, e)
+		}))
 	f.launched = append(f.launched, m)
 	f.mu.Lock()
 	f.members[i] = m
@@ -202,7 +187,8 @@ func (f *sessionFleet) sample() {
 		if m.leads() {
 			leaders = append(leaders, i)
 		}
-		if lease := m.lock.Lease(); lease != nil && lease.Err() == nil && time.Since(woke) > 100*time.Millisecond {
+		if lease := m.lock.Lease(); lease != nil && lease.Err() == nil &&
+			time.Since(woke) > 100*time.Millisecond {
 			working = append(working, i)
 		}
 	}
@@ -218,25 +204,13 @@ func (f *sessionFleet) run(steps []sessionStep) {
 	for i := range f.members {
 		f.launch(i)
 	}
-	stop := make(chan struct{})
-	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(97 * time.Millisecond):
-			}
-			f.sample()
-		}
-	})
+	stop := sampling(97*time.Millisecond, f.sample)
 	for _, s := range steps {
 		time.Sleep(s.wait)
 		f.do(s)
 	}
 	f.recover()
-	close(stop)
-	sampler.Wait()
+	stop()
 	for _, m := range f.running() {
 		m.kill()
 	}
@@ -294,7 +268,9 @@ func (f *sessionFleet) do(s sessionStep) {
 		m.conn.set(func() {
 			if x := m.conn.session; x != nil && !x.over.Load() {
 				x.unread.Store(true)
-				f.after(time.Duration(s.told*float64(m.grace)), func() { x.unread.Store(x.over.Load()) })
+				f.after(time.Duration(s.told*float64(m.grace)), func() {
+					x.unread.Store(x.over.Load())
+				})
 			}
 		})
 	case "stop":

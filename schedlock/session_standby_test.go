@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
 // sees lets a standby find the holder's session ended whenever ended says so,
 // given the time since start, in a row with a grace.
 func (r *replica) sees(start time.Time, rows time.Duration, ended func(time.Duration) bool) {
-	r.db.onView = func(v schedlock.View) schedlock.View {
+	r.db.onView = func(v driver.Snapshot) driver.Snapshot {
 		if v.Row == nil {
 			return v
 		}
@@ -22,7 +23,7 @@ func (r *replica) sees(start time.Time, rows time.Duration, ended func(time.Dura
 		row.Grace = rows
 		v.Row = &row
 		if ended(time.Since(start)) {
-			v.Sign = schedlock.SignEnded
+			v.Sign = driver.SignEnded
 		}
 		return v
 	}
@@ -42,35 +43,52 @@ func TestAStandbyTakesOverOnlyAfterAGraceInWhichTheSessionWasEndedThroughout(t *
 		row   time.Duration // the grace in the row
 		own   time.Duration // the standby's
 		ended func(time.Duration) bool
-		beat  time.Duration         // when the holder sends a heartbeat; 0: never
-		later func(*schedlock.View) // what the looks find changed from 3 s on
-		took  time.Duration         // it takes over no sooner than that …
-		by    schedlock.EndReason
+		beat  time.Duration          // when the holder sends a heartbeat; 0: never
+		later func(*driver.Snapshot) // what the looks find changed from 3 s on
+		took  time.Duration          // it takes over no sooner than that …
+		by    driver.EndReason
 	}{
-		{name: "ended all the time", row: grace, own: grace, ended: always, took: grace, by: schedlock.EndSessionEnded},
-		{name: "ended later", row: grace, own: grace, ended: from(30 * s), took: 30*s + grace, by: schedlock.EndSessionEnded},
+		{name: "ended all the time", row: grace, own: grace, ended: always, took: grace,
+			by: driver.EndSessionEnded},
+		{name: "ended later", row: grace, own: grace, ended: from(30 * s), took: 30*s + grace,
+			by: driver.EndSessionEnded},
 		{name: "back for one look: the grace begins anew", row: grace, own: grace,
-			ended: func(now time.Duration) bool { return now != 4*s }, took: 5*s + grace, by: schedlock.EndSessionEnded},
-		{name: "on and off: the TTL's watch goes on", row: grace, own: grace, ended: flicker, took: ttl, by: schedlock.EndExpired},
-		{name: "ended shortly before the TTL has passed", row: grace, own: grace, ended: from(57 * s), took: ttl, by: schedlock.EndExpired},
+			ended: func(now time.Duration) bool {
+				return now != 4*s
+			}, took: 5*s + grace, by: driver.EndSessionEnded},
+		{name: "on and off: the TTL's watch goes on", row: grace, own: grace, ended: flicker,
+			took: ttl, by: driver.EndExpired},
+		{name: "ended shortly before the TTL has passed", row: grace, own: grace,
+			ended: from(57 * s), took: ttl, by: driver.EndExpired},
 
-		{name: "the row's grace is longer", row: 3 * grace, own: grace, ended: always, took: 3 * grace, by: schedlock.EndSessionEnded},
-		{name: "its own is longer", row: grace, own: 2 * grace, ended: always, took: 2 * grace, by: schedlock.EndSessionEnded},
-		{name: "the row's is longer than the TTL", row: 2 * ttl, own: grace, ended: always, took: ttl, by: schedlock.EndExpired},
-		{name: "the row has none", row: 0, own: grace, ended: always, took: ttl, by: schedlock.EndExpired},
-		{name: "somebody has edited it to less than none", row: -grace, own: grace, ended: always, took: ttl, by: schedlock.EndExpired},
-		{name: "the standby's option is off", row: grace, own: 0, ended: always, took: ttl, by: schedlock.EndExpired},
+		{name: "the row's grace is longer", row: 3 * grace, own: grace, ended: always,
+			took: 3 * grace, by: driver.EndSessionEnded},
+		{name: "its own is longer", row: grace, own: 2 * grace, ended: always, took: 2 * grace,
+			by: driver.EndSessionEnded},
+		{name: "the row's is longer than the TTL", row: 2 * ttl, own: grace, ended: always,
+			took: ttl, by: driver.EndExpired},
+		{name: "the row has none", row: 0, own: grace, ended: always, took: ttl,
+			by: driver.EndExpired},
+		{name: "somebody has edited it to less than none", row: -grace, own: grace, ended: always,
+			took: ttl, by: driver.EndExpired},
+		{name: "the standby's option is off", row: grace, own: 0, ended: always, took: ttl,
+			by: driver.EndExpired},
 
 		{name: "a heartbeat: the grace begins anew", row: grace, own: grace, ended: always,
-			beat: 3 * s, took: 3*s + grace, by: schedlock.EndSessionEnded},
-		{name: "a heartbeat, on and off: so does the TTL's watch", row: grace, own: grace, ended: flicker,
-			beat: 3 * s, took: 3*s + ttl, by: schedlock.EndExpired},
+			beat: 3 * s, took: 3*s + grace, by: driver.EndSessionEnded},
+		{name: "a heartbeat, on and off: so does the TTL's watch", row: grace, own: grace,
+			ended: flicker,
+			beat:  3 * s, took: 3*s + ttl, by: driver.EndExpired},
 		{name: "another server: the grace begins anew", row: grace, own: grace, ended: always,
-			later: func(v *schedlock.View) { v.Epoch = "2" }, took: 3*s + grace, by: schedlock.EndSessionEnded},
+			later: func(v *driver.Snapshot) {
+				v.Incarnation = "2"
+			}, took: 3*s + grace, by: driver.EndSessionEnded},
 		{name: "a fail-over: nothing is believed any more", row: grace, own: grace, ended: always,
-			later: func(v *schedlock.View) { v.FailedOver = true }, took: ttl, by: schedlock.EndExpired},
+			later: func(v *driver.Snapshot) {
+				v.FailedOver = true
+			}, took: ttl, by: driver.EndExpired},
 		{name: "the row's grace is taken away", row: grace, own: grace, ended: always,
-			later: func(v *schedlock.View) { v.Row.Grace = 0 }, took: ttl, by: schedlock.EndExpired},
+			later: func(v *driver.Snapshot) { v.Row.Grace = 0 }, took: ttl, by: driver.EndExpired},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *memory.Store) {
@@ -81,7 +99,7 @@ func TestAStandbyTakesOverOnlyAfterAGraceInWhichTheSessionWasEndedThroughout(t *
 				start := time.Now()
 				b.sees(start, tc.row, tc.ended)
 				if sees := b.db.onView; tc.later != nil {
-					b.db.onView = func(v schedlock.View) schedlock.View {
+					b.db.onView = func(v driver.Snapshot) driver.Snapshot {
 						if v = sees(v); v.Row != nil && time.Since(start) >= 3*s {
 							tc.later(&v)
 						}
@@ -89,7 +107,9 @@ func TestAStandbyTakesOverOnlyAfterAGraceInWhichTheSessionWasEndedThroughout(t *
 					}
 				}
 				if tc.beat > 0 {
-					time.AfterFunc(tc.beat-time.Millisecond, func() { db.Edit(func(r *schedlock.Row) { r.Beat++ }) })
+					time.AfterFunc(tc.beat-time.Millisecond, func() {
+						db.Edit(func(r *driver.Row) { r.Beat++ })
+					})
 				}
 				waiter := b.stand(t.Context())
 				sleepUntil(start, tc.took-time.Nanosecond)
@@ -236,7 +256,9 @@ func TestAHolderThatIsBackBeforeTheTakeOverKeepsItsRow(t *testing.T) {
 		conn.refuse(true)
 		conn.end()
 		waiter := b.stand(t.Context())
-		time.AfterFunc(grace+retry/10, func() { _, _ = conn.Heartbeat(ctx, ref, schedlock.StateLeading) })
+		time.AfterFunc(grace+retry/10, func() {
+			_, _ = conn.Heartbeat(ctx, ref, driver.StateLeading)
+		})
 		time.Sleep(2 * grace)
 		require.Empty(t, waiter)
 		require.Equal(t, 1, b.db.count("acquire"), "tried once, and refused")
@@ -246,7 +268,7 @@ func TestAHolderThatIsBackBeforeTheTakeOverKeepsItsRow(t *testing.T) {
 
 func TestStatusOfAStandbyThatWaitsForTheGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db, schedlock.WithOwner(schedlock.Owner{PID: 4711, Hostname: "web-1"}))
+		a := newReplica(t, db, schedlock.WithOwner(driver.Owner{PID: 4711, Hostname: "web-1"}))
 		b := newReplica(t, db, schedlock.WithSessionGrace(grace))
 		lease := a.lead()
 		a.crash()
@@ -256,7 +278,8 @@ func TestStatusOfAStandbyThatWaitsForTheGrace(t *testing.T) {
 		sleepUntil(start, 1500*time.Millisecond)
 		s := b.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)
-		require.Equal(t, "the database session of pid 4711 on host \"web-1\" (term "+itoa(lease.Term())+") has ended; takes over after 3.5s unless it comes back", s.Reason)
+		require.Equal(t, "the database session of pid 4711 on host \"web-1\" (term "+
+			itoa(lease.Term())+") has ended; takes over after 3.5s unless it comes back", s.Reason)
 		require.NoError(t, (<-waiter).err)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -18,9 +19,11 @@ import (
 const lookEvery = grace / 20
 
 func TestWithSessionGrace(t *testing.T) {
-	for _, d := range []time.Duration{-1, 1, 99 * time.Millisecond, 100*time.Millisecond + 500*time.Microsecond, -5 * time.Second} {
+	for _, d := range []time.Duration{-1, 1, 99 * time.Millisecond,
+		100*time.Millisecond + 500*time.Microsecond, -5 * time.Second} {
 		lock, err := schedlock.New(memory.New(), schedlock.WithSessionGrace(d))
-		assert.ErrorContains(t, err, "session grace "+d.String()+" is neither 0 nor a whole number of milliseconds from 100ms on")
+		assert.ErrorContains(t, err, "session grace "+d.String()+
+			" is neither 0 nor a whole number of milliseconds from 100ms on")
 		assert.Nil(t, lock)
 	}
 	for set, want := range map[time.Duration]time.Duration{
@@ -53,11 +56,12 @@ func TestTheEndOfItsSessionSuspendsALeaderUntilAHeartbeatOnANewOne(t *testing.T)
 			a    *replica
 			told []error // what the leader check said when each event came
 		)
-		a, conn := newHeld(t, db, schedlock.WithObserver(schedlock.ObserverFunc(func(e schedlock.Event) {
-			if e.Kind == schedlock.EventSuspended || e.Kind == schedlock.EventResumed {
-				told = append(told, a.lock.IsLeader(ctx))
-			}
-		})))
+		a, conn := newHeld(t, db,
+			schedlock.WithObserver(func(e schedlock.Event) {
+				if e.Kind == schedlock.EventSuspended || e.Kind == schedlock.EventResumed {
+					told = append(told, a.lock.IsLeader(ctx))
+				}
+			}))
 		start := time.Now()
 		lease := a.lead()
 		sleepUntil(start, every/2)
@@ -74,7 +78,9 @@ func TestTheEndOfItsSessionSuspendsALeaderUntilAHeartbeatOnANewOne(t *testing.T)
 			require.Equal(t, schedlock.SelfSuspended, s.State)
 			require.False(t, s.Leader)
 			require.Equal(t, lease.Term(), s.Term)
-			require.Equal(t, "its database session has ended; starts nothing until a heartbeat on a new one succeeds, and gives up 2.5s after the end", s.Reason)
+			require.Equal(t, "its database session has ended; "+
+				"starts nothing until a heartbeat on a new one succeeds, "+
+				"and gives up 2.5s after the end", s.Reason)
 			require.Equal(t, 1, a.seen.count(schedlock.EventSuspended))
 			require.Equal(t, lease.Term(), a.seen.last(schedlock.EventSuspended).Term)
 			time.Sleep(grace / 10)
@@ -115,14 +121,15 @@ func TestTheEndOfItsSessionSuspendsALeaderUntilAHeartbeatOnANewOne(t *testing.T)
 }
 
 func TestALeaseOnAnEndedSessionIsLostAfterHalfTheGraceAndTakenOverAfterAWholeOne(t *testing.T) {
-	for name, g := range map[string]time.Duration{"by default": grace, "the shortest grace": 100 * time.Millisecond, "a long one": 40 * time.Second} {
+	for name, g := range map[string]time.Duration{"by default": grace,
+		"the shortest grace": 100 * time.Millisecond, "a long one": 40 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onServer(t, func(t *testing.T, db *server) {
 				a, conn := newHeld(t, db, schedlock.WithSessionGrace(g))
 				b, _ := newHeld(t, db, schedlock.WithSessionGrace(g))
 				var found time.Time // the first answer that told b
-				b.db.onView = func(v schedlock.View) schedlock.View {
-					if v.Sign == schedlock.SignEnded && found.IsZero() {
+				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+					if v.Sign == driver.SignEnded && found.IsZero() {
 						found = time.Now()
 					}
 					return v
@@ -152,13 +159,14 @@ func TestALeaseOnAnEndedSessionIsLostAfterHalfTheGraceAndTakenOverAfterAWholeOne
 				require.NoError(t, got.err)
 				assert.GreaterOrEqual(t, got.at.Sub(found), g)
 				assert.LessOrEqual(t, got.at.Sub(found), g+time.Millisecond)
-				assert.LessOrEqual(t, got.at.Sub(start), looked+retry+g+time.Millisecond, "and not a TTL")
-				assert.Equal(t, schedlock.EndSessionEnded, b.seen.last(schedlock.EventElected).Reason)
+				assert.LessOrEqual(t, got.at.Sub(start), looked+retry+g+time.Millisecond,
+					"and not a TTL")
+				assert.Equal(t, driver.EndSessionEnded, b.seen.last(schedlock.EventElected).Reason)
 				terms, err := db.Terms(ctx, 9)
 				require.NoError(t, err)
 				require.Len(t, terms, 2)
 				assert.Equal(t, lease.Term(), terms[1].Term)
-				assert.Equal(t, schedlock.EndSessionEnded, terms[1].EndReason)
+				assert.Equal(t, driver.EndSessionEnded, terms[1].EndReason)
 
 				conn.refuse(false)
 				assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
@@ -171,7 +179,9 @@ func TestALeaseOnAnEndedSessionIsLostAfterHalfTheGraceAndTakenOverAfterAWholeOne
 
 // standstills are the ways in which no time passes for a process.
 var standstills = map[string]func(a *replica, conn *client, d time.Duration){
-	"the machine was suspended": func(a *replica, _ *client, d time.Duration) { a.clock.Suspend(d) },
+	"the machine was suspended": func(a *replica, _ *client, d time.Duration) {
+		a.clock.Suspend(d)
+	},
 	"the process was stopped": func(_ *replica, conn *client, d time.Duration) {
 		conn.stop()
 		time.Sleep(d)
@@ -201,6 +211,7 @@ func TestTheFirstQuestionAfterAStandstillIsAnsweredNo(t *testing.T) {
 				<-lease.Done()
 				require.LessOrEqual(t, time.Since(woke), lookEvery)
 				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+				synctest.Wait() // the observer is told after the fact
 				require.Equal(t, schedlock.LossSession, a.seen.last(schedlock.EventLost).Loss)
 			})
 		})
@@ -315,7 +326,8 @@ func TestASessionThatLastsDoesNotProlongTheRenewDeadline(t *testing.T) {
 func TestARenewDeadlineWithinHalfTheGraceCountsAllTheSame(t *testing.T) {
 	onServer(t, func(t *testing.T, db *server) {
 		const short = 30 * time.Second
-		a, conn := newHeld(t, db, schedlock.WithRenewDeadline(short), schedlock.WithSessionGrace(ttl-time.Second))
+		a, conn := newHeld(t, db, schedlock.WithRenewDeadline(short),
+			schedlock.WithSessionGrace(ttl-time.Second))
 		start := time.Now()
 		lease := a.lead()
 		conn.refuse(true)
@@ -332,7 +344,9 @@ func TestASessionIsTrustedFromTheSendingOfWhatBeganIt(t *testing.T) {
 		a, conn := newHeld(t, db)
 		conn.slow = grace / 5
 		start := time.Now()
-		time.AfterFunc(conn.slow*3/2, func() { conn.set(func() { conn.session.unread.Store(true) }) }) // while the acquisition is under way
+		time.AfterFunc(conn.slow*3/2, func() {
+			conn.set(func() { conn.session.unread.Store(true) })
+		}) // while the acquisition is under way
 		lease := a.lead()
 		require.Equal(t, 2*grace/5, time.Since(start), "a look, and the acquisition")
 		sent := start.Add(grace / 5)
@@ -397,8 +411,9 @@ func TestDrainAndReleaseOfASuspendedLeader(t *testing.T) {
 		conn.refuse(false)
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining, "resumed, and about to leave")
-		require.Equal(t, schedlock.StateDraining, rowOf(t, db).State)
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining,
+			"resumed, and about to leave")
+		require.Equal(t, driver.StateDraining, rowOf(t, db).State)
 		require.Equal(t, schedlock.SelfDraining, a.lock.Status().State)
 
 		conn.refuse(true)
@@ -409,7 +424,7 @@ func TestDrainAndReleaseOfASuspendedLeader(t *testing.T) {
 		conn.refuse(false)
 		require.NoError(t, lease.Release(ctx))
 		require.Nil(t, rowOf(t, db))
-		require.Equal(t, schedlock.EndReleased, a.seen.last(schedlock.EventReleased).Reason)
+		require.Equal(t, driver.EndReleased, a.seen.last(schedlock.EventReleased).Reason)
 		require.Zero(t, a.seen.count(schedlock.EventLost))
 		sent := a.db.count("heartbeat")
 		time.Sleep(time.Minute)
@@ -428,7 +443,7 @@ func TestALeaseLostWithItsSessionIsReleasedSoThatNobodyWaits(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		terms, err := db.Terms(ctx, 1)
 		require.NoError(t, err)
-		require.Equal(t, schedlock.EndLost, terms[0].EndReason)
+		require.Equal(t, driver.EndLost, terms[0].EndReason)
 		require.Greater(t, a.lead().Term(), lease.Term())
 	})
 }
@@ -449,7 +464,7 @@ func TestAnAcquisitionWhoseAnswerWasLostIsGivenBackIfItsSessionCounts(t *testing
 			require.NoError(t, err)
 			require.Len(t, terms, 2)
 			require.Equal(t, lease.Term(), terms[0].Term)
-			require.Equal(t, schedlock.EndReleased, terms[1].EndReason)
+			require.Equal(t, driver.EndReleased, terms[1].EndReason)
 		})
 	})
 	t.Run("also if giving it back fails at first", func(t *testing.T) {

@@ -8,32 +8,58 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"example.com/schedlock/schedlock/driver"
 )
 
 func TestTimingValidateNamesValueAndRule(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, tc := range []struct {
 		name   string
-		timing Timing
+		timing driver.Timing
 		want   []string // each is part of the error; none: valid
 	}{
-		{"defaults", Timing{60 * s, 45 * s, 10 * s}, nil},
-		{"largest renew deadline", Timing{60 * s, 51 * s, 10 * s}, nil},
-		{"smallest renew deadline", Timing{60 * s, 30 * s, 10 * s}, nil},
-		{"a day", Timing{24 * time.Hour, 18 * time.Hour, time.Hour}, nil},
-		{"heartbeat of 10 ms", Timing{100 * ms, 75 * ms, 10 * ms}, nil},
-		{"heartbeat too short", Timing{60 * s, 45 * s, 9 * ms}, []string{"heartbeat interval 9ms is below 10ms"}},
-		{"heartbeat zero", Timing{60 * s, 45 * s, 0}, []string{"heartbeat interval 0s is below 10ms"}},
-		{"heartbeat negative", Timing{60 * s, 45 * s, -s}, []string{"heartbeat interval -1s is below 10ms"}},
-		{"TTL too long", Timing{24*time.Hour + ms, 18 * time.Hour, 10 * s}, []string{"TTL 24h0m0.001s is above 24h0m0s"}},
-		{"TTL at the heartbeat", Timing{10 * s, 8 * s, 10 * s}, []string{"TTL 10s is not above the heartbeat interval 10s", "renew deadline 8s is below 3 × heartbeat interval = 30s"}},
-		{"TTL negative", Timing{-60 * s, -45 * s, 10 * s}, []string{"TTL -1m0s is not above", "renew deadline -45s is below"}},
-		{"renew deadline too short", Timing{60 * s, 30*s - ms, 10 * s}, []string{"renew deadline 29.999s is below 3 × heartbeat interval = 30s"}},
-		{"renew deadline too long", Timing{60 * s, 51*s + ms, 10 * s}, []string{"renew deadline 51.001s is above 0.85 × TTL = 51s"}},
-		{"TTL not whole", Timing{60*s + 1, 45 * s, 10 * s}, []string{"TTL 1m0.000000001s is not a whole number of milliseconds"}},
-		{"renew deadline not whole", Timing{60 * s, 45*s + 1, 10 * s}, []string{"renew deadline 45.000000001s is not a whole"}},
-		{"heartbeat not whole", Timing{60 * s, 45 * s, 10*s + 1}, []string{"heartbeat interval 10.000000001s is not a whole"}},
-		{"several at once", Timing{25 * time.Hour, 24 * time.Hour, s + 1}, []string{"TTL 25h0m0s is above", "renew deadline 24h0m0s is above", "heartbeat interval 1.000000001s is not a whole"}},
+		{"defaults", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
+			HeartbeatInterval: 10 * s}, nil},
+		{"largest renew deadline", driver.Timing{TTL: 60 * s,
+			RenewDeadline: 51 * s, HeartbeatInterval: 10 * s}, nil},
+		{"smallest renew deadline", driver.Timing{TTL: 60 * s,
+			RenewDeadline: 30 * s, HeartbeatInterval: 10 * s}, nil},
+		{"a day", driver.Timing{TTL: 24 * time.Hour, RenewDeadline: 18 * time.Hour,
+			HeartbeatInterval: time.Hour}, nil},
+		{"heartbeat of 10 ms", driver.Timing{TTL: 100 * ms,
+			RenewDeadline: 75 * ms, HeartbeatInterval: 10 * ms}, nil},
+		{"heartbeat too short", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
+			HeartbeatInterval: 9 * ms}, []string{"heartbeat interval 9ms is below 10ms"}},
+		{"heartbeat zero", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s, HeartbeatInterval: 0},
+			[]string{"heartbeat interval 0s is below 10ms"}},
+		{"heartbeat negative", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
+			HeartbeatInterval: -s}, []string{"heartbeat interval -1s is below 10ms"}},
+		{"TTL too long", driver.Timing{TTL: 24*time.Hour + ms, RenewDeadline: 18 * time.Hour,
+			HeartbeatInterval: 10 * s}, []string{"TTL 24h0m0.001s is above 24h0m0s"}},
+		{"TTL at the heartbeat", driver.Timing{TTL: 10 * s, RenewDeadline: 8 * s,
+			HeartbeatInterval: 10 * s}, []string{"TTL 10s is not above the heartbeat interval 10s",
+			"renew deadline 8s is below 3 × heartbeat interval = 30s"}},
+		{"TTL negative", driver.Timing{TTL: -60 * s, RenewDeadline: -45 * s,
+			HeartbeatInterval: 10 * s},
+			[]string{"TTL -1m0s is not above", "renew deadline -45s is below"}},
+		{"renew deadline too short", driver.Timing{TTL: 60 * s, RenewDeadline: 30*s - ms,
+			HeartbeatInterval: 10 * s},
+			[]string{"renew deadline 29.999s is below 3 × heartbeat interval = 30s"}},
+		{"renew deadline too long", driver.Timing{TTL: 60 * s, RenewDeadline: 51*s + ms,
+			HeartbeatInterval: 10 * s},
+			[]string{"renew deadline 51.001s is above 0.85 × TTL = 51s"}},
+		{"TTL not whole", driver.Timing{TTL: 60*s + 1, RenewDeadline: 45 * s,
+			HeartbeatInterval: 10 * s},
+			[]string{"TTL 1m0.000000001s is not a whole number of milliseconds"}},
+		{"renew deadline not whole", driver.Timing{TTL: 60 * s, RenewDeadline: 45*s + 1,
+			HeartbeatInterval: 10 * s}, []string{"renew deadline 45.000000001s is not a whole"}},
+		{"heartbeat not whole", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
+			HeartbeatInterval: 10*s + 1},
+			[]string{"heartbeat interval 10.000000001s is not a whole"}},
+		{"several at once", driver.Timing{TTL: 25 * time.Hour, RenewDeadline: 24 * time.Hour,
+			HeartbeatInterval: s + 1}, []string{"TTL 25h0m0s is above",
+			"renew deadline 24h0m0s is above", "heartbeat interval 1.000000001s is not a whole"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := tc.timing.Validate()
@@ -53,7 +79,8 @@ func TestValidTimingLeavesRoomForClockRatesAndForJobsToStop(t *testing.T) {
 		return (of / 1000 * n).Truncate(time.Millisecond)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		timing := Timing{TTL: time.Duration(rapid.Int64Range(36, (25*time.Hour).Milliseconds()).Draw(rt, "ttl")) * time.Millisecond}
+		timing := driver.Timing{TTL: time.Duration(rapid.Int64Range(36,
+			(25*time.Hour).Milliseconds()).Draw(rt, "ttl")) * time.Millisecond}
 		timing.RenewDeadline = permille(rt, "renew", 500, 870, timing.TTL)
 		timing.HeartbeatInterval = permille(rt, "heartbeat", 100, 340, timing.RenewDeadline)
 		if timing.Validate() != nil {
@@ -63,68 +90,110 @@ func TestValidTimingLeavesRoomForClockRatesAndForJobsToStop(t *testing.T) {
 		if held := timing.RenewDeadline / 9 * 10; held >= timing.TTL {
 			rt.Fatalf("%+v: the holder may hold it for %v", timing, held)
 		}
-		if timing.TTL > MaxTTL || timing.RetryInterval() <= 0 || timing.watchInterval() <= 0 {
+		if timing.TTL > driver.MaxTTL || timing.RetryInterval() <= 0 || watchInterval(timing) <= 0 {
 			rt.Fatalf("%+v is out of bounds", timing)
 		}
-		if room := timing.TTL - timing.RenewDeadline; timing.watchInterval() > room {
-			rt.Fatalf("%+v: an end may be noticed %v late, but jobs have %v to stop", timing, timing.watchInterval(), room)
+		if room := timing.TTL - timing.RenewDeadline; watchInterval(timing) > room {
+			rt.Fatalf("%+v: an end may be noticed %v late, but jobs have %v to stop", timing,
+				watchInterval(timing), room)
 		}
 	})
 }
 
 func TestPeriodsFollowTheSettings(t *testing.T) {
-	normal := Timing{60 * time.Second, 45 * time.Second, 10 * time.Second}
+	normal := driver.Timing{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second,
+		HeartbeatInterval: 10 * time.Second}
 	assert.Equal(t, time.Second, normal.RetryInterval())
-	assert.Equal(t, time.Second, normal.watchInterval())
-	short := Timing{time.Second, 800 * time.Millisecond, 100 * time.Millisecond}
+	assert.Equal(t, time.Second, watchInterval(normal))
+	short := driver.Timing{TTL: time.Second, RenewDeadline: 800 * time.Millisecond,
+		HeartbeatInterval: 100 * time.Millisecond}
 	assert.Equal(t, 100*time.Millisecond, short.RetryInterval())
-	assert.Equal(t, 50*time.Millisecond, short.watchInterval())
+	assert.Equal(t, 50*time.Millisecond, watchInterval(short))
 }
 
 // noStore is a store that must not be asked.
-type noStore struct{ Store }
+type noStore struct{ driver.Store }
+
+func (noStore) ProofOfDeath() error { return nil }
 
 func TestNewHasDefaults(t *testing.T) {
 	l, err := New(noStore{})
 	require.NoError(t, err)
-	assert.Equal(t, Timing{60 * time.Second, 45 * time.Second, 10 * time.Second}, l.Timing())
+	assert.Equal(t, driver.Timing{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second,
+		HeartbeatInterval: 10 * time.Second}, l.Timing())
 	assert.Positive(t, l.Owner().PID)
 	assert.NotEmpty(t, l.Owner().Hostname)
 	assert.Equal(t, noStore{}, l.Store())
 	assert.ErrorIs(t, l.IsLeader(t.Context()), ErrNotLeader)
 	assert.Nil(t, l.Lease())
-	assert.Equal(t, Status{State: SelfStarting, Reason: "has not looked at the lock yet"}, l.Status())
+	assert.Equal(t, Status{State: SelfStarting, Reason: "has not looked at the lock yet"},
+		l.Status())
 }
 
 func TestNewTakesOptions(t *testing.T) {
-	owner := Owner{PID: 7, Hostname: "a"}
-	l, err := New(noStore{}, WithTTL(1001*time.Millisecond), WithHeartbeatInterval(100*time.Millisecond), WithOwner(owner), WithLogger(slog.New(slog.DiscardHandler)))
+	owner := driver.Owner{PID: 7, Hostname: "a"}
+	l, err := New(noStore{}, WithTTL(1001*time.Millisecond),
+		WithHeartbeatInterval(100*time.Millisecond), WithOwner(owner),
+		WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
-	assert.Equal(t, Timing{1001 * time.Millisecond, 750 * time.Millisecond, 100 * time.Millisecond}, l.Timing(), "¾ TTL, in whole milliseconds")
+	assert.Equal(t, driver.Timing{TTL: 1001 * time.Millisecond,
+		RenewDeadline: 750 * time.Millisecond, HeartbeatInterval: 100 * time.Millisecond},
+		l.Timing(), "¾ TTL, in whole milliseconds")
 	assert.Equal(t, owner, l.Owner())
 	l, err = New(noStore{}, WithRenewDeadline(40*time.Second))
 	require.NoError(t, err)
 	assert.Equal(t, 40*time.Second, l.Timing().RenewDeadline)
 }
 
+func TestTheHeartbeatIntervalFollowsTheTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		15 * time.Second:       2500 * time.Millisecond,
+		time.Minute:            10 * time.Second,
+		time.Hour:              10 * time.Second,
+		time.Second:            166 * time.Millisecond,
+		40 * time.Millisecond:  10 * time.Millisecond,
+		driver.MaxTTL:          10 * time.Second,
+		100 * time.Millisecond: 16 * time.Millisecond,
+	} {
+		l, err := New(noStore{}, WithTTL(ttl))
+		require.NoError(t, err, "%v alone is enough", ttl)
+		assert.Equal(t, want, l.Timing().HeartbeatInterval, "of %v", ttl)
+	}
+	l, err := New(noStore{}, WithTTL(time.Minute), WithHeartbeatInterval(time.Second))
+	require.NoError(t, err)
+	assert.Equal(t, time.Second, l.Timing().HeartbeatInterval)
+}
+
 func TestNewNamesEveryOptionThatIsWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		store Store
+		store driver.Store
 		opts  []Option
 		want  []string
 	}{
 		{"no store", nil, nil, []string{"store is nil"}},
 		{"no logger", noStore{}, []Option{WithLogger(nil)}, []string{"logger is nil"}},
 		{"no observer", noStore{}, []Option{WithObserver(nil)}, []string{"observer is nil"}},
-		{"pid", noStore{}, []Option{WithOwner(Owner{PID: 0, Hostname: "a"})}, []string{"pid 0 is not above 0"}},
-		{"hostname", noStore{}, []Option{WithOwner(Owner{PID: 1})}, []string{"hostname is empty"}},
-		{"renew deadline zero", noStore{}, []Option{WithRenewDeadline(0)}, []string{"renew deadline 0s is not above 0"}},
-		{"TTL zero", noStore{}, []Option{WithTTL(0)}, []string{"TTL 0s is not above the heartbeat interval 10s"}},
+		{"pid", noStore{}, []Option{WithOwner(driver.Owner{PID: 0, Hostname: "a"})},
+			[]string{"pid 0 is not above 0"}},
+		{"hostname", noStore{}, []Option{WithOwner(driver.Owner{PID: 1})},
+			[]string{"hostname is empty"}},
+		{"renew deadline zero", noStore{}, []Option{WithRenewDeadline(0)},
+			[]string{"renew deadline 0s is not above 0"}},
+		{"TTL zero", noStore{}, []Option{WithTTL(0)},
+			[]string{"TTL 0s is not above the heartbeat interval 10ms"}},
+		{"TTL too short", noStore{}, []Option{WithTTL(5 * time.Second),
+			WithHeartbeatInterval(10 * time.Second)},
+			[]string{"TTL 5s is not above the heartbeat interval 10s"}},
+		{"heartbeat zero", noStore{}, []Option{WithHeartbeatInterval(0)},
+			[]string{"heartbeat interval 0s is not above 0"}},
 		{"TTL far too long", noStore{}, []Option{WithTTL(1<<63 - 1)}, []string{"is above 24h0m0s"}},
-		{"heartbeat far too long", noStore{}, []Option{WithHeartbeatInterval(1<<63 - 1)}, []string{"TTL 1m0s is not above"}},
-		{"all at once", nil, []Option{WithTTL(5 * time.Second), WithRenewDeadline(-time.Second), WithLogger(nil), WithOwner(Owner{PID: -1, Hostname: "a"})},
-			[]string{"scheduler lock: ", "store is nil", "renew deadline -1s is not above 0", "logger is nil", "pid -1 is not above 0", "TTL 5s is not above the heartbeat interval 10s"}},
+		{"heartbeat far too long", noStore{}, []Option{WithHeartbeatInterval(1<<63 - 1)},
+			[]string{"TTL 1m0s is not above"}},
+		{"all at once", nil, []Option{WithTTL(5 * time.Second), WithRenewDeadline(-time.Second),
+			WithLogger(nil), WithOwner(driver.Owner{PID: -1, Hostname: "a"})},
+			[]string{"scheduler lock: ", "store is nil", "renew deadline -1s is not above 0",
+				"logger is nil", "pid -1 is not above 0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l, err := New(tc.store, tc.opts...)

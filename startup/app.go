@@ -9,29 +9,30 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/tasks"
+	"example.com/schedlock/tasks/queue"
 )
 
-// The ready-made stages of an App, in the order in which they start.
+// The ready-made stages of an App that its own may name in After.
 const (
 	StageDatabase   = "database"    // opens the lock's database and migrates it
 	StageWorkerMode = "worker_mode" // takes the lock, or stands by for it in the background
-	StageHTTP       = "http"        // serves, also while the scheduler drains
-	StageScheduler  = "scheduler"   // runs the jobs whenever this replica leads
 )
 
-// Mode says what a replica does while another holds the lock.
-type Mode string
-
+// Those that start after the app's own.
 const (
-	// Standby serves, and waits in the background until it leads. The default.
-	Standby Mode = "standby"
-	// Strict refuses to start: Start fails with a *schedlock.HeldError.
-	Strict Mode = "strict"
+	stageHTTP      = "http"      // serves, also while the scheduler drains
+	stageScheduler = "scheduler" // runs the jobs whenever this replica leads
 )
 
 // ErrTooManyWorkers is the fast check of strict mode: a process that says it
@@ -41,55 +42,72 @@ var ErrTooManyWorkers = errors.New("more than one worker in strict mode")
 // Config is what an app says to embed it all. Only Open is required.
 type Config struct {
 	// Open opens the lock's database with its tables up to date:
-	// sqlite.Opener("file:app.db"). If the store it returns is an io.Closer,
-	// it is closed last.
-	Open func(ctx context.Context) (schedlock.Store, error)
+	// sqlite.Opener("file:app.db"), sqlite.Use(db), postgres.Opener(url) or
+	// postgres.Use(pool). If the store it returns is an io.Closer, it is closed
+	// last.
+	Open func(ctx context.Context) (driver.Store, error)
 
 	// Jobs run on the leader. They need a store that keeps the run ledger.
 	Jobs []tasks.Job
 
-	// Mode is Standby by default.
-	Mode Mode
+	// Strict makes Start fail with a *schedlock.HeldError while another replica
+	// holds the lock. Without it a replica is a standby: it serves, and waits in
+	// the background until it leads.
+	Strict bool
 
 	// Workers is how many workers the app was told to run, from a variable
 	// such as WORKERS; 0: not said.
 	Workers int
 
 	// Lock holds further options of the lock, such as schedlock.WithTTL.
-	// schedlock.WithSessionGrace(schedlock.DefaultSessionGrace) is given before
+	// schedlock.WithSessionGrace(5*time.Second) is given before
 	// them: on PostgreSQL a leader that has died is replaced within seconds.
 	Lock []schedlock.Option
 
 	// Drain is how long a shutdown waits for running jobs before it cancels
-	// them. 0 means tasks.DefaultDrain (20 s); a negative one is refused.
+	// them. 0 means 20 s; a negative one is refused.
 	Drain time.Duration
 
 	// OnStuck is what happens when jobs do not return although they were
-	// cancelled; default tasks.KeepWaiting.
+	// cancelled, such as func([]tasks.Run) { os.Exit(1) }; see tasks.WithOnStuck.
+	// nil: the lock stays held until they return.
 	OnStuck func([]tasks.Run)
 
-	// OnFailure is told of every run that did not succeed; see
-	// tasks.WithOnFailure. nil: nobody is.
-	OnFailure func(tasks.Failure)
-
-	// OnRun is told of everything that happens to runs on this replica; see
-	// tasks.WithOnRun. nil: nobody is.
+	// OnRun is told of everything that happens to runs on this replica, such as
+	// that one has failed; see tasks.WithOnRun. nil: nobody is.
 	OnRun func(tasks.RunEvent)
 
+	// Metrics is what prom.New returns: it is told of the lock and of the runs,
+	// and tells "starting" until the database is open. nil: there are none.
+	Metrics Metrics
+
 	// KeepRuns is how many of its newest runs each job keeps in the ledger. 0
-	// means tasks.DefaultKeepRuns (10,000); a negative one is refused.
+	// means 10,000; a negative one is refused.
 	KeepRuns int
+
+	// NamedLocks holds options of App.Locks, and Queues of App.Queues.
+	NamedLocks []named.Option
+	Queues     []queue.Option
 
 	// Server makes the server that serves while the app runs; nil: none. It is
 	// called once the lock exists. Its time-outs are yours to set.
 	Server func(*App) *http.Server
 
 	// Stages are the app's own. They start after those that they name, and
-	// before HTTP.
+	// before HTTP and the scheduler, whose stages are called "http" and
+	// "scheduler".
 	Stages []Stage
 
 	// Log defaults to slog.Default().
 	Log *slog.Logger
+}
+
+// Metrics observe an app: its lock, its runs, and, once the database is open,
+// both as they are. A *prom.Metrics is one.
+type Metrics interface {
+	Observe(schedlock.Event)
+	OnRun(tasks.RunEvent)
+	Watch(*schedlock.Lock, *tasks.Runner)
 }
 
 // App is an app's start-up and shutdown: the ready-made stages around its own.
@@ -97,16 +115,24 @@ type App struct {
 	cfg   Config
 	graph *Graph
 
-	store  schedlock.Store
-	lock   *schedlock.Lock
-	runner *tasks.Runner
+	opened atomic.Pointer[opened]   // nil until the stage "database" has started
+	addr   atomic.Pointer[net.Addr] // nil until the stage "http" has started
 
 	server     *http.Server
-	addr       net.Addr
 	endStreams context.CancelFunc
 	served     chan struct{}
 	failed     chan error
-	stuck      bool // the runner did not stop in time
+	stuck      atomic.Bool // the runner did not stop in time
+}
+
+// opened is what the stage "database" makes, all of it at once: whoever sees
+// the lock sees its runner too.
+type opened struct {
+	store  driver.Store
+	lock   *schedlock.Lock
+	runner *tasks.Runner
+	locks  *named.Locks  // nil: the store has none
+	queues *queue.Queues // nil: the store has none
 }
 
 // NewApp checks the configuration, and says everything that is wrong with it,
@@ -114,40 +140,31 @@ type App struct {
 func NewApp(cfg Config) (*App, error) {
 	var errs []error
 	if cfg.Open == nil {
-		errs = append(errs, errors.New("no Open: say which database has the lock, such as sqlite.Opener(\"file:app.db\")"))
-	}
-	if cfg.Mode == "" {
-		cfg.Mode = Standby
-	}
-	if cfg.Mode != Standby && cfg.Mode != Strict {
-		errs = append(errs, fmt.Errorf("mode %q is neither %q nor %q", cfg.Mode, Standby, Strict))
+		errs = append(errs, errors.New("no Open: say which database has the lock, "+
+			"such as sqlite.Opener(\"file:app.db\")"))
 	}
 	if cfg.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers %d is below 0", cfg.Workers))
 	}
-	if cfg.Mode == Strict && cfg.Workers > 1 {
-		errs = append(errs, fmt.Errorf("%w: %d workers: run one worker, or use mode %q", ErrTooManyWorkers, cfg.Workers, Standby))
+	if cfg.Strict && cfg.Workers > 1 {
+		errs = append(errs, fmt.Errorf("%w: %d workers: run one worker, or use standby mode",
+			ErrTooManyWorkers, cfg.Workers))
 	}
 	if cfg.Drain < 0 {
 		errs = append(errs, fmt.Errorf("drain limit %v is below 0", cfg.Drain))
 	}
 	if cfg.Drain == 0 {
-		cfg.Drain = tasks.DefaultDrain
+		cfg.Drain = defaultDrain
 	}
 	if cfg.KeepRuns < 0 {
 		errs = append(errs, fmt.Errorf("number of runs to keep, %d, is below 0", cfg.KeepRuns))
 	}
-	if cfg.KeepRuns == 0 {
-		cfg.KeepRuns = tasks.DefaultKeepRuns
-	}
-	if cfg.OnStuck == nil {
-		cfg.OnStuck = tasks.KeepWaiting
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	cfg.Log = logqueue.Wrap(cfg.Log)
 	a := &App{cfg: cfg, served: make(chan struct{}), failed: make(chan error, 1)}
-	// Both are made again on the real store; here only to check the options.
+	// All are made again on the real store; here only to check the options.
 	lock, err := schedlock.New(noStore{}, a.lockOptions()...)
 	if err != nil {
 		errs = append(errs, err)
@@ -156,7 +173,11 @@ func NewApp(cfg Config) (*App, error) {
 	if _, err := tasks.NewRunner(lock, noLedger{}, cfg.Jobs); err != nil {
 		errs = append(errs, err)
 	}
-	graph, err := New(a.stages(), WithLogger(cfg.Log))
+	_, err = named.New(noLocks{}, cfg.NamedLocks...)
+	errs = append(errs, err)
+	_, err = queue.New(noQueues{}, cfg.Queues...)
+	errs = append(errs, err)
+	graph, err := New(a.stages(), cfg.Log)
 	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -167,32 +188,47 @@ func NewApp(cfg Config) (*App, error) {
 
 // noStore stands for the store while options are checked; it is never asked.
 type (
-	noStore  struct{ schedlock.Store }
+	noStore  struct{ driver.Store }
 	noLedger struct{ ledger.Store }
+	noLocks  struct{ namedlock.Store }
+	noQueues struct{ taskqueue.Store }
 )
 
+// defaultDrain is that of Config.Drain. How long a stop may take depends on it.
+const defaultDrain = 20 * time.Second
+
+// sessionGrace is short, so that on PostgreSQL another leads within seconds of a crash.
+const sessionGrace = 5 * time.Second
+
 func (a *App) lockOptions() []schedlock.Option {
-	return append([]schedlock.Option{schedlock.WithLogger(a.cfg.Log), schedlock.WithSessionGrace(schedlock.DefaultSessionGrace)}, a.cfg.Lock...)
+	opts := []schedlock.Option{schedlock.WithLogger(a.cfg.Log),
+		schedlock.WithSessionGrace(sessionGrace)}
+	if a.cfg.Metrics != nil {
+		opts = append(opts, schedlock.WithObserver(a.cfg.Metrics.Observe))
+	}
+	return append(opts, a.cfg.Lock...)
 }
 
 func (a *App) stages() []Stage {
 	before := []string{StageWorkerMode}
 	stages := []Stage{
 		{Name: StageDatabase, Start: a.openDatabase, Stop: a.closeDatabase},
-		{Name: StageWorkerMode, After: []string{StageDatabase}, Start: a.startWorkerMode, Stop: a.stopRunner,
+		{Name: StageWorkerMode, After: []string{StageDatabase}, Start: a.startWorkerMode,
+			Stop: a.stopWorkerMode,
 			// Strict mode may have to watch a stale row for a whole TTL.
-			StartTimeout: schedlock.MaxTTL, StopTimeout: a.stopLimit()},
+			StartTimeout: driver.MaxTTL, StopTimeout: a.stopLimit()},
 	}
 	for _, s := range a.cfg.Stages {
 		stages = append(stages, s)
 		before = append(before, s.Name)
 	}
 	if a.cfg.Server != nil {
-		stages = append(stages, Stage{Name: StageHTTP, After: before, Start: a.startHTTP, Stop: a.stopHTTP})
-		before = append(before, StageHTTP)
+		stages = append(stages, Stage{Name: stageHTTP, After: before,
+			Start: a.startHTTP, Stop: a.stopHTTP})
+		before = append(before, stageHTTP)
 	}
-	return append(stages, Stage{Name: StageScheduler, After: before,
-		Start: a.startScheduler, Stop: a.stopRunner, StopTimeout: a.stopLimit()})
+	return append(stages, Stage{Name: stageScheduler, After: before,
+		Start: a.startScheduler, Stop: a.stopScheduler, StopTimeout: a.stopLimit()})
 }
 
 // stopLimit is enough for a drain, its cancelled jobs, and the release.
@@ -201,12 +237,12 @@ func (a *App) stopLimit() time.Duration { return max(a.cfg.Drain, 0) + 10*time.S
 // StopBudget is how long Stop may need at most; an orchestrator's grace period
 // should be longer.
 func (a *App) StopBudget() time.Duration {
-	budget := a.stopLimit() + 3*DefaultStopTimeout
+	budget := a.stopLimit() + 3*defaultStopTimeout
 	for _, s := range a.cfg.Stages {
 		if s.StopTimeout > 0 {
 			budget += s.StopTimeout
 		} else {
-			budget += DefaultStopTimeout
+			budget += defaultStopTimeout
 		}
 	}
 	return budget
@@ -220,7 +256,13 @@ func (a *App) Start(ctx context.Context) error { return a.graph.Start(ctx) }
 // Stop shuts down in reverse: the scheduler drains and releases the lock while
 // the app still serves, then HTTP ends, then the database is closed. ctx is
 // the budget for all of it; see StopBudget.
-func (a *App) Stop(ctx context.Context) error { return a.graph.Stop(ctx) }
+func (a *App) Stop(ctx context.Context) error {
+	defer logqueue.Flush(a.cfg.Log, flushLimit)
+	return a.graph.Stop(ctx)
+}
+
+// flushLimit is how long a stop waits for a log that does not keep up.
+const flushLimit = time.Second
 
 // Run starts the app, waits until ctx ends or the server fails, and stops it.
 // That ctx ends is no error, also while the app starts.
@@ -241,47 +283,100 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(failed, a.Stop(stopCtx))
 }
 
+// What follows may be asked at any time, also while the app starts.
+
 // Lock returns the lock; nil until the stage "database" has started.
-func (a *App) Lock() *schedlock.Lock { return a.lock }
+func (a *App) Lock() *schedlock.Lock { return a.database().lock }
 
 // Runner returns what runs the jobs, to trigger, pause and watch them from any
 // replica; nil until the stage "database" has started.
-func (a *App) Runner() *tasks.Runner { return a.runner }
+func (a *App) Runner() *tasks.Runner { return a.database().runner }
 
 // Store returns what Open has opened; nil until the stage "database" has
 // started.
-func (a *App) Store() schedlock.Store { return a.store }
+func (a *App) Store() driver.Store { return a.database().store }
+
+// Locks returns the app's named locks, in the lock's database; nil until the
+// stage "database" has started, and if the store has none. Config.NamedLocks
+// sets their TTL; log and owner are those of the lock.
+func (a *App) Locks() *named.Locks { return a.database().locks }
+
+// Queues returns the app's queues, in the lock's database; nil until the stage
+// "database" has started, and if the store has none.
+func (a *App) Queues() *queue.Queues { return a.database().queues }
 
 // Addr returns the address that the server listens on; nil until the stage
 // "http" has started.
-func (a *App) Addr() net.Addr { return a.addr }
+func (a *App) Addr() net.Addr {
+	if addr := a.addr.Load(); addr != nil {
+		return *addr
+	}
+	return nil
+}
+
+func (a *App) database() opened {
+	if o := a.opened.Load(); o != nil {
+		return *o
+	}
+	return opened{}
+}
 
 func (a *App) openDatabase(ctx context.Context) error {
 	store, err := a.cfg.Open(ctx)
 	if err != nil {
 		return err
 	}
-	lock, err := schedlock.New(store, a.lockOptions()...)
-	if err == nil {
-		runs, ok := store.(ledger.Store)
-		if !ok {
-			err = fmt.Errorf("the store %T keeps no run ledger: it has no methods of ledger.Store", store)
-		} else {
-			a.runner, err = tasks.NewRunner(lock, runs, a.cfg.Jobs, a.runnerOptions()...)
-		}
-	}
+	o, err := a.open(store)
 	if err != nil {
 		return errors.Join(err, closeStore(store))
 	}
-	a.store, a.lock = store, lock
+	a.opened.Store(o)
+	if a.cfg.Metrics != nil {
+		a.cfg.Metrics.Watch(o.lock, o.runner)
+	}
 	return nil
 }
 
+// open makes what stands on a store.
+func (a *App) open(store driver.Store) (*opened, error) {
+	o := &opened{store: store}
+	runs, ok := store.(ledger.Store)
+	if !ok {
+		return nil,
+			fmt.Errorf("the store %T keeps no run ledger: it has no methods of ledger.Store", store)
+	}
+	var err error
+	if o.lock, err = schedlock.New(store, a.lockOptions()...); err != nil {
+		return nil, err
+	}
+	if o.runner, err = tasks.NewRunner(o.lock, runs, a.cfg.Jobs, a.runnerOptions()...); err != nil {
+		return nil, err
+	}
+	if s, ok := store.(interface{ Named() namedlock.Store }); ok {
+		opts := append([]named.Option{named.WithLogger(a.cfg.Log), named.WithOwner(o.lock.Owner())},
+			a.cfg.NamedLocks...)
+		if o.locks, err = named.New(s.Named(), opts...); err != nil {
+			return nil, err
+		}
+	}
+	if s, ok := store.(interface{ Queue() taskqueue.Store }); ok {
+		if o.queues, err = queue.New(s.Queue(), a.cfg.Queues...); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
 func (a *App) runnerOptions() []tasks.Option {
-	opts := []tasks.Option{tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain),
-		tasks.WithOnStuck(a.cfg.OnStuck), tasks.WithKeepRuns(a.cfg.KeepRuns)}
-	if a.cfg.OnFailure != nil {
-		opts = append(opts, tasks.WithOnFailure(a.cfg.OnFailure))
+	opts := []tasks.Option{tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain)}
+	if a.cfg.KeepRuns > 0 {
+		opts = append(opts, tasks.WithKeepRuns(a.cfg.KeepRuns))
+	}
+	if a.cfg.OnStuck != nil {
+		opts = append(opts, tasks.WithOnStuck(a.cfg.OnStuck))
+	}
+	if a.cfg.Metrics != nil {
+		opts = append(opts, tasks.WithOnRun(a.cfg.Metrics.OnRun))
 	}
 	if a.cfg.OnRun != nil {
 		opts = append(opts, tasks.WithOnRun(a.cfg.OnRun))
@@ -289,9 +384,9 @@ func (a *App) runnerOptions() []tasks.Option {
 	return opts
 }
 
-func (a *App) closeDatabase(context.Context) error { return closeStore(a.store) }
+func (a *App) closeDatabase(context.Context) error { return closeStore(a.Store()) }
 
-func closeStore(store schedlock.Store) error {
+func closeStore(store driver.Store) error {
 	if c, ok := store.(io.Closer); ok {
 		return c.Close()
 	}
@@ -299,32 +394,47 @@ func closeStore(store schedlock.Store) error {
 }
 
 func (a *App) startWorkerMode(ctx context.Context) error {
-	if a.cfg.Mode == Strict {
-		return a.runner.Acquire(ctx)
+	if a.cfg.Strict {
+		return a.Runner().Acquire(ctx)
 	}
-	a.runner.Campaign()
+	if err := a.Lock().CheckApp(ctx); err != nil {
+		return err
+	}
+	a.Runner().Campaign()
 	return nil
 }
 
 func (a *App) startScheduler(context.Context) error {
-	a.runner.Start()
+	a.Runner().Start()
 	return nil
 }
 
-// stopRunner stops the campaign, drains and releases. It is the stop of two
-// stages: of the scheduler, and of worker_mode in case that the start came no
-// further.
-func (a *App) stopRunner(ctx context.Context) error {
-	if a.stuck { // it had its time
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, Grace)
-		defer cancel()
-	}
-	if err := a.runner.Stop(ctx); err != nil {
-		a.stuck = true
+// stopScheduler stops the campaign, drains and releases. If only the row is left
+// that is no error: worker_mode tries again when HTTP has ended.
+func (a *App) stopScheduler(ctx context.Context) error {
+	err := a.Runner().Stop(ctx)
+	switch {
+	case err == nil:
+		_ = a.Lock().Stop(ctx)
+	case ctx.Err() != nil:
+		a.stuck.Store(true)
 		return err // jobs still run: the lock stays held
 	}
-	return a.lock.Stop(ctx)
+	return nil
+}
+
+// stopWorkerMode does the same if the start came no further, or if the release
+// did not succeed.
+func (a *App) stopWorkerMode(ctx context.Context) error {
+	if a.stuck.Load() { // it had its time
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, grace)
+		defer cancel()
+	}
+	if err := a.Runner().Stop(ctx); err != nil {
+		return err
+	}
+	return a.Lock().Stop(ctx)
 }
 
 func (a *App) startHTTP(ctx context.Context) error {
@@ -346,14 +456,15 @@ func (a *App) startHTTP(ctx context.Context) error {
 		a.endStreams()
 		return fmt.Errorf("listen on %q: %w", a.server.Addr, err)
 	}
-	a.addr = listener.Addr()
+	addr := listener.Addr()
+	a.addr.Store(&addr)
 	go func() {
 		defer close(a.served)
 		if err := a.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			a.failed <- fmt.Errorf("serve on %s: %w", a.addr, err)
+			a.failed <- fmt.Errorf("serve on %s: %w", addr, err)
 		}
 	}()
-	a.cfg.Log.Info("serving", "addr", a.addr.String())
+	a.cfg.Log.Info("serving", "addr", addr.String())
 	return nil
 }
 

@@ -10,7 +10,7 @@
 //	g, err := startup.New([]startup.Stage{
 //		{Name: "database", Start: openDatabase, Stop: closeDatabase},
 //		{Name: "http", After: []string{"database"}, Start: listen, Stop: shutdown},
-//	})
+//	}, slog.Default())
 //	…
 //	if err := g.Start(ctx); err != nil {
 //		return err // all that had started is stopped again
@@ -32,7 +32,7 @@
 // all the same, and every error is reported.
 //
 // Go cannot end a function from outside. A stage is asked to return by
-// cancelling its context, and then has [Grace] to do so. One that does not is
+// cancelling its context, and then has 1 s to do so. One that does not is
 // left behind, the error says that it still runs, and the rest goes on:
 //
 //   - A Start that is left behind and succeeds after all is stopped as soon as
@@ -44,9 +44,9 @@
 //
 // Each stage has its own StopTimeout, and the context given to [Graph.Stop] is
 // the budget for all of them. A stage whose turn comes when the budget is used
-// up is not skipped: it still gets [Grace] (or its StopTimeout if that is
+// up is not skipped: it still gets 1 s (or its StopTimeout if that is
 // shorter), because a database that is not closed or a lock that is not
-// released is worse than one that is late. So Stop returns at the latest 2 ×
-// Grace per stage after the end of its budget, and one Grace more if a stage was
+// released is worse than one that is late. So Stop returns at the latest 2 s
+// per stage after the end of its budget, and 1 s more if a stage was
 // just starting; leave that much before whatever kills the process.
 package startup

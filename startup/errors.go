@@ -11,16 +11,15 @@ import (
 // which Stop ends a running Start.
 var ErrStopped = errors.New("startup: Stop was called")
 
-// The values of StageError.Op.
 const (
-	OpStart = "start"
-	OpStop  = "stop"
+	opStart = "start"
+	opStop  = "stop"
 )
 
 // StageError says which stage failed, doing what.
 type StageError struct {
 	Stage string
-	Op    string // OpStart or OpStop
+	Op    string // "start" or "stop"
 	Err   error
 }
 
@@ -28,18 +27,18 @@ func (e *StageError) Error() string { return fmt.Sprintf("stage %q: %s: %v", e.S
 
 func (e *StageError) Unwrap() error { return e.Err }
 
-// PanicError is a panic in a stage. Its text is one line; the stack goes to the
-// log, and stands here.
-type PanicError struct {
-	Value any
-	Stack []byte
+// panicError is a panic in a stage. Its text is one line; the stack goes to the
+// log.
+type panicError struct {
+	value any
+	stack []byte
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // Unwrap returns the value that was panicked with if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
 	return err
 }
 

@@ -19,7 +19,7 @@ func Example() {
 	g, err := startup.New([]startup.Stage{
 		{Name: "http", After: []string{"database"}, Start: say("listen"), Stop: say("close the listener")},
 		{Name: "database", Start: say("open the database"), Stop: say("close the database")},
-	}, startup.WithLogger(slog.New(slog.DiscardHandler)))
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -45,7 +45,7 @@ func ExampleNew_faults() {
 		{Name: "a", After: []string{"b"}},
 		{Name: "b", After: []string{"a"}},
 		{Name: "http", After: []string{"databse"}},
-	})
+	}, nil)
 	fmt.Println(err)
 	// Output:
 	// stage "http": After names "databse", but no stage has that name

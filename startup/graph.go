@@ -1,6 +1,7 @@
 package startup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,15 +13,15 @@ import (
 )
 
 const (
-	// DefaultStartTimeout is the StartTimeout of a stage that sets none.
-	DefaultStartTimeout = 30 * time.Second
+	// defaultStartTimeout is the StartTimeout of a stage that sets none.
+	defaultStartTimeout = 30 * time.Second
 
-	// DefaultStopTimeout is the StopTimeout of a stage that sets none.
-	DefaultStopTimeout = 10 * time.Second
+	// defaultStopTimeout is the StopTimeout of a stage that sets none.
+	defaultStopTimeout = 10 * time.Second
 
-	// Grace is what a stage gets in any case: to return once its context has
+	// grace is what a stage gets in any case: to return once its context has
 	// been cancelled, and to stop when the budget of Graph.Stop is used up.
-	Grace = time.Second
+	grace = time.Second
 )
 
 // Stage is one part of an application.
@@ -50,12 +51,12 @@ type Stage struct {
 	// to do.
 	Stop func(ctx context.Context) error
 
-	// StartTimeout is how long Start may take. 0 means DefaultStartTimeout
-	// (30 s); negative is refused.
+	// StartTimeout is how long Start may take. 0 means 30 s; negative
+	// is refused.
 	StartTimeout time.Duration
 
-	// StopTimeout is how long Stop may take. 0 means DefaultStopTimeout (10 s);
-	// negative is refused.
+	// StopTimeout is how long Stop may take. 0 means 10 s; negative
+	// is refused.
 	StopTimeout time.Duration
 }
 
@@ -86,42 +87,25 @@ type Graph struct {
 	stopErr    error
 }
 
-// Option changes a Graph while New builds it.
-type Option func(*Graph) error
-
-// WithLogger sets where the graph logs: one line for each stage that started or
-// stopped, and one for each that failed to. The default is slog.Default() at
-// the time of New.
-func WithLogger(log *slog.Logger) Option {
-	return func(g *Graph) error {
-		if log == nil {
-			return errors.New("WithLogger: the logger is nil; leave the option out for slog.Default()")
-		}
-		g.log = log
-		return nil
-	}
-}
-
 // New checks stages and puts them in order: of the stages whose dependencies
-// all come earlier, the one given first is next. It starts nothing.
+// all come earlier, the one given first is next. It starts nothing. The graph logs
+// one line for each stage that started or stopped, and one for each that failed
+// to. A log that is nil is slog.Default() at the time of New.
 //
 // The error names every fault, not only the first: blank and duplicate names,
-// dependencies that no stage bears the name of, negative timeouts, bad options,
-// and cycles. Of cycles that share a stage at least one is named.
-func New(stages []Stage, opts ...Option) (*Graph, error) {
-	g := &Graph{log: slog.Default(), settled: make(chan struct{}), unwindOnce: newOnce(), stopOnce: newOnce()}
+// dependencies that no stage bears the name of, negative timeouts, and cycles. Of
+// cycles that share a stage at least one is named.
+func New(stages []Stage, log *slog.Logger) (*Graph, error) {
+	g := &Graph{log: cmp.Or(log, slog.Default()), settled: make(chan struct{}),
+		unwindOnce: newOnce(), stopOnce: newOnce()}
 	g.budget, g.cut = context.WithCancel(context.Background())
 
 	faults := check(stages)
 	ordered, cycles := order(stages)
 	for _, cycle := range cycles {
-		faults = append(faults, fmt.Errorf("stages wait for each other: %s; break the cycle in After",
-			strings.Join(cycle, " → ")))
-	}
-	for _, opt := range opts {
-		if err := opt(g); err != nil {
-			faults = append(faults, err)
-		}
+		faults = append(faults,
+			fmt.Errorf("stages wait for each other: %s; break the cycle in After",
+				strings.Join(cycle, " → ")))
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -129,10 +113,10 @@ func New(stages []Stage, opts ...Option) (*Graph, error) {
 
 	for _, st := range ordered {
 		if st.StartTimeout == 0 {
-			st.StartTimeout = DefaultStartTimeout
+			st.StartTimeout = defaultStartTimeout
 		}
 		if st.StopTimeout == 0 {
-			st.StopTimeout = DefaultStopTimeout
+			st.StopTimeout = defaultStopTimeout
 		}
 		g.stages = append(g.stages, st)
 	}
@@ -160,9 +144,11 @@ func check(stages []Stage) []error {
 		first, taken := position[st.Name]
 		switch {
 		case strings.TrimSpace(st.Name) == "":
-			fault("stage %d of %d: its name %q is blank; every stage needs a name", i+1, len(stages), st.Name)
+			fault("stage %d of %d: its name %q is blank; every stage needs a name", i+1,
+				len(stages), st.Name)
 		case taken:
-			fault("stage %d of %d: its name %q is that of stage %d; names must be unique", i+1, len(stages), st.Name, first)
+			fault("stage %d of %d: its name %q is that of stage %d; names must be unique", i+1,
+				len(stages), st.Name, first)
 		default:
 			position[st.Name] = i + 1
 		}
@@ -174,10 +160,12 @@ func check(stages []Stage) []error {
 			}
 		}
 		if st.StartTimeout < 0 {
-			fault("stage %q: StartTimeout %v is negative; 0 means %v", st.Name, st.StartTimeout, DefaultStartTimeout)
+			fault("stage %q: StartTimeout %v is negative; 0 means %v", st.Name, st.StartTimeout,
+				defaultStartTimeout)
 		}
 		if st.StopTimeout < 0 {
-			fault("stage %q: StopTimeout %v is negative; 0 means %v", st.Name, st.StopTimeout, DefaultStopTimeout)
+			fault("stage %q: StopTimeout %v is negative; 0 means %v", st.Name, st.StopTimeout,
+				defaultStopTimeout)
 		}
 	}
 	return faults
@@ -199,7 +187,9 @@ func order(stages []Stage) (ordered []Stage, cycles [][]string) {
 	}
 
 	for len(rest) > 0 {
-		next := slices.IndexFunc(rest, func(st Stage) bool { return !slices.ContainsFunc(st.After, isWaiting) })
+		next := slices.IndexFunc(rest, func(st Stage) bool {
+			return !slices.ContainsFunc(st.After, isWaiting)
+		})
 		if next < 0 {
 			// All of them wait. Name a cycle, then look on as if its stages
 			// did not wait, so that the next cycle is found too.

@@ -33,14 +33,17 @@ func TestOrder(t *testing.T) {
 		{"no stage", nil, []string{}},
 		{"without dependencies as given", list("c", "a", "b"), []string{"c", "a", "b"}},
 		{"a dependency comes first", list("b: a", "a"), []string{"a", "b"}},
-		{"a chain given backwards", list("d: c", "c: b", "b: a", "a"), []string{"a", "b", "c", "d"}},
-		{"a diamond keeps the order given", list("top: right left", "left: base", "right: base", "base"),
+		{"a chain given backwards", list("d: c", "c: b", "b: a", "a"),
+			[]string{"a", "b", "c", "d"}},
+		{"a diamond keeps the order given", list("top: right left",
+			"left: base", "right: base", "base"),
 			[]string{"base", "left", "right", "top"}},
-		{"ready again goes before what was given later", list("b: a", "x", "a", "y"), []string{"x", "a", "b", "y"}},
+		{"ready again goes before what was given later", list("b: a", "x", "a", "y"),
+			[]string{"x", "a", "b", "y"}},
 		{"a dependency named twice", list("b: a a", "a"), []string{"a", "b"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g, err := startup.New(tt.stages)
+			g, err := startup.New(tt.stages, nil)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, g.Order())
 		})
@@ -54,43 +57,44 @@ func TestNewNamesEveryFault(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		stages []startup.Stage
-		opts   []startup.Option
 		want   []string
 	}{
-		{"blank name", list("a", "", " "), nil, []string{
+		{"blank name", list("a", "", " "), []string{
 			`stage 2 of 3: its name "" is blank; every stage needs a name`,
 			`stage 3 of 3: its name " " is blank; every stage needs a name`,
 		}},
-		{"duplicate name", list("a", "b", "a", "a"), nil, []string{
+		{"duplicate name", list("a", "b", "a", "a"), []string{
 			`stage 3 of 4: its name "a" is that of stage 1; names must be unique`,
 			`stage 4 of 4: its name "a" is that of stage 1; names must be unique`,
 		}},
-		{"unknown dependency", list("a: x b y", "b"), nil, []string{
+		{"unknown dependency", list("a: x b y", "b"), []string{
 			`stage "a": After names "x", but no stage has that name`,
 			`stage "a": After names "y", but no stage has that name`,
 		}},
-		{"negative timeouts", []startup.Stage{{Name: "a", StartTimeout: -time.Second, StopTimeout: -1}}, nil, []string{
-			`stage "a": StartTimeout -1s is negative; 0 means 30s`,
-			`stage "a": StopTimeout -1ns is negative; 0 means 10s`,
-		}},
-		{"nil logger", nil, []startup.Option{startup.WithLogger(nil)}, []string{
-			"WithLogger: the logger is nil; leave the option out for slog.Default()",
-		}},
-		{"a stage after itself", list("a: a"), nil, []string{cycle("a → a")}},
-		{"a cycle of two", list("a: b", "b: a"), nil, []string{cycle("a → b → a")}},
-		{"a cycle without the way to it", list("in: c", "b: c", "c: d", "d: b", "free"), nil, []string{cycle("b → c → d → b")}},
-		{"a cycle starts with the stage given first", list("in: c", "b: c", "c: b"), nil, []string{cycle("b → c → b")}},
-		{"two cycles", list("a: b", "b: a", "c: d a", "d: c"), nil, []string{cycle("a → b → a"), cycle("c → d → c")}},
-		{"everything at once", list("a: b", "b: a", "a: x", ":"), []startup.Option{startup.WithLogger(nil)}, []string{
-			`stage 3 of 4: its name "a" is that of stage 1; names must be unique`,
-			`stage 4 of 4: its name "" is blank; every stage needs a name`,
-			`stage "a": After names "x", but no stage has that name`,
-			cycle("a → b → a"),
-			"WithLogger: the logger is nil; leave the option out for slog.Default()",
-		}},
+		{"negative timeouts",
+			[]startup.Stage{{Name: "a", StartTimeout: -time.Second, StopTimeout: -1}},
+			[]string{
+				`stage "a": StartTimeout -1s is negative; 0 means 30s`,
+				`stage "a": StopTimeout -1ns is negative; 0 means 10s`,
+			}},
+		{"a stage after itself", list("a: a"), []string{cycle("a → a")}},
+		{"a cycle of two", list("a: b", "b: a"), []string{cycle("a → b → a")}},
+		{"a cycle without the way to it", list("in: c", "b: c", "c: d", "d: b", "free"),
+			[]string{cycle("b → c → d → b")}},
+		{"a cycle starts with the stage given first", list("in: c", "b: c", "c: b"),
+			[]string{cycle("b → c → b")}},
+		{"two cycles", list("a: b", "b: a", "c: d a", "d: c"),
+			[]string{cycle("a → b → a"), cycle("c → d → c")}},
+		{"everything at once", list("a: b", "b: a", "a: x", ":"),
+			[]string{
+				`stage 3 of 4: its name "a" is that of stage 1; names must be unique`,
+				`stage 4 of 4: its name "" is blank; every stage needs a name`,
+				`stage "a": After names "x", but no stage has that name`,
+				cycle("a → b → a"),
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g, err := startup.New(tt.stages, tt.opts...)
+			g, err := startup.New(tt.stages, nil)
 			assert.Nil(t, g)
 			assert.EqualError(t, err, strings.Join(tt.want, "\n"))
 		})
@@ -99,7 +103,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 
 func TestNewLeavesItsArgumentsAlone(t *testing.T) {
 	stages := list("b: a", "a")
-	g, err := startup.New(stages)
+	g, err := startup.New(stages, nil)
 	require.NoError(t, err)
 	assert.Equal(t, list("b: a", "a"), stages, "New has changed its argument")
 
@@ -121,7 +125,7 @@ func TestOrderOfAnyStages(t *testing.T) {
 			}
 		}
 
-		g, err := startup.New(stages)
+		g, err := startup.New(stages, nil)
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				checkCycle(t, stages, line)
@@ -129,14 +133,16 @@ func TestOrderOfAnyStages(t *testing.T) {
 			return
 		}
 		order := g.Order()
-		again, err := startup.New(stages)
+		again, err := startup.New(stages, nil)
 		require.NoError(t, err)
 		require.Equal(t, order, again.Order(), "the second order differs")
 		require.Len(t, order, n)
 		for i, name := range order {
 			next := slices.IndexFunc(stages, func(st startup.Stage) bool {
 				return !slices.Contains(order[:i], st.Name) &&
-					!slices.ContainsFunc(st.After, func(dep string) bool { return !slices.Contains(order[:i], dep) })
+					!slices.ContainsFunc(st.After, func(dep string) bool {
+						return !slices.Contains(order[:i], dep)
+					})
 			})
 			require.GreaterOrEqual(t, next, 0, "no stage can follow %v", order[:i])
 			require.Equal(t, stages[next].Name, name, "after %v", order[:i])
@@ -154,6 +160,7 @@ func checkCycle(t *rapid.T, stages []startup.Stage, line string) {
 	require.Equal(t, names[0], names[len(names)-1], "does not close: %s", text)
 	for i, name := range names[:len(names)-1] {
 		st := stages[name[0]-'a']
-		require.Contains(t, st.After, names[i+1], fmt.Sprintf("%s: %s does not wait for %s", text, name, names[i+1]))
+		require.Contains(t, st.After, names[i+1], fmt.Sprintf("%s: %s does not wait for %s",
+			text, name, names[i+1]))
 	}
 }

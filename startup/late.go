@@ -17,7 +17,8 @@ type lateStart struct {
 
 // followUp waits for a Start that was left behind, and stops the stage if it
 // succeeds.
-func (g *Graph) followUp(ctx context.Context, st Stage, begin time.Time, start <-chan error) *lateStart {
+func (g *Graph) followUp(ctx context.Context, st Stage, begin time.Time,
+	start <-chan error) *lateStart {
 	late := &lateStart{stage: st, done: make(chan struct{})}
 	go func() {
 		defer close(late.done)
@@ -36,7 +37,7 @@ func (g *Graph) followUp(ctx context.Context, st Stage, begin time.Time, start <
 			err = interrupted(stageCtx, err)
 		}
 		g.logFailure(ctx, slog.LevelWarn, "late stage started, but failed to stop", st, begin, err)
-		late.err = &StageError{Stage: st.Name, Op: OpStop, Err: err}
+		late.err = &StageError{Stage: st.Name, Op: opStop, Err: err}
 	}()
 	return late
 }
@@ -53,7 +54,8 @@ func (g *Graph) awaitLate(ctx context.Context) error {
 	case <-g.late.done:
 		return g.late.err
 	case <-waitCtx.Done():
-		return &StageError{Stage: g.late.stage.Name, Op: OpStop,
-			Err: fmt.Errorf("%w; it was left behind while it started, and is not stopped yet", interrupted(waitCtx, nil))}
+		return &StageError{Stage: g.late.stage.Name, Op: opStop,
+			Err: fmt.Errorf("%w; it was left behind while it started, and is not stopped yet",
+				interrupted(waitCtx, nil))}
 	}
 }

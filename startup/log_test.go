@@ -18,18 +18,20 @@ import (
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey:
-				return slog.Attr{}
-			case "stack":
-				return slog.Bool("stack", strings.Contains(a.Value.String(), "startup_test.explode"))
-			}
-			return a
-		}}))
+		log := slog.New(slog.NewTextHandler(&out,
+			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				switch a.Key {
+				case slog.TimeKey:
+					return slog.Attr{}
+				case "stack":
+					return slog.Bool("stack", strings.Contains(a.Value.String(),
+						"startup_test.explode"))
+				}
+				return a
+			}}))
 		run := func(stages ...startup.Stage) string {
 			out.Reset()
-			g, err := startup.New(stages, startup.WithLogger(log))
+			g, err := startup.New(stages, log)
 			require.NoError(t, err)
 			_ = g.Start(t.Context())
 			_ = g.Stop(t.Context())
@@ -44,7 +46,8 @@ func TestLog(t *testing.T) {
 level=INFO msg="stage started" stage=b took=0s
 level=WARN msg="stage failed to stop" stage=b took=0s error="panic: a value" stack=true
 level=INFO msg="stage stopped" stage=a took=1s
-`, run(startup.Stage{Name: "a", Start: second, Stop: second}, startup.Stage{Name: "b", Stop: explode}))
+`, run(startup.Stage{Name: "a", Start: second, Stop: second},
+			startup.Stage{Name: "b", Stop: explode}))
 
 		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
 level=ERROR msg="stage failed to start" stage=b took=0s error=boom
@@ -78,7 +81,7 @@ level=WARN msg="late stage failed to stop" stage=a took=1m0s error=boom
 // A start that was called off is nothing to wake anybody for.
 func TestLogOfAStartThatWasCalledOff(t *testing.T) {
 	var out strings.Builder
-	g, err := startup.New(list("a"), startup.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+	g, err := startup.New(list("a"), slog.New(slog.NewTextHandler(&out, nil)))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -92,7 +95,7 @@ func TestLogGoesToTheDefaultLogger(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	g, err := startup.New(list("a"))
+	g, err := startup.New(list("a"), nil)
 	require.NoError(t, err)
 	require.NoError(t, g.Start(t.Context()))
 	require.NoError(t, g.Stop(t.Context()))

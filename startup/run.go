@@ -19,7 +19,7 @@ import (
 // without consequence, and the roll-back goes on without it, each stage within
 // its StopTimeout.
 //
-// A stage that does not return within Grace after its context was cancelled is
+// A stage that does not return within 1 s after its context was cancelled is
 // left behind, and the error says that it still runs; see the package comment.
 //
 // Start works once. A second call is refused and changes nothing; after Stop it
@@ -54,7 +54,7 @@ func (g *Graph) Start(ctx context.Context) error {
 
 // Stop stops the stages that have started, in reverse. ctx is the budget for
 // all of them: each gets its StopTimeout or what is left of the budget,
-// whichever is shorter, but Grace even if nothing is left. Without a deadline
+// whichever is shorter, but 1 s even if nothing is left. Without a deadline
 // only the StopTimeouts count. Stop tries every stage and returns every error,
 // as *StageErrors joined.
 //
@@ -108,7 +108,7 @@ func (g *Graph) startAll(ctx context.Context) *StageError {
 			level = slog.LevelWarn // somebody wanted it
 		}
 		g.logFailure(ctx, level, "stage failed to start", st, begin, err)
-		return &StageError{Stage: st.Name, Op: OpStart, Err: err}
+		return &StageError{Stage: st.Name, Op: opStart, Err: err}
 	}
 	return nil
 }
@@ -127,7 +127,8 @@ func (g *Graph) startStage(ctx context.Context, st Stage) error {
 	returned, err := await(stageCtx, result)
 	if !returned {
 		g.late = g.followUp(context.WithoutCancel(ctx), st, begin, result)
-		return fmt.Errorf("%w; it still runs, and will be stopped if it succeeds after all", interrupted(stageCtx, nil))
+		return fmt.Errorf("%w; it still runs, and will be stopped if it succeeds after all",
+			interrupted(stageCtx, nil))
 	}
 	if err == nil {
 		g.started = append(g.started, st)
@@ -151,7 +152,8 @@ func (g *Graph) unwind(ctx context.Context) []error {
 			begin := time.Now()
 			if err := g.stopStage(ctx, st); err != nil {
 				g.logFailure(ctx, slog.LevelWarn, "stage failed to stop", st, begin, err)
-				g.unwindErrs = append(g.unwindErrs, &StageError{Stage: st.Name, Op: OpStop, Err: err})
+				g.unwindErrs = append(g.unwindErrs, &StageError{Stage: st.Name,
+					Op: opStop, Err: err})
 				continue
 			}
 			g.logDone(ctx, "stage stopped", st, begin)
@@ -160,7 +162,7 @@ func (g *Graph) unwind(ctx context.Context) []error {
 	return g.unwindErrs
 }
 
-// stopStage stops one stage. A Stop that succeeds within Grace after its
+// stopStage stops one stage. A Stop that succeeds within its grace after its
 // deadline has succeeded: the stage is down.
 func (g *Graph) stopStage(ctx context.Context, st Stage) error {
 	begin := time.Now()
@@ -186,11 +188,11 @@ func (g *Graph) stopStage(ctx context.Context, st Stage) error {
 }
 
 // stopContext returns the context in which st stops, from now on: min(its own
-// timeout, max(what is left of the budget, Grace)).
+// timeout, max(what is left of the budget, grace)).
 func (g *Graph) stopContext(ctx context.Context, st Stage) (context.Context, context.CancelFunc) {
 	begin := time.Now()
 	limit, cause := st.StopTimeout, stopLimit(st.StopTimeout)
-	if left := max(g.remaining(ctx), Grace); left < limit {
+	if left := max(g.remaining(ctx), grace); left < limit {
 		limit, cause = left, errBudget
 	}
 	stageCtx, cancelTimeout := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, cause)
@@ -198,7 +200,7 @@ func (g *Graph) stopContext(ctx context.Context, st Stage) (context.Context, con
 
 	// A budget may also end before its deadline, or with another Stop.
 	uncut := context.AfterFunc(g.budget, func() {
-		time.AfterFunc(Grace-time.Since(begin), func() { cancel(errBudget) })
+		time.AfterFunc(grace-time.Since(begin), func() { cancel(errBudget) })
 	})
 	return stageCtx, func() {
 		uncut()
@@ -231,7 +233,7 @@ func call(ctx context.Context, fn func(context.Context) error) <-chan error {
 		err := errors.New("called runtime.Goexit instead of returning")
 		defer func() {
 			if value := recover(); value != nil {
-				err = &PanicError{Value: value, Stack: debug.Stack()}
+				err = &panicError{value, debug.Stack()}
 			}
 			result <- err
 		}()
@@ -240,7 +242,7 @@ func call(ctx context.Context, fn func(context.Context) error) <-chan error {
 	return result
 }
 
-// await waits for a result until ctx has been over for Grace.
+// await waits for a result until ctx has been over for its grace.
 func await(ctx context.Context, result <-chan error) (returned bool, err error) {
 	select {
 	case err := <-result:
@@ -250,7 +252,7 @@ func await(ctx context.Context, result <-chan error) (returned bool, err error) 
 	select {
 	case err := <-result:
 		return true, err
-	case <-time.After(Grace):
+	case <-time.After(grace):
 		return false, nil
 	}
 }
@@ -275,17 +277,19 @@ func (o once) do(f func()) {
 }
 
 func (g *Graph) logDone(ctx context.Context, msg string, st Stage, begin time.Time) {
-	g.log.LogAttrs(ctx, slog.LevelInfo, msg, slog.String("stage", st.Name), slog.Duration("took", time.Since(begin)))
+	g.log.LogAttrs(ctx, slog.LevelInfo, msg, slog.String("stage", st.Name),
+		slog.Duration("took", time.Since(begin)))
 }
 
-func (g *Graph) logFailure(ctx context.Context, level slog.Level, msg string, st Stage, begin time.Time, err error) {
+func (g *Graph) logFailure(ctx context.Context, level slog.Level, msg string, st Stage,
+	begin time.Time, err error) {
 	attrs := []slog.Attr{
 		slog.String("stage", st.Name),
 		slog.Duration("took", time.Since(begin)),
 		slog.String("error", err.Error()),
 	}
-	if p, ok := errors.AsType[*PanicError](err); ok {
-		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+	if p, ok := errors.AsType[*panicError](err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	g.log.LogAttrs(ctx, level, msg, attrs...)
 }

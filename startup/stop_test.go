@@ -17,6 +17,9 @@ import (
 	"example.com/schedlock/startup"
 )
 
+// grace is what a stage gets in any case.
+const grace = time.Second
+
 func TestStopPastItsDeadline(t *testing.T) {
 	own := errors.New("3 requests still run")
 	for _, tt := range []struct {
@@ -28,10 +31,14 @@ func TestStopPastItsDeadline(t *testing.T) {
 	}{
 		{"default", 0, obey, 10 * time.Second, "not done within its StopTimeout of 10s"},
 		{"obeys", 5 * time.Second, obey, 5 * time.Second, "not done within its StopTimeout of 5s"},
-		{"says more", 5 * time.Second, func(ctx context.Context) error { <-ctx.Done(); return own }, 5 * time.Second,
+		{"says more", 5 * time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
+			return own
+		}, 5 * time.Second,
 			"not done within its StopTimeout of 5s: 3 requests still run"},
-		{"succeeds in its grace", 5 * time.Second, ignoreFor(5*time.Second+startup.Grace/2, nil), 5*time.Second + startup.Grace/2, ""},
-		{"hangs", 5 * time.Second, ignoreFor(time.Hour, nil), 5*time.Second + startup.Grace,
+		{"succeeds in its grace", 5 * time.Second, ignoreFor(5*time.Second+grace/2, nil),
+			5*time.Second + grace/2, ""},
+		{"hangs", 5 * time.Second, ignoreFor(time.Hour, nil), 5*time.Second + grace,
 			"not done within its StopTimeout of 5s; it still runs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -39,7 +46,9 @@ func TestStopPastItsDeadline(t *testing.T) {
 				var d diary
 				b := d.stage("b", nil, tt.stop)
 				b.StopTimeout = tt.timeout
-				g := build(t, d.stage("a", nil, func(ctx context.Context) error { return ctx.Err() }), b)
+				g := build(t, d.stage("a", nil, func(ctx context.Context) error {
+					return ctx.Err()
+				}), b)
 				require.NoError(t, g.Start(t.Context()))
 
 				begin := time.Now()
@@ -60,12 +69,14 @@ func TestStopPastItsDeadline(t *testing.T) {
 
 func TestStopReportsEveryError(t *testing.T) {
 	var d diary
-	g := build(t, d.stage("a", nil, fail(errors.New("bad a"))), d.stage("b", nil, nil), d.stage("c", nil, explode))
+	g := build(t, d.stage("a", nil, fail(errors.New("bad a"))), d.stage("b", nil, nil),
+		d.stage("c", nil, explode))
 	require.NoError(t, g.Start(t.Context()))
 	err := g.Stop(t.Context())
 	assert.EqualError(t, err, "stage \"c\": stop: panic: a value\nstage \"a\": stop: bad a")
 	assert.Equal(t, []string{"c stop", "a stop"}, stageErrors(t, err))
-	assert.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}, d.read())
+	assert.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"},
+		d.read())
 }
 
 // limits returns stages that each take as long to stop as they are given, and
@@ -73,14 +84,15 @@ func TestStopReportsEveryError(t *testing.T) {
 func limits(timeouts ...time.Duration) (stages []startup.Stage, told, given *[]time.Duration) {
 	told, given = new([]time.Duration), new([]time.Duration)
 	for i, timeout := range timeouts {
-		stages = append(stages, startup.Stage{Name: fmt.Sprint(i + 1), StopTimeout: timeout, Stop: func(ctx context.Context) error {
-			begin := time.Now()
-			deadline, _ := ctx.Deadline()
-			*told = append(*told, time.Until(deadline))
-			<-ctx.Done()
-			*given = append(*given, time.Since(begin))
-			return ctx.Err()
-		}})
+		stages = append(stages, startup.Stage{Name: fmt.Sprint(i + 1), StopTimeout: timeout,
+			Stop: func(ctx context.Context) error {
+				begin := time.Now()
+				deadline, _ := ctx.Deadline()
+				*told = append(*told, time.Until(deadline))
+				<-ctx.Done()
+				*given = append(*given, time.Since(begin))
+				return ctx.Err()
+			}})
 	}
 	slices.Reverse(stages)
 	return stages, told, given
@@ -95,10 +107,14 @@ func TestBudgetOfStop(t *testing.T) {
 		want     []time.Duration
 	}{
 		{"is enough", 10 * s, []time.Duration{2 * s, 3 * s}, []time.Duration{2 * s, 3 * s}},
-		{"leaves less than the own deadline", 10 * s, []time.Duration{7 * s, 7 * s}, []time.Duration{7 * s, 3 * s}},
-		{"is used up: each still has its grace", 10 * s, []time.Duration{20 * s, 7 * s, 7 * s}, []time.Duration{10 * s, s, s}},
-		{"leaves less than the grace", 10 * s, []time.Duration{9500 * ms, 7 * s}, []time.Duration{9500 * ms, s}},
-		{"is used up: no more than the own deadline", 10 * s, []time.Duration{20 * s, 300 * ms}, []time.Duration{10 * s, 300 * ms}},
+		{"leaves less than the own deadline", 10 * s, []time.Duration{7 * s, 7 * s},
+			[]time.Duration{7 * s, 3 * s}},
+		{"is used up: each still has its grace", 10 * s, []time.Duration{20 * s, 7 * s, 7 * s},
+			[]time.Duration{10 * s, s, s}},
+		{"leaves less than the grace", 10 * s, []time.Duration{9500 * ms, 7 * s},
+			[]time.Duration{9500 * ms, s}},
+		{"is used up: no more than the own deadline", 10 * s, []time.Duration{20 * s, 300 * ms},
+			[]time.Duration{10 * s, 300 * ms}},
 		{"was nothing", 0, []time.Duration{7 * s, 7 * s}, []time.Duration{s, s}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,8 +147,10 @@ func TestBudgetMayBeCancelled(t *testing.T) {
 		want []time.Duration
 		told []time.Duration // the deadlines that the stages saw
 	}{
-		{"before", 0, []time.Duration{time.Second, time.Second}, []time.Duration{time.Second, time.Second}},
-		{"in the grace of the first", 300 * time.Millisecond, []time.Duration{time.Second, time.Second},
+		{"before", 0, []time.Duration{time.Second, time.Second},
+			[]time.Duration{time.Second, time.Second}},
+		{"in the grace of the first", 300 * time.Millisecond,
+			[]time.Duration{time.Second, time.Second},
 			[]time.Duration{7 * time.Second, time.Second}},
 		{"later", 3 * time.Second, []time.Duration{3 * time.Second, time.Second},
 			[]time.Duration{7 * time.Second, time.Second}},
@@ -151,8 +169,9 @@ func TestBudgetMayBeCancelled(t *testing.T) {
 				err := g.Stop(budget)
 				assert.Equal(t, tt.want, *given)
 				assert.Equal(t, tt.told, *told)
-				assert.EqualError(t, err, "stage \"1\": stop: not done when the budget of Stop was used up\n"+
-					"stage \"2\": stop: not done when the budget of Stop was used up")
+				assert.EqualError(t, err,
+					"stage \"1\": stop: not done when the budget of Stop was used up\n"+
+						"stage \"2\": stop: not done when the budget of Stop was used up")
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		})
@@ -207,7 +226,8 @@ func TestShortestBudgetCounts(t *testing.T) {
 		defer cancel()
 		assert.Error(t, g.Stop(budget))
 		assert.Equal(t, []time.Duration{5 * time.Second, time.Second}, *given)
-		assert.Equal(t, []time.Duration{7 * time.Second, time.Second}, *told, "the second stage knows of the shorter budget")
+		assert.Equal(t, []time.Duration{7 * time.Second, time.Second}, *told,
+			"the second stage knows of the shorter budget")
 	})
 }
 
@@ -225,7 +245,7 @@ func TestStopDuringStart(t *testing.T) {
 		b := d.stage("b", func(ctx context.Context) error {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
-			time.Sleep(startup.Grace / 2)
+			time.Sleep(grace / 2)
 			return ctx.Err()
 		}, nil)
 		g := build(t, a, b, d.stage("c", nil, nil))
@@ -235,7 +255,9 @@ func TestStopDuringStart(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		budget, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
-		time.AfterFunc(startup.Grace/4, func() { assert.ErrorIs(t, g.Stop(t.Context()), bad) }) // a second, while b still starts
+		time.AfterFunc(grace/4, func() {
+			assert.ErrorIs(t, g.Stop(t.Context()), bad)
+		}) // a second, while b still starts
 		err := g.Stop(budget)
 		assert.Equal(t, []string{"a stop"}, stageErrors(t, err))
 		assert.ErrorIs(t, err, bad)
@@ -245,7 +267,8 @@ func TestStopDuringStart(t *testing.T) {
 		assert.ErrorIs(t, err, startup.ErrStopped)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, startup.ErrStopped, cause)
-		assert.Equal(t, 4*time.Second-startup.Grace/2, left, "the roll-back runs within the budget of the first Stop")
+		assert.Equal(t, 4*time.Second-grace/2, left,
+			"the roll-back runs within the budget of the first Stop")
 		assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
 	})
 }
@@ -297,7 +320,8 @@ func TestGraphStartsOnce(t *testing.T) {
 	var d diary
 	g := build(t, d.stage("a", nil, nil))
 	require.NoError(t, g.Start(t.Context()))
-	assert.EqualError(t, g.Start(t.Context()), "startup: Start was called before; a graph starts once")
+	assert.EqualError(t, g.Start(t.Context()),
+		"startup: Start was called before; a graph starts once")
 	assert.Equal(t, []string{"start a"}, d.read(), "the second Start has changed something")
 	require.NoError(t, g.Stop(t.Context()))
 	assert.ErrorIs(t, g.Start(t.Context()), startup.ErrStopped)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
+	t.Parallel()
 	for name, ahead := range map[string]time.Duration{
 		"the clocks agree":                 0,
 		"the database is 17 minutes ahead": 17 * time.Minute,
@@ -32,9 +33,12 @@ func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
 }
 
 func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ahead := time.Duration(0)
-		a := alarm{spec: Every(time.Hour).Offset(0), now: func() time.Time { return time.Now().Add(ahead) }}
+		a := alarm{spec: Every(time.Hour).Offset(0), now: func() time.Time {
+			return time.Now().Add(ahead)
+		}}
 		assert.Equal(t, time.Hour, time.Until(a.Next(time.Now())))
 		ahead = 50 * time.Minute
 		assert.Equal(t, 10*time.Minute, time.Until(a.Next(time.Now())))
@@ -45,6 +49,7 @@ func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
 
 // gocron skips a time that reads like the one before.
 func TestTicksWithinOneSecondAllRing(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(100 * time.Millisecond).Offset(50 * time.Millisecond)
@@ -56,6 +61,7 @@ func TestTicksWithinOneSecondAllRing(t *testing.T) {
 }
 
 func TestAlarmThatRangTooEarlyRingsAgain(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", at(15*time.Second), 0)})
@@ -70,11 +76,13 @@ func TestAlarmThatRangTooEarlyRingsAgain(t *testing.T) {
 }
 
 func TestAlarmEndsWithItsSpec(t *testing.T) {
+	t.Parallel()
 	a := alarm{spec: Spec{}, now: time.Now}
 	assert.Zero(t, a.Next(time.Now()))
 }
 
 func TestAlarmIsStrictlyAfterTheLastAlsoInTheFarFuture(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := alarm{spec: Every(200 * 365 * 24 * time.Hour).Offset(0), now: time.Now}
 		for last, i := time.Now(), 0; i < 10; i++ {
@@ -87,11 +95,14 @@ func TestAlarmIsStrictlyAfterTheLastAlsoInTheFarFuture(t *testing.T) {
 
 // gocron loops for ever on a next time that is not after the last.
 func TestAlarmIsStrictlyAfterTheLast(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		span := rapid.Int64Range(-int64(48*time.Hour), int64(48*time.Hour))
 		ahead := time.Duration(span.Draw(t, "database ahead"))
 		last := time.Now().Add(time.Duration(span.Draw(t, "last")))
-		a := alarm{spec: specGen().Draw(t, "spec"), now: func() time.Time { return time.Now().Add(ahead) }}
+		a := alarm{spec: specGen().Draw(t, "spec"), now: func() time.Time {
+			return time.Now().Add(ahead)
+		}}
 		if next := a.Next(last); !next.IsZero() && !next.After(last) {
 			t.Fatalf("next after %v is %v", last, next)
 		}

@@ -29,25 +29,29 @@ func (d *diary) failing(name string, spec Spec, n int) Job {
 	}}
 }
 
-// failures collects what OnFailure is told.
+// failures collects what OnRun is told of attempts that did not succeed.
 type failures struct {
 	mu  sync.Mutex
-	got []Failure
+	got []RunEvent
 }
 
-func (f *failures) add(x Failure) {
+func (f *failures) add(x RunEvent) {
+	if x.Err == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.got = append(f.got, x)
 }
 
-func (f *failures) read() []Failure {
+func (f *failures) read() []RunEvent {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.got)
 }
 
 func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
@@ -55,21 +59,24 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 		)
 		job := d.failing("j", at(5*time.Second), 2)
 		job.Retry = Retry{Attempts: 4, Backoff: 10 * time.Second}
-		a := w.join([]Job{job}, WithOnFailure(f.add))
+		a := w.join([]Job{job}, WithOnRun(f.add))
 		a.lead()
 		sleepUntil(6 * time.Second)
 		r := w.runs("j")[0]
 		require.Equal(t, ledger.Failed, r.Status)
-		require.WithinRange(t, r.RetryAt, midnight.Add(10*time.Second), midnight.Add(15*time.Second), "half of the backoff, or more")
+		require.WithinRange(t, r.RetryAt, midnight.Add(10*time.Second),
+			midnight.Add(15*time.Second), "half of the backoff, or more")
 		first := r.RetryAt
 		sleepUntil(first.Sub(midnight) - time.Millisecond)
 		require.Len(t, d.read(), 1, "not before it is due")
 		sleepUntil(first.Sub(midnight))
 		require.Len(t, d.read(), 2)
 		r = w.runs("j")[0]
-		require.WithinRange(t, r.RetryAt, first.Add(10*time.Second), first.Add(20*time.Second), "twice the backoff")
+		require.WithinRange(t, r.RetryAt, first.Add(10*time.Second), first.Add(20*time.Second),
+			"twice the backoff")
 		sleepUntil(time.Minute)
-		assert.Equal(t, []string{"j 00:00:05 attempt 1", "j 00:00:05 attempt 2", "j 00:00:05 attempt 3"}, d.read())
+		assert.Equal(t, []string{"j 00:00:05 attempt 1",
+			"j 00:00:05 attempt 2", "j 00:00:05 attempt 3"}, d.read())
 		runs := w.runs("j")
 		require.Len(t, runs, 1, "one row")
 		assert.Equal(t, ledger.Done, runs[0].Status)
@@ -91,6 +98,7 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 }
 
 func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		retry Retry
 		once  bool
@@ -109,7 +117,7 @@ func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
 				)
 				job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 99)
 				job.Retry, job.AtMostOnce = tc.retry, tc.once
-				a := w.join([]Job{job}, WithOnFailure(f.add))
+				a := w.join([]Job{job}, WithOnRun(f.add))
 				a.lead()
 				sleepUntil(9 * time.Minute)
 				assert.Len(t, d.read(), tc.want)
@@ -128,22 +136,25 @@ func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
 }
 
 func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
 			f failures
 		)
-		jobs := []Job{d.job("j", at(5*time.Second), 20*time.Second), once(d.job("mail", at(5*time.Second), 20*time.Second))}
+		jobs := []Job{d.job("j", at(5*time.Second), 20*time.Second),
+			once(d.job("mail", at(5*time.Second), 20*time.Second))}
 		a := w.join(jobs)
 		a.lead()
 		sleepUntil(6 * time.Second)
 		a.link.set(on(hang)) // for ever, as if its machine had gone
-		b := w.join(jobs, WithOnFailure(f.add))
+		b := w.join(jobs, WithOnRun(f.add))
 		b.stand()
 		sleepUntil(6*time.Second + ttl) // b has watched the row for a TTL
 		require.True(t, b.leads())
 		for _, name := range []string{"j", "mail"} {
-			require.Equal(t, ledger.Abandoned, w.runs(name)[0].Status, "as soon as the next leader arrives")
+			require.Equal(t, ledger.Abandoned, w.runs(name)[0].Status,
+				"as soon as the next leader arrives")
 		}
 		require.Len(t, f.read(), 2)
 		for _, x := range f.read() {
@@ -172,6 +183,7 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 }
 
 func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(5*time.Second), time.Hour)}
@@ -185,16 +197,18 @@ func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
 		}
 		r := w.runs("j")[0]
 		assert.Equal(t, ledger.Abandoned, r.Status)
-		assert.Equal(t, CutAttempts, r.Attempt)
+		assert.Equal(t, cutAttempts, r.Attempt)
 		assert.True(t, r.Final())
-		assert.Len(t, d.read(), CutAttempts)
+		assert.Len(t, d.read(), cutAttempts)
 	})
 }
 
 func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		jobs := []Job{d.job("j", at(5*time.Second), 30*time.Second), once(d.job("mail", at(5*time.Second), 30*time.Second))}
+		jobs := []Job{d.job("j", at(5*time.Second), 30*time.Second),
+			once(d.job("mail", at(5*time.Second), 30*time.Second))}
 		a, b := w.join(jobs, WithDrain(time.Second)), w.join(jobs)
 		a.lead()
 		b.stand()
@@ -214,6 +228,7 @@ func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
 }
 
 func TestARetryOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.failing("j", at(5*time.Second), 1)
@@ -234,6 +249,7 @@ func TestARetryOutlivesItsLeader(t *testing.T) {
 
 // A deploy may change what is owed: the job's policy, and whether there is one.
 func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		other := Job{Name: "other", Spec: at(time.Hour), Do: nothing}
@@ -272,14 +288,16 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 }
 
 func TestATimeoutEndsTheContextOfARun(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		slow := d.job("slow", at(5*time.Second), time.Minute)
 		slow.Timeout = 3 * time.Second
-		plain := Job{Name: "plain", Spec: at(5 * time.Second), Timeout: 3 * time.Second, Do: func(ctx context.Context, _ Run) error {
-			<-ctx.Done()
-			return ctx.Err() // as most code does
-		}}
+		plain := Job{Name: "plain", Spec: at(5 * time.Second), Timeout: 3 * time.Second,
+			Do: func(ctx context.Context, _ Run) error {
+				<-ctx.Done()
+				return ctx.Err() // as most code does
+			}}
 		mayReturn, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		deaf := d.deaf("deaf", at(5*time.Second), mayReturn.Done())
@@ -302,6 +320,7 @@ func TestATimeoutEndsTheContextOfARun(t *testing.T) {
 }
 
 func TestOverlapQueueLetsOneTickWait(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
@@ -318,6 +337,7 @@ func TestOverlapQueueLetsOneTickWait(t *testing.T) {
 }
 
 func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), 90*time.Second)
@@ -334,23 +354,28 @@ func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
 }
 
 func TestOverlapAllowRunsThemAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 		job.Overlap = OverlapAllow
 		w.join([]Job{job}).lead()
 		sleepUntil(5 * time.Second)
-		assert.Equal(t, []string{"00:00:01 done", "00:00:02 done", "00:00:03 in_progress", "00:00:04 in_progress", "00:00:05 in_progress"}, w.rows("j"))
+		assert.Equal(t, []string{"00:00:01 done", "00:00:02 done", "00:00:03 in_progress",
+			"00:00:04 in_progress", "00:00:05 in_progress"}, w.rows("j"))
 	})
 }
 
 // The retry of one run and the next tick both need the job.
 func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		job := Job{Name: "j", Spec: Every(10 * time.Second).Offset(0), Retry: Retry{Attempts: 2, Backoff: 8 * time.Second},
+		job := Job{Name: "j", Spec: Every(10 * time.Second).Offset(0),
+			Retry: Retry{Attempts: 2, Backoff: 8 * time.Second},
 			Do: func(_ context.Context, run Run) error {
-				d.write("%s attempt %d at %v", run.ScheduledAt.Format("15:04:05"), run.Attempt, time.Since(midnight).Truncate(time.Second))
+				d.write("%s attempt %d at %v", run.ScheduledAt.Format("15:04:05"), run.Attempt,
+					time.Since(midnight).Truncate(time.Second))
 				time.Sleep(8 * time.Second)
 				if run.ScheduledAt.Equal(midnight.Add(10*time.Second)) && run.Attempt == 1 {
 					return errFull
@@ -360,22 +385,27 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 		w.join([]Job{job}).lead()
 		sleepUntil(time.Minute)
 		// Due between 22 and 26 s, while the run of 00:00:20 is under way.
-		assert.Equal(t, []string{"00:00:10 attempt 1 at 10s", "00:00:20 attempt 1 at 20s"}, d.read()[:2])
+		assert.Equal(t, []string{"00:00:10 attempt 1 at 10s", "00:00:20 attempt 1 at 20s"},
+			d.read()[:2])
 		assert.Contains(t, d.read()[2:], "00:00:10 attempt 2 at 28s")
 		wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(time.Minute))
 	})
 }
 
 func TestTicksMissedForTenMinutes(t *testing.T) {
+	t.Parallel()
 	minute := Every(time.Minute).Offset(0)
 	for name, tc := range map[string]struct {
 		catchUp CatchUp
 		ran     []string
 		rows    []string
 	}{
-		"Latest": {Latest, []string{"j 00:11:00"}, []string{"00:02:00-00:10:00 (9) skipped missed", "00:11:00 done"}},
-		"All(5)": {All(5), []string{"j 00:07:00", "j 00:08:00", "j 00:09:00", "j 00:10:00", "j 00:11:00"},
-			[]string{"00:02:00-00:06:00 (5) skipped missed", "00:07:00 done", "00:08:00 done", "00:09:00 done", "00:10:00 done", "00:11:00 done"}},
+		"Latest": {Latest, []string{"j 00:11:00"}, []string{"00:02:00-00:10:00 (9) skipped missed",
+			"00:11:00 done"}},
+		"All(5)": {All(5), []string{"j 00:07:00", "j 00:08:00",
+			"j 00:09:00", "j 00:10:00", "j 00:11:00"},
+			[]string{"00:02:00-00:06:00 (5) skipped missed", "00:07:00 done", "00:08:00 done",
+				"00:09:00 done", "00:10:00 done", "00:11:00 done"}},
 		"Skip": {Skip, nil, []string{"00:02:00-00:11:00 (10) skipped missed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -393,12 +423,15 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 				assert.Equal(t, append([]string{"j 00:01:00"}, tc.ran...), d.read())
 				assert.Equal(t, append([]string{"00:01:00 done"}, tc.rows...), w.rows("j"))
 				for i, r := range w.runs("j") {
-					if before := w.runs("j")[max(i-1, 0)]; r.Status == ledger.Done && before.Status == ledger.Done && i > 0 {
-						assert.False(t, r.StartedAt.Before(before.FinishedAt), "one after the other")
+					if before := w.runs("j")[max(i-1, 0)]; r.Status == ledger.Done &&
+						before.Status == ledger.Done && i > 0 {
+						assert.False(t, r.StartedAt.Before(before.FinishedAt),
+							"one after the other")
 					}
 				}
 				sleepUntil(12*time.Minute + 30*time.Second)
-				assert.Equal(t, "00:12:00 done", w.rows("j")[len(w.rows("j"))-1], "and then as ever")
+				assert.Equal(t, "00:12:00 done", w.rows("j")[len(w.rows("j"))-1],
+					"and then as ever")
 			})
 		})
 	}
@@ -406,6 +439,7 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 
 // The second leader dies in the middle of what it makes up.
 func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	for range 20 { // things that happen at one instant happen in any order
 		inWorld(t, func(t *testing.T, w *world) {
 			var d diary
@@ -419,10 +453,12 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 				require.NoError(t, r.runner.Stop(ctx))
 			}
 			lead(0, 90*time.Second)
-			lead(11*time.Minute+5*time.Second, 11*time.Minute+20*time.Second) // :07, and it drains :08
+			// :07, and it drains :08
+			lead(11*time.Minute+5*time.Second, 11*time.Minute+20*time.Second)
 			lead(11*time.Minute+30*time.Second, 14*time.Minute)
 			runs := d.read()
-			assert.Equal(t, []string{"j 00:01:00", "j 00:07:00", "j 00:08:00", "j 00:09:00", "j 00:10:00", "j 00:11:00"}, runs[:6])
+			assert.Equal(t, []string{"j 00:01:00", "j 00:07:00", "j 00:08:00", "j 00:09:00",
+				"j 00:10:00", "j 00:11:00"}, runs[:6])
 			wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(14*time.Minute))
 		})
 	}
@@ -430,6 +466,7 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 
 // A job that takes longer than its interval does not go on making up for ever.
 func TestMakingUpComesToAnEnd(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
@@ -452,9 +489,11 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 }
 
 func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0), d.job("cron", Cron("* * * * * *", ""), 0)}
+		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0),
+			d.job("cron", Cron("* * * * * *", ""), 0)}
 		a := w.join(jobs)
 		a.lead()
 		sleepUntil(2500 * time.Millisecond)
@@ -466,7 +505,8 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 		for _, j := range jobs {
 			rows := w.rows(j.Name)
 			require.Len(t, rows, 4)
-			assert.Equal(t, []string{"00:00:01 done", "00:00:02 done", "00:00:03-23:59:59 (604797) skipped missed", "00:00:00 done"}, rows)
+			assert.Equal(t, []string{"00:00:01 done", "00:00:02 done",
+				"00:00:03-23:59:59 (604797) skipped missed", "00:00:00 done"}, rows)
 		}
 	})
 }
@@ -474,6 +514,7 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 // Worked out by hand: Berlin goes from UTC+1 to UTC+2 at 01:00 UTC on 29 March
 // 2026, and back at 01:00 UTC on 25 October.
 func TestBothChangesOfTheClockInBerlin(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		from  string
 		hours time.Duration
@@ -482,7 +523,8 @@ func TestBothChangesOfTheClockInBerlin(t *testing.T) {
 	}{
 		"forward": {"2026-03-28T01:00:00Z", 28,
 			[]string{"03-28 01:30", "03-29 01:00"},
-			[]string{"03-28 22:05", "03-28 23:05", "03-29 00:05", "03-29 01:05", "03-29 02:05", "03-29 03:05"}},
+			[]string{"03-28 22:05", "03-28 23:05", "03-29 00:05", "03-29 01:05", "03-29 02:05",
+				"03-29 03:05"}},
 		"back": {"2026-10-25T00:00:00Z", 28,
 			[]string{"10-25 00:30", "10-26 01:30"},
 			[]string{"10-25 00:05", "10-25 01:05", "10-25 02:05", "10-25 03:05"}},
@@ -491,8 +533,10 @@ func TestBothChangesOfTheClockInBerlin(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				from := utc(tc.from)
 				w.setClock(from.Sub(midnight))
+				w.beats = 10 * time.Minute // there are hours to sleep
 				var d diary
-				jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0), d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
+				jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0),
+					d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
 				for h := time.Duration(0); h < tc.hours; h += 7 { // the leader changes all the time
 					r := w.join(jobs)
 					r.runner.inboxEvery = time.Minute
@@ -519,6 +563,7 @@ func TestBothChangesOfTheClockInBerlin(t *testing.T) {
 }
 
 func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(time.Minute).Offset(0)
@@ -535,15 +580,20 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 		lead(2*time.Minute+30*time.Second, "old", "there")
 		lead(5*time.Minute+30*time.Second, "new")
 		lead(7*time.Minute+30*time.Second, "new", "there")
-		assert.Equal(t, []string{"00:01:00 done", "00:02:00 done"}, w.rows("old"), "its history stays")
-		assert.Equal(t, []string{"00:03:00 done", "00:04:00 done", "00:05:00 done", "00:06:00 done", "00:07:00 done"}, w.rows("new"), "starts at now")
-		assert.Equal(t, []string{"00:01:00 done", "00:02:00 done", "00:03:00-00:04:00 (2) skipped missed", "00:05:00 done", "00:06:00 done", "00:07:00 done"},
+		assert.Equal(t, []string{"00:01:00 done", "00:02:00 done"}, w.rows("old"),
+			"its history stays")
+		assert.Equal(t, []string{"00:03:00 done", "00:04:00 done", "00:05:00 done", "00:06:00 done",
+			"00:07:00 done"}, w.rows("new"), "starts at now")
+		assert.Equal(t, []string{"00:01:00 done", "00:02:00 done",
+			"00:03:00-00:04:00 (2) skipped missed", "00:05:00 done", "00:06:00 done",
+			"00:07:00 done"},
 			w.rows("there"), "nobody who led had it meanwhile: its ticks were missed")
 	})
 }
 
 // Whatever was written, and whose answer was lost, is done: not lost, not twice.
 func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
+	t.Parallel()
 	for _, op := range []string{"decide", "retry", "answer"} {
 		t.Run(op, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -566,9 +616,12 @@ func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 				sleepUntil(59 * time.Second)
 				require.Positive(t, lost)
 				want := []string{}
-				for _, tick := range []time.Time{request.At, midnight.Add(10 * time.Second), midnight.Add(20 * time.Second), midnight.Add(30 * time.Second), midnight.Add(40 * time.Second), midnight.Add(50 * time.Second)} {
+				for _, tick := range []time.Time{request.At, midnight.Add(10 * time.Second),
+					midnight.Add(20 * time.Second), midnight.Add(30 * time.Second),
+					midnight.Add(40 * time.Second), midnight.Add(50 * time.Second)} {
 					for attempt := range 2 {
-						want = append(want, fmt.Sprintf("j %s attempt %d", tick.Format("15:04:05"), attempt+1))
+						want = append(want, fmt.Sprintf("j %s attempt %d",
+							tick.Format("15:04:05"), attempt+1))
 					}
 				}
 				got := d.read()
@@ -584,6 +637,7 @@ func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 }
 
 func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
@@ -611,7 +665,8 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 		synctest.Wait()
 		a.link.set(nil)
 		require.NoError(t, <-stopped)
-		assert.Equal(t, []string{"j 00:06:00", "j 00:07:00"}, d.read(), "and the one that was being started")
+		assert.Equal(t, []string{"j 00:06:00", "j 00:07:00"}, d.read(),
+			"and the one that was being started")
 		w.join([]Job{job}).lead()
 		sleepUntil(10*time.Minute + 50*time.Second)
 		wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(10*time.Minute))
@@ -622,6 +677,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 // A row that this leader has started, and knows of, is not its lost write: here
 // a request had exactly the time of the tick.
 func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
+	t.Parallel()
 	for name, takes := range map[string]time.Duration{"it runs": 5 * time.Second, "it has run": 0} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -632,7 +688,7 @@ func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
 				a.lead()
 				sleepUntil(9 * time.Second)
 				w.setClock(time.Second)
-				request, err := w.db.Trigger(ctx, ledger.Order{Job: "j", By: "alice"})
+				request, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "alice"})
 				require.NoError(t, err)
 				w.setClock(-time.Second)
 				require.Equal(t, midnight.Add(10*time.Second), request.At)
@@ -646,18 +702,25 @@ func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
 	}
 }
 
-func TestAPanicOfOnFailureIsLogged(t *testing.T) {
+func TestAPanicOfOnRunIsLogged(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.failing("j", Every(10*time.Second).Offset(0), 99)}, WithOnFailure(func(Failure) { panic("boom") }))
+		a := w.join([]Job{d.failing("j", Every(10*time.Second).Offset(0), 99)},
+			WithOnRun(func(e RunEvent) {
+				if e.Err != nil {
+					panic("boom")
+				}
+			}))
 		a.lead()
 		sleepUntil(25 * time.Second)
-		assert.Equal(t, 2, a.log.count("OnFailure has panicked"))
+		assert.Equal(t, 2, a.log.count("OnRun has panicked"))
 		assert.Equal(t, []string{"00:00:10 failed", "00:00:20 failed"}, w.rows("j"))
 	})
 }
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		retry   Retry
 		attempt int
@@ -685,15 +748,18 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 }
 
 func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		w.join([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)}).lead()
 		sleepUntil(4 * time.Second)
-		require.Equal(t, []string{"00:00:01 in_progress", "00:00:02-00:00:03 (2) skipped overlap"}, w.rows("j"))
+		require.Equal(t, []string{"00:00:01 in_progress", "00:00:02-00:00:03 (2) skipped overlap"},
+			w.rows("j"))
 		sleepUntil(30 * time.Minute)
 		require.LessOrEqual(t, len(w.rows("j")), 12)
 		require.Greater(t, len(w.rows("j")), 8)
 		sleepUntil(time.Hour + 2*time.Second)
-		wantEachTickOnce(t, w, "j", Every(time.Second).Offset(0), midnight, midnight.Add(time.Hour+2*time.Second))
+		wantEachTickOnce(t, w, "j", Every(time.Second).Offset(0), midnight,
+			midnight.Add(time.Hour+2*time.Second))
 	})
 }

@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,35 +15,29 @@ import (
 // What can be asked of the scheduler from any replica, leading or not. All of
 // it goes through the database; the leader looks four times a second.
 
-// A Failure is an attempt that did not succeed.
-type Failure struct {
-	Run
-	Status  ledger.Status // ledger.Failed, or ledger.Abandoned: its leader died, or lost the lock
-	Err     error
-	Took    time.Duration // 0 if it was abandoned
-	RetryAt time.Time     // when the next attempt is due; zero: there is none
-}
-
 // A RunEvent is something that happened to the runs of a job on this replica,
 // while it led.
 type RunEvent struct {
-	Job string
+	Run // of what was skipped: only its Job
 
 	// Status is ledger.InProgress: an attempt starts; ledger.Done or
 	// ledger.Failed: it has ended, one such event for each that started, also
 	// if that could not be written down; ledger.Abandoned: a leader before had
-	// left it so; ledger.Skipped: a tick, or a request, was not run.
-	Status ledger.Status
-	Reason string        // of what was skipped: ledger.Missed, …
-	Count  int64         // ticks that were skipped; else 1
-	Late   time.Duration // in progress: from when the run was due for the first time to this start
-	Took   time.Duration // done, failed
+	// died, or lost the lock; ledger.Skipped: a tick, or a request, was not run.
+	Status  ledger.Status
+	Reason  string        // of what was skipped: ledger.Missed, …
+	Count   int64         // ticks that were skipped; else 1
+	Late    time.Duration // in progress: from when the run was due for the first time to this start
+	Took    time.Duration // done, failed
+	Err     error         // failed, abandoned; else nil
+	RetryAt time.Time     // failed, abandoned: when the next attempt is due; zero: there is none
 }
 
 // HandOver tells whichever replica leads to leave, so that another does; see
 // [schedlock.Revoke]. If that is this replica, it does so at once. term is the
 // one that by has seen leading: another one is left alone.
-func (r *Runner) HandOver(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
+func (r *Runner) HandOver(ctx context.Context, term int64, by,
+	reason string) (schedlock.Revocation, error) {
 	revoked, err := schedlock.Revoke(ctx, r.lock.Store(), term, by, reason)
 	if err != nil {
 		return revoked, fmt.Errorf("hand over: %w", err)
@@ -60,9 +55,10 @@ func (r *Runner) HandOver(ctx context.Context, term int64, by, reason string) (s
 // way, its Overlap decides.
 //
 // The error wraps [ledger.ErrNoJob] if no leader has had the job yet; it is a
-// [*ledger.PausedError] while the job is paused.
+// [*ledger.PausedError] while the job is paused, and a [*ledger.BacklogError] if
+// a thousand requests for it wait already.
 func (r *Runner) Trigger(ctx context.Context, job, by, reason string) (ledger.Request, error) {
-	request, err := r.ledger.Trigger(ctx, ledger.Order{Job: job, By: by, Reason: reason})
+	request, err := r.ledger.Trigger(ctx, ledger.Action{Job: job, By: by, Reason: reason})
 	if err != nil {
 		return request, fmt.Errorf("trigger job %q: %w", job, err)
 	}
@@ -76,13 +72,26 @@ func (r *Runner) Await(ctx context.Context, request ledger.Request) (ledger.Run,
 	return ledger.Await(ctx, r.ledger, request.Job, request.At)
 }
 
-// Pause keeps a job from starting, or every job if job is "". Once it has
-// returned nothing starts any more, whoever leads; what runs goes on. Ticks
-// that are due meanwhile are missed ones, for which the job's CatchUp decides
-// when it is resumed. by says who pauses (required), reason why. If it is
-// paused already, the pause that is in force is returned.
+// Pause keeps a job from starting. Once it has returned the job starts no more,
+// whoever leads; what runs goes on. Ticks that are due meanwhile are missed ones,
+// for which the job's CatchUp decides when it is resumed. by says who pauses
+// (required), reason why. If it is paused already, the pause that is in force is
+// returned. A job without a name is an error: every job is [Runner.PauseAll].
 func (r *Runner) Pause(ctx context.Context, job, by, reason string) (ledger.Pause, error) {
-	pause, err := r.ledger.Pause(ctx, ledger.Order{Job: job, By: by, Reason: reason})
+	if job == "" {
+		return ledger.Pause{},
+			errors.New("pause: the name of the job is empty: PauseAll pauses every job")
+	}
+	return r.pause(ctx, job, by, reason)
+}
+
+// PauseAll is Pause for every job, as one pause of the whole scheduler.
+func (r *Runner) PauseAll(ctx context.Context, by, reason string) (ledger.Pause, error) {
+	return r.pause(ctx, "", by, reason)
+}
+
+func (r *Runner) pause(ctx context.Context, job, by, reason string) (ledger.Pause, error) {
+	pause, err := r.ledger.Pause(ctx, ledger.Action{Job: job, By: by, Reason: reason})
 	if err != nil {
 		return pause, fmt.Errorf("pause job %q: %w", job, err)
 	}
@@ -90,9 +99,22 @@ func (r *Runner) Pause(ctx context.Context, job, by, reason string) (ledger.Paus
 	return pause, nil
 }
 
-// Resume ends the pause of a job, or the one of the whole scheduler if job is
-// "": neither ends the other. resumed is false if there was none.
+// Resume ends the pause of a job, and not that of the whole scheduler. resumed is
+// false if there was none. A job without a name is an error, as with Pause.
 func (r *Runner) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
+	if job == "" {
+		return false,
+			errors.New("resume: the name of the job is empty: ResumeAll ends the pause of the whole scheduler")
+	}
+	return r.resume(ctx, job, by)
+}
+
+// ResumeAll ends what PauseAll has begun, and not the pauses of single jobs.
+func (r *Runner) ResumeAll(ctx context.Context, by string) (resumed bool, err error) {
+	return r.resume(ctx, "", by)
+}
+
+func (r *Runner) resume(ctx context.Context, job, by string) (resumed bool, err error) {
 	if resumed, err = r.ledger.Resume(ctx, job, by); err != nil {
 		return false, fmt.Errorf("resume job %q: %w", job, err)
 	}
@@ -113,8 +135,9 @@ func (r *Runner) look() {
 // JobInfo is what a person wants to know of a job.
 type JobInfo struct {
 	ledger.Job
-	Known bool          // this replica's code has the job
-	Next  time.Time     // the oldest tick that is not decided; in the past while a run is under way that it overlaps, if nobody has led since, or during a pause; zero: there is none
+	Known bool // this replica's code has the job
+	// the oldest tick that is not decided; in the past while a run is under way that it overlaps, if nobody has led since, or during a pause; zero: there is none
+	Next  time.Time
 	Pause *ledger.Pause // that keeps it from starting; nil: none
 }
 
@@ -124,7 +147,7 @@ func (r *Runner) Jobs(ctx context.Context) ([]JobInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
-	inbox, err := r.ledger.Inbox(ctx)
+	inbox, err := r.ledger.Pending(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}

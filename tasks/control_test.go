@@ -16,6 +16,7 @@ import (
 )
 
 func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
 		a := w.join([]Job{ofA.job("j", at(time.Hour), 3*time.Second)})
@@ -44,6 +45,7 @@ func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
 }
 
 func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
@@ -57,6 +59,7 @@ func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
 }
 
 func TestARequestWaitsForALeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(time.Hour), 0)}
@@ -82,6 +85,7 @@ func TestARequestWaitsForALeader(t *testing.T) {
 
 // Before the leader has seen it, and while it carries it out.
 func TestARequestOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		after   time.Duration
 		once    bool
@@ -118,6 +122,7 @@ func TestARequestOutlivesItsLeader(t *testing.T) {
 }
 
 func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	for overlap, want := range map[Overlap][]string{
 		OverlapSkip:  {"00:00:05 done", "00:00:06 skipped overlap"},
 		OverlapQueue: {"00:00:05 done", "00:00:06 done"},
@@ -137,7 +142,8 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 				require.NoError(t, err)
 				sleepUntil(30 * time.Second)
 				assert.Equal(t, want, w.rows("j"))
-				started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second, OverlapAllow: 6 * time.Second}[overlap]
+				started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second,
+					OverlapAllow: 6 * time.Second}[overlap]
 				if started > 0 {
 					assert.Equal(t, midnight.Add(started), run.StartedAt)
 				}
@@ -147,6 +153,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 }
 
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		old := w.join([]Job{d.job("j", at(time.Hour), 0)})
@@ -165,6 +172,7 @@ func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 }
 
 func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
@@ -182,12 +190,20 @@ func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
 		resumed, err := a.runner.Resume(ctx, "j", "alice")
 		assert.NoError(t, err)
 		assert.False(t, resumed, "it was not paused")
+		_, err = a.runner.Pause(ctx, "", "alice", "")
+		assert.ErrorContains(t, err, "the name of the job is empty: PauseAll pauses every job")
+		_, err = a.runner.Resume(ctx, "", "alice")
+		assert.ErrorContains(t, err, "ResumeAll")
+		resumed, err = a.runner.ResumeAll(ctx, "alice")
+		assert.NoError(t, err)
+		assert.False(t, resumed, "nothing was paused")
 		synctest.Wait()
 		assert.Empty(t, d.read())
 	})
 }
 
 func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"j", ""} {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -199,16 +215,23 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 				a.lead()
 				b.stand()
 				sleepUntil(21 * time.Second) // the retry of 00:00:20 is due
-				pause, err := b.runner.Pause(ctx, what, "alice", "disk is full")
+				pauseBy := func(r *replica, by, reason string) (ledger.Pause, error) {
+					if what == "" {
+						return r.runner.PauseAll(ctx, by, reason)
+					}
+					return r.runner.Pause(ctx, what, by, reason)
+				}
+				pause, err := pauseBy(b, "alice", "disk is full")
 				require.NoError(t, err)
 				require.Equal(t, midnight.Add(21*time.Second), pause.Since)
-				again, err := a.runner.Pause(ctx, what, "bob", "too")
+				again, err := pauseBy(a, "bob", "too")
 				require.NoError(t, err)
 				require.Equal(t, pause, again, "the first stays")
 				_, err = b.runner.Trigger(ctx, "j", "carol", "")
 				var paused *ledger.PausedError
 				require.ErrorAs(t, err, &paused)
-				require.ErrorContains(t, err, "is paused by alice since 2000-01-01T00:00:21Z: disk is full")
+				require.ErrorContains(t, err,
+					"is paused by alice since 2000-01-01T00:00:21Z: disk is full")
 
 				sleepUntil(55 * time.Second)
 				require.Equal(t, []string{"00:00:10 done", "00:00:20 failed"}, w.rows("j"))
@@ -223,22 +246,31 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 				require.Equal(t, "alice", info[0].Pause.By)
 				require.Equal(t, what != "", info[1].Pause == nil)
 
-				resumed, err := b.runner.Resume(ctx, what, "dave")
+				resume := func() (bool, error) {
+					if what == "" {
+						return b.runner.ResumeAll(ctx, "dave")
+					}
+					return b.runner.Resume(ctx, what, "dave")
+				}
+				resumed, err := resume()
 				require.NoError(t, err)
 				require.True(t, resumed)
 				sleepUntil(59*time.Second + 900*time.Millisecond)
-				assert.Equal(t, []string{"00:00:10 done", "00:00:20 done", "00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
+				assert.Equal(t, []string{"00:00:10 done", "00:00:20 done",
+					"00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
 					"the newest that was missed, and the retries")
 				assert.Equal(t, 1, a.log.count("msg=resumed"))
 				sleepUntil(90 * time.Second)
 				wantEachTickOnce(t, w, "j", failing.Spec, midnight, midnight.Add(90*time.Second))
-				wantEachTickOnce(t, w, "other", failing.Spec, midnight, midnight.Add(90*time.Second))
+				wantEachTickOnce(t, w, "other", failing.Spec, midnight,
+					midnight.Add(90*time.Second))
 			})
 		})
 	}
 }
 
 func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 8*time.Second)})
@@ -253,13 +285,16 @@ func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
 }
 
 func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		catchUp CatchUp
 		want    []string
 	}{
 		{Skip, []string{"00:00:10 done", "00:00:20-00:00:40 (3) skipped paused", "00:00:50 done"}},
-		{Latest, []string{"00:00:10 done", "00:00:20-00:00:30 (2) skipped paused", "00:00:40 done", "00:00:50 done"}},
-		{All(2), []string{"00:00:10 done", "00:00:20 skipped paused", "00:00:30 done", "00:00:40 done", "00:00:50 done"}},
+		{Latest, []string{"00:00:10 done", "00:00:20-00:00:30 (2) skipped paused", "00:00:40 done",
+			"00:00:50 done"}},
+		{All(2), []string{"00:00:10 done", "00:00:20 skipped paused", "00:00:30 done",
+			"00:00:40 done", "00:00:50 done"}},
 	} {
 		inWorld(t, func(t *testing.T, w *world) {
 			var d diary
@@ -281,6 +316,7 @@ func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
 
 // Also one that ended while nobody led.
 func TestAPauseOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), 0)
@@ -295,20 +331,22 @@ func TestAPauseOutlivesItsLeader(t *testing.T) {
 		ask := w.join(nil).runner
 		lead(0, 90*time.Second)
 		sleepUntil(150 * time.Second)
-		_, err := ask.Pause(ctx, "", "alice", "")
+		_, err := ask.PauseAll(ctx, "alice", "")
 		require.NoError(t, err)
 		lead(3*time.Minute+10*time.Second, 5*time.Minute+10*time.Second)
 		sleepUntil(6*time.Minute + 10*time.Second)
-		_, err = ask.Resume(ctx, "", "alice")
+		_, err = ask.ResumeAll(ctx, "alice")
 		require.NoError(t, err)
 		lead(8*time.Minute+10*time.Second, 9*time.Minute+10*time.Second)
 		assert.Equal(t, []string{"00:01:00 done",
-			"00:02:00 skipped missed", "00:03:00-00:06:00 (4) skipped paused", "00:07:00-00:08:00 (2) skipped missed", "00:09:00 done"}, w.rows("j"))
+			"00:02:00 skipped missed", "00:03:00-00:06:00 (4) skipped paused",
+			"00:07:00-00:08:00 (2) skipped missed", "00:09:00 done"}, w.rows("j"))
 	})
 }
 
 // The database says no before the leader has heard of the pause.
 func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
+	t.Parallel()
 	for _, op := range []string{"decide", "retry", "answer"} {
 		t.Run(op, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -317,7 +355,8 @@ func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
 				job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
 				a := w.join([]Job{job})
 				a.lead()
-				at := map[string]time.Duration{"decide": 10 * time.Second, "retry": 0, "answer": 8 * time.Second}[op]
+				at := map[string]time.Duration{"decide": 10 * time.Second, "retry": 0,
+					"answer": 8 * time.Second}[op]
 				if op == "retry" {
 					sleepUntil(11 * time.Second)
 					at = w.runs("j")[0].RetryAt.Sub(midnight)
@@ -325,10 +364,11 @@ func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
 				sleepUntil(at - 10*time.Millisecond)
 				before := len(d.read())
 				if op == "answer" {
-					_, err := w.db.Trigger(ctx, ledger.Order{Job: "j", By: "bob"})
+					_, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "bob"})
 					require.NoError(t, err)
 				}
-				_, err := w.db.Pause(ctx, ledger.Order{Job: "j", By: "alice"}) // behind the leader's back
+				// behind the leader's back
+				_, err := w.db.Pause(ctx, ledger.Action{Job: "j", By: "alice"})
 				require.NoError(t, err)
 				a.link.set(func(o string) fault {
 					if o == "inbox" && time.Since(midnight) < at+5*time.Second {
@@ -348,21 +388,24 @@ func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
 }
 
 func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		n := 0
-		jobs := []Job{{Name: "j", Spec: Every(10 * time.Second).Offset(0), Do: func(context.Context, Run) error {
-			n++
-			time.Sleep(time.Duration(n) * time.Second)
-			if n == 2 || n > 3 {
-				return fmt.Errorf("failure %d", n)
-			}
-			return nil
-		}}, d.job("a", at(time.Hour), 0)}
+		jobs := []Job{{Name: "j", Spec: Every(10 * time.Second).Offset(0),
+			Do: func(context.Context, Run) error {
+				n++
+				time.Sleep(time.Duration(n) * time.Second)
+				if n == 2 || n > 3 {
+					return fmt.Errorf("failure %d", n)
+				}
+				return nil
+			}}, d.job("a", at(time.Hour), 0)}
 		old := w.join([]Job{d.job("old", at(time.Hour), 0)})
 		infos, err := old.runner.Jobs(ctx)
 		require.NoError(t, err)
-		require.Equal(t, []JobInfo{{Job: ledger.Job{Name: "old", Spec: "every 24h0m0s offset 1h0m0s"}, Known: true}}, infos, "before anybody led")
+		require.Equal(t, []JobInfo{{Job: ledger.Job{Name: "old",
+			Spec: "every 24h0m0s offset 1h0m0s"}, Known: true}}, infos, "before anybody led")
 		old.lead()
 		require.NoError(t, old.runner.Stop(ctx))
 		a := w.join(jobs)
@@ -378,7 +421,8 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 		assert.True(t, j.Known)
 		assert.Nil(t, j.Pause)
 		assert.Equal(t, midnight.Add(time.Minute), j.Next)
-		assert.Equal(t, ledger.Stats{Done: 2, Failed: 3, Streak: 2, LastDone: midnight.Add(33 * time.Second), LastFailed: midnight.Add(55 * time.Second),
+		assert.Equal(t, ledger.Stats{Done: 2, Failed: 3, Streak: 2,
+			LastDone: midnight.Add(33 * time.Second), LastFailed: midnight.Add(55 * time.Second),
 			LastError: "failure 5", Total: 4 * time.Second, Longest: 3 * time.Second}, j.Stats)
 		assert.Equal(t, 2*time.Second, j.Average())
 		assert.Equal(t, "old", infos[2].Name)
@@ -387,17 +431,21 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 }
 
 func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0), d.job("seldom", at(time.Second), 0)}
+		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0),
+			d.job("seldom", at(time.Second), 0)}
 		a := w.join(jobs, WithKeepRuns(50))
 		a.lead()
 		sleepUntil(5 * time.Minute)
 		require.NoError(t, a.runner.Stop(ctx))
 		runs := w.runs("j")
-		assert.LessOrEqual(t, len(runs), 50+int(pruneInterval/(100*time.Millisecond)), "of 3,000: what has come since it was last pruned")
+		assert.LessOrEqual(t, len(runs), 50+int(pruneInterval/(100*time.Millisecond)),
+			"of 3,000: what has come since it was last pruned")
 		assert.GreaterOrEqual(t, len(runs), 50)
-		assert.WithinRange(t, runs[len(runs)-1].ScheduledAt, midnight.Add(5*time.Minute-time.Second), midnight.Add(5*time.Minute))
+		assert.WithinRange(t, runs[len(runs)-1].ScheduledAt,
+			midnight.Add(5*time.Minute-time.Second), midnight.Add(5*time.Minute))
 		assert.Len(t, w.runs("seldom"), 1)
 
 		// Also what a job left that is no more.
@@ -409,6 +457,7 @@ func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
 }
 
 func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
@@ -423,15 +472,17 @@ func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
 }
 
 func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		a.link.set(on(ruin, "run"))
-		_, err := a.runner.Await(ctx, ledger.Request{Order: ledger.Order{Job: "j"}, At: midnight})
+		_, err := a.runner.Await(ctx, ledger.Request{Action: ledger.Action{Job: "j"}, At: midnight})
 		require.Error(t, err)
 		a.link.set(on(refuse, "run"))
 		patience, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("enough"))
 		defer cancel()
-		_, err = a.runner.Await(patience, ledger.Request{Order: ledger.Order{Job: "j"}, At: midnight})
+		_, err = a.runner.Await(patience, ledger.Request{Action: ledger.Action{Job: "j"},
+			At: midnight})
 		require.ErrorContains(t, err, "connection refused")
 		require.ErrorContains(t, err, "enough")
 	})

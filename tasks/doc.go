@@ -14,6 +14,23 @@
 // in which the database itself checks that this replica holds the lock, so no
 // tick is started twice in the fleet.
 //
+// A replica stands by, leads, and leaves: by a drain, or because the lease is
+// lost. That is Runner.run, lead, serve and leave. While it leads, each job is
+// idle, running, or recording the end of a run. An alarm, the end of a run, a
+// retry that is due and a request wake it: it then takes one step after the other
+// until a run has started or nothing is due. A step is one statement to the
+// ledger. It decides about ticks, starts a retry, or answers a request; which one
+// is next is said in one place, term.choose. What always holds:
+//
+//   - A run starts only by a step that the database has carried out for the
+//     holder of the lock, and only if this replica still trusts its lease then.
+//   - A job takes one step at a time.
+//   - A cursor goes forward, and every tick that it passes is in the ledger. It is
+//     put back only when a term begins, or a hand has edited it, and only if it
+//     stands further ahead than the next tick.
+//   - Whatever has started is waited for before the lock is released.
+//   - A loop that the ledger does not agree with pauses.
+//
 // What happens with ticks that were missed, with a run that is due while
 // another has not ended, and with one that failed or was cut short, is the
 // job's choice: [CatchUp], [Overlap], [Retry], AtMostOnce. Any replica can ask

@@ -14,30 +14,42 @@ import (
 // errTimeout is why a run is cancelled when its time is up.
 var errTimeout = errors.New("the run took longer than its time-out")
 
+// errNotCalled is why a run failed that began in the ledger only.
+var errNotCalled = errors.New("not carried out: its leader lost the lock, " +
+	"or its drain passed the limit, before the job was called")
+
 // execute runs the job and writes down how it ended.
 func (t *term) execute(j *termJob, r ledger.Run) {
 	run := t.run(r)
 	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
 	log.Debug("run started", "late", r.StartedAt.Sub(r.ScheduledAt))
-	t.onRun(RunEvent{Job: r.Job, Status: ledger.InProgress, Count: 1, Late: max(r.StartedAt.Sub(r.ScheduledAt), 0)})
+	t.onRun(RunEvent{Run: run, Status: ledger.InProgress, Count: 1,
+		Late: max(r.StartedAt.Sub(r.ScheduledAt), 0)})
+	// The process, or its log, may have stood still meanwhile: only a replica that
+	// still trusts its lease calls the job. What it does not call counts as cut
+	// short.
+	called := t.trusted() && t.ctx.Err() == nil
 	ctx := t.ctx
 	if j.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, j.Timeout, fmt.Errorf("%w of %v", errTimeout, j.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, j.Timeout,
+			fmt.Errorf("%w of %v", errTimeout, j.Timeout))
 		defer cancel()
 	}
 	begin := time.Now()
-	jobErr := j.call(ctx, run)
+	jobErr := errNotCalled
+	if called {
+		jobErr = j.call(ctx, run)
+	}
 	end := ledger.End{Status: ledger.Done, Took: time.Since(begin)}
+	j.runReturned()
 	t.mu.Lock()
 	t.running[r.ID] = execution{Run: run, returned: true}
 	t.mu.Unlock()
 	if jobErr != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(jobErr, cause) {
-			jobErr = fmt.Errorf("%w: %w", cause, jobErr)
-		}
+		jobErr = shorten(jobErr, context.Cause(ctx))
 		end.Status, end.Error = ledger.Failed, jobErr.Error()
-		end.RetryAt = j.retryAt(t.lease.Now(), r.Attempt, t.ctx.Err() != nil)
+		end.RetryAt = j.retryAt(t.lease.Now(), r.Attempt, !called || t.ctx.Err() != nil)
 	}
 	// The end is written even if the lease is over, for a while: the row says
 	// whether it is still ours to write.
@@ -64,30 +76,49 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		}
 		log.Log(endCtx, level, "end of run not recorded", "status", string(end.Status), "err", err)
 	case !written:
-		log.Warn("end of run came too late: the next leader has recorded it as abandoned", "status", string(end.Status))
+		log.Warn("end of run came too late: the next leader has recorded it as abandoned", "status",
+			string(end.Status))
 	case !r.RetryAt.IsZero():
 		t.owe(j, t.attempt(j, r))
 	}
-	t.onRun(RunEvent{Job: r.Job, Status: end.Status, Count: 1, Took: end.Took})
+	t.onRun(RunEvent{Run: run, Status: end.Status, Count: 1, Took: end.Took, Err: jobErr,
+		RetryAt: end.RetryAt})
 	switch {
 	case jobErr != nil:
-		t.failed(r, jobErr, end.Took)
+		t.sayFailed(r, jobErr, end.Took)
 	case r.Attempt > 1 || r.RequestedBy != "":
 		log.Info("run done", "took", end.Took, "requested_by", r.RequestedBy)
 	default:
 		log.Debug("run done", "took", end.Took)
 	}
-	j.mu.Lock()
-	j.running--
-	j.ended, j.stirred = t.lease.Now(), time.Now()
-	j.mu.Unlock()
+	j.runEnded(t.lease.Now())
+}
+
+// A failure is the error of an attempt, with a text that can be kept: that of
+// the job, in full, may be as long as its memory allows.
+type failure struct {
+	text string
+	errs []error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return f.errs }
+
+// shorten returns the error of a job whose context has ended with a cause (nil:
+// it has not), with a text that is cut. An Error method may panic.
+func shorten(err, cause error) error {
+	text := ledger.Cut(fmt.Sprint(err))
+	if cause == nil || errors.Is(err, cause) {
+		return &failure{text, []error{err}}
+	}
+	return &failure{ledger.Cut(cause.Error() + ": " + text), []error{cause, err}}
 }
 
 // errAbandoned is why a run failed whose leader did not end it.
 var errAbandoned = errors.New("its leader died, or lost the lock, before it ended")
 
-// failed reports an attempt that did not succeed.
-func (t *term) failed(r ledger.Run, err error, took time.Duration) {
+// sayFailed logs an attempt that did not succeed.
+func (t *term) sayFailed(r ledger.Run, err error, took time.Duration) {
 	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
 	if !r.RetryAt.IsZero() {
 		log = log.With("retry_at", r.RetryAt)
@@ -100,15 +131,4 @@ func (t *term) failed(r ledger.Run, err error, took time.Duration) {
 	default:
 		log.Warn("run abandoned by its leader")
 	}
-	if t.onFailure == nil {
-		return
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			log.Error("OnFailure has panicked", "panic", v)
-		}
-	}()
-	t.onFailure(Failure{
-		Run: t.run(r), Status: r.Status, Err: err, Took: took, RetryAt: r.RetryAt,
-	})
 }

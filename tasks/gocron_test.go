@@ -15,6 +15,7 @@ import (
 var _ gocron.Elector = (*schedlock.Lock)(nil)
 
 func TestALockIsAnElectorForAnAppsOwnGocron(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
 		a, b := w.join(nil), w.join(nil)
@@ -22,7 +23,9 @@ func TestALockIsAnElectorForAnAppsOwnGocron(t *testing.T) {
 			s, err := gocron.NewScheduler(gocron.WithDistributedElector(r.lock))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Shutdown()) }()
-			_, err = s.NewJob(gocron.DurationJob(time.Second), gocron.NewTask(func() { d.write("ran") }))
+			_, err = s.NewJob(gocron.DurationJob(time.Second), gocron.NewTask(func() {
+				d.write("ran")
+			}))
 			require.NoError(t, err)
 			s.Start()
 		}

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,16 +10,18 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // clockJump is the step of the database's clock, seen from one heartbeat to
 // the next, from which on it is logged and the alarms are set anew.
 const clockJump = 500 * time.Millisecond
 
-// heartbeat keeps one lease alive: a gocron job on a scheduler of its own.
+// heartbeat keeps one lease alive, in the place of the lease itself: a gocron job
+// on a scheduler of its own.
 type heartbeat struct {
 	lease  *schedlock.Lease
-	timing schedlock.Timing
+	timing driver.Timing
 	log    *slog.Logger
 	after  func(jump time.Duration) // called after each success
 
@@ -36,17 +39,23 @@ type heartbeat struct {
 
 // startHeartbeat beats every heartbeat interval from now on, and repeats a
 // beat that failed every retry interval, until stop or until the lease ends.
-func startHeartbeat(lease *schedlock.Lease, timing schedlock.Timing, log *slog.Logger, after func(time.Duration)) (*heartbeat, error) {
-	h := &heartbeat{lease: lease, timing: timing, log: log, after: after, read: lease.Now(), at: time.Now()}
+func startHeartbeat(lease *schedlock.Lease, timing driver.Timing, log *slog.Logger,
+	after func(time.Duration)) (*heartbeat, error) {
+	h := &heartbeat{lease: lease, timing: timing, log: log, after: after, read: lease.Now(),
+		at: time.Now()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	var err error
-	if h.cron, err = gocron.NewScheduler(gocron.WithLocation(time.UTC), gocron.WithStopTimeout(stopTimeout)); err != nil {
+	if h.cron, err = gocron.NewScheduler(gocron.WithLocation(time.UTC),
+		gocron.WithStopTimeout(stopTimeout)); err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	h.job, err = h.cron.NewJob(gocron.DurationJob(timing.HeartbeatInterval), gocron.NewTask(h.beat),
 		gocron.WithName("heartbeat"), gocron.WithSingletonMode(gocron.LimitModeReschedule))
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	if err := lease.TakeRenewal(); err != nil {
+		return nil, errors.Join(fmt.Errorf("heartbeat: %w", err), h.cron.Shutdown())
 	}
 	h.cron.Start()
 	return h, nil

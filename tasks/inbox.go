@@ -22,54 +22,89 @@ const (
 func (t *term) paused(job string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.inbox.Paused(job) != nil
+	return t.pending.Paused(job) != nil
 }
 
 // forget removes a request that was answered.
 func (t *term) forget(r ledger.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.inbox.Requests = slices.DeleteFunc(slices.Clone(t.inbox.Requests), func(other ledger.Request) bool {
-		return other.Job == r.Job && other.At.Equal(r.At)
-	})
+	t.pending.Requests = slices.DeleteFunc(slices.Clone(t.pending.Requests),
+		func(other ledger.Request) bool {
+			return other.Job == r.Job && other.At.Equal(r.At)
+		})
 }
 
-// watchInbox follows what people ask, until the term ends.
-func (t *term) watchInbox() {
+// watchPending follows what people ask, until the term ends.
+func (t *term) watchPending() {
 	tick := time.NewTicker(t.inboxEvery)
 	defer tick.Stop()
+	looked := time.Now()
 	for {
-		t.serveInbox()
+		t.servePending()
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-t.poke:
 		case <-tick.C:
 		}
-		if t.retry(t.ctx, t.readInbox) != nil && t.ctx.Err() != nil {
+		if t.retry(t.ctx, t.readPending) != nil && t.ctx.Err() != nil {
 			return
+		}
+		if time.Since(looked) >= t.lock.Timing().HeartbeatInterval {
+			t.lookAhead()
+			looked = time.Now()
 		}
 	}
 }
 
-// readInbox reads what people have asked, and says which pauses have begun or
+// lookAhead reads the cursors of jobs that wait for a time far ahead, which a
+// hand may have set right: they do not come to a decision that would find out.
+func (t *term) lookAhead() {
+	for _, j := range t.jobs {
+		select {
+		case j.turn <- struct{}{}:
+		default:
+			continue
+		}
+		found := false
+		if tooFarAhead(j.spec, j.row, t.lease.Now()) {
+			was := j.row
+			ctx, cancel := context.WithTimeout(t.ctx, decideTimeout)
+			rows, err := t.ledger.Jobs(ctx)
+			cancel()
+			if row := findJob(rows, j.Name); err == nil && row != nil &&
+				!row.Cursor.Equal(was.Cursor) {
+				j.row, found = row, true
+			}
+		}
+		<-j.turn
+		if found {
+			t.ring(j)
+		}
+	}
+}
+
+// readPending reads what people have asked, and says which pauses have begun or
 // ended since.
-func (t *term) readInbox(ctx context.Context) error {
-	inbox, err := t.ledger.Inbox(ctx)
+func (t *term) readPending(ctx context.Context) error {
+	inbox, err := t.ledger.Pending(ctx)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
-	before := t.inbox
+	before := t.pending
 	for _, j := range t.jobs {
 		if before.Paused(j.Name) != nil && inbox.Paused(j.Name) == nil {
 			j.stir()
 		}
 	}
-	t.inbox = inbox
+	t.pending = inbox
 	t.mu.Unlock()
 	for _, p := range inbox.Pauses {
-		i := slices.IndexFunc(before.Pauses, func(b ledger.Pause) bool { return b.Job == p.Job && b.InForce() })
+		i := slices.IndexFunc(before.Pauses, func(b ledger.Pause) bool {
+			return b.Job == p.Job && b.InForce()
+		})
 		switch {
 		case p.InForce() && i < 0:
 			t.sayPaused(p)
@@ -87,14 +122,15 @@ func (t *term) readInbox(ctx context.Context) error {
 
 // sayPaused logs a pause; its job is "" if it is one of the whole scheduler.
 func (t *term) sayPaused(p ledger.Pause) {
-	t.log.Warn("paused: nothing starts", "job", p.Job, "by", p.By, "reason", p.Reason, "since", p.Since, "term", t.lease.Term())
+	t.log.Warn("paused: nothing starts", "job", p.Job, "by", p.By, "reason", p.Reason, "since",
+		p.Since, "term", t.lease.Term())
 }
 
-// serveInbox lets the jobs answer the requests. What is asked of a job that
+// servePending lets the jobs answer the requests. What is asked of a job that
 // this code does not have is skipped.
-func (t *term) serveInbox() {
+func (t *term) servePending() {
 	t.mu.Lock()
-	requests := t.inbox.Requests
+	requests := t.pending.Requests
 	t.mu.Unlock()
 	var rung []string
 	for _, r := range requests {
@@ -110,16 +146,15 @@ func (t *term) serveInbox() {
 }
 
 func (t *term) refuse(r ledger.Request) {
-	if !t.enter() {
+	what := atDatabase(r.Job)
+	if !t.enter(what) {
 		return
 	}
-	defer t.leave()
-	s := t.answer(r, ledger.UnknownJob)
-	var run ledger.Run
-	err := t.retry(t.ctx, func(ctx context.Context) (err error) { run, _, err = s.try(ctx); return err })
+	defer t.leave(what)
+	run, _, err := t.write(step{kind: answerRequest, request: r, skip: ledger.UnknownJob})
 	switch {
 	case err == nil:
-		_ = s.after(run, nil)
+		t.answered(r, ledger.UnknownJob, run)
 	case errors.Is(err, schedlock.ErrLost):
 		t.beat()
 	}
@@ -127,11 +162,12 @@ func (t *term) refuse(r ledger.Request) {
 
 // ring wakes a job in the background.
 func (t *term) ring(j *termJob) {
-	if !t.enter() {
+	what := atDatabase(j.Name)
+	if !t.enter(what) {
 		return
 	}
 	go func() {
-		defer t.leave()
+		defer t.leave(what)
 		t.wake(j)
 	}()
 }

@@ -8,13 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock"
 )
 
 // A Job is something to do on the leader, again and again.
 type Job struct {
 	// Name is the job's key in the ledger: unique, not empty, at most 200
-	// bytes. A renamed job is a new one.
+	// bytes of UTF-8 without control characters and those that set the
+	// direction of writing. A renamed job is a new one.
 	Name string
 
 	// Spec says when it is due.
@@ -60,19 +62,16 @@ type Run struct {
 	RequestReason string
 }
 
-// maxJobName is the longest name in bytes.
-const maxJobName = 200
-
 // checkJobs names everything that is wrong with the jobs.
 func checkJobs(jobs []Job) error {
 	var errs []error
 	seen := map[string]bool{}
 	for i, j := range jobs {
-		switch {
+		switch wrong := names.Check("the name", j.Name); {
 		case strings.TrimSpace(j.Name) == "":
 			errs = append(errs, fmt.Errorf("job %d has no name", i))
-		case len(j.Name) > maxJobName:
-			errs = append(errs, fmt.Errorf("job %.40q…: the name has %d bytes, %d are allowed", j.Name, len(j.Name), maxJobName))
+		case wrong != nil:
+			errs = append(errs, fmt.Errorf("job %d: %w", i, wrong))
 		case seen[j.Name]:
 			errs = append(errs, fmt.Errorf("job %q is there twice", j.Name))
 		}
@@ -84,9 +83,11 @@ func checkJobs(jobs []Job) error {
 			errs = append(errs, fmt.Errorf("job %q: time-out %v is below 0", j.Name, j.Timeout))
 		}
 		if j.AtMostOnce && j.Retry.Attempts > 1 {
-			errs = append(errs, fmt.Errorf("job %q: %d attempts, but it is AtMostOnce", j.Name, j.Retry.Attempts))
+			errs = append(errs, fmt.Errorf("job %q: %d attempts, but it is AtMostOnce",
+				j.Name, j.Retry.Attempts))
 		}
-		for _, err := range []error{j.Spec.ForJob(j.Name).Validate(), j.CatchUp.validate(), j.Overlap.validate(), j.Retry.validate()} {
+		for _, err := range []error{j.Spec.ForJob(j.Name).Validate(), j.CatchUp.validate(),
+			j.Overlap.validate(), j.Retry.validate()} {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
 			}
@@ -95,28 +96,26 @@ func checkJobs(jobs []Job) error {
 	return errors.Join(errs...)
 }
 
-// A PanicError is what the panic of a job becomes.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
-
 // call runs the job and makes an error of a panic, so that a broken job takes
 // neither the web app nor the lock with it. It runs on a goroutine of its own,
 // because runtime.Goexit (of a t.FailNow, say) ends the one that it is on.
 func (j Job) call(ctx context.Context, run Run) error {
 	result := make(chan error, 1)
 	go func() {
-		err := errors.New("called runtime.Goexit instead of returning")
+		var err error
+		returned := false
 		defer func() {
-			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: debug.Stack()}
+			v := recover()
+			if v == nil && !returned {
+				v = "called runtime.Goexit instead of returning"
+			}
+			if v != nil {
+				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 			}
 			result <- err
 		}()
 		err = j.Do(ctx, run)
+		returned = true
 	}()
 	return <-result
 }

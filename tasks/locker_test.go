@@ -13,14 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
 )
 
 var _ gocron.Lock = (*named.Lock)(nil)
 
-func newLocker(t *testing.T, w *world, pid int, atLeast, atMost time.Duration) *Locker {
+func newLocker(t *testing.T, w *world, pid int, atLeast, atMost time.Duration) gocron.Locker {
 	t.Helper()
-	locks, err := named.New(w.db.Named(), named.WithLogger(slog.New(slog.DiscardHandler)), named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"}))
+	locks, err := named.New(w.db.Named(), named.WithLogger(slog.New(slog.DiscardHandler)),
+		named.WithOwner(driver.Owner{PID: pid, Hostname: "test"}))
 	require.NoError(t, err)
 	l, err := NewLocker(locks, atLeast, atMost)
 	require.NoError(t, err)
@@ -29,11 +31,14 @@ func newLocker(t *testing.T, w *world, pid int, atLeast, atMost time.Duration) *
 
 type lockerFunc func(context.Context, string) (gocron.Lock, error)
 
-func (f lockerFunc) Lock(ctx context.Context, job string) (gocron.Lock, error) { return f(ctx, job) }
+func (f lockerFunc) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	return f(ctx, job)
+}
 
 // Two replicas, of which one has a clock that is three seconds behind, run the
 // same job each minute.
 func TestALockerLetsEachRunHappenOnce(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ran, skipped atomic.Int32
 		for pid, behind := range []time.Duration{0, 3 * time.Second} {
@@ -48,7 +53,9 @@ func TestALockerLetsEachRunHappenOnce(t *testing.T) {
 			})))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Shutdown()) }()
-			_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func() { ran.Add(1) }), gocron.WithName("report"),
+			_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func() {
+				ran.Add(1)
+			}), gocron.WithName("report"),
 				gocron.WithStartAt(gocron.WithStartDateTime(time.Now().Add(time.Minute+behind))))
 			require.NoError(t, err)
 			s.Start()
@@ -61,9 +68,12 @@ func TestALockerLetsEachRunHappenOnce(t *testing.T) {
 
 // gocron's Shutdown ends the context that it gives to Unlock.
 func TestALockerReleasesWhenItsSchedulerShutsDown(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		started := make(chan struct{})
-		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(newLocker(t, w, 1, 0, time.Hour)))
+		s,
+			err := gocron.NewScheduler(gocron.WithDistributedLocker(newLocker(t, w, 1, 0,
+			time.Hour)))
 		require.NoError(t, err)
 		_, err = s.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func(ctx context.Context) {
 			close(started)
@@ -84,6 +94,7 @@ func TestALockerReleasesWhenItsSchedulerShutsDown(t *testing.T) {
 }
 
 func TestALockerRefuses(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		_, err := NewLocker(nil, time.Minute, time.Second)
 		require.ErrorContains(t, err, "locker: locks are nil")

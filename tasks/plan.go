@@ -9,25 +9,28 @@ import (
 
 // A moment is what a plan depends on besides the job and its row.
 type moment struct {
-	now    time.Time
-	live   time.Time      // ticks after it were due while this replica led, and nothing was paused
-	busy   bool           // a run has not ended, and must not be overlapped
-	say    time.Time      // while it is busy: not before then is it recorded what that run overlaps
-	began  time.Time      // when the job became busy, now or the last time
-	ended  time.Time      // when it had been the last time: undecided ticks of (began, ended] came while it was
-	owed   time.Time      // ticks up to it that are undecided are to run, one after the other
-	pauses []ledger.Pause // that concern the job, also those that are over
+	now          time.Time
+	leadingSince time.Time // ticks after it were due while this replica led and nothing was paused
+	busy         bool      // a run has not ended, and must not be overlapped
+	overlapsAt   time.Time // while it is busy, the ticks that it overlaps are recorded from then on
+	// The job was busy the last time in (busyFrom, busyUntil]: undecided ticks in
+	// there overlap. While it is busy, busyUntil is that of the time before.
+	busyFrom, busyUntil time.Time
+	catchUpTo           time.Time      // undecided ticks up to it run, one after the other
+	pauses              []ledger.Pause // that concern the job, also those that are over
 }
 
 // plan decides about the ticks of one job: a pure function. row is what the
 // ledger has of the job, nil if it is new; spec is already ForJob. ok is false
-// if there is nothing to decide now. owed is that of the next moment.
+// if there is nothing to decide now. catchUpTo is that of the next moment.
 //
 // A new job, and one whose spec has changed, starts at now. Every tick since
 // the cursor is run or recorded as skipped, by the job's CatchUp and Overlap.
 // The cursor never goes back: after the database's clock was set back the job
-// waits until its cursor is passed.
-func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owed time.Time, ok bool) {
+// waits until its cursor is passed, or until another term begins (see putBack).
+// A cursor that cannot be read counts as now.
+func plan(job Job, spec Spec, row *ledger.Job,
+	m moment) (d ledger.Decision, catchUpTo time.Time, ok bool) {
 	now := m.now.UTC().Truncate(time.Microsecond) // what the ledger keeps
 	d = ledger.Decision{Job: job.Name, Spec: spec.String(), To: now}
 	switch {
@@ -35,41 +38,45 @@ func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owe
 		if job.AtOnce {
 			d.Start = now
 		}
-		return d, owed, true
+		return d, catchUpTo, true
+	case row.Cursor.IsZero():
+		d.RawFrom = row.RawCursor
+		return d, catchUpTo, true
 	case row.Spec != d.Spec:
-		d.From = row.Cursor
+		d.From, d.RawFrom = row.Cursor, row.RawCursor
 		if d.To.Before(row.Cursor) {
 			d.To = row.Cursor
 		}
-		return d, owed, true
+		return d, catchUpTo, true
 	}
-	d.From = row.Cursor
+	d.From, d.RawFrom = row.Cursor, row.RawCursor
 	first, last, n := spec.Span(row.Cursor, now)
 	if n == 0 {
-		return d, m.owed, false
+		return d, m.catchUpTo, false
 	}
 	if job.Overlap == OverlapAllow {
-		m.began, m.ended = time.Time{}, time.Time{}
+		m.busyFrom, m.busyUntil = time.Time{}, time.Time{}
 	}
 	if m.busy {
-		if now.Before(m.say) || job.Overlap != OverlapSkip || m.owed.After(row.Cursor) || !first.After(m.began) {
-			return d, m.owed, false // at the end of that run
+		if now.Before(m.overlapsAt) || job.Overlap != OverlapSkip || m.catchUpTo.After(row.Cursor) ||
+			!first.After(m.busyFrom) {
+			return d, m.catchUpTo, false // at the end of that run
 		}
-		m.ended = last
+		m.busyUntil = last
 		d.To, d.Skipped = last, skips(spec, row.Cursor, last, m)
-		return d, owed, true
+		return d, catchUpTo, true
 	}
-	if m.owed.After(row.Cursor) {
+	if m.catchUpTo.After(row.Cursor) {
 		d.Start = spec.Next(row.Cursor)
 		d.To = d.Start
-		return d, m.owed, true
+		return d, m.catchUpTo, true
 	}
 	run, upto := runnable(job, spec, row.Cursor, last, m)
 	d.To = upto
 	if len(run) > 0 {
 		d.Start = run[0]
 		if len(run) > 1 {
-			d.To, owed = d.Start, run[len(run)-1]
+			d.To, catchUpTo = d.Start, run[len(run)-1]
 		}
 		d.Skipped = skips(spec, row.Cursor, d.Start.Add(-time.Microsecond), m)
 	}
@@ -78,28 +85,41 @@ func plan(job Job, spec Spec, row *ledger.Job, m moment) (d ledger.Decision, owe
 		rest = d.Start
 	}
 	d.Skipped = append(d.Skipped, skips(spec, rest, d.To, m)...)
-	return d, owed, true
+	return d, catchUpTo, true
+}
+
+// clockSlack is how far the clocks by which two leaders know the database's time
+// may differ in ordinary use: what is ahead by no more is not too far ahead.
+const clockSlack = time.Second
+
+// tooFarAhead reports whether a cursor stands further ahead than the job's next
+// tick: the job would wait for a time that nobody knows to come.
+func tooFarAhead(spec Spec, row *ledger.Job, now time.Time) bool {
+	next := spec.Next(now.Add(clockSlack))
+	return row != nil && (next.IsZero() && row.Cursor.After(now.Add(clockSlack)) ||
+		!next.IsZero() && row.Cursor.After(next))
 }
 
 // runnable are those ticks of (cursor, upto] that are to run, oldest first.
 // What comes after upto is decided when they have run.
-func runnable(job Job, spec Spec, cursor, last time.Time, m moment) (run []time.Time, upto time.Time) {
+func runnable(job Job, spec Spec, cursor, last time.Time,
+	m moment) (run []time.Time, upto time.Time) {
 	n := job.CatchUp.count()
-	_, _, overlapped := spec.Span(later(cursor, m.began), m.ended)
+	_, _, overlapped := spec.Span(later(cursor, m.busyFrom), m.busyUntil)
 	if overlapped > 0 && job.Overlap == OverlapQueue {
 		n = 1
 	}
 	run, upto = spec.LastN(cursor, last, n), last
 	if overlapped > 0 && job.Overlap == OverlapSkip {
-		run = spec.LastN(later(cursor, m.ended), last, n)
-		if before := spec.LastN(cursor, m.began, n-len(run)); len(before) > 0 {
+		run = spec.LastN(later(cursor, m.busyUntil), last, n)
+		if before := spec.LastN(cursor, m.busyFrom, n-len(run)); len(before) > 0 {
 			if len(run) > 0 {
-				upto = spec.LastN(cursor, m.ended, 1)[0]
+				upto = spec.LastN(cursor, m.busyUntil, 1)[0]
 			}
 			run = before
 		}
 	}
-	if job.CatchUp == Skip && len(run) > 0 && !run[0].After(m.live) {
+	if job.CatchUp == Skip && len(run) > 0 && !run[0].After(m.leadingSince) {
 		run = nil
 	}
 	return run, upto
@@ -120,8 +140,8 @@ func skips(spec Spec, after, upto time.Time, m moment) (ranges []ledger.Skip) {
 			cuts = append(cuts, t)
 		}
 	}
-	cut(m.began)
-	cut(m.ended)
+	cut(m.busyFrom)
+	cut(m.busyUntil)
 	for _, p := range m.pauses {
 		cut(p.Since.Add(-time.Microsecond))
 		cut(p.Resumed)
@@ -150,7 +170,7 @@ func (m moment) reason(tick time.Time) string {
 			return ledger.Paused
 		}
 	}
-	if tick.After(m.began) && !tick.After(m.ended) {
+	if tick.After(m.busyFrom) && !tick.After(m.busyUntil) {
 		return ledger.Overlap
 	}
 	return ledger.Missed

@@ -84,7 +84,7 @@ func (o Overlap) validate() error {
 //
 // A run that was cut short, because its leader died, or had to cancel it when
 // it drained or lost the lock, is always tried again, up to Attempts or
-// [CutAttempts], whichever is more: the next leader takes it up. Only a job
+// 3 attempts, whichever is more: the next leader takes it up. Only a job
 // that is AtMostOnce is not.
 type Retry struct {
 	// Attempts is how often a run that fails is started in all. 0 and 1 mean
@@ -103,9 +103,9 @@ type Retry struct {
 	MaxBackoff time.Duration
 }
 
-// CutAttempts is how often a run that is cut short each time is started in
+// cutAttempts is how often a run that is cut short each time is started in
 // all. It is bounded because the run itself may be what kills its process.
-const CutAttempts = 3
+const cutAttempts = 3
 
 const (
 	defaultBackoff    = time.Second
@@ -116,13 +116,15 @@ const (
 func (r Retry) validate() error {
 	var errs []error
 	if r.Attempts < 0 || r.Attempts > maxAttempts {
-		errs = append(errs, fmt.Errorf("retry: %d attempts: the number must be between 0 and %d", r.Attempts, maxAttempts))
+		errs = append(errs, fmt.Errorf("retry: %d attempts: the number must be between 0 and %d",
+			r.Attempts, maxAttempts))
 	}
 	if r.Backoff < 0 {
 		errs = append(errs, fmt.Errorf("retry: backoff %v is below 0", r.Backoff))
 	}
 	if r.MaxBackoff < 0 || r.MaxBackoff > 0 && r.MaxBackoff < r.Backoff {
-		errs = append(errs, fmt.Errorf("retry: longest backoff %v is below the backoff of %v", r.MaxBackoff, r.Backoff))
+		errs = append(errs, fmt.Errorf("retry: longest backoff %v is below the backoff of %v",
+			r.MaxBackoff, r.Backoff))
 	}
 	return errors.Join(errs...)
 }
@@ -162,7 +164,7 @@ func (j Job) attempts(cut bool) int {
 	case j.AtMostOnce:
 		return 1
 	case cut:
-		return max(j.Retry.Attempts, CutAttempts)
+		return max(j.Retry.Attempts, cutAttempts)
 	}
 	return max(j.Retry.Attempts, 1)
 }

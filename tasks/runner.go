@@ -5,20 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// DefaultDrain is how long a drain waits for running jobs.
-const DefaultDrain = 20 * time.Second
+// defaultDrain is how long a drain waits for running jobs.
+const defaultDrain = 20 * time.Second
 
-// DefaultKeepRuns is how many of its newest rows each job keeps in the ledger.
-const DefaultKeepRuns = 10_000
+// defaultKeepRuns is how many of its newest rows each job keeps in the ledger.
+const defaultKeepRuns = 10_000
 
 // drainGrace is how long a drain waits for jobs once it has cancelled them,
 // before it calls them stuck. After a loss it is two thirds of TTL − renew
@@ -41,16 +43,23 @@ type Runner struct {
 
 	inboxEvery time.Duration // inboxInterval, but in tests that last for days
 
-	onFailure func(Failure)
-	onRun     func(RunEvent)
-	term      atomic.Pointer[term] // while this replica leads
+	onRun  []func(RunEvent)
+	events []*callbacks         // of each onRun
+	stuck  callbacks            // of onStuck
+	term   atomic.Pointer[term] // while this replica leads
 
 	ready    chan struct{} // closed by Start: jobs may run
 	open     sync.Once
 	ctx      context.Context // ends with Stop
 	cancel   context.CancelFunc
 	campaign sync.Once
+	begun    atomic.Bool   // by Campaign, Acquire or Stop
 	done     chan struct{} // closed when the campaign has returned
+
+	// Of the last lease, if its release has failed; after done they need giving.
+	held    *schedlock.Lease
+	heldErr error         // until Stop has told it
+	giving  chan struct{} // one at a time
 }
 
 // An Option sets something on NewRunner.
@@ -81,7 +90,9 @@ func WithDrain(limit time.Duration) Option {
 
 // WithOnStuck sets what happens, once per term, when jobs have not returned
 // although they were cancelled. The lock stays held and the heartbeats go on
-// as long as they have not. Default [KeepWaiting].
+// as long as they have not, so nobody else leads: the default is to wait. An f
+// that calls os.Exit(1) lets the kernel end the jobs, and another replica may
+// lead. Nothing waits for f.
 func WithOnStuck(f func(stuck []Run)) Option {
 	return func(r *Runner) error {
 		if f == nil {
@@ -92,29 +103,22 @@ func WithOnStuck(f func(stuck []Run)) Option {
 	}
 }
 
-// WithOnFailure sets what is told of every attempt that did not succeed, after
-// it was recorded, on the leader: failed ones, and those that a leader before
-// had left. It is called from several goroutines at once; the next run of the
-// job, and a drain, wait for it. Its panics are logged.
-func WithOnFailure(f func(Failure)) Option {
-	return func(r *Runner) error {
-		if f == nil {
-			return errors.New("the function for failures is nil")
-		}
-		r.onFailure = f
-		return nil
-	}
-}
-
-// WithOnRun sets what is told of everything that happens to runs on this
-// replica, for metrics: see RunEvent. It is called from several goroutines at
-// once, in the way of the runs, so it must return soon and must not panic.
+// WithOnRun adds a function that is told of everything that happens to runs on
+// this replica: see RunEvent. The Err of an event says that an attempt did not
+// succeed; it is told after that was recorded. The function is told of one thing
+// after the other, in the order in which they happened, on a goroutine of its
+// own. No run waits for it, and no release of the lock; Stop does, for ten
+// seconds at most. A call that takes longer than ten seconds is left alone, and
+// the next begins; while ten such calls have not returned, or a thousand wait, it
+// is not told of more. Its panics are logged.
+//
+// It may be given several times: no function waits for another one.
 func WithOnRun(f func(RunEvent)) Option {
 	return func(r *Runner) error {
 		if f == nil {
 			return errors.New("the function for runs is nil")
 		}
-		r.onRun = f
+		r.onRun = append(r.onRun, f)
 		return nil
 	}
 }
@@ -132,19 +136,14 @@ func WithKeepRuns(n int) Option {
 	}
 }
 
-// KeepWaiting is for WithOnStuck: nobody else leads until the jobs return.
-func KeepWaiting([]Run) {}
-
-// ExitProcess is for WithOnStuck: ends the process with exit code 1, so that
-// the kernel ends the jobs and another replica may lead.
-func ExitProcess([]Run) { os.Exit(1) }
-
 // NewRunner validates the jobs, naming everything that is wrong. It starts
 // nothing.
-func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Option) (*Runner, error) {
+func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
+	opts ...Option) (*Runner, error) {
 	r := &Runner{
-		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: DefaultDrain, onStuck: KeepWaiting, onRun: func(RunEvent) {}, keep: DefaultKeepRuns, inboxEvery: inboxInterval,
-		ready: make(chan struct{}), done: make(chan struct{}),
+		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: defaultDrain,
+		onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval,
+		ready: make(chan struct{}), done: make(chan struct{}), giving: make(chan struct{}, 1),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var errs []error
@@ -158,6 +157,11 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job, opts ...Opt
 		errs = append(errs, opt(r))
 	}
 	errs = append(errs, checkJobs(jobs))
+	r.log = logqueue.Wrap(r.log)
+	r.stuck = callbacks{name: "OnStuck", log: r.log}
+	for range r.onRun {
+		r.events = append(r.events, &callbacks{name: "OnRun", log: r.log})
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
 	}
@@ -173,6 +177,9 @@ func (r *Runner) Campaign() { r.begin(nil) }
 // that wraps schedlock.ErrStopped if the runner campaigns already or was
 // stopped.
 func (r *Runner) Acquire(ctx context.Context) error {
+	if r.begun.Load() {
+		return fmt.Errorf("the runner campaigns already, or was stopped: %w", schedlock.ErrStopped)
+	}
 	lease, err := r.lock.Acquire(ctx)
 	if err != nil {
 		return err
@@ -187,6 +194,7 @@ func (r *Runner) Acquire(ctx context.Context) error {
 func (r *Runner) begin(first *schedlock.Lease) (started bool) {
 	r.campaign.Do(func() {
 		started = true
+		r.begun.Store(true)
 		go func() {
 			defer close(r.done)
 			r.run(first)
@@ -202,42 +210,88 @@ func (r *Runner) Start() { r.open.Do(func() { close(r.ready) }) }
 // Stop leaves: no campaign any more; if this replica leads, it starts no new
 // runs, waits for those that run up to the drain limit, cancels them, waits
 // for them to return, and releases the lock last. It returns when all that is
-// done, or with ctx's error before; then it goes on in the background. It may
-// be called again.
+// done, or with ctx's error before, which says what it waits for; then it goes
+// on in the background. If the release has failed it returns that error. It may be
+// called again, and then tries to release again.
 func (r *Runner) Stop(ctx context.Context) error {
 	r.cancel()
-	r.campaign.Do(func() { close(r.done) }) // never started
+	r.campaign.Do(func() { // never started
+		r.begun.Store(true)
+		close(r.done)
+	})
 	select {
 	case <-r.done:
-		return nil
+		return r.giveBack(ctx)
 	case <-ctx.Done():
-		err := context.Cause(ctx)
-		return fmt.Errorf("scheduler did not stop in time: %w", err)
+		what := "the callbacks, or the release of the lock"
+		if t := r.term.Load(); t != nil && len(t.waitsFor()) > 0 {
+			what = strings.Join(t.waitsFor(), ", ")
+		}
+		return fmt.Errorf("scheduler did not stop in time, it waits for %s: %w", what,
+			context.Cause(ctx))
 	}
+}
+
+// giveBack tells why the last lease is not released; whoever asks again has it
+// tried again.
+func (r *Runner) giveBack(ctx context.Context) error {
+	r.giving <- struct{}{}
+	defer func() { <-r.giving }()
+	err := r.heldErr
+	if r.held != nil && err == nil {
+		err = r.held.Release(ctx)
+	}
+	r.heldErr = nil
+	return err
 }
 
 // run is the campaign: wait, lead, again.
 func (r *Runner) run(lease *schedlock.Lease) {
+	defer logqueue.Flush(r.log, flushLimit)
+	defer r.tell()
 	for {
 		if lease == nil {
 			var err error
 			if lease, err = r.lock.Wait(r.ctx); err != nil {
+				if errors.Is(err, driver.ErrPermanent) && r.ctx.Err() == nil {
+					r.log.Error("campaign refused: it is repeated while this process runs",
+						"err", err)
+					r.sleep(r.lock.Timing().TTL)
+					continue
+				}
 				if r.ctx.Err() == nil {
 					r.log.Error("campaign ended", "err", err)
+				}
+				if r.held != nil { // the campaign may have made up for it
+					r.release(r.held)
 				}
 				return
 			}
 		}
 		err := r.lead(lease)
+		if r.ctx.Err() != nil {
+			return
+		}
 		r.sleep(r.rest(lease, err))
 		lease = nil
+	}
+}
+
+// flushLimit is how long Stop waits for a log that does not keep up.
+const flushLimit = time.Second
+
+// tell waits until the app was told what it is to be told, but not for long.
+func (r *Runner) tell() {
+	end := time.Now().Add(callbackLimit)
+	for _, c := range append([]*callbacks{&r.stuck}, r.events...) {
+		c.wait(max(time.Until(end), 0))
 	}
 }
 
 // rest is how long this replica keeps out of the next campaign; err is why it
 // stepped down.
 func (r *Runner) rest(lease *schedlock.Lease, err error) time.Duration {
-	if errors.Is(lease.Err(), schedlock.ErrDamaged) {
+	if errors.Is(lease.Err(), schedlock.ErrCorrupt) {
 		return r.lock.Timing().TTL // winning again would only lead here again
 	}
 	select {
@@ -323,7 +377,8 @@ func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Durat
 		case <-r.ctx.Done():
 			return nil
 		case jump := <-jumped:
-			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term", lease.Term())
+			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term",
+				lease.Term())
 			t.rearm(jump)
 		case <-look.C:
 			err := t.stalled(r.lock.Timing().TTL)
@@ -350,16 +405,23 @@ func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
 		beat.now() // so that the row says it
 		start := time.Now()
 		limit := time.NewTimer(r.drain)
+		if what := t.waitsFor(); len(what) > 0 {
+			r.log.Info("the drain waits", "term", lease.Term(), "for", what, "limit", r.drain)
+		}
 		select {
 		case <-t.idle:
 		case <-lease.Done():
 		case <-limit.C:
 			wait = drainGrace
-			r.log.Warn("drain limit passed: cancelling running jobs", "term", lease.Term(), "limit", r.drain, "runs", len(t.stuck()))
+			r.log.Warn("drain limit passed: cancelling running jobs", "term", lease.Term(), "limit",
+				r.drain, "runs", len(t.stuck()), "waits_for", t.waitsFor())
 		}
 		limit.Stop()
 		t.cancel(errDrained)
-		defer func() { r.log.Info("drained", "term", lease.Term(), "took", time.Since(start).Round(time.Millisecond)) }()
+		defer func() {
+			r.log.Info("drained", "term", lease.Term(), "took",
+				time.Since(start).Round(time.Millisecond))
+		}()
 	}
 	grace := time.NewTimer(wait)
 	defer grace.Stop()
@@ -368,18 +430,46 @@ func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
 	case <-grace.C:
 		stuck := t.stuck()
 		for _, run := range stuck {
-			r.log.Error("job does not return although it was cancelled", "job", run.Job, "tick", run.ScheduledAt, "term", run.Term)
+			r.log.Error("job does not return although it was cancelled", "job", run.Job, "tick",
+				run.ScheduledAt, "term", run.Term)
 		}
 		if len(stuck) > 0 { // else only the ledger is waited for: no job's fault
-			r.onStuck(stuck)
+			r.stuck.call(stuck[0].Job, func() { r.onStuck(stuck) })
 		}
-		<-t.idle
+		r.await(t, lease)
 	}
 	t.end()
 }
 
+// await waits until all has returned, and says now and then for what.
+func (r *Runner) await(t *term, lease *schedlock.Lease) {
+	again := time.NewTicker(waitInterval)
+	defer again.Stop()
+	for {
+		select {
+		case <-t.idle:
+			return
+		default:
+			r.log.Warn("the term does not end yet", "term", lease.Term(), "waits_for", t.waitsFor())
+		}
+		select {
+		case <-t.idle:
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// waitInterval is the time between two lines about what a term waits for.
+const waitInterval = 30 * time.Second
+
 func (r *Runner) release(lease *schedlock.Lease) {
-	if err := lease.Release(context.Background()); err != nil {
-		r.log.Warn("release failed; it is repeated while this process runs", "term", lease.Term(), "err", err)
+	r.held, r.heldErr = nil, lease.Release(context.Background())
+	if r.heldErr != nil {
+		r.held = lease
+		if r.ctx.Err() == nil {
+			r.log.Warn("release failed; it is repeated while this process runs", "term",
+				lease.Term(), "err", r.heldErr)
+		}
 	}
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 func nothing(context.Context, Run) error { return nil }
 
 func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
+	t.Parallel()
 	_, err := NewRunner(nil, nil, []Job{
 		{Name: " ", Spec: Every(time.Hour), Do: nothing},
 		{Name: strings.Repeat("n", 201), Spec: Every(time.Hour), Do: nothing},
@@ -30,8 +32,10 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		{Name: "never", Do: nothing},
 	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
 	for _, want := range []string{
-		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0", "the function for stuck jobs is nil",
-		"job 0 has no name", "the name has 201 bytes, 200 are allowed", `job "twice" is there twice`,
+		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
+		"the function for stuck jobs is nil",
+		"job 0 has no name", "the name has 201 bytes, 200 are allowed",
+		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at least 100ms`, `job "never": schedule is empty`,
 	} {
 		assert.ErrorContains(t, err, want)
@@ -39,6 +43,7 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
 		second := Every(time.Second).Offset(0)
@@ -69,20 +74,24 @@ func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 }
 
 func TestAJobIsToldItsTickItsTermAndItsLease(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var got Run
-		a := w.join([]Job{{Name: "j", Spec: at(5 * time.Second), Do: func(_ context.Context, run Run) error {
-			got = run
-			return nil
-		}}})
+		a := w.join([]Job{{Name: "j", Spec: at(5 * time.Second),
+			Do: func(_ context.Context, run Run) error {
+				got = run
+				return nil
+			}}})
 		a.lead()
 		sleepUntil(6 * time.Second)
 		lease := a.lock.Lease()
-		assert.Equal(t, Run{Job: "j", ScheduledAt: midnight.Add(5 * time.Second), Attempt: 1, Term: lease.Term(), Lease: lease}, got)
+		assert.Equal(t, Run{Job: "j", ScheduledAt: midnight.Add(5 * time.Second), Attempt: 1,
+			Term: lease.Term(), Lease: lease}, got)
 	})
 }
 
 func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		ends := map[string]func() error{
 			"done":    func() error { return nil },
@@ -92,15 +101,17 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 		}
 		var jobs []Job
 		for name, end := range ends {
-			jobs = append(jobs, Job{Name: name, Spec: Every(10 * time.Second).Offset(0), Do: func(context.Context, Run) error {
-				time.Sleep(time.Second)
-				return end()
-			}})
+			jobs = append(jobs, Job{Name: name, Spec: Every(10 * time.Second).Offset(0),
+				Do: func(context.Context, Run) error {
+					time.Sleep(time.Second)
+					return end()
+				}})
 		}
 		a := w.join(jobs)
 		a.lead()
 		sleepUntil(25 * time.Second)
-		for name, want := range map[string]string{"done": "", "failed": "no space left", "panics": "panic: too many bans", "goexits": "runtime.Goexit"} {
+		for name, want := range map[string]string{"done": "", "failed": "no space left",
+			"panics": "panic: too many bans", "goexits": "runtime.Goexit"} {
 			status := ledger.Failed
 			if want == "" {
 				status = ledger.Done
@@ -121,6 +132,7 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 func explode() { panic("too many bans") }
 
 func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)})
@@ -136,6 +148,7 @@ func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
 }
 
 func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Hour).Offset(0), 0)
@@ -151,6 +164,7 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 
 // Issue: bare gocron never runs such a job.
 func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("hourly", Every(time.Hour).Offset(17*time.Minute), time.Second)}
@@ -169,6 +183,7 @@ func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
 }
 
 func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
@@ -180,11 +195,13 @@ func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T
 		w.join(jobs).lead()
 		sleepUntil(11 * time.Minute)
 		assert.Equal(t, []string{"j 00:01:00", "j 00:10:00", "j 00:11:00"}, d.read())
-		assert.Equal(t, []string{"00:01:00 done", "00:02:00-00:09:00 (8) skipped missed", "00:10:00 done", "00:11:00 done"}, w.rows("j"))
+		assert.Equal(t, []string{"00:01:00 done", "00:02:00-00:09:00 (8) skipped missed",
+			"00:10:00 done", "00:11:00 done"}, w.rows("j"))
 	})
 }
 
 func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{once(d.job("j", at(5*time.Second), time.Minute))}
@@ -203,11 +220,13 @@ func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
 		assert.Equal(t, 1, b.log.count("run abandoned by its leader"))
 		a.link.set(nil)
 		sleepUntil(3 * time.Minute)
-		assert.Equal(t, ledger.Abandoned, w.runs("j")[0].Status, "and the old leader cannot change it")
+		assert.Equal(t, ledger.Abandoned, w.runs("j")[0].Status,
+			"and the old leader cannot change it")
 	})
 }
 
 func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
@@ -231,6 +250,7 @@ func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
 
 // The database may have said yes before the replica was stopped for a while.
 func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
@@ -255,13 +275,15 @@ func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
 }
 
 func TestNothingRunsBeforeStart(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		a.runner.Campaign()
 		sleepUntil(5 * time.Minute)
 		assert.True(t, a.leads())
-		assert.Equal(t, midnight.Add(5*time.Minute), w.holder().HeartbeatAt, "the lock is kept alive")
+		assert.Equal(t, midnight.Add(5*time.Minute), w.holder().HeartbeatAt,
+			"the lock is kept alive")
 		assert.GreaterOrEqual(t, w.holder().Beat, int64(30))
 		assert.Empty(t, d.read())
 		assert.Empty(t, w.rows("j"))
@@ -272,7 +294,20 @@ func TestNothingRunsBeforeStart(t *testing.T) {
 	})
 }
 
+// A lease renews itself, unless another does: under a Runner its gocron task.
+func TestTheHeartbeatTaskIsTheOnlyRenewer(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		sleepUntil(10 * time.Minute)
+		assert.InDelta(t, 10*time.Minute/every, w.holder().Beat, 5)
+		assert.Error(t, a.lock.Lease().TakeRenewal(), "it is taken")
+	})
+}
+
 func TestStopBeforeStartReleases(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Acquire(ctx))
@@ -283,7 +318,76 @@ func TestStopBeforeStartReleases(t *testing.T) {
 	})
 }
 
+func TestStopRepeatsAReleaseThatFails(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		a.link.set(on(refuse, "release"))
+		time.AfterFunc(3*time.Second, func() { a.link.set(nil) })
+		require.NoError(t, a.runner.Stop(ctx))
+		assert.Nil(t, w.holder())
+		assert.Zero(t, a.log.count("release failed; it is repeated"))
+	})
+}
+
+func TestStopSaysThatTheLockIsNotReleased(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		a.link.set(on(refuse, "release"))
+		require.ErrorIs(t, a.runner.Stop(ctx), errRefused)
+		require.NotNil(t, w.holder())
+		a.link.set(nil)
+		require.NoError(t, a.runner.Stop(ctx), "which tries again")
+		assert.Nil(t, w.holder())
+	})
+}
+
+// A release that has failed in the end is not the fault of the terms after it.
+func TestStopForgetsAReleaseThatWasMadeUpFor(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.lead()
+		a.link.set(func(op string) fault {
+			if op == "heartbeat" || op == "release" {
+				return refuse
+			}
+			return none
+		})
+		sleepUntil(renew + 10*time.Second)
+		require.False(t, a.leads())
+		require.NotNil(t, w.holder())
+		a.link.set(nil)
+		sleepUntil(renew + 15*time.Second)
+		require.True(t, a.leads())
+		assert.NoError(t, a.runner.Stop(ctx))
+		assert.Nil(t, w.holder())
+	})
+}
+
+func TestAcquireOfARunnerThatCampaignsIsRefused(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.join(nil), w.join(nil)
+		a.lead()
+		b.stand()
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		begin := time.Now()
+		for _, r := range []*replica{a, b} {
+			assert.ErrorIs(t, r.runner.Acquire(short), schedlock.ErrStopped,
+				"as its doc comment says")
+		}
+		assert.Zero(t, time.Since(begin))
+		assert.True(t, a.leads())
+	})
+}
+
 func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Stop(ctx))
@@ -294,6 +398,7 @@ func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
 }
 
 func TestAcquireIsStrict(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join(nil)
@@ -317,6 +422,7 @@ func TestAcquireIsStrict(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	t.Parallel()
 	t.Run("without a campaign, and again", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			a := w.join(nil)
@@ -348,10 +454,11 @@ func TestStop(t *testing.T) {
 			sleepUntil(2 * time.Second)
 			short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
 			defer cancel()
-			assert.ErrorContains(t, a.runner.Stop(short), "scheduler did not stop in time: no patience")
+			assert.ErrorContains(t, a.runner.Stop(short),
+				"scheduler did not stop in time, it waits for job \"j\": no patience")
 			sleepUntil(4 * time.Second)
 			assert.False(t, a.leads(), "it starts nothing new")
-			assert.Equal(t, schedlock.StateDraining, w.holder().State)
+			assert.Equal(t, driver.StateDraining, w.holder().State)
 			sleepUntil(11 * time.Second)
 			assert.Nil(t, w.holder())
 			assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
@@ -365,21 +472,27 @@ func TestStop(t *testing.T) {
 			a.lead()
 			sleepUntil(2 * time.Second)
 			for range 5 {
-				go func() { assert.NoError(t, a.runner.Stop(ctx)); d.write("stopped %v", w.holder()) }()
+				go func() {
+					assert.NoError(t, a.runner.Stop(ctx))
+					d.write("stopped %v", w.holder())
+				}()
 			}
 			sleepUntil(20 * time.Second)
-			assert.Equal(t, append([]string{"j 00:00:01"}, strings.Split(strings.Repeat("stopped <nil>,", 5), ",")[:5]...), d.read())
+			assert.Equal(t, append([]string{"j 00:00:01"},
+				strings.Split(strings.Repeat("stopped <nil>,", 5), ",")[:5]...), d.read())
 		})
 	})
 }
 
 func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		mayReturn := make(chan struct{})
 		var jobs []Job
 		for i := range 200 {
-			jobs = append(jobs, d.deaf(fmt.Sprintf("blocked %d", i), Every(5*time.Second).Offset(0), mayReturn))
+			jobs = append(jobs, d.deaf(fmt.Sprintf("blocked %d", i),
+				Every(5*time.Second).Offset(0), mayReturn))
 		}
 		a := w.join(jobs)
 		a.lead()
@@ -394,6 +507,7 @@ func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
 }
 
 func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), 0)}
@@ -408,7 +522,8 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 		require.True(t, a.leads(), "not for longer than a TTL")
 		sleepUntil(15*time.Second + ttl + every)
 		assert.False(t, a.leads())
-		assert.Equal(t, 1, a.log.count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
+		assert.Equal(t, 1,
+			a.log.count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
 		sleepUntil(15*time.Second + ttl + 2*every)
 		assert.True(t, b.leads(), "the row was given back")
 		require.Greater(t, len(d.read()), 1)
@@ -417,6 +532,7 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 }
 
 func TestStalled(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join([]Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}})
 		lease, err := a.lock.Acquire(ctx)
@@ -425,32 +541,40 @@ func TestStalled(t *testing.T) {
 		require.NoError(t, tm.start(ctx))
 		require.NoError(t, tm.cron.StopJobs()) // no alarm rings any more
 		j := tm.jobs[0]
-		j.row = nil
+		set := func(row *ledger.Job) {
+			j.turn <- struct{}{}
+			j.row = row
+			<-j.turn
+		}
+		set(nil)
 		assert.NoError(t, tm.stalled(time.Minute), "not in the ledger yet")
-		j.row = &ledger.Job{Name: "j", Spec: j.spec.String(), Cursor: midnight}
+		set(&ledger.Job{Name: "j", Spec: j.spec.String(), Cursor: midnight})
 		time.Sleep(2*time.Minute + time.Second)
-		assert.ErrorContains(t, tm.stalled(time.Minute), `the tick of job "j" at 2000-01-01T00:01:00Z is due for 1m1s`)
+		assert.ErrorContains(t, tm.stalled(time.Minute),
+			`the tick of job "j" at 2000-01-01T00:01:00Z is due for 1m1s`)
 		assert.NoError(t, tm.stalled(61*time.Second), "at the limit")
 		j.stir()
-		assert.NoError(t, tm.stalled(time.Minute), "a run, or a pause, that was in the way has just ended")
+		assert.NoError(t, tm.stalled(time.Minute),
+			"a run, or a pause, that was in the way has just ended")
 		time.Sleep(time.Minute + time.Second)
 		assert.ErrorContains(t, tm.stalled(time.Minute), "is due for 1m1s", "since then")
 		j.turn <- struct{}{}
 		assert.NoError(t, tm.stalled(time.Minute), "is being decided")
 		<-j.turn
-		j.running = 1
+		j.active = 1
 		assert.NoError(t, tm.stalled(time.Minute), "waits for a run")
-		j.running = 0
-		tm.inbox.Pauses = []ledger.Pause{{Order: ledger.Order{Job: "j"}}}
+		j.active = 0
+		tm.pending.Pauses = []ledger.Pause{{Action: ledger.Action{Job: "j"}}}
 		assert.NoError(t, tm.stalled(time.Minute), "is paused")
-		tm.inbox.Pauses = nil
-		j.row.Spec = "another"
+		tm.pending.Pauses = nil
+		set(&ledger.Job{Name: "j", Spec: "another", Cursor: midnight})
 		assert.NoError(t, tm.stalled(time.Minute), "a changed spec is decided first")
 		tm.end()
 	})
 }
 
 func TestNoGoroutineOutlivesARunner(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 20 {
 			var d diary

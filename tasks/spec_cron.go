@@ -139,7 +139,8 @@ func cronFields(expr string) ([]string, error) {
 		fields = append([]string{"0"}, fields...)
 	case 6:
 	default:
-		return nil, fmt.Errorf("it has %d fields: five are wanted, or six with seconds in front", len(fields))
+		return nil, fmt.Errorf("it has %d fields: five are wanted, or six with seconds in front",
+			len(fields))
 	}
 	for _, field := range fields {
 		for element := range strings.SplitSeq(field, ",") {
@@ -151,14 +152,24 @@ func cronFields(expr string) ([]string, error) {
 	return fields, nil
 }
 
+// cronZoneName is the one way to write a name of the time zone database.
+var cronZoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
+
 func cronZone(zone string) (*time.Location, error) {
 	switch name := strings.ToLower(zone); {
-	case name == "local", strings.HasSuffix(name, "localtime"), strings.HasSuffix(name, "posixrules"):
+	case name == "local", strings.HasSuffix(name, "localtime"), strings.HasSuffix(name,
+		"posixrules"):
 		return nil, errors.New("the zone of the machine is refused, two replicas may disagree on it: use a name such as Europe/Berlin")
 	case strings.HasPrefix(name, "right/"), strings.HasPrefix(name, "posix/"):
-		return nil, errors.New("the zone belongs to the files of one machine: use a name such as Europe/Berlin")
+		return nil,
+			errors.New("the zone belongs to the files of one machine: use a name such as Europe/Berlin")
 	}
-	return time.LoadLocation(zone)
+	loc, err := time.LoadLocation(zone)
+	if err == nil && zone != "" && !cronZoneName.MatchString(zone) {
+		// Europe//Berlin is a path to the same file, but no name.
+		return nil, errors.New("unknown time zone: a name is such as Europe/Berlin")
+	}
+	return loc, err
 }
 
 func (c *cronSpec) String() string { return "cron " + c.expr + " " + c.zone }
@@ -208,8 +219,9 @@ func (c *cronSpec) count(from, upto int64) (n int64) {
 type cronStretch struct {
 	start, end int64 // start ≤ t < end
 	offset     int64 // wall time − UTC
-	fresh      int64 // from here on wall times count; later than start where the clock shows times again
-	makeUp     bool  // start is a tick, for times that the clock skipped, and not one by itself
+	// from here on wall times count; later than start where the clock shows times again
+	fresh  int64
+	makeUp bool // start is a tick, for times that the clock skipped, and not one by itself
 }
 
 // stretch returns the stretch that the given second lies in.

@@ -12,8 +12,10 @@ import (
 )
 
 func TestSpecTextIsCanonical(t *testing.T) {
+	t.Parallel()
 	for want, spec := range map[string]Spec{
-		"every 1h0m0s offset 12m3.5s":        Every(time.Hour).Offset(12*time.Minute + 3500*time.Millisecond),
+		"every 1h0m0s offset 12m3.5s": Every(time.Hour).Offset(12*time.Minute +
+			3500*time.Millisecond),
 		"every 1h0m0s offset 0s":             Every(time.Hour).Offset(0).ForJob("import"),
 		"every 1h0m0s offset by job name":    Every(60 * time.Minute),
 		"every 100ms offset 1µs":             Every(100 * time.Millisecond).Offset(time.Microsecond),
@@ -26,10 +28,12 @@ func TestSpecTextIsCanonical(t *testing.T) {
 		assert.NoError(t, spec.Validate())
 		assert.Equal(t, want, spec.String())
 	}
-	assert.Equal(t, "invalid schedule every 1ms: the interval must be at least 100ms", Every(time.Millisecond).String())
+	assert.Equal(t, "invalid schedule every 1ms: the interval must be at least 100ms",
+		Every(time.Millisecond).String())
 }
 
 func TestSpecErrorsNameValueAndRule(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		spec  Spec
 		wants string
@@ -37,13 +41,20 @@ func TestSpecErrorsNameValueAndRule(t *testing.T) {
 		{Spec{}, "schedule is empty: make one with Every or Cron"},
 		{Every(0), "schedule every 0s: the interval must be at least 100ms"},
 		{Every(-time.Hour), "schedule every -1h0m0s: the interval must be at least 100ms"},
-		{Every(99 * time.Millisecond).Offset(0).ForJob("x"), "schedule every 99ms: the interval must be at least 100ms"},
-		{Every(time.Second + 1), "schedule every 1.000000001s: the interval must be a whole number of microseconds"},
-		{Every(time.Second).Offset(time.Second), "schedule every 1s with offset 1s: the offset must be at least 0 and below the interval"},
-		{Every(time.Second).Offset(-1), "schedule every 1s with offset -1ns: the offset must be at least 0 and below the interval"},
-		{Every(time.Second).Offset(1), "schedule every 1s with offset 1ns: the offset must be a whole number of microseconds"},
-		{Every(time.Second).ForJob(""), `schedule "every 1s offset by job name": the name of the job is empty`},
-		{Cron("@daily", "").Offset(0), `schedule "cron 0 0 * * * UTC" with offset 0s: only intervals have an offset`},
+		{Every(99 * time.Millisecond).Offset(0).ForJob("x"),
+			"schedule every 99ms: the interval must be at least 100ms"},
+		{Every(time.Second + 1),
+			"schedule every 1.000000001s: the interval must be a whole number of microseconds"},
+		{Every(time.Second).Offset(time.Second),
+			"schedule every 1s with offset 1s: the offset must be at least 0 and below the interval"},
+		{Every(time.Second).Offset(-1),
+			"schedule every 1s with offset -1ns: the offset must be at least 0 and below the interval"},
+		{Every(time.Second).Offset(1),
+			"schedule every 1s with offset 1ns: the offset must be a whole number of microseconds"},
+		{Every(time.Second).ForJob(""),
+			`schedule "every 1s offset by job name": the name of the job is empty`},
+		{Cron("@daily", "").Offset(0),
+			`schedule "cron 0 0 * * * UTC" with offset 0s: only intervals have an offset`},
 		{Cron("", "UTC"), "it has 0 fields: five are wanted, or six with seconds in front"},
 		{Cron("* * * *", "UTC"), "it has 4 fields"},
 		{Cron("* * * * * * *", "UTC"), "it has 7 fields"},
@@ -64,19 +75,22 @@ func TestSpecErrorsNameValueAndRule(t *testing.T) {
 		{Cron("@daily", "localtime"), "the zone of the machine is refused"},
 		{Cron("@daily", "posix/localtime"), "the zone of the machine is refused"},
 		{Cron("@daily", "right/Europe/Berlin"), "the zone belongs to the files of one machine"},
-		{Cron("@daily", "Europe/Bonn"), `schedule cron "@daily" in zone "Europe/Bonn": unknown time zone Europe/Bonn`},
+		{Cron("@daily", "Europe/Bonn"),
+			`schedule cron "@daily" in zone "Europe/Bonn": unknown time zone Europe/Bonn`},
 		{Cron("@daily", "../../etc/passwd"), "time: invalid location name"},
 	} {
 		require.ErrorContains(t, tt.spec.Validate(), tt.wants)
 		assert.Equal(t, "invalid "+tt.spec.Validate().Error(), tt.spec.String())
 		assertNoTicks(t, tt.spec)
 	}
-	for _, rare := range []Spec{Cron("0 0 29 2 *", ""), Cron("0 0 30 2 mon", ""), Cron("0 0 30 2,3 *", "")} {
+	for _, rare := range []Spec{Cron("0 0 29 2 *", ""), Cron("0 0 30 2 mon", ""),
+		Cron("0 0 30 2,3 *", "")} {
 		assert.NoError(t, rare.Validate())
 	}
 }
 
 func TestAnIntervalHasNoTicksBeforeItHasAnOffset(t *testing.T) {
+	t.Parallel()
 	assert.NoError(t, Every(time.Hour).Validate())
 	assertNoTicks(t, Every(time.Hour))
 	assert.False(t, Every(time.Hour).ForJob("import").Next(time.Time{}).IsZero())
@@ -96,6 +110,7 @@ func assertNoTicks(t *testing.T, s Spec) {
 // fleets. Worked out with: printf NAME | sha256sum | cut -c-16, modulo the
 // milliseconds of the interval.
 func TestOffsetFollowsFromTheJobName(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		every time.Duration
@@ -114,11 +129,14 @@ func TestOffsetFollowsFromTheJobName(t *testing.T) {
 }
 
 func TestIntervalTicksLieOnTheirGrid(t *testing.T) {
+	t.Parallel()
 	hourly := Every(time.Hour).Offset(5 * time.Minute)
-	assert.Equal(t, utc("2026-03-29T01:05:00Z"), hourly.Next(utc("2026-03-29T00:05:00Z")), "strictly after")
+	assert.Equal(t, utc("2026-03-29T01:05:00Z"), hourly.Next(utc("2026-03-29T00:05:00Z")),
+		"strictly after")
 	assert.Equal(t, utc("2026-03-29T00:05:00Z"), hourly.Next(utc("2026-03-29T00:04:59.999999999Z")))
 	assert.Equal(t, utc("2026-03-29T01:05:00Z"), hourly.Next(utc("2026-03-29T00:05:00.000000001Z")))
-	assert.Equal(t, utc("1969-12-31T23:05:00Z"), hourly.Next(utc("1969-12-31T22:30:00Z")), "before the epoch")
+	assert.Equal(t, utc("1969-12-31T23:05:00Z"), hourly.Next(utc("1969-12-31T22:30:00Z")),
+		"before the epoch")
 	assert.Equal(t, utc("1970-01-01T00:05:00Z"), hourly.Next(utc("1970-01-01T00:00:00Z")))
 
 	first, last, n := hourly.Span(utc("2026-01-01T00:05:00Z"), utc("2026-01-02T00:05:00Z"))
@@ -129,7 +147,8 @@ func TestIntervalTicksLieOnTheirGrid(t *testing.T) {
 	assert.Equal(t, []time.Time{utc("1969-12-31T23:05:00Z"), utc("1970-01-01T00:05:00Z")},
 		hourly.LastN(utc("1960-01-01T00:00:00Z"), utc("1970-01-01T01:04:00Z"), 2))
 
-	_, _, n = Every(100*time.Millisecond).Offset(0).Span(utc("1970-01-01T00:00:00Z"), utc("2200-01-01T00:00:00Z"))
+	_, _, n = Every(100*time.Millisecond).Offset(0).Span(utc("1970-01-01T00:00:00Z"),
+		utc("2200-01-01T00:00:00Z"))
 	assert.EqualValues(t, 84006*86400*10, n, "230 years have 84006 days")
 
 	// An interval longer than most deploys live.
@@ -138,10 +157,12 @@ func TestIntervalTicksLieOnTheirGrid(t *testing.T) {
 }
 
 func TestTheEndsOfTheCalendar(t *testing.T) {
+	t.Parallel()
 	for _, s := range []Spec{
 		Every(time.Hour).Offset(0),
 		Every(time.Duration(math.MaxInt64 / 1000 * 1000)).Offset(0),
-		Cron("* * * * * *", ""), Cron("@hourly", "Pacific/Kiritimati"), Cron("@daily", "America/Adak"),
+		Cron("* * * * * *", ""), Cron("@hourly", "Pacific/Kiritimati"), Cron("@daily",
+			"America/Adak"),
 	} {
 		require.NoError(t, s.Validate())
 		assert.True(t, s.Next(utc("9999-12-31T23:59:59.999999Z")).IsZero(), "%v", s)
@@ -161,6 +182,7 @@ func TestTheEndsOfTheCalendar(t *testing.T) {
 }
 
 func TestAnEmptyRangeHasNoTicks(t *testing.T) {
+	t.Parallel()
 	at := utc("2026-05-01T00:00:00Z")
 	for _, s := range []Spec{Every(time.Second).Offset(0), Cron("* * * * * *", "Europe/Berlin")} {
 		for _, upto := range []time.Time{at, at.Add(-time.Hour), at.Add(time.Second - 1)} {
@@ -178,6 +200,7 @@ func TestAnEmptyRangeHasNoTicks(t *testing.T) {
 // The ticks asked for one after the other with Next are the reference; all other
 // questions must agree with them, wherever the range is cut.
 func TestAllQuestionsAgree(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := specGen().Draw(t, "spec")
 		if err := s.Validate(); err != nil {
@@ -238,6 +261,7 @@ func TestAllQuestionsAgree(t *testing.T) {
 }
 
 func TestIntervalTicksAreCongruentToTheOffset(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := rapid.Int64Range(100_000, 40*365*86400*1e6).Draw(t, "d")
 		offset := rapid.Int64Range(0, d-1).Draw(t, "offset")
@@ -268,14 +292,17 @@ func specGen() *rapid.Generator[Spec] {
 // of some clock.
 func timeGen() *rapid.Generator[time.Time] {
 	return rapid.Custom(func(t *rapid.T) time.Time {
-		at := time.Unix(0, 0).Add(time.Duration(rapid.Int64Range(-70*365*86400*1e9, 230*365*86400*1e9).Draw(t, "at")))
+		at := time.Unix(0,
+			0).Add(time.Duration(rapid.Int64Range(-70*365*86400*1e9, 230*365*86400*1e9).Draw(t,
+			"at")))
 		if rapid.Bool().Draw(t, "near a change") {
 			loc, err := time.LoadLocation(rapid.SampledFrom(cronTestZones).Draw(t, "of"))
 			if err != nil {
 				t.Fatalf("%v", err)
 			}
 			if start, _ := at.In(loc).ZoneBounds(); !start.IsZero() {
-				at = start.Add(time.Duration(rapid.Int64Range(-30*3600*1e9, 6*3600*1e9).Draw(t, "by")))
+				at = start.Add(time.Duration(rapid.Int64Range(-30*3600*1e9, 6*3600*1e9).Draw(t,
+					"by")))
 			}
 		}
 		return at
@@ -293,7 +320,8 @@ func utc(s string) time.Time {
 func BenchmarkSpan(b *testing.B) {
 	after, upto := utc("2025-06-01T00:00:00Z"), utc("2026-06-01T00:00:00Z")
 	for _, s := range []Spec{
-		Every(time.Second).Offset(0), Cron("* * * * * *", ""), Cron("* * * * * *", "Europe/Berlin"), Cron("30 2 * * *", "Europe/Berlin"),
+		Every(time.Second).Offset(0), Cron("* * * * * *", ""), Cron("* * * * * *",
+			"Europe/Berlin"), Cron("30 2 * * *", "Europe/Berlin"),
 	} {
 		b.Run(s.String(), func(b *testing.B) {
 			for b.Loop() {
@@ -305,7 +333,8 @@ func BenchmarkSpan(b *testing.B) {
 
 func BenchmarkNext(b *testing.B) {
 	after := utc("2025-06-01T00:00:00Z")
-	for _, s := range []Spec{Every(time.Second).Offset(0), Cron("* * * * * *", ""), Cron("30 2 * * *", "Europe/Berlin"), Cron("0 0 29 2 *", "")} {
+	for _, s := range []Spec{Every(time.Second).Offset(0), Cron("* * * * * *", ""),
+		Cron("30 2 * * *", "Europe/Berlin"), Cron("0 0 29 2 *", "")} {
 		b.Run(s.String(), func(b *testing.B) {
 			for b.Loop() {
 				s.Next(after)

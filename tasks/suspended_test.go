@@ -12,7 +12,7 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const grace = schedlock.DefaultSessionGrace
+const grace = 5 * time.Second // as package startup has it
 
 // A session is a link's with the database. A link whose world has no grace has
 // none.
@@ -69,6 +69,7 @@ func (r *replica) resume() {
 }
 
 func TestNothingStartsWhileSuspended(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
@@ -102,6 +103,7 @@ func late(op string) fault {
 }
 
 func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
@@ -110,7 +112,8 @@ func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *t
 		sleepUntil(4 * time.Second)
 		a.link.set(late)
 		sleepUntil(6 * time.Second)
-		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"), "it has agreed, and the answer is on its way")
+		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"),
+			"it has agreed, and the answer is on its way")
 		a.endSession()
 		a.link.set(on(refuse, "heartbeat")) // and the answer arrives
 		time.Sleep(grace / 4)
@@ -124,6 +127,7 @@ func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *t
 }
 
 func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
@@ -155,6 +159,7 @@ func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
 }
 
 func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
@@ -175,6 +180,7 @@ func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
 }
 
 func TestARunGoesOnWhileSuspended(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
@@ -190,6 +196,7 @@ func TestARunGoesOnWhileSuspended(t *testing.T) {
 }
 
 func TestARunIsCancelledHalfAGraceAfterTheEndOfTheSession(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary

@@ -17,18 +17,22 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var ctx = context.Background()
+var (
+	ctx     = context.Background()
+	discard = slog.New(slog.DiscardHandler)
+)
 
 const (
-	ttl   = schedlock.DefaultTTL
+	ttl   = 60 * time.Second // the default
 	renew = ttl / 4 * 3
-	every = schedlock.DefaultHeartbeatInterval
+	every = 10 * time.Second // the default
 	retry = time.Second
 )
 
@@ -41,6 +45,7 @@ type world struct {
 	t     *testing.T
 	db    *memory.Store
 	grace time.Duration // of the replicas that join; 0: their sessions are no sign
+	beats time.Duration // between their heartbeats, six in a TTL; 0: the default
 
 	mu       sync.Mutex
 	step     time.Duration // of the database's clock
@@ -84,15 +89,16 @@ func (w *world) usurp() {
 	w.t.Helper()
 	view, err := w.db.Look(ctx)
 	require.NoError(w.t, err)
-	_, err = w.db.Acquire(ctx, schedlock.Claim{
-		Ref:    schedlock.Ref{Owner: schedlock.Owner{PID: 99, Hostname: "test"}, Token: schedlock.NewToken()},
-		Timing: schedlock.Timing{TTL: ttl, RenewDeadline: renew, HeartbeatInterval: every},
-		Judged: view, Reason: schedlock.EndExpired,
+	_, err = w.db.Acquire(ctx, driver.Claim{
+		Ref: driver.Ref{Owner: driver.Owner{PID: 99, Hostname: "test"},
+			Token: driver.NewToken()},
+		Timing:   driver.Timing{TTL: ttl, RenewDeadline: renew, HeartbeatInterval: every},
+		Expected: view, Reason: driver.EndExpired,
 	})
 	require.NoError(w.t, err)
 }
 
-func (w *world) terms() []schedlock.Term {
+func (w *world) terms() []driver.Term {
 	w.t.Helper()
 	terms, err := w.db.Terms(ctx, 100)
 	require.NoError(w.t, err)
@@ -155,10 +161,16 @@ func (w *world) join(jobs []Job, opts ...Option) *replica {
 	if w.grace > 0 {
 		r.link.connect()
 	}
-	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log), schedlock.WithSessionGrace(w.grace),
-		schedlock.WithOwner(schedlock.Owner{PID: w.replicas, Hostname: "test"}))
+	settings := []schedlock.Option{schedlock.WithLogger(log), schedlock.WithSessionGrace(w.grace),
+		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"})}
+	if w.beats > 0 {
+		settings = append(settings, schedlock.WithTTL(6*w.beats),
+			schedlock.WithHeartbeatInterval(w.beats))
+	}
+	r.lock, err = schedlock.New(r.link, settings...)
 	require.NoError(w.t, err)
-	r.runner, err = NewRunner(r.lock, r.link, jobs, append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
+	r.runner, err = NewRunner(r.lock, r.link, jobs,
+		append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		r.link.set(nil)
@@ -228,6 +240,7 @@ type link struct {
 	calls   []string
 	called  time.Time // when the last of them was
 	thawed  chan struct{}
+	answer  error // of say
 }
 
 // A fault is what a statement meets. The zero fault is none.
@@ -241,6 +254,7 @@ const (
 	lose         // applied, but the answer is an error
 	usurp        // not applied; the answer is that the lock is lost
 	ruin         // not applied; the answer is that the database is damaged
+	say          // not applied; the answer is the link's
 )
 
 // set says what the statements of the replica meet from now on; nil: nothing.
@@ -271,12 +285,14 @@ func (l *link) log() []string {
 	return calls
 }
 
-func call[T any](l *link, ctx context.Context, op, detail string, apply func() (T, error)) (answer T, err error) {
+func call[T any](l *link, ctx context.Context, op, detail string,
+	apply func() (T, error)) (answer T, err error) {
 	l.mu.Lock()
 	// Where time stands still while things happen, gocron may ring twice at one
 	// instant: a heartbeat too many does no harm.
 	line, now := strings.TrimSpace(op+" "+detail), time.Now()
-	twice := op == "heartbeat" && len(l.calls) > 0 && l.calls[len(l.calls)-1] == line && l.called.Equal(now)
+	twice := op == "heartbeat" && len(l.calls) > 0 && l.calls[len(l.calls)-1] == line &&
+		l.called.Equal(now)
 	if op != "look" && op != "inbox" && !twice {
 		l.calls, l.called = append(l.calls, line), now
 	}
@@ -284,9 +300,11 @@ func call[T any](l *link, ctx context.Context, op, detail string, apply func() (
 	if l.fault != nil {
 		f = l.fault(op)
 	}
-	thawed := l.thawed
+	thawed, said := l.thawed, l.answer
 	l.mu.Unlock()
 	switch f {
+	case say:
+		return answer, said
 	case refuse:
 		return answer, errRefused
 	case hang:
@@ -302,17 +320,17 @@ func call[T any](l *link, ctx context.Context, op, detail string, apply func() (
 	case usurp:
 		return answer, fmt.Errorf("%w: says the test", schedlock.ErrLost)
 	case ruin:
-		return answer, fmt.Errorf("%w: says the test", schedlock.ErrDamaged)
+		return answer, fmt.Errorf("%w: says the test", schedlock.ErrCorrupt)
 	}
 	return apply()
 }
 
-func (l *link) Look(ctx context.Context) (schedlock.View, error) {
-	return call(l, ctx, "look", "", func() (schedlock.View, error) { return l.Store.Look(ctx) })
+func (l *link) Look(ctx context.Context) (driver.Snapshot, error) {
+	return call(l, ctx, "look", "", func() (driver.Snapshot, error) { return l.Store.Look(ctx) })
 }
 
-func (l *link) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
-	return call(l, ctx, "acquire", "", func() (schedlock.Grant, error) {
+func (l *link) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	return call(l, ctx, "acquire", "", func() (driver.Grant, error) {
 		grant, err := l.Store.Acquire(ctx, c)
 		if x := l.connected(); x != nil {
 			grant.Session = x
@@ -321,8 +339,9 @@ func (l *link) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant,
 	})
 }
 
-func (l *link) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (schedlock.Beat, error) {
-	return call(l, ctx, "heartbeat", string(s), func() (schedlock.Beat, error) {
+func (l *link) Heartbeat(ctx context.Context, ref driver.Ref,
+	s driver.State) (driver.Renewal, error) {
+	return call(l, ctx, "heartbeat", string(s), func() (driver.Renewal, error) {
 		beat, err := l.Store.Heartbeat(ctx, ref, s)
 		if x := l.connected(); x != nil {
 			beat.Session = x
@@ -331,59 +350,82 @@ func (l *link) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.Sta
 	})
 }
 
-func (l *link) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
-	return call(l, ctx, "release", string(reason), func() (bool, error) { return l.Store.Release(ctx, ref, reason) })
+func (l *link) Release(ctx context.Context, ref driver.Ref, reason driver.EndReason) (bool, error) {
+	return call(l, ctx, "release", string(reason), func() (bool, error) {
+		return l.Store.Release(ctx, ref, reason)
+	})
 }
 
-func (l *link) Revoke(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
-	return call(l, ctx, "revoke", by, func() (schedlock.Revocation, error) { return l.Store.Revoke(ctx, term, by, reason) })
+func (l *link) Revoke(ctx context.Context, term int64, by,
+	reason string) (schedlock.Revocation, error) {
+	return call(l, ctx, "revoke", by, func() (schedlock.Revocation, error) {
+		return l.Store.Revoke(ctx, term, by, reason)
+	})
 }
 
 func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	return call(l, ctx, "jobs", "", func() ([]ledger.Job, error) { return l.Store.Jobs(ctx) })
 }
 
-func (l *link) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
-	return call(l, ctx, "abandon", "", func() ([]ledger.Run, error) { return l.Store.Abandon(ctx, ref, retryAt) })
+func (l *link) Abandon(ctx context.Context, ref driver.Ref,
+	retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+	return call(l, ctx, "abandon", "", func() ([]ledger.Run, error) {
+		return l.Store.Abandon(ctx, ref, retryAt)
+	})
 }
 
 func (l *link) Retries(ctx context.Context) ([]ledger.Run, error) {
 	return call(l, ctx, "retries", "", func() ([]ledger.Run, error) { return l.Store.Retries(ctx) })
 }
 
-func (l *link) Inbox(ctx context.Context) (ledger.Inbox, error) {
-	return call(l, ctx, "inbox", "", func() (ledger.Inbox, error) { return l.Store.Inbox(ctx) })
+func (l *link) Pending(ctx context.Context) (ledger.Pending, error) {
+	return call(l, ctx, "inbox", "", func() (ledger.Pending, error) { return l.Store.Pending(ctx) })
 }
 
 func (l *link) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
-	return call(l, ctx, "prune", "", func() (int64, error) { return l.Store.Prune(ctx, job, keep, limit) })
+	return call(l, ctx, "prune", "", func() (int64, error) {
+		return l.Store.Prune(ctx, job, keep, limit)
+	})
 }
 
 func (l *link) Run(ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
-	return callRun(l, ctx, "run", func() (ledger.Run, bool, error) { return l.Store.Run(ctx, job, tick) })
+	return callRun(l, ctx, "run", func() (ledger.Run, bool, error) {
+		return l.Store.Run(ctx, job, tick)
+	})
 }
 
-func (l *link) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
-	return callRun(l, ctx, "decide", func() (ledger.Run, bool, error) { return l.Store.Decide(ctx, ref, d) })
+func (l *link) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "decide", func() (ledger.Run, bool, error) {
+		return l.Store.Decide(ctx, ref, d)
+	})
 }
 
-func (l *link) Retry(ctx context.Context, ref schedlock.Ref, r ledger.Run) (ledger.Run, bool, error) {
-	return callRun(l, ctx, "retry", func() (ledger.Run, bool, error) { return l.Store.Retry(ctx, ref, r) })
+func (l *link) Retry(ctx context.Context, ref driver.Ref, r ledger.Run) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "retry", func() (ledger.Run, bool, error) {
+		return l.Store.Retry(ctx, ref, r)
+	})
 }
 
-func (l *link) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request, skip string) (ledger.Run, bool, error) {
-	return callRun(l, ctx, "answer", func() (ledger.Run, bool, error) { return l.Store.Answer(ctx, ref, r, skip) })
+func (l *link) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
+	skip string) (ledger.Run, bool, error) {
+	return callRun(l, ctx, "answer", func() (ledger.Run, bool, error) {
+		return l.Store.Answer(ctx, ref, r, skip)
+	})
 }
 
-func (l *link) GiveUp(ctx context.Context, ref schedlock.Ref, r ledger.Run) (bool, error) {
+func (l *link) GiveUp(ctx context.Context, ref driver.Ref, r ledger.Run) (bool, error) {
 	return call(l, ctx, "give up", "", func() (bool, error) { return l.Store.GiveUp(ctx, ref, r) })
 }
 
 func (l *link) Finish(ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
-	return call(l, ctx, "finish", string(end.Status), func() (bool, error) { return l.Store.Finish(ctx, run, end) })
+	return call(l, ctx, "finish", string(end.Status), func() (bool, error) {
+		return l.Store.Finish(ctx, run, end)
+	})
 }
 
-func callRun(l *link, ctx context.Context, op string, apply func() (ledger.Run, bool, error)) (ledger.Run, bool, error) {
+func callRun(l *link, ctx context.Context, op string, apply func() (ledger.Run,
+	bool, error)) (ledger.Run, bool, error) {
 	type answer struct {
 		run ledger.Run
 		ok  bool

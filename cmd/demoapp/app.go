@@ -46,19 +46,19 @@ func newApp(cfg config, log *slog.Logger) (*startup.App, error) {
 	a.metrics = newMetrics(jobs)
 	sched, err := startup.NewApp(startup.Config{
 		Open:    openLock(cfg.lockDatabaseURL, log),
-		Mode:    cfg.mode,
+		Strict:  cfg.mode == modeStrict,
 		Workers: cfg.workers,
 		Lock: []schedlock.Option{
 			schedlock.WithTTL(cfg.timing.TTL),
 			schedlock.WithHeartbeatInterval(cfg.timing.HeartbeatInterval),
-			schedlock.WithObserver(a.metrics),
 		},
 		Drain:   cfg.drain,
-		OnStuck: tasks.ExitProcess,
-		OnRun:   a.metrics.OnRun,
+		OnStuck: func([]tasks.Run) { os.Exit(1) },
+		Metrics: a.metrics,
 		Jobs:    jobs,
 		Stages: []startup.Stage{{
-			Name: "bans", After: []string{startup.StageDatabase}, Start: a.openBans, Stop: a.closeBans,
+			Name: "bans", After: []string{startup.StageDatabase}, Start: a.openBans,
+			Stop: a.closeBans,
 		}},
 		Server: a.server,
 		Log:    log,
@@ -80,15 +80,18 @@ func (a *app) jobs() []tasks.Job {
 	return []tasks.Job{
 		{
 			Name: "tick", Spec: tasks.Every(a.cfg.tick), Do: a.tick,
-			CatchUp: a.cfg.tickCatchUp, Overlap: a.cfg.tickOverlap, Retry: tasks.Retry{Attempts: a.cfg.tickAttempts},
+			CatchUp: a.cfg.tickCatchUp, Overlap: a.cfg.tickOverlap,
+			Retry:      tasks.Retry{Attempts: a.cfg.tickAttempts},
 			AtMostOnce: a.cfg.tickAtMostOnce, Timeout: a.cfg.tickTimeout,
 		},
 		{
 			Name: "import", Spec: tasks.Every(importInterval), AtOnce: true, Do: a.importLists,
 			CatchUp: tasks.Latest, Overlap: tasks.OverlapSkip,
-			Retry: tasks.Retry{Attempts: importAttempts, Backoff: importBackoff}, Timeout: importTimeout,
+			Retry: tasks.Retry{Attempts: importAttempts,
+				Backoff: importBackoff}, Timeout: importTimeout,
 		},
-		{Name: "expire", Spec: tasks.Every(expireInterval), Do: a.expireBans, CatchUp: tasks.Latest},
+		{Name: "expire", Spec: tasks.Every(expireInterval), Do: a.expireBans,
+			CatchUp: tasks.Latest},
 	}
 }
 
@@ -111,7 +114,12 @@ func (a *app) importLists(ctx context.Context, run tasks.Run) error {
 	if err != nil {
 		return err
 	}
-	report, err := a.database.bans.Import(ctx, a.lists(), fence, bans.ImportOptions{})
+	lists, done, err := a.lists()
+	if err != nil {
+		return err
+	}
+	defer done()
+	report, err := a.database.bans.Import(ctx, lists, fence, bans.ImportOptions{})
 	if err != nil {
 		return err
 	}
@@ -140,11 +148,16 @@ func (a *app) expireBans(ctx context.Context, run tasks.Run) error {
 }
 
 // lists is the folder of block lists, or the samples if there is no folder.
-func (a *app) lists() fs.FS {
-	if _, err := os.Stat(a.cfg.blocklists); errors.Is(err, fs.ErrNotExist) {
-		return blocklists.FS
+// done closes it.
+func (a *app) lists() (lists fs.FS, done func(), err error) {
+	folder, err := bans.OpenFolder(a.cfg.blocklists)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return blocklists.FS, func() {}, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("block lists: %w", err)
 	}
-	return os.DirFS(a.cfg.blocklists)
+	return folder, func() { _ = folder.Close() }, nil
 }
 
 // fence guards the app's own transactions by the lock row. That works only in
@@ -160,12 +173,13 @@ func (a *app) fence(ctx context.Context, lease *schedlock.Lease) (bans.Fence, er
 	if same {
 		return func(ctx context.Context, tx *sql.Tx) error { return lease.Fence(ctx, tx) }, nil
 	}
-	a.unfenced.Do(func() { a.log.Warn("the importer writes unfenced", "err", schedlock.ErrNoFence) })
+	a.unfenced.Do(func() {
+		a.log.Warn("the importer writes unfenced", "err", schedlock.ErrNoFence)
+	})
 	return func(context.Context, *sql.Tx) error { return lease.Err() }, nil
 }
 
-func (a *app) server(sched *startup.App) *http.Server {
-	a.metrics.Watch(sched.Lock(), sched.Runner())
+func (a *app) server(*startup.App) *http.Server {
 	return &http.Server{
 		Addr:              a.cfg.addr,
 		Handler:           a.handler(),

@@ -16,8 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/cmd/demoapp/bans"
-	"example.com/schedlock/internal/message"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/pgdsn"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 )
@@ -33,16 +34,17 @@ const (
 
 // isPostgres tells the two kinds of database URL apart.
 func isPostgres(dsn string) bool {
-	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+	kind, err := datasource.Of(dsn)
+	return err == nil && kind == datasource.PostgreSQL
 }
 
 // openLock opens the lock's database.
-func openLock(dsn string, log *slog.Logger) func(context.Context) (schedlock.Store, error) {
+func openLock(dsn string, log *slog.Logger) func(context.Context) (driver.Store, error) {
 	if !isPostgres(dsn) {
 		return sqlite.Opener(dsn)
 	}
 	open := postgres.Opener(dsn, postgres.WithLogger(log))
-	return func(ctx context.Context) (schedlock.Store, error) {
+	return func(ctx context.Context) (driver.Store, error) {
 		ctx, cancel := context.WithTimeout(ctx, startLimit)
 		defer cancel()
 		store, err := open(ctx)
@@ -87,7 +89,7 @@ func openFile(ctx context.Context, dsn string) (*database, error) {
 }
 
 func openServer(ctx context.Context, dsn string) (*database, error) {
-	cfg, err := pgxpool.ParseConfig(dsn)
+	cfg, err := pgdsn.Parse(dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,8 @@ func openServer(ctx context.Context, dsn string) (*database, error) {
 	d := &database{bans: bans.NewStore(stdlib.OpenDBFromPool(pool), bans.PostgreSQL), pool: pool}
 	if err := d.bans.Migrate(ctx); err != nil {
 		c := cfg.ConnConfig
-		return nil, errors.Join(fmt.Errorf("database %q on %s:%d: %w", c.Database, c.Host, c.Port, err), d.close())
+		return nil, errors.Join(fmt.Errorf("database %q on %s:%d: %w", c.Database, c.Host, c.Port,
+			pgdsn.Safe(err)), d.close())
 	}
 	return d, nil
 }
@@ -141,7 +144,7 @@ SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time())::text,
 
 // holds reports whether the lock row is in this database, so that the fence
 // works in the app's own transactions. Two URLs may lead to one database.
-func (d *database) holds(ctx context.Context, lock schedlock.Store) (bool, error) {
+func (d *database) holds(ctx context.Context, lock driver.Store) (bool, error) {
 	switch lock := lock.(type) {
 	case *sqlite.Store:
 		return d.file != nil && lock.Path() == d.file.Path(), nil
@@ -177,7 +180,7 @@ func advise(err error, flags ...string) error {
 	}
 	where := strings.Join(names, " or ")
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if errors.Is(err, schedlock.ErrPermanent) || strings.Contains(err.Error(), "GRANT") {
+		if errors.Is(err, driver.ErrPermanent) || strings.Contains(err.Error(), "GRANT") {
 			return err // it says so itself
 		}
 		switch pg.Code {
@@ -190,8 +193,10 @@ func advise(err error, flags ...string) error {
 		}
 		return err
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: see that the server runs and can be reached, or correct %s", err, where)
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok ||
+		errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: see that the server runs and can be reached, or correct %s",
+			err, where)
 	}
 	return err
 }
@@ -203,7 +208,11 @@ func withBusyTimeout(dsn string) string {
 		return dsn
 	}
 	if !strings.HasPrefix(dsn, "file:") { // a path
-		uri := url.URL{Path: filepath.Clean(dsn)}
+		path := filepath.Clean(dsn)
+		if !filepath.IsAbs(path) {
+			path = "./" + path // a path, whatever it looks like
+		}
+		uri := url.URL{Path: filepath.ToSlash(path)}
 		dsn = "file:" + uri.EscapedPath()
 	}
 	sep := "?"
@@ -213,31 +222,21 @@ func withBusyTimeout(dsn string) string {
 	return dsn + sep + "_pragma=busy_timeout(5000)"
 }
 
-// checkPostgres returns what is wrong with a PostgreSQL URL. The error shows
-// no part that may be the password.
-func checkPostgres(dsn string) error {
-	_, err := pgxpool.ParseConfig(dsn)
-	if err == nil {
-		return nil
-	}
-	rule := "is not postgres://user:password@host:port/database?parameters, with special characters as %XX"
-	u, parseErr := url.Parse(dsn)
-	if parseErr != nil {
-		return fmt.Errorf("%q %s", message.WithoutPassword(dsn), rule)
-	}
-	detail := err.Error()
-	if i := strings.LastIndex(detail, "`: "); i >= 0 {
-		detail = detail[i+len("`: "):]
-	}
-	secrets := u.Query()["password"]
-	if u.User != nil {
-		secret, _ := u.User.Password()
-		secrets = append(secrets, secret)
-	}
-	for _, s := range secrets {
-		if s != "" && (strings.Contains(detail, s) || strings.Contains(detail, url.QueryEscape(s))) {
-			return fmt.Errorf("%q %s", message.WithoutPassword(dsn), rule)
+// checkURL returns what is wrong with the URL of a database, and shows no part
+// of it that may be a password.
+func checkURL(dsn string) error {
+	kind, err := datasource.Of(dsn)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
+	case kind == datasource.PostgreSQL:
+		if _, err := pgdsn.Parse(dsn); err != nil {
+			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), pgdsn.Form, err)
+		}
+	default:
+		if err := sqlite.CheckDSN(dsn); err != nil {
+			return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
 		}
 	}
-	return fmt.Errorf("%q %s: %s", message.WithoutPassword(dsn), rule, detail)
+	return nil
 }

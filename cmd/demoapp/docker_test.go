@@ -3,31 +3,30 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// The tests with containers take minutes and need a Docker engine:
+//
+//	go test ./cmd/demoapp -run TestDockerCompose -containers
+var containers = flag.Bool("containers", false,
+	"run the tests with containers, which need a Docker engine")
 
 // The stack of compose.yaml, in these tests, beats fast.
 const (
@@ -80,14 +79,18 @@ func (s *stack) up() {
 		require.Equal(s.t, "65532:65532", i.Config.User)
 		require.True(s.t, i.HostConfig.ReadonlyRootfs)
 		require.Equal(s.t, "SIGTERM", i.Config.StopSignal)
-		require.Greater(s.t, time.Duration(i.Config.StopTimeout)*time.Second, app.StopBudget(), "the grace period against what a shutdown may take")
+		require.Greater(s.t, time.Duration(i.Config.StopTimeout)*time.Second, app.StopBudget(),
+			"the grace period against what a shutdown may take")
 		page := c.get("/")
 		require.Equal(s.t, http.StatusOK, page.status)
-		require.Contains(s.t, string(page.body), "<p class=\"me\">pid 1 on <strong>"+c.service+"</strong>", "each is process 1 of its container")
+		require.Contains(s.t, string(page.body), "<p class=\"me\">pid 1 on <strong>"+
+			c.service+"</strong>", "each is process 1 of its container")
 		require.Contains(s.t, string(page.body), "192.0.2.", "bans of the built-in lists")
 		s.docker("exec", c.id, "/demoapp", "healthcheck")
-		_, err := s.run("docker", "exec", "-e", "DEMOAPP_ADDR=127.0.0.1:9", c.id, "/demoapp", "healthcheck")
-		require.Equal(s.t, exitFailed, exitCode(err), "health of an app that does not answer: %v", err)
+		_, err := s.run("docker", "exec", "-e", "DEMOAPP_ADDR=127.0.0.1:9", c.id, "/demoapp",
+			"healthcheck")
+		require.Equal(s.t, exitFailed, exitCode(err),
+			"health of an app that does not answer: %v", err)
 	}
 }
 
@@ -118,7 +121,8 @@ func (s *stack) crashLeader() {
 	old.away = true
 	s.taken("kill -9", begun, "proven dead")
 	old.away = false
-	require.Equal(s.t, s.leader.term, s.awaitLeader(0).term, "the crashed one came back as a standby")
+	require.Equal(s.t, s.leader.term, s.awaitLeader(0).term,
+		"the crashed one came back as a standby")
 	old.restarts = before.RestartCount + 1
 	require.Equal(s.t, old.restarts, s.inspect(old.container).RestartCount)
 }
@@ -134,7 +138,8 @@ func (s *stack) pauseLeader(tries int) {
 	last := s.standby().lock().Lock // a paused holder beats no more
 	require.Equal(s.t, old.term, last.Term)
 	next, err := s.tryLeader(old.term, dockerTTL+4*time.Second)
-	if err != nil && tries > 1 && strings.Contains(s.logs(s.standby(), begun), "database does not answer") {
+	if err != nil && tries > 1 &&
+		strings.Contains(s.logs(s.standby(), begun), "database does not answer") {
 		s.t.Log("docker pause: hit the leader inside a transaction; once more")
 		s.docker("unpause", old.id)
 		old.away = false
@@ -147,7 +152,8 @@ func (s *stack) pauseLeader(tries int) {
 	require.NoError(s.t, err)
 	s.leader, s.ends = next, append(s.ends, "expired")
 	took := s.termOf(next.term).AcquiredAt.Sub(last.HeartbeatAt)
-	s.t.Logf("docker pause: %s leads %v after the last heartbeat of %s (TTL %v)", next.service, took, old.service, dockerTTL)
+	s.t.Logf("docker pause: %s leads %v after the last heartbeat of %s (TTL %v)", next.service,
+		took, old.service, dockerTTL)
 	require.GreaterOrEqual(s.t, took, dockerTTL, "nothing proves that a paused holder is dead")
 	require.LessOrEqual(s.t, took, dockerTTL+2*time.Second)
 	s.awaitRunOf(next.term)
@@ -190,7 +196,8 @@ func (s *stack) restartOneByOne() {
 		c.restarts = 0 // the engine counts anew
 		next := s.awaitLeader(0)
 		if next.term == s.leader.term {
-			require.NotEqual(s.t, s.leader.container, c, "a leader that was restarted has another term")
+			require.NotEqual(s.t, s.leader.container, c,
+				"a leader that was restarted has another term")
 			continue
 		}
 		require.Equal(s.t, s.leader.container, c, "only the leader's restart changes the term")
@@ -242,7 +249,8 @@ func (s *stack) requireSoundHistory() {
 		if i > 0 {
 			before := terms[i-1]
 			require.Greater(s.t, term.Term, before.Term)
-			require.False(s.t, term.AcquiredAt.Before(before.EndedAt), "%+v begins before %+v ends", term, before)
+			require.False(s.t, term.AcquiredAt.Before(before.EndedAt), "%+v begins before %+v ends",
+				term, before)
 		}
 		if i == len(s.ends) {
 			require.Empty(s.t, term.EndReason, "the last term is open")
@@ -262,8 +270,10 @@ func (s *stack) requireSoundHistory() {
 		term, ok := byTerm[run.Term]
 		require.True(s.t, ok, "run of no term: %+v", run)
 		if !run.StartedAt.IsZero() {
-			require.False(s.t, run.StartedAt.Before(term.AcquiredAt), "%+v before its term %+v", run, term)
-			require.True(s.t, term.EndedAt.IsZero() || !run.StartedAt.After(term.EndedAt), "%+v after its term %+v", run, term)
+			require.False(s.t, run.StartedAt.Before(term.AcquiredAt), "%+v before its term %+v",
+				run, term)
+			require.True(s.t, term.EndedAt.IsZero() || !run.StartedAt.After(term.EndedAt),
+				"%+v after its term %+v", run, term)
 		}
 		for i := range max(run.Count, 1) {
 			at := tick{run.Job, run.ScheduledAt}
@@ -277,7 +287,8 @@ func (s *stack) requireSoundHistory() {
 	}
 	slices.SortFunc(ticks, time.Time.Compare)
 	for i := 1; i < len(ticks); i++ {
-		require.Equal(s.t, dockerTick, ticks[i].Sub(ticks[i-1]), "a tick was lost after %v", ticks[i-1])
+		require.Equal(s.t, dockerTick, ticks[i].Sub(ticks[i-1]), "a tick was lost after %v",
+			ticks[i-1])
 	}
 	s.t.Logf("%d terms, %d ticks, rows by status: %v", len(terms), len(ticks), statuses)
 	require.Greater(s.t, statuses["done"], len(terms))
@@ -314,7 +325,8 @@ func (s *stack) refuseTheFileAlone() {
 
 	name := s.project + "-alone"
 	s.t.Cleanup(func() { _, _ = s.run("docker", "rm", "-f", "-v", name) })
-	said, err := s.run("docker", "run", "--rm", "--name", name, "-v", file+":/data/demoapp.db", image)
+	said, err := s.run("docker", "run", "--rm", "--name", name, "-v",
+		file+":/data/demoapp.db", image)
 	require.Equal(s.t, exitFailed, exitCode(err), "%v: %s", err, said)
 	require.Contains(s.t, said, "mount the folder, not the file")
 
@@ -327,329 +339,11 @@ func (s *stack) refuseTheFileAlone() {
 	})
 }
 
-// A stack is compose.yaml in a folder of its own, under a name of its own.
-type stack struct {
-	t        *testing.T
-	dir      string   // has compose.yaml, the Dockerfile and the binary
-	env      []string // of the commands
-	client   []string // docker compose, or docker-compose
-	project  string
-	replicas []*container
-	leader   leadership
-	ends     []string // how the terms so far ended
-}
-
-// A container is one replica; of its embedded replica it has t and url.
-type container struct {
-	replica
-	service  string
-	id       string
-	away     bool // killed, paused or stopped
-	restarts int  // by the engine, since it was last started by hand
-}
-
-// A leadership is a container that leads, or did, in a term.
-type leadership struct {
-	*container
-	term int64
-}
-
-// newStack builds the binary and prepares the stack, which is torn down at the
-// end of the test, whatever happens.
-func newStack(t *testing.T) *stack {
-	t.Helper()
-	s := &stack{t: t, dir: t.TempDir(), project: "schedlock-test-" + strings.ToLower(rand.Text()[:8])}
-	s.env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, envPrefix) || strings.HasPrefix(v, "COMPOSE_")
-	})
-	s.client = requireDocker(t)
-	for _, name := range []string{"compose.yaml", "Dockerfile", ".dockerignore", "LICENSE"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o644))
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(s.dir, "demoapp"), ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
-	s.env = append(s.env, "SCHEDLOCK_IMAGE_TARGET=prebuilt",
-		"DEMOAPP_LOCK_TTL="+dockerTTL.String(), "DEMOAPP_LOCK_HEARTBEAT="+dockerHeartbeat.String(),
-		"DEMOAPP_TICK="+dockerTick.String(), "DEMOAPP_JOB_DURATION="+dockerRun.String())
-	for i, service := range []string{"a", "b", "c"} {
-		port := freePort(t, 11_000+3_000*i) // PostgreSQL servers of other tests are above
-		s.env = append(s.env, "SCHEDLOCK_PORT_"+strings.ToUpper(service)+"="+port)
-		s.replicas = append(s.replicas, &container{service: service, replica: replica{t: t, url: "http://127.0.0.1:" + port}})
-	}
-	t.Cleanup(s.down)
-	return s
-}
-
-// down removes containers, volume, network and images.
-func (s *stack) down() {
-	if s.t.Failed() {
-		out, _ := s.run(s.client[0], s.composeArgs("logs", "--no-color", "--tail", "200")...)
-		s.t.Log(out)
-	}
-	for _, c := range s.replicas {
-		if c.away { // a paused one cannot be stopped
-			_, _ = s.run("docker", "unpause", c.id)
-		}
-	}
-	out, err := s.run(s.client[0], s.composeArgs("down", "--volumes", "--rmi", "local", "--remove-orphans", "--timeout", "1")...)
-	assert.NoError(s.t, err, out)
-	for _, kind := range [][]string{{"ps", "-a"}, {"volume", "ls"}, {"network", "ls"}, {"images"}} {
-		left, err := s.run("docker", append(kind, "--format", "{{.}}")...)
-		assert.NoError(s.t, err, left)
-		assert.NotContains(s.t, left, s.project, "docker %s", kind)
-	}
-}
-
-// requireDocker returns the command of Docker Compose. Without an engine the
-// test is skipped; with one, and CI=true, it must run.
-func requireDocker(t *testing.T) (compose []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if _, err := exec.LookPath("docker"); err != nil {
-		t.Skip("there is no docker command; install a Docker engine to run this test")
-	}
-	engine, err := exec.CommandContext(ctx, "docker", "info", "--format", "{{.ServerVersion}}").Output()
-	if version := strings.TrimSpace(string(engine)); err != nil || version == "" {
-		t.Skipf("no Docker engine answers docker info (%v); start one to run this test", err)
-	}
-	for _, c := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
-		if exec.CommandContext(ctx, c[0], append(c[1:], "version")...).Run() == nil {
-			return c
-		}
-	}
-	const missing = "a Docker engine is there but no Docker Compose: neither docker compose nor docker-compose runs"
-	if os.Getenv("CI") == "true" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return nil
-}
-
-// freePort looks for one below those that the system hands out to others.
-func freePort(t *testing.T, from int) string {
-	t.Helper()
-	for range 100 {
-		port := strconv.Itoa(from + mathrand.IntN(3_000))
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
-	require.FailNow(t, "no free port")
-	return ""
-}
-
-// run runs a command in the stack's folder; what it prints to either output is
-// returned.
-func (s *stack) run(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = s.dir, s.env, &out, &out, time.Second
-	err := cmd.Run()
-	return strings.TrimSpace(out.String()), err
-}
-
-// exitCode is that of a command; -1: it did not come to exit.
-func exitCode(err error) int {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return exit.ExitCode()
-	}
-	return -1
-}
-
-func (s *stack) docker(args ...string) string {
-	s.t.Helper()
-	out, err := s.run("docker", args...)
-	require.NoError(s.t, err, "docker %s: %s", args, out)
-	return out
-}
-
-func (s *stack) compose(args ...string) string {
-	s.t.Helper()
-	out, err := s.run(s.client[0], s.composeArgs(args...)...)
-	require.NoError(s.t, err, "docker compose %s: %s", args, out)
-	return out
-}
-
-func (s *stack) composeArgs(args ...string) []string {
-	return slices.Concat(s.client[1:], []string{"-p", s.project}, args)
-}
-
-// logs are what a container has said since then.
-func (s *stack) logs(c *container, since time.Time) string {
-	s.t.Helper()
-	return s.docker("logs", "--since", since.UTC().Format(time.RFC3339Nano), c.id)
-}
-
-// inspection is what these tests need of docker inspect.
-type inspection struct {
-	ID           string `json:"Id"`
-	Image        string
-	RestartCount int
-	State        struct {
-		Status    string
-		Pid       int // on the engine's machine
-		ExitCode  int
-		StartedAt time.Time
-		Health    struct{ Status string }
-	}
-	Config struct {
-		User        string
-		StopSignal  string
-		StopTimeout int // seconds
-	}
-	HostConfig struct{ ReadonlyRootfs bool }
-}
-
-func (s *stack) inspect(c *container) inspection {
-	s.t.Helper()
-	var found []inspection
-	out := s.docker("inspect", c.id)
-	require.NoError(s.t, json.Unmarshal([]byte(out), &found), out)
-	require.Len(s.t, found, 1)
-	return found[0]
-}
-
-// mayKill returns nil if State.Pid is the container's process on this machine,
-// and may be killed: the engine may run on another, where the number means
-// something else.
-func (i inspection) mayKill() error {
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", i.State.Pid))
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(string(groups), i.ID) {
-		return fmt.Errorf("process %d is not seen to be the container's", i.State.Pid)
-	}
-	return syscall.Kill(i.State.Pid, 0)
-}
-
-// tryLeader waits until one of the replicas that are not away leads, in a term
-// above after, and the others stand by.
-func (s *stack) tryLeader(after int64, patience time.Duration) (found leadership, err error) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if found, err = s.look(after); err == nil || time.Now().After(deadline) {
-			return found, err
-		}
-	}
-}
-
-func (s *stack) awaitLeader(after int64) leadership {
-	s.t.Helper()
-	found, err := s.tryLeader(after, patience)
-	require.NoError(s.t, err)
-	return found
-}
-
-func (s *stack) look(after int64) (found leadership, err error) {
-	for _, c := range s.replicas {
-		if c.away {
-			continue
-		}
-		var l lockAnswer
-		a, err := c.try(http.MethodGet, "/lock")
-		if err == nil && a.status != http.StatusOK {
-			err = fmt.Errorf("GET /lock: %d: %s", a.status, a.body)
-		}
-		if err == nil {
-			err = json.Unmarshal(a.body, &l)
-		}
-		switch {
-		case err != nil:
-			return found, fmt.Errorf("%s: %w", c.service, err)
-		case l.Self.Leader && found.container != nil:
-			return found, fmt.Errorf("%s and %s lead", found.service, c.service) // asked one after the other: need not be at once
-		case l.Self.Leader && l.Self.Term > after:
-			if l.Lock.Hostname != c.service || l.Lock.PID != 1 {
-				return found, fmt.Errorf("%s leads, and the row says %+v", c.service, l.Lock)
-			}
-			found = leadership{c, l.Self.Term}
-		case l.Self.State != "standby":
-			return found, fmt.Errorf("%s: %+v", c.service, l.Self)
-		}
-	}
-	if found.container == nil {
-		return found, errors.New("nobody leads")
-	}
-	return found, nil
-}
-
-// standby is one that is neither away nor the leader.
-func (s *stack) standby() *container {
-	s.t.Helper()
-	i := slices.IndexFunc(s.replicas, func(c *container) bool { return !c.away && c != s.leader.container })
-	require.GreaterOrEqual(s.t, i, 0)
-	return s.replicas[i]
-}
-
-// taken waits for the next leader and checks how the term before ended, and
-// that it took not long from then.
-func (s *stack) taken(fault string, from time.Time, end string) {
-	s.t.Helper()
-	old := s.leader
-	s.leader = s.awaitLeader(old.term)
-	s.ends = append(s.ends, end)
-	before, now := s.termBefore(s.leader.term), s.termOf(s.leader.term)
-	require.Equal(s.t, old.term, before.Term, "the term before")
-	require.Equal(s.t, end, before.EndReason)
-	if end == "released" {
-		from = before.EndedAt // the command has waited for the drain
-	} else {
-		require.Eventually(s.t, func() bool { // the engine passes lines on when it has time
-			return strings.Contains(s.logs(s.leader.container, from.Add(-time.Second)), `previous_end="`+end+`"`)
-		}, 30*time.Second, 100*time.Millisecond, end)
-	}
-	took := now.AcquiredAt.Sub(from)
-	s.t.Logf("%s: %s leads after %v (%s %s)", fault, s.leader.service, took, old.service, end)
-	require.Less(s.t, took, takeOverLimit)
-	s.awaitRunOf(now.Term)
-}
-
-// startAgain starts a container that was killed or stopped: it joins as a
-// standby.
-func (s *stack) startAgain(c *container) {
-	s.t.Helper()
-	s.docker("start", c.id)
-	c.away, c.restarts = false, 0
-	require.Equal(s.t, s.leader.term, s.awaitLeader(0).term, "%s came back as a standby", c.service)
-}
-
-func (s *stack) termOf(term int64) termRow { s.t.Helper(); return s.findTerm(term, 0) }
-
-// termBefore is the one that a term follows.
-func (s *stack) termBefore(term int64) termRow { s.t.Helper(); return s.findTerm(term, 1) }
-
-func (s *stack) findTerm(term int64, earlier int) termRow {
-	s.t.Helper()
-	terms := s.leader.terms() // newest first
-	i := slices.IndexFunc(terms, func(r termRow) bool { return r.Term == term })
-	require.True(s.t, i >= 0 && i+earlier < len(terms), "%d before %d in %+v", earlier, term, terms)
-	return terms[i+earlier]
-}
-
-// awaitRunOf waits until a run of the term is done.
-func (s *stack) awaitRunOf(term int64) {
-	s.t.Helper()
-	s.leader.awaitRun("a run of the new term is done", func(r runRow) bool { return r.Term == term && r.Status == "done" })
-}
-
 func TestDockerHealthcheckCommand(t *testing.T) {
-	// Whoever sets a proxy for all containers does not mean this request.
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:9")
-	t.Setenv("http_proxy", "http://127.0.0.1:9")
+	t.Parallel()
 	f := newFleet(t)
+	// Whoever sets a proxy for all containers does not mean this request.
+	f.environ = []string{"HTTP_PROXY=http://127.0.0.1:9", "http_proxy=http://127.0.0.1:9"}
 	check := func(addr string) (code int, said string) {
 		t.Helper()
 		r := f.prepareWith([]string{"healthcheck"}, "ADDR="+addr)

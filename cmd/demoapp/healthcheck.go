@@ -20,7 +20,7 @@ func healthcheck(args []string, stderr io.Writer) int {
 		err = askHealth(cfg.addr)
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "demoapp: healthcheck:", err)
+		say(stderr, "demoapp: healthcheck:", err)
 		return exitFailed
 	}
 	return 0

@@ -35,14 +35,17 @@ func newPauseJSON(p *ledger.Pause) *pauseJSON {
 	if p == nil {
 		return nil
 	}
-	return &pauseJSON{By: p.By, Reason: p.Reason, Since: timestamp(p.Since), Everything: p.Job == ""}
+	return &pauseJSON{By: p.By, Reason: p.Reason, Since: timestamp(p.Since),
+		Everything: p.Job == ""}
 }
 
 func newJobJSON(j tasks.JobInfo) jobJSON {
 	return jobJSON{
-		Name: j.Name, Spec: j.Spec, Known: j.Known, Next: timestamp(j.Next), Paused: newPauseJSON(j.Pause),
-		LastSuccess: timestamp(j.LastDone), LastFailure: timestamp(j.LastFailed), LastError: j.LastError,
-		Streak: j.Streak, Done: j.Done, Failed: j.Failed,
+		Name: j.Name, Spec: j.Spec, Known: j.Known, Next: timestamp(j.Next),
+		Paused:      newPauseJSON(j.Pause),
+		LastSuccess: timestamp(j.LastDone), LastFailure: timestamp(j.LastFailed),
+		LastError: j.LastError,
+		Streak:    j.Streak, Done: j.Done, Failed: j.Failed,
 		AverageSeconds: j.Average().Seconds(), LongestSeconds: j.Longest.Seconds(),
 	}
 }

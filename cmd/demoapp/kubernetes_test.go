@@ -15,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
-
-	"example.com/schedlock/startup"
 )
 
 // The types have the fields that docs/kubernetes.yaml uses, and no others:
@@ -135,7 +133,8 @@ func decodeStrictly[T any](t *testing.T, doc []byte) (v T) {
 	return v
 }
 
-func readManifest(t *testing.T) (d resource[deploymentSpec], s resource[serviceSpec], b resource[budgetSpec]) {
+func readManifest(t *testing.T) (d resource[deploymentSpec], s resource[serviceSpec],
+	b resource[budgetSpec]) {
 	t.Helper()
 	file, err := os.ReadFile("../../docs/kubernetes.yaml")
 	require.NoError(t, err)
@@ -160,7 +159,10 @@ func configOf(t *testing.T, env map[string]string) (config, time.Duration) {
 	for name := range env {
 		require.Contains(t, usage.String(), "["+name+"]", "a variable that the app does not know")
 	}
-	cfg, err := loadConfig(nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, io.Discard)
+	cfg, err := loadConfig(nil, func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}, io.Discard)
 	require.NoError(t, err)
 	app, err := newApp(cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -187,7 +189,8 @@ func TestKubernetesManifestSelectsAndHardensItsPods(t *testing.T) {
 	require.NotNil(t, d.Strategy.RollingUpdate.MaxUnavailable, "the default is a quarter")
 	require.Zero(t, *d.Strategy.RollingUpdate.MaxUnavailable)
 	require.Equal(t, 1, d.Strategy.RollingUpdate.MaxSurge)
-	require.Greater(t, d.Replicas, budget.Spec.MaxUnavailable, "somebody leads while a node is emptied")
+	require.Greater(t, d.Replicas, budget.Spec.MaxUnavailable,
+		"somebody leads while a node is emptied")
 	require.Equal(t, 1, budget.Spec.MaxUnavailable)
 	require.Equal(t, "AlwaysAllow", budget.Spec.UnhealthyEvicted)
 
@@ -200,7 +203,8 @@ func TestKubernetesManifestSelectsAndHardensItsPods(t *testing.T) {
 	require.Equal(t, string(user[2]), strconv.Itoa(pod.SecurityContext.RunAsGroup))
 	require.True(t, pod.SecurityContext.RunAsNonRoot)
 	require.Equal(t, "RuntimeDefault", pod.SecurityContext.SeccompProfile.Type)
-	for _, off := range []*bool{pod.AutomountToken, pod.EnableServiceLinks, pod.Containers[0].SecurityContext.Escalation} {
+	for _, off := range []*bool{pod.AutomountToken, pod.EnableServiceLinks,
+		pod.Containers[0].SecurityContext.Escalation} {
 		require.NotNil(t, off)
 		require.False(t, *off)
 	}
@@ -230,7 +234,8 @@ func TestKubernetesManifestFitsTheApp(t *testing.T) {
 	require.Contains(t, env, "DEMOAPP_DATABASE_URL")
 	cfg, stopBudget := configOf(t, env)
 	require.Greater(t, time.Duration(pod.Grace)*time.Second, stopBudget)
-	require.Equal(t, startup.Standby, cfg.mode, "with strict mode a new pod would never be ready beside the old one")
+	require.Equal(t, modeStandby, cfg.mode,
+		"with strict mode a new pod would never be ready beside the old one")
 
 	require.Len(t, c.Ports, 1)
 	require.Equal(t, "0.0.0.0:"+strconv.Itoa(c.Ports[0].ContainerPort), cfg.addr)
@@ -254,6 +259,7 @@ func TestKubernetesManifestFitsTheApp(t *testing.T) {
 	require.Equal(t, "/readyz", c.Readiness.HTTPGet.Path)
 	require.Equal(t, "/livez", c.Liveness.HTTPGet.Path)
 	require.Equal(t, "/livez", c.Startup.HTTPGet.Path)
-	require.Greater(t, time.Duration(c.Startup.PeriodSeconds*c.Startup.FailureThreshold)*time.Second, 2*startup.DefaultStartTimeout,
+	require.Greater(t,
+		time.Duration(c.Startup.PeriodSeconds*c.Startup.FailureThreshold)*time.Second, time.Minute,
 		"the two stages before HTTP: the lock's database, and the bans")
 }

@@ -34,7 +34,9 @@ func TestStartingAndStoppingManyTimesLeavesNoRowAndNoFileBehind(t *testing.T) {
 		r.stop()
 		require.Empty(t, r.errorLines())
 		f.requireNoRow()
-		extra := slices.DeleteFunc(f.files(), func(name string) bool { return slices.Contains(leftFiles("bans.db"), name) })
+		extra := slices.DeleteFunc(f.files(), func(name string) bool {
+			return slices.Contains(leftFiles("bans.db"), name)
+		})
 		require.Empty(t, extra, "files after %d starts", i+1)
 	}
 	require.Equal(t, "0", f.sql(`SELECT count(*) FROM scheduler_runs WHERE status = 'in_progress'`))
@@ -44,10 +46,14 @@ func TestStartingAndStoppingManyTimesLeavesNoRowAndNoFileBehind(t *testing.T) {
 func TestStartingAndStoppingInOneProcessLeavesNothingOpen(t *testing.T) {
 	f := newFleet(t)
 	env := map[string]string{
-		"DEMOAPP_ADDR": "127.0.0.1:0", "DEMOAPP_DATABASE_URL": "file:" + f.db, "DEMOAPP_BLOCKLISTS": f.dir + "/none",
+		"DEMOAPP_ADDR": "127.0.0.1:0", "DEMOAPP_DATABASE_URL": "file:" +
+			f.db, "DEMOAPP_BLOCKLISTS": f.dir + "/none",
 		"DEMOAPP_TICK": "100ms",
 	}
-	cfg, err := loadConfig(nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, os.Stderr)
+	cfg, err := loadConfig(nil, func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}, os.Stderr)
 	require.NoError(t, err)
 	cycle := func(interrupt bool) {
 		var log logBuffer
@@ -58,10 +64,11 @@ func TestStartingAndStoppingInOneProcessLeavesNothingOpen(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- app.Run(ctx) }()
 		if interrupt { // at any moment of the start
-			time.Sleep(rand.N(25 * time.Millisecond))
+			time.Sleep(rand.N(25 * time.Millisecond)) // that moment is the case
 		} else {
 			eventually(t, "it leads and serves", func() error {
-				for _, line := range []string{"msg=leading", "msg=serving", `msg="stage started" stage=scheduler`} {
+				for _, line := range []string{"msg=leading", "msg=serving",
+					`msg="stage started" stage=scheduler`} {
 					if len(log.with(line)) == 0 {
 						return errors.New(log.String())
 					}
@@ -79,7 +86,7 @@ func TestStartingAndStoppingInOneProcessLeavesNothingOpen(t *testing.T) {
 	cycle(false) // what is made once per process
 	before := goleak.IgnoreCurrent()
 	descriptors := openDescriptors(t)
-	times := 50
+	times := 20
 	if *soak {
 		times = 200
 	}

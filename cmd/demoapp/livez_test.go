@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
@@ -37,21 +38,23 @@ func (s *hangingStore) answer(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *hangingStore) Look(ctx context.Context) (schedlock.View, error) {
+func (s *hangingStore) Look(ctx context.Context) (driver.Snapshot, error) {
 	if err := s.answer(ctx); err != nil {
-		return schedlock.View{}, err
+		return driver.Snapshot{}, err
 	}
 	return s.Store.Look(ctx)
 }
 
-func (s *hangingStore) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (schedlock.Beat, error) {
+func (s *hangingStore) Heartbeat(ctx context.Context, ref driver.Ref,
+	state driver.State) (driver.Renewal, error) {
 	if err := s.answer(ctx); err != nil {
-		return schedlock.Beat{}, err
+		return driver.Renewal{}, err
 	}
 	return s.Store.Heartbeat(ctx, ref, state)
 }
 
-func (s *hangingStore) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+func (s *hangingStore) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (bool, error) {
 	if err := s.answer(ctx); err != nil {
 		return false, err
 	}
@@ -59,12 +62,13 @@ func (s *hangingStore) Release(ctx context.Context, ref schedlock.Ref, reason sc
 }
 
 // joinStore starts a replica on a store, without its HTTP server.
-func joinStore(t *testing.T, store schedlock.Store, jobs ...tasks.Job) *app {
+func joinStore(t *testing.T, store driver.Store, jobs ...tasks.Job) *app {
 	t.Helper()
 	a := &app{log: slog.New(slog.DiscardHandler)}
 	sched, err := startup.NewApp(startup.Config{
-		Open: func(context.Context) (schedlock.Store, error) { return store, nil },
-		Lock: []schedlock.Option{schedlock.WithTTL(livezTTL), schedlock.WithHeartbeatInterval(livezHeartbeat)},
+		Open: func(context.Context) (driver.Store, error) { return store, nil },
+		Lock: []schedlock.Option{schedlock.WithTTL(livezTTL),
+			schedlock.WithHeartbeatInterval(livezHeartbeat)},
 		Jobs: jobs, Log: a.log,
 	})
 	require.NoError(t, err)
@@ -104,6 +108,7 @@ func TestLeaderWhoseJobOutlivesItsTTLIsNotAlive(t *testing.T) {
 		requireAlive("it leads")
 
 		store.hangs.Store(true)
+		// here and below: the fault's length, in the bubble's time
 		time.Sleep(livezTTL - livezHeartbeat)
 		require.False(t, a.sched.Lock().Status().Leader, "its renew deadline has passed")
 		requireAlive("its TTL has not passed")
@@ -130,6 +135,7 @@ func TestReplicasWhoseDatabaseHangsAreAliveButNotReady(t *testing.T) {
 		require.Equal(t, schedlock.SelfStandby, standby.sched.Lock().Status().State)
 
 		store.hangs.Store(true)
+		// the fault's length, in the bubble's time
 		for begun := time.Now(); time.Since(begun) < 3*livezTTL; time.Sleep(livezHeartbeat / 3) {
 			for _, a := range []*app{leader, standby} {
 				status, said := ask(a.serveLive)

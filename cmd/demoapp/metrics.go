@@ -20,7 +20,8 @@ type metrics struct {
 func newMetrics(jobs []tasks.Job) *metrics {
 	m := &metrics{Metrics: prom.New(prom.WithJobs(jobs)), registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(m.Metrics,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -28,10 +28,10 @@ var bansTemplate = template.Must(template.New("bans").Funcs(template.FuncMap{
 func (a *app) handlePage(mux *http.ServeMux) {
 	page, err := statuspage.New(statuspage.Config{
 		Title:       "demoapp",
-		Lock:        a.sched.Lock(),
-		Runner:      a.sched.Runner(),
+		App:         a.sched,
 		Control:     a.cfg.control,
 		ControlHint: noControl,
+		Hosts:       []string{"*"}, // see onlyHosts
 		Sections:    []statuspage.Section{{Title: "Bans", Render: a.renderBans}},
 		Log:         a.log,
 		PublicError: publicError,
@@ -39,7 +39,8 @@ func (a *app) handlePage(mux *http.ServeMux) {
 	if err != nil {
 		panic(err) // a mistake in the lines above
 	}
-	for _, pattern := range []string{"/{$}", "/style.css", "/page.js", "/icon.svg", "/events", "/orders/{order}"} {
+	for _, pattern := range []string{"/{$}", "/style.css", "/page.js", "/icon.svg", "/events",
+		"/orders/{order}"} {
 		mux.Handle(pattern, page)
 	}
 }

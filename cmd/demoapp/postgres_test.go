@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -90,7 +92,7 @@ func TestOnPostgresALeaderThatIsToldToStopHandsOver(t *testing.T) {
 	}
 	took := handOver(t, f, replicas, soakRounds(30))
 	logTimes(t, "from the release to the next acquisition", took)
-	assert.Less(t, took[len(took)-1], 2*time.Second)
+	assert.Less(t, took[len(took)-1], soon(2*time.Second))
 	for _, r := range replicas {
 		r.stop()
 		require.Empty(t, r.errorLines())
@@ -104,7 +106,7 @@ func TestOnPostgresAKilledLeaderIsReplacedWithinItsTTL(t *testing.T) {
 		ttl    time.Duration
 		env    []string
 		rounds int
-	}{{3 * time.Second, []string{"LOCK_TTL=3s", "LOCK_HEARTBEAT=500ms"}, soakRounds(20)}}
+	}{{4 * time.Second, []string{"LOCK_TTL=4s", "LOCK_HEARTBEAT=500ms"}, soakRounds(20)}}
 	if *soak {
 		cases = append(cases, cases[0])
 		cases[1].ttl, cases[1].env, cases[1].rounds = time.Minute, nil, 1
@@ -120,9 +122,6 @@ func TestOnPostgresAKilledLeaderIsReplacedWithinItsTTL(t *testing.T) {
 				killed := time.Now()
 				leader.kill()
 				replicas[slices.Index(replicas, leader)] = f.start()
-				if tc.ttl > patience {
-					time.Sleep(tc.ttl - patience/2)
-				}
 				before := term
 				leader, term = awaitOneLeader(t, replicas, before)
 				terms := leader.terms()
@@ -130,7 +129,7 @@ func TestOnPostgresAKilledLeaderIsReplacedWithinItsTTL(t *testing.T) {
 				took = append(took, terms[0].AcquiredAt.Sub(killed))
 			}
 			logTimes(t, "from SIGKILL to the next acquisition", took)
-			assert.Less(t, took[len(took)-1], tc.ttl+2*time.Second)
+			assert.Less(t, took[len(took)-1], tc.ttl+soon(2*time.Second))
 			requireNoTickTwice(t, leader)
 		})
 	}
@@ -206,7 +205,7 @@ func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
 	f := newFleetOn(t, direct, "TICK=200ms")
 	f.url = pooler.URL(databaseOf(t, direct))
 	twentyAtOnce(t, f)
-	require.Len(t, f.replicas[0].log.with("a pooler is between"), 1)
+	require.Len(t, f.replicas[0].log.with("no LISTEN"), 1)
 	for _, r := range f.replicas[3:] {
 		r.signal(syscall.SIGTERM)
 	}
@@ -215,7 +214,7 @@ func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
 	}
 	took := handOver(t, f, f.replicas[:3:3], soakRounds(30))
 	logTimes(t, "from the release to the next acquisition, by polling", took)
-	assert.Less(t, took[len(took)-1], 3*time.Second, "it is 1.5 s on a machine that does nothing else")
+	assert.Less(t, took[len(took)-1], soon(3*time.Second), "it is 1.5 s on a quiet machine")
 	for _, r := range f.replicas {
 		require.Empty(t, r.errorLines())
 	}
@@ -224,11 +223,16 @@ func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
 func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
-	f := newFleetOn(t, server.Database(t), "LOCK_TTL=8s", "LOCK_HEARTBEAT=300ms", "TICK=200ms", "CONTROL=true")
+	f := newFleetOn(t, server.Database(t), "LOCK_TTL=6s", "LOCK_HEARTBEAT=300ms", "TICK=200ms",
+		"CONTROL=true")
 	replicas := []*replica{f.start(), f.start(), f.start()}
 	leader, term := awaitOneLeader(t, replicas, 0)
 
-	server.Restart(t, "fast") // well within the renew deadline of 6 s
+	restarts := 0
+restart:
+	before := len(leader.terms())
+	server.Restart(t, "fast") // within half the session grace, 2.5 s, unless the machine is busy
+	restarts++
 	eventually(t, "all are ready again", func() error {
 		for _, r := range replicas {
 			if a := r.get("/readyz"); a.status != http.StatusOK {
@@ -237,18 +241,25 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 		}
 		return nil
 	})
-	leader.awaitHeartbeats(3)
 	again, same := awaitOneLeader(t, replicas, 0)
+	if same != term && restarts < 10 {
+		t.Logf("restart %d took too long: term %d is followed by %d", restarts, term, same)
+		leader, term = again, same
+		goto restart
+	}
+	leader.awaitHeartbeats(3)
 	require.Equal(t, leader.pid(), again.pid())
 	require.Equal(t, term, same)
-	require.Len(t, leader.terms(), 1)
+	require.Len(t, leader.terms(), before)
 
 	for _, outage := range []struct {
 		name       string
 		begin, end func()
 	}{
 		{"stopped", func() { server.Stop(t, "immediate") }, func() { server.StartAgain(t) }},
-		{"hung", func() { signalTree(t, server.PID(), syscall.SIGSTOP) }, func() { signalTree(t, server.PID(), syscall.SIGCONT) }},
+		{"hung", func() {
+			signalTree(t, server.PID(), syscall.SIGSTOP)
+		}, func() { signalTree(t, server.PID(), syscall.SIGCONT) }},
 	} {
 		leader, term = awaitOneLeader(t, replicas, 0)
 		outage.begin()
@@ -258,12 +269,29 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 			}
 		})
 		eventually(t, "the leader steps down, and all serve meanwhile", func() error {
+			var asking sync.WaitGroup // at once, as each answer takes until its limit
 			for _, r := range replicas {
+				ask := func(path string, check func(answer)) {
+					asking.Go(func() {
+						a, err := r.try(http.MethodGet, path)
+						if assert.NoError(t, err) {
+							check(a)
+						}
+					})
+				}
 				asked := time.Now()
-				require.Equal(t, http.StatusServiceUnavailable, r.get("/readyz").status, outage.name)
-				require.Less(t, time.Since(asked), 10*time.Second, "an answer of /readyz is bounded by 2 s")
-				require.Equal(t, http.StatusOK, r.get("/healthz").status)
-				require.Contains(t, string(r.get("/").body), ">This replica</h2>")
+				ask("/readyz", func(a answer) {
+					assert.Equal(t, http.StatusServiceUnavailable, a.status, outage.name)
+					assert.Less(t, time.Since(asked), soon(10*time.Second),
+						"an answer of /readyz is bounded by 2 s")
+				})
+				ask("/healthz", func(a answer) { assert.Equal(t, http.StatusOK, a.status) })
+				ask("/", func(a answer) {
+					assert.Contains(t, string(a.body), ">This replica</h2>")
+				})
+			}
+			if asking.Wait(); t.Failed() {
+				t.FailNow()
 			}
 			var self struct{ Self selfState }
 			decode(t, leader.get("/lock").body, &self)
@@ -274,11 +302,14 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 		})
 		leader.awaitLine("lost the lock", fmt.Sprintf("term=%d", term))
 		asked := time.Now()
-		require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status, outage.name)
-		require.Less(t, time.Since(asked), 2*orderTimeout)
+		require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status,
+			outage.name)
+		require.Less(t, time.Since(asked), soon(2*orderTimeout))
 		outage.end()
 		leader, term = awaitOneLeader(t, replicas, term)
-		leader.awaitRun("its runs appear", func(r runRow) bool { return r.Term == term && r.Status == "done" })
+		leader.awaitRun("its runs appear", func(r runRow) bool {
+			return r.Term == term && r.Status == "done"
+		})
 		requireNoTickTwice(t, leader)
 	}
 	for _, r := range replicas {
@@ -290,7 +321,8 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 
 func TestARowThatIsLockedIsShownWithWhoLocksIt(t *testing.T) {
 	t.Parallel()
-	f := newPostgresFleet(t, "LOCK_TTL=3s", "LOCK_HEARTBEAT=500ms")
+	// What the dead leader leaves must be there still when its row is locked.
+	f := newPostgresFleet(t, "LOCK_TTL=5s", "LOCK_HEARTBEAT=500ms")
 	leader, term := f.startLeader()
 	standby := f.start()
 	conn, err := pgx.Connect(context.Background(), f.server+"&application_name=report")
@@ -307,7 +339,8 @@ func TestARowThatIsLockedIsShownWithWhoLocksIt(t *testing.T) {
 			}
 		}
 		decode(t, a.body, &found)
-		if !strings.Contains(found.Lock.BlockedBy, `application "report"`) || !page.contains("locked by backend") {
+		if !strings.Contains(found.Lock.BlockedBy, `application "report"`) ||
+			!page.contains("locked by backend") {
 			return fmt.Errorf("%s, page %s", a.body, page.body)
 		}
 		return nil
@@ -325,12 +358,17 @@ func TestTheFenceGuardsTheAppsTablesOnlyInTheDatabaseOfTheLock(t *testing.T) {
 		urls   func(t *testing.T, f *fleet) (app, lock string)
 		fenced bool
 	}{
-		{"one URL", func(t *testing.T, f *fleet) (string, string) { db := server.Database(t); return db, db }, true},
+		{"one URL", func(t *testing.T, f *fleet) (string, string) {
+			db := server.Database(t)
+			return db, db
+		}, true},
 		{"two URLs of one database", func(t *testing.T, f *fleet) (string, string) {
 			db := server.Database(t)
 			return db + "&pool_max_conns=2&default_query_exec_mode=simple_protocol", db
 		}, true},
-		{"two databases", func(t *testing.T, f *fleet) (string, string) { return server.Database(t), server.Database(t) }, false},
+		{"two databases", func(t *testing.T, f *fleet) (string, string) {
+			return server.Database(t), server.Database(t)
+		}, false},
 		{"two databases that both have a lock", func(t *testing.T, f *fleet) (string, string) {
 			app := server.Database(t)
 			f.url = app
@@ -340,8 +378,12 @@ func TestTheFenceGuardsTheAppsTablesOnlyInTheDatabaseOfTheLock(t *testing.T) {
 			require.NoError(t, err)
 			return app, server.Database(t)
 		}, false},
-		{"the app on PostgreSQL", func(t *testing.T, f *fleet) (string, string) { return server.Database(t), "file:" + f.db }, false},
-		{"the lock on PostgreSQL", func(t *testing.T, f *fleet) (string, string) { return "file:" + f.db, server.Database(t) }, false},
+		{"the app on PostgreSQL", func(t *testing.T, f *fleet) (string, string) {
+			return server.Database(t), "file:" + f.db
+		}, false},
+		{"the lock on PostgreSQL", func(t *testing.T, f *fleet) (string, string) {
+			return "file:" + f.db, server.Database(t)
+		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -369,59 +411,83 @@ func TestTheFenceGuardsTheAppsTablesOnlyInTheDatabaseOfTheLock(t *testing.T) {
 
 func TestPostgresThatCannotBeUsedAtStartIsSaidInOneLine(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t)
+	server := pgtest.Shared(t) // the rule and the roles are this test's own
 	hba := filepath.Join(server.Dir(), "data", "pg_hba.conf")
 	rules, err := os.ReadFile(hba)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(hba, append([]byte("host all app 127.0.0.1/32 scram-sha-256\n"), rules...), 0o600))
-	_, err = queryServer(server.URL("postgres"), `CREATE ROLE app LOGIN PASSWORD 'right'; CREATE ROLE reader LOGIN; SELECT pg_reload_conf()`)
+	require.NoError(t, os.WriteFile(hba,
+		append([]byte("host all app 127.0.0.1/32 scram-sha-256\n"), rules...), 0o600))
+	_, err = queryServer(server.URL("postgres"),
+		`DROP ROLE IF EXISTS app; DROP ROLE IF EXISTS reader;
+		CREATE ROLE app LOGIN PASSWORD 'right';
+		CREATE ROLE reader LOGIN; SELECT pg_reload_conf()`)
 	require.NoError(t, err)
+	eventually(t, "the server has read pg_hba.conf", func() error {
+		conn, err := pgx.Connect(context.Background(), as("app", server.URL("postgres")))
+		if err == nil {
+			conn.Close(context.Background())
+			return errors.New("it asks for no password")
+		}
+		return nil
+	})
 	silent, err := net.Listen("tcp4", "127.0.0.1:0") // it accepts, and says nothing
 	require.NoError(t, err)
 	defer silent.Close()
-	closed, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, closed.Close())
+	const closed = "127.0.0.1:1" // a port that was closed could be another's meanwhile
 	migrated := server.Database(t)
 	f := newFleetOn(t, migrated)
 	first, _ := f.startLeader()
 	first.stop()
-	_, err = queryServer(migrated, `GRANT ALL ON ALL TABLES IN SCHEMA public TO reader; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader;
+	_, err = queryServer(migrated, `GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;
+		GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader;
 		REVOKE INSERT, DELETE ON bans FROM reader`)
 	require.NoError(t, err)
 	halfway := server.Database(t)
 	f.url = halfway
 	other, _ := f.startLeader()
 	other.stop()
-	_, err = queryServer(halfway, `GRANT ALL ON ALL TABLES IN SCHEMA public TO reader; REVOKE UPDATE ON scheduler_lock FROM reader`)
+	_, err = queryServer(halfway,
+		`GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;
+		REVOKE UPDATE ON scheduler_lock FROM reader`)
 	require.NoError(t, err)
 
 	empty := server.Database(t)
-	t.Run("cases", func(t *testing.T) { // which wait for each other before the server stops
+	t.Run("cases", func(t *testing.T) { // which wait for each other before the databases go
 		for _, tc := range []struct {
 			name, url, lock string
 			words           []string
 		}{
 			{"wrong password", as("app:secret", empty), "", []string{"28P01", "password"}},
 			{"no such role", as("nobody", empty), "", []string{`role "nobody"`, "pg_hba.conf"}},
-			{"no such database", server.URL("nonsense"), "", []string{`"nonsense"`, "create the database"}},
-			{"nobody listens", "postgres://u:secret@" + closed.Addr().String() + "/db", "", []string{"refused", closed.Addr().String(), "DEMOAPP_DATABASE_URL"}},
-			{"no answer", "postgres://u:secret@" + silent.Addr().String() + "/db?sslmode=disable", "", []string{silent.Addr().String(), "DEMOAPP_DATABASE_URL"}},
-			{"may not create tables", as("reader", empty), "", []string{`GRANT CREATE ON SCHEMA "public" TO "reader"`}},
-			{"may not create its own table", as("reader", empty), migrated, []string{"bans", "GRANT USAGE, CREATE ON SCHEMA", "DEMOAPP_DATABASE_URL"}},
-			{"may not use the lock", as("reader", halfway), "", []string{"GRANT UPDATE ON public.scheduler_lock TO reader"}},
-			{"may not use its own table", as("reader", migrated), "", []string{"GRANT DELETE ON public.bans TO reader; GRANT INSERT ON public.bans TO reader"}},
-			{"the app's own server is away", "postgres://u:secret@" + closed.Addr().String() + "/db", migrated, []string{"refused", "DEMOAPP_DATABASE_URL"}},
+			{"no such database", server.URL("nonsense"), "",
+				[]string{`"nonsense"`, "create the database"}},
+			{"nobody listens", "postgres://u:secret@" + closed + "/db", "",
+				[]string{"refused", closed, "DEMOAPP_DATABASE_URL"}},
+			{"no answer", "postgres://u:secret@" + silent.Addr().String() + "/db?sslmode=disable",
+				"", []string{silent.Addr().String(), "DEMOAPP_DATABASE_URL"}},
+			{"may not create tables", as("reader", empty), "",
+				[]string{`GRANT CREATE ON SCHEMA "public" TO "reader"`}},
+			{"may not create its own table", as("reader", empty), migrated,
+				[]string{"bans", "GRANT USAGE, CREATE ON SCHEMA", "DEMOAPP_DATABASE_URL"}},
+			{"may not use the lock", as("reader", halfway), "",
+				[]string{"GRANT UPDATE ON public.scheduler_lock TO reader"}},
+			{"may not use its own table", as("reader", migrated), "",
+				[]string{"GRANT DELETE ON public.bans TO reader; " +
+					"GRANT INSERT ON public.bans TO reader"}},
+			{"the app's own server is away", "postgres://u:secret@" + closed + "/db", migrated,
+				[]string{"refused", "DEMOAPP_DATABASE_URL"}},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
 				f := newFleetOn(t, tc.url, "LOCK_DATABASE_URL="+tc.lock)
 				r := f.launch()
 				require.Equal(t, 1, r.wait())
-				require.Less(t, time.Since(r.begun), 20*time.Second, "it is about 10 s on a machine that does nothing else")
+				require.Less(t, time.Since(r.begun), soon(20*time.Second),
+					"it is about 10 s on a machine that does nothing else")
 				lines := r.log.with("demoapp: ")
 				require.Len(t, lines, 1, "%s", r.log.String())
-				require.True(t, strings.HasSuffix(r.log.String(), lines[0]+"\n"), "nothing follows: %s", r.log.String())
+				require.True(t, strings.HasSuffix(r.log.String(), lines[0]+"\n"),
+					"nothing follows: %s", r.log.String())
 				for _, w := range tc.words {
 					require.Contains(t, lines[0], w)
 				}

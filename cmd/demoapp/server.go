@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/sqlite"
 )
@@ -24,7 +28,9 @@ const (
 func (a *app) handler() http.Handler {
 	mux := http.NewServeMux()
 	a.handlePage(mux)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
 	mux.HandleFunc("GET /livez", a.serveLive)
 	mux.HandleFunc("GET /readyz", a.serveReady)
 	mux.HandleFunc("GET /lock", a.serveLock)
@@ -33,14 +39,34 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /jobs", a.serveJobs)
 	mux.Handle("GET /metrics", a.metrics.handler())
 	a.handleOrders(mux)
-	return secured(mux)
+	return secured(a.onlyHosts(mux))
 }
+
+// onlyHosts answers no other hosts than those of the list, but for the probes:
+// an orchestrator or a load balancer may send them any name. They say hardly
+// more than "ok" and change nothing, and one that fails for its name would
+// restart an app that is well.
+func (a *app) onlyHosts(next http.Handler) http.Handler {
+	checked := a.cfg.hosts.Handler(next, hostsHint)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/livez", "/readyz":
+			next.ServeHTTP(w, r)
+		default:
+			checked.ServeHTTP(w, r)
+		}
+	})
+}
+
+// hostsHint says how to be answered.
+var hostsHint = "add it to " + variable("hosts") + " (--hosts) if this app has that name"
 
 // secured sets the headers that every answer has; the page sets its own.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy",
+			"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
@@ -73,8 +99,12 @@ func (a *app) ready(ctx context.Context) error {
 func publicError(err error) string {
 	var changed *sqlite.FileChangedError
 	switch {
+	case errors.As(err, &changed) && changed.Beside != "":
+		return "a file beside the database is not the one that was opened"
 	case errors.As(err, &changed):
 		return "the database file is not the one that was opened"
+	case errors.As(err, new(*sqlite.LinksError)):
+		return "the database file has more than one name"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the database did not answer in time"
 	case errors.Is(err, schedlock.ErrLost):
@@ -100,17 +130,19 @@ func (t timestamp) MarshalJSON() ([]byte, error) {
 }
 
 type lockJSON struct {
-	PID                 int             `json:"pid"`
-	Hostname            string          `json:"hostname"`
-	CreatedAt           timestamp       `json:"created_at"`
-	HeartbeatAt         timestamp       `json:"heartbeat_at"`
-	AgeSeconds          float64         `json:"age_seconds"`
-	HeartbeatAgeSeconds float64         `json:"heartbeat_age_seconds"`
-	TTLSeconds          float64         `json:"ttl_seconds"`
-	HeartbeatSeconds    float64         `json:"heartbeat_seconds"`
-	Term                int64           `json:"term"`
-	State               schedlock.State `json:"state"`
-	BlockedBy           string          `json:"blocked_by,omitempty"` // who keeps the row of an expired holder locked
+	PID                 int          `json:"pid"`
+	Hostname            string       `json:"hostname"`
+	CreatedAt           timestamp    `json:"created_at"`
+	HeartbeatAt         timestamp    `json:"heartbeat_at"`
+	AgeSeconds          float64      `json:"age_seconds"`
+	HeartbeatAgeSeconds float64      `json:"heartbeat_age_seconds"`
+	TTLSeconds          float64      `json:"ttl_seconds"`
+	HeartbeatSeconds    float64      `json:"heartbeat_seconds"`
+	Term                int64        `json:"term"`
+	State               driver.State `json:"state"`
+	App                 string       `json:"app"` // of the holder; "": not known
+	// who keeps the row of an expired holder locked
+	BlockedBy string `json:"blocked_by,omitempty"`
 }
 
 type selfJSON struct {
@@ -129,13 +161,14 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 		CreatedAt: timestamp(i.CreatedAt), HeartbeatAt: timestamp(i.HeartbeatAt),
 		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
 		TTLSeconds: i.Timing.TTL.Seconds(), HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
-		Term: i.Term, State: i.State, BlockedBy: i.Blocker,
+		Term: i.Term, State: i.State, App: i.App.Name, BlockedBy: i.Blocker,
 	}
 }
 
 func (a *app) self() selfJSON {
 	s := a.sched.Lock().Status()
-	return selfJSON{Leader: s.Leader, State: s.State, Term: s.Term, Reason: s.PublicReason(publicError)}
+	return selfJSON{Leader: s.Leader, State: s.State, Term: s.Term,
+		Reason: s.PublicReason(publicError)}
 }
 
 func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
@@ -151,11 +184,30 @@ func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Held bool      `json:"held"`
-		Lock *lockJSON `json:"lock"`
-		Self selfJSON  `json:"self"`
-	}{info != nil, newLockJSON(info), a.self()})
+		Held    bool      `json:"held"`
+		Lock    *lockJSON `json:"lock"`
+		Self    selfJSON  `json:"self"`
+		App     string    `json:"app"`     // of this replica
+		Version string    `json:"version"` // of its program
+	}{info != nil, newLockJSON(info), a.self(), a.sched.Lock().App().Name, version()})
 }
+
+// version is that of the main module, or the revision that it was built from.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version := info.Main.Version
+	if version == "" || version == "(devel)" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return cmp.Or(version, "unknown")
+})
 
 type termJSON struct {
 	Term       int64     `json:"term"`
@@ -166,8 +218,9 @@ type termJSON struct {
 	EndReason  *string   `json:"end_reason"`
 }
 
-func newTermJSON(t schedlock.Term) termJSON {
-	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname, AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt)}
+func newTermJSON(t driver.Term) termJSON {
+	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname,
+		AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt)}
 	if !t.Open() {
 		reason := string(t.EndReason)
 		j.EndReason = &reason
@@ -200,9 +253,12 @@ type runJSON struct {
 
 func newRunJSON(r ledger.Run) runJSON {
 	return runJSON{
-		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.FinishedAt),
-		Status: r.Status, Term: r.Term, PID: r.PID, Hostname: r.Hostname, Attempt: r.Attempt, Error: r.Error, Count: r.Count,
-		Until: optional(r.Until), RetryAt: optional(r.RetryAt), RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
+		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
+		FinishedAt: timestamp(r.FinishedAt),
+		Status:     r.Status, Term: r.Term, PID: r.PID, Hostname: r.Hostname, Attempt: r.Attempt,
+		Error: r.Error, Count: r.Count,
+		Until: optional(r.Until), RetryAt: optional(r.RetryAt), RequestedBy: r.RequestedBy,
+		RequestReason: r.RequestReason,
 	}
 }
 
@@ -225,7 +281,8 @@ func (a *app) serveRuns(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveList answers with the newest rows, at most ?limit=N of them.
-func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request, read func(context.Context, int) ([]T, error), encode func(T) J) {
+func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
+	read func(context.Context, int) ([]T, error), encode func(T) J) {
 	limit, err := parseLimit(r.FormValue("limit"))
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, errorJSON{err.Error()})

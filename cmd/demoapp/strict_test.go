@@ -25,16 +25,15 @@ func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 
-	var took time.Duration
-	for range 3 { // the machine may be busy with something else
+	requireWithin(t, 2*time.Second, func() time.Duration {
 		second := f.launch()
 		require.Equal(t, 3, second.wait())
-		took = time.Since(second.begun)
+		took := time.Since(second.begun)
 		lines := second.log.with("demoapp: ")
 		require.Len(t, lines, 1, "what an operator reads:\n%s", second.log.String())
 		for what, words := range map[string]string{
 			"who":            fmt.Sprintf("pid %d on host %q (term %d)", leader.pid(), host, term),
-			"for how long":   `, for \d+(\.\d+)?m?s;`,
+			"for how long":   `, for (\d+m)?\d+(\.\d+)?m?s;`,
 			"last heartbeat": `last heartbeat was \d+(\.\d+)?m?s ago`,
 			"what to do":     `stop that process.*wait until the TTL has passed and start again`,
 		} {
@@ -44,11 +43,8 @@ func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
 			require.Regexp(t, words, lines[0], what)
 		}
 		require.NotContains(t, second.log.String(), "serving", "it never came to serve")
-		if took < 2*time.Second {
-			break
-		}
-	}
-	assert.Less(t, took, 2*time.Second, "the fastest of three")
+		return took
+	})
 	require.True(t, leader.lock().Self.Leader)
 
 	leader.stop()
@@ -60,13 +56,15 @@ func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
 
 func TestStrictModeTakesAStaleRowOnlyAfterItHasWatchedItForItsTTL(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
-	f := newFleet(t, "LOCK_TTL=4s", "LOCK_HEARTBEAT=200ms")
+	const ttl = 3 * time.Second
+	f := newFleet(t, "LOCK_TTL=3s", "LOCK_HEARTBEAT=200ms")
 	old, term := f.startLeader()
 	f.freeze(old) // it is not dead: that could be proven
 	defer old.kill()
 	eventually(t, "the stamp is older than the TTL", func() error {
-		if stale := f.sql(`SELECT heartbeat_at < strftime('%Y-%m-%dT%H:%M:%f', 'now', '-4 seconds') FROM scheduler_lock`); stale != "1" {
+		stale := f.sql(`SELECT heartbeat_at < strftime('%Y-%m-%dT%H:%M:%f', 'now', '-3 seconds')
+			FROM scheduler_lock`)
+		if stale != "1" {
 			return errors.New(stale)
 		}
 		return nil
@@ -74,7 +72,8 @@ func TestStrictModeTakesAStaleRowOnlyAfterItHasWatchedItForItsTTL(t *testing.T) 
 	strict, next := f.startLeader("MODE=strict")
 	require.Greater(t, next, term)
 	terms := strict.terms()
-	assert.GreaterOrEqual(t, terms[0].AcquiredAt.Sub(strict.begun), ttl, "an old stamp shortens nothing")
+	assert.GreaterOrEqual(t, terms[0].AcquiredAt.Sub(strict.begun), ttl,
+		"an old stamp shortens nothing")
 	require.Equal(t, "expired", terms[1].EndReason)
 	require.Empty(t, strict.errorLines())
 }
@@ -84,7 +83,8 @@ func TestStrictModeWithSeveralWorkersIsRefusedBeforeTheDatabaseIsTouched(t *test
 	f := newFleet(t)
 	r := f.launch("MODE=strict", "WORKERS=4")
 	require.Equal(t, 2, r.wait())
-	requireOneLine(t, r, "DEMOAPP_WORKERS=4", "more than one worker in strict mode", "DEMOAPP_MODE=standby")
+	requireOneLine(t, r, "DEMOAPP_WORKERS=4", "more than one worker in strict mode",
+		"DEMOAPP_MODE=standby")
 	require.Empty(t, f.files(), "the database is not even created")
 
 	// Four workers that stand by for each other are what standby mode is for.
@@ -99,35 +99,48 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 	}{
 		{"ADDR=nonsense", []string{`"nonsense"`, "not host:port"}},
 		{"ADDR=:70000", []string{`"70000"`, "0 to 65535"}},
-		{"DATABASE_URL=mysql://u:secret@h/db", []string{"mysql://", "only file: URIs and postgres:// URLs are supported"}},
-		{"DATABASE_URL=postgres://u:secret@h:port/db", []string{`"postgres://…@h:port/db"`, "is not postgres://user:password@host:port/database"}},
-		{"DATABASE_URL=postgresql://u:sec/ret#secret@h/db", []string{`"postgresql://…@h/db"`, "%XX"}},
-		{"LOCK_DATABASE_URL=postgres://u:secret@h/db?sslmode=sometimes", []string{`"postgres://u:xxxxx@h/db?sslmode=sometimes"`, "sslmode"}},
-		{"LOCK_DATABASE_URL=postgres://h/db?password=secret&pool_max_conns=few", []string{"pool_max_conns"}},
-		{"DATABASE_URL=postgres://u:secret", []string{`"postgres://…"`}},
+		{"DATABASE_URL=mysql://u:secret@h/db", []string{"mysql://",
+			"only file: URIs and postgres:// URLs are supported"}},
+		{"DATABASE_URL=postgres://u:secret@h:port/db", []string{`"postgres://…"`,
+			"is not postgres://user:password@host:port/database", "invalid port"}},
+		{"DATABASE_URL=postgresql://u:sec/ret#secret@h/db",
+			[]string{`"postgresql://…"`, "%XX", "%2F"}},
+		{"LOCK_DATABASE_URL=postgres://u:secret@h/db?sslmode=sometimes",
+			[]string{`"postgres://…"`, "sslmode"}},
+		{"LOCK_DATABASE_URL=postgres://h/db?password=secret&pool_max_conns=few",
+			[]string{"pool_max_conns"}},
+		{"DATABASE_URL=postgres://u:secret", []string{`"postgres://…"`, "invalid port"}},
+		{"ADDR=postgres://u:secret@h/db", []string{`"…"`, "not host:port"}},
+		{"TICK=postgres://u:secret@h/db", []string{"not shown", "not a duration"}},
+		{"HOSTS=http://app.example", []string{`"…"`, "write host names"}},
+		{"HOSTS=a..b", []string{`"a..b"`, "write host names"}},
 		{"DATABASE_URL=:memory:", []string{`":memory:"`, "in memory"}},
 		{"DATABASE_URL=file://host/x.db", []string{`"file://host/x.db"`, "has no host"}},
-		{"LOCK_DATABASE_URL=redis://u:secret@h/0", []string{"redis://", "only file: URIs and postgres:// URLs are supported"}},
+		{"LOCK_DATABASE_URL=redis://u:secret@h/0", []string{"redis://",
+			"only file: URIs and postgres:// URLs are supported"}},
 		{"MODE=solo", []string{`"solo"`, `neither "standby" nor "strict"`}},
 		{"LOCK_TTL=sixty", []string{`"sixty"`, "not a duration such as"}},
 		{"LOCK_TTL=60", []string{`"60"`, "not a duration such as"}},
 		{"LOCK_TTL=10s", []string{"10s", "not above the heartbeat interval"}},
 		{"LOCK_TTL=25h", []string{"25h", "above 24h"}},
 		{"LOCK_HEARTBEAT=-1s", []string{"-1s", "below 10ms"}},
-		{"LOCK_HEARTBEAT=30s", []string{"30s", "renew deadline 45s is below 3 × heartbeat interval"}},
+		{"LOCK_HEARTBEAT=30s", []string{"30s",
+			"renew deadline 45s is below 3 × heartbeat interval"}},
 		{"WORKERS=four", []string{`"four"`, "not a whole number"}},
 		{"WORKERS=-1", []string{"-1", "below 0"}},
 		{"TICK=1ms", []string{"1ms", "at least 100ms"}},
 		{"TICK=1.0000001s", []string{"1.0000001s", "whole number of microseconds"}},
 		{"JOB_DURATION=-1s", []string{"-1s", "below 0"}},
-		{"TICK_CATCHUP=some", []string{`"some"`, `neither "latest" nor "skip" nor a number from 1 to 1000`}},
+		{"TICK_CATCHUP=some", []string{`"some"`,
+			`neither "latest" nor "skip" nor a number from 1 to 1000`}},
 		{"TICK_CATCHUP=0", []string{`"0"`, "a number from 1 to 1000"}},
 		{"TICK_CATCHUP=1001", []string{`"1001"`, "a number from 1 to 1000"}},
 		{"TICK_OVERLAP=never", []string{`"never"`, `neither "skip" nor "queue" nor "allow"`}},
 		{"TICK_ATTEMPTS=few", []string{`"few"`, "not a whole number"}},
 		{"TICK_ATTEMPTS=0", []string{"0", "not a number from 1 to 1000"}},
 		{"TICK_ATTEMPTS=1001", []string{"1001", "not a number from 1 to 1000"}},
-		{"TICK_ATTEMPTS=2 TICK_AT_MOST_ONCE=true", []string{"2", "DEMOAPP_TICK_AT_MOST_ONCE=true", "never repeated"}},
+		{"TICK_ATTEMPTS=2 TICK_AT_MOST_ONCE=true", []string{"2",
+			"DEMOAPP_TICK_AT_MOST_ONCE=true", "never repeated"}},
 		{"TICK_AT_MOST_ONCE=maybe", []string{`"maybe"`, "not true or false"}},
 		{"TICK_TIMEOUT=-1s", []string{"-1s", "below 0"}},
 		{"TICK_TIMEOUT=long", []string{`"long"`, "not a duration such as"}},
@@ -139,7 +152,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(tc.env, "/", "."), func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t)
+			f := newShortFleet(t)
 			require.NoError(t, os.WriteFile(filepath.Join(f.dir, "file"), nil, 0o600))
 			r := f.launch(strings.Fields(tc.env)...)
 			require.Equal(t, 2, r.wait())
@@ -154,7 +167,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 func TestWrongFlagIsRefusedInOneLine(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"-lock-ttl=sixty", "-nonsense"} {
-		f := newFleet(t)
+		f := newShortFleet(t)
 		r := f.prepareWith([]string{arg})
 		r.begin()
 		require.Equal(t, 2, r.wait())
@@ -176,7 +189,7 @@ func requireOneLine(t *testing.T, r *replica, words ...string) {
 
 func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "LOCK_HEARTBEAT=300ms")
+	f := newFleet(t, "LOCK_HEARTBEAT=2s") // so long may one take
 	leader, term := f.startLeader()
 	before := leader.heartbeats()
 	var losers sync.WaitGroup
@@ -190,7 +203,7 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 		})
 	}
 	losers.Wait()
-	leader.awaitHeartbeats(3)
+	leader.awaitHeartbeats(2)
 	t.Logf("%d heartbeats", leader.heartbeats()-before)
 	require.Zero(t, leader.failedHeartbeats())
 	require.Equal(t, term, leader.lock().Self.Term)
@@ -199,7 +212,7 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 
 func TestReplicasThatLostTheRaceForAFreeLockLeaveNoWriteLockBehind(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "LOCK_HEARTBEAT=50ms", "LOCK_TTL=10s")
+	f := newFleet(t, "LOCK_HEARTBEAT=2s", "LOCK_TTL=20s") // so long may a heartbeat take
 	first, term := f.startLeader()
 	first.stop() // leaves a database with a lock that is free
 
@@ -217,7 +230,7 @@ func TestReplicasThatLostTheRaceForAFreeLockLeaveNoWriteLockBehind(t *testing.T)
 	}
 	done()
 	leader, next := awaitOneLeader(t, replicas, term)
-	leader.awaitHeartbeats(5)
+	leader.awaitHeartbeats(2)
 	require.Zero(t, leader.failedHeartbeats())
 	require.Equal(t, next, leader.lock().Self.Term)
 	require.Len(t, leader.terms(), 2)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/startup"
+	"example.com/schedlock/internal/missing"
 )
 
 const unitPath = "../../docs/systemd/demoapp@.service"
@@ -86,12 +86,12 @@ func TestSystemdUnitFitsTheApp(t *testing.T) {
 	for _, instance := range []string{"1", "2"} {
 		cfg, stopBudget := configOf(t, u.environment(t, instance, "/var/lib"))
 		require.Equal(t, "127.0.0.1:808"+instance, cfg.addr)
-		require.Equal(t, startup.Standby, cfg.mode)
+		require.Equal(t, modeStandby, cfg.mode)
 		require.Greater(t, u.seconds(t, "Service/TimeoutStopSec"), stopBudget)
 		urls = append(urls, cfg.databaseURL)
 	}
 	require.Equal(t, "SIGTERM", u.one(t, "Service/KillSignal"))
-	require.Greater(t, u.seconds(t, "Service/TimeoutStartSec"), 2*startup.DefaultStartTimeout,
+	require.Greater(t, u.seconds(t, "Service/TimeoutStartSec"), time.Minute,
 		"the two stages before HTTP: the lock's database, and the bans")
 
 	// Both have one database, in the folder that systemd makes for them.
@@ -106,15 +106,19 @@ func TestSystemdUnitFitsTheApp(t *testing.T) {
 	// A start that fails is said, a bad configuration is not tried again, and
 	// anything else is, without end.
 	program := u.one(t, "Service/ExecStart")
-	require.Equal(t, "exec", u.one(t, "Service/Type"), "until then MAINPID is another user's, which kill -0 may not ask")
+	require.Equal(t, "exec", u.one(t, "Service/Type"),
+		"until then MAINPID is another user's, which kill -0 may not ask")
 	require.Contains(t, u.one(t, "Service/ExecStartPost"), program+" healthcheck ")
 	require.Equal(t, "always", u.one(t, "Service/Restart"))
 	require.Equal(t, "0", u.one(t, "Unit/StartLimitIntervalSec"))
-	require.Equal(t, strconv.Itoa(run([]string{"--lock-ttl=1ms"}, io.Discard)), u.one(t, "Service/RestartPreventExitStatus"))
+	require.Equal(t, strconv.Itoa(run([]string{"--lock-ttl=1ms"}, io.Discard)),
+		u.one(t, "Service/RestartPreventExitStatus"))
 
 	for key, want := range map[string]string{
-		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
-		"RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "MemoryDenyWriteExecute": "yes", "SystemCallFilter": "@system-service",
+		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "ProtectSystem": "strict",
+		"ProtectHome": "yes", "PrivateTmp": "yes",
+		"RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX", "MemoryDenyWriteExecute": "yes",
+		"SystemCallFilter": "@system-service",
 	} {
 		require.Equal(t, want, u.one(t, "Service/"+key), key)
 	}
@@ -125,8 +129,7 @@ func TestSystemdUnderstandsTheUnit(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		require.NotEqual(t, "true", os.Getenv("CI"), "the program systemd-analyze is not installed")
-		t.Skip("the program systemd-analyze is not installed; the unit was read by another test")
+		missing.Skip(t, "the program systemd-analyze (the unit was read by another test)")
 	}
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -134,10 +137,12 @@ func TestSystemdUnderstandsTheUnit(t *testing.T) {
 	require.NoError(t, err)
 	program := readUnit(t).one(t, "Service/ExecStart")
 	copied := filepath.Join(t.TempDir(), filepath.Base(unitPath))
-	require.NoError(t, os.WriteFile(copied, bytes.ReplaceAll(file, []byte(program), []byte(exe)), 0o600))
+	require.NoError(t, os.WriteFile(copied, bytes.ReplaceAll(file, []byte(program), []byte(exe)),
+		0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", strings.Replace(copied, "@", "@1", 1)).CombinedOutput()
+	out, err := exec.CommandContext(ctx, analyze, "verify", "--man=no",
+		strings.Replace(copied, "@", "@1", 1)).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Empty(t, string(out))
 }
@@ -154,11 +159,13 @@ func userOf(t *testing.T, state string) *syscall.Credential {
 	}
 	user := &syscall.Credential{Uid: nobody, Gid: nobody}
 	require.NoError(t, os.Chown(state, nobody, nobody))
-	require.NoError(t, os.Chmod(filepath.Join(state, "../.."), 0o711)) // t.TempDir is below a folder of mode 0700
+	// t.TempDir is below a folder of mode 0700
+	require.NoError(t, os.Chmod(filepath.Join(state, "../.."), 0o711))
 	probe := exec.Command("/bin/sh", "-c", "exec touch probe")
 	probe.Dir, probe.SysProcAttr = state, &syscall.SysProcAttr{Credential: user}
 	if out, err := probe.CombinedOutput(); err != nil {
-		t.Logf("the instances run as root, as user %d cannot write to %s: %v %s", nobody, state, err, out)
+		t.Logf("the instances run as root, as user %d cannot write to %s: %v %s", nobody, state,
+			err, out)
 		require.NoError(t, os.Chown(state, 0, 0))
 		return nil
 	}
@@ -178,7 +185,8 @@ func (f *fleet) startInstance(u unitFile, instance string, user *syscall.Credent
 	require.NoError(f.t, err)
 	defer exe.Close()
 	// By the descriptor, as the program may lie where another user may not go.
-	r.cmd = exec.Command("/bin/sh", "-c", "umask "+u.one(f.t, "Service/UMask")+" && exec /proc/self/fd/3")
+	r.cmd = exec.Command("/bin/sh", "-c", "umask "+u.one(f.t,
+		"Service/UMask")+" && exec /proc/self/fd/3")
 	r.cmd.ExtraFiles = []*os.File{exe}
 	r.cmd.Dir = expand(u.one(f.t, "Service/WorkingDirectory"), instance, f.dir)
 	r.cmd.Env = []string{replicaVariable + "=1", "GORACE=atexit_sleep_ms=0"}
@@ -224,7 +232,7 @@ func TestSystemdInstancesReplaceEachOther(t *testing.T) {
 	require.Greater(t, next, term)
 	terms := second.terms()
 	require.Equal(t, "proven dead", terms[1].EndReason)
-	assert.Less(t, terms[0].AcquiredAt.Sub(killed), 10*time.Second, "far below the TTL")
+	assert.Less(t, terms[0].AcquiredAt.Sub(killed), soon(time.Second), "far below the TTL of 60 s")
 	first = f.startInstance(u, "1", user)
 
 	// A rolling restart of both.

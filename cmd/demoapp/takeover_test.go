@@ -22,10 +22,6 @@ func rounds(often int) int {
 	return 2
 }
 
-// The bound of 250 ms is the promise; the test only refuses a second, for a
-// machine that does other things too, and logs what it measured.
-const provenDeadBound = time.Second
-
 func TestKilledLeadersAreReplacedAtOnceWithDefaultTTL(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -47,10 +43,12 @@ func TestKilledLeadersAreReplacedAtOnceWithDefaultTTL(t *testing.T) {
 		require.Equal(t, before, terms[1].Term)
 		require.Equal(t, "proven dead", terms[1].EndReason)
 		took = append(took, terms[0].AcquiredAt.Sub(killed))
-		assert.Less(t, took[len(took)-1], provenDeadBound)
+		// The promise is 250 ms, which is logged; the TTL is 60 s.
+		assert.Less(t, took[len(took)-1], soon(time.Second))
 	}
 	slices.Sort(took)
-	t.Logf("%d kills, from the signal to the next acquisition: p50 %v, max %v", len(took), took[len(took)/2], took[len(took)-1])
+	t.Logf("%d kills, from the signal to the next acquisition: p50 %v, max %v", len(took),
+		took[len(took)/2], took[len(took)-1])
 	seen := map[time.Time]bool{}
 	for _, r := range leader.runs("tick") {
 		require.False(t, seen[r.ScheduledAt], "two runs of the tick at %v", r.ScheduledAt)
@@ -71,19 +69,22 @@ func TestKilledReplicaThatIsAloneLeadsAgainAtOnce(t *testing.T) {
 		before := term
 		term = next.awaitLeading()
 		require.Greater(t, term, before)
-		took = append(took, next.terms()[0].AcquiredAt.Sub(started))
+		terms := next.terms()
+		require.Equal(t, "proven dead", terms[1].EndReason)
+		took = append(took, terms[0].AcquiredAt.Sub(started))
 	}
 	slices.Sort(took)
-	t.Logf("%d kills, from the start of the process to its acquisition: p50 %v, max %v", len(took), took[len(took)/2], took[len(took)-1])
-	assert.Less(t, took[len(took)-1], 5*time.Second)
+	t.Logf("%d kills, from the start of the process to its acquisition: p50 %v, max %v", len(took),
+		took[len(took)/2], took[len(took)-1])
+	assert.Less(t, took[len(took)-1], soon(5*time.Second))
 }
 
 // A leader is stopped past its TTL, another leads; the first resumes and starts
 // nothing, or is killed while it is stopped, which must not depose the second.
 func TestStoppedLeadersComeBackAsStandbys(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
-	f := newFleet(t, "LOCK_TTL=2s", "LOCK_HEARTBEAT=300ms", "TICK=200ms")
+	const ttl = 4 * time.Second
+	f := newFleet(t, "LOCK_TTL=4s", "LOCK_HEARTBEAT=300ms", "TICK=200ms")
 	replicas := []*replica{f.start(), f.start(), f.start()}
 	leader, term := awaitOneLeader(t, replicas, 0)
 	for round := range rounds(30) {
@@ -94,7 +95,8 @@ func TestStoppedLeadersComeBackAsStandbys(t *testing.T) {
 		last := others[0].lock().Lock.HeartbeatAt
 		leader, term = awaitOneLeader(t, others, oldTerm)
 		terms := leader.terms()
-		require.GreaterOrEqual(t, terms[0].AcquiredAt.Sub(last), ttl, "not before the TTL has passed")
+		require.GreaterOrEqual(t, terms[0].AcquiredAt.Sub(last), ttl,
+			"not before the TTL has passed")
 		require.Equal(t, "expired", terms[1].EndReason)
 
 		if round%2 == 0 {
@@ -115,7 +117,8 @@ func TestStoppedLeadersComeBackAsStandbys(t *testing.T) {
 		require.Equal(t, term, sameTerm)
 		for _, r := range leader.runs("tick") {
 			if r.Term == oldTerm {
-				require.False(t, r.StartedAt.After(terms[0].AcquiredAt), "a run of the old term began after its end: %+v", r)
+				require.False(t, r.StartedAt.After(terms[0].AcquiredAt),
+					"a run of the old term began after its end: %+v", r)
 			}
 		}
 	}

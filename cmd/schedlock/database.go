@@ -5,37 +5,68 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"example.com/schedlock/internal/message"
+	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/pgdsn"
+	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/migrations"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-// checkDSN returns what is wrong with the DSN, without touching a database.
+// checkDSN returns what is wrong with the DSN, without touching a database. It
+// shows no part of it that may be a password.
 func checkDSN(dsn string) error {
-	if !isPostgres(dsn) {
-		return sqlite.CheckDSN(dsn)
+	kind, err := datasource.Of(dsn)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a path or a file: URI: %w", datasource.Shown(dsn), err)
+	case kind == datasource.PostgreSQL:
+		if _, err := pgdsn.Parse(dsn); err != nil {
+			return fmt.Errorf("%q is not a URL such as %s: %w", datasource.Shown(dsn),
+				pgdsn.Form, err)
+		}
+		return nil
 	}
-	if _, err := pgxpool.ParseConfig(dsn); err != nil { // which may quote a part of the password
-		return fmt.Errorf("%q is not a URL such as postgres://app@db:5432/app?sslmode=require, with special characters as %%XX", message.WithoutPassword(dsn))
+	return sqlite.CheckDSN(dsn)
+}
+
+// checkInside returns what is wrong with --schema.
+func (t *tool) checkInside() error {
+	switch {
+	case t.inside == "":
+		return nil
+	case !isPostgres(t.dsn):
+		return fmt.Errorf("--schema %.60q: a SQLite file has no schemas", t.inside)
+	}
+	if err := pgschema.Check(t.inside); err != nil {
+		return fmt.Errorf("--schema: %w", err)
 	}
 	return nil
 }
 
+func (t *tool) serverOptions() []postgres.Option {
+	opts := []postgres.Option{postgres.WithLogger(discard)}
+	if t.inside != "" {
+		opts = append(opts, postgres.WithSchema(t.inside))
+	}
+	return opts
+}
+
 // store is what both databases have.
 type store interface {
-	schedlock.RevocableStore
+	driver.Store
 	ledger.Store
+	Named() namedlock.Store
+	Queue() taskqueue.Store
 	Migrate(ctx context.Context) error
 	Close() error
 }
@@ -43,8 +74,13 @@ type store interface {
 var discard = slog.New(slog.DiscardHandler)
 
 func isPostgres(dsn string) bool {
-	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+	kind, err := datasource.Of(dsn)
+	return err == nil && kind == datasource.PostgreSQL
 }
+
+// isAddress reports whether an argument is an address in the wrong place, which
+// may have a password, so that it is not shown as the name of a job.
+func isAddress(arg string) bool { return strings.Contains(arg, "://") || isPostgres(arg) }
 
 // keptReader is the connection to PostgreSQL, from one look to the next. A
 // SQLite file is opened anew for each: it may be replaced, or come into use.
@@ -80,10 +116,13 @@ func (t *tool) lookAtAny(ctx context.Context, do func(ctx context.Context, s sto
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	if !isPostgres(t.dsn) {
-		return t.advise(ctx, sqlite.Read(ctx, t.dsn, func(ctx context.Context, s *sqlite.Store) error { return do(ctx, s) }))
+		return t.advise(ctx, sqlite.Read(ctx, t.dsn,
+			func(ctx context.Context, s *sqlite.Store) error {
+				return do(ctx, s)
+			}))
 	}
 	if t.reader.store == nil {
-		s, err := postgres.OpenReader(ctx, t.dsn, postgres.WithLogger(discard))
+		s, err := postgres.OpenReader(ctx, t.dsn, t.serverOptions()...)
 		if err != nil {
 			return t.advise(ctx, err)
 		}
@@ -97,7 +136,7 @@ func (t *tool) open(ctx context.Context) (s store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	if isPostgres(t.dsn) {
-		s, err = openServer(ctx, t.dsn)
+		s, err = openServer(ctx, t.dsn, t.serverOptions())
 	} else {
 		s, err = openFile(ctx, t.dsn)
 	}
@@ -106,8 +145,8 @@ func (t *tool) open(ctx context.Context) (s store, err error) {
 
 // The two return an interface that is nil after an error.
 
-func openServer(ctx context.Context, dsn string) (store, error) {
-	s, err := postgres.Open(ctx, dsn, postgres.WithLogger(discard))
+func openServer(ctx context.Context, dsn string, opts []postgres.Option) (store, error) {
+	s, err := postgres.Open(ctx, dsn, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -132,28 +171,35 @@ func (t *tool) bounded(ctx context.Context, do func(ctx context.Context) error) 
 // checkSchema returns the version of the tables, and an error unless this code
 // can read them: it can those of its own version, and newer ones that say so.
 func (t *tool) checkSchema(ctx context.Context, s store) (int64, error) {
-	version, err := schemaVersion(ctx, s)
+	version, err := t.schemaVersion(ctx, s)
 	switch {
 	case err != nil:
 		return 0, err
 	case version == 0:
-		return 0, fmt.Errorf("%s has no scheduler tables: correct --db, start the app, or run schedlock migrate", t.database())
+		return 0, fmt.Errorf("%s has no scheduler tables: correct --db, start the app, "+
+			"or run schedlock migrate", t.database())
 	case version < migrations.Latest:
-		return 0, fmt.Errorf("%s has tables of version %d, older than this tool, which reads version %d: "+
-			"run schedlock migrate, or deploy the app's newer release, or use the schedlock of the older one", t.database(), version, migrations.Latest)
+		return 0, fmt.Errorf("%s has tables of version %d, older than this tool, "+
+			"which reads version %d: run schedlock migrate, or deploy the app's newer release, "+
+			"or use the schedlock of the older one", t.database(), version, migrations.Latest)
 	case version > migrations.Latest:
-		return version, s.Migrate(ctx) // writes nothing: it says whether the newer tables allow this code
+		// writes nothing: it says whether the newer tables allow this code
+		return version, s.Migrate(ctx)
 	}
 	return version, nil
 }
 
-func schemaVersion(ctx context.Context, s store) (int64, error) {
+func (t *tool) schemaVersion(ctx context.Context, s store) (int64, error) {
 	switch s := s.(type) {
 	case *sqlite.Store:
 		return migrations.Version(ctx, s.DB(), migrations.SQLite)
 	case *postgres.Store:
 		db := stdlib.OpenDBFromPool(s.Pool())
-		version, err := migrations.Version(ctx, db, migrations.PostgreSQL)
+		var in []migrations.Option
+		if t.inside != "" {
+			in = append(in, migrations.WithSchema(t.inside))
+		}
+		version, err := migrations.Version(ctx, db, migrations.PostgreSQL, in...)
 		return version, errors.Join(err, db.Close())
 	}
 	return 0, fmt.Errorf("the tables of a %T have no version", s)
@@ -164,57 +210,33 @@ func (t *tool) advise(ctx context.Context, err error) error {
 	var refused *pgconn.ConnectError
 	var answered *pgconn.PgError
 	switch {
-	case err == nil, errors.As(err, &answered), errors.Is(err, schedlock.ErrMoved):
+	case err == nil, errors.As(err, &answered), errors.Is(err, driver.ErrConflict):
 		return err
 	case errors.As(err, &refused):
 		return fmt.Errorf("%w: see that the server runs and can be reached, or correct --db", err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		return fmt.Errorf("%s did not answer within %v (--timeout): %w", t.database(), t.timeout, err)
+		return fmt.Errorf("%s did not answer within %v (--timeout): %w", t.database(),
+			t.timeout, err)
 	}
 	return err
 }
 
-// database is what messages call the database; it shows no password.
-func (t *tool) database() string { return "database " + t.shownDSN() }
-
-func (t *tool) shownDSN() string {
-	if isPostgres(t.dsn) {
-		return message.WithoutPassword(t.dsn)
+// database is what messages call the database.
+func (t *tool) database() string {
+	if t.inside != "" {
+		return fmt.Sprintf("schema %q of database %s", t.inside, t.shownDSN())
 	}
-	return t.dsn
+	return "database " + t.shownDSN()
 }
 
-var (
-	urlPassword  = regexp.MustCompile(`(\w+://[^\s:/@]*):[^\s"]*@`)
-	pairPassword = regexp.MustCompile(`(?i)(password\s*=\s*)(?:'[^']*'|[^\s&]+)`)
-)
+func (t *tool) shownDSN() string { return shownDSN(t.dsn) }
 
-// hide removes passwords from a message, whoever wrote it there: also the one
-// of a URL that was given in the wrong place.
-func (t *tool) hide(message string) string {
-	message = urlPassword.ReplaceAllString(message, "$1:xxxxx@")
-	message = pairPassword.ReplaceAllString(message, "${1}xxxxx")
-	for _, secret := range secrets(t.dsn) {
-		message = strings.ReplaceAll(message, secret, "xxxxx")
-	}
-	return message
-}
-
-// secrets are the passwords in a URL, as they are and as the URL has them.
-func secrets(dsn string) (found []string) {
-	u, err := url.Parse(dsn)
-	if err != nil || !isPostgres(dsn) {
-		return nil
-	}
-	all := u.Query()["password"]
-	if u.User != nil {
-		secret, _ := u.User.Password()
-		all = append(all, secret)
-	}
-	for _, s := range all {
-		if len(s) > 2 { // a shorter one would spoil every message
-			found = append(found, s, url.QueryEscape(s))
+// shownDSN shows the parts of a DSN that are known to be no password.
+func shownDSN(dsn string) string {
+	if isPostgres(dsn) {
+		if config, err := pgdsn.Parse(dsn); err == nil {
+			return pgdsn.Shown(config.ConnConfig)
 		}
 	}
-	return found
+	return datasource.Shown(dsn)
 }

@@ -16,19 +16,16 @@ Examples:
   schedlock doctor
   schedlock doctor --json | jq '.findings[] | select(.level != "ok")'
 
-Exit codes: 0 no warning and no error, 1 warnings, 2 errors, 4 a wrong flag
+Exit codes: 0 no warning and no error, 1 warnings, 2 errors, 64 called wrongly
 `
 
 func examine(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, 6*t.timeout)
 		defer cancel()
-		report := doctor.Examine(ctx, t.dsn)
+		report := doctor.ExamineSchema(ctx, t.dsn, t.inside)
 		if report.Findings == nil {
 			report.Findings = []doctor.Finding{}
-		}
-		for i, f := range report.Findings {
-			report.Findings[i].Found, report.Findings[i].Do = t.hide(f.Found), t.hide(f.Do)
 		}
 		if t.json {
 			t.encode(report)
@@ -50,7 +47,8 @@ func (t *tool) showReport(r doctor.Report) {
 	paint := map[doctor.Level]colour{doctor.OK: green, doctor.Warning: yellow, doctor.Error: red}
 	for _, f := range r.Findings {
 		level := fmt.Sprintf("%-*s", width, "["+string(f.Level)+"]")
-		fmt.Fprintf(t.out, "%s %s: %s\n", t.paint(paint[f.Level], level), plain(f.Check), plain(message.OneLine(f.Found)))
+		fmt.Fprintf(t.out, "%s %s: %s\n", t.paint(paint[f.Level], level), plain(f.Check),
+			plain(message.OneLine(f.Found)))
 		if f.Do != "" {
 			fmt.Fprintf(t.out, "%*s %s\n", width, "", plain("→ "+message.OneLine(f.Do)))
 		}

@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime"
 	"runtime/debug"
 	"strings"
 
+	"example.com/schedlock/internal/build"
 	"example.com/schedlock/migrations"
 )
 
@@ -17,16 +19,20 @@ func (t *tool) usage(w io.Writer) {
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-18s %s\n", c.name+strings.TrimRight(" "+c.args, " "), c.summary)
 	}
-	fmt.Fprint(w, "\n"+globalHelp+"\nExamples:\n"+
+	fmt.Fprint(w, "\n"+globalHelp+
+		"  --version       without a command: what the command version says\n\nExamples:\n"+
 		"  schedlock --db /srv/app/app.db status\n"+
 		"  "+databaseVariable+"=postgres://app@db/app schedlock history -n 5\n\n"+
-		"Exit codes: 0 done, 4 cannot tell or a wrong flag; those of a command: schedlock help COMMAND\n")
+		"Exit codes: 0 done, 4 cannot tell, 64 called wrongly; "+
+		"those of a command: schedlock help COMMAND\n")
 }
 
 const globalHelp = `Flags of every command, before or behind it:
-  --db DSN        path of a SQLite file, file: URI, or postgres:// URL (default: ` + databaseVariable + `)
+  --db DSN        path of a SQLite file, file: URI, or postgres:// URL (default: ` +
+	databaseVariable + `)
+  --schema NAME   the app's schema on PostgreSQL, if it has one: postgres.WithSchema
   --json          answer in JSON
-  --timeout 5s    how long the database may take to answer
+  --timeout 5s    how long the database may take to answer; migrate: 1m
   --no-color      no colours (also: NO_COLOR)
 `
 
@@ -38,7 +44,7 @@ func (t *tool) help(args []string) (int, error) {
 	cmd := findCommand(args[0])
 	if cmd == nil {
 		t.json = t.json || asksForJSON(args)
-		return 0, &usageError{"", fmt.Sprintf("command %q is unknown", args[0])}
+		return 0, &usageError{"", fmt.Sprintf("command %s is unknown", t.shown(args[0]))}
 	}
 	if cmd.setUp == nil {
 		t.usage(t.out)
@@ -54,9 +60,9 @@ const versionHelp = `Exit codes: 0 done
 
 func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
-		v := versionJSON{Version: "unknown", SchemaVersion: migrations.Latest}
+		v := versionJSON{Version: build.Version(), Go: runtime.Version(),
+			SchemaVersion: migrations.Latest}
 		if info, ok := debug.ReadBuildInfo(); ok {
-			v.Version, v.Go = info.Main.Version, info.GoVersion
 			for _, s := range info.Settings {
 				if s.Key == "vcs.revision" {
 					v.Revision = s.Value
@@ -67,7 +73,8 @@ func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 			t.encode(v)
 			return exitDone, nil
 		}
-		fmt.Fprintf(t.out, "schedlock %s (%s), tables of version %d\n", v.Version, v.Go, v.SchemaVersion)
+		fmt.Fprintf(t.out, "schedlock %s (%s), tables of version %d\n", v.Version, v.Go,
+			v.SchemaVersion)
 		return exitDone, nil
 	}
 }

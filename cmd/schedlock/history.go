@@ -4,10 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 const historyHelp = `  -n N            how many, newest first (default 20); the newest 1,000 are kept
@@ -26,6 +27,7 @@ type termJSON struct {
 	Term       int64        `json:"term"`
 	PID        int          `json:"pid"`
 	Hostname   string       `json:"hostname"`
+	App        string       `json:"app"` // "": not known
 	AcquiredAt timestamp    `json:"acquired_at"`
 	EndedAt    timestamp    `json:"ended_at"`
 	EndReason  *string      `json:"end_reason"`
@@ -34,9 +36,11 @@ type termJSON struct {
 	Revoked    *revokedJSON `json:"revoked"`
 }
 
-func newTermJSON(t schedlock.Term) termJSON {
-	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname, AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt),
-		NextTerm: t.NextTerm, TTLSeconds: t.TTL.Seconds(), Revoked: newRevokedJSON(t.Revoked)}
+func newTermJSON(t driver.Term) termJSON {
+	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname, App: t.App.Name,
+		AcquiredAt: timestamp(t.AcquiredAt),
+		EndedAt:    timestamp(t.EndedAt), NextTerm: t.NextTerm, TTLSeconds: t.TTL.Seconds(),
+		Revoked: newRevokedJSON(t.Revoked)}
 	if !t.Open() {
 		reason := string(t.EndReason)
 		j.EndReason = &reason
@@ -53,7 +57,7 @@ type historyJSON struct {
 
 // An entry is one line of the history.
 type entry struct {
-	term     schedlock.Term
+	term     driver.Term
 	lasted   time.Duration
 	gap      time.Duration
 	gapKnown bool
@@ -61,7 +65,7 @@ type entry struct {
 }
 
 // entries puts terms, newest first, together with the one before each.
-func entries(terms []schedlock.Term, now time.Time) []entry {
+func entries(terms []driver.Term, now time.Time) []entry {
 	list := make([]entry, len(terms))
 	for i, t := range terms {
 		e := entry{term: t, lasted: t.EndedAt.Sub(t.AcquiredAt), first: i+1 == len(terms)}
@@ -70,7 +74,8 @@ func entries(terms []schedlock.Term, now time.Time) []entry {
 		}
 		if !e.first {
 			before := terms[i+1]
-			e.gap, e.gapKnown = t.AcquiredAt.Sub(before.EndedAt), !before.Open() && endedByItself(before.EndReason)
+			e.gap, e.gapKnown = t.AcquiredAt.Sub(before.EndedAt), !before.Open() &&
+				endedByItself(before.EndReason)
 		}
 		list[i] = e
 	}
@@ -79,8 +84,8 @@ func entries(terms []schedlock.Term, now time.Time) []entry {
 
 // endedByItself reports whether the end was written when it happened, not when
 // somebody took over.
-func endedByItself(r schedlock.EndReason) bool {
-	return r == schedlock.EndReleased || r == schedlock.EndRevoked
+func endedByItself(r driver.EndReason) bool {
+	return r == driver.EndReleased || r == driver.EndRevoked
 }
 
 func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -90,7 +95,7 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, &usageError{"history", fmt.Sprintf("-n %d is not above 0", *n)}
 		}
 		var (
-			terms []schedlock.Term
+			terms []driver.Term
 			now   time.Time
 		)
 		err := t.look(ctx, func(ctx context.Context, s store) error {
@@ -110,7 +115,8 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if t.json {
 			lines := make([]historyJSON, len(list))
 			for i, e := range list {
-				lines[i] = historyJSON{newTermJSON(e.term), e.lasted.Seconds(), seconds(e.gap, e.gapKnown)}
+				lines[i] = historyJSON{newTermJSON(e.term), e.lasted.Seconds(),
+					seconds(e.gap, e.gapKnown)}
 			}
 			t.encode(lines)
 			return exitDone, nil
@@ -125,6 +131,9 @@ func (t *tool) showHistory(list []entry) {
 		fmt.Fprintln(t.out, "nobody has ever held the lock")
 		return
 	}
+	several := slices.ContainsFunc(list, func(e entry) bool {
+		return e.term.App.Differs(list[0].term.App)
+	})
 	b := newTable("term", "holder", "from", "lasted", "ended", "gap before", "revoked")
 	for _, e := range list {
 		end, paint := string(e.term.EndReason), colour("")
@@ -144,7 +153,11 @@ func (t *tool) showHistory(list []entry) {
 		if !e.term.Revoked.At.IsZero() {
 			revoked = fmt.Sprintf("by %s: %s", e.term.Revoked.By, e.term.Revoked.Reason)
 		}
-		b.add(paint, strconv.FormatInt(e.term.Term, 10), fmt.Sprintf("pid %d on %s", e.term.PID, e.term.Hostname), at(e.term.AcquiredAt),
+		holder := fmt.Sprintf("pid %d on %s", e.term.PID, e.term.Hostname)
+		if several && e.term.App.Name != "" {
+			holder += " of " + e.term.App.Name
+		}
+		b.add(paint, strconv.FormatInt(e.term.Term, 10), holder, at(e.term.AcquiredAt),
 			span(e.lasted), end, gap, revoked)
 	}
 	t.table(b)

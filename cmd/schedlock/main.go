@@ -12,9 +12,12 @@
 //	runs [-n N] [--job J]   the latest runs
 //	jobs                    the jobs: next tick, last success, failures, pauses
 //	release --force         tell the leader to leave, so that another replica leads
-//	pause [JOB]             keep a job, or every job, from starting
-//	resume [JOB]            end that pause
+//	pause JOB | --all       keep a job, or every job, from starting
+//	resume JOB | --all      end that pause
 //	run JOB [--wait 30s]    ask the leader to run a job now
+//	reset-cursor JOB        let a job whose cursor is wrong go on from now
+//	locks                   who holds which named lock; locks release takes one away
+//	queue                   how many tasks each queue has; list, requeue and prune
 //	migrate [--dry-run]     bring the tables up to date
 //	doctor                  look for what is wrong with the set-up
 //	version                 of this program, and of the tables it knows
@@ -24,12 +27,15 @@
 //
 // They stand before or after the command:
 //
-//	--db DSN        the lock's database: the path of a SQLite file, a file: URI, or a
-//	                postgres:// URL; default: the environment variable SCHEDLOCK_DATABASE_URL
+//	--db DSN        the lock's database: the path of a SQLite file, a file: URI, a
+//	                postgres:// URL, or host=… dbname=… pairs; default: the
+//	                environment variable SCHEDLOCK_DATABASE_URL
 //	--json          answer in JSON
-//	--timeout 5s    how long the database may take to answer
+//	--timeout 5s    how long the database may take to answer; migrate gives it 1m,
+//	                as a change of large tables takes longer than an answer
 //	--no-color      no colours, as the environment variable NO_COLOR; there are none
 //	                unless standard output is a terminal
+//	--version       without a command: what the command version says
 //
 // # Exit codes
 //
@@ -38,12 +44,16 @@
 //	release   ended, or accepted     nothing to release
 //	resume    resumed                was not paused
 //	run       asked; --wait: done    failed, skipped or abandoned
+//	locks     listed, or revoked     nobody holds the lock
+//	queue     done                   nothing to requeue
 //	doctor    nothing to do          warnings                      errors
 //	others    done
 //
 // Every command exits with 4 if it cannot tell, or cannot do it: the database
-// does not answer, its tables are missing or need newer code, a flag or an
-// argument is wrong. "Free" and "could not read" are never the same answer.
+// does not answer, its tables are missing or need newer code. "Free" and "could
+// not read" are never the same answer. It exits with 64 if it was called wrongly,
+// with an unknown command, or a flag or an argument that is wrong or missing; then
+// it has done nothing.
 //
 // status exits with 2 if the holder has shown no heartbeat within its TTL by
 // the database's clock, is proven dead, or if there is no lock row while the
@@ -75,6 +85,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -86,10 +97,14 @@ const (
 	exitDone    = 0
 	exitNothing = 1 // free, nothing to do, failed, warnings
 	exitStale   = 2
-	exitUnknown = 4 // cannot tell, or a wrong flag
+	exitUnknown = 4  // cannot tell
+	exitUsage   = 64 // called wrongly, as in sysexits.h
 )
 
-const defaultTimeout = 5 * time.Second
+const (
+	defaultTimeout = 5 * time.Second
+	migrateTimeout = time.Minute // of the command migrate, which may change large tables
+)
 
 // databaseVariable stands in for --db.
 const databaseVariable = "SCHEDLOCK_DATABASE_URL"
@@ -110,6 +125,7 @@ type tool struct {
 	colour bool
 
 	dsn     string
+	inside  string // the schema of PostgreSQL; "": the first of the search_path
 	json    bool
 	timeout time.Duration
 	noColor bool
@@ -139,10 +155,17 @@ func init() { // help refers to the table
 		{"history", "", 0, "the latest terms, and how they ended", historyHelp, history},
 		{"runs", "", 0, "the latest runs", runsHelp, runs},
 		{"jobs", "", 0, "the jobs: next tick, last success, failures, pauses", jobsHelp, jobs},
-		{"release", "", 0, "tell the leader to leave, so that another replica leads", releaseHelp, release},
-		{"pause", "[JOB]", 1, "keep a job, or every job, from starting", pauseHelp, pause},
-		{"resume", "[JOB]", 1, "end the pause of a job, or of the whole scheduler", resumeHelp, resume},
+		{"release", "", 0, "tell the leader to leave, so that another replica leads", releaseHelp,
+			release},
+		{"pause", "JOB|--all", 1, "keep a job, or every job, from starting", pauseHelp, pause},
+		{"resume", "JOB|--all", 1, "end the pause of a job, or of the whole scheduler", resumeHelp,
+			resume},
 		{"run", "JOB", 1, "ask the leader to run a job now", runHelp, runJob},
+		{"reset-cursor", "JOB", 1, "let a job whose cursor is wrong go on from now", resetHelp,
+			resetCursor},
+		{"locks", "[release KIND NAME]", 3, "who holds which named lock, and an order to leave",
+			locksHelp, locks},
+		{"queue", "[count|list|requeue|prune]", 1000, "the tasks of queues", queueHelp, queues},
 		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
 		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},
 		{"version", "", 0, "of this program, and of the tables it knows", versionHelp, version},
@@ -166,43 +189,56 @@ type usageError struct {
 }
 
 func (e *usageError) Error() string {
-	return fmt.Sprintf("%s (see: schedlock help%s)", e.message, strings.TrimRight(" "+e.command, " "))
+	return fmt.Sprintf("%s (see: schedlock help%s)", e.message,
+		strings.TrimRight(" "+e.command, " "))
 }
 
 // run is main, returning the exit code. It is the one place where errors are
 // shown.
-func run(ctx context.Context, args []string, lookup func(string) (string, bool), in io.Reader, out, errOut io.Writer) int {
+func run(ctx context.Context, args []string, lookup func(string) (string, bool), in io.Reader, out,
+	errOut io.Writer) int {
 	t := &tool{lookup: lookup, in: in, out: out, errOut: errOut, timeout: defaultTimeout}
 	code, err := t.do(ctx, args)
 	t.reader.close()
 	if err == nil {
 		return code
 	}
-	text := t.hide(plain(message.OneLine(err.Error())))
+	text := plain(message.OneLine(err.Error()))
 	fmt.Fprintln(errOut, "schedlock:", text)
 	if t.json {
 		t.encode(errorJSON{text})
+	}
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
 	}
 	return exitUnknown
 }
 
 func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	global := t.flagSet("")
+	asked := global.Bool("version", false, "")
 	if err := global.Parse(args); err != nil {
 		return t.flagError("", args, err)
 	}
 	args = global.Args()
+	if *asked {
+		args = append([]string{"version"}, args...)
+	}
 	if len(args) == 0 {
 		t.usage(t.errOut)
-		return exitUnknown, &usageError{"", "there is no command"}
+		return exitUsage, &usageError{"", "there is no command"}
 	}
 	cmd := findCommand(args[0])
 	switch {
 	case cmd == nil:
 		t.json = t.json || asksForJSON(args)
-		return 0, &usageError{"", fmt.Sprintf("command %q is unknown", args[0])}
+		return 0, &usageError{"", fmt.Sprintf("command %s is unknown", t.shown(args[0]))}
 	case cmd.name == "help":
 		return t.help(args[1:])
+	}
+	if cmd.name == "migrate" && !given(global, "timeout") {
+		t.timeout = migrateTimeout
 	}
 	flags := t.flagSet(cmd.name)
 	action := cmd.setUp(t, flags)
@@ -211,7 +247,11 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	}
 	switch {
 	case len(t.args) > cmd.maxArgs:
-		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %q", cmd.name, t.args[cmd.maxArgs])}
+		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %s",
+			cmd.name, t.shown(t.args[cmd.maxArgs]))}
+	case slices.ContainsFunc(t.args, isAddress):
+		return 0, &usageError{cmd.name,
+			"an argument looks like the address of a database: give that with --db"}
 	case t.timeout <= 0:
 		return 0, &usageError{cmd.name, fmt.Sprintf("--timeout %v is not above 0", t.timeout)}
 	}
@@ -220,10 +260,14 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	}
 	if cmd.name != "version" {
 		if t.dsn == "" {
-			return 0, &usageError{cmd.name, "the database is not named: give --db or set " + databaseVariable}
+			return 0, &usageError{cmd.name, "the database is not named: give --db or set " +
+				databaseVariable}
 		}
 		if err := checkDSN(t.dsn); err != nil {
 			return 0, &usageError{cmd.name, "--db: " + err.Error()}
+		}
+		if err := t.checkInside(); err != nil {
+			return 0, &usageError{cmd.name, err.Error()}
 		}
 	}
 	t.colour = t.wantsColour()
@@ -237,10 +281,17 @@ func (t *tool) flagSet(name string) *flag.FlagSet {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	flags.StringVar(&t.dsn, "db", t.dsn, "")
+	flags.StringVar(&t.inside, "schema", t.inside, "")
 	flags.BoolVar(&t.json, "json", t.json, "")
 	flags.DurationVar(&t.timeout, "timeout", t.timeout, "")
 	flags.BoolVar(&t.noColor, "no-color", t.noColor, "")
 	return flags
+}
+
+// given says whether a flag was set.
+func given(flags *flag.FlagSet, name string) (was bool) {
+	flags.Visit(func(f *flag.Flag) { was = was || f.Name == name })
+	return was
 }
 
 // parse lets flags stand behind arguments too; after "--" there are only
@@ -268,7 +319,12 @@ func (t *tool) flagError(command string, args []string, err error) (int, error) 
 		return t.help([]string{command})
 	}
 	t.json = t.json || asksForJSON(args)
-	return 0, &usageError{command, err.Error()}
+	return 0, &usageError{command, message.FlagError(err, append(args, t.dsn)...)}
+}
+
+// shown is an argument that is too much, unless it may be a part of the DSN.
+func (t *tool) shown(arg string) string {
+	return message.Argument(arg, append(t.args, t.dsn)...)
 }
 
 // asksForJSON finds --json behind a mistake, too.

@@ -13,10 +13,13 @@ const migrateHelp = `  --dry-run       only say what it would do; nothing is wri
 A replica does the same when it starts. Migrations only add: replicas of the
 version before go on working. It makes no database file. For a SQLite file run it
 as the user of the app, who must be able to use the -migrate.lock file beside it.
+The database has a minute for it, unless --timeout says otherwise: large tables may
+need more. A migration that runs out of time leaves the tables as they were before
+the step that it was at; run it again.
 
 Examples:
   schedlock migrate --dry-run
-  schedlock migrate --timeout 1m
+  schedlock migrate --timeout 10m
 
 Exit codes: 0 done, or nothing to do; 4 cannot do it
 `
@@ -47,7 +50,7 @@ func migrate(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 func (t *tool) migrate(ctx context.Context, dry bool) (m migrateJSON, err error) {
 	if dry {
 		err = t.lookAtAny(ctx, func(ctx context.Context, s store) (err error) {
-			if m.From, err = schemaVersion(ctx, s); err == nil && m.From > migrations.Latest {
+			if m.From, err = t.schemaVersion(ctx, s); err == nil && m.From > migrations.Latest {
 				err = s.Migrate(ctx) // writes nothing
 			}
 			return err
@@ -64,11 +67,13 @@ func (t *tool) migrate(ctx context.Context, dry bool) (m migrateJSON, err error)
 	}
 	switch {
 	case m.From > migrations.Latest:
-		m.Message = fmt.Sprintf("nothing to do: the tables have version %d, newer than this tool (%d), which works with them", m.From, migrations.Latest)
+		m.Message = fmt.Sprintf("nothing to do: the tables have version %d, "+
+			"newer than this tool (%d), which works with them", m.From, migrations.Latest)
 	case m.From == m.To:
 		m.Message = fmt.Sprintf("nothing to do: the tables have version %d", m.From)
 	case dry:
-		m.Message = fmt.Sprintf("would migrate from version %d to %d; nothing was written", m.From, m.To)
+		m.Message = fmt.Sprintf("would migrate from version %d to %d; nothing was written",
+			m.From, m.To)
 	default:
 		m.Message = fmt.Sprintf("migrated from version %d to %d", m.From, m.To)
 	}
@@ -82,13 +87,13 @@ func (t *tool) migrateNow(ctx context.Context) (m migrateJSON, err error) {
 	}
 	defer s.Close()
 	err = t.bounded(ctx, func(ctx context.Context) (err error) {
-		if m.From, err = schemaVersion(ctx, s); err != nil {
+		if m.From, err = t.schemaVersion(ctx, s); err != nil {
 			return err
 		}
 		if err = s.Migrate(ctx); err != nil {
 			return err
 		}
-		m.To, err = schemaVersion(ctx, s)
+		m.To, err = t.schemaVersion(ctx, s)
 		return err
 	})
 	return m, err

@@ -11,6 +11,7 @@ import (
 // asNobody makes the process one of an ordinary user.
 func asNobody(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534,
+			Gid: 65534}}
 	}
 }

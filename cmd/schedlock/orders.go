@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strings"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -14,26 +16,28 @@ const orderHelp = `  --by NAME       who (default: user@host)
 `
 
 const pauseHelp = `Once it has returned nothing starts any more, whoever leads; what runs goes on.
-Without JOB it pauses the whole scheduler. Ticks that are due meanwhile are
+With --all instead of JOB it pauses the whole scheduler. Ticks that are due meanwhile are
 missed ones, for which the job's catch-up rule decides.
 
+  --all           every job, also those to come
 ` + orderHelp + `
 Examples:
   schedlock pause import --reason "the disk is full"
-  schedlock pause
+  schedlock pause --all
 
-Exit codes: 0 paused, 4 cannot do it
+Exit codes: 0 paused, 4 cannot do it, 64 called wrongly
 `
 
-const resumeHelp = `Ends the pause of JOB, or without JOB the one of the whole scheduler: neither
+const resumeHelp = `Ends the pause of JOB, or with --all the one of the whole scheduler: neither
 ends the other.
 
+  --all           the pause of every job
   --by NAME       who (default: user@host)
 
 Examples:
   schedlock resume import
 
-Exit codes: 0 resumed, 1 was not paused, 4 cannot do it
+Exit codes: 0 resumed, 1 was not paused, 4 cannot do it, 64 called wrongly
 `
 
 const runHelp = `The leader starts it within a second; if nobody leads, whoever leads next does.
@@ -47,8 +51,8 @@ Exit codes: 0 asked; with --wait: 0 done, 1 failed, skipped or abandoned, 4 not
 ended in time, or cannot tell
 `
 
-func orderFlags(flags *flag.FlagSet) *ledger.Order {
-	o := &ledger.Order{}
+func orderFlags(flags *flag.FlagSet) *ledger.Action {
+	o := &ledger.Action{}
 	flags.StringVar(&o.By, "by", userAtHost(), "")
 	flags.StringVar(&o.Reason, "reason", "", "")
 	return o
@@ -61,7 +65,10 @@ func (t *tool) act(ctx context.Context, do func(ctx context.Context, s store) er
 		return err
 	}
 	defer s.Close()
-	if err := t.bounded(ctx, func(ctx context.Context) error { _, err := t.checkSchema(ctx, s); return err }); err != nil {
+	if err := t.bounded(ctx, func(ctx context.Context) error {
+		_, err := t.checkSchema(ctx, s)
+		return err
+	}); err != nil {
 		return err
 	}
 	return do(ctx, s)
@@ -74,10 +81,30 @@ func (t *tool) job() string {
 	return t.args[0]
 }
 
+// jobOrAll is the job, "" for every job. What a script has left empty is not
+// every job.
+func (t *tool) jobOrAll(command string, all bool) (string, error) {
+	job := t.job()
+	switch {
+	case all && len(t.args) > 0:
+		return "", &usageError{command, fmt.Sprintf("%s takes a job or --all, not both", command)}
+	case !all && len(t.args) == 0:
+		return "", &usageError{command,
+			fmt.Sprintf("%s needs the name of a job, or --all for every job", command)}
+	case !all && strings.TrimSpace(job) == "":
+		return "", &usageError{command,
+			fmt.Sprintf("the name of the job is empty: %s every job with --all", command)}
+	}
+	return job, nil
+}
+
 func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	o := orderFlags(flags)
-	return func(ctx context.Context) (int, error) {
-		o.Job = t.job()
+	all := flags.Bool("all", false, "")
+	return func(ctx context.Context) (_ int, err error) {
+		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
+			return 0, err
+		}
 		return exitDone, t.act(ctx, func(ctx context.Context, s store) error {
 			var p ledger.Pause
 			err := t.bounded(ctx, func(ctx context.Context) (err error) {
@@ -105,8 +132,12 @@ type resumeJSON struct {
 
 func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	by := flags.String("by", userAtHost(), "")
+	all := flags.Bool("all", false, "")
 	return func(ctx context.Context) (code int, err error) {
-		done := resumeJSON{Job: t.job(), By: *by}
+		done := resumeJSON{By: *by}
+		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
+			return 0, err
+		}
 		err = t.act(ctx, func(ctx context.Context, s store) error {
 			return t.bounded(ctx, func(ctx context.Context) (err error) {
 				done.Resumed, err = s.Resume(ctx, done.Job, *by)
@@ -162,7 +193,8 @@ func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	}
 }
 
-func (t *tool) trigger(ctx context.Context, s store, o ledger.Order, wait time.Duration) (int, error) {
+func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
+	wait time.Duration) (int, error) {
 	var (
 		request ledger.Request
 		judged  assessment
@@ -171,18 +203,20 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Order, wait time.D
 		if request, err = s.Trigger(ctx, o); err != nil {
 			return fmt.Errorf("run job %q: %w", o.Job, err)
 		}
-		view, err := s.Look(ctx)
-		judged = assess(view)
+		view, err := assess.LookAtSession(ctx, s)
+		judged = judge(view)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	answer := requestJSON{Job: o.Job, RequestedAt: timestamp(request.At), RequestedBy: o.By, Reason: o.Reason}
+	answer := requestJSON{Job: o.Job, RequestedAt: timestamp(request.At), RequestedBy: o.By,
+		Reason: o.Reason}
 	if !t.json {
 		fmt.Fprintf(t.out, "job %q is asked to run, at %s\n", o.Job, at(request.At))
 		if judged.verdict != held {
-			fmt.Fprintln(t.out, t.paint(yellow, plain("it starts once somebody leads; "+judged.summary)))
+			fmt.Fprintln(t.out, t.paint(yellow,
+				plain("it starts once somebody leads; "+judged.summary)))
 		}
 	}
 	if wait == 0 {

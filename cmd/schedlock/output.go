@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"example.com/schedlock/cmd/schedlock/internal/words"
 )
 
 // timestamp is a time as all answers write it: RFC 3339, UTC, six fractional
@@ -87,6 +89,23 @@ type table struct {
 	colour []colour // of the rows
 }
 
+// showList writes what was found: as JSON, one line for each; as a table; or that
+// there is nothing.
+func showList[T, J any](t *tool, list []T, line func(T) J, none string, table func([]T)) {
+	switch {
+	case t.json:
+		lines := make([]J, len(list))
+		for i, item := range list {
+			lines[i] = line(item)
+		}
+		t.encode(lines)
+	case len(list) == 0:
+		fmt.Fprintln(t.out, none)
+	default:
+		table(list)
+	}
+}
+
 func newTable(head ...string) *table {
 	return &table{rows: [][]string{head}, colour: []colour{bold}}
 }
@@ -137,18 +156,7 @@ func at(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// span shows a duration with as many digits as somebody wants to read.
-func span(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "-" + span(-d)
-	case d < 10*time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}
+func span(d time.Duration) string { return words.Span(d) }
 
 // seconds is a duration in JSON, null if it is not known.
 func seconds(d time.Duration, known bool) *float64 {

@@ -46,7 +46,7 @@ func execute(t testing.TB, databaseURL string, statements ...string) {
 
 func migratedServer(t testing.TB, databaseURL string) string {
 	t.Helper()
-	r := call(t, "migrate", "--db", databaseURL, "--timeout", patience.String())
+	r := call(t, "migrate", "--db", databaseURL)
 	require.Equal(t, exitDone, r.code, r)
 	return databaseURL
 }
@@ -57,10 +57,11 @@ func leadServer(t testing.TB, databaseURL string) *schedlock.Lease {
 	store, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	lock, err := schedlock.New(store, schedlock.WithTTL(20*time.Second), schedlock.WithHeartbeatInterval(time.Second), schedlock.WithLogger(discard))
+	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
+	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
 	return lease
 }
 
@@ -77,11 +78,12 @@ func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
 		return store, lease
 	}
 	store, lease := lead()
-	assert.Contains(t, call(t, "status", "--db", databaseURL).out, "none, only the heartbeats tell: the holder was started without a session grace")
+	assert.Contains(t, call(t, "status", "--db", databaseURL).out,
+		"none, only the heartbeats tell: the holder was started without a session grace")
 	require.NoError(t, lease.Release(bg))
 	require.NoError(t, store.Close())
 
-	store, _ = lead(schedlock.WithSessionGrace(schedlock.DefaultSessionGrace))
+	store, _ = lead(schedlock.WithSessionGrace(5 * time.Second))
 	r := call(t, "status", "--db", databaseURL)
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.out, "on: once its database session has ended, others wait for 5s only")
@@ -92,18 +94,47 @@ func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
 		return r.code == exitStale
 	}, patience, 10*time.Millisecond)
 	assert.Contains(t, r.out, "a sign of death: its database session has ended")
-	assert.Contains(t, call(t, "status", "--json", "--db", databaseURL).out, `"sign": "session ended"`)
+	assert.Contains(t, call(t, "status", "--json", "--db", databaseURL).out,
+		`"sign": "session ended"`)
+}
+
+// A row that row-level security hides is not a lock that is free.
+func TestARowThatAPolicyHidesIsNotFree(t *testing.T) {
+	t.Parallel()
+	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	leadServer(t, databaseURL)
+	u, err := url.Parse(databaseURL)
+	require.NoError(t, err)
+	role := strings.TrimPrefix(u.Path, "/") + "_app"
+	execute(t, databaseURL, `CREATE ROLE `+role+` LOGIN`,
+		`GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
+	u.User = url.User(role)
+	require.Equal(t, exitDone, call(t, "status", "--db", u.String()).code)
+	execute(t, databaseURL, `ALTER TABLE scheduler_lock ENABLE ROW LEVEL SECURITY`,
+		`ALTER TABLE scheduler_terms ENABLE ROW LEVEL SECURITY`)
+	for _, command := range []string{"status", "history", "doctor"} {
+		r := call(t, command, "--db", u.String())
+		assert.NotContains(t, r.out, "free", command)
+		assert.NotContains(t, r.out, "nobody has ever", command)
+		assert.NotEqual(t, exitDone, r.code, command)
+		assert.Contains(t, r.out+r.err, "row-level security", command)
+		assert.Contains(t, r.out+r.err, role, command)
+		assert.Contains(t, r.out+r.err, "BYPASSRLS", command)
+	}
+	assert.Equal(t, exitUnknown, call(t, "status", "--db", u.String()).code)
 }
 
 func TestStatusOfEveryServer(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)
 	// The role needs its password, which is another one.
-	execute(t, server.URL("postgres"), `DROP ROLE IF EXISTS needs_password`, `CREATE ROLE needs_password LOGIN PASSWORD 'right'`)
+	execute(t, server.URL("postgres"), `DROP ROLE IF EXISTS needs_password`,
+		`CREATE ROLE needs_password LOGIN PASSWORD 'right'`)
 	hba := filepath.Join(server.Dir(), "data", "pg_hba.conf")
 	before, err := os.ReadFile(hba)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(hba, append([]byte("host all needs_password 127.0.0.1/32 scram-sha-256\n"), before...), 0o600))
+	require.NoError(t, os.WriteFile(hba,
+		append([]byte("host all needs_password 127.0.0.1/32 scram-sha-256\n"), before...), 0o600))
 	execute(t, server.URL("postgres"), `SELECT pg_reload_conf()`)
 	eventually(t, "the server has read pg_hba.conf", func() bool {
 		_, err := pgx.Connect(bg, withSecret(t, server.URL("postgres"), "needs_password"))
@@ -116,7 +147,7 @@ func TestStatusOfEveryServer(t *testing.T) {
 	lease := leadServer(t, held)
 	silent := migratedServer(t, server.Database(t))
 	leadServer(t, silent)
-	execute(t, silent, `UPDATE scheduler_lock SET heartbeat_at = now() - interval '1 minute'`)
+	execute(t, silent, `UPDATE scheduler_lock SET heartbeat_at = now() - interval '1 hour'`)
 	deleted := migratedServer(t, server.Database(t))
 	leadServer(t, deleted)
 	execute(t, deleted, `DELETE FROM scheduler_lock`)
@@ -125,24 +156,30 @@ func TestStatusOfEveryServer(t *testing.T) {
 	compatible := migratedServer(t, server.Database(t))
 	execute(t, compatible, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
 	older := migratedServer(t, server.Database(t))
-	execute(t, older, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`, migrations.Latest))
+	execute(t, older, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`,
+		migrations.Latest))
 	for _, tc := range []struct {
 		name, url string
 		code      int
 		says      []string
 	}{
 		{"free", free, exitNothing, []string{"free: nobody has ever held"}},
-		{"held", withSecret(t, held, "postgres"), exitDone, []string{"held: ", fmt.Sprint(lease.Term())}},
-		{"stale", silent, exitStale, []string{"stale: ", "last heartbeat was 1m"}},
+		{"held", withSecret(t, held, "postgres"), exitDone,
+			[]string{"held: ", fmt.Sprint(lease.Term())}},
+		{"stale", silent, exitStale, []string{"stale: ", "last heartbeat was 1h"}},
 		{"no row", deleted, exitStale, []string{"not free: ", "has no end"}},
 		{"newer tables", newer, exitUnknown, []string{"needs code of version 98"}},
 		{"newer tables that allow this code", compatible, exitNothing, []string{"free: "}},
 		{"older tables", older, exitUnknown, []string{"older than this tool", "schedlock migrate"}},
-		{"no tables", server.Database(t), exitUnknown, []string{"has no scheduler tables", "schedlock migrate"}},
+		{"no tables", server.Database(t), exitUnknown, []string{"has no scheduler tables",
+			"schedlock migrate"}},
 		{"down", down, exitUnknown, []string{"127.0.0.1:1", "see that the server runs"}},
-		{"unknown host", withSecret(t, "postgres://x@no-such-host.invalid/app", "app"), exitUnknown, []string{"no-such-host.invalid"}},
-		{"unknown database", withSecret(t, server.URL("nowhere"), "postgres"), exitUnknown, []string{`database "nowhere"`, "create the database"}},
-		{"wrong password", withSecret(t, free, "needs_password"), exitUnknown, []string{`check the password of role "needs_password"`}},
+		{"unknown host", withSecret(t, "postgres://x@no-such-host.invalid/app", "app"), exitUnknown,
+			[]string{"no-such-host.invalid"}},
+		{"unknown database", withSecret(t, server.URL("nowhere"), "postgres"), exitUnknown,
+			[]string{`database "nowhere"`, "create the database"}},
+		{"wrong password", withSecret(t, free, "needs_password"), exitUnknown,
+			[]string{`check the password of role "needs_password"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := finish(t, process(t, "status", "--db", tc.url, "--timeout", patience.String()))
@@ -155,7 +192,7 @@ func TestStatusOfEveryServer(t *testing.T) {
 				assert.Empty(t, r.out)
 				assert.Equal(t, 1, strings.Count(r.err, "\n"), r.err)
 			}
-			j := call(t, "status", "--db", tc.url, "--json", "--timeout", patience.String())
+			j := call(t, "status", "--db", tc.url, "--json")
 			assert.Equal(t, tc.code, j.code)
 			all := r.out + r.err + j.out + j.err + call(t, "doctor", "--db", tc.url).out
 			assert.NotContains(t, all, secret)
@@ -174,7 +211,8 @@ func TestReleaseAndHistoryOnAServer(t *testing.T) {
 	w := startWatch(t, databaseURL)
 	w.await(t, "start", was.Lock.Term)
 	var r releaseJSON
-	strict(t, call(t, "release", "--force", "--yes", "--by", "ann", "--reason", "to see", "--wait", patience.String(), "--json", "--db", databaseURL).out, &r)
+	strict(t, call(t, "release", "--force", "--yes", "--by", "ann", "--reason", "to see", "--wait",
+		patience.String(), "--json", "--db", databaseURL).out, &r)
 	assert.True(t, r.Ended)
 	assert.Equal(t, "revoked", r.Reason)
 	now := leads(t, databaseURL, second)
@@ -186,7 +224,8 @@ func TestReleaseAndHistoryOnAServer(t *testing.T) {
 	assert.Equal(t, exitDone, w.stop(t))
 
 	var asked requestJSON
-	strict(t, call(t, "run", "work", "--by", "ann", "--wait", patience.String(), "--json", "--db", databaseURL).out, &asked)
+	strict(t, call(t, "run", "work", "--by", "ann", "--wait", patience.String(), "--json", "--db",
+		databaseURL).out, &asked)
 	assert.EqualValues(t, "done", asked.Run.Status)
 	for _, command := range []string{"runs", "jobs"} {
 		assert.Contains(t, call(t, command, "--db", databaseURL).out, "work")
@@ -207,7 +246,7 @@ func TestStatusOfAHotStandby(t *testing.T) {
 		r := call(t, "status", "--db", standbyURL)
 		return r.code == exitDone && strings.Contains(r.out, fmt.Sprint(lease.Term()))
 	})
-	r := call(t, "pause", "--db", standbyURL)
+	r := call(t, "pause", "--all", "--db", standbyURL)
 	assert.Equal(t, exitUnknown, r.code)
 	assert.Contains(t, r.err, "read-only")
 }

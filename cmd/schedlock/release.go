@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -33,10 +35,11 @@ Examples:
   schedlock release --force --yes --by deploy --reason "release 42" --wait 2m
 
 Exit codes: 0 ended (with --no-wait: the order is given), 1 nothing to release,
-4 refused, not ended in time, or cannot tell
+4 refused, not ended in time, or cannot tell, 64 called wrongly, or without --force
 `
 
-const whyForce = "a lock is normally released by stopping the replica that leads: its clean shutdown drains and releases it. " +
+const whyForce = "a lock is normally released by stopping the replica that leads: " +
+	"its clean shutdown drains and releases it. " +
 	"release tells the leader to leave although its process goes on; if you mean that, add --force"
 
 // The looks of a wait for the end of a term.
@@ -73,13 +76,14 @@ func release(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		switch {
 		case !o.force:
-			return 0, errors.New(whyForce)
+			return 0, &usageError{"release", whyForce}
 		case strings.TrimSpace(o.reason) == "":
 			return 0, &usageError{"release", "--reason is required: the history keeps why"}
 		case strings.TrimSpace(o.by) == "":
 			return 0, &usageError{"release", "--by is empty: the history keeps who"}
 		case o.wait <= 0:
-			return 0, &usageError{"release", fmt.Sprintf("--wait %v is not above 0: use --no-wait", o.wait)}
+			return 0, &usageError{"release", fmt.Sprintf("--wait %v is not above 0: use --no-wait",
+				o.wait)}
 		}
 		return t.release(ctx, o)
 	}
@@ -90,13 +94,14 @@ func (t *tool) release(ctx context.Context, o releaseOrder) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	row, judged := shown.view.Row, assess(shown.view)
+	row, judged := shown.view.Row, judge(shown.view)
 	switch {
 	case row == nil && judged.verdict == free:
 		t.say(releaseJSON{Running: []runJSON{}, Message: "nothing to release: " + judged.summary})
 		return exitNothing, nil
 	case row == nil:
-		return 0, fmt.Errorf("there is no row that could be revoked; %s: %s", judged.summary, judged.advice)
+		return 0, fmt.Errorf("there is no row that could be revoked; %s: %s", judged.summary,
+			judged.advice)
 	}
 	t.showRelease(shown, judged)
 	if err := t.confirm(ctx, o, row); err != nil {
@@ -112,7 +117,7 @@ func (t *tool) release(ctx context.Context, o releaseOrder) (int, error) {
 
 // What release shows before it asks.
 type toRelease struct {
-	view    schedlock.View
+	view    driver.Snapshot
 	running []ledger.Run // that would be drained
 	unknown error        // why that may not be all of them: no reason not to release
 }
@@ -121,7 +126,7 @@ func (t *tool) toRelease(ctx context.Context) (found toRelease, err error) {
 	err = t.look(ctx, func(ctx context.Context, s store) error {
 		found = toRelease{}
 		var err error
-		if found.view, err = s.Look(ctx); err != nil || found.view.Row == nil {
+		if found.view, err = assess.LookAtSession(ctx, s); err != nil || found.view.Row == nil {
 			return err
 		}
 		found.running, found.unknown = runningIn(ctx, s, found.view.Row.Term)
@@ -153,11 +158,12 @@ func (t *tool) showRelease(r toRelease, judged assessment) {
 	fmt.Fprintln(t.out, t.paint(judged.verdict.colour(), plain(judged.summary)))
 	t.line("term", "%d", i.Term)
 	t.line("since", "%s, for %s", at(i.CreatedAt), span(i.Age))
-	if i.State == schedlock.StateRevoked {
+	if i.State == driver.StateRevoked {
 		t.line("revoked", "already, %s", revokedWords(i.Revoked))
 	}
 	for _, run := range r.running {
-		t.line("running", "job %q of %s, attempt %d, for %s: it is drained", run.Job, at(run.ScheduledAt), run.Attempt, span(r.view.Now.Sub(run.StartedAt)))
+		t.line("running", "job %q of %s, attempt %d, for %s: it is drained", run.Job,
+			at(run.ScheduledAt), run.Attempt, span(r.view.Now.Sub(run.StartedAt)))
 	}
 	switch {
 	case r.unknown != nil:
@@ -170,17 +176,20 @@ func (t *tool) showRelease(r toRelease, judged assessment) {
 	}
 }
 
-const notHeeded = "its heartbeat is stale, or it is dead: it will not read the order, and its row goes by the rules, not earlier"
+const notHeeded = "its heartbeat is stale, or it is dead: it will not read the order, " +
+	"and its row goes by the rules, not earlier"
 
 // confirm asks on a terminal, and refuses where nobody can be asked.
-func (t *tool) confirm(ctx context.Context, o releaseOrder, row *schedlock.Row) error {
+func (t *tool) confirm(ctx context.Context, o releaseOrder, row *driver.Row) error {
 	if o.yes {
 		return nil
 	}
 	if !isTerminal(t.in) {
-		return errors.New("not confirmed: standard input is no terminal, so nobody can be asked; add --yes")
+		return errors.New("not confirmed: standard input is no terminal, " +
+			"so nobody can be asked; add --yes")
 	}
-	fmt.Fprintf(t.errOut, "Revoke term %d of pid %d on host %s? [y/N] ", row.Term, row.PID, plain(row.Hostname))
+	fmt.Fprintf(t.errOut, "Revoke term %d of pid %d on host %s? [y/N] ", row.Term, row.PID,
+		plain(row.Hostname))
 	answer := make(chan string, 1)
 	go func() { // ends with the process, if nobody answers
 		line, _ := bufio.NewReader(t.in).ReadString('\n')
@@ -208,10 +217,13 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 	if err != nil {
 		return 0, err
 	}
-	report := releaseJSON{Term: row.Term, PID: row.PID, Hostname: row.Hostname, Revoked: newRevokedJSON(revoked), Running: newRunsJSON(shown.running)}
+	report := releaseJSON{Term: row.Term, PID: row.PID, Hostname: row.Hostname,
+		Revoked: newRevokedJSON(revoked), Running: newRunsJSON(shown.running)}
 	if o.noWait {
-		report.Message = fmt.Sprintf("term %d is revoked; its holder leaves at its next heartbeat (every %v)", row.Term, row.Timing.HeartbeatInterval)
-		if assess(shown.view).verdict != held {
+		report.Message = fmt.Sprintf("term %d is revoked; "+
+			"its holder leaves at its next heartbeat (every %v)",
+			row.Term, row.Timing.HeartbeatInterval)
+		if judge(shown.view).verdict != held {
 			report.Message += "; " + notHeeded
 		}
 		t.say(report)
@@ -224,27 +236,30 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 	if err != nil {
 		return 0, err
 	}
-	report.Ended, report.EndedAt, report.Reason = true, timestamp(end.EndedAt), string(end.EndReason)
+	report.Ended, report.EndedAt, report.Reason = true, timestamp(end.EndedAt),
+		string(end.EndReason)
 	report.Message = fmt.Sprintf("term %d has ended (%s)", row.Term, end.EndReason)
 	if next != nil {
 		term := newTermJSON(*next)
 		report.Next = &term
-		report.Message += fmt.Sprintf("; pid %d on host %q leads now (term %d)", next.PID, next.Hostname, next.Term)
+		report.Message += fmt.Sprintf("; pid %d on host %q leads now (term %d)", next.PID,
+			next.Hostname, next.Term)
 	}
 	t.say(report)
 	return exitDone, nil
 }
 
 // awaitEnd waits until the term has ended, and then a moment for the next one.
-func (t *tool) awaitEnd(ctx context.Context, s store, o releaseOrder, row *schedlock.Row) (end schedlock.Term, next *schedlock.Term, err error) {
+func (t *tool) awaitEnd(ctx context.Context, s store, o releaseOrder,
+	row *driver.Row) (end driver.Term, next *driver.Term, err error) {
 	waiting, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()
 	const graceLooks = 8
-	seen, after := schedlock.View{Row: row}, 0
+	seen, after := driver.Snapshot{Row: row}, 0
 	for {
-		var terms []schedlock.Term
+		var terms []driver.Term
 		lookErr := t.bounded(ctx, func(ctx context.Context) error {
-			v, err := s.Look(ctx)
+			v, err := assess.LookAtSession(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -272,12 +287,16 @@ func (t *tool) awaitEnd(ctx context.Context, s store, o releaseOrder, row *sched
 		case after > 0:
 			return end, next, nil
 		case ctx.Err() != nil:
-			return end, nil, fmt.Errorf("interrupted: term %d is revoked, and has not ended yet", row.Term)
+			return end, nil, fmt.Errorf("interrupted: term %d is revoked, and has not ended yet",
+				row.Term)
 		case lookErr != nil:
-			return end, nil, fmt.Errorf("term %d is revoked, but whether it has ended is not known: %w", row.Term, lookErr)
+			return end, nil,
+				fmt.Errorf("term %d is revoked, but whether it has ended is not known: %w",
+					row.Term, lookErr)
 		}
-		judged := assess(seen)
-		message := fmt.Sprintf("term %d is revoked, but has not ended within %v: %s", row.Term, o.wait, judged.summary)
+		judged := judge(seen)
+		message := fmt.Sprintf("term %d is revoked, but has not ended within %v: %s", row.Term,
+			o.wait, judged.summary)
 		if judged.verdict != held {
 			message += "; " + notHeeded
 		}

@@ -20,8 +20,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
@@ -36,7 +38,10 @@ const (
 )
 
 // patience bounds a wait that should be short.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
+
+// callTimeout bounds a call of the tool, where time-outs are not what is tested.
+const callTimeout = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childEnv) {
@@ -55,7 +60,7 @@ func TestMain(m *testing.M) {
 
 // replica is an app with two jobs, until SIGTERM.
 func replica(dsn string) {
-	open := sqlite.Opener(dsn)
+	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
 	if isPostgres(dsn) {
 		open = postgres.Opener(dsn)
 	}
@@ -65,20 +70,30 @@ func replica(dsn string) {
 	}
 	app, err := startup.NewApp(startup.Config{
 		Open: open,
-		Lock: []schedlock.Option{schedlock.WithTTL(ttl), schedlock.WithHeartbeatInterval(min(time.Second, ttl/4))},
-		Log:  slog.New(slog.DiscardHandler),
+		Lock: []schedlock.Option{schedlock.WithTTL(ttl),
+			schedlock.WithHeartbeatInterval(min(time.Second, ttl/4)),
+			schedlock.WithSessionGrace(max(5*time.Second, ttl/5))},
+		Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Minute,
 		Jobs: []tasks.Job{
-			{Name: "work", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return nil }},
-			{Name: "fail", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return errors.New("no luck") }},
-			{Name: "long", Spec: tasks.Every(time.Hour), Do: func(ctx context.Context, _ tasks.Run) error {
-				for ctx.Err() == nil {
-					if _, err := os.Stat(os.Getenv(replicaGate)); err == nil {
-						return nil
+			{Name: "work", Spec: tasks.Every(time.Hour),
+				Do: func(context.Context, tasks.Run) error {
+					return nil
+				}},
+			{Name: "fail", Spec: tasks.Every(time.Hour),
+				Do: func(context.Context, tasks.Run) error {
+					return errors.New("no luck")
+				}},
+			{Name: "long", Spec: tasks.Every(time.Hour),
+				Do: func(ctx context.Context, _ tasks.Run) error {
+					gate := os.Getenv(replicaGate) // "": its tick is due by chance
+					for gate != "" && ctx.Err() == nil {
+						if _, err := os.Stat(gate); err == nil {
+							return nil
+						}
+						time.Sleep(10 * time.Millisecond)
 					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				return ctx.Err()
-			}},
+					return ctx.Err()
+				}},
 		},
 	})
 	if err != nil {
@@ -97,7 +112,8 @@ func startReplica(t *testing.T, dsn, ttl string, env ...string) *exec.Cmd {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe, dsn)
-	cmd.Env = append(os.Environ(), append([]string{childEnv + "=replica", replicaTTL + "=" + ttl}, env...)...)
+	cmd.Env = append(child.Environ(), childEnv+"=replica", replicaTTL+"="+ttl)
+	cmd.Env = append(cmd.Env, env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
@@ -122,7 +138,8 @@ func leads(t *testing.T, dsn string, cmd *exec.Cmd) statusJSON {
 	eventually(t, "replica leads", func() bool {
 		s = statusJSON{}
 		r := call(t, "status", "--json", "--db", dsn)
-		return r.code == exitDone && json.Unmarshal([]byte(r.out), &s) == nil && s.Lock != nil && s.Lock.PID == cmd.Process.Pid
+		return r.code == exitDone && json.Unmarshal([]byte(r.out), &s) == nil && s.Lock != nil &&
+			s.Lock.PID == cmd.Process.Pid
 	})
 	return s
 }
@@ -142,7 +159,8 @@ type result struct {
 	out, err string
 }
 
-// call runs the tool in this process.
+// call runs the tool in this process, with patience for a slow database: a test
+// of time-outs gives its own --timeout.
 func call(t testing.TB, args ...string) result {
 	t.Helper()
 	return callWith(t, nil, args...)
@@ -150,10 +168,14 @@ func call(t testing.TB, args ...string) result {
 
 func callWith(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	var out, errOut bytes.Buffer
-	code := run(ctx, args, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, strings.NewReader(""), &out, &errOut)
+	args = append([]string{"--timeout", callTimeout.String()}, args...)
+	code := run(ctx, args, func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}, strings.NewReader(""), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
 

@@ -43,8 +43,10 @@ type runJSON struct {
 func newRunJSON(r ledger.Run) runJSON {
 	took, known := took(r)
 	return runJSON{
-		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt), FinishedAt: timestamp(r.FinishedAt),
-		Status: r.Status, Attempt: r.Attempt, TookSeconds: seconds(took, known), Term: r.Term, PID: r.PID, Hostname: r.Hostname,
+		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
+		FinishedAt: timestamp(r.FinishedAt),
+		Status:     r.Status, Attempt: r.Attempt, TookSeconds: seconds(took,
+			known), Term: r.Term, PID: r.PID, Hostname: r.Hostname,
 		Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
 		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
 	}
@@ -114,7 +116,8 @@ func (t *tool) showRuns(list []ledger.Run) {
 		if r.RequestReason != "" {
 			asked += ": " + r.RequestReason
 		}
-		b.add(statusColour(r.Status), r.Job, at(r.ScheduledAt), status, attempt, length, strconv.FormatInt(r.Term, 10), asked, short(message))
+		b.add(statusColour(r.Status), r.Job, at(r.ScheduledAt), status, attempt, length,
+			strconv.FormatInt(r.Term, 10), asked, short(message))
 	}
 	t.table(b)
 }
@@ -169,46 +172,35 @@ func jobs(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		var (
 			list  []ledger.Job
-			inbox ledger.Inbox
+			inbox ledger.Pending
 		)
 		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
 			if list, err = s.Jobs(ctx); err != nil {
 				return err
 			}
-			inbox, err = s.Inbox(ctx)
+			inbox, err = s.Pending(ctx)
 			return err
 		})
-		switch {
-		case err != nil:
+		if err != nil {
 			return 0, err
-		case t.json:
-			lines := make([]jobJSON, len(list))
-			for i, j := range list {
-				lines[i] = newJobJSON(j, inbox)
-			}
-			t.encode(lines)
-		case len(list) == 0:
-			fmt.Fprintln(t.out, "there are no jobs: no leader has had any yet")
-		default:
-			t.showJobs(list, inbox)
 		}
+		showList(t, list, func(j ledger.Job) jobJSON { return newJobJSON(j, inbox) },
+			"there are no jobs: no leader has had any yet",
+			func(list []ledger.Job) { t.showJobs(list, inbox) })
 		return exitDone, nil
 	}
 }
 
 func nextTick(j ledger.Job) time.Time { return tasks.ParseSpec(j.Spec).Next(j.Cursor) }
 
-func newJobJSON(j ledger.Job, inbox ledger.Inbox) jobJSON {
+func newJobJSON(j ledger.Job, inbox ledger.Pending) jobJSON {
 	line := jobJSON{
-		Job: j.Name, Spec: j.Spec, NextTick: timestamp(nextTick(j)), LastDone: timestamp(j.LastDone), LastFailed: timestamp(j.LastFailed),
+		Job: j.Name, Spec: j.Spec, NextTick: timestamp(nextTick(j)),
+		LastDone: timestamp(j.LastDone), LastFailed: timestamp(j.LastFailed),
 		LastError: j.LastError, Done: j.Done, Failed: j.Failed, FailureStreak: j.Streak,
 		AverageSecs: j.Average().Seconds(), LongestSecs: j.Longest.Seconds(),
 	}
-	for _, r := range inbox.Requests {
-		if r.Job == j.Name {
-			line.Requests++
-		}
-	}
+	line.Requests = inbox.Backlog[j.Name]
 	if p := inbox.Paused(j.Name); p != nil {
 		pause := newPauseJSON(*p)
 		line.Paused = &pause
@@ -216,8 +208,9 @@ func newJobJSON(j ledger.Job, inbox ledger.Inbox) jobJSON {
 	return line
 }
 
-func (t *tool) showJobs(list []ledger.Job, inbox ledger.Inbox) {
-	b := newTable("job", "spec", "next tick", "last done", "last failed", "failures in a row", "paused")
+func (t *tool) showJobs(list []ledger.Job, inbox ledger.Pending) {
+	b := newTable("job", "spec", "next tick", "last done", "last failed", "failures in a row",
+		"paused")
 	for _, j := range list {
 		paint, paused := colour(""), ""
 		if j.Streak > 0 {
@@ -226,7 +219,8 @@ func (t *tool) showJobs(list []ledger.Job, inbox ledger.Inbox) {
 		if p := inbox.Paused(j.Name); p != nil {
 			paint, paused = yellow, p.String()
 		}
-		b.add(paint, j.Name, j.Spec, at(nextTick(j)), at(j.LastDone), at(j.LastFailed), strconv.FormatInt(j.Streak, 10), paused)
+		b.add(paint, j.Name, j.Spec, at(nextTick(j)), at(j.LastDone), at(j.LastFailed),
+			strconv.FormatInt(j.Streak, 10), paused)
 	}
 	t.table(b)
 	if p := inbox.Paused(""); p != nil {

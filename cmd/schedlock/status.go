@@ -5,8 +5,11 @@ import (
 	"flag"
 	"fmt"
 
+	"example.com/schedlock/cmd/schedlock/internal/words"
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -24,7 +27,7 @@ has no end, 4 cannot tell
 
 // A situation is what status and watch read.
 type situation struct {
-	view    schedlock.View
+	view    driver.Snapshot
 	pauses  []ledger.Pause // in force
 	schema  int64
 	judged  assessment
@@ -35,14 +38,16 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 	err = t.look(ctx, func(ctx context.Context, s store) error {
 		found = situation{schema: t.schema}
 		var err error
-		if found.view, err = schedlock.LookAtSession(ctx, s); err != nil {
+		if found.view, err = assess.LookAtSession(ctx, s); err != nil {
 			return err
 		}
-		inbox, err := s.Inbox(ctx)
+		inbox, err := s.Pending(ctx)
 		if err != nil {
 			return err
 		}
-		found.waiting = len(inbox.Requests)
+		for _, n := range inbox.Backlog {
+			found.waiting += n
+		}
 		for _, p := range inbox.Pauses {
 			if p.InForce() {
 				found.pauses = append(found.pauses, p)
@@ -50,7 +55,7 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 		}
 		return nil
 	})
-	found.judged = assess(found.view)
+	found.judged = judge(found.view)
 	return found, err
 }
 
@@ -93,10 +98,14 @@ func (t *tool) showStatus(s situation) {
 	fmt.Fprintln(t.out, t.paint(a.verdict.colour(), plain(a.summary)))
 	if i := v.Info(); i != nil {
 		t.line("since", "%s, for %s", at(i.CreatedAt), span(i.Age))
-		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", at(i.HeartbeatAt), span(i.HeartbeatAge),
+		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", at(i.HeartbeatAt),
+			span(i.HeartbeatAge),
 			i.Timing.HeartbeatInterval, i.Timing.TTL, i.Timing.RenewDeadline)
+		if app := words.App(i.App); app != "" {
+			t.line("app", "%s", app)
+		}
 		t.line("state", "%s", i.State)
-		if i.State == schedlock.StateRevoked {
+		if i.State == driver.StateRevoked {
 			t.line("revoked", "%s", revokedWords(i.Revoked))
 		}
 		if i.Blocker != "" {
@@ -123,7 +132,8 @@ func (t *tool) showStatus(s situation) {
 
 func schemaWords(version int64) string {
 	if version > migrations.Latest {
-		return fmt.Sprintf("version %d; this tool knows %d, which still works", version, migrations.Latest)
+		return fmt.Sprintf("version %d; this tool knows %d, which still works", version,
+			migrations.Latest)
 	}
 	return fmt.Sprintf("version %d", version)
 }
@@ -135,24 +145,27 @@ func revokedWords(r schedlock.Revocation) string {
 	return fmt.Sprintf("by %q at %s: %q", r.By, at(r.At), r.Reason)
 }
 
-func (t *tool) signWords(v schedlock.View) string {
+func (t *tool) signWords(v driver.Snapshot) string {
 	switch {
-	case v.Sign == schedlock.SignAlive:
+	case v.Sign == driver.SignAlive:
 		return "alive: a process holds its place in the lease file"
 	case v.Row == nil && (v.Newest == nil || !v.Newest.Open()):
 		return "none is needed: nobody holds the lock"
-	case v.Sign == schedlock.SignDead:
+	case v.Sign == driver.SignDead:
 		return "dead: the kernel has taken back its place in the lease file"
-	case v.Sign == schedlock.SignEnded:
-		return fmt.Sprintf("a sign of death: its database session has ended; unless it is back within %v another leads", v.Row.Grace)
+	case v.Sign == driver.SignEnded:
+		return fmt.Sprintf("a sign of death: its database session has ended; "+
+			"unless it is back within %v another leads", v.Row.Grace)
 	case v.Row != nil && v.Row.Grace > 0:
-		return fmt.Sprintf("on: once its database session has ended, others wait for %v only", v.Row.Grace)
-	case isPostgres(t.dsn) && v.Row != nil && v.Row.TTLOnly != "":
+		return fmt.Sprintf("on: once its database session has ended, others wait for %v only",
+			v.Row.Grace)
+	case v.Row != nil && v.Row.TTLOnly != "":
 		return "none, only the heartbeats tell: " + v.Row.TTLOnly
 	case isPostgres(t.dsn):
 		return "none: only the heartbeats tell"
 	}
-	return "none: the lease file tells nothing of it (made elsewhere, missing, or not readable); only the heartbeats tell"
+	return "none: the lease file tells nothing of it (made elsewhere, missing, or not readable); " +
+		"only the heartbeats tell"
 }
 
 type statusJSON struct {
@@ -171,22 +184,26 @@ type statusJSON struct {
 }
 
 type lockJSON struct {
-	PID                  int             `json:"pid"`
-	Hostname             string          `json:"hostname"`
-	Term                 int64           `json:"term"`
-	State                schedlock.State `json:"state"`
-	CreatedAt            timestamp       `json:"created_at"`
-	HeartbeatAt          timestamp       `json:"heartbeat_at"`
-	AgeSeconds           float64         `json:"age_seconds"`
-	HeartbeatAgeSeconds  float64         `json:"heartbeat_age_seconds"`
-	TTLSeconds           float64         `json:"ttl_seconds"`
-	RenewDeadlineSeconds float64         `json:"renew_deadline_seconds"`
-	HeartbeatSeconds     float64         `json:"heartbeat_seconds"`
-	Sign                 string          `json:"sign"`                  // alive, dead, session ended, none
-	SessionGraceSeconds  float64         `json:"session_grace_seconds"` // 0: others wait for the TTL, …
-	TTLOnly              string          `json:"ttl_only"`              // … and why; "": not known
-	Revoked              *revokedJSON    `json:"revoked"`
-	BlockedBy            string          `json:"blocked_by"`
+	PID                  int          `json:"pid"`
+	Hostname             string       `json:"hostname"`
+	Term                 int64        `json:"term"`
+	State                driver.State `json:"state"`
+	App                  string       `json:"app"`     // "": not known
+	Program              string       `json:"program"` // of the holder; "": not known
+	CreatedAt            timestamp    `json:"created_at"`
+	HeartbeatAt          timestamp    `json:"heartbeat_at"`
+	AgeSeconds           float64      `json:"age_seconds"`
+	HeartbeatAgeSeconds  float64      `json:"heartbeat_age_seconds"`
+	TTLSeconds           float64      `json:"ttl_seconds"`
+	RenewDeadlineSeconds float64      `json:"renew_deadline_seconds"`
+	HeartbeatSeconds     float64      `json:"heartbeat_seconds"`
+	// alive, dead, session ended, none
+	Sign string `json:"sign"`
+	// 0: others wait for the TTL, …
+	SessionGraceSeconds float64      `json:"session_grace_seconds"`
+	TTLOnly             string       `json:"ttl_only"` // … and why; "": not known
+	Revoked             *revokedJSON `json:"revoked"`
+	BlockedBy           string       `json:"blocked_by"`
 }
 
 type revokedJSON struct {
@@ -224,21 +241,26 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 		return nil
 	}
 	return &lockJSON{
-		PID: i.PID, Hostname: i.Hostname, Term: i.Term, State: i.State,
+		PID: i.PID, Hostname: i.Hostname, Term: i.Term, State: i.State, App: i.App.Name,
+		Program:   i.App.Program,
 		CreatedAt: timestamp(i.CreatedAt), HeartbeatAt: timestamp(i.HeartbeatAt),
 		AgeSeconds: i.Age.Seconds(), HeartbeatAgeSeconds: i.HeartbeatAge.Seconds(),
 		TTLSeconds: i.Timing.TTL.Seconds(), RenewDeadlineSeconds: i.Timing.RenewDeadline.Seconds(),
 		HeartbeatSeconds: i.Timing.HeartbeatInterval.Seconds(),
-		Sign:             i.Sign.String(), SessionGraceSeconds: i.Grace.Seconds(), TTLOnly: i.TTLOnly, Revoked: newRevokedJSON(i.Revoked), BlockedBy: i.Blocker,
+		Sign:             i.Sign.String(), SessionGraceSeconds: i.Grace.Seconds(),
+		TTLOnly: i.TTLOnly, Revoked: newRevokedJSON(i.Revoked), BlockedBy: i.Blocker,
 	}
 }
 
 func newStatusJSON(t *tool, s situation) statusJSON {
 	j := statusJSON{
-		Verdict: s.judged.verdict, Summary: s.judged.summary, ToDo: s.judged.advice, Now: timestamp(s.view.Now),
-		Lock:       newLockJSON(s.view.Info()),
-		Standby:    standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(), s.judged.standby.text},
-		PausedJobs: []pauseJSON{}, Requests: s.waiting, SchemaVersion: s.schema, Database: t.shownDSN(),
+		Verdict: s.judged.verdict, Summary: s.judged.summary, ToDo: s.judged.advice,
+		Now:  timestamp(s.view.Now),
+		Lock: newLockJSON(s.view.Info()),
+		Standby: standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(),
+			s.judged.standby.text},
+		PausedJobs: []pauseJSON{}, Requests: s.waiting, SchemaVersion: s.schema,
+		Database: t.shownDSN(),
 	}
 	if n := s.view.Newest; n != nil {
 		term := newTermJSON(*n)

@@ -5,46 +5,73 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
 var bg = context.Background()
 
+// leadTTL is longer than the tests take on a busy machine: who leads in them sends no heartbeat.
+const leadTTL = 10 * time.Minute
+
 // migrated makes a database with its tables and nothing else in the folder.
 func migrated(t testing.TB, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "app.db")
-	store, err := sqlite.Opener(path)(bg)
+	content, err := migratedFile()
 	require.NoError(t, err)
-	require.NoError(t, store.(*sqlite.Store).Close())
-	require.NoError(t, os.Remove(path+"-migrate.lock"))
+	require.NoError(t, os.WriteFile(path, content, 0o644))
 	return path
 }
+
+// migratedFile is what a file has whose tables were made: they take a while, and
+// are always the same.
+var migratedFile = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "schedlock-migrated")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "app.db")
+	store, err := sqlite.Open(bg, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(store.Migrate(bg), store.Close()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
 
 // lead makes this process the leader, by a clock that is off by so much.
 func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlock.Lease) {
 	t.Helper()
-	store, err := sqlite.Open(bg, path, sqlite.WithClock(func() time.Time { return time.Now().Add(off) }))
+	store, err := sqlite.Open(bg, path, sqlite.WithClock(func() time.Time {
+		return time.Now().Add(off)
+	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	lock, err := schedlock.New(store, schedlock.WithTTL(20*time.Second), schedlock.WithHeartbeatInterval(time.Second), schedlock.WithLogger(discard))
+	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
+	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
 	t.Cleanup(func() { _ = lease.Release(bg) })
 	return store, lease
 }
@@ -53,7 +80,8 @@ func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlo
 // else has the database open.
 func edit(t testing.TB, path string, statements ...string) {
 	t.Helper()
-	db, err := driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(5000)")
+	db, err := sqlite3driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
+		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	for _, s := range statements {
 		_, err := db.Exec(s)
@@ -93,8 +121,11 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 		nobody bool
 		code   int
 		says   []string // in the first line
+		proof  string
 	}{
-		{name: "free, never led", make: func(t *testing.T, dir string) string { return migrated(t, dir) },
+		{name: "free, never led", make: func(t *testing.T, dir string) string {
+			return migrated(t, dir)
+		},
 			code: exitNothing, says: []string{"free: nobody has ever held"}},
 		{name: "free, released", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
@@ -107,15 +138,25 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			path := migrated(t, dir)
 			lead(t, path, 0)
 			return path
-		}, code: exitDone, says: []string{"held: ", fmt.Sprintf("pid %d on host", os.Getpid()), "leads (term "}},
+		}, code: exitDone,
+			says: []string{"held: ", fmt.Sprintf("pid %d on host", os.Getpid()), "leads (term "}},
+		{name: "held, an empty file in the way of the lease file",
+			make: func(t *testing.T, dir string) string {
+				path := migrated(t, dir)
+				require.NoError(t, os.WriteFile(path+"-lease", nil, 0o600))
+				lead(t, path, 0)
+				return path
+			}, code: exitDone, says: []string{"held: "},
+			proof: "none, only the heartbeats tell: lease file "},
 		{name: "stale, alive", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
-			lead(t, path, -time.Minute)
+			lead(t, path, -time.Hour)
 			return path
-		}, code: exitStale, says: []string{"stale: ", "lives, but its last heartbeat was 1m", "TTL 20s"}},
+		}, code: exitStale,
+			says: []string{"stale: ", "lives, but its last heartbeat was 1h", "TTL 10m0s"}},
 		{name: "stale, no sign", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
-			lead(t, path, -time.Minute)
+			lead(t, path, -time.Hour)
 			edit(t, path, `UPDATE scheduler_lock SET token = 'edited'`)
 			return path
 		}, code: exitStale, says: []string{"stale: ", "holds the lock (term "}},
@@ -143,13 +184,24 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			return path
 		}, code: exitStale, says: []string{"not free: ", "still holds what only a leader holds"}},
 		{name: "leftover row", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, 0)
+			path := crashed(t, dir)
+			require.NoError(t, os.Remove(path+"-lease")) // it proves a death
 			edit(t, path, `UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`)
 			return path
 		}, code: exitStale, says: []string{"dead: ", "has ended its term"}},
-		{name: "missing", make: func(_ *testing.T, dir string) string { return filepath.Join(dir, "no", "app.db") },
-			code: exitUnknown, says: []string{"no/app.db: file does not exist", "correct the path"}},
+		{name: "a hand has ended the term of one that lives",
+			make: func(t *testing.T, dir string) string {
+				path := migrated(t, dir)
+				lead(t, path, 0)
+				edit(t, path,
+					`UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`)
+				return path
+			}, code: exitDone, says: []string{"held: "}},
+		{name: "missing", make: func(_ *testing.T, dir string) string {
+			return filepath.Join(dir, "no", "app.db")
+		},
+			code: exitUnknown, says: []string{"no/app.db: file does not exist",
+				"correct the path"}},
 		{name: "a directory", make: func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "app.db")
 			require.NoError(t, os.Mkdir(path, 0o755))
@@ -158,7 +210,8 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			code: exitUnknown, says: []string{"is a directory, not a file"}},
 		{name: "not a database", make: func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "app.db")
-			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("dear diary, ", 1000)), 0o600))
+			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("dear diary, ", 1000)),
+				0o600))
 			return path
 		}, code: exitUnknown, says: []string{"app.db: ", "damaged", "not a database"}},
 		{name: "corrupt", make: func(t *testing.T, dir string) string {
@@ -183,9 +236,11 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 		}, code: exitUnknown, says: []string{"has no scheduler tables"}},
 		{name: "older tables", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
-			edit(t, path, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`, migrations.Latest))
+			edit(t, path, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`,
+				migrations.Latest))
 			return path
-		}, code: exitUnknown, says: []string{fmt.Sprintf("tables of version %d", migrations.Latest-1), "older than this tool", "schedlock migrate"}},
+		}, code: exitUnknown, says: []string{fmt.Sprintf("tables of version %d",
+			migrations.Latest-1), "older than this tool", "schedlock migrate"}},
 		{name: "newer tables that allow this code", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
@@ -195,22 +250,26 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			path := migrated(t, dir)
 			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`)
 			return path
-		}, code: exitUnknown, says: []string{"needs code of version 98 or newer", "deploy a newer release"}},
+		}, code: exitUnknown,
+			says: []string{"needs code of version 98 or newer", "deploy a newer release"}},
 		{name: "read-only file", nobody: true, make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			readOnly(t, dir)
 			return path
 		}, code: exitNothing, says: []string{"free: "}},
-		{name: "read-only file of a dead leader", nobody: true, make: func(t *testing.T, dir string) string {
-			path := crashed(t, dir)
-			readOnly(t, dir)
-			return path
-		}, code: exitUnknown, says: []string{"only if it may write the -", "as the user of the app"}},
+		{name: "read-only file of a dead leader", nobody: true,
+			make: func(t *testing.T, dir string) string {
+				path := crashed(t, dir)
+				readOnly(t, dir)
+				return path
+			}, code: exitUnknown,
+			says: []string{"only if it may write the -", "as the user of the app"}},
 		{name: "-wal without -shm", make: func(t *testing.T, dir string) string {
 			path := crashed(t, dir)
 			require.NoError(t, os.Remove(path+"-shm"))
 			return path
-		}, code: exitUnknown, says: []string{"no -shm file", "start the app, or run schedlock migrate"}},
+		}, code: exitUnknown,
+			says: []string{"no -shm file", "start the app, or run schedlock migrate"}},
 		{name: "unreadable file", nobody: true, make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			require.NoError(t, os.Chmod(path, 0))
@@ -230,7 +289,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			dir := folder(t)
 			path := tc.make(t, dir)
 			before := listing(t, dir)
-			cmd := process(t, "status", "--db", path)
+			cmd := process(t, "status", "--db", path, "--timeout", callTimeout.String())
 			if tc.nobody {
 				asNobody(cmd)
 			}
@@ -244,6 +303,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			} else {
 				assert.Empty(t, r.err)
 			}
+			assert.Contains(t, r.out, tc.proof)
 			first, _, _ := strings.Cut(r.out+r.err, "\n")
 			for _, s := range tc.says {
 				assert.Contains(t, first, s)
@@ -293,28 +353,38 @@ func TestStatusSaysWhatHolds(t *testing.T) {
 	dir := folder(t)
 	path := migrated(t, dir)
 	store, lease := lead(t, path, 0)
-	edit(t, path, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('import', 'every 1h0m0s offset 0s', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')`)
-	for _, args := range [][]string{{"pause", "--by", "ann", "--reason", "disk \x1b[31mfull"}, {"pause", "import", "--by", "bob"}} {
+	edit(t, path, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+		VALUES ('import', 'every 1h0m0s offset 0s',
+		'2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z')`)
+	for _, args := range [][]string{{"pause", "--all", "--by", "ann", "--reason", "disk full"},
+		{"pause", "import", "--by", "bob"}} {
 		require.Equal(t, exitDone, call(t, append(args, "--db", path)...).code)
 	}
+	// an order with it is refused
+	edit(t, path,
+		`UPDATE scheduler_pauses SET reason = 'disk ' || char(27) || '[31mfull'
+			WHERE paused_by = 'ann'`)
 	_, err := schedlock.Revoke(bg, store, lease.Term(), "carol", "wants to sleep")
 	require.NoError(t, err)
 
 	r := call(t, "status", "--db", "file:"+path)
 	assert.Equal(t, exitDone, r.code)
-	for _, s := range []string{"was told to leave, and drains", "state      revoked", `revoked    by "carol" at 20`, `"wants to sleep"`, "proof      alive",
-		"heartbeat  20", "TTL 20s, renew deadline 15s", "standby    waits for a release", "20s from now at most", "paused by ann", "disk ·[31mfull", "jobs by themselves: 1", fmt.Sprint("schema     version ", migrations.Latest)} {
+	for _, s := range []string{"was told to leave, and drains", "state      revoked",
+		`revoked    by "carol" at 20`, `"wants to sleep"`, "proof      alive",
+		"heartbeat  20", "TTL 10m0s, renew deadline 7m30s", "standby    waits for a release",
+		"10m0s from now at most", "paused by ann", "disk ·[31mfull", "jobs by themselves: 1",
+		fmt.Sprint("schema     version ", migrations.Latest)} {
 		assert.Contains(t, r.out, s)
 	}
 	var s statusJSON
 	strict(t, call(t, "--db", path, "--json", "status").out, &s)
 	assert.Equal(t, held, s.Verdict)
 	assert.Equal(t, lease.Term(), s.Lock.Term)
-	assert.Equal(t, schedlock.StateRevoked, s.Lock.State)
+	assert.Equal(t, driver.StateRevoked, s.Lock.State)
 	assert.Equal(t, "carol", s.Lock.Revoked.By)
 	assert.Equal(t, "alive", s.Lock.Sign)
-	assert.InDelta(t, 20, s.Lock.TTLSeconds, 0)
-	assert.InDelta(t, 20, s.Standby.AtMostSeconds, 0)
+	assert.InDelta(t, leadTTL.Seconds(), s.Lock.TTLSeconds, 0)
+	assert.InDelta(t, leadTTL.Seconds(), s.Standby.AtMostSeconds, 0)
 	assert.False(t, s.Standby.AtOnce)
 	assert.Equal(t, "ann", s.Paused.By)
 	assert.Equal(t, "import", s.PausedJobs[0].Job)
@@ -332,7 +402,9 @@ func TestStatusWhileTheFileIsWritten(t *testing.T) {
 		for range 30 { // opens, writes, closes: the -wal comes and goes
 			db, err := sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(5000)")
 			if err == nil {
-				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) SELECT 'j' || count(*), 'x', '2026-01-01T00:00:00.000000Z', 'x' FROM scheduler_jobs`)
+				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+					SELECT 'j' || count(*), 'x', '2026-01-01T00:00:00.000000Z', 'x'
+					FROM scheduler_jobs`)
 				db.Close()
 			}
 			if err != nil {

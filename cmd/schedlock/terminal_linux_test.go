@@ -13,13 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // A terminal is a process that believes it runs on one.
 type terminal struct {
 	master *os.File
 	cmd    *exec.Cmd
+	read   chan struct{} // closed when all was read that it wrote
 	mu     sync.Mutex
 	shown  bytes.Buffer
 }
@@ -28,8 +30,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
-		require.NotEqual(t, "true", os.Getenv("CI"), "no pseudo terminals: %v", err)
-		t.Skip("no pseudo terminals here: ", err)
+		missing.Skip(t, "pseudo terminals: %v", err)
 	}
 	t.Cleanup(func() { master.Close() })
 	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
@@ -41,8 +42,9 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { kill(cmd) })
-	w := &terminal{master: master, cmd: cmd}
+	w := &terminal{master: master, cmd: cmd, read: make(chan struct{})}
 	go func() { // ends with the terminal
+		defer close(w.read)
 		buf := make([]byte, 4096)
 		for {
 			n, err := master.Read(buf)
@@ -65,6 +67,7 @@ func (w *terminal) text() string {
 
 func (w *terminal) wait() int {
 	_ = w.cmd.Wait()
+	<-w.read
 	return w.cmd.ProcessState.ExitCode()
 }
 
@@ -72,7 +75,7 @@ func TestReleaseAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	path := migrated(t, folder(t))
 	_, lease := lead(t, path, 0)
-	state := func() schedlock.State {
+	state := func() driver.State {
 		var s statusJSON
 		strict(t, call(t, "status", "--json", "--db", path).out, &s)
 		return s.Lock.State
@@ -80,18 +83,20 @@ func TestReleaseAsksOnATerminal(t *testing.T) {
 	for _, tc := range []struct {
 		answer string
 		code   int
-		state  schedlock.State
+		state  driver.State
 	}{
-		{"\n", exitUnknown, schedlock.StateLeading},
-		{"n\n", exitUnknown, schedlock.StateLeading},
-		{"", exitUnknown, schedlock.StateLeading}, // Ctrl-C instead
-		{"y\n", exitDone, schedlock.StateRevoked},
+		{"\n", exitUnknown, driver.StateLeading},
+		{"n\n", exitUnknown, driver.StateLeading},
+		{"", exitUnknown, driver.StateLeading}, // Ctrl-C instead
+		{"y\n", exitDone, driver.StateRevoked},
 	} {
-		w := onTerminal(t, process(t, "release", "--force", "--reason", "x", "--no-wait", "--db", path))
+		w := onTerminal(t, process(t, "release", "--force",
+			"--reason", "x", "--no-wait", "--timeout", callTimeout.String(), "--db", path))
 		eventually(t, "it asks", func() bool {
-			return strings.Contains(w.text(), fmt.Sprintf("Revoke term %d of pid %d on host ", lease.Term(), os.Getpid())) && strings.Contains(w.text(), "? [y/N] ")
+			return strings.Contains(w.text(), fmt.Sprintf("Revoke term %d of pid %d on host ",
+				lease.Term(), os.Getpid())) && strings.Contains(w.text(), "? [y/N] ")
 		})
-		require.Equal(t, schedlock.StateLeading, state(), "before the answer")
+		require.Equal(t, driver.StateLeading, state(), "before the answer")
 		if tc.answer == "" {
 			require.NoError(t, w.cmd.Process.Signal(os.Interrupt))
 		} else {
@@ -116,11 +121,13 @@ func TestColoursOnATerminalOnly(t *testing.T) {
 		{nil, []string{"TERM=dumb"}, false},
 		{[]string{"--json"}, nil, false},
 	} {
-		cmd := process(t, append([]string{"status", "--db", path}, tc.args...)...)
+		args := append([]string{"status", "--timeout", callTimeout.String(), "--db", path},
+			tc.args...)
+		cmd := process(t, args...)
 		cmd.Env = append(cmd.Env, tc.env...)
 		w := onTerminal(t, cmd)
 		assert.Equal(t, exitNothing, w.wait())
-		eventually(t, "it answers", func() bool { return strings.Contains(w.text(), "app.db") })
+		assert.Contains(t, w.text(), "app.db")
 		assert.Equal(t, tc.coloured, strings.Contains(w.text(), "\x1b["), "%v %q", tc, w.text())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
+	"example.com/schedlock/internal/build"
 	"example.com/schedlock/migrations"
 )
 
@@ -24,6 +26,10 @@ func TestUsageErrors(t *testing.T) {
 		{"", "there is no command"},
 		{"--db x", "there is no command"},
 		{"stauts", `command "stauts" is unknown`},
+		{"pause --db x", "pause needs the name of a job, or --all for every job"},
+		{"resume --db x", "resume needs the name of a job, or --all"},
+		{"pause work --all --db x", "pause takes a job or --all, not both"},
+		{"run --db x", "run needs the name of a job"},
 		{"help stauts", `command "stauts" is unknown`},
 		{"--nonsense status", "-nonsense"},
 		{"status --nonsense", "-nonsense"},
@@ -44,13 +50,13 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			r := call(t, strings.Fields(tc.args)...)
-			assert.Equal(t, exitUnknown, r.code)
+			assert.Equal(t, exitUsage, r.code)
 			assert.Contains(t, r.err, tc.says)
 			assert.Contains(t, r.err, "(see: schedlock help")
 			assert.Empty(t, r.out)
 			assert.NotContains(t, r.err, "heim")
 			r = call(t, append(strings.Fields(tc.args), "--json")...)
-			assert.Equal(t, exitUnknown, r.code)
+			assert.Equal(t, exitUsage, r.code)
 			var e errorJSON
 			if tc.args != "" && tc.args != "--db x" { // there is no command to have a flag
 				strict(t, r.out, &e)
@@ -58,12 +64,25 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an empty job is not every job", func(t *testing.T) {
+		for _, command := range []string{"pause", "resume"} {
+			for _, job := range []string{"", " "} {
+				r := call(t, command, job, "--db", path)
+				assert.Equal(t, exitUsage, r.code)
+				assert.Contains(t, r.err, "the name of the job is empty: "+
+					command+" every job with --all")
+			}
+		}
+		r := call(t, "resume", "--all", "--db", path)
+		assert.Equal(t, exitNothing, r.code, "nothing was paused")
+	})
 	t.Run("the binary", func(t *testing.T) {
 		r := finish(t, process(t, "status", "--nonsense"))
-		assert.Equal(t, exitUnknown, r.code)
+		assert.Equal(t, exitUsage, r.code)
 	})
 	t.Run("flags stand anywhere", func(t *testing.T) {
-		for _, args := range [][]string{{"--db", path, "status"}, {"status", "--db=" + path}, {"-db", path, "status", "--timeout", "9s"}} {
+		for _, args := range [][]string{{"--db", path, "status"}, {"status", "--db=" + path},
+			{"-db", path, "status", "--timeout", "9s"}} {
 			assert.Equal(t, exitNothing, call(t, args...).code, args)
 		}
 		r := call(t, "run", "nightly", "--by", "ann", "--db", path)
@@ -102,10 +121,22 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	assert.Contains(t, call(t, "version").out, fmt.Sprint("tables of version ", migrations.Latest))
+	said := call(t, "version").out
+	assert.Equal(t, fmt.Sprintf("schedlock %s (%s), tables of version %d\n", build.Version(),
+		runtime.Version(), migrations.Latest), said)
+	for _, args := range [][]string{{"--version"}, {"-version"}, {"--db", "x", "--version"}} {
+		r := call(t, args...)
+		assert.Equal(t, exitDone, r.code, args)
+		assert.Equal(t, said, r.out, args)
+	}
+	r := call(t, "--version", "status")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.err, `version does not take "status"`)
 	var v versionJSON
 	strict(t, call(t, "version", "--json").out, &v)
 	assert.Equal(t, migrations.Latest, v.SchemaVersion)
+	assert.Equal(t, build.Version(), v.Version)
+	assert.Equal(t, call(t, "version", "--json").out, call(t, "--json", "--version").out)
 }
 
 // What the lists answer while there is nothing to list.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/message"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 const watchHelp = `  --interval 500ms   how often it looks
@@ -26,16 +26,17 @@ Exit codes: 0 stopped by Ctrl-C, 4 the first look did not succeed
 
 // A change is one line of watch.
 type change struct {
-	At       timestamp       `json:"at"`    // this machine's clock
-	Event    string          `json:"event"` // start, leader, ended, state, revoked, verdict, outage, recovery
-	Verdict  verdict         `json:"verdict"`
-	Term     int64           `json:"term"` // 0: none
-	PID      int             `json:"pid"`
-	Hostname string          `json:"hostname"`
-	State    schedlock.State `json:"state"`
-	Reason   string          `json:"reason"` // ended: how; revoked: why; outage: the error
-	By       string          `json:"by"`     // revoked: who
-	Message  string          `json:"message"`
+	At timestamp `json:"at"` // this machine's clock
+	// start, leader, ended, state, revoked, verdict, outage, recovery
+	Event    string       `json:"event"`
+	Verdict  verdict      `json:"verdict"`
+	Term     int64        `json:"term"` // 0: none
+	PID      int          `json:"pid"`
+	Hostname string       `json:"hostname"`
+	State    driver.State `json:"state"`
+	Reason   string       `json:"reason"` // ended: how; revoked: why; outage: the error
+	By       string       `json:"by"`     // revoked: who
+	Message  string       `json:"message"`
 }
 
 func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -67,7 +68,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 				return exitDone, nil
 			case err != nil:
 				if !out {
-					text := t.hide(plain(message.OneLine(err.Error())))
+					text := plain(message.OneLine(err.Error()))
 					t.tell(change{Event: "outage", Reason: text, Message: "cannot tell: " + text})
 				}
 				out = true
@@ -87,7 +88,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 // A sight is a situation with the terms since the one that was newest before.
 type sight struct {
 	situation
-	terms []schedlock.Term // oldest first, the one before included
+	terms []driver.Term // oldest first, the one before included
 }
 
 // sightTerms is how many terms are read if the newest has changed.
@@ -98,7 +99,7 @@ func (t *tool) sight(ctx context.Context, since int64) (seen sight, err error) {
 		return seen, err
 	}
 	if n := seen.view.Newest; n != nil && (n.Term == since || since == 0) {
-		seen.terms = []schedlock.Term{*n}
+		seen.terms = []driver.Term{*n}
 		return seen, nil
 	}
 	err = t.look(ctx, func(ctx context.Context, s store) error {
@@ -106,7 +107,7 @@ func (t *tool) sight(ctx context.Context, since int64) (seen sight, err error) {
 		seen.terms = nil
 		for _, term := range terms {
 			if term.Term >= since {
-				seen.terms = append([]schedlock.Term{term}, seen.terms...)
+				seen.terms = append([]driver.Term{term}, seen.terms...)
 			}
 		}
 		return err
@@ -139,21 +140,30 @@ func changes(before, now sight) (list []change) {
 	for _, t := range now.terms {
 		wasOpen, known := open[t.Term]
 		if !known && t.Term > before.term() {
-			list = append(list, termChange("leader", t, now.judged.verdict, fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", t.PID, t.Hostname, t.Term, at(t.AcquiredAt))))
+			list = append(list, termChange("leader", t, now.judged.verdict,
+				fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", t.PID, t.Hostname,
+					t.Term, at(t.AcquiredAt))))
 		}
 		if !t.Revoked.At.IsZero() && !before.knowsRevoked(t.Term) {
-			c := termChange("revoked", t, now.judged.verdict, fmt.Sprintf("revoked: pid %d on host %q (term %d) was told to leave by %q: %q", t.PID, t.Hostname, t.Term, t.Revoked.By, t.Revoked.Reason))
+			c := termChange("revoked", t, now.judged.verdict,
+				fmt.Sprintf("revoked: pid %d on host %q (term %d) was told to leave by %q: %q",
+					t.PID, t.Hostname, t.Term, t.Revoked.By, t.Revoked.Reason))
 			c.By, c.Reason = t.Revoked.By, t.Revoked.Reason
 			list = append(list, c)
 		}
 		if !t.Open() && (wasOpen || !known && t.Term > before.term()) {
-			c := termChange("ended", t, now.judged.verdict, fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", t.Term, t.PID, t.Hostname, t.EndReason, span(t.EndedAt.Sub(t.AcquiredAt))))
+			c := termChange("ended", t, now.judged.verdict,
+				fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", t.Term, t.PID,
+					t.Hostname, t.EndReason, span(t.EndedAt.Sub(t.AcquiredAt))))
 			c.Reason = string(t.EndReason)
 			list = append(list, c)
 		}
 	}
-	if b, n := before.view.Row, now.view.Row; b != nil && n != nil && b.Term == n.Term && b.State != n.State && n.State != schedlock.StateRevoked {
-		list = append(list, now.change("state", fmt.Sprintf("state: pid %d on host %q (term %d) is %s", n.PID, n.Hostname, n.Term, n.State)))
+	if b, n := before.view.Row, now.view.Row; b != nil && n != nil && b.Term == n.Term &&
+		b.State != n.State && n.State != driver.StateRevoked {
+		list = append(list, now.change("state",
+			fmt.Sprintf("state: pid %d on host %q (term %d) is %s", n.PID, n.Hostname, n.Term,
+				n.State)))
 	}
 	if before.judged.verdict != now.judged.verdict && !toldBy(list, now.judged.verdict) {
 		list = append(list, now.change("verdict", now.judged.summary))
@@ -176,8 +186,9 @@ func (s sight) knowsRevoked(term int64) bool {
 	return false
 }
 
-func termChange(event string, t schedlock.Term, v verdict, message string) change {
-	return change{Event: event, Verdict: v, Term: t.Term, PID: t.PID, Hostname: t.Hostname, Message: message}
+func termChange(event string, t driver.Term, v verdict, message string) change {
+	return change{Event: event, Verdict: v, Term: t.Term, PID: t.PID, Hostname: t.Hostname,
+		Message: message}
 }
 
 func (t *tool) tell(c change) {
@@ -193,5 +204,6 @@ func (t *tool) tell(c change) {
 	case "ended":
 		paint = ""
 	}
-	fmt.Fprintf(t.out, "%s  %s\n", now.UTC().Format("2006-01-02 15:04:05.000Z"), t.paint(paint, plain(c.Message)))
+	fmt.Fprintf(t.out, "%s  %s\n", now.UTC().Format("2006-01-02 15:04:05.000Z"),
+		t.paint(paint, plain(c.Message)))
 }

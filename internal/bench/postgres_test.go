@@ -13,20 +13,24 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
 // Through PgBouncer both sides send unnamed statements, which the server parses
 // and plans each time. That is for information: it has no target.
 func init() {
-	for name, start := range map[string]func(*testing.B) *postgresSide{"postgres": direct, "pgbouncer": pooled} {
+	for name, start := range map[string]func(*testing.B) *postgresSide{"postgres": direct,
+		"pgbouncer": pooled} {
 		acquireOn[name] = func(b *testing.B) { postgresAcquire(start(b)) }
 		acquireOn[name+"-take-over"] = func(b *testing.B) { postgresTakeOver(start(b)) }
 		heartbeatOn[name] = func(b *testing.B) { postgresHeartbeat(start(b)) }
 		releaseOn[name] = func(b *testing.B) { postgresRelease(start(b)) }
 		lockInfoOn[name] = func(b *testing.B) { postgresLockInfo(start(b)) }
 	}
-	acquireOn["postgres-plain-transaction"] = func(b *testing.B) { postgresPlainTransaction(direct(b)) }
+	acquireOn["postgres-plain-transaction"] = func(b *testing.B) {
+		postgresPlainTransaction(direct(b))
+	}
 }
 
 // A postgresSide is the store on one database. Its history is full, as it is
@@ -36,8 +40,8 @@ type postgresSide struct {
 	b     *testing.B
 	url   string
 	store *postgres.Store
-	view  schedlock.View
-	ref   schedlock.Ref // in the lock row
+	view  driver.Snapshot
+	ref   driver.Ref // in the lock row
 	looks int
 }
 
@@ -58,8 +62,10 @@ func pooled(b *testing.B) *postgresSide {
 }
 
 const sqlFullHistory = `
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, timeline)
-SELECT n, md5(n::text), 4711, 'a-host-name-of-a-usual-length', now(), now(), 'released', n + 1, 60000, '00000001'
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
+    next_term, ttl_ms, timeline)
+SELECT n, md5(n::text), 4711, 'a-host-name-of-a-usual-length', now(), now(), 'released',
+    n + 1, 60000, '00000001'
 FROM generate_series(1, 1000) AS n`
 
 // newPostgres has the lock.
@@ -88,24 +94,26 @@ func (s *postgresSide) look() (err error) {
 	if s.looks++; s.looks%100 == 0 {
 		s.exec(`VACUUM`)
 	}
-	s.ref = schedlock.Ref{Owner: schedlock.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"}, Token: schedlock.NewToken()}
+	s.ref = driver.Ref{Owner: driver.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"},
+		Token: driver.NewToken()}
 	s.view, err = s.store.Look(s.b.Context())
 	return err
 }
 
 func (s *postgresSide) acquire() error {
-	grant, err := s.store.Acquire(s.b.Context(), schedlock.Claim{
-		Ref:    s.ref,
-		Timing: schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
-		Judged: s.view,
-		Reason: schedlock.EndExpired,
+	grant, err := s.store.Acquire(s.b.Context(), driver.Claim{
+		Ref: s.ref,
+		Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+			HeartbeatInterval: 10 * time.Second},
+		Expected: s.view,
+		Reason:   driver.EndExpired,
 	})
 	s.ref.Term = grant.Term
 	return err
 }
 
 func (s *postgresSide) release() error {
-	deleted, err := s.store.Release(s.b.Context(), s.ref, schedlock.EndReleased)
+	deleted, err := s.store.Release(s.b.Context(), s.ref, driver.EndReleased)
 	if err == nil && !deleted {
 		err = fmt.Errorf("term %d was not in the lock row", s.ref.Term)
 	}
@@ -140,30 +148,39 @@ INSERT INTO limit_terms SELECT * FROM scheduler_terms WHERE term <= 1000`
 	sqlLimitTerm = `
 term AS (
     INSERT INTO limit_terms (term, token, pid, hostname, acquired_at, ttl_ms, timeline)
-    VALUES ($1::bigint, $2::text, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), 60000, '00000001')
+    VALUES ($1::bigint, $2::text, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(),
+        60000, '00000001')
 ), oldest AS (
     DELETE FROM limit_terms WHERE term = $1 - 1000
 )
-UPDATE limit_terms SET next_term = $1, ended_at = coalesce(ended_at, clock_timestamp()), end_reason = coalesce(end_reason, 'expired')
+UPDATE limit_terms
+SET next_term = $1, ended_at = coalesce(ended_at, clock_timestamp()),
+    end_reason = coalesce(end_reason, 'expired')
 WHERE term = $1 - 1`
 
 	sqlLimitLock = `
 lock AS (
-    INSERT INTO limit_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
-    SELECT one.id, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), clock_timestamp(), $2, $1, 0, 'leading', 60000, 45000, 10000, '00000001'
+    INSERT INTO limit_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+                            ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
+    SELECT one.id, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), clock_timestamp(),
+           $2, $1, 0, 'leading', 60000, 45000, 10000, '00000001'
     FROM one
 ), `
 
 	sqlLimitAcquire  = `WITH one AS (SELECT 1 AS id), ` + sqlLimitLock + sqlLimitTerm
-	sqlLimitTakeOver = `WITH one AS (DELETE FROM limit_lock WHERE id = 1 RETURNING id), ` + sqlLimitLock + sqlLimitTerm
+	sqlLimitTakeOver = `WITH one AS (DELETE FROM limit_lock WHERE id = 1 RETURNING id), ` +
+		sqlLimitLock + sqlLimitTerm
 
 	sqlLimitRelease = `
 WITH gone AS (DELETE FROM limit_lock WHERE id = 1)
-UPDATE limit_terms SET ended_at = clock_timestamp(), end_reason = 'released' WHERE term = $1::bigint`
+UPDATE limit_terms
+SET ended_at = clock_timestamp(), end_reason = 'released' WHERE term = $1::bigint`
 
 	sqlPlainLock = `
-INSERT INTO limit_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
-VALUES (1, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), clock_timestamp(), $1, $2, 0, 'leading', 60000, 45000, 10000, '00000001')`
+INSERT INTO limit_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+                        ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
+VALUES (1, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), clock_timestamp(), $1, $2, 0,
+        'leading', 60000, 45000, 10000, '00000001')`
 
 	sqlPlainTerm = `
 INSERT INTO limit_terms (term, token, pid, hostname, acquired_at, ttl_ms, timeline)
@@ -172,11 +189,13 @@ VALUES ($2, $1, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), 60000,
 	sqlPlainNext   = `UPDATE limit_terms SET next_term = $1 WHERE term = $2`
 	sqlPlainOldest = `DELETE FROM limit_terms WHERE term = $1`
 
-	sqlLimitHeartbeat = `UPDATE limit_lock SET beat = beat + 1, heartbeat_at = clock_timestamp() WHERE id = 1`
+	sqlLimitHeartbeat = `
+UPDATE limit_lock SET beat = beat + 1, heartbeat_at = clock_timestamp() WHERE id = 1`
 
 	// The columns that LockInfo shows.
 	sqlLimitInfo = `
-SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms
+SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+       ttl_ms, renew_deadline_ms, heartbeat_ms
 FROM limit_lock WHERE id = 1`
 )
 
@@ -243,7 +262,9 @@ func postgresAcquire(s *postgresSide) {
 // machine, but what the rows cost an app that writes them itself.
 func postgresPlainTransaction(s *postgresSide) {
 	l := s.limit()
-	compareAfter(s.b, func() error { return errors.Join(s.release(), l.release(), s.look()) }, s.acquire, l.acquirePlainly)
+	compareAfter(s.b, func() error {
+		return errors.Join(s.release(), l.release(), s.look())
+	}, s.acquire, l.acquirePlainly)
 }
 
 // An acquisition that ends a holder who was judged dead.
@@ -256,7 +277,9 @@ func postgresTakeOver(s *postgresSide) {
 func postgresRelease(s *postgresSide) {
 	l := s.limit()
 	require.NoError(s.b, errors.Join(s.release(), l.release()))
-	compareAfter(s.b, func() error { return errors.Join(s.look(), s.acquire(), l.acquire(sqlLimitAcquire)) },
+	compareAfter(s.b, func() error {
+		return errors.Join(s.look(), s.acquire(), l.acquire(sqlLimitAcquire))
+	},
 		s.release, l.release)
 }
 
@@ -265,7 +288,7 @@ func postgresRelease(s *postgresSide) {
 func postgresHeartbeat(s *postgresSide) {
 	l := s.limit()
 	compare(s.b, func() error {
-		_, err := s.store.Heartbeat(s.b.Context(), s.ref, schedlock.StateLeading)
+		_, err := s.store.Heartbeat(s.b.Context(), s.ref, driver.StateLeading)
 		return err
 	}, func() error { return l.exec(sqlLimitHeartbeat) })
 }
@@ -280,7 +303,8 @@ func postgresLockInfo(s *postgresSide) {
 			created, heartbeat                    time.Time
 		)
 		return l.conn.QueryRow(s.b.Context(), sqlLimitInfo).
-			Scan(&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew, &interval)
+			Scan(&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
+				&interval)
 	})
 }
 

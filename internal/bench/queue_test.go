@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
-	"example.com/schedlock/tasks/queue"
 )
 
 // A rawTasks writes what the store writes, into a table of the same shape, by
@@ -33,8 +33,8 @@ func taskID(n int) string { return fmt.Sprintf("task-%012d", n) }
 
 // A taskDatabase is a database whose queues are measured.
 type taskDatabase struct {
-	store func() queue.Store // another handle
-	raw   func() rawTasks    // another connection, to a table that they share
+	store func() taskqueue.Store // another handle
+	raw   func() rawTasks        // another connection, to a table that they share
 	exec  func(sqlite, postgres string)
 }
 
@@ -42,14 +42,14 @@ var taskDatabases = map[string]func(b *testing.B) taskDatabase{
 	"sqlite": func(b *testing.B) taskDatabase {
 		path, limit := filepath.Join(b.TempDir(), "app.db"), filepath.Join(b.TempDir(), "limit.db")
 		open := func(path string) *sqlite.Store {
-			opened, err := sqlite.Opener("file:" + path)(b.Context())
+			store, err := sqlite.Opener("file:" + path).Open(b.Context())
 			require.NoError(b, err)
-			b.Cleanup(func() { require.NoError(b, opened.(*sqlite.Store).Close()) })
-			return opened.(*sqlite.Store)
+			b.Cleanup(func() { require.NoError(b, store.Close()) })
+			return store
 		}
 		first := open(path)
 		return taskDatabase{
-			store: func() queue.Store { return open(path).Queue() },
+			store: func() taskqueue.Store { return open(path).Queue() },
 			raw: func() rawTasks {
 				conn, err := open(limit).DB().Conn(b.Context())
 				require.NoError(b, err)
@@ -81,9 +81,10 @@ var taskDatabases = map[string]func(b *testing.B) taskDatabase{
 			_, err := first.Pool().Exec(b.Context(), query)
 			require.NoError(b, err)
 		}
-		exec("", `CREATE TABLE limit_tasks (LIKE queue_tasks INCLUDING ALL) WITH (autovacuum_vacuum_scale_factor = 0.02)`)
+		exec("", `CREATE TABLE limit_tasks (LIKE queue_tasks INCLUDING ALL)
+			WITH (autovacuum_vacuum_scale_factor = 0.02)`)
 		return taskDatabase{
-			store: func() queue.Store { return open().Queue() },
+			store: func() taskqueue.Store { return open().Queue() },
 			raw: func() rawTasks {
 				conn, err := pgx.Connect(b.Context(), url)
 				require.NoError(b, err)
@@ -105,16 +106,20 @@ const (
 	sqlRawAdd = `
 WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 + ?2 - 1)
 INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at)
-SELECT 'q', printf('task-%012d', i), 'pending', 3, '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n`
+SELECT 'q', printf('task-%012d', i), 'pending', 3,
+    '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n`
 
 	sqlRawTake = `
 UPDATE queue_tasks
-SET state = 'in_progress', token = '0123456789abcdef0123456789abcdef', attempts = attempts + 1, boot_id = 'dc1c6842-2355-4d1d-87f3-637599c70f97',
-    visible_ms = 1795247612, visible_at = '2026-01-01T00:01:00.000000Z', updated_at = '2026-01-01T00:00:00.000000Z'
+SET state = 'in_progress', token = '0123456789abcdef0123456789abcdef', attempts = attempts + 1,
+    boot_id = 'dc1c6842-2355-4d1d-87f3-637599c70f97', visible_ms = 1795247612,
+    visible_at = '2026-01-01T00:01:00.000000Z', updated_at = '2026-01-01T00:00:00.000000Z'
 WHERE queue = 'q' AND id BETWEEN ?1 AND ?2`
 
 	sqlRawEnd = `
-UPDATE queue_tasks SET state = 'done', boot_id = NULL, visible_ms = NULL, visible_at = NULL, updated_at = '2026-01-01T00:00:00.000000Z'
+UPDATE queue_tasks
+SET state = 'done', boot_id = NULL, visible_ms = NULL, visible_at = NULL,
+    updated_at = '2026-01-01T00:00:00.000000Z'
 WHERE queue = 'q' AND id BETWEEN ?1 AND ?2`
 )
 
@@ -195,9 +200,9 @@ const stocked = 5000
 type taskSide struct {
 	b     *testing.B
 	db    taskDatabase
-	store queue.Store
+	store taskqueue.Store
 	raw   rawTasks
-	token schedlock.Token
+	token driver.Token
 	ids   []string // what was captured last
 	next  int      // number of the next raw task
 	added int
@@ -228,7 +233,7 @@ func (s *taskSide) stock() error {
 }
 
 func (s *taskSide) capture(n int) error {
-	s.token = schedlock.NewToken()
+	s.token = driver.NewToken()
 	tasks, err := s.store.Capture(s.b.Context(), "q", s.token, time.Minute, n)
 	s.ids = s.ids[:0]
 	for _, t := range tasks {
@@ -266,11 +271,15 @@ func BenchmarkQueue(b *testing.B) {
 		for _, n := range []int{1, 100} {
 			b.Run(fmt.Sprintf("%s/capture-%d", name, n), func(b *testing.B) {
 				s := newTaskSide(b, taskDatabases[name])
-				compareAfter(b, s.stock, func() error { return s.capture(n) }, func() error { return s.take(n) })
+				compareAfter(b, s.stock, func() error {
+					return s.capture(n)
+				}, func() error { return s.take(n) })
 			})
 			b.Run(fmt.Sprintf("%s/done-%d", name, n), func(b *testing.B) {
 				s := newTaskSide(b, taskDatabases[name])
-				compareAfter(b, func() error { return errors.Join(s.stock(), s.capture(n), s.take(n)) }, s.done, func() error { return s.end(n) })
+				compareAfter(b, func() error {
+					return errors.Join(s.stock(), s.capture(n), s.take(n))
+				}, s.done, func() error { return s.end(n) })
 			})
 			b.Run(fmt.Sprintf("%s/both-%d", name, n), func(b *testing.B) {
 				s := newTaskSide(b, taskDatabases[name])
@@ -303,7 +312,8 @@ func BenchmarkQueueMillion(b *testing.B) {
 			full.db.exec(`
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
 INSERT INTO queue_tasks (queue, id, state, retries_left, attempts, created_at, updated_at)
-SELECT 'q', 'done ' || i, 'done', 3, 1, '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n`, `
+SELECT 'q', 'done ' || i, 'done', 3, 1,
+    '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n`, `
 INSERT INTO queue_tasks (queue, id, state, retries_left, attempts, created_at, updated_at)
 SELECT 'q', 'done ' || i, 'done', 3, 1, now(), now() FROM generate_series(1, 1000000) AS i`)
 			full.db.exec(`ANALYZE`, `VACUUM ANALYZE`)
@@ -345,7 +355,8 @@ func BenchmarkQueueWorkers(b *testing.B) {
 				}
 				sides := make([]taskSide, workers)
 				for i := range sides {
-					sides[i] = taskSide{b: b, db: s.db, store: s.db.store(), raw: s.db.raw(), next: i * 120_000 / workers}
+					sides[i] = taskSide{b: b, db: s.db, store: s.db.store(), raw: s.db.raw(),
+						next: i * 120_000 / workers}
 				}
 				race(func(i int) error {
 					err := errors.Join(sides[i].capture(n), sides[i].done())

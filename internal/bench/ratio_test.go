@@ -12,7 +12,8 @@ import (
 
 // The benchmarks of single operations, by database. The file of each database
 // adds its own, in an init function: acquireOn["sqlite"] = sqliteAcquire.
-var acquireOn, heartbeatOn, releaseOn, lockInfoOn = databases{}, databases{}, databases{}, databases{}
+var acquireOn, heartbeatOn, releaseOn, lockInfoOn = databases{}, databases{}, databases{},
+	databases{}
 
 type databases map[string]func(*testing.B)
 

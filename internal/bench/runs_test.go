@@ -15,6 +15,7 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
@@ -27,11 +28,12 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // onEach runs a benchmark on a new database of each kind. exec runs one
 // statement of its dialect.
-func onEach(b *testing.B, f func(b *testing.B, store schedlock.Store, exec func(sqlite, postgres string))) {
+func onEach(b *testing.B, f func(b *testing.B, store driver.Store,
+	exec func(sqlite, postgres string))) {
 	b.Run("sqlite", func(b *testing.B) {
-		opened, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), "app.db"))(b.Context())
+		store, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(),
+			"app.db")).Open(b.Context())
 		require.NoError(b, err)
-		store := opened.(*sqlite.Store)
 		b.Cleanup(func() { require.NoError(b, store.Close()) })
 		f(b, store, func(q, _ string) {
 			_, err := store.DB().ExecContext(b.Context(), q)
@@ -52,8 +54,8 @@ func onEach(b *testing.B, f func(b *testing.B, store schedlock.Store, exec func(
 	})
 }
 
-func lead(b *testing.B, store schedlock.Store) (*schedlock.Lock, *schedlock.Lease) {
-	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL))
+func lead(b *testing.B, store driver.Store) (*schedlock.Lock, *schedlock.Lease) {
+	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL))
 	require.NoError(b, err)
 	lease, err := lock.Acquire(b.Context())
 	require.NoError(b, err)
@@ -65,7 +67,7 @@ func lead(b *testing.B, store schedlock.Store) (*schedlock.Lock, *schedlock.Leas
 type line struct {
 	b     *testing.B
 	store ledger.Store
-	ref   schedlock.Ref
+	ref   driver.Ref
 	job   string
 	at    time.Time
 }
@@ -75,12 +77,14 @@ func (l *line) run() {
 	if l.at.IsZero() {
 		next = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	run, started, err := l.store.Decide(l.b.Context(), l.ref, ledger.Decision{Job: l.job, Spec: "every 1s offset 0s", From: l.at, To: next, Start: next})
+	run, started, err := l.store.Decide(l.b.Context(), l.ref,
+		ledger.Decision{Job: l.job, Spec: "every 1s offset 0s", From: l.at, To: next, Start: next})
 	if err != nil || !started {
 		l.b.Fatal(started, err)
 	}
 	l.at = next
-	written, err := l.store.Finish(l.b.Context(), run, ledger.End{Status: ledger.Done, Took: time.Millisecond})
+	written, err := l.store.Finish(l.b.Context(), run, ledger.End{Status: ledger.Done,
+		Took: time.Millisecond})
 	if err != nil || !written {
 		l.b.Fatal(written, err)
 	}
@@ -88,7 +92,7 @@ func (l *line) run() {
 
 // One job: the start and the end of a run, as fast as they come.
 func BenchmarkRun(b *testing.B) {
-	onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+	onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
 		_, lease := lead(b, store)
 		l := &line{b: b, store: store.(ledger.Store), ref: lease.Ref(), job: "j"}
 		l.run()
@@ -102,7 +106,7 @@ func BenchmarkRun(b *testing.B) {
 
 // 32 jobs at the same time.
 func BenchmarkRunParallel(b *testing.B) {
-	onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+	onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
 		_, lease := lead(b, store)
 		var n sync.Mutex
 		names := 0
@@ -122,13 +126,14 @@ func BenchmarkRunParallel(b *testing.B) {
 }
 
 const million = `
-INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+INSERT INTO scheduler_runs
+    (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
 `
 
 // With a million runs in the ledger, as without: the start and the end of a
 // run, and what a page reads.
 func BenchmarkLedger(b *testing.B) {
-	onEach(b, func(b *testing.B, store schedlock.Store, exec func(string, string)) {
+	onEach(b, func(b *testing.B, store driver.Store, exec func(string, string)) {
 		_, lease := lead(b, store)
 		runs := store.(ledger.Store)
 		l := &line{b: b, store: runs, ref: lease.Ref(), job: "j"}
@@ -139,10 +144,12 @@ func BenchmarkLedger(b *testing.B) {
 			if size == "million" {
 				exec(million+`
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
-SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
+SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END,
+    strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
     '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`,
 					million+`
-SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, to_timestamp(1700000000 + i), now(), now(), 'done', 1, 1, 'h', 1
+SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, to_timestamp(1700000000 + i),
+    now(), now(), 'done', 1, 1, 'h', 1
 FROM generate_series(1, 1000000) i`)
 				exec(`ANALYZE`, `ANALYZE`)
 			}
@@ -159,12 +166,21 @@ FROM generate_series(1, 1000000) i`)
 				}
 			})
 			read("page", func() error { _, err := runs.Runs(b.Context(), "", 30); return err })
-			read("page of a job", func() error { _, err := runs.Runs(b.Context(), "j", 30); return err })
+			read("page of a job", func() error {
+				_, err := runs.Runs(b.Context(), "j", 30)
+				return err
+			})
 			read("jobs", func() error { _, err := runs.Jobs(b.Context()); return err })
-			read("inbox", func() error { _, err := runs.Inbox(b.Context()); return err })
+			read("inbox", func() error { _, err := runs.Pending(b.Context()); return err })
 			read("retries", func() error { _, err := runs.Retries(b.Context()); return err })
-			read("GetLockInfo", func() error { _, err := schedlock.GetLockInfo(b.Context(), store); return err })
-			read("abandon", func() error { _, err := runs.Abandon(b.Context(), lease.Ref(), nil); return err })
+			read("GetLockInfo", func() error {
+				_, err := schedlock.GetLockInfo(b.Context(), store)
+				return err
+			})
+			read("abandon", func() error {
+				_, err := runs.Abandon(b.Context(), lease.Ref(), nil)
+				return err
+			})
 			b.Run(size+"/prune 500", func(b *testing.B) {
 				for b.Loop() {
 					_, err := runs.Prune(b.Context(), "j", 10_000, 500)
@@ -185,7 +201,8 @@ type timed struct {
 	total   time.Duration
 }
 
-func (t *timed) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+func (t *timed) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (ledger.Run, bool, error) {
 	begin := time.Now()
 	run, started, err := t.Store.Decide(ctx, ref, d)
 	if started {
@@ -211,7 +228,7 @@ func (t *timed) Finish(ctx context.Context, r ledger.Run, e ledger.End) (bool, e
 func BenchmarkThousandJobs(b *testing.B) {
 	for name, offset := range map[string]bool{"spread": false, "all at the full second": true} {
 		b.Run(name, func(b *testing.B) {
-			onEach(b, func(b *testing.B, store schedlock.Store, _ func(string, string)) {
+			onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
 				lock, err := schedlock.New(store, schedlock.WithLogger(quiet))
 				require.NoError(b, err)
 				runs := &timed{Store: store.(ledger.Store), decided: map[int64]time.Duration{}}

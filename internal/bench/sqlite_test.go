@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -29,20 +30,21 @@ func init() {
 type sqliteSide struct {
 	b     *testing.B
 	store *sqlite.Store
-	view  schedlock.View
-	ref   schedlock.Ref // in the lock row
+	view  driver.Snapshot
+	ref   driver.Ref // in the lock row
 }
 
 const sqlFullHistoryOfSQLite = `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id)
-SELECT i, printf('%032x', i), 4711, 'a-host-name-of-a-usual-length', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z',
-    'released', i + 1, 60000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789' FROM n`
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
+    next_term, ttl_ms, file_id)
+SELECT i, printf('%032x', i), 4711, 'a-host-name-of-a-usual-length',
+    '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released', i + 1, 60000,
+    'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789' FROM n`
 
 func openSQLite(b *testing.B, name string) *sqlite.Store {
-	opened, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), name))(b.Context())
+	store, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), name)).Open(b.Context())
 	require.NoError(b, err)
-	store := opened.(*sqlite.Store)
 	b.Cleanup(func() { require.NoError(b, store.Close()) })
 	_, err = store.DB().ExecContext(b.Context(), sqlFullHistoryOfSQLite)
 	require.NoError(b, err)
@@ -55,7 +57,7 @@ func newSQLite(b *testing.B) *sqliteSide {
 	require.NoError(b, s.look())
 	require.NoError(b, s.acquire())
 	b.Cleanup(func() { // its byte of the lease file
-		_, err := s.store.Release(context.Background(), s.ref, schedlock.EndReleased)
+		_, err := s.store.Release(context.Background(), s.ref, driver.EndReleased)
 		require.NoError(b, err)
 	})
 	return s
@@ -63,7 +65,8 @@ func newSQLite(b *testing.B) *sqliteSide {
 
 // look judges, and draws the token, for the next acquire.
 func (s *sqliteSide) look() (err error) {
-	s.ref = schedlock.Ref{Owner: schedlock.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"}, Token: schedlock.NewToken()}
+	s.ref = driver.Ref{Owner: driver.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"},
+		Token: driver.NewToken()}
 	s.view, err = s.store.Look(s.b.Context())
 	return err
 }
@@ -73,19 +76,20 @@ func (s *sqliteSide) acquire() error { return s.claim(false) }
 func (s *sqliteSide) takeOver() error { return s.claim(true) }
 
 func (s *sqliteSide) claim(watched bool) error {
-	grant, err := s.store.Acquire(s.b.Context(), schedlock.Claim{
-		Ref:     s.ref,
-		Timing:  schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
-		Judged:  s.view,
-		Reason:  schedlock.EndExpired,
-		Watched: watched,
+	grant, err := s.store.Acquire(s.b.Context(), driver.Claim{
+		Ref: s.ref,
+		Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+			HeartbeatInterval: 10 * time.Second},
+		Expected: s.view,
+		Reason:   driver.EndExpired,
+		Watched:  watched,
 	})
 	s.ref.Term = grant.Term
 	return err
 }
 
 func (s *sqliteSide) release() error {
-	deleted, err := s.store.Release(s.b.Context(), s.ref, schedlock.EndReleased)
+	deleted, err := s.store.Release(s.b.Context(), s.ref, driver.EndReleased)
 	if err == nil && !deleted {
 		err = fmt.Errorf("term %d was not in the lock row", s.ref.Term)
 	}
@@ -104,21 +108,27 @@ type sqliteLimit struct {
 
 const (
 	limitLock = `
-INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
-VALUES (1, 4711, 'a-host-name-of-a-usual-length', ?1, ?1, ?2, ?3, 0, 'leading', 60000, 45000, 10000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
+INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+    ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
+VALUES (1, 4711, 'a-host-name-of-a-usual-length', ?1, ?1, ?2, ?3, 0, 'leading', 60000, 45000, 10000,
+    'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
 
 	limitTerm = `
 INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id)
-VALUES (?3, ?2, 4711, 'a-host-name-of-a-usual-length', ?1, 60000, 'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
+VALUES (?3, ?2, 4711, 'a-host-name-of-a-usual-length', ?1, 60000,
+    'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789')`
 
 	limitNext      = `UPDATE scheduler_terms SET next_term = ?1 WHERE term = ?2`
 	limitOldest    = `DELETE FROM scheduler_terms WHERE term = ?1`
 	limitHeartbeat = `UPDATE scheduler_lock SET beat = beat + 1, heartbeat_at = ?1 WHERE id = 1`
 	limitUnlock    = `DELETE FROM scheduler_lock WHERE id = 1`
-	limitEnd       = `UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'released' WHERE term = ?2`
-	limitEndNext   = `UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'expired', next_term = ?2 WHERE term = ?3`
-	limitSelect    = `
-SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms
+	limitEnd       = `
+UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'released' WHERE term = ?2`
+	limitEndNext = `
+UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'expired', next_term = ?2 WHERE term = ?3`
+	limitSelect = `
+SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+    ttl_ms, renew_deadline_ms, heartbeat_ms
 FROM scheduler_lock WHERE id = 1`
 )
 
@@ -187,17 +197,19 @@ func (l *sqliteLimit) release() error {
 // An acquisition of a lock that was released.
 func sqliteAcquire(b *testing.B) {
 	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
-	compareAfter(b, func() error { return errors.Join(s.release(), l.release(), s.look()) }, s.acquire, l.acquire)
+	compareAfter(b, func() error {
+		return errors.Join(s.release(), l.release(), s.look())
+	}, s.acquire, l.acquire)
 }
 
 // An acquisition that ends a holder which was judged. Of what release writes
 // nothing is left to do: it gives the byte of the lease file back.
 func sqliteTakeOver(b *testing.B) {
 	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
-	var before *schedlock.Ref
+	var before *driver.Ref
 	compareAfter(b, func() error {
 		if before != nil {
-			if _, err := s.store.Release(b.Context(), *before, schedlock.EndReleased); err != nil {
+			if _, err := s.store.Release(b.Context(), *before, driver.EndReleased); err != nil {
 				return err
 			}
 		}
@@ -210,14 +222,16 @@ func sqliteTakeOver(b *testing.B) {
 func sqliteRelease(b *testing.B) {
 	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
 	require.NoError(b, errors.Join(s.release(), l.release()))
-	compareAfter(b, func() error { return errors.Join(s.look(), s.acquire(), l.acquire()) }, s.release, l.release)
+	compareAfter(b, func() error {
+		return errors.Join(s.look(), s.acquire(), l.acquire())
+	}, s.release, l.release)
 }
 
 // Neither is flushed.
 func sqliteHeartbeat(b *testing.B) {
 	s, l := newSQLite(b), newSQLiteLimit(b, "NORMAL")
 	compare(b, func() error {
-		_, err := s.store.Heartbeat(b.Context(), s.ref, schedlock.StateLeading)
+		_, err := s.store.Heartbeat(b.Context(), s.ref, driver.StateLeading)
 		return err
 	}, func() error { return l.exec(limitHeartbeat, limitStamp) })
 }
@@ -233,7 +247,8 @@ func sqliteLockInfo(b *testing.B) {
 			hostname, created, heartbeat, token, state string
 		)
 		return l.prepared(limitSelect).QueryRowContext(b.Context()).Scan(
-			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew, &interval)
+			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
+			&interval)
 	})
 }
 
@@ -268,18 +283,21 @@ func BenchmarkOpen(b *testing.B) {
 	b.Run("sqlite", func(b *testing.B) {
 		path := newSQLite(b).store.Path() // it stays open: nobody closes the file last
 		compare(b, func() error {
-			store, err := sqlite.Opener("file:" + path)(b.Context())
+			store, err := sqlite.Opener("file:" + path).Open(b.Context())
 			if err != nil {
 				return err
 			}
-			return store.(*sqlite.Store).Close()
+			return store.Close()
 		}, func() error {
-			db, err := driver.Open("file:" + path + "?mode=rw&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
+			db, err := sqlite3driver.Open("file:" + path +
+				"?mode=rw&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)" +
+				"&_pragma=synchronous(full)&_txlock=immediate")
 			if err != nil {
 				return err
 			}
 			var pid int
-			return errors.Join(db.QueryRowContext(b.Context(), `SELECT pid FROM scheduler_lock`).Scan(&pid), db.Close())
+			return errors.Join(db.QueryRowContext(b.Context(),
+				`SELECT pid FROM scheduler_lock`).Scan(&pid), db.Close())
 		})
 	})
 }

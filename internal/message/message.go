@@ -1,9 +1,12 @@
 // Package message makes the texts of programs fit to be shown: on one line,
-// and without passwords.
+// and without what may be a part of a password. Nothing is removed from a text:
+// what may be one is not put into it.
 package message
 
 import (
-	"net/url"
+	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -23,25 +26,63 @@ func OneLine(s string) string {
 	return b.String()
 }
 
-// WithoutPassword is the URL of a database as it may be shown. Of one that
-// cannot be parsed only what follows the last @ is no password for sure.
-func WithoutPassword(dsn string) string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		scheme, rest, _ := strings.Cut(dsn, "://")
-		at := strings.LastIndex(rest, "@")
-		if at < 0 {
-			return scheme + "://…"
-		}
-		host, _, _ := strings.Cut(rest[at:], "?")
-		return scheme + "://…" + host
+// Harmless reports whether a value that was given where it is wrong may be shown:
+// it is no part of the address of a database, which may have a password.
+func Harmless(value string) bool {
+	return !strings.ContainsAny(value, "@=") && !strings.Contains(value, "://")
+}
+
+// Shown is a value in quotes if it is harmless.
+func Shown(value string) string {
+	if Harmless(value) {
+		return fmt.Sprintf("%.80q", value)
 	}
-	query := u.Query()
-	for key := range query {
-		if strings.Contains(strings.ToLower(key), "password") {
-			query.Set(key, "xxxxx")
+	return hidden
+}
+
+const hidden = "a value that is not shown, as it may have a password,"
+
+// Argument is Shown for an argument that nobody has asked for. The pairs of an
+// address that were not quoted come as arguments of their own, so among them
+// nothing is shown: others are what else was given.
+func Argument(value string, others ...string) string {
+	if !word.MatchString(value) {
+		return hidden
+	}
+	for _, o := range others {
+		uri := strings.Contains(o, "://") || strings.HasPrefix(o, "file:")
+		if strings.Contains(o, "=") && !strings.HasPrefix(o, "-") &&
+			(!uri || password.MatchString(o)) {
+			return hidden
 		}
 	}
-	u.RawQuery = query.Encode()
-	return u.Redacted()
+	return fmt.Sprintf("%q", value)
+}
+
+var (
+	word       = regexp.MustCompile(`^[\pL\pN._+-]{0,40}$`)
+	password   = regexp.MustCompile(`(?i)p\w{0,3}[sw]\w*=`)
+	noSuchFlag = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
+	noArgument = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
+	wrongValue = regexp.MustCompile(
+		`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z-]+): `)
+)
+
+// FlagError is an error of package flag, which shows all that was given. others
+// are the arguments.
+func FlagError(err error, others ...string) string {
+	text := err.Error()
+	if m := noSuchFlag.FindStringSubmatch(text); m != nil && Argument(m[1], others...) != hidden {
+		return text
+	}
+	if m := noArgument.FindStringSubmatch(text); m != nil && Argument(m[1], others...) != hidden {
+		return text
+	}
+	if m := wrongValue.FindStringSubmatch(text); m != nil {
+		if value, err := strconv.Unquote(m[1]); err == nil && Argument(value, others...) != hidden {
+			return text
+		}
+		return "the value of -" + m[2] + " is wrong, and not shown, as it may have a password"
+	}
+	return "a flag is written wrongly, and not shown, as it may have a password"
 }

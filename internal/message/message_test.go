@@ -1,6 +1,9 @@
 package message
 
 import (
+	"flag"
+	"io"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,16 +21,36 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-func TestWithoutPassword(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"postgres://u:secret@h:5/d":                       "postgres://u:xxxxx@h:5/d",
-		"postgres://u@h/d?password=secret&sslmode=off":    "postgres://u@h/d?password=xxxxx&sslmode=off",
-		"postgres://u@h/d?sslpassword=secret&PassWord=s2": "postgres://u@h/d?PassWord=xxxxx&sslpassword=xxxxx",
-		"postgres://u:se%cret@h:5/d?password=secret":      "postgres://…@h:5/d",
-		"postgres://u:se cret@h:x/d":                      "postgres://…@h:x/d",
-		"postgres://se%cret":                              "postgres://…",
-		"postgres://h/d":                                  "postgres://h/d",
+func TestWhatMayHaveAPasswordIsNotShown(t *testing.T) {
+	for _, value := range []string{"sixty", "./file", ":70000", "file:x.db", "some words"} {
+		assert.Equal(t, strconv.Quote(value), Shown(value))
+	}
+	for _, value := range []string{"postgres://h", "ann:geheim@h", "password=geheim", "= geheim"} {
+		assert.Equal(t, hidden, Shown(value))
+		assert.Equal(t, hidden, Argument(value))
+	}
+	assert.Equal(t, `"stauts"`, Argument("stauts", "--db=x", "app.db", "-n=3", "postgres://h?a=b"))
+	assert.Equal(t, hidden, Argument("geheim", "host=h", "password="))
+	assert.Equal(t, hidden, Argument("ann:geheim"))
+}
+
+func TestAFlagErrorShowsNoMoreThanItMay(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"-nonsense", "flag provided but not defined: -nonsense"},
+		{"-wait=sixty", `invalid value "sixty" for flag -wait: parse error`},
+		{"-wait", "flag needs an argument: -wait"},
+		{"-all=maybe", `invalid boolean value "maybe" for -all: parse error`},
+		{"-wait=postgres://u:geheim@h", "the value of -wait is wrong, and not shown"},
+		{"-all=postgres://u:geheim@h", "the value of -all is wrong, and not shown"},
+		{"-postgres://u:geheim@h", "a flag is written wrongly, and not shown"},
+		{"---geheim=x", "a flag is written wrongly, and not shown"},
 	} {
-		assert.Equal(t, want, WithoutPassword(dsn), "%q", dsn)
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		fs.Duration("wait", 0, "")
+		fs.Bool("all", false, "")
+		text := FlagError(fs.Parse([]string{tc.args}), tc.args)
+		assert.Contains(t, text, tc.want)
+		assert.NotContains(t, text, "geheim")
 	}
 }

@@ -23,13 +23,13 @@ type Bouncer struct {
 	wanted bool       // it should run
 }
 
-// PgBouncer starts a PgBouncer in front of s, stopped at the end of the test. Everybody that s knows
-// may log in, without a password. Settings are lines of the section pgbouncer: "name=value".
+// PgBouncer starts a PgBouncer in front of s, stopped at the end of the test. Everybody that s
+// knows may log in, without a password. Settings are lines of the section pgbouncer: "name=value".
 func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	t.Helper()
 	path, err := pgbouncerPath()
 	need(t, err)
-	p, err := newProcess()
+	p, err := newProcess(false)
 	need(t, err)
 	t.Cleanup(func() {
 		if content, err := os.ReadFile(filepath.Join(p.dir, "log")); err == nil && t.Failed() {
@@ -44,7 +44,8 @@ func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	need(t, os.WriteFile(filepath.Join(p.dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
 	need(t, onFreePort(func(port int) error {
 		b.port = port
-		// After a failed login it waits that long, in seconds, before it tries again: by default 15.
+		// After a failed login it waits that long, in seconds, before it tries again:
+		// by default 15.
 		conf := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d
 [pgbouncer]
@@ -140,5 +141,5 @@ func pgbouncerPath() (string, error) {
 			return path, nil
 		}
 	}
-	return "", &missingError{"PgBouncer is not on this machine (looked in PATH and /usr/sbin)"}
+	return "", &missingError{"the program pgbouncer (looked in PATH and /usr/sbin)"}
 }

@@ -6,18 +6,23 @@
 //
 // The servers listen on a free port of 127.0.0.1, with trust authentication and the superuser
 // postgres. They run with fsync off: they survive any death of their processes, not that of the
-// machine. Root runs them as the user postgres, or else nobody, as PostgreSQL refuses to be root.
+// machine. Their files are in memory if there is room and TMPDIR is not set, but on a disk if the
+// settings say fsync. Root runs them as the user postgres, or else nobody, as PostgreSQL refuses to
+// be root.
 //
 // Nothing stays behind, however the test binary ends: each server has a watchdog process, which
-// sees the binary's end of a pipe close, then stops the server and deletes its directory.
+// sees the binary's end of a pipe close, then stops the server and deletes its directory. Only what
+// initdb makes is kept, as an archive in the user's cache directory.
 //
-// On a machine without the binaries the tests are skipped, and fail if the environment has CI=true.
+// Under -short the tests that need a server are skipped. On a machine without the binaries the
+// tests are skipped, and fail if the environment has CI=true.
 package pgtest
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -25,6 +30,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +41,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // patience bounds each wait for a server to start or stop.
@@ -54,6 +63,7 @@ hot_standby = on
 type Server struct {
 	process *process
 	bin     string // directory of the binaries
+	disk    bool   // its files are on a disk
 	port    int
 }
 
@@ -66,6 +76,7 @@ var shared struct {
 // Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
 // code.
 func Run(m interface{ Run() int }) int {
+	sideBySide()
 	code := m.Run()
 	if shared.server != nil {
 		shared.server.process.remove()
@@ -73,10 +84,22 @@ func Run(m interface{ Run() int }) int {
 	return code
 }
 
+// sideBySide lets more tests run at a time than there are cores, unless -parallel says how many:
+// most of them wait for a server.
+func sideBySide() {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0))))
+	}
+}
+
 // Shared returns the one server of this test binary, started at first use. No test may stop it.
 // TestMain must call [Run].
 func Shared(t testing.TB) *Server {
 	t.Helper()
+	long(t)
 	shared.once.Do(func() { shared.server, shared.err = create(nil) })
 	need(t, shared.err)
 	return shared.server
@@ -86,6 +109,7 @@ func Shared(t testing.TB) *Server {
 // postgresql.conf: "name=value".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	long(t)
 	s, err := create(settings)
 	need(t, err)
 	t.Cleanup(s.process.remove)
@@ -95,20 +119,36 @@ func Start(t testing.TB, settings ...string) *Server {
 // Standby returns a running streaming replica of s, stopped and deleted at the end of the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
-	p, err := newProcess()
+	p, err := newProcess(s.disk)
 	need(t, err)
 	t.Cleanup(p.remove)
-	standby := &Server{process: p, bin: s.bin}
-	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "stream", "-c", "fast",
-		"--no-sync", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres"))
+	standby := &Server{process: p, bin: s.bin, disk: s.disk}
+	// What the standby has yet to fetch must outlast the checkpoints of all tests.
+	need(t, s.admin("ALTER SYSTEM SET wal_keep_size = '64MB'"))
+	need(t, s.admin("SELECT pg_reload_conf()"))
+	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "stream",
+		"-c", "fast",
+		"--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U",
+		"postgres"))
 	need(t, standby.startOnFreePort())
 	return standby
 }
 
-// Promote makes a standby a primary, and waits until it is one.
+// Promote makes a standby a primary, and waits until it is one. The statement itself does not
+// wait: what is still to be replayed could wait for its snapshot, until the server cancels it.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	need(t, s.admin(fmt.Sprintf("SELECT pg_promote(true, %d)", int(patience.Seconds()))))
+	need(t, s.admin("SELECT pg_promote(false)"))
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := s.admin("DO $$ BEGIN IF pg_is_in_recovery() THEN " +
+			"RAISE 'still a standby'; END IF; END $$")
+		if err == nil {
+			return
+		}
+		if time.Since(began) > patience {
+			need(t, err)
+		}
+	}
 }
 
 var databases atomic.Int64
@@ -117,8 +157,14 @@ var databases atomic.Int64
 // returns its URL.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	return s.Copy(t, "template0")
+}
+
+// Copy is [Server.Database] with what another database has, which nobody may be connected to.
+func (s *Server) Copy(t testing.TB, of string) string {
+	t.Helper()
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
-	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE template0"))
+	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE "+of))
 	t.Cleanup(func() {
 		if s.PID() == 0 {
 			return // the test has stopped its server
@@ -188,7 +234,10 @@ func create(settings []string) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newProcess()
+	disk := slices.ContainsFunc(settings, func(s string) bool {
+		return strings.HasPrefix(s, "fsync")
+	})
+	p, err := newProcess(disk)
 	if err != nil {
 		return nil, err
 	}
@@ -197,14 +246,16 @@ func create(settings []string) (_ *Server, err error) {
 			p.remove()
 		}
 	}()
-	s := &Server{process: p, bin: bin}
-	if err := p.run(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust",
-		"--no-sync", "--locale=C", "--encoding=UTF8"); err != nil {
+	s := &Server{process: p, bin: bin, disk: disk}
+	if err := p.cluster(bin); err != nil {
 		return nil, err
 	}
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
+	}
+	if !disk {
+		settings = append([]string{"max_wal_size = 256MB"}, settings...) // memory
 	}
 	_, err = conf.WriteString(defaults + strings.Join(settings, "\n") + "\n")
 	if err := errors.Join(err, conf.Close()); err != nil {
@@ -232,7 +283,8 @@ func (s *Server) start() error {
 			return err
 		}
 		// Backends of a killed postmaster still hold the shared memory.
-		if !strings.Contains(died.log, "pre-existing shared memory block") && !strings.Contains(died.log, `"postmaster.pid" already exists`) {
+		if !strings.Contains(died.log, "pre-existing shared memory block") &&
+			!strings.Contains(died.log, `"postmaster.pid" already exists`) {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -262,16 +314,19 @@ func (s *Server) admin(query string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
+// databaseURL gives connecting more time than the store would: on a busy machine a
+// new session may take long.
 func databaseURL(port int, database string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.User("postgres"), Host: fmt.Sprintf("127.0.0.1:%d", port),
-		Path: "/" + database, RawQuery: "sslmode=disable",
+		Path: "/" + database, RawQuery: "sslmode=disable&connect_timeout=30",
 	}
 	return u.String()
 }
 
-// onFreePort calls start with free ports until one is not taken meanwhile. The ports lie below those
-// that the kernel gives to outgoing connections, so that a stopped server finds its port free again.
+// onFreePort calls start with free ports until one is not taken meanwhile. The ports lie below
+// those that the kernel gives to outgoing connections, so that a stopped server finds its port free
+// again.
 func onFreePort(start func(port int) error) error {
 	var err error
 	for range 50 {
@@ -284,7 +339,8 @@ func onFreePort(start func(port int) error) error {
 		_ = listener.Close()
 		err = start(port)
 		var died *diedError
-		if !errors.As(err, &died) || !strings.Contains(strings.ToLower(died.log), "address already in use") {
+		if !errors.As(err, &died) ||
+			!strings.Contains(strings.ToLower(died.log), "address already in use") {
 			return err
 		}
 	}
@@ -318,15 +374,20 @@ func binaries() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	return "", &missingError{"PostgreSQL binaries are not on this machine (looked in " + pattern + " and PATH)"}
+	return "", &missingError{"the programs of PostgreSQL (looked in " + pattern + " and PATH)"}
 }
 
-// need ends the test if err is not nil: skipped if a program is missing, unless in CI.
+// long skips a test that needs a server if the run shall be short.
+func long(t testing.TB) {
+	t.Helper()
+	missing.Long(t, "starts PostgreSQL")
+}
+
+// need ends the test if err is not nil: see package missing if a program is missing.
 func need(t testing.TB, err error) {
 	t.Helper()
-	var missing *missingError
-	if errors.As(err, &missing) && os.Getenv("CI") != "true" {
-		t.Skip(err)
+	if _, lacks := errors.AsType[*missingError](err); lacks {
+		missing.Skip(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,11 @@ type diedError struct{ name, log string }
 
 func (e *diedError) Error() string { return e.name + ": " + e.log }
 
-var errPlatform = &missingError{"PostgreSQL servers for tests need a Unix system"}
+var errPlatform = &missingError{"a Unix system, for PostgreSQL servers"}
 
-func newProcess() (*process, error) { return nil, errPlatform }
+func newProcess(bool) (*process, error) { return nil, errPlatform }
 
+func (p *process) cluster(string) error                       { return errPlatform }
 func (p *process) run(string, ...string) error                { return errPlatform }
 func (p *process) start(func() bool, string, ...string) error { return errPlatform }
 func (p *process) stop(syscall.Signal) error                  { return errPlatform }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// watchdog reads a process id per line, 0 for none, until the test binary closes its end of the pipe
-// or dies. Then it ends the last process, and deletes the directory.
+// watchdog reads a process id per line, 0 for none, until the test binary closes its end of the
+// pipe or dies. Then it ends the last process, and deletes the directory.
 const watchdog = `
 pid=0
 while read -r line; do pid=$line; done
@@ -46,10 +46,13 @@ type diedError struct{ name, log string }
 
 func (e *diedError) Error() string { return fmt.Sprintf("%s did not start: %s", e.name, e.log) }
 
-// newProcess makes the directory and starts the watchdog.
-func newProcess() (*process, error) {
+// newProcess makes the directory, on a disk or in memory, and starts the watchdog.
+func newProcess(disk bool) (*process, error) {
 	p := &process{}
 	base := os.TempDir()
+	if memory := Memory(); memory != "" && !disk && os.Getenv("TMPDIR") == "" {
+		base = memory
+	}
 	if os.Getuid() == 0 {
 		var err error
 		if p.credential, err = unprivileged(); err != nil {
@@ -105,7 +108,7 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, &missingError{"PostgreSQL does not run as root, and this machine has neither a user postgres nor nobody"}
+	return nil, &missingError{"a user postgres or nobody, as PostgreSQL does not run as root"}
 }
 
 // open reports whether everybody may pass through all of path.
@@ -169,7 +172,8 @@ func (p *process) start(ready func() bool, name string, args ...string) error {
 		case time.Now().After(deadline):
 			_ = p.stop(syscall.SIGQUIT)
 			content, _ := os.ReadFile(path)
-			return fmt.Errorf("%s is not ready after %v: %s", name, patience, bytes.TrimSpace(content))
+			return fmt.Errorf("%s is not ready after %v: %s", name, patience,
+				bytes.TrimSpace(content))
 		}
 	}
 	return nil
@@ -187,7 +191,8 @@ func (p *process) stop(signal syscall.Signal) error {
 	for deadline := time.Now().Add(patience); !p.ended(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			return fmt.Errorf("process %d did not end within %v of signal %v", pid, patience, signal)
+			return fmt.Errorf("process %d did not end within %v of signal %v", pid, patience,
+				signal)
 		}
 	}
 	return nil

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // ErrNoJob says that the database has never seen the job: no leader had it.
@@ -25,48 +25,67 @@ func (e *PausedError) Error() string { return e.Pause.String() }
 // Is makes it an ErrPaused.
 func (e *PausedError) Is(target error) bool { return target == ErrPaused }
 
+// MaxPending is how many requests one job may have that nobody has answered.
+// Those that come at the same moment may go beyond it.
+const MaxPending = 1000
+
+// PendingLimit is how many requests of one job an [Pending] has.
+const PendingLimit = 100
+
+// ErrBacklog says that a job has so many requests already that it gets no more.
+var ErrBacklog = errors.New("too many requests")
+
+// A BacklogError is an ErrBacklog that knows of which job.
+type BacklogError struct {
+	Job     string
+	Pending int // requests that nobody has answered
+	Limit   int
+}
+
+func (e *BacklogError) Error() string {
+	return fmt.Sprintf("job %q has %d requests that were not answered, and %d are the limit: "+
+		"wait until the leader has answered them",
+		e.Job, e.Pending, e.Limit)
+}
+
+// Is makes it an ErrBacklog.
+func (e *BacklogError) Is(target error) bool { return target == ErrBacklog }
+
 // An Order is what somebody asks: which job, who, and why.
-type Order struct {
+type Action struct {
 	Job    string // "" where every job can be meant
 	By     string // required: a person, or the part of the app that asks; at most 200 bytes
 	Reason string // at most 1,000 bytes
 }
 
-const (
-	maxBy     = 200
-	maxReason = 1000
-)
-
 // Validate names everything that is wrong with the order, except whether
-// there is such a job.
-func (o Order) Validate() error {
+// there is such a job. Where no job can have that name it wraps ErrNoJob.
+// Names and reasons are UTF-8 without control characters (a reason may have line
+// breaks and tabs) and those that set the
+// direction of writing.
+func (o Action) Validate() error {
 	var errs []error
 	if strings.TrimSpace(o.By) == "" {
 		errs = append(errs, errors.New("it does not say by whom"))
 	}
-	for _, f := range []struct {
-		name, value string
-		limit       int
-	}{{"the name of who asks", o.By, maxBy}, {"the reason", o.Reason, maxReason}} {
-		if len(f.value) > f.limit {
-			errs = append(errs, fmt.Errorf("%s has %d bytes, %d are allowed", f.name, len(f.value), f.limit))
-		}
-		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0) {
-			errs = append(errs, fmt.Errorf("%s %.40q is not UTF-8, or contains NUL", f.name, f.value))
-		}
+	errs = append(errs,
+		names.Check("the name of who asks", o.By),
+		names.CheckReason(o.Reason))
+	if err := names.Check("the name of the job", o.Job); err != nil {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrNoJob, err))
 	}
 	return errors.Join(errs...)
 }
 
 // A Request is a run that somebody asked for, and that has not started.
 type Request struct {
-	Order
+	Action
 	At time.Time // becomes the run's ScheduledAt
 }
 
 // A Pause keeps a job, or the whole scheduler, from starting runs.
 type Pause struct {
-	Order               // Job is "" for the whole scheduler
+	Action              // Job is "" for the whole scheduler
 	Since     time.Time // when it began
 	Resumed   time.Time // when it ended; zero: it is in force
 	ResumedBy string
@@ -81,26 +100,29 @@ func (p Pause) String() string {
 	if p.Job != "" {
 		what = fmt.Sprintf("job %q", p.Job)
 	}
-	text := fmt.Sprintf("%s is paused by %s since %s", what, p.By, p.Since.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("%s is paused by %s since %s", what, p.By,
+		p.Since.UTC().Format(time.RFC3339))
 	if p.Reason != "" {
 		text += ": " + p.Reason
 	}
 	if !p.InForce() {
 		text = strings.Replace(text, " is paused", " was paused", 1)
-		text += fmt.Sprintf(" (resumed by %s at %s)", p.ResumedBy, p.Resumed.UTC().Format(time.RFC3339))
+		text += fmt.Sprintf(" (resumed by %s at %s)", p.ResumedBy,
+			p.Resumed.UTC().Format(time.RFC3339))
 	}
 	return text
 }
 
 // Inbox is what people have asked of the leader.
-type Inbox struct {
-	Requests []Request
-	Pauses   []Pause
+type Pending struct {
+	Requests []Request      // of jobs that may start: of each the oldest, at most PendingLimit
+	Pauses   []Pause        // the latest of each job, and of the whole scheduler
+	Backlog  map[string]int // how many requests each job has, also if it may not start
 }
 
 // Paused returns the pause that keeps a job from starting: its own, or that
 // of the whole scheduler; nil if there is none in force.
-func (i Inbox) Paused(job string) *Pause {
+func (i Pending) Paused(job string) *Pause {
 	for _, p := range i.Pauses {
 		if (p.Job == "" || p.Job == job) && p.InForce() {
 			return &p
@@ -123,7 +145,7 @@ func Await(ctx context.Context, s Store, job string, tick time.Time) (Run, error
 		run, found, err := s.Run(ctx, job, tick)
 		switch {
 		case ctx.Err() != nil: // below
-		case errors.Is(err, schedlock.ErrPermanent), errors.Is(err, schedlock.ErrDamaged):
+		case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrCorrupt):
 			return seen, err
 		case err != nil:
 			state = err.Error()
@@ -134,7 +156,8 @@ func Await(ctx context.Context, s Store, job string, tick time.Time) (Run, error
 		}
 		select {
 		case <-ctx.Done():
-			return seen, fmt.Errorf("run of job %q at %s has not ended, %s: %w", job, tick.UTC().Format(time.RFC3339Nano), state, context.Cause(ctx))
+			return seen, fmt.Errorf("run of job %q at %s has not ended, %s: %w", job,
+				tick.UTC().Format(time.RFC3339Nano), state, context.Cause(ctx))
 		case <-time.After(wait):
 		}
 	}

@@ -9,15 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 var acquireCases = []testCase{
 	{Rule: Rule{7, "acquire writes the row and the term",
-		"Acquire writes the lock row, with beat 0 and state leading, and an open term, both with the claim's token and owner and the term granted.",
+		"Acquire writes the lock row, with beat 0 and state leading, and an open term, both with " +
+			"the claim's token and owner and the term granted.",
 		"the winner's first heartbeat is lost, or nobody can tell who led.", nil},
 		run: func(e *env) {
-			for _, owner := range []schedlock.Owner{alice, bob} {
+			for _, owner := range []driver.Owner{alice, bob} {
 				c := claim(e.look(), owner)
 				grant, err := e.s.Acquire(e.ctx, c)
 				require.NoError(e, err)
@@ -28,75 +29,88 @@ var acquireCases = []testCase{
 				require.Equal(e, c.Ref, v.Row.Ref, "the row's ref")
 				require.Equal(e, c.Token.String(), v.Row.RawToken)
 				require.Zero(e, v.Row.Beat, "the beat")
-				require.Equal(e, schedlock.StateLeading, v.Row.State)
+				require.Equal(e, driver.StateLeading, v.Row.State)
 				require.Equal(e, timing, v.Row.Timing)
 				require.Equal(e, c.Ref, v.Newest.Ref, "the term's ref")
 				require.Equal(e, timing.TTL, v.Newest.TTL)
 				require.True(e, v.Newest.Open())
 				require.Empty(e, v.Newest.EndReason)
 				require.Zero(e, v.Newest.NextTerm)
-				for _, stamp := range []time.Time{v.Row.CreatedAt, v.Row.HeartbeatAt, v.Newest.AcquiredAt} {
-					require.WithinDuration(e, grant.Now, stamp, time.Millisecond, "Grant.Now and the stamps")
+				for _, stamp := range []time.Time{v.Row.CreatedAt, v.Row.HeartbeatAt,
+					v.Newest.AcquiredAt} {
+					require.WithinDuration(e, grant.Now, stamp, time.Millisecond,
+						"Grant.Now and the stamps")
 				}
 				require.Equal(e, *v.Newest, e.terms(1)[0], "Terms and Look")
 			}
 		}},
 	{Rule: Rule{8, "values are kept",
-		"The row keeps timings to the millisecond, any pid, and host names of up to 255 bytes with quotes and any letters.",
-		"everybody judges the holder by another TTL than its own, or its own release does not match.", nil},
+		"The row keeps timings to the millisecond, any pid, and host names of up to 255 bytes " +
+			"with quotes and any letters.",
+		"everybody judges the holder by another TTL than its own, or its own release does not " +
+			"match.", nil},
 		run: func(e *env) {
-			for _, c := range []schedlock.Claim{
-				{Ref: schedlock.Ref{Owner: schedlock.Owner{PID: 1<<31 - 1, Hostname: `o'hara"; DROP TABLE scheduler_lock; --`}},
-					Timing: schedlock.Timing{TTL: 61003 * time.Millisecond, RenewDeadline: 45007 * time.Millisecond, HeartbeatInterval: 10001 * time.Millisecond}},
-				{Ref: schedlock.Ref{Owner: schedlock.Owner{PID: 1, Hostname: strings.Repeat("h", 255)}},
-					Timing: schedlock.Timing{TTL: schedlock.MaxTTL, RenewDeadline: 20 * time.Hour, HeartbeatInterval: time.Hour}},
-				{Ref: schedlock.Ref{Owner: schedlock.Owner{PID: 7, Hostname: "höst-主机-🦀 $1 ?1 :x \\ %"}},
-					Timing: schedlock.Timing{TTL: 100 * time.Millisecond, RenewDeadline: 75 * time.Millisecond, HeartbeatInterval: 10 * time.Millisecond}},
+			for _, c := range []driver.Claim{
+				{Ref: driver.Ref{Owner: driver.Owner{PID: 1<<31 - 1,
+					Hostname: `o'hara"; DROP TABLE scheduler_lock; --`}},
+					Timing: driver.Timing{TTL: 61003 * time.Millisecond,
+						RenewDeadline:     45007 * time.Millisecond,
+						HeartbeatInterval: 10001 * time.Millisecond}},
+				{Ref: driver.Ref{Owner: driver.Owner{PID: 1, Hostname: strings.Repeat("h", 255)}},
+					Timing: driver.Timing{TTL: driver.MaxTTL, RenewDeadline: 20 * time.Hour,
+						HeartbeatInterval: time.Hour}},
+				{Ref: driver.Ref{Owner: driver.Owner{PID: 7, Hostname: "höst-主机-🦀 $1 ?1 :x \\ %"}},
+					Timing: driver.Timing{TTL: 100 * time.Millisecond,
+						RenewDeadline:     75 * time.Millisecond,
+						HeartbeatInterval: 10 * time.Millisecond}},
 			} {
-				c.Token, c.Judged, c.Reason, c.Watched = schedlock.NewToken(), e.look(), schedlock.EndExpired, true
+				c.Token, c.Expected, c.Reason, c.Watched = driver.NewToken(), e.look(),
+					driver.EndExpired, true
 				ref := e.acquire(c)
 				row := e.row()
 				require.Equal(e, ref, row.Ref)
 				require.Equal(e, c.Timing, row.Timing)
 				require.Equal(e, c.Timing.TTL, e.terms(1)[0].TTL)
 				require.Equal(e, ref, e.terms(1)[0].Ref)
-				deleted, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
+				deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
 				require.NoError(e, err)
 				require.True(e, deleted, "its own release does not match")
 			}
 		}},
 	{Rule: Rule{9, "a held lock is compared and swapped",
-		"Acquire that judged a row returns ErrMoved unless token, term and beat are still the same.",
-		"a second standby that judged the same dead row deletes the row of the first: two leaders.", nil},
+		"Acquire that judged a row returns ErrConflict unless token, term and beat are still the " +
+			"same.",
+		"a second standby that judged the same dead row deletes the row of the first: two " +
+			"leaders.", nil},
 		run: func(e *env) {
 			ref := e.win(alice)
 			judged := e.look()
-			spoilt := func(f func(*schedlock.Row)) schedlock.Claim {
+			spoilt := func(f func(*driver.Row)) driver.Claim {
 				v, row := judged, *judged.Row
 				f(&row)
 				v.Row = &row
 				return claim(v, bob)
 			}
-			e.moved(spoilt(func(r *schedlock.Row) {
-				r.Token = schedlock.NewToken()
+			e.moved(spoilt(func(r *driver.Row) {
+				r.Token = driver.NewToken()
 				r.RawToken = r.Token.String()
 			}), "the token is another")
-			e.moved(spoilt(func(r *schedlock.Row) { r.Term-- }), "the term is another")
-			e.moved(spoilt(func(r *schedlock.Row) { r.Beat++ }), "the beat is another")
-			_, err := e.s.Heartbeat(e.ctx, ref, schedlock.StateLeading)
+			e.moved(spoilt(func(r *driver.Row) { r.Term-- }), "the term is another")
+			e.moved(spoilt(func(r *driver.Row) { r.Beat++ }), "the beat is another")
+			_, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
 			require.NoError(e, err)
 			e.moved(claim(judged, bob), "the holder's heart has beaten")
 			judged = e.look()
 			e.win(bob)
 			e.moved(claim(judged, alice), "another was first")
 			judged = e.look()
-			_, err = e.s.Release(e.ctx, judged.Row.Ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(judged.Row.Ref)
 			e.moved(claim(judged, alice), "the row is gone")
 			e.win(alice)
 		}},
 	{Rule: Rule{10, "a free lock is compared and swapped",
-		"Acquire that judged no row returns ErrMoved, and deletes nothing, if there is a row or the newest term is another.",
+		"Acquire that judged no row returns ErrConflict, and deletes nothing, if there is a row " +
+			"or the newest term is another.",
 		"a standby that is late by one hand-over throws out the leader that came meanwhile.", nil},
 		run: func(e *env) {
 			empty := e.look()
@@ -106,12 +120,10 @@ var acquireCases = []testCase{
 			noRow.Row = nil
 			e.moved(claim(noRow, bob), "there is a row, of the newest term that was judged")
 			require.Equal(e, first, e.row().Ref, "the row")
-			_, err := e.s.Release(e.ctx, first, schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(first)
 			e.moved(claim(empty, bob), "another came and went")
 			free := e.look()
-			_, err = e.s.Release(e.ctx, e.win(alice), schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(e.win(alice))
 			e.moved(claim(free, bob), "another came and went")
 			forgotten := e.look()
 			forgotten.Newest = nil
@@ -119,30 +131,32 @@ var acquireCases = []testCase{
 			e.win(bob)
 		}},
 	{Rule: Rule{11, "a loser writes nothing",
-		"An Acquire that returns ErrMoved has written nothing, neither to the row nor to the history.",
-		"the loser of a race ends the winner's term, and a third replica finds the lock free.", nil},
+		"An Acquire that returns ErrConflict has written nothing, neither to the row nor to the " +
+			"history.",
+		"the loser of a race ends the winner's term, and a third replica finds the lock free.",
+		nil},
 		run: func(e *env) {
 			empty := e.look()
 			e.win(alice)
 			old := e.look()
 			current := e.win(bob)
 			e.unchanged(func() {
-				for _, v := range []schedlock.View{empty, old} {
+				for _, v := range []driver.Snapshot{empty, old} {
 					c := claim(v, alice)
 					c.MinTerm = current.Term + 1000
 					e.moved(c, "another was first")
 				}
 			}, "the loser against a row")
-			_, err := e.s.Release(e.ctx, current, schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(current)
 			e.unchanged(func() {
-				for _, v := range []schedlock.View{empty, old} {
+				for _, v := range []driver.Snapshot{empty, old} {
 					e.moved(claim(v, alice), "it was released")
 				}
 			}, "the loser against a free lock")
 		}},
 	{Rule: Rule{12, "one of many takes over",
-		"Of many that judged the same row at the same time exactly one gets the lock, the others ErrMoved.",
+		"Of many that judged the same row at the same time exactly one gets the lock, the others " +
+			"ErrConflict.",
 		"two leaders after a crash, or none.", nil},
 		run: func(e *env) {
 			e.win(alice)
@@ -151,18 +165,20 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{13, "one of many takes a free lock",
-		"Of many that judged the lock free at the same time exactly one gets it, the others ErrMoved.",
+		"Of many that judged the lock free at the same time exactly one gets it, the others " +
+			"ErrConflict.",
 		"two leaders after a clean hand-over, or none.", nil},
 		run: func(e *env) {
 			for range 4 {
 				ref := e.race(6)
-				deleted, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
+				deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
 				require.NoError(e, err)
 				require.True(e, deleted)
 			}
 		}},
 	{Rule: Rule{14, "terms grow",
-		"Every term is higher than the one before, after a take-over as after a release, and not below the database's clock in Unix ms.",
+		"Every term is higher than the one before, after a take-over as after a release, and not " +
+			"below the database's clock in Unix ms.",
 		"an outside system that compares fencing tokens lets the writes of an old leader in.", nil},
 		run: func(e *env) {
 			last := int64(0)
@@ -173,13 +189,13 @@ var acquireCases = []testCase{
 				require.GreaterOrEqual(e, ref.Term, before.UnixMilli(), "the term and the clock")
 				last = ref.Term
 				if i%2 == 0 {
-					_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-					require.NoError(e, err)
+					e.release(ref)
 				}
 			}
 		}},
 	{Rule: Rule{15, "a term is not below the claim's",
-		"The term granted is at least claim.MinTerm, and one more than the last where that is higher.",
+		"The term granted is at least claim.MinTerm, and one more than the last where that is " +
+			"higher.",
 		"after a restored backup a term is given twice.", nil},
 		run: func(e *env) {
 			for _, release := range []bool{true, false} {
@@ -196,14 +212,15 @@ var acquireCases = []testCase{
 				next := e.acquire(c)
 				require.Equal(e, ref.Term+1, next.Term, "the last + 1")
 				if release {
-					_, err := e.s.Release(e.ctx, next, schedlock.EndReleased)
-					require.NoError(e, err)
+					e.release(next)
 				}
 			}
 		}},
 	{Rule: Rule{16, "terms grow whatever a hand does",
-		"Terms grow after the row was deleted, its term was raised, or the history was emptied (then by MinTerm).",
-		"an operator who helps himself gives two leaders the same fencing token.", []Feature{Edits}},
+		"Terms grow after the row was deleted, its term was raised, or the history was emptied " +
+			"(then by MinTerm).",
+		"an operator who helps himself gives two leaders the same fencing token.",
+		[]Feature{Edits}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.edit(Edit{DeleteRow: true})
@@ -212,7 +229,8 @@ var acquireCases = []testCase{
 			require.True(e, v.Newest.Open(), "a row deleted by hand ends no term")
 			next := e.win(bob)
 			require.Greater(e, next.Term, ref.Term, "after the row was deleted")
-			require.False(e, e.terms(2)[1].Open(), "the term of the row that was deleted is still open")
+			require.False(e, e.terms(2)[1].Open(),
+				"the term of the row that was deleted is still open")
 
 			e.edit(Edit{Term: next.Term + 1_000_000})
 			raised := e.win(alice)
@@ -227,7 +245,8 @@ var acquireCases = []testCase{
 			require.Greater(e, e.acquire(c).Term, raised.Term, "after the history was emptied")
 		}},
 	{Rule: Rule{17, "a restored backup is led by a new term",
-		"After a backup was restored Acquire works from what is there, and grants at least MinTerm.",
+		"After a backup was restored Acquire works from what is there, and grants at least " +
+			"MinTerm.",
 		"the fleet stands still after a restore, or gives a term twice.", []Feature{Backups}},
 		run: func(e *env) {
 			first := e.win(alice)
@@ -238,8 +257,9 @@ var acquireCases = []testCase{
 				restore()
 				require.Equal(e, first, e.row().Ref, "Backup did not restore")
 				e.moved(claim(judged, alice), "a backup was restored")
-				_, err := e.s.Heartbeat(e.ctx, second, schedlock.StateLeading)
-				require.ErrorIs(e, err, schedlock.ErrLost, "the heartbeat of a holder that the backup does not know")
+				_, err := e.s.Heartbeat(e.ctx, second, driver.StateLeading)
+				require.ErrorIs(e, err, driver.ErrLost,
+					"the heartbeat of a holder that the backup does not know")
 				c := claim(e.look(), alice)
 				c.MinTerm = second.Term + 1
 				require.Greater(e, e.acquire(c).Term, second.Term)
@@ -247,12 +267,15 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{18, "a take-over ends the term before",
-		"Acquire writes the end of the newest term if that is open, with the claim's reason, and who took over.",
-		"nobody can tell why the leader changed; a term that stays open makes everybody wait for its TTL.", nil},
+		"Acquire writes the end of the newest term if that is open, with the claim's reason, and " +
+			"who took over.",
+		"nobody can tell why the leader changed; a term that stays open makes everybody wait for " +
+			"its TTL.", nil},
 		run: func(e *env) {
 			old := e.win(alice)
-			for _, reason := range []schedlock.EndReason{schedlock.EndReleased, schedlock.EndExpired, schedlock.EndProvenDead,
-				schedlock.EndSessionEnded, schedlock.EndRevoked, schedlock.EndLost} {
+			for _, reason := range []driver.EndReason{driver.EndReleased, driver.EndExpired,
+				driver.EndProvenDead,
+				driver.EndSessionEnded, driver.EndRevoked, driver.EndLost} {
 				c := claim(e.look(), bob)
 				c.Reason = reason
 				grant, err := e.s.Acquire(e.ctx, c)
@@ -271,7 +294,7 @@ var acquireCases = []testCase{
 		"Acquire after a release leaves the end as its holder wrote it, and adds who took over.",
 		"a clean shutdown looks like a crash in the history.", nil},
 		run: func(e *env) {
-			for _, reason := range []schedlock.EndReason{schedlock.EndReleased, schedlock.EndLost} {
+			for _, reason := range []driver.EndReason{driver.EndReleased, driver.EndLost} {
 				_, err := e.s.Release(e.ctx, e.win(alice), reason)
 				require.NoError(e, err)
 				want := e.terms(1)[0]
@@ -281,26 +304,30 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{20, "all or nothing",
-		"An Acquire or Release that fails, at whatever moment its context ends, has written all or nothing.",
+		"An Acquire or Release that fails, at whatever moment its context ends, has written all " +
+			"or nothing.",
 		"a row without a term, or a lock that nobody holds and nobody may take.", nil},
 		run: func(e *env) {
 			e.win(alice)
 			for i := range 40 {
 				c := claim(e.look(), bob)
-				ctx, cancel := context.WithTimeout(e.ctx, time.Duration(rand.IntN(2000))*time.Microsecond)
+				ctx, cancel := context.WithTimeout(e.ctx,
+					time.Duration(rand.IntN(2000))*time.Microsecond)
 				if i%4 == 0 {
 					cancel()
 				}
 				var err error
-				if v := c.Judged; i%3 == 1 && v.Row != nil {
-					_, err = e.s.Release(ctx, v.Row.Ref, schedlock.EndReleased)
+				if v := c.Expected; i%3 == 1 && v.Row != nil {
+					_, err = e.s.Release(ctx, v.Row.Ref, driver.EndReleased)
 				} else {
 					_, err = e.s.Acquire(ctx, c)
 				}
 				cancel()
 				v := e.look() // it may be committed still, later
 				require.NotNil(e, v.Newest)
-				require.Equal(e, v.Row != nil, v.Newest.Open(), "after %v: the row (%v) and the newest term (%v) disagree", err, v.Row, v.Newest)
+				require.Equal(e, v.Row != nil, v.Newest.Open(),
+					"after %v: the row (%v) and the newest term (%v) disagree", err, v.Row,
+					v.Newest)
 				if v.Row != nil {
 					require.Equal(e, v.Row.Ref, v.Newest.Ref, "after %v", err)
 				}
@@ -313,18 +340,18 @@ var acquireCases = []testCase{
 }
 
 // race lets n handles claim what is there now, and returns who has it.
-func (e *env) race(n int) (winner schedlock.Ref) {
+func (e *env) race(n int) (winner driver.Ref) {
 	e.Helper()
 	var (
 		wg     sync.WaitGroup
 		judged = e.look()
-		claims = make([]schedlock.Claim, n)
+		claims = make([]driver.Claim, n)
 		won    = make([]bool, n)
 		errs   = make([]error, n)
 		start  = make(chan struct{})
 	)
 	for i, s := range e.handles(n) {
-		claims[i] = claim(judged, schedlock.Owner{PID: 1, Hostname: "replica"})
+		claims[i] = claim(judged, driver.Owner{PID: 1, Hostname: "replica"})
 		wg.Go(func() {
 			<-start
 			won[i], errs[i] = e.insist(s, claims[i])
@@ -334,10 +361,11 @@ func (e *env) race(n int) (winner schedlock.Ref) {
 	wg.Wait()
 	row, count := e.row(), 0
 	for i := range claims {
-		require.NoError(e, errs[i], "a loser gets ErrMoved")
+		require.NoError(e, errs[i], "a loser gets ErrConflict")
 		if won[i] {
 			count++
-			require.Equal(e, claims[i].Token, row.Token, "one that was told it won does not hold the lock")
+			require.Equal(e, claims[i].Token, row.Token,
+				"one that was told it won does not hold the lock")
 		}
 	}
 	require.Equal(e, 1, count, "how many of %d won", n)

@@ -5,11 +5,15 @@
 //		locktest.Run(t, func(t testing.TB) locktest.Database {
 //			name := newDatabase(t) // empty, with its tables
 //			return locktest.Database{
-//				Open:    func(t testing.TB) schedlock.Store { return open(t, name) },
-//				Without: []locktest.Feature{locktest.Edits, locktest.Backups, locktest.Fences, locktest.Hints, locktest.Ledger, locktest.Revocations},
+//				Open:    func(t testing.TB) driver.Store { return open(t, name) },
+//				Without: []locktest.Feature{locktest.Edits, locktest.Backups, locktest.Fences,
+//					locktest.Hints, locktest.Ledger, locktest.Revocations},
 //			}
 //		})
 //	}
+//
+// If each database is one of its own, that function may begin with
+// t.(*testing.T).Parallel(): then the rules wait at the same time.
 //
 // [RunNamed] does the same for a store of named locks, and [RunQueue] for one of
 // queues; their rules are listed there.
@@ -17,7 +21,7 @@
 // A rule that fails says what breaks in a fleet. What a store does after it was
 // closed is not in the contract.
 //
-// Of the lock (schedlock.Store, FencedStore and HintedStore):
+// Of the lock (driver.Store):
 //
 //  1. Look on an empty database returns no row, no term and the database's
 //     clock, without an error.
@@ -27,22 +31,22 @@
 //  4. Look with a context that has ended returns an error, and soon.
 //  5. A token column that holds no token gives the zero Token and the text in
 //     RawToken, and can be compared and swapped.
-//  6. View.Now is the database's clock: it goes on between two looks, it is
+//  6. Snapshot.Now is the database's clock: it goes on between two looks, it is
 //     that of the stamps, and all times are in UTC.
 //  7. Acquire writes the lock row, with beat 0 and state leading, and an open
 //     term, both with the claim's token and owner and the term granted.
 //  8. The row keeps timings to the millisecond, any pid, and host names of up
 //     to 255 bytes with quotes and any letters.
-//  9. Acquire that judged a row returns ErrMoved unless token, term and beat
+//  9. Acquire that judged a row returns ErrConflict unless token, term and beat
 //     are still the same.
-//  10. Acquire that judged no row returns ErrMoved, and deletes nothing, if
+//  10. Acquire that judged no row returns ErrConflict, and deletes nothing, if
 //     there is a row or the newest term is another.
-//  11. An Acquire that returns ErrMoved has written nothing, neither to the row
+//  11. An Acquire that returns ErrConflict has written nothing, neither to the row
 //     nor to the history.
 //  12. Of many that judged the same row at the same time exactly one gets the
-//     lock, the others ErrMoved.
+//     lock, the others ErrConflict.
 //  13. Of many that judged the lock free at the same time exactly one gets it,
-//     the others ErrMoved.
+//     the others ErrConflict.
 //  14. Every term is higher than the one before, after a take-over as after a
 //     release, and not below the database's clock in Unix ms.
 //  15. The term granted is at least claim.MinTerm, and one more than the last
@@ -100,11 +104,11 @@
 //
 // Of the run ledger (ledger.Store):
 //
-//  44. Decide with From zero inserts the job's row; it returns ErrMoved if
-//     there is one, and a Decide with From returns ErrMoved if there is none.
+//  44. Decide with From zero inserts the job's row; it returns ErrConflict if
+//     there is one, and a Decide with From returns ErrConflict if there is none.
 //  45. Decide returns ErrLost, and writes nothing, for another token, another
 //     term, the lease before, and without a row.
-//  46. Decide returns ErrMoved, and writes nothing, unless the cursor stands at
+//  46. Decide returns ErrConflict, and writes nothing, unless the cursor stands at
 //     From, to the microsecond; and the cursor never goes back.
 //  47. A second Decide of a tick that is in the ledger returns started = false;
 //     the cursor moves all the same. Other jobs are no concern.
@@ -203,8 +207,8 @@
 //  83. Resume ends the pause of a job, or that of the whole scheduler, and no
 //     other, and tells whether there was one; Inbox keeps who paused, who
 //     resumed, and when, until the next pause, which is a new one.
-//  84. Inbox returns the requests of all jobs, oldest first, at most 1,000,
-//     and the others once these are answered.
+//  84. Inbox returns the requests of all jobs, oldest first, at most 100 of
+//     each, and the others once these are answered.
 //  85. Prune deletes rows of one job, oldest scheduled time first, at most
 //     limit, and tells how many; the newest keep rows stay, and so do the
 //     job's cursor and Stats.
@@ -214,7 +218,7 @@
 //     Prune with a context that has ended return an error, soon, and write
 //     nothing.
 //
-// Of revocations (schedlock.RevocableStore):
+// Of revocations (driver.Store):
 //
 //  88. Revoke sets the row to StateRevoked and touches nothing else of it; it
 //     keeps who, why and the database's time with the term, and returns them
@@ -222,7 +226,44 @@
 //  89. Revoke of a term that was revoked before returns the first revocation,
 //     and writes nothing that can be seen.
 //  90. Revoke of a term that the row does not bear, and without a row, returns
-//     ErrMoved and writes nothing.
+//     ErrConflict and writes nothing.
 //  91. Revoke with a context that has ended returns an error, soon, and writes
 //     nothing.
+//
+// Of cursors that are not as the ledger left them, and of bounds (ledger.Store):
+//
+//  92. Jobs returns every job, also if a hand has written a cursor that is no
+//     time: that one with the zero Cursor and a RawCursor. Decide with that
+//     RawFrom moves it; Decide with another cursor returns ErrConflict, and
+//     writes nothing.
+//  93. A cursor that a hand has written in the database's own words is read
+//     as that time, and Decide moves it from the Cursor and the RawCursor
+//     that Jobs has returned.
+//  94. Decide with Back moves a cursor that stands as it was read to any
+//     time; without Back it returns ErrConflict if that is earlier. What has run
+//     before does not start again.
+//  95. ResetCursor sets the cursor of a job to the database's time, wherever
+//     it stood, returns the job so, and touches nothing else. It needs no
+//     leader. It returns ErrNoJob for a job that has no row, and an error,
+//     soon, with a context that has ended.
+//  96. Trigger returns a *BacklogError with the count and the limit, and
+//     writes nothing, while a job has MaxPending requests; another job is no
+//     concern. Inbox tells how many each job has, and leaves out the requests
+//     of jobs that are paused.
+//  97. Of an error's text Finish keeps at most MaxText bytes, whole letters
+//     from its beginning, and a note that it was cut.
+//
+// Of the app (driver.Store):
+//
+//  98. The row and its term keep the name and the program of the claim's app,
+//     of up to 200 bytes with quotes and any letters, also after a heartbeat
+//     and a release. A claim without an app leaves none.
+//
+// Of the ledger, again:
+//
+//  99. The ids of the ledger's rows only grow, in the order in which the rows
+//     were made, also when Prune has deleted the newest rows of a job.
+//  100. A range of skipped ticks whose first tick is in the ledger already is
+//     recorded from the next free microsecond on, without that tick; of two
+//     ticks, the second one is recorded.
 package locktest

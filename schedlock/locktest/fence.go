@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
-func (e *env) fence(tx Tx, ref schedlock.Ref) error {
-	return e.s.(schedlock.FencedStore).Fence(e.ctx, tx.Tx, ref)
+func (e *env) fence(tx Tx, ref driver.Ref) error {
+	return e.s.Fence(e.ctx, tx.Tx, ref)
 }
 
 // begin begins a caller's transaction that ends with the test at the latest.
@@ -23,12 +23,15 @@ func (e *env) begin() Tx {
 
 var fenceCases = []testCase{
 	{Rule: Rule{35, "the holder passes its fence",
-		"Fence of the holder returns nil, the transaction can be committed or rolled back, and the row stays as it was.",
+		"Fence of the holder returns nil, the transaction can be committed or rolled back, and " +
+			"the row stays as it was.",
 		"no fenced work is ever done.", []Feature{Fences}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.unchanged(func() {
-				for _, end := range []func(Tx) error{func(tx Tx) error { return tx.Commit() }, func(tx Tx) error { return tx.Rollback() }} {
+				for _, end := range []func(Tx) error{func(tx Tx) error {
+					return tx.Commit()
+				}, func(tx Tx) error { return tx.Rollback() }} {
 					tx := e.begin()
 					require.NoError(e, e.fence(tx, ref))
 					require.NoError(e, end(tx))
@@ -36,26 +39,29 @@ var fenceCases = []testCase{
 			}, "Fence")
 		}},
 	{Rule: Rule{36, "nobody else passes",
-		"Fence returns ErrLost for another token, another term, the lease before, and without a row.",
+		"Fence returns ErrLost for another token, another term, the lease before, and without a " +
+			"row.",
 		"a paused leader wakes up and writes over what its successor did.", []Feature{Fences}},
 		run: func(e *env) {
 			old := e.win(alice)
 			ref := e.win(alice)
-			refused := func(r schedlock.Ref, why string) {
+			refused := func(r driver.Ref, why string) {
 				tx := e.begin()
-				require.ErrorIs(e, e.fence(tx, r), schedlock.ErrLost, why)
+				require.ErrorIs(e, e.fence(tx, r), driver.ErrLost, why)
 				_ = tx.Rollback()
 			}
 			refused(old, "the lease before")
-			refused(schedlock.Ref{Owner: alice, Token: schedlock.NewToken(), Term: ref.Term}, "another token")
-			refused(schedlock.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			refused(driver.Ref{Owner: alice, Token: driver.NewToken(), Term: ref.Term},
+				"another token")
+			refused(driver.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
+			e.release(ref)
 			refused(ref, "no row")
 		}},
 	{Rule: Rule{37, "a fence holds until its transaction ends",
-		"While a fenced transaction is open nobody takes over; after it has ended a claim succeeds, and the old lease's Fence returns ErrLost.",
-		"the fence was passed, the lock changed hands, and the old leader commits.", []Feature{Fences}},
+		"While a fenced transaction is open nobody takes over; after it has ended a claim " +
+			"succeeds, and the old lease's Fence returns ErrLost.",
+		"the fence was passed, the lock changed hands, and the old leader commits.",
+		[]Feature{Fences}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			other := e.db.Open(e)
@@ -67,7 +73,8 @@ var fenceCases = []testCase{
 				_, err := other.Acquire(ctx, claim(judged, bob))
 				cancel()
 				require.Error(e, err, "a take-over in face of a fenced transaction")
-				require.Equal(e, ref, e.row().Ref, "the lock was taken over in face of a fenced transaction")
+				require.Equal(e, ref, e.row().Ref,
+					"the lock was taken over in face of a fenced transaction")
 				if i == 0 {
 					require.NoError(e, tx.Commit())
 				} else {
@@ -82,13 +89,15 @@ var fenceCases = []testCase{
 					return err
 				})
 				tx = e.begin()
-				require.ErrorIs(e, e.fence(tx, old), schedlock.ErrLost, "the old lease")
+				require.ErrorIs(e, e.fence(tx, old), driver.ErrLost, "the old lease")
 				_ = tx.Rollback()
 			}
 		}},
 	{Rule: Rule{38, "a claim waits for nobody",
-		"Acquire in face of a fenced transaction returns an error, long before a context of many seconds ends.",
-		"standbys pile up behind one slow job, and hold connections that the leader needs.", []Feature{Fences}},
+		"Acquire in face of a fenced transaction returns an error, long before a context of many " +
+			"seconds ends.",
+		"standbys pile up behind one slow job, and hold connections that the leader needs.",
+		[]Feature{Fences}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			other := e.db.Open(e)
@@ -107,7 +116,8 @@ var fenceCases = []testCase{
 			require.NoError(e, tx.Commit())
 		}},
 	{Rule: Rule{39, "of fence and take-over one wins",
-		"If Fence returned nil the lock does not change hands before the transaction ends, however close a take-over comes.",
+		"If Fence returned nil the lock does not change hands before the transaction ends, " +
+			"however close a take-over comes.",
 		"as rule 37, once in a thousand.", []Feature{Fences}},
 		run: func(e *env) {
 			e.win(alice)
@@ -130,7 +140,8 @@ var fenceCases = []testCase{
 				if fenced == nil {
 					for range 5 {
 						time.Sleep(2 * time.Millisecond)
-						require.Equal(e, ref, e.row().Ref, "the lock changed hands in face of a fenced transaction")
+						require.Equal(e, ref, e.row().Ref,
+							"the lock changed hands in face of a fenced transaction")
 					}
 					require.NoError(e, tx.Commit())
 				} else {
@@ -139,14 +150,15 @@ var fenceCases = []testCase{
 				wg.Wait()
 				require.NoError(e, err)
 				if !won {
-					// It met the fence, and was told so by ErrMoved.
+					// It met the fence, and was told so by ErrConflict.
 					require.NoError(e, fenced, "neither the fence nor the take-over won")
 					e.win(bob)
 				}
 			}
 		}},
 	{Rule: Rule{40, "a heartbeat outlives a fence",
-		"A heartbeat succeeds once a fenced transaction has ended, and, where that was promised, already before.",
+		"A heartbeat succeeds once a fenced transaction has ended, and, where that was promised, " +
+			"already before.",
 		"a leader that works in fenced transactions loses its lease.", []Feature{Fences}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -154,15 +166,15 @@ var fenceCases = []testCase{
 				tx := e.begin()
 				require.NoError(e, e.fence(tx, ref))
 				ctx, cancel := context.WithTimeout(e.ctx, e.patience)
-				_, err := e.s.Heartbeat(ctx, ref, schedlock.StateLeading)
+				_, err := e.s.Heartbeat(ctx, ref, driver.StateLeading)
 				cancel()
-				require.NotErrorIs(e, err, schedlock.ErrLost)
+				require.NotErrorIs(e, err, driver.ErrLost)
 				if e.db.HeartbeatsPassFence {
 					require.NoError(e, err, "a heartbeat beside a fenced transaction")
 				}
 				require.NoError(e, tx.Commit(), "the transaction that a heartbeat met")
 				e.await("a heartbeat after a fenced transaction", func() error {
-					_, err := e.s.Heartbeat(e.ctx, ref, schedlock.StateLeading)
+					_, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
 					return err
 				})
 			}
@@ -173,7 +185,7 @@ var fenceCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			for _, tx := range []any{nil, "a string", struct{}{}, new(int)} {
-				require.ErrorIs(e, e.fence(Tx{Tx: tx}, ref), schedlock.ErrNoFence, "%T", tx)
+				require.ErrorIs(e, e.fence(Tx{Tx: tx}, ref), driver.ErrNoFence, "%T", tx)
 			}
 		}},
 }
@@ -185,10 +197,10 @@ var hintCases = []testCase{
 		run: func(e *env) {
 			e.win(alice)
 			v := e.look()
-			e.soon("AwaitHint with an ended context", func() { e.s.(schedlock.HintedStore).AwaitHint(ended(), v) })
+			e.soon("AwaitHint with an ended context", func() { e.s.AwaitHint(ended(), v) })
 			ctx, cancel := context.WithTimeout(e.ctx, 50*time.Millisecond)
 			defer cancel()
-			e.soon("AwaitHint with a context of 50 ms", func() { e.s.(schedlock.HintedStore).AwaitHint(ctx, v) })
+			e.soon("AwaitHint with a context of 50 ms", func() { e.s.AwaitHint(ctx, v) })
 		}},
 	{Rule: Rule{43, "a release gives a hint",
 		"AwaitHint returns soon after another handle released the lock.",
@@ -207,12 +219,12 @@ var hintCases = []testCase{
 							gone <- err
 							return
 						}
-						other.(schedlock.HintedStore).AwaitHint(ctx, v)
+						other.AwaitHint(ctx, v)
 					}
 				}()
 				time.Sleep(100 * time.Millisecond) // so that it waits; if not, it need not
-				_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-				require.NoError(e, err)
+				e.release(ref)
+				var err error
 				e.soon("AwaitHint after a release", func() {
 					select {
 					case err = <-gone:

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -31,9 +31,10 @@ func sortPauses(pauses []ledger.Pause) {
 func (e *env) ledger() ledger.Store { return e.s.(ledger.Store) }
 
 // start decides to run a job's tick, as the first decision or from another.
-func (e *env) start(ref schedlock.Ref, job string, from, tick time.Time) ledger.Run {
+func (e *env) start(ref driver.Ref, job string, from, tick time.Time) ledger.Run {
 	e.Helper()
-	run, started, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: job, Spec: "s", From: from, To: tick, Start: tick})
+	run, started, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: job,
+		Spec: "s", From: from, To: tick, Start: tick})
 	require.NoError(e, err, "Decide")
 	require.True(e, started, "Decide: started")
 	// As a table keeps them: a store may return what it was given, or its clock.
@@ -67,7 +68,7 @@ func (e *env) jobs() []ledger.Job {
 
 // oneStarts calls f on all handles at the same time, once more after an error,
 // and fails unless one of them is told that it started something.
-func (e *env) oneStarts(handles []schedlock.Store, f func(l ledger.Store) (mine bool, err error)) {
+func (e *env) oneStarts(handles []driver.Store, f func(l ledger.Store) (mine bool, err error)) {
 	e.Helper()
 	var (
 		wg               sync.WaitGroup
@@ -99,7 +100,8 @@ func (e *env) oneStarts(handles []schedlock.Store, f func(l ledger.Store) (mine 
 
 var ledgerCases = []testCase{
 	{Rule: Rule{44, "a job begins once",
-		"Decide with From zero inserts the job's row; it returns ErrMoved if there is one, and a Decide with From returns ErrMoved if there is none.",
+		"Decide with From zero inserts the job's row; it returns ErrConflict if there is one, " +
+			"and a Decide with From returns ErrConflict if there is none.",
 		"two leaders in a row both begin a job anew, and its ticks run twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -107,44 +109,48 @@ var ledgerCases = []testCase{
 			e.start(ref, "a", time.Time{}, noon)
 			e.unchanged(func() {
 				for name, d := range map[string]ledger.Decision{
-					"the job has a row":    {Job: "a", Spec: "other", To: minute(1), Start: minute(1)},
-					"the job has no row":   {Job: "b", Spec: "s", From: noon, To: minute(1), Start: minute(1)},
+					"the job has a row": {Job: "a", Spec: "other", To: minute(1),
+						Start: minute(1)},
+					"the job has no row": {Job: "b", Spec: "s", From: noon, To: minute(1),
+						Start: minute(1)},
 					"the job has this row": {Job: "a", Spec: "s", To: noon},
 				} {
 					_, started, err := e.ledger().Decide(e.ctx, ref, d)
-					require.ErrorIs(e, err, schedlock.ErrMoved, name)
+					require.ErrorIs(e, err, driver.ErrConflict, name)
 					require.False(e, started, name)
 				}
 			}, "a decision that has moved")
 		}},
 	{Rule: Rule{45, "only the holder decides",
-		"Decide returns ErrLost, and writes nothing, for another token, another term, the lease before, and without a row.",
+		"Decide returns ErrLost, and writes nothing, for another token, another term, the lease " +
+			"before, and without a row.",
 		"an old leader starts runs beside its successor.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
 			e.start(old, "a", time.Time{}, noon)
 			ref := e.win(alice)
-			refused := func(r schedlock.Ref, why string) {
+			refused := func(r driver.Ref, why string) {
 				e.unchanged(func() {
 					for _, d := range []ledger.Decision{
 						{Job: "a", Spec: "s", From: noon, To: minute(1), Start: minute(1)},
 						{Job: "b", Spec: "s", To: noon, Start: noon},
 					} {
 						_, started, err := e.ledger().Decide(e.ctx, r, d)
-						require.ErrorIs(e, err, schedlock.ErrLost, why)
+						require.ErrorIs(e, err, driver.ErrLost, why)
 						require.False(e, started, why)
 					}
 				}, "%s", why)
 			}
 			refused(old, "the lease before")
-			refused(schedlock.Ref{Owner: alice, Token: schedlock.NewToken(), Term: ref.Term}, "another token")
-			refused(schedlock.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			refused(driver.Ref{Owner: alice, Token: driver.NewToken(), Term: ref.Term},
+				"another token")
+			refused(driver.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
+			e.release(ref)
 			refused(ref, "no row")
 		}},
 	{Rule: Rule{46, "the cursor is compared and swapped",
-		"Decide returns ErrMoved, and writes nothing, unless the cursor stands at From, to the microsecond; and the cursor never goes back.",
+		"Decide returns ErrConflict, and writes nothing, unless the cursor stands at From, to " +
+			"the microsecond; and the cursor never goes back.",
 		"ticks are decided twice, or passed over.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -152,25 +158,34 @@ var ledgerCases = []testCase{
 			e.start(ref, "a", noon, minute(2))
 			e.unchanged(func() {
 				for name, d := range map[string]ledger.Decision{
-					"the cursor has moved":             {From: noon, To: minute(3), Start: minute(3)},
-					"it stands 1 µs earlier":           {From: minute(2).Add(time.Microsecond), To: minute(3), Start: minute(3)},
-					"it stands 1 µs later":             {From: minute(2).Add(-time.Microsecond), To: minute(3), Start: minute(3)},
-					"the cursor would go back":         {From: minute(2), To: minute(1)},
-					"it would go back, and skip":       {From: minute(2), To: minute(1), Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1, Reason: ledger.Missed}}},
-					"the cursor has moved, with skips": {From: noon, To: minute(3), Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1, Reason: ledger.Missed}}},
+					"the cursor has moved": {From: noon, To: minute(3),
+						Start: minute(3)},
+					"it stands 1 µs earlier": {From: minute(2).Add(time.Microsecond),
+						To: minute(3), Start: minute(3)},
+					"it stands 1 µs later": {From: minute(2).Add(-time.Microsecond),
+						To: minute(3), Start: minute(3)},
+					"the cursor would go back": {From: minute(2), To: minute(1)},
+					"it would go back, and skip": {From: minute(2), To: minute(1),
+						Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1,
+							Reason: ledger.Missed}}},
+					"the cursor has moved, with skips": {From: noon, To: minute(3),
+						Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1,
+							Reason: ledger.Missed}}},
 				} {
 					d.Job, d.Spec = "a", "other"
 					_, started, err := e.ledger().Decide(e.ctx, ref, d)
-					require.ErrorIs(e, err, schedlock.ErrMoved, name)
+					require.ErrorIs(e, err, driver.ErrConflict, name)
 					require.False(e, started, name)
 				}
 			}, "a decision that has moved")
 			// In place it may stay: a new spec.
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "new", From: minute(2).In(time.FixedZone("", 3600)), To: minute(2)})
+			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
+				Spec: "new", From: minute(2).In(time.FixedZone("", 3600)), To: minute(2)})
 			require.NoError(e, err, "a decision that does not move the cursor")
 		}},
 	{Rule: Rule{47, "a tick starts once",
-		"A second Decide of a tick that is in the ledger returns started = false; the cursor moves all the same. Other jobs are no concern.",
+		"A second Decide of a tick that is in the ledger returns started = false; the cursor " +
+			"moves all the same. Other jobs are no concern.",
 		"a job runs twice for one scheduled time.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -178,7 +193,8 @@ var ledgerCases = []testCase{
 			e.finish(run, ledger.End{Status: ledger.Done})
 			ref = e.win(bob)
 			want := e.runs("a", 10)
-			_, started, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(1), Start: noon})
+			_, started, err := e.ledger().Decide(e.ctx, ref,
+				ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(1), Start: noon})
 			require.NoError(e, err)
 			require.False(e, started, "a tick that has run")
 			require.Equal(e, want, e.runs("a", 10))
@@ -187,7 +203,8 @@ var ledgerCases = []testCase{
 			e.start(ref, "a", minute(1), minute(2))
 		}},
 	{Rule: Rule{48, "one of many starts a tick",
-		"Of many decisions about the same tick at the same time exactly one is told that it started it.",
+		"Of many decisions about the same tick at the same time exactly one is told that it " +
+			"started it.",
 		"two schedulers of one leader, or a retried decision, run a job twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -196,8 +213,9 @@ var ledgerCases = []testCase{
 			for round := range 4 {
 				to := minute(round)
 				e.oneStarts(handles, func(l ledger.Store) (bool, error) {
-					_, mine, err := l.Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "s", From: from, To: to, Start: to})
-					if errors.Is(err, schedlock.ErrMoved) {
+					_, mine, err := l.Decide(e.ctx, ref,
+						ledger.Decision{Job: "a", Spec: "s", From: from, To: to, Start: to})
+					if errors.Is(err, driver.ErrConflict) {
 						return mine, nil
 					}
 					return mine, err
@@ -207,34 +225,39 @@ var ledgerCases = []testCase{
 			}
 		}},
 	{Rule: Rule{49, "a run is recorded whole",
-		"Decide returns the run as Runs does: in progress, attempt 1, with the id, the tick, the database's time, and the holder's term, pid and hostname.",
-		"the end of a run cannot be recorded, or the history blames another replica.", []Feature{Ledger}},
+		"Decide returns the run as Runs does: in progress, attempt 1, with the id, the tick, the " +
+			"database's time, and the holder's term, pid and hostname.",
+		"the end of a run cannot be recorded, or the history blames another replica.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
-			for i, owner := range []schedlock.Owner{alice, {PID: 1<<31 - 1, Hostname: "o'hara-ü"}} {
+			for i, owner := range []driver.Owner{alice, {PID: 1<<31 - 1, Hostname: "o'hara-ü"}} {
 				job := []string{"a", `job "x" – 'ü' 🦀; --`}[i]
 				ref := e.win(owner)
 				before := e.look().Now.Truncate(time.Microsecond)
 				run := e.start(ref, job, time.Time{}, noon)
 				require.NotZero(e, run.ID)
 				require.WithinRange(e, run.StartedAt, before, e.look().Now)
-				want := ledger.Run{ID: run.ID, Job: job, ScheduledAt: noon, StartedAt: run.StartedAt, Status: ledger.InProgress,
+				want := ledger.Run{ID: run.ID, Job: job, ScheduledAt: noon,
+					StartedAt: run.StartedAt, Status: ledger.InProgress,
 					Term: ref.Term, PID: owner.PID, Hostname: owner.Hostname, Attempt: 1}
 				require.Equal(e, want, e.runs(job, 1)[0], "Runs")
 				require.Equal(e, want, run, "Decide")
 			}
 		}},
 	{Rule: Rule{50, "skipped ticks are recorded",
-		"A range of skipped ticks is one row, with its last tick, count and reason; a single one has neither last tick nor count; one that is in the ledger stays as it was.",
+		"A range of skipped ticks is one row, with its last tick, count and reason; a single one " +
+			"has neither last tick nor count; one that is in the ledger stays as it was.",
 		"a tick is neither run nor accounted for, or a run is overwritten.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.start(ref, "a", time.Time{}, noon)
-			d := ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(9), Start: minute(9), Skipped: []ledger.Skip{
-				{First: noon, Last: noon, Count: 1, Reason: ledger.Missed},
-				{First: minute(1), Last: minute(5), Count: 5, Reason: ledger.Missed},
-				{First: minute(6), Last: minute(6), Count: 1, Reason: ledger.Overlap},
-				{First: minute(7), Last: minute(8), Count: 2, Reason: ledger.Paused},
-			}}
+			d := ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(9), Start: minute(9),
+				Skipped: []ledger.Skip{
+					{First: noon, Last: noon, Count: 1, Reason: ledger.Missed},
+					{First: minute(1), Last: minute(5), Count: 5, Reason: ledger.Missed},
+					{First: minute(6), Last: minute(6), Count: 1, Reason: ledger.Overlap},
+					{First: minute(7), Last: minute(8), Count: 2, Reason: ledger.Paused},
+				}}
 			_, started, err := e.ledger().Decide(e.ctx, ref, d)
 			require.NoError(e, err)
 			require.True(e, started)
@@ -246,25 +269,32 @@ var ledgerCases = []testCase{
 				{ScheduledAt: minute(6), Error: ledger.Overlap},
 				{ScheduledAt: minute(1), Until: minute(5), Count: 5, Error: ledger.Missed},
 			} {
-				want.ID, want.Job, want.Status, want.Term, want.PID, want.Hostname = runs[i+1].ID, "a", ledger.Skipped, ref.Term, ref.PID, ref.Hostname
+				want.ID, want.Job, want.Status, want.Term, want.PID, want.Hostname = runs[i+1].ID,
+					"a", ledger.Skipped, ref.Term, ref.PID, ref.Hostname
 				require.Equal(e, want, runs[i+1])
 			}
 			// A range alone, as the first decision.
-			_, started, err = e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "b", Spec: "s", To: minute(3), Skipped: []ledger.Skip{{First: minute(1), Last: minute(3), Count: 3, Reason: ledger.Missed}}})
+			_, started, err = e.ledger().Decide(e.ctx, ref,
+				ledger.Decision{Job: "b", Spec: "s", To: minute(3),
+					Skipped: []ledger.Skip{{First: minute(1), Last: minute(3), Count: 3,
+						Reason: ledger.Missed}}})
 			require.NoError(e, err)
 			require.False(e, started)
 			require.Len(e, e.runs("b", 10), 1)
 		}},
 	{Rule: Rule{51, "jobs are listed",
 		"Jobs returns every job with the spec and the cursor of its last decision.",
-		"a new leader begins jobs anew, or does not see that a spec has changed.", []Feature{Ledger}},
+		"a new leader begins jobs anew, or does not see that a spec has changed.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			for i, job := range []string{"c", "a", "b"} {
-				_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: job, Spec: "old", To: minute(i)})
+				_, _, err := e.ledger().Decide(e.ctx, ref,
+					ledger.Decision{Job: job, Spec: "old", To: minute(i)})
 				require.NoError(e, err)
 			}
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: `every "1m" – ü`, From: minute(1), To: minute(7)})
+			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
+				Spec: `every "1m" – ü`, From: minute(1), To: minute(7)})
 			require.NoError(e, err)
 			e.win(bob)
 			require.Equal(e, []ledger.Job{

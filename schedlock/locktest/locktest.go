@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -19,7 +19,7 @@ import (
 type Database struct {
 	// Open returns another handle on the database, as another replica would
 	// open it. It closes the handle with t.Cleanup.
-	Open func(t testing.TB) schedlock.Store
+	Open func(t testing.TB) driver.Store
 
 	// Edit does by hand what an operator might do in a shell. Each call is
 	// committed when it returns.
@@ -48,22 +48,29 @@ type Feature string
 const (
 	Edits   Feature = "edits"   // Database.Edit
 	Backups Feature = "backups" // Database.Backup
-	Fences  Feature = "fences"  // the store is a schedlock.FencedStore, and Database.Begin
-	Hints   Feature = "hints"   // the store is a schedlock.HintedStore whose hints come
+	Fences  Feature = "fences"  // the store has fences, and Database.Begin
+	Hints   Feature = "hints"   // the store has hints, and they come
 	Ledger  Feature = "ledger"  // the store is a ledger.Store
 
-	Revocations Feature = "revocations" // the store is a schedlock.RevocableStore
+	Revocations Feature = "revocations" // the store revokes
 )
 
-// An Edit changes the lock row where a field is not zero, and nothing else.
+// An Edit changes the lock row, or a cursor, where a field is not zero, and
+// nothing else.
 type Edit struct {
 	Token string // any text
 	Term  int64
 	Beat  int64
-	State schedlock.State
+	State driver.State
 
 	DeleteRow  bool // delete the lock row; no other table is touched
 	EmptyTerms bool // delete the history of terms; comes with DeleteRow
+
+	// CursorOf names a job whose cursor_at is set to CursorAt, a whole second,
+	// as the database's own functions write it; or to what is no time, if that
+	// is zero. It comes alone.
+	CursorOf string
+	CursorAt time.Time
 }
 
 // A Tx is a caller's transaction.
@@ -77,11 +84,7 @@ type Tx struct {
 func Run(t *testing.T, fresh func(t testing.TB) Database) {
 	for _, c := range cases() {
 		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("rule %d: %s If it is broken: %s", c.Number, c.Text, c.Breaks)
-				}
-			})
+			c.explain(t, "rule")
 			if c.slow && testing.Short() {
 				t.Skip("takes long")
 			}
@@ -111,7 +114,8 @@ func (c testCase) try(t testing.TB, db Database, patience time.Duration) {
 		case slices.Contains(db.Without, f):
 			t.Skipf("without %s: %s", f, why)
 		default:
-			t.Fatalf("rule %d needs %s, but %s: add it, or list it in Database.Without", c.Number, f, why)
+			t.Fatalf("rule %d needs %s, but %s: add it, or list it in Database.Without", c.Number,
+				f, why)
 		}
 	}
 	c.run(e)
@@ -122,7 +126,7 @@ type env struct {
 	testing.TB
 	ctx      context.Context
 	db       Database
-	s        schedlock.Store // the first handle
+	s        driver.Store // the first handle
 	patience time.Duration
 }
 
@@ -137,34 +141,28 @@ func (e *env) lacks(f Feature) string {
 			return "Database.Backup is nil"
 		}
 	case Fences:
-		if _, ok := e.s.(schedlock.FencedStore); !ok {
-			return fmt.Sprintf("%T is no schedlock.FencedStore", e.s)
-		}
 		if e.db.Begin == nil {
 			return "Database.Begin is nil"
 		}
 	case Hints:
-		if _, ok := e.s.(schedlock.HintedStore); !ok {
-			return fmt.Sprintf("%T is no schedlock.HintedStore", e.s)
-		}
 		if slices.Contains(e.db.Without, Hints) {
 			return "they may never come"
+		}
+	case Revocations:
+		if _, err := e.s.Revoke(e.ctx, -1, "locktest", ""); errors.Is(err, driver.ErrNotRevocable) {
+			return err.Error()
 		}
 	case Ledger:
 		if _, ok := e.s.(ledger.Store); !ok {
 			return fmt.Sprintf("%T is no ledger.Store", e.s)
-		}
-	case Revocations:
-		if _, ok := e.s.(schedlock.RevocableStore); !ok {
-			return fmt.Sprintf("%T is no schedlock.RevocableStore", e.s)
 		}
 	}
 	return ""
 }
 
 // handles are n handles on the database.
-func (e *env) handles(n int) []schedlock.Store {
-	stores := []schedlock.Store{e.s}
+func (e *env) handles(n int) []driver.Store {
+	stores := []driver.Store{e.s}
 	for len(stores) < n {
 		stores = append(stores, e.db.Open(e))
 	}
@@ -174,12 +172,13 @@ func (e *env) handles(n int) []schedlock.Store {
 func (e *env) edit(edit Edit) { e.db.Edit(e, edit) }
 
 var (
-	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
-	alice  = schedlock.Owner{PID: 1, Hostname: "alice"}
-	bob    = schedlock.Owner{PID: 2, Hostname: "bob"}
+	timing = driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+		HeartbeatInterval: 10 * time.Second}
+	alice = driver.Owner{PID: 1, Hostname: "alice"}
+	bob   = driver.Owner{PID: 2, Hostname: "bob"}
 )
 
-func (e *env) look() schedlock.View {
+func (e *env) look() driver.Snapshot {
 	e.Helper()
 	v, err := e.s.Look(e.ctx)
 	require.NoError(e, err, "Look")
@@ -187,14 +186,14 @@ func (e *env) look() schedlock.View {
 }
 
 // row is the lock row, which must be there.
-func (e *env) row() schedlock.Row {
+func (e *env) row() driver.Row {
 	e.Helper()
 	v := e.look()
 	require.NotNil(e, v.Row, "there is no lock row")
 	return *v.Row
 }
 
-func (e *env) terms(limit int) []schedlock.Term {
+func (e *env) terms(limit int) []driver.Term {
 	e.Helper()
 	terms, err := e.s.Terms(e.ctx, limit)
 	require.NoError(e, err, "Terms")
@@ -202,18 +201,18 @@ func (e *env) terms(limit int) []schedlock.Term {
 }
 
 // claim is of a replica that watched what it judged for the whole TTL.
-func claim(judged schedlock.View, owner schedlock.Owner) schedlock.Claim {
-	return schedlock.Claim{
-		Ref:     schedlock.Ref{Owner: owner, Token: schedlock.NewToken()},
-		Timing:  timing,
-		Judged:  judged,
-		Reason:  schedlock.EndExpired,
-		Watched: true,
+func claim(judged driver.Snapshot, owner driver.Owner) driver.Claim {
+	return driver.Claim{
+		Ref:      driver.Ref{Owner: owner, Token: driver.NewToken()},
+		Timing:   timing,
+		Expected: judged,
+		Reason:   driver.EndExpired,
+		Watched:  true,
 	}
 }
 
 // acquire makes a claim that must succeed at once.
-func (e *env) acquire(c schedlock.Claim) schedlock.Ref {
+func (e *env) acquire(c driver.Claim) driver.Ref {
 	e.Helper()
 	grant, err := e.s.Acquire(e.ctx, c)
 	require.NoError(e, err, "Acquire, with what was judged unchanged")
@@ -222,26 +221,33 @@ func (e *env) acquire(c schedlock.Claim) schedlock.Ref {
 }
 
 // win acquires whatever is there.
-func (e *env) win(owner schedlock.Owner) schedlock.Ref {
+func (e *env) win(owner driver.Owner) driver.Ref {
 	e.Helper()
 	return e.acquire(claim(e.look(), owner))
 }
 
+func (e *env) release(ref driver.Ref) {
+	e.Helper()
+	_, err := e.s.Release(e.ctx, ref, driver.EndReleased)
+	require.NoError(e, err, "Release")
+}
+
 // insist claims with s until it has what it judged, or that is gone: after an
-// error other than ErrMoved it looks up how the claim ended. It may be called
+// error other than ErrConflict it looks up how the claim ended. It may be called
 // from any goroutine.
-func (e *env) insist(s schedlock.Store, c schedlock.Claim) (won bool, err error) {
+func (e *env) insist(s driver.Store, c driver.Claim) (won bool, err error) {
 	for unknown := false; ; unknown = true {
 		_, err := s.Acquire(e.ctx, c)
 		if err == nil {
 			return true, nil
 		}
-		if unknown || !errors.Is(err, schedlock.ErrMoved) {
-			if v, lookErr := s.Look(e.ctx); lookErr == nil && v.Row != nil && v.Row.Token == c.Token {
+		if unknown || !errors.Is(err, driver.ErrConflict) {
+			if v, lookErr := s.Look(e.ctx); lookErr == nil && v.Row != nil &&
+				v.Row.Token == c.Token {
 				return true, nil
 			}
 		}
-		if errors.Is(err, schedlock.ErrMoved) {
+		if errors.Is(err, driver.ErrConflict) {
 			return false, nil
 		}
 		if e.ctx.Err() != nil {
@@ -287,13 +293,13 @@ func ended() context.Context {
 
 // A snapshot is all that the store tells about its tables.
 type snapshot struct {
-	Row    *schedlock.Row
-	Newest *schedlock.Term
-	Terms  []schedlock.Term
-	Jobs   []ledger.Job
-	Runs   []ledger.Run
-	Owed   []ledger.Run
-	Inbox  ledger.Inbox
+	Row     *driver.Row
+	Newest  *driver.Term
+	Terms   []driver.Term
+	Jobs    []ledger.Job
+	Runs    []ledger.Run
+	Owed    []ledger.Run
+	Pending ledger.Pending
 }
 
 func (e *env) snapshot() (s snapshot) {
@@ -309,9 +315,9 @@ func (e *env) snapshot() (s snapshot) {
 		require.NoError(e, err, "Runs")
 		s.Owed, err = l.Retries(e.ctx)
 		require.NoError(e, err, "Retries")
-		s.Inbox, err = l.Inbox(e.ctx)
+		s.Pending, err = l.Pending(e.ctx)
 		require.NoError(e, err, "Inbox")
-		sortPauses(s.Inbox.Pauses)
+		sortPauses(s.Pending.Pauses)
 	}
 	return s
 }
@@ -324,9 +330,23 @@ func (e *env) unchanged(f func(), what string, args ...any) {
 	require.Equal(e, before, e.snapshot(), "%s: something was written", fmt.Sprintf(what, args...))
 }
 
+// heeded fails unless each call, whose context has ended, returns an error, soon,
+// and none writes anything.
+func (e *env) heeded(calls map[string]func() error) {
+	e.Helper()
+	e.unchanged(func() {
+		for name, call := range calls {
+			var err error
+			e.soon(name, func() { err = call() })
+			require.Error(e, err, "%s with an ended context", name)
+			require.NotErrorIs(e, err, driver.ErrLost, name)
+		}
+	}, "a call with an ended context")
+}
+
 // moved makes a claim that must fail.
-func (e *env) moved(c schedlock.Claim, why string) {
+func (e *env) moved(c driver.Claim, why string) {
 	e.Helper()
 	_, err := e.s.Acquire(e.ctx, c)
-	require.ErrorIs(e, err, schedlock.ErrMoved, "Acquire, though %s", why)
+	require.ErrorIs(e, err, driver.ErrConflict, "Acquire, though %s", why)
 }

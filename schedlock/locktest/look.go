@@ -7,12 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 var lookCases = []testCase{
 	{Rule: Rule{1, "an empty database is free",
-		"Look on an empty database returns no row, no term and the database's clock, without an error.",
+		"Look on an empty database returns no row, no term and the database's clock, without an " +
+			"error.",
 		"the first replica of a new installation never leads.", nil},
 		run: func(e *env) {
 			v := e.look()
@@ -23,7 +24,8 @@ var lookCases = []testCase{
 		}},
 	{Rule: Rule{2, "one look is one moment",
 		"Look returns the row and the newest term of one moment, whoever writes meanwhile.",
-		"a standby judges one holder by the term of another and takes the lock of a living leader.", nil},
+		"a standby judges one holder by the term of another and takes the lock of a living " +
+			"leader.", nil},
 		run: func(e *env) {
 			e.win(alice)
 			writer := e.db.Open(e)
@@ -48,8 +50,10 @@ var lookCases = []testCase{
 				v := e.look()
 				require.NotNil(e, v.Row, "the row of a lock that is taken over and never released")
 				require.NotNil(e, v.Newest)
-				require.Equal(e, v.Row.Ref, v.Newest.Ref, "the row and the newest term are of two moments")
-				require.True(e, v.Newest.Open(), "the row and the end of its term are of two moments")
+				require.Equal(e, v.Row.Ref, v.Newest.Ref,
+					"the row and the newest term are of two moments")
+				require.True(e, v.Newest.Open(),
+					"the row and the end of its term are of two moments")
 				select {
 				case <-done:
 					require.NoError(e, writeErr)
@@ -87,10 +91,13 @@ var lookCases = []testCase{
 			require.Error(e, err, "Look past its deadline")
 		}},
 	{Rule: Rule{5, "a token that was edited is read as text",
-		"A token column that holds no token gives the zero Token and the text in RawToken, and can be compared and swapped.",
-		"one UPDATE by hand and no replica can read the row, or replace it, ever again.", []Feature{Edits}},
+		"A token column that holds no token gives the zero Token and the text in RawToken, and " +
+			"can be compared and swapped.",
+		"one UPDATE by hand and no replica can read the row, or replace it, ever again.",
+		[]Feature{Edits}},
 		run: func(e *env) {
-			for _, text := range []string{"mine now", "it's \"x\" – ü", "00112233445566778899aabbccddeefg"} {
+			for _, text := range []string{"mine now", "it's \"x\" – ü",
+				"00112233445566778899aabbccddeefg"} {
 				e.win(alice)
 				e.edit(Edit{Token: text})
 				row := e.row()
@@ -105,7 +112,8 @@ var lookCases = []testCase{
 			e.win(bob)
 		}},
 	{Rule: Rule{6, "the clock goes on, in UTC",
-		"View.Now is the database's clock: it goes on between two looks, it is that of the stamps, and all times are in UTC.",
+		"Snapshot.Now is the database's clock: it goes on between two looks, it is that of the " +
+			"stamps, and all times are in UTC.",
 		"ages on the status page are wrong, and ticks are computed for a time that is not.", nil},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -113,7 +121,7 @@ var lookCases = []testCase{
 			time.Sleep(20 * time.Millisecond)
 			second := e.look()
 			require.Greater(e, second.Now, first.Now, "Now, 20 ms later")
-			beat, err := e.s.Heartbeat(e.ctx, ref, schedlock.StateLeading)
+			beat, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
 			require.NoError(e, err)
 			third := e.look()
 			for name, pair := range map[string][2]time.Time{
@@ -122,8 +130,10 @@ var lookCases = []testCase{
 				"HeartbeatAt": {third.Row.HeartbeatAt, third.Now},
 				"Beat.Now":    {beat.Now, third.Now},
 			} {
-				require.LessOrEqual(e, pair[0].Sub(pair[1]), time.Duration(0), "%s lies after a later look", name)
-				require.Greater(e, pair[0].Sub(pair[1]), -time.Hour, "%s is not by the clock of Now", name)
+				require.LessOrEqual(e, pair[0].Sub(pair[1]), time.Duration(0),
+					"%s lies after a later look", name)
+				require.Greater(e, pair[0].Sub(pair[1]), -time.Hour,
+					"%s is not by the clock of Now", name)
 				require.Equal(e, time.UTC, pair[0].Location(), name)
 			}
 			require.Equal(e, time.UTC, second.Now.Location(), "Now")

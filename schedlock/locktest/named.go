@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // A NamedDatabase is a new, empty database that has its tables. Every rule gets
@@ -19,14 +19,16 @@ import (
 type NamedDatabase struct {
 	// Open returns another handle on the database, as another replica would
 	// open it. It closes the handle with t.Cleanup.
-	Open func(t testing.TB) named.Store
+	Open func(t testing.TB) namedlock.Store
 
-	// Age makes all rows older, as if d had passed since they were written.
+	// Age makes all rows older, as if d had passed since they were written;
+	// below 0, as if the clock that judges had been set back by that. What is
+	// known of a fail-over gets older with them.
 	Age func(t testing.TB, d time.Duration)
 
 	// Edit does by hand what an operator might do in a shell: it sets the term
 	// of a row, or deletes the row if term is 0.
-	Edit func(t testing.TB, key named.Key, term int64)
+	Edit func(t testing.TB, key namedlock.Key, term int64)
 
 	// Begin begins a transaction of a caller, of a kind that Fence takes.
 	Begin func(t testing.TB) Tx
@@ -35,9 +37,17 @@ type NamedDatabase struct {
 	// transaction. Without it, they must succeed once that has ended.
 	ExtendPassesFence bool
 
-	// Without lists what the store under test does not have: Edits or Fences.
+	// FailOver makes the database that of a server which was promoted, and may
+	// have lost acquisitions.
+	FailOver func(t testing.TB)
+
+	// Without lists what the store under test does not have: Edits, Fences or
+	// FailOvers.
 	Without []Feature
 }
+
+// FailOvers are something that a database of named locks may have, or not.
+const FailOvers Feature = "fail-overs" // NamedDatabase.FailOver
 
 // RunNamed runs the suite for stores of named locks. Every subtest is named
 // after its rule:
@@ -89,20 +99,34 @@ type NamedDatabase struct {
 //     was promised, already before; so does Release.
 //  26. Fence of something that is no transaction of the store's kind returns
 //     ErrNoFence.
+//  27. If more is left of a row than its TTL, since the clock was set back, Take
+//     lets it end a TTL from then, and its time to rest; its holder goes on.
+//  28. After a fail-over Take grants nothing before the longer of the TTLs of
+//     the row and of the claim has passed since the first Take: what was
+//     released, has expired, or was never taken. Look says so, and writes
+//     nothing.
+//  29. A holder goes on over a fail-over: Extend and Release return true, and
+//     let nobody take the key sooner.
+//  30. Every term that is granted after a fail-over is at least 2^36 above every
+//     term before.
+//  31. Revoke of a row that is held puts the mark in the place of its token, and
+//     returns true: Extend and Release of the holder return false, Look says
+//     that it was revoked, and nobody takes it before its time is over. With
+//     another term, of a free key, and the second time it returns false and
+//     changes nothing.
+//  32. Revoke of a row that rests, or of a time-out lock, frees it at once. List
+//     returns the rows that are not free, as Look does, and those that were
+//     revoked and not taken since, by kind and name, at most limit.
 func RunNamed(t *testing.T, fresh func(t testing.TB) NamedDatabase) {
 	for _, c := range namedCases() {
 		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("rule %d of named locks: %s If it is broken: %s", c.Number, c.Text, c.Breaks)
-				}
-			})
+			c.explain(t, "rule of named locks")
 			c.try(t, fresh(t), 10*time.Second)
 		})
 	}
 }
 
-// NamedRules is the contract of a named.Store, in the order of its numbers.
+// NamedRules is the contract of a namedlock.Store, in the order of its numbers.
 func NamedRules() []Rule {
 	var rules []Rule
 	for _, c := range namedCases() {
@@ -124,7 +148,8 @@ func (c namedCase) try(t testing.TB, db NamedDatabase, patience time.Duration) {
 	t.Cleanup(cancel)
 	e := &namedEnv{env: env{TB: t, ctx: ctx, patience: patience}, db: db, s: db.Open(t)}
 	for _, f := range c.Needs {
-		missing := f == Edits && db.Edit == nil || f == Fences && db.Begin == nil
+		missing := f == Edits && db.Edit == nil || f == Fences && db.Begin == nil ||
+			f == FailOvers && db.FailOver == nil
 		switch {
 		case !missing:
 		case slices.Contains(db.Without, f):
@@ -140,34 +165,34 @@ func (c namedCase) try(t testing.TB, db NamedDatabase, patience time.Duration) {
 type namedEnv struct {
 	env
 	db NamedDatabase
-	s  named.Store // the first handle
+	s  namedlock.Store // the first handle
 }
 
 // aLock and the TTL that the cases use: nothing expires by itself.
-var aLock = named.Key{Kind: named.KindLock, Name: "a"}
+var aLock = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
 
 const namedTTL = time.Minute
 
-func claimOf(key named.Key, owner schedlock.Owner) named.Claim {
-	return named.Claim{Key: key, Owner: owner, Token: schedlock.NewToken(), TTL: namedTTL}
+func claimOf(key namedlock.Key, owner driver.Owner) namedlock.Claim {
+	return namedlock.Claim{Key: key, Owner: owner, Token: driver.NewToken(), TTL: namedTTL}
 }
 
 // take takes a key that must be free.
-func (e *namedEnv) take(c named.Claim) named.Ref {
+func (e *namedEnv) take(c namedlock.Claim) namedlock.Ref {
 	e.Helper()
 	term, holder, err := e.s.Take(e.ctx, c)
 	require.NoError(e, err, "Take")
 	require.NotZero(e, term, "Take of a free key: no term, but %v", holder)
-	return named.Ref{Key: c.Key, Token: c.Token, Term: term}
+	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
 }
 
-func (e *namedEnv) lock(key named.Key) named.Ref {
+func (e *namedEnv) lock(key namedlock.Key) namedlock.Ref {
 	e.Helper()
 	return e.take(claimOf(key, alice))
 }
 
 // row is the row of a key, nil if it is free.
-func (e *namedEnv) row(key named.Key) *named.Row {
+func (e *namedEnv) row(key namedlock.Key) *namedlock.Row {
 	e.Helper()
 	row, err := e.s.Look(e.ctx, key)
 	require.NoError(e, err, "Look")
@@ -175,21 +200,21 @@ func (e *namedEnv) row(key named.Key) *named.Row {
 }
 
 // still fails unless the row of ref is there as it was taken.
-func (e *namedEnv) still(ref named.Ref, why string) {
+func (e *namedEnv) still(ref namedlock.Ref, why string) {
 	e.Helper()
 	row := e.row(ref.Key)
 	require.NotNil(e, row, "%s: the row is free", why)
-	require.Equal(e, ref, named.Ref{Key: row.Key, Token: row.Token, Term: row.Term}, why)
+	require.Equal(e, ref, namedlock.Ref{Key: row.Key, Token: row.Token, Term: row.Term}, why)
 }
 
-func (e *namedEnv) extend(ref named.Ref, want bool, why string) {
+func (e *namedEnv) extend(ref namedlock.Ref, want bool, why string) {
 	e.Helper()
 	ours, err := e.s.Extend(e.ctx, ref, namedTTL)
 	require.NoError(e, err, "Extend")
 	require.Equal(e, want, ours, "Extend, %s", why)
 }
 
-func (e *namedEnv) release(ref named.Ref, keepHold, want bool, why string) {
+func (e *namedEnv) release(ref namedlock.Ref, keepHold, want bool, why string) {
 	e.Helper()
 	ours, err := e.s.Release(e.ctx, ref, keepHold)
 	require.NoError(e, err, "Release")
@@ -197,13 +222,14 @@ func (e *namedEnv) release(ref named.Ref, keepHold, want bool, why string) {
 }
 
 // others are refs that look like ref and are not.
-func others(ref named.Ref) map[string]named.Ref {
+func others(ref namedlock.Ref) map[string]namedlock.Ref {
 	otherToken, otherTerm, otherName, otherKind := ref, ref, ref, ref
-	otherToken.Token = schedlock.NewToken()
+	otherToken.Token = driver.NewToken()
 	otherTerm.Term++
 	otherName.Name += "a"
-	otherKind.Kind = named.KindTask
-	return map[string]named.Ref{"another token": otherToken, "another term": otherTerm, "another name": otherName, "another kind": otherKind}
+	otherKind.Kind = namedlock.KindTask
+	return map[string]namedlock.Ref{"another token": otherToken, "another term": otherTerm,
+		"another name": otherName, "another kind": otherKind}
 }
 
 func (e *namedEnv) clean(limit int) int64 {
@@ -220,7 +246,9 @@ func (e *namedEnv) near(want, d time.Duration, what string) {
 	require.Greater(e, d, want-e.patience, what)
 }
 
-func namedCases() []namedCase { return slices.Concat(namedRowCases, namedFenceCases) }
+func namedCases() []namedCase {
+	return slices.Concat(namedRowCases, namedFenceCases, namedClockCases, namedRevokeCases)
+}
 
 // errStill is what is waited to be over.
 var errStill = errors.New("it is still as it was")

@@ -2,12 +2,13 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 func (e *namedEnv) begin() Tx {
@@ -16,7 +17,7 @@ func (e *namedEnv) begin() Tx {
 	return tx
 }
 
-func (e *namedEnv) fence(tx Tx, ref named.Ref, want bool, why string) {
+func (e *namedEnv) fence(tx Tx, ref namedlock.Ref, want bool, why string) {
 	e.Helper()
 	ours, err := e.s.Fence(e.ctx, tx.Tx, ref, namedTTL)
 	require.NoError(e, err, "Fence")
@@ -25,11 +26,14 @@ func (e *namedEnv) fence(tx Tx, ref named.Ref, want bool, why string) {
 
 var namedFenceCases = []namedCase{
 	{Rule{22, "the holder passes its fence",
-		"Fence of the holder returns true, the transaction can be committed or rolled back, and the row stays as it was.",
+		"Fence of the holder returns true, the transaction can be committed or rolled back, and " +
+			"the row stays as it was.",
 		"no fenced work is ever done.", []Feature{Fences}},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
-			for _, end := range []func(Tx) error{func(tx Tx) error { return tx.Commit() }, func(tx Tx) error { return tx.Rollback() }} {
+			for _, end := range []func(Tx) error{func(tx Tx) error {
+				return tx.Commit()
+			}, func(tx Tx) error { return tx.Rollback() }} {
 				tx := e.begin()
 				e.fence(tx, ref, true, "the holder's")
 				require.NoError(e, end(tx))
@@ -37,16 +41,18 @@ var namedFenceCases = []namedCase{
 			}
 		}},
 	{Rule{23, "nobody else passes",
-		"Fence returns false for another token, another term, after expiry, after a release, and after a take-over.",
-		"a holder that was paused wakes up and writes over what its successor did.", []Feature{Fences}},
+		"Fence returns false for another token, another term, after expiry, after a release, and " +
+			"after a take-over.",
+		"a holder that was paused wakes up and writes over what its successor did.",
+		[]Feature{Fences}},
 		func(e *namedEnv) {
-			refused := func(ref named.Ref, why string) {
+			refused := func(ref namedlock.Ref, why string) {
 				e.Helper()
 				tx := e.begin()
 				e.fence(tx, ref, false, why)
 				require.NoError(e, tx.Rollback())
 			}
-			refused(named.Ref{Key: aLock, Token: schedlock.NewToken(), Term: 1}, "no row")
+			refused(namedlock.Ref{Key: aLock, Token: driver.NewToken(), Term: 1}, "no row")
 			ref := e.lock(aLock)
 			for why, other := range others(ref) {
 				refused(other, why)
@@ -59,32 +65,51 @@ var namedFenceCases = []namedCase{
 			refused(next, "after a release")
 		}},
 	{Rule{24, "a fence holds until its transaction ends",
-		"While a fenced transaction is open nobody takes the key, though it expires; after it has ended a Take succeeds, and the old Fence returns false.",
-		"the fence was passed, the lock changed hands, and the old holder commits.", []Feature{Fences}},
+		"While a fenced transaction is open nobody takes the key, though it expires; after it " +
+			"has ended a Take succeeds, and the old Fence returns false.",
+		"the fence was passed, the lock changed hands, and the old holder commits.",
+		[]Feature{Fences}},
 		func(e *namedEnv) {
 			other := e.db.Open(e)
-			for _, end := range []func(Tx) error{func(tx Tx) error { return tx.Commit() }, func(tx Tx) error { return tx.Rollback() }} {
-				c := claimOf(aLock, alice)
-				c.TTL = e.patience / 8
-				ref := e.take(c)
-				tx := e.begin()
-				e.fence(tx, ref, true, "the holder's")
+			for _, end := range []func(Tx) error{func(tx Tx) error {
+				return tx.Commit()
+			}, func(tx Tx) error { return tx.Rollback() }} {
+				var (
+					ref namedlock.Ref
+					tx  Tx
+					ttl = e.patience / 80
+				)
+				e.await("a fence in time", func() error { // on a busy machine
+					ttl *= 2
+					c := claimOf(aLock, alice)
+					c.TTL = ttl
+					ref = e.take(c)
+					tx = e.begin()
+					ours, err := e.s.Fence(e.ctx, tx.Tx, ref, namedTTL)
+					require.NoError(e, err, "Fence")
+					if ours {
+						return nil
+					}
+					require.NoError(e, tx.Rollback())
+					require.Nil(e, e.row(aLock), "Fence, the holder's")
+					return errors.New("it had expired")
+				})
 				e.await("that the lock expires", func() error {
 					if e.row(aLock) != nil {
 						return errStill
 					}
 					return nil
 				})
-				ctx, cancel := context.WithTimeout(e.ctx, e.patience/4)
+				ctx, cancel := context.WithTimeout(e.ctx, e.patience/20)
 				term, _, _ := other.Take(ctx, claimOf(aLock, bob))
 				cancel()
 				require.Zero(e, term, "the lock was taken in face of a fenced transaction")
 				require.NoError(e, end(tx))
-				var next named.Ref
+				var next namedlock.Ref
 				e.await("a Take after the transaction has ended", func() error {
 					c := claimOf(aLock, bob)
 					term, _, err := other.Take(e.ctx, c)
-					next = named.Ref{Key: aLock, Token: c.Token, Term: term}
+					next = namedlock.Ref{Key: aLock, Token: c.Token, Term: term}
 					if err == nil && term == 0 {
 						err = errStill
 					}
@@ -97,20 +122,29 @@ var namedFenceCases = []namedCase{
 			}
 		}},
 	{Rule{25, "a holder outlives its fence",
-		"Extend succeeds once a fenced transaction has ended, and, where that was promised, already before; so does Release.",
+		"Extend succeeds once a fenced transaction has ended, and, where that was promised, " +
+			"already before; so does Release.",
 		"a holder that works in fenced transactions loses its lock.", []Feature{Fences}},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
 			for what, f := range map[string]func(ctx context.Context) (bool, error){
-				"Extend":  func(ctx context.Context) (bool, error) { return e.s.Extend(ctx, ref, namedTTL) },
-				"Release": func(ctx context.Context) (bool, error) { return e.s.Release(ctx, ref, false) },
+				"Extend": func(ctx context.Context) (bool, error) {
+					return e.s.Extend(ctx, ref, namedTTL)
+				},
+				"Release": func(ctx context.Context) (bool, error) {
+					return e.s.Release(ctx, ref, false)
+				},
 			} {
 				if what == "Release" && !e.db.ExtendPassesFence {
 					continue // it would free what the other still needs
 				}
 				tx := e.begin()
 				e.fence(tx, ref, true, "the holder's")
-				ctx, cancel := context.WithTimeout(e.ctx, e.patience/4)
+				wait := e.patience / 20
+				if e.db.ExtendPassesFence {
+					wait = e.patience / 4
+				}
+				ctx, cancel := context.WithTimeout(e.ctx, wait)
 				ours, err := f(ctx)
 				cancel()
 				if e.db.ExtendPassesFence {
@@ -137,7 +171,7 @@ var namedFenceCases = []namedCase{
 			ref := e.lock(aLock)
 			for _, tx := range []any{nil, "a string", struct{}{}, new(int)} {
 				_, err := e.s.Fence(e.ctx, tx, ref, namedTTL)
-				require.ErrorIs(e, err, schedlock.ErrNoFence, "%T", tx)
+				require.ErrorIs(e, err, driver.ErrNoFence, "%T", tx)
 			}
 		}},
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 var namedRowCases = []namedCase{
@@ -20,14 +20,17 @@ var namedRowCases = []namedCase{
 			require.Nil(e, e.row(aLock))
 		}},
 	{Rule{2, "a claim is written",
-		"Take of a free key grants a term, and Look then returns the row: key, token, owner, term, the time in UTC, and what is left of its TTL.",
+		"Take of a free key grants a term, and Look then returns the row: key, token, owner, " +
+			"term, the time in UTC, and what is left of its TTL.",
 		"nobody can tell who holds what.", nil},
 		func(e *namedEnv) {
-			c := claimOf(aLock, schedlock.Owner{PID: 1 << 30, Hostname: "it's \"ü\" " + strings.Repeat("x", 240)})
+			c := claimOf(aLock, driver.Owner{PID: 1 << 30,
+				Hostname: "it's \"ü\" " + strings.Repeat("x", 240)})
 			ref := e.take(c)
 			row := e.row(aLock)
 			require.NotNil(e, row, "the row is free")
-			require.Equal(e, ref, named.Ref{Key: row.Key, Token: row.Token, Term: row.Term}, "the ref")
+			require.Equal(e, ref, namedlock.Ref{Key: row.Key, Token: row.Token, Term: row.Term},
+				"the ref")
 			require.Equal(e, c.Owner, row.Owner, "the owner")
 			require.Equal(e, time.UTC, row.AcquiredAt.Location(), "the time")
 			require.GreaterOrEqual(e, row.Age, time.Duration(0), "the age")
@@ -35,18 +38,19 @@ var namedRowCases = []namedCase{
 			require.False(e, row.Resting)
 			e.near(namedTTL, row.Left, "what is left")
 			for _, ttl := range []time.Duration{40 * time.Millisecond, 366 * 24 * time.Hour} {
-				c := claimOf(named.Key{Kind: named.KindTimeout, Name: ttl.String()}, bob)
+				c := claimOf(namedlock.Key{Kind: namedlock.KindTimeout, Name: ttl.String()}, bob)
 				c.TTL = ttl
 				e.take(c)
 			}
-			require.Greater(e, e.row(named.Key{Kind: named.KindTimeout, Name: (366 * 24 * time.Hour).String()}).Left, 365*24*time.Hour)
+			require.Greater(e, e.row(namedlock.Key{Kind: namedlock.KindTimeout,
+				Name: (366 * 24 * time.Hour).String()}).Left, 365*24*time.Hour)
 		}},
 	{Rule{3, "what is held is not taken",
 		"Take of a key that is held returns no term, and the holder's row; nothing is written.",
 		"two work under one lock.", nil},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
-			for _, s := range []named.Store{e.s, e.db.Open(e)} {
+			for _, s := range []namedlock.Store{e.s, e.db.Open(e)} {
 				term, holder, err := s.Take(e.ctx, claimOf(aLock, bob))
 				require.NoError(e, err)
 				require.Zero(e, term, "a lock that is held was taken")
@@ -58,10 +62,11 @@ var namedRowCases = []namedCase{
 			}
 		}},
 	{Rule{4, "of many one wins",
-		"Of many that take a key at the same time exactly one gets it, also if it was held before and has expired.",
+		"Of many that take a key at the same time exactly one gets it, also if it was held " +
+			"before and has expired.",
 		"two work under one lock, once in a thousand.", nil},
 		func(e *namedEnv) {
-			handles := []named.Store{e.s, e.db.Open(e), e.db.Open(e)}
+			handles := []namedlock.Store{e.s, e.db.Open(e), e.db.Open(e)}
 			var last int64
 			for round := range 6 {
 				var (
@@ -75,7 +80,8 @@ var namedRowCases = []namedCase{
 					wg.Go(func() {
 						<-start
 						for { // until it is taken or held
-							term, holder, err := handles[i%len(handles)].Take(e.ctx, claimOf(aLock, bob))
+							term, holder, err := handles[i%len(handles)].Take(e.ctx,
+								claimOf(aLock, bob))
 							if term == 0 && holder == nil && err == nil && e.ctx.Err() == nil {
 								continue
 							}
@@ -101,15 +107,18 @@ var namedRowCases = []namedCase{
 			}
 		}},
 	{Rule{5, "names do not collide",
-		"Names of up to 200 bytes are kept as they are: letter case, blanks, quotes and any letters tell them apart, and so does the kind.",
+		"Names of up to 200 bytes are kept as they are: letter case, blanks, quotes and any " +
+			"letters tell them apart, and so does the kind.",
 		"one lock keeps out those who want another.", nil},
 		func(e *namedEnv) {
-			names := []string{"a", "A", " a", "a ", "a'b", `a"b`, `a\b`, "a%", "a_", "ä", "a\u0308", "世界", "\t\n", "''",
+			names := []string{"a", "A", " a", "a ", "a'b", `a"b`, `a\b`, "a%", "a_", "ä", "a\u0308",
+				"世界", "\t\n", "''",
 				strings.Repeat("n", 200), strings.Repeat("n", 199), strings.Repeat("世", 66)}
-			refs := map[named.Key]named.Ref{}
+			refs := map[namedlock.Key]namedlock.Ref{}
 			for _, name := range names {
-				for _, kind := range []named.Kind{named.KindLock, named.KindTask, named.KindTimeout, named.KindElection} {
-					key := named.Key{Kind: kind, Name: name}
+				for _, kind := range []namedlock.Kind{namedlock.KindLock, namedlock.KindTask,
+					namedlock.KindTimeout, namedlock.KindElection} {
+					key := namedlock.Key{Kind: kind, Name: name}
 					refs[key] = e.lock(key)
 				}
 			}
@@ -135,7 +144,7 @@ var namedRowCases = []namedCase{
 			ref := e.take(claimOf(aLock, bob))
 			e.still(ref, "the successor's")
 			require.Equal(e, bob, e.row(aLock).Owner)
-			c := claimOf(named.Key{Kind: named.KindLock, Name: "short"}, alice)
+			c := claimOf(namedlock.Key{Kind: namedlock.KindLock, Name: "short"}, alice)
 			c.TTL = 40 * time.Millisecond
 			e.take(c)
 			e.await("that a lock of 40 ms expires", func() error {
@@ -146,14 +155,16 @@ var namedRowCases = []namedCase{
 			})
 		}},
 	{Rule{7, "terms grow",
-		"The terms of a key grow over release and expiry, by one at least, also if they are above the database's clock in Unix ms; they are never below.",
+		"The terms of a key grow over release and expiry, by one at least, also if they are " +
+			"above the database's clock in Unix ms; they are never below.",
 		"an outside system takes an old holder for the new one.", []Feature{Edits}},
 		func(e *namedEnv) {
 			var last int64
 			for i := range 20 {
 				ref := e.lock(aLock)
 				require.Greater(e, ref.Term, last)
-				require.GreaterOrEqual(e, ref.Term, e.row(aLock).AcquiredAt.UnixMilli(), "the clock")
+				require.GreaterOrEqual(e, ref.Term, e.row(aLock).AcquiredAt.UnixMilli(),
+					"the clock")
 				last = ref.Term
 				switch {
 				case i == 10:
@@ -173,7 +184,7 @@ var namedRowCases = []namedCase{
 				mu    sync.Mutex
 				terms = map[int64]bool{}
 			)
-			for _, s := range []named.Store{e.s, e.db.Open(e), e.db.Open(e), e.db.Open(e)} {
+			for _, s := range []namedlock.Store{e.s, e.db.Open(e), e.db.Open(e), e.db.Open(e)} {
 				wg.Go(func() {
 					for taken := 0; taken < 25 && e.ctx.Err() == nil; {
 						c := claimOf(aLock, bob)
@@ -182,11 +193,13 @@ var namedRowCases = []namedCase{
 							taken++
 							mu.Lock()
 							if terms[term] || term <= last {
-								e.Errorf("term %d was granted twice, or is not above %d", term, last)
+								e.Errorf("term %d was granted twice, or is not above %d",
+									term, last)
 							}
 							terms[term] = true
 							mu.Unlock()
-							_, err = s.Release(e.ctx, named.Ref{Key: aLock, Token: c.Token, Term: term}, true)
+							_, err = s.Release(e.ctx, namedlock.Ref{Key: aLock,
+								Token: c.Token, Term: term}, true)
 						}
 						if err != nil {
 							e.Errorf("Take and Release: %v", err)
@@ -208,7 +221,8 @@ var namedRowCases = []namedCase{
 			e.db.Age(e, 48*time.Hour)
 			require.EqualValues(e, 1, e.clean(10))
 			require.Greater(e, e.lock(aLock).Term, high)
-			require.Greater(e, e.lock(named.Key{Kind: named.KindLock, Name: "b"}).Term, high, "no name remembers its own")
+			require.Greater(e, e.lock(namedlock.Key{Kind: namedlock.KindLock, Name: "b"}).Term,
+				high, "no name remembers its own")
 		}},
 	{Rule{9, "terms grow after a deletion",
 		"The terms of a key grow after its row was deleted by hand, if the clock has gone on.",
@@ -235,17 +249,18 @@ var namedRowCases = []namedCase{
 				before.Left, after.Left, before.Age, after.Age = 0, 0, 0, 0
 				require.Equal(e, before, after)
 			}
-			e.extend(named.Ref{Key: ref.Key, Token: ref.Token, Term: ref.Term}, true, "again")
+			e.extend(namedlock.Ref{Key: ref.Key, Token: ref.Token, Term: ref.Term}, true, "again")
 			ours, err := e.s.Extend(e.ctx, ref, 2*namedTTL)
 			require.NoError(e, err)
 			require.True(e, ours)
 			e.near(2*namedTTL, e.row(aLock).Left, "what is left of another TTL")
 		}},
 	{Rule{11, "nobody else extends",
-		"Extend returns false, and changes nothing, for another token, another term, another key, without a row, and after a release.",
+		"Extend returns false, and changes nothing, for another token, another term, another " +
+			"key, without a row, and after a release.",
 		"a dead holder's lock lives on.", nil},
 		func(e *namedEnv) {
-			never := named.Ref{Key: aLock, Token: schedlock.NewToken(), Term: 1}
+			never := namedlock.Ref{Key: aLock, Token: driver.NewToken(), Term: 1}
 			e.extend(never, false, "without a row")
 			require.Nil(e, e.row(aLock))
 			ref := e.lock(aLock)
@@ -260,8 +275,10 @@ var namedRowCases = []namedCase{
 			require.Nil(e, e.row(aLock), "after a release and Extend")
 		}},
 	{Rule{12, "what has expired is not revived",
-		"Extend of a row that has expired returns false and does not revive it, though nobody has taken it.",
-		"a holder that has stopped for too long works on, while another already judges it dead.", nil},
+		"Extend of a row that has expired returns false and does not revive it, though nobody " +
+			"has taken it.",
+		"a holder that has stopped for too long works on, while another already judges it dead.",
+		nil},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
 			e.db.Age(e, namedTTL+time.Millisecond)
@@ -281,7 +298,8 @@ var namedRowCases = []namedCase{
 			e.still(e.take(claimOf(aLock, bob)), "the next")
 		}},
 	{Rule{14, "nobody else releases",
-		"Release returns false, and changes nothing, for another token, another term, another key, and the second time.",
+		"Release returns false, and changes nothing, for another token, another term, another " +
+			"key, and the second time.",
 		"a lock is taken away from its holder.", nil},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
@@ -294,7 +312,8 @@ var namedRowCases = []namedCase{
 			require.Nil(e, e.row(aLock))
 		}},
 	{Rule{15, "a late holder touches nothing",
-		"Release and Extend of a lock that expired and was taken by another return false and touch nothing.",
+		"Release and Extend of a lock that expired and was taken by another return false and " +
+			"touch nothing.",
 		"a holder that wakes up frees, or lengthens, the lock of its successor.", nil},
 		func(e *namedEnv) {
 			late := e.lock(aLock)
@@ -313,18 +332,19 @@ var namedRowCases = []namedCase{
 		"a lock whose grant was never answered is held for its whole TTL.", nil},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
-			unknown := named.Ref{Key: aLock, Token: ref.Token}
-			wrong := named.Ref{Key: aLock, Token: schedlock.NewToken()}
+			unknown := namedlock.Ref{Key: aLock, Token: ref.Token}
+			wrong := namedlock.Ref{Key: aLock, Token: driver.NewToken()}
 			e.release(wrong, false, false, "another token")
 			e.still(ref, "another token")
 			e.release(unknown, false, true, "the right token")
 			require.Nil(e, e.row(aLock))
 		}},
 	{Rule{17, "a lock rests",
-		"A row that rests is not free, though it was released: Look returns it without a token, and Take its row, until its time to rest has passed.",
+		"A row that rests is not free, though it was released: Look returns it without a token, " +
+			"and Take its row, until its time to rest has passed.",
 		"a replica whose clock is behind does the work again.", nil},
 		func(e *namedEnv) {
-			c := claimOf(named.Key{Kind: named.KindTask, Name: "t"}, alice)
+			c := claimOf(namedlock.Key{Kind: namedlock.KindTask, Name: "t"}, alice)
 			c.Hold = namedTTL / 2
 			ref := e.take(c)
 			e.still(ref, "while it is held")
@@ -333,7 +353,7 @@ var namedRowCases = []namedCase{
 			for range 2 {
 				row := e.row(c.Key)
 				require.NotNil(e, row, "it does not rest")
-				require.Equal(e, schedlock.Token{}, row.Token, "nobody holds it")
+				require.Equal(e, driver.Token{}, row.Token, "nobody holds it")
 				require.True(e, row.Resting)
 				require.LessOrEqual(e, row.Left, namedTTL/2)
 				require.Positive(e, row.Left)
@@ -352,23 +372,24 @@ var namedRowCases = []namedCase{
 			require.Greater(e, e.lock(c.Key).Term, ref.Term)
 		}},
 	{Rule{18, "a rest ends",
-		"Release that does not keep the time to rest frees the row at once, and so does one after that time.",
+		"Release that does not keep the time to rest frees the row at once, and so does one " +
+			"after that time.",
 		"work is not done, since a lock rests that nobody worked under.", nil},
 		func(e *namedEnv) {
-			c := claimOf(named.Key{Kind: named.KindTask, Name: "t"}, alice)
+			c := claimOf(namedlock.Key{Kind: namedlock.KindTask, Name: "t"}, alice)
 			c.Hold = namedTTL
 			e.release(e.take(c), false, true, "the holder's")
 			require.Nil(e, e.row(c.Key), "a release that does not keep the time to rest")
-			c.Token, c.Hold = schedlock.NewToken(), namedTTL/2
+			c.Token, c.Hold = driver.NewToken(), namedTTL/2
 			ref := e.take(c)
 			e.db.Age(e, namedTTL/2+time.Millisecond)
 			e.release(ref, true, true, "the holder's")
 			require.Nil(e, e.row(c.Key), "a release after the time to rest")
-			c.Token, c.Hold = schedlock.NewToken(), namedTTL // as a time-out lock
+			c.Token, c.Hold = driver.NewToken(), namedTTL // as a time-out lock
 			e.take(c)
 			e.db.Age(e, namedTTL+time.Millisecond)
 			require.Nil(e, e.row(c.Key), "nobody has released it, and both times are over")
-			c.Token, c.Hold = schedlock.NewToken(), 0
+			c.Token, c.Hold = driver.NewToken(), 0
 			e.release(e.take(c), true, true, "one without a time to rest, after one that had it")
 			require.Nil(e, e.row(c.Key))
 		}},
@@ -376,7 +397,7 @@ var namedRowCases = []namedCase{
 		"Extend leaves the time to rest as it was.",
 		"work is not done, since a lock rests for longer than was said.", nil},
 		func(e *namedEnv) {
-			c := claimOf(named.Key{Kind: named.KindTask, Name: "t"}, alice)
+			c := claimOf(namedlock.Key{Kind: namedlock.KindTask, Name: "t"}, alice)
 			c.Hold = namedTTL / 2
 			ref := e.take(c)
 			e.db.Age(e, namedTTL/4)
@@ -388,12 +409,15 @@ var namedRowCases = []namedCase{
 			require.LessOrEqual(e, row.Left, namedTTL/4)
 		}},
 	{Rule{20, "cleaning up",
-		"Clean deletes rows that are free and ended a day ago, the oldest first, at most limit, and tells how many; all others stay.",
+		"Clean deletes rows that are free and ended a day ago, the oldest first, at most limit, " +
+			"and tells how many; all others stay.",
 		"the table grows for ever, or locks are lost.", nil},
 		func(e *namedEnv) {
-			key := func(name string) named.Key { return named.Key{Kind: named.KindLock, Name: name} }
+			key := func(name string) namedlock.Key {
+				return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+			}
 			require.Zero(e, e.clean(10), "an empty table")
-			old := map[string]named.Ref{}
+			old := map[string]namedlock.Ref{}
 			for _, name := range []string{"expired 1", "expired 2", "expired 3", "released"} {
 				old[name] = e.lock(key(name))
 			}
@@ -418,18 +442,34 @@ var namedRowCases = []namedCase{
 			}
 		}},
 	{Rule{21, "an ended context is heeded",
-		"Take, Look, Extend, Release and Clean with a context that has ended return an error, soon, and write nothing.",
+		"Take, Look, Extend, Release and Clean with a context that has ended return an error, " +
+			"soon, and write nothing.",
 		"a replica cannot be shut down while the database hangs.", nil},
 		func(e *namedEnv) {
 			ref := e.lock(aLock)
 			e.db.Age(e, namedTTL/2)
-			b := named.Key{Kind: named.KindLock, Name: "b"}
+			b := namedlock.Key{Kind: namedlock.KindLock, Name: "b"}
 			for what, f := range map[string]func(ctx context.Context) error{
-				"Take":    func(ctx context.Context) error { _, _, err := e.s.Take(ctx, claimOf(b, bob)); return err },
-				"Look":    func(ctx context.Context) error { _, err := e.s.Look(ctx, aLock); return err },
-				"Extend":  func(ctx context.Context) error { _, err := e.s.Extend(ctx, ref, namedTTL); return err },
-				"Release": func(ctx context.Context) error { _, err := e.s.Release(ctx, ref, false); return err },
-				"Clean":   func(ctx context.Context) error { _, err := e.s.Clean(ctx, 10); return err },
+				"Take": func(ctx context.Context) error {
+					_, _, err := e.s.Take(ctx, claimOf(b, bob))
+					return err
+				},
+				"Look": func(ctx context.Context) error {
+					_, err := e.s.Look(ctx, aLock)
+					return err
+				},
+				"Extend": func(ctx context.Context) error {
+					_, err := e.s.Extend(ctx, ref, namedTTL)
+					return err
+				},
+				"Release": func(ctx context.Context) error {
+					_, err := e.s.Release(ctx, ref, false)
+					return err
+				},
+				"Clean": func(ctx context.Context) error {
+					_, err := e.s.Clean(ctx, 10)
+					return err
+				},
 			} {
 				e.soon(what+" with a context that has ended", func() {
 					if f(ended()) == nil {

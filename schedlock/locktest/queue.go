@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/tasks/queue"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 )
 
 // A QueueDatabase is a new, empty database that has its tables. Every rule gets
@@ -20,19 +21,27 @@ import (
 type QueueDatabase struct {
 	// Open returns another handle on the database, as another replica would
 	// open it. It closes the handle with t.Cleanup.
-	Open func(t testing.TB) queue.Store
+	Open func(t testing.TB) taskqueue.Store
 
 	// Begin begins a transaction of a caller, of a kind that AddTx takes.
 	Begin func(t testing.TB) Tx
 
-	// Without lists what the store under test does not have.
+	// SetBack sets the clock that judges time-outs and delays back: as seen from
+	// it, all that was written so far was written later by d.
+	SetBack func(t testing.TB, d time.Duration)
+
+	// Without lists what the store under test does not have: Transactions or
+	// Clocks.
 	Without []Feature
 }
 
-// Transactions: QueueDatabase.Begin.
-const Transactions Feature = "transactions"
+// What a database of queues may have, or not.
+const (
+	Transactions Feature = "transactions" // QueueDatabase.Begin
+	Clocks       Feature = "clocks"       // QueueDatabase.SetBack
+)
 
-// RunQueue tests the contract of a queue.Store, each of [QueueRules] in a
+// RunQueue tests the contract of a taskqueue.Store, each of [QueueRules] in a
 // subtest of its own. fresh makes a new database for each.
 //
 //  1. Add inserts tasks that are pending, with all their retries, and the
@@ -56,8 +65,9 @@ const Transactions Feature = "transactions"
 //     be afterwards, which costs a retry; its error is LostWorker then.
 //  10. A task whose time-out has passed, and that has no retry left, is given to
 //     nobody: Capture makes it failed, with the error LostWorker.
-//  11. Capture that gets nothing returns ErrEmpty if the queue has no task or all
-//     are done, ErrAllHeld if any is held or delayed, else ErrExhausted.
+//  11. Capture that gets nothing returns ErrAllHeld if any task is held or
+//     delayed, else ErrExhausted if it has itself found the last ones lost, else
+//     ErrEmpty, whatever has failed before.
 //  12. However many lost tasks have no retry left, a Capture with a small limit
 //     gets a task that can be captured.
 //  13. Done ends a task for good: it is never captured again. The same Done may
@@ -89,20 +99,42 @@ const Transactions Feature = "transactions"
 //     added anew.
 //  26. Add, Capture, Done, Extend, Release, Fail, Get and Prune with a context
 //     that has ended return an error, soon, and write nothing.
+//  27. If more is left of a time-out or a delay than its whole length, since the
+//     clock was set back, Capture lets it pass that length from then; the worker
+//     goes on.
+//  28. DoneTx ends a task with its transaction: it is done after the commit, and
+//     still the worker's after a roll-back.
+//  29. DoneTx with another token, of another queue, or once the time-out has
+//     passed, returns no id and changes nothing; of several tasks it returns those
+//     that it has ended.
+//  30. While a transaction is open in which DoneTx has ended a task nobody else
+//     gets it, though its time-out passes; after the commit it is done.
+//  31. DoneTx and AddAfter with something that is no transaction of the store's
+//     kind return ErrTx, and change nothing.
+//  32. A task that AddAfter has added is captured by nobody before its delay has
+//     passed, and can be afterwards, at its place in the order, with all its
+//     retries; with a transaction it is there after the commit only.
+//  33. List returns tasks of its queue that are in the state, as Get has them, at
+//     most limit: pending ones in their order with the delayed ones last, those in
+//     progress by when their time-out passes, those that have ended the latest
+//     first.
+//  34. Count counts the tasks of each queue by state, those with a delay apart, in
+//     the order of the names; a queue without a task is not there.
+//  35. Requeue makes tasks that are done or failed pending, at their old place,
+//     with the retries given and the error that they had, returns their ids, and
+//     does nothing to others; the worker before ends them no more.
+//  36. AddAfter, List, Count and Requeue with a context that has ended return an
+//     error, soon, and write nothing.
 func RunQueue(t *testing.T, fresh func(t testing.TB) QueueDatabase) {
 	for _, c := range queueCases {
 		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("rule %d: %s If it is broken: %s", c.Number, c.Text, c.Breaks)
-				}
-			})
+			c.explain(t, "rule")
 			c.try(t, fresh(t), 10*time.Second)
 		})
 	}
 }
 
-// QueueRules is the contract of a queue.Store, in the order of its numbers,
+// QueueRules is the contract of a taskqueue.Store, in the order of its numbers,
 // which are its own.
 func QueueRules() []Rule {
 	var rules []Rule
@@ -111,6 +143,9 @@ func QueueRules() []Rule {
 	}
 	return rules
 }
+
+var queueCases = slices.Concat(queueAddCases, queueCaptureCases, queueEndCases, queueFailCases,
+	queueTxCases, queueListCases)
 
 // A queueCase is a rule and how it is tested.
 type queueCase struct {
@@ -121,12 +156,22 @@ type queueCase struct {
 func (c queueCase) try(t testing.TB, db QueueDatabase, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	t.Cleanup(cancel)
-	e := &queueEnv{env: &env{TB: t, ctx: ctx, patience: patience}, db: db}
-	if slices.Contains(c.Needs, Transactions) && db.Begin == nil {
-		if slices.Contains(db.Without, Transactions) {
-			t.Skipf("without %s", Transactions)
+	e := &queueEnv{env: &env{TB: t, ctx: ctx, patience: patience}, db: db, name: "q"}
+	for _, need := range c.Needs {
+		field := ""
+		switch {
+		case need == Transactions && db.Begin == nil:
+			field = "Begin"
+		case need == Clocks && db.SetBack == nil:
+			field = "SetBack"
+		default:
+			continue
 		}
-		t.Fatalf("rule %d needs %s, but QueueDatabase.Begin is nil: add it, or list it in QueueDatabase.Without", c.Number, Transactions)
+		if slices.Contains(db.Without, need) {
+			t.Skipf("without %s", need)
+		}
+		t.Fatalf("rule %d needs %s, but QueueDatabase.%s is nil: add it, or list it in "+
+			"QueueDatabase.Without", c.Number, need, field)
 	}
 	e.q = db.Open(t)
 	c.run(e)
@@ -135,8 +180,16 @@ func (c queueCase) try(t testing.TB, db QueueDatabase, patience time.Duration) {
 // queueEnv is what a case works with; of env it uses no database.
 type queueEnv struct {
 	*env
-	db QueueDatabase
-	q  queue.Store // the first handle
+	db   QueueDatabase
+	q    taskqueue.Store // the first handle
+	name string          // of the queue
+}
+
+// of works with another queue.
+func (e *queueEnv) of(name string) *queueEnv {
+	other := *e
+	other.name = name
+	return &other
 }
 
 // How long a task is held: longer than any test, or no longer than a test can
@@ -147,26 +200,27 @@ const (
 )
 
 // mine is a worker's token.
-func mine() schedlock.Token { return schedlock.NewToken() }
+func mine() driver.Token { return driver.NewToken() }
 
 func (e *queueEnv) add(retries int, ids ...string) {
 	e.Helper()
-	added, err := e.q.Add(e.ctx, "q", retries, ids)
+	added, err := e.q.Add(e.ctx, e.name, retries, ids)
 	require.NoError(e, err, "Add")
 	require.ElementsMatch(e, ids, added, "Add")
 }
 
-// capture must get these tasks of queue q, in this order.
-func (e *queueEnv) capture(hold time.Duration, limit int, ids ...string) (schedlock.Token, []queue.Info) {
+// capture must get these tasks, in this order.
+func (e *queueEnv) capture(hold time.Duration, limit int,
+	ids ...string) (driver.Token, []taskqueue.Info) {
 	e.Helper()
 	token := mine()
-	tasks, err := e.q.Capture(e.ctx, "q", token, hold, limit)
+	tasks, err := e.q.Capture(e.ctx, e.name, token, hold, limit)
 	require.NoError(e, err, "Capture")
 	require.Equal(e, ids, idsOf(tasks), "Capture")
 	return token, tasks
 }
 
-func idsOf(tasks []queue.Info) []string {
+func idsOf(tasks []taskqueue.Info) []string {
 	var ids []string
 	for _, t := range tasks {
 		ids = append(ids, t.ID)
@@ -177,22 +231,22 @@ func idsOf(tasks []queue.Info) []string {
 // none captures nothing, for a reason.
 func (e *queueEnv) none(why error, when string) {
 	e.Helper()
-	tasks, err := e.q.Capture(e.ctx, "q", mine(), long, 10)
+	tasks, err := e.q.Capture(e.ctx, e.name, mine(), long, 10)
 	require.Empty(e, tasks, "Capture, %s", when)
 	require.ErrorIs(e, err, why, "Capture, %s", when)
 }
 
 // get is a task that must be there.
-func (e *queueEnv) get(id string) queue.Info {
+func (e *queueEnv) get(id string) taskqueue.Info {
 	e.Helper()
-	info, found, err := e.q.Get(e.ctx, "q", id)
+	info, found, err := e.q.Get(e.ctx, e.name, id)
 	require.NoError(e, err, "Get")
 	require.True(e, found, "Get: task %q is not there", id)
 	return info
 }
 
 // in fails unless a task is in a state, with so many retries.
-func (e *queueEnv) in(id string, state queue.State, retries int) queue.Info {
+func (e *queueEnv) in(id string, state taskqueue.State, retries int) taskqueue.Info {
 	e.Helper()
 	info := e.get(id)
 	require.Equal(e, state, info.State, "task %q", id)
@@ -200,25 +254,74 @@ func (e *queueEnv) in(id string, state queue.State, retries int) queue.Info {
 	return info
 }
 
-func (e *queueEnv) done(token schedlock.Token, ids ...string) {
+func (e *queueEnv) done(token driver.Token, ids ...string) {
 	e.Helper()
-	done, err := e.q.Done(e.ctx, "q", token, ids)
+	done, err := e.q.Done(e.ctx, e.name, token, ids)
 	require.NoError(e, err, "Done")
 	require.ElementsMatch(e, ids, done, "Done")
 }
 
-func (e *queueEnv) fail(token schedlock.Token, id, text string, delay time.Duration) {
+func (e *queueEnv) fail(token driver.Token, id, text string, delay time.Duration) {
 	e.Helper()
-	ended, err := e.q.Fail(e.ctx, "q", token, id, text, delay)
+	ended, err := e.q.Fail(e.ctx, e.name, token, id, text, delay)
 	require.NoError(e, err, "Fail")
 	require.True(e, ended, "Fail")
 }
 
-func (e *queueEnv) release(token schedlock.Token, ids ...string) {
+func (e *queueEnv) release(token driver.Token, ids ...string) {
 	e.Helper()
-	released, err := e.q.Release(e.ctx, "q", token, ids)
+	released, err := e.q.Release(e.ctx, e.name, token, ids)
 	require.NoError(e, err, "Release")
 	require.ElementsMatch(e, ids, released, "Release")
+}
+
+func (e *queueEnv) extend(token driver.Token, hold time.Duration, ids ...string) {
+	e.Helper()
+	extended, err := e.q.Extend(e.ctx, e.name, token, hold, ids)
+	require.NoError(e, err, "Extend")
+	require.ElementsMatch(e, ids, extended, "Extend")
+}
+
+func (e *queueEnv) addAfter(retries int, delay time.Duration, id string) {
+	e.Helper()
+	added, err := e.q.AddAfter(e.ctx, nil, e.name, retries, delay, []string{id})
+	require.NoError(e, err, "AddAfter")
+	require.Equal(e, []string{id}, added, "AddAfter")
+}
+
+// absent fails if there is such a task.
+func (e *queueEnv) absent(id, when string) {
+	e.Helper()
+	_, found, err := e.q.Get(e.ctx, e.name, id)
+	require.NoError(e, err, "Get")
+	require.False(e, found, "Get of task %q: %s", id, when)
+}
+
+// inTx calls f in a transaction of its own, which it commits or rolls back.
+func (e *queueEnv) inTx(commit bool, f func(tx any)) {
+	e.Helper()
+	tx := e.db.Begin(e)
+	f(tx.Tx)
+	if commit {
+		require.NoError(e, tx.Commit())
+	} else {
+		require.NoError(e, tx.Rollback())
+	}
+}
+
+// heeded fails unless each call, whose context has ended, returns an error, soon,
+// and none writes anything to these tasks.
+func (e *queueEnv) heeded(calls map[string]func() error, ids ...string) {
+	e.Helper()
+	e.unchanged(func() {
+		for what, call := range calls {
+			e.soon(what, func() {
+				if err := call(); err == nil || errors.Is(err, taskqueue.ErrNone) {
+					e.Errorf("%s: no error: %v", what, err)
+				}
+			})
+		}
+	}, "an ended context", ids...)
 }
 
 // lost is when nobody has extended what was captured for brief: it waits that
@@ -228,7 +331,7 @@ func (e *queueEnv) lost() { time.Sleep(brief + brief/5) }
 // unchanged fails if f writes anything to these tasks.
 func (e *queueEnv) unchanged(f func(), what string, ids ...string) {
 	e.Helper()
-	var before, after []queue.Info
+	var before, after []taskqueue.Info
 	for _, id := range ids {
 		before = append(before, e.get(id))
 	}
@@ -240,13 +343,19 @@ func (e *queueEnv) unchanged(f func(), what string, ids ...string) {
 }
 
 // refused fails if any call with this token does anything to task a of queue q.
-func (e *queueEnv) refused(why, name string, token schedlock.Token) {
+func (e *queueEnv) refused(why, name string, token driver.Token) {
 	e.Helper()
 	e.unchanged(func() {
 		for what, call := range map[string]func() ([]string, error){
-			"Done":    func() ([]string, error) { return e.q.Done(e.ctx, name, token, []string{"a"}) },
-			"Extend":  func() ([]string, error) { return e.q.Extend(e.ctx, name, token, long, []string{"a"}) },
-			"Release": func() ([]string, error) { return e.q.Release(e.ctx, name, token, []string{"a"}) },
+			"Done": func() ([]string, error) {
+				return e.q.Done(e.ctx, name, token, []string{"a"})
+			},
+			"Extend": func() ([]string, error) {
+				return e.q.Extend(e.ctx, name, token, long, []string{"a"})
+			},
+			"Release": func() ([]string, error) {
+				return e.q.Release(e.ctx, name, token, []string{"a"})
+			},
 		} {
 			ids, err := call()
 			require.NoError(e, err, "%s, %s", what, why)
@@ -259,8 +368,8 @@ func (e *queueEnv) refused(why, name string, token schedlock.Token) {
 }
 
 // many calls f at the same time, each with a handle of its own.
-func (e *queueEnv) many(n int, f func(i int, q queue.Store)) {
-	stores := []queue.Store{e.q}
+func (e *queueEnv) many(n int, f func(i int, q taskqueue.Store)) {
+	stores := []taskqueue.Store{e.q}
 	for len(stores) < n {
 		stores = append(stores, e.db.Open(e))
 	}
@@ -297,5 +406,6 @@ func names(n int) []string {
 }
 
 // awkward are names that a database might spoil, or take for one another.
-var awkward = []string{"a", "A", "a ", " a", "ä", "a\u0308", "'", `"`, `\`, "%", "_", "{a,b}", "null", "日本🦀", "line\nbreak", "\u2028", "<&>",
+var awkward = []string{"a", "A", "a ", " a", "ä", "a\u0308", "'", `"`, `\`, "%", "_", "{a,b}",
+	"null", "日本🦀", "line\nbreak", "\u2028", "<&>",
 	strings.Repeat("ü", 100), strings.Repeat("x", 200)}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -16,9 +16,10 @@ import (
 var due = noon.Add(time.Hour + time.Microsecond)
 
 // fail starts a tick and ends it as failed, with another attempt owed.
-func (e *env) fail(ref schedlock.Ref, job string, from, tick time.Time) ledger.Run {
+func (e *env) fail(ref driver.Ref, job string, from, tick time.Time) ledger.Run {
 	e.Helper()
-	e.finish(e.start(ref, job, from, tick), ledger.End{Status: ledger.Failed, Error: "why", RetryAt: due})
+	e.finish(e.start(ref, job, from, tick), ledger.End{Status: ledger.Failed,
+		Error: "why", RetryAt: due})
 	return e.newest(job)
 }
 
@@ -31,7 +32,7 @@ func (e *env) newest(job string) ledger.Run {
 }
 
 // retry starts an attempt that is owed.
-func (e *env) retry(ref schedlock.Ref, run ledger.Run) ledger.Run {
+func (e *env) retry(ref driver.Ref, run ledger.Run) ledger.Run {
 	e.Helper()
 	next, started, err := e.ledger().Retry(e.ctx, ref, run)
 	require.NoError(e, err, "Retry")
@@ -48,17 +49,18 @@ func (e *env) owed() []ledger.Run {
 }
 
 // strangers are refs that do not hold the lock.
-func strangers(old, ref schedlock.Ref) map[string]schedlock.Ref {
-	return map[string]schedlock.Ref{
+func strangers(old, ref driver.Ref) map[string]driver.Ref {
+	return map[string]driver.Ref{
 		"the lease before": old,
-		"another token":    {Owner: ref.Owner, Token: schedlock.NewToken(), Term: ref.Term},
+		"another token":    {Owner: ref.Owner, Token: driver.NewToken(), Term: ref.Term},
 		"another term":     {Owner: ref.Owner, Token: ref.Token, Term: ref.Term + 1},
 	}
 }
 
 var retryCases = []testCase{
 	{Rule: Rule{60, "an attempt that is owed starts once",
-		"Retry starts the next attempt of a run that is failed or abandoned, has the attempt given, and is owed another one; else started is false and nothing is written.",
+		"Retry starts the next attempt of a run that is failed or abandoned, has the attempt " +
+			"given, and is owed another one; else started is false and nothing is written.",
 		"a run that has done its work runs again, or an attempt runs twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
@@ -72,7 +74,9 @@ var retryCases = []testCase{
 			_, err := e.ledger().Abandon(e.ctx, ref, func(ledger.Run) time.Time { return due })
 			require.NoError(e, err)
 			running := e.start(ref, "running", time.Time{}, noon)
-			_, _, err = e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "skipped", To: noon, Skipped: []ledger.Skip{{First: noon, Last: noon, Count: 1, Reason: ledger.Missed}}})
+			_, _, err = e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "skipped",
+				To: noon, Skipped: []ledger.Skip{{First: noon,
+					Last: noon, Count: 1, Reason: ledger.Missed}}})
 			require.NoError(e, err)
 			none := func(name string, run ledger.Run) {
 				e.unchanged(func() {
@@ -96,15 +100,19 @@ var retryCases = []testCase{
 			}
 		}},
 	{Rule: Rule{61, "an attempt is recorded whole",
-		"Retry returns the run as Runs does: in progress, with the next attempt, the database's time, and the holder's term, pid and hostname; its error stays, and the end and what was owed are cleared. The end of the attempt is that of the run.",
-		"the end of an attempt cannot be recorded, or the page does not say what is being tried again, and why.", []Feature{Ledger}},
+		"Retry returns the run as Runs does: in progress, with the next attempt, the database's " +
+			"time, and the holder's term, pid and hostname; its error stays, and the end and " +
+			"what was owed are cleared. The end of the attempt is that of the run.",
+		"the end of an attempt cannot be recorded, or the page does not say what is being tried " +
+			"again, and why.", []Feature{Ledger}},
 		run: func(e *env) {
 			want := e.fail(e.win(alice), "a", time.Time{}, noon)
 			ref := e.win(bob)
 			before := e.look().Now.Truncate(time.Microsecond)
 			next := e.retry(ref, want)
 			require.WithinRange(e, next.StartedAt, before, e.look().Now)
-			want.Status, want.StartedAt, want.FinishedAt, want.RetryAt = ledger.InProgress, next.StartedAt, time.Time{}, time.Time{}
+			want.Status, want.StartedAt, want.FinishedAt, want.RetryAt = ledger.InProgress,
+				next.StartedAt, time.Time{}, time.Time{}
 			want.Term, want.PID, want.Hostname, want.Attempt = ref.Term, bob.PID, bob.Hostname, 2
 			require.Equal(e, want, e.newest("a"), "Runs")
 			require.Equal(e, want, next, "Retry")
@@ -116,7 +124,8 @@ var retryCases = []testCase{
 			require.Len(e, e.runs("", 10), 1, "one row a tick, whatever the attempts")
 		}},
 	{Rule: Rule{62, "one of many starts an attempt",
-		"Of many that retry the same attempt at the same time exactly one is told that it started the next.",
+		"Of many that retry the same attempt at the same time exactly one is told that it " +
+			"started the next.",
 		"two schedulers of one leader, or a retried call, run a job twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -133,31 +142,33 @@ var retryCases = []testCase{
 			require.Equal(e, 4, e.newest("a").Attempt, "the attempt")
 		}},
 	{Rule: Rule{63, "only the holder retries and gives up",
-		"Retry and GiveUp return ErrLost, and write nothing, for another token, another term, the lease before, and without a row.",
-		"an old leader starts attempts beside its successor, or ends what that would try.", []Feature{Ledger}},
+		"Retry and GiveUp return ErrLost, and write nothing, for another token, another term, " +
+			"the lease before, and without a row.",
+		"an old leader starts attempts beside its successor, or ends what that would try.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
 			run := e.fail(old, "a", time.Time{}, noon)
 			ref := e.win(alice)
-			refused := func(why string, r schedlock.Ref) {
+			refused := func(why string, r driver.Ref) {
 				e.unchanged(func() {
 					_, started, err := e.ledger().Retry(e.ctx, r, run)
-					require.ErrorIs(e, err, schedlock.ErrLost, "Retry, %s", why)
+					require.ErrorIs(e, err, driver.ErrLost, "Retry, %s", why)
 					require.False(e, started, "Retry, %s", why)
 					changed, err := e.ledger().GiveUp(e.ctx, r, run)
-					require.ErrorIs(e, err, schedlock.ErrLost, "GiveUp, %s", why)
+					require.ErrorIs(e, err, driver.ErrLost, "GiveUp, %s", why)
 					require.False(e, changed, "GiveUp, %s", why)
 				}, "%s", why)
 			}
 			for why, r := range strangers(old, ref) {
 				refused(why, r)
 			}
-			_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(ref)
 			refused("no row", ref)
 		}},
 	{Rule: Rule{64, "a run is given up",
-		"GiveUp ends a run that is owed an attempt: its status, error and end stay, and it is owed none. changed is false, and nothing is written, if it is owed none.",
+		"GiveUp ends a run that is owed an attempt: its status, error and end stay, and it is " +
+			"owed none. changed is false, and nothing is written, if it is owed none.",
 		"what cannot be tried again is tried for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -189,12 +200,15 @@ var retryCases = []testCase{
 			}, "what is owed nothing")
 		}},
 	{Rule: Rule{65, "it is kept when an attempt is due",
-		"Finish keeps when the next attempt is due, to the microsecond, in UTC, and Abandon what retryAt says of each run; without a time, or without retryAt, none is due.",
-		"a run that failed is tried too early or never, or one that must not be repeated is.", []Feature{Ledger}},
+		"Finish keeps when the next attempt is due, to the microsecond, in UTC, and Abandon what " +
+			"retryAt says of each run; without a time, or without retryAt, none is due.",
+		"a run that failed is tried too early or never, or one that must not be repeated is.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
 			zone := time.FixedZone("somewhere", -9000)
-			e.finish(e.start(old, "a", time.Time{}, noon), ledger.End{Status: ledger.Failed, RetryAt: due.In(zone)})
+			e.finish(e.start(old, "a", time.Time{}, noon),
+				ledger.End{Status: ledger.Failed, RetryAt: due.In(zone)})
 			require.Equal(e, due, e.newest("a").RetryAt)
 			e.finish(e.start(old, "a", noon, minute(1)), ledger.End{Status: ledger.Failed})
 			require.Zero(e, e.newest("a").RetryAt, "without a time")
@@ -222,8 +236,10 @@ var retryCases = []testCase{
 			require.Zero(e, e.newest("e").RetryAt, "without retryAt")
 		}},
 	{Rule: Rule{66, "what is owed comes in the order in which it is due",
-		"Retries returns the runs of all jobs that are owed another attempt, as Runs does, first the one that is due first, and no others.",
-		"a new leader does not try again what its predecessor would have, or too late.", []Feature{Ledger}},
+		"Retries returns the runs of all jobs that are owed another attempt, as Runs does, first " +
+			"the one that is due first, and no others.",
+		"a new leader does not try again what its predecessor would have, or too late.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			require.Empty(e, e.owed())
@@ -250,11 +266,16 @@ var retryCases = []testCase{
 			}
 			require.Equal(e, []ledger.Run{tick(5), tick(2), tick(0), tick(3)}, e.owed())
 			e.retry(ref, tick(2))
-			require.Equal(e, []ledger.Run{tick(5), tick(0), tick(3)}, e.owed(), "after an attempt has started")
+			require.Equal(e, []ledger.Run{tick(5), tick(0), tick(3)}, e.owed(),
+				"after an attempt has started")
 		}},
 	{Rule: Rule{67, "ends are counted",
-		"Finish counts a success in the job's Done, Total and Longest, in whole microseconds, and ends the Streak; it counts a failure in Failed and Streak. When they ended, and the error's text, stay; a Finish that writes nothing counts nothing, and other jobs are no concern.",
-		"the page says that a job is well which fails each time, or the other way round.", []Feature{Ledger}},
+		"Finish counts a success in the job's Done, Total and Longest, in whole microseconds, " +
+			"and ends the Streak; it counts a failure in Failed and Streak. When they ended, and " +
+			"the error's text, stay; a Finish that writes nothing counts nothing, and other jobs " +
+			"are no concern.",
+		"the page says that a job is well which fails each time, or the other way round.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.start(ref, "b", time.Time{}, noon)
@@ -284,7 +305,8 @@ var retryCases = []testCase{
 					want.Done, want.Streak, want.LastDone = want.Done+1, 0, at
 					want.Total, want.Longest = want.Total+took, max(want.Longest, took)
 				} else {
-					want.Failed, want.Streak, want.LastFailed, want.LastError = want.Failed+1, want.Streak+1, at, end.Error
+					want.Failed, want.Streak, want.LastFailed, want.LastError = want.Failed+
+						1, want.Streak+1, at, end.Error
 				}
 				stats("an end")
 				written, err := e.ledger().Finish(e.ctx, run, end)
@@ -296,12 +318,15 @@ var retryCases = []testCase{
 			run := e.fail(ref, "a", from, minute(9))
 			e.finish(e.retry(ref, run), ledger.End{Status: ledger.Done, Took: time.Second})
 			want.Failed, want.LastFailed, want.LastError = want.Failed+1, run.FinishedAt, "why"
-			want.Done, want.Streak, want.LastDone, want.Total = want.Done+1, 0, e.newest("a").FinishedAt, want.Total+time.Second
+			want.Done, want.Streak, want.LastDone, want.Total = want.Done+
+				1, 0, e.newest("a").FinishedAt, want.Total+time.Second
 			stats("two attempts of one run")
 		}},
 	{Rule: Rule{68, "the last error is cut",
-		"Stats keep the first 1,000 characters of an error's text; text that the database cannot hold (NUL, no UTF-8) is changed, and the end is counted all the same.",
-		"a job that fails with the wrong bytes, or with a book of them, stays in progress for ever.", []Feature{Ledger}},
+		"Stats keep the first 1,000 characters of an error's text; text that the database cannot " +
+			"hold (NUL, no UTF-8) is changed, and the end is counted all the same.",
+		"a job that fails with the wrong bytes, or with a book of them, stays in progress for " +
+			"ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			from := time.Time{}
@@ -313,7 +338,8 @@ var retryCases = []testCase{
 				{"before \xff\xfe after", ""},
 				{strings.Repeat("ü", 999) + "\xff\xfe\x00", ""},
 			} {
-				e.finish(e.start(ref, "a", from, minute(i)), ledger.End{Status: ledger.Failed, Error: c.text})
+				e.finish(e.start(ref, "a", from, minute(i)),
+					ledger.End{Status: ledger.Failed, Error: c.text})
 				from = minute(i)
 				got := e.jobs()[0]
 				require.EqualValues(e, i+1, got.Failed, "%.30q", c.text)
@@ -321,12 +347,14 @@ var retryCases = []testCase{
 					require.Equal(e, c.want, got.LastError, "%.30q", c.text)
 				} else {
 					require.Contains(e, got.LastError, c.text[:6], "%.30q", c.text)
-					require.LessOrEqual(e, utf8.RuneCountInString(got.LastError), 1000, "%.30q", c.text)
+					require.LessOrEqual(e, utf8.RuneCountInString(got.LastError), 1000, "%.30q",
+						c.text)
 				}
 			}
 		}},
 	{Rule: Rule{69, "what is abandoned is counted",
-		"Abandon counts each attempt that it marks as a failure of its job, with the time, and no other.",
+		"Abandon counts each attempt that it marks as a failure of its job, with the time, and " +
+			"no other.",
 		"a job that kills each of its leaders looks well.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -344,24 +372,30 @@ var retryCases = []testCase{
 					require.Equal(e, failed, job.Failed, "Failed of job %q", job.Name)
 					require.Equal(e, failed, job.Streak, "Streak of job %q", job.Name)
 					if failed > 0 {
-						require.Equal(e, e.newest(job.Name).FinishedAt, job.LastFailed, "LastFailed of job %q", job.Name)
+						require.Equal(e, e.newest(job.Name).FinishedAt, job.LastFailed,
+							"LastFailed of job %q", job.Name)
 					}
 				}
 				require.EqualValues(e, 1, e.jobs()[2].Done)
 			}
 		}},
 	{Rule: Rule{70, "a run is found by its tick",
-		"Run returns the row of a job's tick as Runs does, given its scheduled time to the microsecond, in any time zone; there is none for another job, another time, or a tick inside a skipped range.",
+		"Run returns the row of a job's tick as Runs does, given its scheduled time to the " +
+			"microsecond, in any time zone; there is none for another job, another time, or a " +
+			"tick inside a skipped range.",
 		"who waits for a run sees another's end, or waits for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.fail(ref, "a", time.Time{}, noon)
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(9), Start: minute(9),
-				Skipped: []ledger.Skip{{First: minute(1), Last: minute(5), Count: 5, Reason: ledger.Missed}}})
+			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
+				Spec: "s", From: noon, To: minute(9), Start: minute(9),
+				Skipped: []ledger.Skip{{First: minute(1), Last: minute(5), Count: 5,
+					Reason: ledger.Missed}}})
 			require.NoError(e, err)
 			e.start(ref, "b", time.Time{}, minute(2))
 			for _, want := range e.runs("", 10) {
-				run, found, err := e.ledger().Run(e.ctx, want.Job, want.ScheduledAt.In(time.FixedZone("somewhere", -9000)))
+				run, found, err := e.ledger().Run(e.ctx, want.Job,
+					want.ScheduledAt.In(time.FixedZone("somewhere", -9000)))
 				require.NoError(e, err)
 				require.True(e, found, "job %q at %v", want.Job, want.ScheduledAt)
 				require.Equal(e, want, run)

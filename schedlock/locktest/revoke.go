@@ -6,16 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // revoker is the store under test; Needs has made sure that it is one.
-func (e *env) revoker() schedlock.RevocableStore { return e.s.(schedlock.RevocableStore) }
+func (e *env) revoker() driver.Store { return e.s }
 
 var revokeCases = []testCase{
 	{Rule: Rule{88, "a revocation marks the row",
-		"Revoke sets the row to StateRevoked and touches nothing else of it; it keeps who, why and the database's time with the term, and returns them as Look and Terms do.",
-		"nobody knows afterwards who stopped the scheduler, or the leader does not hear of it.", []Feature{Revocations}},
+		"Revoke sets the row to StateRevoked and touches nothing else of it; it keeps who, why " +
+			"and the database's time with the term, and returns them as Look and Terms do.",
+		"nobody knows afterwards who stopped the scheduler, or the leader does not hear of it.",
+		[]Feature{Revocations}},
 		run: func(e *env) {
 			e.win(alice)
 			ref := e.win(bob)
@@ -25,9 +27,9 @@ var revokeCases = []testCase{
 			r, err := e.revoker().Revoke(e.ctx, ref.Term, who, why)
 			require.NoError(e, err)
 			after := e.look()
-			want.State = schedlock.StateRevoked
+			want.State = driver.StateRevoked
 			require.Equal(e, want, *after.Row)
-			require.Equal(e, schedlock.Revocation{At: r.At, By: who, Reason: why}, r)
+			require.Equal(e, driver.Revocation{At: r.At, By: who, Reason: why}, r)
 			require.WithinRange(e, r.At, before.Truncate(time.Microsecond), after.Now)
 			require.Equal(e, time.UTC, r.At.Location())
 			require.Equal(e, r, after.Newest.Revoked, "Look")
@@ -36,10 +38,10 @@ var revokeCases = []testCase{
 			require.Zero(e, terms[1].Revoked, "the term before")
 			require.True(e, after.Newest.Open(), "a revocation ends no term")
 
-			beat, err := e.s.Heartbeat(e.ctx, ref, schedlock.StateLeading)
+			beat, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
 			require.NoError(e, err)
-			require.Equal(e, schedlock.StateRevoked, beat.State)
-			deleted, err := e.s.Release(e.ctx, ref, schedlock.EndRevoked)
+			require.Equal(e, driver.StateRevoked, beat.State)
+			deleted, err := e.s.Release(e.ctx, ref, driver.EndRevoked)
 			require.NoError(e, err)
 			require.True(e, deleted)
 			require.Equal(e, r, e.terms(1)[0].Revoked, "after the release")
@@ -52,7 +54,8 @@ var revokeCases = []testCase{
 			require.Equal(e, long+reason, r.By+r.Reason)
 		}},
 	{Rule: Rule{89, "the first revocation stays",
-		"Revoke of a term that was revoked before returns the first revocation, and writes nothing that can be seen.",
+		"Revoke of a term that was revoked before returns the first revocation, and writes " +
+			"nothing that can be seen.",
 		"the history names whoever pressed the button last.", []Feature{Revocations}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -65,7 +68,8 @@ var revokeCases = []testCase{
 			}, "a revocation again")
 		}},
 	{Rule: Rule{90, "a revocation is of one term",
-		"Revoke of a term that the row does not bear, and without a row, returns ErrMoved and writes nothing.",
+		"Revoke of a term that the row does not bear, and without a row, returns ErrConflict and " +
+			"writes nothing.",
 		"an order that was meant for a leader of yesterday stops today's.", []Feature{Revocations}},
 		run: func(e *env) {
 			old := e.win(alice)
@@ -73,15 +77,14 @@ var revokeCases = []testCase{
 			for _, term := range []int64{0, -1, old.Term, ref.Term - 1, ref.Term + 1} {
 				e.unchanged(func() {
 					r, err := e.revoker().Revoke(e.ctx, term, "carol", "")
-					require.ErrorIs(e, err, schedlock.ErrMoved, "term %d", term)
+					require.ErrorIs(e, err, driver.ErrConflict, "term %d", term)
 					require.Zero(e, r)
 				}, "term %d", term)
 			}
-			_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			e.release(ref)
 			e.unchanged(func() {
 				_, err := e.revoker().Revoke(e.ctx, ref.Term, "carol", "")
-				require.ErrorIs(e, err, schedlock.ErrMoved, "without a row")
+				require.ErrorIs(e, err, driver.ErrConflict, "without a row")
 			}, "without a row")
 		}},
 	{Rule: Rule{91, "an ended context ends a revocation",

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
@@ -19,7 +16,7 @@ import (
 // one that holds the turn.
 type sound struct {
 	*memory.Store
-	turn chan struct{}
+	turn *turn
 }
 
 type memoryTx struct {
@@ -30,40 +27,38 @@ type memoryTx struct {
 func (tx *memoryTx) end() error {
 	if tx.fenced {
 		tx.fenced = false
-		<-tx.s.turn
+		tx.s.turn.unfence()
 	}
 	return nil
 }
 
 var errBusy = errors.New("busy")
 
-func (s *sound) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-		return s.Store.Acquire(ctx, c)
-	case <-time.After(20 * time.Millisecond):
-		return schedlock.Grant{}, errBusy
+func (s *sound) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	if !s.turn.enter() {
+		return driver.Grant{}, errBusy
 	}
+	defer s.turn.leave()
+	return s.Store.Acquire(ctx, c)
 }
 
-func (s *sound) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
+func (s *sound) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	t, ok := tx.(*memoryTx)
 	if !ok {
-		return schedlock.ErrNoFence
+		return driver.ErrNoFence
 	}
 	if !t.fenced {
-		s.turn <- struct{}{}
+		s.turn.fence()
 		t.fenced = true
 	}
 	v, err := s.Look(ctx)
 	if err == nil && (v.Row == nil || v.Row.Token != ref.Token || v.Row.Term != ref.Term) {
-		err = schedlock.ErrLost
+		err = driver.ErrLost
 	}
 	return err
 }
 
-func (s *sound) AwaitHint(ctx context.Context, view schedlock.View) {
+func (s *sound) AwaitHint(ctx context.Context, view driver.Snapshot) {
 	for ctx.Err() == nil {
 		if v, _ := s.Look(ctx); v.Row == nil {
 			return
@@ -72,206 +67,160 @@ func (s *sound) AwaitHint(ctx context.Context, view schedlock.View) {
 	}
 }
 
-// rigged is a sound store of which some methods are replaced.
+// A turn is held by the one that writes.
+type turn struct {
+	held   chan struct{}
+	fenced atomic.Bool // by a fence, until its transaction ends
+}
+
+func newTurn() *turn { return &turn{held: make(chan struct{}, 1)} }
+
+// fence takes it for a transaction, until unfence.
+func (t *turn) fence() {
+	t.held <- struct{}{}
+	t.fenced.Store(true)
+}
+
+func (t *turn) unfence() {
+	t.fenced.Store(false)
+	<-t.held
+}
+
+// enter waits a little for a fenced transaction, and as long as it takes for
+// anybody else, who is at work. A turn that is free is taken, however late the
+// machine comes to look.
+func (t *turn) enter() bool {
+	for {
+		select {
+		case t.held <- struct{}{}:
+			return true
+		case <-time.After(20 * time.Millisecond):
+		}
+		if !t.fenced.Load() {
+			continue
+		}
+		select {
+		case t.held <- struct{}{}:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func (t *turn) leave() { <-t.held }
+
+// rigged is a sound store with a fault.
 type rigged struct {
 	*sound
-	rig
+	fault any
 }
 
-type rig struct {
-	look      func(*sound, context.Context) (schedlock.View, error)
-	acquire   func(*sound, context.Context, schedlock.Claim) (schedlock.Grant, error)
-	heartbeat func(*sound, context.Context, schedlock.Ref, schedlock.State) (schedlock.Beat, error)
-	release   func(*sound, context.Context, schedlock.Ref, schedlock.EndReason) (bool, error)
-	terms     func(*sound, context.Context, int) ([]schedlock.Term, error)
-	revoke    func(*sound, context.Context, int64, string, string) (schedlock.Revocation, error)
-	fence     func(*sound, context.Context, any, schedlock.Ref) error
-	hint      func(*sound, context.Context, schedlock.View)
-	jobs      func(*sound, context.Context) ([]ledger.Job, error)
-	decide    func(*sound, context.Context, schedlock.Ref, ledger.Decision) (ledger.Run, bool, error)
-	finish    func(*sound, context.Context, ledger.Run, ledger.End) (bool, error)
-	abandon   func(*sound, context.Context, schedlock.Ref, func(ledger.Run) time.Time) ([]ledger.Run, error)
-	runs      func(*sound, context.Context, string, int) ([]ledger.Run, error)
-	retry     func(*sound, context.Context, schedlock.Ref, ledger.Run) (ledger.Run, bool, error)
-	giveUp    func(*sound, context.Context, schedlock.Ref, ledger.Run) (bool, error)
-	retries   func(*sound, context.Context) ([]ledger.Run, error)
-	run       func(*sound, context.Context, string, time.Time) (ledger.Run, bool, error)
-	trigger   func(*sound, context.Context, ledger.Order) (ledger.Request, error)
-	answer    func(*sound, context.Context, schedlock.Ref, ledger.Request, string) (ledger.Run, bool, error)
-	pause     func(*sound, context.Context, ledger.Order) (ledger.Pause, error)
-	resume    func(*sound, context.Context, string, string) (bool, error)
-	inbox     func(*sound, context.Context) (ledger.Inbox, error)
-	prune     func(*sound, context.Context, string, int, int) (int64, error)
-}
-
-func (r *rigged) Revoke(ctx context.Context, term int64, by, reason string) (schedlock.Revocation, error) {
-	if r.revoke != nil {
-		return r.revoke(r.sound, ctx, term, by, reason)
+type (
+	lookCall struct {
+		call[*sound]
+		v driver.Snapshot
 	}
-	return r.sound.Revoke(ctx, term, by, reason)
-}
-
-func (r *rigged) Look(ctx context.Context) (schedlock.View, error) {
-	if r.look != nil {
-		return r.look(r.sound, ctx)
+	acquireCall struct {
+		call[*sound]
+		claim driver.Claim
+		grant driver.Grant
 	}
-	return r.sound.Look(ctx)
-}
-
-func (r *rigged) Acquire(ctx context.Context, c schedlock.Claim) (schedlock.Grant, error) {
-	if r.acquire != nil {
-		return r.acquire(r.sound, ctx, c)
+	heartbeatCall struct {
+		call[*sound]
+		ref     driver.Ref
+		state   driver.State
+		renewal driver.Renewal
 	}
-	return r.sound.Acquire(ctx, c)
-}
-
-func (r *rigged) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (schedlock.Beat, error) {
-	if r.heartbeat != nil {
-		return r.heartbeat(r.sound, ctx, ref, state)
+	releaseCall struct {
+		call[*sound]
+		ref     driver.Ref
+		reason  driver.EndReason
+		deleted bool
 	}
-	return r.sound.Heartbeat(ctx, ref, state)
-}
-
-func (r *rigged) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
-	if r.release != nil {
-		return r.release(r.sound, ctx, ref, reason)
+	termsCall struct {
+		call[*sound]
+		limit int
+		terms []driver.Term
 	}
-	return r.sound.Release(ctx, ref, reason)
-}
-
-func (r *rigged) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
-	if r.terms != nil {
-		return r.terms(r.sound, ctx, limit)
+	revokeCall struct {
+		call[*sound]
+		term       int64
+		by         string
+		reason     string
+		revocation driver.Revocation
 	}
-	return r.sound.Terms(ctx, limit)
-}
-
-func (r *rigged) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
-	if r.fence != nil {
-		return r.fence(r.sound, ctx, tx, ref)
+	fenceCall struct {
+		call[*sound]
+		tx  any
+		ref driver.Ref
 	}
-	return r.sound.Fence(ctx, tx, ref)
-}
-
-func (r *rigged) AwaitHint(ctx context.Context, v schedlock.View) {
-	if r.hint != nil {
-		r.hint(r.sound, ctx, v)
-		return
+	hintCall struct {
+		call[*sound]
+		v driver.Snapshot
 	}
-	r.sound.AwaitHint(ctx, v)
+)
+
+func (r rigged) Look(ctx context.Context) (driver.Snapshot, error) {
+	c := &lookCall{call: start(ctx, r.sound)}
+	play(r.fault, "Look", c, func() { c.v, c.err = c.s.Look(c.ctx) })
+	return c.v, c.err
 }
 
-func (r *rigged) Jobs(ctx context.Context) ([]ledger.Job, error) {
-	if r.jobs != nil {
-		return r.jobs(r.sound, ctx)
-	}
-	return r.sound.Jobs(ctx)
+func (r rigged) Acquire(ctx context.Context, claim driver.Claim) (driver.Grant, error) {
+	c := &acquireCall{call: start(ctx, r.sound), claim: claim}
+	play(r.fault, "Acquire", c, func() { c.grant, c.err = c.s.Acquire(c.ctx, c.claim) })
+	return c.grant, c.err
 }
 
-func (r *rigged) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
-	if r.decide != nil {
-		return r.decide(r.sound, ctx, ref, d)
-	}
-	return r.sound.Decide(ctx, ref, d)
+func (r rigged) Heartbeat(ctx context.Context, ref driver.Ref, state driver.State) (driver.Renewal,
+	error) {
+	c := &heartbeatCall{call: start(ctx, r.sound), ref: ref, state: state}
+	play(r.fault, "Heartbeat", c, func() {
+		c.renewal, c.err = c.s.Heartbeat(c.ctx, c.ref, c.state)
+	})
+	return c.renewal, c.err
 }
 
-func (r *rigged) Finish(ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
-	if r.finish != nil {
-		return r.finish(r.sound, ctx, run, end)
-	}
-	return r.sound.Finish(ctx, run, end)
+func (r rigged) Release(ctx context.Context, ref driver.Ref, reason driver.EndReason) (bool,
+	error) {
+	c := &releaseCall{call: start(ctx, r.sound), ref: ref, reason: reason}
+	play(r.fault, "Release", c, func() { c.deleted, c.err = c.s.Release(c.ctx, c.ref, c.reason) })
+	return c.deleted, c.err
 }
 
-func (r *rigged) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
-	if r.abandon != nil {
-		return r.abandon(r.sound, ctx, ref, retryAt)
-	}
-	return r.sound.Abandon(ctx, ref, retryAt)
+func (r rigged) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
+	c := &termsCall{call: start(ctx, r.sound), limit: limit}
+	play(r.fault, "Terms", c, func() { c.terms, c.err = c.s.Terms(c.ctx, c.limit) })
+	return c.terms, c.err
 }
 
-func (r *rigged) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
-	if r.runs != nil {
-		return r.runs(r.sound, ctx, job, limit)
-	}
-	return r.sound.Runs(ctx, job, limit)
+func (r rigged) Revoke(ctx context.Context, term int64, by, reason string) (driver.Revocation,
+	error) {
+	c := &revokeCall{call: start(ctx, r.sound), term: term, by: by, reason: reason}
+	play(r.fault, "Revoke", c, func() {
+		c.revocation, c.err = c.s.Revoke(c.ctx, c.term, c.by, c.reason)
+	})
+	return c.revocation, c.err
 }
 
-func (r *rigged) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (ledger.Run, bool, error) {
-	if r.retry != nil {
-		return r.retry(r.sound, ctx, ref, run)
-	}
-	return r.sound.Retry(ctx, ref, run)
+func (r rigged) Fence(ctx context.Context, tx any, ref driver.Ref) error {
+	c := &fenceCall{call: start(ctx, r.sound), tx: tx, ref: ref}
+	play(r.fault, "Fence", c, func() { c.err = c.s.Fence(c.ctx, c.tx, c.ref) })
+	return c.err
 }
 
-func (r *rigged) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (bool, error) {
-	if r.giveUp != nil {
-		return r.giveUp(r.sound, ctx, ref, run)
-	}
-	return r.sound.GiveUp(ctx, ref, run)
+func (r rigged) AwaitHint(ctx context.Context, v driver.Snapshot) {
+	c := &hintCall{call: start(ctx, r.sound), v: v}
+	play(r.fault, "AwaitHint", c, func() { c.s.AwaitHint(c.ctx, c.v) })
 }
 
-func (r *rigged) Retries(ctx context.Context) ([]ledger.Run, error) {
-	if r.retries != nil {
-		return r.retries(r.sound, ctx)
-	}
-	return r.sound.Retries(ctx)
-}
-
-func (r *rigged) Run(ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
-	if r.run != nil {
-		return r.run(r.sound, ctx, job, tick)
-	}
-	return r.sound.Run(ctx, job, tick)
-}
-
-func (r *rigged) Trigger(ctx context.Context, o ledger.Order) (ledger.Request, error) {
-	if r.trigger != nil {
-		return r.trigger(r.sound, ctx, o)
-	}
-	return r.sound.Trigger(ctx, o)
-}
-
-func (r *rigged) Answer(ctx context.Context, ref schedlock.Ref, q ledger.Request, skip string) (ledger.Run, bool, error) {
-	if r.answer != nil {
-		return r.answer(r.sound, ctx, ref, q, skip)
-	}
-	return r.sound.Answer(ctx, ref, q, skip)
-}
-
-func (r *rigged) Pause(ctx context.Context, o ledger.Order) (ledger.Pause, error) {
-	if r.pause != nil {
-		return r.pause(r.sound, ctx, o)
-	}
-	return r.sound.Pause(ctx, o)
-}
-
-func (r *rigged) Resume(ctx context.Context, job, by string) (bool, error) {
-	if r.resume != nil {
-		return r.resume(r.sound, ctx, job, by)
-	}
-	return r.sound.Resume(ctx, job, by)
-}
-
-func (r *rigged) Inbox(ctx context.Context) (ledger.Inbox, error) {
-	if r.inbox != nil {
-		return r.inbox(r.sound, ctx)
-	}
-	return r.sound.Inbox(ctx)
-}
-
-func (r *rigged) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
-	if r.prune != nil {
-		return r.prune(r.sound, ctx, job, keep, limit)
-	}
-	return r.sound.Prune(ctx, job, keep, limit)
-}
-
-// database is a new database whose store is rigged.
-func (r rig) database() Database {
-	s := &sound{memory.New(), make(chan struct{}, 1)}
+// database is a new one whose store has a fault, or none.
+func database(fault any) Database {
+	s := &sound{memory.New(), newTurn()}
 	empty := s.Backup()
 	return Database{
-		Open:                func(testing.TB) schedlock.Store { return &rigged{s, r} },
+		Open:                func(testing.TB) driver.Store { return rigged{s, fault} },
 		Backup:              func(testing.TB) func() { return s.Backup() },
 		HeartbeatsPassFence: true,
 		Begin: func(testing.TB) Tx {
@@ -279,8 +228,17 @@ func (r rig) database() Database {
 			return Tx{tx, tx.end, tx.end}
 		},
 		Edit: func(_ testing.TB, e Edit) {
-			s.Edit(func(r *schedlock.Row) {
-				r.Term, r.Beat, r.State = cmp.Or(e.Term, r.Term), cmp.Or(e.Beat, r.Beat), cmp.Or(e.State, r.State)
+			if e.CursorOf != "" {
+				raw := "edited"
+				if e.CursorAt.IsZero() {
+					raw = "yesterday"
+				}
+				s.EditCursor(e.CursorOf, e.CursorAt, raw)
+				return
+			}
+			s.Edit(func(r *driver.Row) {
+				r.Term, r.Beat = cmp.Or(e.Term, r.Term), cmp.Or(e.Beat, r.Beat)
+				r.State = cmp.Or(e.State, r.State)
 				r.RawToken = cmp.Or(e.Token, r.RawToken)
 			})
 			if e.DeleteRow {
@@ -293,35 +251,34 @@ func (r rig) database() Database {
 	}
 }
 
-// A recorder is a test that may fail.
-type recorder struct {
-	testing.TB
-	failed bool
-	said   strings.Builder
-}
-
-func (r *recorder) Error(args ...any) { r.failed = true; fmt.Fprintln(&r.said, args...) }
-func (r *recorder) Errorf(f string, args ...any) {
-	r.failed = true
-	fmt.Fprintf(&r.said, f+"\n", args...)
-}
-func (r *recorder) Fatal(args ...any)            { r.Error(args...); r.FailNow() }
-func (r *recorder) Fatalf(f string, args ...any) { r.Errorf(f, args...); r.FailNow() }
-func (r *recorder) Fail()                        { r.failed = true }
-func (r *recorder) FailNow()                     { r.failed = true; runtime.Goexit() }
-func (r *recorder) Failed() bool                 { return r.failed }
-
-// record tries a rule on a database and returns what failed, "" if nothing.
-func record(t testing.TB, c testCase, db Database, patience time.Duration) string {
-	r := &recorder{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.try(r, db, patience)
-	}()
-	<-done
-	if r.failed {
-		return r.said.String() + " "
+// theirs is the ref in the row, whoever asks.
+func theirs(s *sound, ref driver.Ref) driver.Ref {
+	if v, _ := s.Look(bg); v.Row != nil {
+		return v.Row.Ref
 	}
-	return ""
+	return ref
+}
+
+// holder is the ref in the row, if there is one.
+func holder(s *sound) driver.Ref { return theirs(s, driver.Ref{}) }
+
+// swap makes the claim's judgement that of the moment: no compare and swap.
+func swap(f func(now, judged *driver.Row)) func(*acquireCall) {
+	return before(func(c *acquireCall) {
+		v, _ := c.s.Look(bg)
+		if v.Row != nil && c.claim.Expected.Row != nil {
+			judged := *c.claim.Expected.Row
+			f(v.Row, &judged)
+			c.claim.Expected.Row = &judged
+		}
+	})
+}
+
+// eachTerm changes what Terms returns.
+func eachTerm(change func(*driver.Term)) func(*termsCall) {
+	return after(func(c *termsCall) {
+		for i := range c.terms {
+			change(&c.terms[i])
+		}
+	})
 }

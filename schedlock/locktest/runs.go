@@ -6,18 +6,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 var runCases = []testCase{
 	{Rule: Rule{52, "a run ends once",
-		"Finish changes only a run that is in progress for that id, term and attempt, and tells whether there was one; status and time of the end are kept.",
-		"a run that was given up and tried again is ended by the first attempt's answer.", []Feature{Ledger}},
+		"Finish changes only a run that is in progress for that id, term and attempt, and tells " +
+			"whether there was one; status and time of the end are kept.",
+		"a run that was given up and tried again is ended by the first attempt's answer.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
 			from := time.Time{}
-			for i, end := range []ledger.End{{Status: ledger.Done}, {Status: ledger.Failed, Error: "why"}} {
+			for i, end := range []ledger.End{{Status: ledger.Done},
+				{Status: ledger.Failed, Error: "why"}} {
 				run := e.start(ref, "a", from, minute(i))
 				from = minute(i)
 				other := func(f func(*ledger.Run)) ledger.Run { r := run; f(&r); return r }
@@ -39,7 +42,8 @@ var runCases = []testCase{
 				run.Status, run.Error, run.FinishedAt = end.Status, end.Error, got.FinishedAt
 				require.Equal(e, run, got)
 				e.unchanged(func() {
-					written, err := e.ledger().Finish(e.ctx, run, ledger.End{Status: ledger.Done, Error: "again"})
+					written, err := e.ledger().Finish(e.ctx, run,
+						ledger.End{Status: ledger.Done, Error: "again"})
 					require.NoError(e, err)
 					require.False(e, written)
 				}, "a second end")
@@ -50,19 +54,22 @@ var runCases = []testCase{
 		"runs that did their work are shown as abandoned, and run again.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			first, second := e.start(ref, "a", time.Time{}, noon), e.start(ref, "b", time.Time{}, noon)
+			first, second := e.start(ref, "a", time.Time{}, noon), e.start(ref, "b",
+				time.Time{}, noon)
 			e.win(bob)
 			written, err := e.ledger().Finish(e.ctx, first, ledger.End{Status: ledger.Done})
 			require.NoError(e, err)
 			require.True(e, written, "after a take-over")
-			_, err = e.s.Release(e.ctx, e.row().Ref, schedlock.EndReleased)
-			require.NoError(e, err)
-			written, err = e.ledger().Finish(e.ctx, second, ledger.End{Status: ledger.Failed, Error: "x"})
+			e.release(e.row().Ref)
+			written, err = e.ledger().Finish(e.ctx, second,
+				ledger.End{Status: ledger.Failed, Error: "x"})
 			require.NoError(e, err)
 			require.True(e, written, "without a row")
 		}},
 	{Rule: Rule{54, "an error's text never stops its record",
-		"Finish keeps an error's text with line breaks, quotes and any letters, of 10,000 bytes; text that the database cannot hold (NUL, no UTF-8) is changed, and the end is recorded all the same.",
+		"Finish keeps an error's text with line breaks, quotes and any letters, of 10,000 bytes; " +
+			"text that the database cannot hold (NUL, no UTF-8) is changed, and the end is " +
+			"recorded all the same.",
 		"a job that fails with the wrong bytes stays in progress for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -75,7 +82,8 @@ var runCases = []testCase{
 			} {
 				run := e.start(ref, "a", from, minute(i))
 				from = minute(i)
-				written, err := e.ledger().Finish(e.ctx, run, ledger.End{Status: ledger.Failed, Error: text})
+				written, err := e.ledger().Finish(e.ctx, run,
+					ledger.End{Status: ledger.Failed, Error: text})
 				require.NoError(e, err, "%.30q", text)
 				require.True(e, written, "%.30q", text)
 				got := e.runs("a", 1)[0]
@@ -88,8 +96,10 @@ var runCases = []testCase{
 			}
 		}},
 	{Rule: Rule{55, "what other terms left is abandoned",
-		"Abandon marks the runs that other terms left in progress, with the time, returns them, and touches no other.",
-		"runs of a dead leader look alive for ever, or a leader gives up its own.", []Feature{Ledger}},
+		"Abandon marks the runs that other terms left in progress, with the time, returns them, " +
+			"and touches no other.",
+		"runs of a dead leader look alive for ever, or a leader gives up its own.",
+		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
 			left := e.start(old, "a", time.Time{}, noon)
@@ -127,22 +137,23 @@ var runCases = []testCase{
 			e.start(old, "a", time.Time{}, noon)
 			ref := e.win(bob)
 			e.start(ref, "b", time.Time{}, noon)
-			refused := func(r schedlock.Ref, why string) {
+			refused := func(r driver.Ref, why string) {
 				e.unchanged(func() {
 					runs, err := e.ledger().Abandon(e.ctx, r, nil)
-					require.ErrorIs(e, err, schedlock.ErrLost, why)
+					require.ErrorIs(e, err, driver.ErrLost, why)
 					require.Empty(e, runs, why)
 				}, "%s", why)
 			}
 			refused(old, "the lease before")
-			refused(schedlock.Ref{Owner: bob, Token: schedlock.NewToken(), Term: ref.Term}, "another token")
-			refused(schedlock.Ref{Owner: bob, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			_, err := e.s.Release(e.ctx, ref, schedlock.EndReleased)
-			require.NoError(e, err)
+			refused(driver.Ref{Owner: bob, Token: driver.NewToken(), Term: ref.Term},
+				"another token")
+			refused(driver.Ref{Owner: bob, Token: ref.Token, Term: ref.Term + 1}, "another term")
+			e.release(ref)
 			refused(ref, "no row")
 		}},
 	{Rule: Rule{57, "runs come newest tick first",
-		"Runs returns at most limit runs, newest scheduled time first, of one job or of all; none for a limit of 0 or less.",
+		"Runs returns at most limit runs, newest scheduled time first, of one job or of all; " +
+			"none for a limit of 0 or less.",
 		"the page hides the runs that matter.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -161,15 +172,18 @@ var runCases = []testCase{
 			} {
 				for _, limit := range []int{-1, 0, 1, 2, 100, 1 << 30} {
 					runs := e.runs(job, limit)
-					require.Len(e, runs, min(max(limit, 0), len(want)), "job %q, limit %d", job, limit)
+					require.Len(e, runs, min(max(limit, 0), len(want)), "job %q, limit %d",
+						job, limit)
 					for i, r := range runs {
-						require.Equal(e, want[i], r.ScheduledAt, "job %q, limit %d, run %d", job, limit, i)
+						require.Equal(e, want[i], r.ScheduledAt, "job %q, limit %d, run %d", job,
+							limit, i)
 					}
 				}
 			}
 		}},
 	{Rule: Rule{58, "ticks are kept to the microsecond, in UTC",
-		"A tick is an instant: given in any time zone it is read back in UTC, with all its microseconds, also long ago and far ahead.",
+		"A tick is an instant: given in any time zone it is read back in UTC, with all its " +
+			"microseconds, also long ago and far ahead.",
 		"a tick that lost a digit is another tick: it runs twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -192,7 +206,8 @@ var runCases = []testCase{
 			}
 		}},
 	{Rule: Rule{59, "an ended context ends a call to the ledger",
-		"Jobs, Decide, Finish, Abandon and Runs with a context that has ended return an error, soon, and write nothing.",
+		"Jobs, Decide, Finish, Abandon and Runs with a context that has ended return an error, " +
+			"soon, and write nothing.",
 		"as rule 34.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
@@ -203,10 +218,14 @@ var runCases = []testCase{
 				for name, call := range map[string]func() error{
 					"Jobs": func() error { _, err := l.Jobs(ended()); return err },
 					"Decide": func() error {
-						_, _, err := l.Decide(ended(), ref, ledger.Decision{Job: "b", To: noon, Start: noon})
+						_, _, err := l.Decide(ended(), ref,
+							ledger.Decision{Job: "b", To: noon, Start: noon})
 						return err
 					},
-					"Finish":  func() error { _, err := l.Finish(ended(), run, ledger.End{Status: ledger.Done}); return err },
+					"Finish": func() error {
+						_, err := l.Finish(ended(), run, ledger.End{Status: ledger.Done})
+						return err
+					},
 					"Abandon": func() error { _, err := l.Abandon(ended(), ref, nil); return err },
 					"Runs":    func() error { _, err := l.Runs(ended(), "", 10); return err },
 				} {

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -21,25 +21,28 @@ import (
 const keepTerms = 1000
 
 var (
-	_ schedlock.RevocableStore = (*Store)(nil)
-	_ ledger.Store             = (*Store)(nil)
+	_ ledger.Store = (*Store)(nil)
 )
 
 // A Store is the database. All methods are safe for concurrent use; a call
 // whose context has ended does nothing and returns the context's cause.
 type Store struct {
+	driver.Base // what this database lacks
+
 	now func() time.Time
 
-	mu     sync.Mutex
-	tables tables
+	mu        sync.Mutex
+	tables    tables
+	failOvers int              // for the named locks
+	open      map[*Tx]struct{} // the transactions that have not ended
 }
 
 // tables is what a backup has. Everything in it is a value, so that a copy
 // shares nothing.
 type tables struct {
 	held     bool
-	row      schedlock.Row
-	terms    []schedlock.Term // oldest first
+	row      driver.Row
+	terms    []driver.Term // oldest first
 	jobs     map[string]ledger.Job
 	runs     []ledger.Run // in the order of their ids
 	lastID   int64
@@ -95,8 +98,8 @@ func (s *Store) do(ctx context.Context, f func(t *tables, now time.Time) error) 
 	return f(&s.tables, s.stamp())
 }
 
-// Look implements schedlock.Store.
-func (s *Store) Look(ctx context.Context) (v schedlock.View, err error) {
+// Look implements driver.Store.
+func (s *Store) Look(ctx context.Context) (v driver.Snapshot, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		v.Now = now
 		if t.held {
@@ -112,28 +115,32 @@ func (s *Store) Look(ctx context.Context) (v schedlock.View, err error) {
 	return v, err
 }
 
-// Acquire implements schedlock.Store.
-func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock.Grant, err error) {
+// Acquire implements driver.Store.
+func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
+		if err := s.fenced(); err != nil {
+			return err
+		}
 		var last int64
 		if n := len(t.terms); n > 0 {
 			last = t.terms[n-1].Term
 		}
-		if judged := c.Judged.Row; judged != nil {
-			if !t.held || t.row.RawToken != judged.RawToken || t.row.Term != judged.Term || t.row.Beat != judged.Beat {
-				return schedlock.ErrMoved
+		if judged := c.Expected.Row; judged != nil {
+			if !t.held || t.row.RawToken != judged.RawToken || t.row.Term != judged.Term ||
+				t.row.Beat != judged.Beat {
+				return driver.ErrConflict
 			}
 			last = max(last, judged.Term)
 		} else {
 			var newest int64
-			if c.Judged.Newest != nil {
-				newest = c.Judged.Newest.Term
+			if c.Expected.Newest != nil {
+				newest = c.Expected.Newest.Term
 			}
 			if t.held || last != newest {
-				return schedlock.ErrMoved
+				return driver.ErrConflict
 			}
 		}
-		grant = schedlock.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
+		grant = driver.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
 		for i := range t.terms {
 			old := &t.terms[i]
 			if old.Open() {
@@ -146,9 +153,10 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 		ref := c.Ref
 		ref.Term = grant.Term
 		t.held = true
-		t.row = schedlock.Row{Ref: ref, RawToken: ref.Token.String(), State: schedlock.StateLeading,
-			CreatedAt: now, HeartbeatAt: now, Timing: c.Timing}
-		t.terms = append(t.terms, schedlock.Term{Ref: ref, AcquiredAt: now, TTL: c.Timing.TTL})
+		t.row = driver.Row{Ref: ref, RawToken: ref.Token.String(), State: driver.StateLeading,
+			CreatedAt: now, HeartbeatAt: now, Timing: c.Timing, App: c.App}
+		t.terms = append(t.terms, driver.Term{Ref: ref,
+			AcquiredAt: now, TTL: c.Timing.TTL, App: c.App})
 		t.terms = t.terms[max(0, len(t.terms)-keepTerms):]
 		return nil
 	})
@@ -157,39 +165,46 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 
 // holds returns an error that wraps ErrLost unless the row bears ref's token
 // and term.
-func (t *tables) holds(ref schedlock.Ref) error {
+func (t *tables) holds(ref driver.Ref) error {
 	if !t.held || t.row.RawToken != ref.Token.String() || t.row.Term != ref.Term {
-		return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+		return fmt.Errorf("%w: the lock row does not bear this lease's token any more",
+			driver.ErrLost)
 	}
 	return nil
 }
 
-// Heartbeat implements schedlock.Store.
-func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
+// Heartbeat implements driver.Store.
+func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
+	state driver.State) (beat driver.Renewal, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
 		}
 		t.row.Beat++
 		t.row.HeartbeatAt = now
-		if t.row.State != schedlock.StateRevoked {
+		if t.row.State != driver.StateRevoked {
 			t.row.State = state
 		}
-		beat = schedlock.Beat{State: t.row.State, Now: now}
+		beat = driver.Renewal{State: t.row.State, Now: now}
 		return nil
 	})
 	return beat, err
 }
 
-// Release implements schedlock.Store.
-func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (deleted bool, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if t.holds(ref) == nil && t.row.Owner == ref.Owner {
-			t.held, t.row = false, schedlock.Row{}
+			if err := s.fenced(); err != nil {
+				return err
+			}
+			t.held, t.row = false, driver.Row{}
 			deleted = true
 		}
 		for i := range t.terms {
-			if term := &t.terms[i]; term.Term == ref.Term && term.Token == ref.Token && term.Open() {
+			if term := &t.terms[i]; term.Term == ref.Term && term.Token == ref.Token &&
+				term.Open() {
 				term.EndedAt, term.EndReason = now, reason
 			}
 		}
@@ -198,8 +213,8 @@ func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock
 	return deleted, err
 }
 
-// Terms implements schedlock.Store.
-func (s *Store) Terms(ctx context.Context, limit int) (terms []schedlock.Term, err error) {
+// Terms implements driver.Store.
+func (s *Store) Terms(ctx context.Context, limit int) (terms []driver.Term, err error) {
 	err = s.do(ctx, func(t *tables, _ time.Time) error {
 		terms = slices.Clone(t.terms[max(0, len(t.terms)-max(limit, 0)):])
 		slices.Reverse(terms)
@@ -211,7 +226,7 @@ func (s *Store) Terms(ctx context.Context, limit int) (terms []schedlock.Term, e
 // Edit changes the lock row as an operator's UPDATE would, without the
 // holder's knowledge. It reports false, and does not call f, if there is no
 // row. To spoil the token set RawToken to whatever the text shall be.
-func (s *Store) Edit(f func(*schedlock.Row)) bool {
+func (s *Store) Edit(f func(*driver.Row)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tables.held {
@@ -223,7 +238,7 @@ func (s *Store) Edit(f func(*schedlock.Row)) bool {
 	if row.Token != before {
 		row.RawToken = row.Token.String()
 	}
-	row.Token, _ = schedlock.ParseToken(row.RawToken) // an edited one is nobody's
+	row.Token, _ = driver.ParseToken(row.RawToken) // an edited one is nobody's
 	return true
 }
 
@@ -233,7 +248,7 @@ func (s *Store) DeleteRow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := s.tables.held
-	s.tables.held, s.tables.row = false, schedlock.Row{}
+	s.tables.held, s.tables.row = false, driver.Row{}
 	return held
 }
 

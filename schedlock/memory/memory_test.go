@@ -8,14 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 )
 
 var (
 	ctx    = context.Background()
-	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
-	owner  = schedlock.Owner{PID: 7, Hostname: "h"}
+	timing = driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+		HeartbeatInterval: 10 * time.Second}
+	owner = driver.Owner{PID: 7, Hostname: "h"}
 )
 
 // at is a database whose clock stands.
@@ -26,19 +27,20 @@ func at(t time.Time) (*memory.Store, *time.Time) {
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("", 3600))
 
-func look(t *testing.T, db *memory.Store) schedlock.View {
+func look(t *testing.T, db *memory.Store) driver.Snapshot {
 	t.Helper()
 	v, err := db.Look(ctx)
 	require.NoError(t, err)
 	return v
 }
 
-func claim(judged schedlock.View) schedlock.Claim {
-	return schedlock.Claim{Ref: schedlock.Ref{Owner: owner, Token: schedlock.NewToken()}, Timing: timing, Judged: judged, Reason: schedlock.EndExpired}
+func claim(judged driver.Snapshot) driver.Claim {
+	return driver.Claim{Ref: driver.Ref{Owner: owner, Token: driver.NewToken()}, Timing: timing,
+		Expected: judged, Reason: driver.EndExpired}
 }
 
 // win acquires what is there, whatever it is.
-func win(t *testing.T, db *memory.Store) schedlock.Ref {
+func win(t *testing.T, db *memory.Store) driver.Ref {
 	t.Helper()
 	c := claim(look(t, db))
 	grant, err := db.Acquire(ctx, c)
@@ -49,13 +51,14 @@ func win(t *testing.T, db *memory.Store) schedlock.Ref {
 
 func TestAcquireWritesRowAndTerm(t *testing.T) {
 	db, now := at(noon)
-	require.Equal(t, schedlock.View{Now: noon.UTC().Truncate(time.Microsecond)}, look(t, db))
+	require.Equal(t, driver.Snapshot{Now: noon.UTC().Truncate(time.Microsecond)}, look(t, db))
 	ref := win(t, db)
 	stamp := noon.UTC().Truncate(time.Microsecond)
 	*now = noon.Add(time.Hour)
 	v := look(t, db)
-	require.Equal(t, &schedlock.Row{Ref: ref, RawToken: ref.Token.String(), State: schedlock.StateLeading, CreatedAt: stamp, HeartbeatAt: stamp, Timing: timing}, v.Row)
-	require.Equal(t, &schedlock.Term{Ref: ref, AcquiredAt: stamp, TTL: time.Minute}, v.Newest)
+	require.Equal(t, &driver.Row{Ref: ref, RawToken: ref.Token.String(), State: driver.StateLeading,
+		CreatedAt: stamp, HeartbeatAt: stamp, Timing: timing}, v.Row)
+	require.Equal(t, &driver.Term{Ref: ref, AcquiredAt: stamp, TTL: time.Minute}, v.Newest)
 	require.Equal(t, stamp.Add(time.Hour), v.Now)
 }
 
@@ -71,18 +74,18 @@ func TestTermsGrow(t *testing.T) {
 	grant, err := db.Acquire(ctx, c)
 	require.NoError(t, err)
 	require.Equal(t, first.Term+100, grant.Term, "what the replica has seen")
-	db.Edit(func(r *schedlock.Row) { r.Term += 50 })
+	db.Edit(func(r *driver.Row) { r.Term += 50 })
 	require.Equal(t, first.Term+151, win(t, db).Term, "what stood in the row")
 }
 
 func TestHelpers(t *testing.T) {
 	db, _ := at(noon)
-	require.False(t, db.Edit(func(*schedlock.Row) { t.Error("there is no row") }))
+	require.False(t, db.Edit(func(*driver.Row) { t.Error("there is no row") }))
 	require.False(t, db.DeleteRow())
 	ref := win(t, db)
 	restore := db.Backup()
-	token := schedlock.NewToken()
-	require.True(t, db.Edit(func(r *schedlock.Row) { r.Token = token }))
+	token := driver.NewToken()
+	require.True(t, db.Edit(func(r *driver.Row) { r.Token = token }))
 	require.Equal(t, token.String(), look(t, db).Row.RawToken)
 	require.True(t, db.DeleteRow())
 	win(t, db)
@@ -114,9 +117,9 @@ func TestACallWhoseContextHasEndedDoesNothing(t *testing.T) {
 	require.ErrorIs(t, err, why)
 	_, err = db.Acquire(ended, claim(before))
 	require.ErrorIs(t, err, why)
-	_, err = db.Heartbeat(ended, ref, schedlock.StateLeading)
+	_, err = db.Heartbeat(ended, ref, driver.StateLeading)
 	require.ErrorIs(t, err, why)
-	_, err = db.Release(ended, ref, schedlock.EndReleased)
+	_, err = db.Release(ended, ref, driver.EndReleased)
 	require.ErrorIs(t, err, why)
 	_, err = db.Terms(ended, 1)
 	require.ErrorIs(t, err, why)

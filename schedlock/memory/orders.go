@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -31,7 +31,7 @@ func (t *tables) knows(job string) error {
 }
 
 // Trigger implements ledger.Store.
-func (s *Store) Trigger(ctx context.Context, o ledger.Order) (r ledger.Request, err error) {
+func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request, err error) {
 	if err := o.Validate(); err != nil {
 		return r, err
 	}
@@ -42,14 +42,26 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Order) (r ledger.Request, 
 		if err := t.mayStart(o.Job); err != nil {
 			return err
 		}
+		if n := t.pending()[o.Job]; n >= ledger.MaxPending {
+			return &ledger.BacklogError{Job: o.Job, Pending: n, Limit: ledger.MaxPending}
+		}
 		for t.taken(o.Job, now) {
 			now = now.Add(time.Microsecond)
 		}
-		r = ledger.Request{Order: o, At: now}
+		r = ledger.Request{Action: o, At: now}
 		t.requests[keyOf(o.Job, now)] = r
 		return nil
 	})
 	return r, err
+}
+
+// pending is how many requests each job has.
+func (t *tables) pending() map[string]int {
+	n := map[string]int{}
+	for key := range t.requests {
+		n[key.job]++
+	}
+	return n
 }
 
 // taken reports whether a job has a run, or a request, for a time.
@@ -62,7 +74,8 @@ func (t *tables) taken(job string, at time.Time) bool {
 
 // Answer implements ledger.Store. If a tick of the job's schedule has taken the
 // time since it was asked for, the request goes, and nothing starts.
-func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request, skip string) (run ledger.Run, started bool, err error) {
+func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
+	skip string) (run ledger.Run, started bool, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
@@ -89,7 +102,7 @@ func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request,
 }
 
 // Pause implements ledger.Store.
-func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err error) {
+func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err error) {
 	if err := o.Validate(); err != nil {
 		return p, err
 	}
@@ -101,7 +114,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err 
 		}
 		var found bool
 		if p, found = t.pauses[o.Job]; !found || !p.InForce() {
-			p = ledger.Pause{Order: o, Since: now}
+			p = ledger.Pause{Action: o, Since: now}
 			t.pauses[o.Job] = p
 		}
 		return nil
@@ -111,7 +124,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err 
 
 // Resume implements ledger.Store.
 func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
-	if err := (ledger.Order{Job: job, By: by}).Validate(); err != nil {
+	if err := (ledger.Action{Job: job, By: by}).Validate(); err != nil {
 		return false, err
 	}
 	err = s.do(ctx, func(t *tables, now time.Time) error {
@@ -126,16 +139,23 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 }
 
 // Inbox implements ledger.Store; the pauses come in the order of their jobs.
-func (s *Store) Inbox(ctx context.Context) (in ledger.Inbox, err error) {
-	const limit = 1000
+func (s *Store) Pending(ctx context.Context) (in ledger.Pending, err error) {
 	err = s.do(ctx, func(t *tables, _ time.Time) error {
-		in.Requests, in.Pauses = slices.Collect(maps.Values(t.requests)), slices.Collect(maps.Values(t.pauses))
+		in.Requests, in.Pauses = slices.Collect(maps.Values(t.requests)),
+			slices.Collect(maps.Values(t.pauses))
+		if len(t.requests) > 0 {
+			in.Backlog = t.pending()
+		}
 		return nil
 	})
 	slices.SortFunc(in.Requests, func(a, b ledger.Request) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job, b.Job))
 	})
 	slices.SortFunc(in.Pauses, func(a, b ledger.Pause) int { return cmp.Compare(a.Job, b.Job) })
-	in.Requests = in.Requests[:min(len(in.Requests), limit)]
+	had := map[string]int{}
+	in.Requests = slices.DeleteFunc(in.Requests, func(r ledger.Request) bool {
+		had[r.Job]++
+		return had[r.Job] > ledger.PendingLimit || in.Paused(r.Job) != nil
+	})
 	return in, err
 }

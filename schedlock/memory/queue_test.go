@@ -7,19 +7,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/memory"
-	"example.com/schedlock/tasks/queue"
 )
 
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
-	locktest.RunQueue(t, func(testing.TB) locktest.QueueDatabase {
+	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
+		t.(*testing.T).Parallel()
 		db := memory.New()
 		return locktest.QueueDatabase{
-			Open:    func(testing.TB) queue.Store { return db.Queue() },
-			Without: []locktest.Feature{locktest.Transactions},
+			Open:    func(testing.TB) taskqueue.Store { return db.Queue() },
+			SetBack: func(_ testing.TB, d time.Duration) { db.AgeTasks(-d) },
+			Begin: func(testing.TB) locktest.Tx {
+				tx := db.Begin()
+				return locktest.Tx{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
+			},
 		}
 	})
 }
@@ -32,13 +37,13 @@ func TestTimeOutsPassInABubble(t *testing.T) {
 		db := memory.New(memory.WithClock(func() time.Time { return noon })).Queue()
 		_, err := db.Add(ctx, "q", 1, []string{"a"})
 		require.NoError(t, err)
-		_, err = db.Capture(ctx, "q", schedlock.NewToken(), time.Minute, 1)
+		_, err = db.Capture(ctx, "q", driver.NewToken(), time.Minute, 1)
 		require.NoError(t, err)
 		time.Sleep(time.Minute - time.Nanosecond)
-		_, err = db.Capture(ctx, "q", schedlock.NewToken(), time.Minute, 1)
-		require.ErrorIs(t, err, queue.ErrAllHeld)
+		_, err = db.Capture(ctx, "q", driver.NewToken(), time.Minute, 1)
+		require.ErrorIs(t, err, taskqueue.ErrAllHeld)
 		time.Sleep(time.Nanosecond)
-		tasks, err := db.Capture(ctx, "q", schedlock.NewToken(), time.Minute, 1)
+		tasks, err := db.Capture(ctx, "q", driver.NewToken(), time.Minute, 1)
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 	})
@@ -51,7 +56,7 @@ func TestABackupHasTheTasks(t *testing.T) {
 	require.NoError(t, err)
 	restore := db.Backup()
 	for range 2 {
-		tasks, err := db.Queue().Capture(ctx, "q", schedlock.NewToken(), time.Hour, 1)
+		tasks, err := db.Queue().Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 		_, err = db.Queue().Add(ctx, "q", 1, []string{"b"})

@@ -4,22 +4,23 @@ import (
 	"context"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
-// Revoke implements schedlock.RevocableStore.
-func (s *Store) Revoke(ctx context.Context, term int64, by, reason string) (r schedlock.Revocation, err error) {
+// Revoke implements driver.Store.
+func (s *Store) Revoke(ctx context.Context, term int64, by,
+	reason string) (r driver.Revocation, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if !t.held || t.row.Term != term {
-			return schedlock.ErrMoved
+			return driver.ErrConflict
 		}
-		t.row.State = schedlock.StateRevoked
-		r = schedlock.Revocation{At: now, By: by, Reason: reason}
+		t.row.State = driver.StateRevoked
+		r = driver.Revocation{At: now, By: by, Reason: reason}
 		for i := range t.terms {
 			if t.terms[i].Term != term {
 				continue
 			}
-			if t.terms[i].Revoked == (schedlock.Revocation{}) {
+			if t.terms[i].Revoked == (driver.Revocation{}) {
 				t.terms[i].Revoked = r
 			}
 			r = t.terms[i].Revoked

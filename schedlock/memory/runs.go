@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -38,15 +38,17 @@ func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 }
 
 // Decide implements ledger.Store.
-func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
+func (s *Store) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (run ledger.Run, started bool, err error) {
 	from, to := tick(d.From), tick(d.To)
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
 		}
 		job, known := t.jobs[d.Job]
-		if known == from.IsZero() || known && !(job.Cursor.Equal(from) && !from.After(to)) {
-			return schedlock.ErrMoved
+		if known == (from.IsZero() && d.RawFrom == "") || known && !stands(job, d) ||
+			from.After(to) && !d.Back {
+			return driver.ErrConflict
 		}
 		if !d.Start.IsZero() {
 			if err := t.mayStart(d.Job); err != nil {
@@ -55,11 +57,15 @@ func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision
 		}
 		t.jobs[d.Job] = ledger.Job{Name: d.Job, Spec: d.Spec, Cursor: to, Stats: job.Stats}
 		for _, k := range d.Skipped {
-			skip := skipped(ref, d.Job, k.First, k.Reason)
-			if k.Count > 1 {
-				skip.Until, skip.Count = tick(k.Last), k.Count
+			for k := range k.Places() {
+				skip := skipped(ref, d.Job, k.First, k.Reason)
+				if k.Count > 1 {
+					skip.Until, skip.Count = tick(k.Last), k.Count
+				}
+				if _, free := t.insert(skip); free {
+					break
+				}
 			}
-			t.insert(skip)
 		}
 		if !d.Start.IsZero() {
 			run, started = t.insert(first(ref, d.Job, d.Start, now))
@@ -69,14 +75,51 @@ func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision
 	return run, started, err
 }
 
+// stands reports whether the cursor stands as it was read.
+func stands(job ledger.Job, d ledger.Decision) bool {
+	if d.RawFrom != "" {
+		return job.RawCursor == d.RawFrom
+	}
+	return job.RawCursor == "" && job.Cursor.Equal(tick(d.From))
+}
+
+// ResetCursor implements ledger.Store.
+func (s *Store) ResetCursor(ctx context.Context, name string) (job ledger.Job, err error) {
+	err = s.do(ctx, func(t *tables, now time.Time) error {
+		if err := t.knows(name); err != nil {
+			return err
+		}
+		job = t.jobs[name]
+		job.Cursor, job.RawCursor = now, ""
+		t.jobs[name] = job
+		job.Stats = ledger.Stats{}
+		return nil
+	})
+	return job, err
+}
+
+// EditCursor sets the cursor of a job as an operator's UPDATE would. raw is ""
+// if it is written as the ledger does; the zero time is what cannot be read. It
+// reports whether the job has a row.
+func (s *Store) EditCursor(name string, at time.Time, raw string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	job, found := s.tables.jobs[name]
+	if found {
+		job.Cursor, job.RawCursor = tick(at), raw
+		s.tables.jobs[name] = job
+	}
+	return found
+}
+
 // first is the row of a first attempt.
-func first(ref schedlock.Ref, job string, at, now time.Time) ledger.Run {
+func first(ref driver.Ref, job string, at, now time.Time) ledger.Run {
 	return ledger.Run{Job: job, ScheduledAt: tick(at), StartedAt: now, Status: ledger.InProgress,
 		Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}
 }
 
 // skipped is the row of a tick that is not run.
-func skipped(ref schedlock.Ref, job string, at time.Time, reason string) ledger.Run {
+func skipped(ref driver.Ref, job string, at time.Time, reason string) ledger.Run {
 	return ledger.Run{Job: job, ScheduledAt: tick(at), Status: ledger.Skipped, Error: reason,
 		Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
 }
@@ -96,7 +139,9 @@ func (t *tables) insert(r ledger.Run) (ledger.Run, bool) {
 
 // run is the row with an id, nil if there is none.
 func (t *tables) run(id int64) *ledger.Run {
-	i, found := slices.BinarySearchFunc(t.runs, id, func(r ledger.Run, id int64) int { return cmp.Compare(r.ID, id) })
+	i, found := slices.BinarySearchFunc(t.runs, id, func(r ledger.Run, id int64) int {
+		return cmp.Compare(r.ID, id)
+	})
 	if !found {
 		return nil
 	}
@@ -119,7 +164,8 @@ func waits(r ledger.Run) bool {
 }
 
 // Retry implements ledger.Store.
-func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (next ledger.Run, started bool, err error) {
+func (s *Store) Retry(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (next ledger.Run, started bool, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
@@ -131,7 +177,8 @@ func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (n
 		if err := t.mayStart(r.Job); err != nil {
 			return err
 		}
-		r.Status, r.StartedAt, r.FinishedAt, r.RetryAt = ledger.InProgress, now, time.Time{}, time.Time{}
+		r.Status, r.StartedAt, r.FinishedAt, r.RetryAt = ledger.InProgress, now, time.Time{},
+			time.Time{}
 		r.Term, r.PID, r.Hostname = ref.Term, ref.PID, ref.Hostname
 		r.Attempt++
 		next, started = *r, true
@@ -141,7 +188,8 @@ func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (n
 }
 
 // GiveUp implements ledger.Store.
-func (s *Store) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (changed bool, err error) {
+func (s *Store) GiveUp(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (changed bool, err error) {
 	err = s.do(ctx, func(t *tables, _ time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
@@ -155,12 +203,15 @@ func (s *Store) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (
 }
 
 // Finish implements ledger.Store.
-func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (written bool, err error) {
+func (s *Store) Finish(ctx context.Context, run ledger.Run,
+	end ledger.End) (written bool, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		r := t.run(run.ID)
-		if r == nil || r.Term != run.Term || r.Attempt != run.Attempt || r.Status != ledger.InProgress {
+		if r == nil || r.Term != run.Term || r.Attempt != run.Attempt ||
+			r.Status != ledger.InProgress {
 			return nil
 		}
+		end.Error = ledger.Cut(end.Error)
 		r.Status, r.FinishedAt, r.Error, r.RetryAt = end.Status, now, end.Error, tick(end.RetryAt)
 		if end.Status == ledger.Done {
 			t.countDone(r.Job, now, end.Took.Truncate(time.Microsecond))
@@ -194,7 +245,8 @@ func (t *tables) countFailed(name string, now time.Time, text string) {
 }
 
 // Abandon implements ledger.Store.
-func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
+func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
+	retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if err := t.holds(ref); err != nil {
 			return err
@@ -231,7 +283,8 @@ func (s *Store) Retries(ctx context.Context) (runs []ledger.Run, err error) {
 }
 
 // Run implements ledger.Store.
-func (s *Store) Run(ctx context.Context, job string, at time.Time) (run ledger.Run, found bool, err error) {
+func (s *Store) Run(ctx context.Context, job string,
+	at time.Time) (run ledger.Run, found bool, err error) {
 	err = s.do(ctx, func(t *tables, _ time.Time) error {
 		var id int64
 		if id, found = t.ticks[keyOf(job, at)]; found {

@@ -11,7 +11,7 @@ import (
 	"example.com/schedlock/schedlock/memory"
 )
 
-var ann = ledger.Order{Job: "j", By: "ann", Reason: "why"}
+var ann = ledger.Action{Job: "j", By: "ann", Reason: "why"}
 
 // decided is a database whose clock stands, where job j is decided up to noon.
 func decided(t *testing.T) (*memory.Store, time.Time) {
@@ -46,13 +46,14 @@ func TestATickThatTookTheTimeOfARequestAnswersIt(t *testing.T) {
 	ref := look(t, db).Row.Ref
 	r, err := db.Trigger(ctx, ann)
 	require.NoError(t, err)
-	run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: r.At})
+	run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j",
+		From: tick, To: tick, Start: r.At})
 	require.NoError(t, err)
 	require.True(t, started)
 	_, started, err = db.Answer(ctx, ref, r, "")
 	require.NoError(t, err)
 	require.False(t, started)
-	in, err := db.Inbox(ctx)
+	in, err := db.Pending(ctx)
 	require.NoError(t, err)
 	require.Empty(t, in.Requests)
 	got, _, err := db.Run(ctx, "j", r.At)
@@ -65,7 +66,7 @@ func TestABackupHasTheLedger(t *testing.T) {
 	ref := look(t, db).Row.Ref
 	r, err := db.Trigger(ctx, ann)
 	require.NoError(t, err)
-	p, err := db.Pause(ctx, ledger.Order{By: "ann"})
+	p, err := db.Pause(ctx, ledger.Action{By: "ann"})
 	require.NoError(t, err)
 	restore := db.Backup()
 	for range 2 {
@@ -78,9 +79,10 @@ func TestABackupHasTheLedger(t *testing.T) {
 		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
 		require.NoError(t, err)
 		restore()
-		in, err := db.Inbox(ctx)
+		in, err := db.Pending(ctx)
 		require.NoError(t, err)
-		require.Equal(t, ledger.Inbox{Requests: []ledger.Request{r}, Pauses: []ledger.Pause{p}}, in)
+		require.Equal(t, ledger.Pending{Requests: []ledger.Request{}, Pauses: []ledger.Pause{p},
+			Backlog: map[string]int{"j": 1}}, in)
 		jobs, err := db.Jobs(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []ledger.Job{{Name: "j", Cursor: tick}}, jobs)
@@ -94,7 +96,8 @@ func TestIDsGrowThoughRunsAreDeleted(t *testing.T) {
 	db, tick := decided(t)
 	ref := look(t, db).Row.Ref
 	for i := range 3 {
-		run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: tick.Add(time.Duration(i))})
+		run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j",
+			From: tick, To: tick, Start: tick.Add(time.Duration(i))})
 		require.NoError(t, err, fmt.Sprint(i))
 		require.True(t, started)
 		require.EqualValues(t, i+1, run.ID)

@@ -14,7 +14,7 @@
 //   - a task lock ([Locks.TryTask], [Locks.WithTask]) is for periodic work on
 //     replicas whose clocks differ: it is held at least, and at most, for a
 //     time;
-//   - a time-out lock ([Locks.TakeFor]) is taken and never released: it can be
+//   - a time-out lock ([Locks.OncePer]) is taken and never released: it can be
 //     taken again after its time;
 //   - an [Election] chooses a leader for whoever needs one besides the
 //     scheduler's.
@@ -39,11 +39,28 @@
 // ¼ TTL for the work to stop. On loss the order is always: no longer held;
 // context cancelled; and only then the database.
 //
+// If that clock is set back, a lock whose holder has died ends at the latest a
+// TTL after the next attempt to take it: more than a TTL is left of no lock.
+//
+// # After a fail-over
+//
+// A PostgreSQL server that was promoted may lack the last acquisitions of the old
+// one, whose holders still trust their locks. So the first attempt on it writes
+// down since when it serves, and nobody takes any name, whatever its row says and
+// if it has none, before the TTL has passed since then: the longer of the last
+// holder's and one's own, a day at the most. TryLock, TryTask and OncePer return a
+// *HeldError that says so; whoever waits waits for that, too, and counts it by
+// its own clock besides. Use one TTL for one name. Whoever holds a lock that the
+// promoted server knows goes on. All terms after a fail-over are above all before
+// it, also those that were lost.
+//
 // # What this does not protect from
 //
 // Clock rates must agree within 10 %. On PostgreSQL the server's clock must not
-// be set forward by much while locks are held; nor, where the system has no
-// clock as above (other than Linux), the machine's with SQLite. Work that
+// be set forward by much while locks are held, or less than a TTL after a
+// fail-over; nor, where the system has no clock as above (other than Linux), the
+// machine's with SQLite. An old primary that goes on serving beside the promoted
+// one has locks of its own. Work that
 // ignores its cancelled context, a process or a virtual machine that is paused
 // for longer than the TTL, and what was sent to an outside system before, can
 // overlap with the next holder. In the database [Lock.Fence] protects, and

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // An Election chooses one leader among the replicas that use its name: for
@@ -40,12 +42,12 @@ type Election struct {
 // office; if it is "" the environment has it, see FromEnv. It touches no
 // database, and campaigns only in WaitForLeader. The error names every setting
 // that is wrong, with its value and the rule.
-func NewElection(store Store, name string, opts ...Option) (*Election, error) {
+func NewElection(store namedlock.Store, name string, opts ...Option) (*Election, error) {
 	s, err := newSettings(append([]Option{withName(name)}, opts...))
 	if store == nil {
 		err = errors.Join(errors.New("store is nil"), err)
 	}
-	if wrong := CheckName(s.name.value); wrong != nil {
+	if wrong := checkName(s.name.value); wrong != nil {
 		if s.name.from != "" {
 			wrong = prefixed(s.name.from, wrong)
 		}
@@ -54,7 +56,8 @@ func NewElection(store Store, name string, opts ...Option) (*Election, error) {
 	if err != nil {
 		return nil, fmt.Errorf("election: %w", err)
 	}
-	return &Election{locks: newLocks(store, s), key: Key{KindElection, s.name.value}, campaigning: make(chan struct{}, 1)}, nil
+	return &Election{locks: newLocks(store, s), key: Key{Kind: KindElection, Name: s.name.value},
+		campaigning: make(chan struct{}, 1)}, nil
 }
 
 func withName(name string) Option {
@@ -89,8 +92,9 @@ func (e *Election) WaitForLeader(ctx context.Context) (*Lock, error) {
 	e.current.Store(lock)
 	e.locks.log.Info("leading", "election", e.key.Name, "term", lock.Term())
 	context.AfterFunc(lock.Context(), func() {
-		if err := lock.Err(); errors.Is(err, schedlock.ErrLost) {
-			e.locks.log.Warn("lost the election", "election", e.key.Name, "term", lock.Term(), "err", err)
+		if err := lock.Err(); errors.Is(err, driver.ErrLost) {
+			e.locks.log.Warn("lost the election", "election", e.key.Name, "term", lock.Term(),
+				"err", err)
 		}
 	})
 	return lock, nil
@@ -137,19 +141,24 @@ func (e *Election) Confirmed() (age time.Duration, leads bool) {
 func (e *Election) Leader(ctx context.Context) (*Info, error) { return e.locks.Info(ctx, e.key) }
 
 // Resign gives up leadership, so that another can lead at once; nil if this
-// replica does not lead. Call it when all work for the leader has returned. It
-// does not end a WaitForLeader that is under way: end its context first. Else
-// see Lock.Unlock.
+// replica does not lead (any more). Call it when all work for the leader has
+// returned. It does not end a WaitForLeader that is under way: end its context
+// first. Else see Lock.Unlock.
 func (e *Election) Resign(ctx context.Context) error {
 	lock := e.current.Load()
 	if lock == nil {
 		return nil
 	}
 	err := lock.Unlock(ctx)
-	if err == nil || errors.Is(err, schedlock.ErrLost) {
-		e.current.CompareAndSwap(lock, nil)
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
 	}
-	return err
+	if err != nil && !errors.Is(lock.Err(), driver.ErrLost) { // else it was said
+		e.locks.log.Warn("lost the election", "election", e.key.Name, "term", lock.Term(),
+			"err", err)
+	}
+	e.current.CompareAndSwap(lock, nil)
+	return nil
 }
 
 // outageLogInterval is the least time between two lines about one outage.
@@ -163,7 +172,8 @@ func (e *Election) noteOutage(err error) {
 	o, now := &e.outage, time.Now()
 	switch {
 	case err == nil && !o.since.IsZero():
-		e.locks.log.Info("database answers again", "election", e.key.Name, "after", now.Sub(o.since).Round(time.Millisecond))
+		e.locks.log.Info("database answers again", "election", e.key.Name, "after",
+			now.Sub(o.since).Round(time.Millisecond))
 		o.since, o.said = time.Time{}, time.Time{}
 	case err == nil:
 	case o.since.IsZero():
@@ -171,6 +181,7 @@ func (e *Election) noteOutage(err error) {
 		e.locks.log.Warn("cannot campaign, trying again", "election", e.key.Name, "err", err)
 	case now.Sub(o.said) >= outageLogInterval:
 		o.said = now
-		e.locks.log.Warn("still cannot campaign", "election", e.key.Name, "err", err, "for", now.Sub(o.since).Round(time.Second))
+		e.locks.log.Warn("still cannot campaign", "election", e.key.Name, "err", err, "for",
+			now.Sub(o.since).Round(time.Second))
 	}
 }

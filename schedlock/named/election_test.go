@@ -128,7 +128,8 @@ func TestACampaignEndsWithItsContext(t *testing.T) {
 		_, err := a.WaitForLeader(ctx)
 		require.NoError(t, err)
 		why := errors.New("why")
-		for name, fault := range map[string]func(context.Context, string) error{"held": nil, "outage": only("look", errRefused), "hanging": hang("look")} {
+		for name, fault := range map[string]func(context.Context, string) error{"held": nil,
+			"outage": only("look", errRefused), "hanging": hang("look")} {
 			store.during(fault, nil)
 			ended, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Minute, func() { cancel(why) })
@@ -159,7 +160,8 @@ func TestACampaignEndsWithItsContext(t *testing.T) {
 
 func TestResigningCanBeRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.election(1)
+		var log bytes.Buffer
+		a, store := w.election(1, named.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		_, err := a.WaitForLeader(ctx)
 		require.NoError(t, err)
 		store.during(only("release", errRefused), nil)
@@ -173,8 +175,44 @@ func TestResigningCanBeRepeated(t *testing.T) {
 		require.NoError(t, err)
 		w.db.AgeNamed(ttl)
 		<-lock.Done()
-		require.ErrorIs(t, a.Resign(ctx), schedlock.ErrLost)
+		for range 2 {
+			require.NoError(t, a.Resign(ctx), "it does not lead any more")
+		}
+		// It hears of the loss only when it resigns.
+		synctest.Wait() // the log has what it said of the loss before
+		log.Reset()
+		lock, err = a.WaitForLeader(ctx)
+		require.NoError(t, err)
+		w.db.SetNamedTerm(named.Key{Kind: named.KindElection, Name: "office"}, lock.Term()+1)
 		require.NoError(t, a.Resign(ctx))
+		require.Equal(t, 1, strings.Count(log.String(), `msg="lost the election"`), log.String())
+	})
+}
+
+// While an extension fails the leader still leads, and the log says so once; it is
+// not silent until it has lost.
+func TestALeaderThatCannotExtendSaysSoOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		e, store := w.election(1, named.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		_, err := e.WaitForLeader(ctx)
+		require.NoError(t, err)
+		for outage := 1; outage <= 2; outage++ {
+			before := store.count("extend")
+			store.during(only("extend", errRefused), nil)
+			time.Sleep(ttl/3 + 1500*time.Millisecond)
+			require.NoError(t, e.IsLeader(ctx))
+			require.Greater(t, store.count("extend")-before, 1, "it was not tried again")
+			store.during(nil, nil)
+			time.Sleep(ttl)
+			require.NoError(t, e.IsLeader(ctx))
+			require.Equal(t, outage, strings.Count(log.String(), "level=WARN"), log.String())
+			require.Equal(t, outage, strings.Count(log.String(), "connection refused"),
+				log.String())
+			require.Equal(t, outage, strings.Count(log.String(), "the lock is extended again"),
+				log.String())
+		}
+		require.NoError(t, e.Resign(ctx))
 	})
 }
 

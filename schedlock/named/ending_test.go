@@ -9,14 +9,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // Whoever asks in the very moment in which another finds out that the lock has
 // ended is not told that it is held.
 func TestNobodyHoldsALockThatIsJustEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newLock(&Locks{}, Ref{Key: Key{KindLock, "x"}, Term: 7}, time.Minute, schedlock.StartStopwatch())
+		k := newLock(&Locks{}, namedlock.Ref{Key: Key{Kind: KindLock, Name: "x"}, Term: 7},
+			time.Minute, clock.StartStopwatch())
 		k.finished.Store(true) // as end does, before it cancels the context
 		answers := make(chan error, 2)
 		go func() { answers <- k.Check() }()

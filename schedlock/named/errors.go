@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // A HeldError says that a lock could not be taken, and who holds it.
@@ -15,33 +16,31 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	i := e.Info
-	by := fmt.Sprintf("by pid %d on host %q (term %d), %s ago", i.PID, i.Hostname, i.Term, roundAge(i.Age))
+	by := fmt.Sprintf("by pid %d on host %q (term %d), %s ago", i.PID, i.Hostname, i.Term,
+		roundAge(i.Age))
 	left := roundAge(i.Left)
 	switch {
+	case i.FailedOver:
+		return fmt.Sprintf("%s cannot be taken before %s have passed: "+
+			"the database server has failed over, and may have lost who holds it", i.Key, left)
+	case i.Revoked != nil:
+		return fmt.Sprintf("%s was taken %s, was revoked by %s (%s), and can be taken in %s", i.Key,
+			by, i.Revoked.By, i.Revoked.Reason, left)
 	case i.Left <= 0:
-		return fmt.Sprintf("%s was taken %s, and has ended; but a transaction that its holder has guarded by Fence has not", i.Key, by)
+		return fmt.Sprintf("%s was taken %s, and has ended; "+
+			"but a transaction that its holder has guarded by Fence has not", i.Key, by)
 	case i.Kind == KindTimeout:
 		return fmt.Sprintf("%s was taken %s, and can be taken again in %s", i.Key, by, left)
 	case i.Resting:
-		return fmt.Sprintf("%s was taken %s, is released, and can be taken again in %s", i.Key, by, left)
+		return fmt.Sprintf("%s was taken %s, is released, and can be taken again in %s", i.Key,
+			by, left)
 	}
-	return fmt.Sprintf("%s is held: it was taken %s, and ends in %s unless it is extended or released", i.Key, by, left)
+	return fmt.Sprintf("%s is held: it was taken %s, and ends in %s "+
+		"unless it is extended or released", i.Key, by, left)
 }
 
 // Is reports whether target is schedlock.ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == schedlock.ErrHeld }
-
-// String names a key in messages: lock "x", task lock "x", ….
-func (k Key) String() string {
-	name := string(k.Kind)
-	switch k.Kind {
-	case KindTask:
-		name = "task lock"
-	case KindTimeout:
-		name = "time-out lock"
-	}
-	return fmt.Sprintf("%s %q", name, k.Name)
-}
 
 // endError says that a lock has ended. It is schedlock.ErrLost or
 // schedlock.ErrReleased, whose own texts speak of the scheduler's lock.
@@ -52,11 +51,13 @@ type endError struct {
 }
 
 func lost(key Key, term int64, why string, err error) error {
-	return &endError{is: schedlock.ErrLost, text: fmt.Sprintf("%s (term %d) is lost: %s", key, term, why), err: err}
+	return &endError{is: driver.ErrLost, text: fmt.Sprintf("%s (term %d) is lost: %s",
+		key, term, why), err: err}
 }
 
 func released(key Key, term int64) error {
-	return &endError{is: schedlock.ErrReleased, text: fmt.Sprintf("%s (term %d) was released", key, term)}
+	return &endError{is: schedlock.ErrReleased, text: fmt.Sprintf("%s (term %d) was released",
+		key, term)}
 }
 
 func (e *endError) Error() string {
@@ -70,7 +71,9 @@ func (e *endError) Is(target error) bool { return target == e.is }
 func (e *endError) Unwrap() error        { return e.err }
 
 // broken names the key in an error of the store.
-func broken(what string, key Key, err error) error { return fmt.Errorf("%s %s: %w", what, key, err) }
+func broken(what string, key Key, err error) error {
+	return fmt.Errorf("%s %s: %w", what, key, err)
+}
 
 // roundAge makes an age readable: milliseconds below a minute, else seconds.
 func roundAge(d time.Duration) time.Duration {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/sqlite"
@@ -18,7 +19,7 @@ import (
 func ExampleLocks_WithLock() {
 	ctx := context.Background()
 	store := memory.New().Named() // or that of a sqlite.Store or a postgres.Store
-	locks, err := named.New(store, named.WithOwner(schedlock.Owner{PID: 7, Hostname: "web-1"}))
+	locks, err := named.New(store, named.WithOwner(driver.Owner{PID: 7, Hostname: "web-1"}))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -84,7 +85,7 @@ func ExampleLocks_WithTask() {
 }
 
 // At most once a day, whoever comes first and whatever becomes of them.
-func ExampleLocks_TakeFor() {
+func ExampleLocks_OncePer() {
 	ctx := context.Background()
 	locks, err := named.New(memory.New().Named())
 	if err != nil {
@@ -92,7 +93,7 @@ func ExampleLocks_TakeFor() {
 		return
 	}
 	for range 2 {
-		_, err := locks.TakeFor(ctx, "reminder for ann", 24*time.Hour)
+		_, err := locks.OncePer(ctx, "reminder for ann", 24*time.Hour)
 		switch {
 		case err == nil:
 			fmt.Println("reminded")
@@ -116,12 +117,11 @@ func ExampleLock_Fence() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	opened, err := sqlite.Opener(filepath.Join(dir, "app.db"))(ctx)
+	store, err := sqlite.Opener(filepath.Join(dir, "app.db")).Open(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	store := opened.(*sqlite.Store)
 	defer store.Close()
 	locks, err := named.New(store.Named())
 	if err != nil {

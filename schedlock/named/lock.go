@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // unlockTimeout bounds a release, whatever the caller's context says.
@@ -21,13 +23,13 @@ const unlockTimeout = 5 * time.Second
 // ended stays so. All methods are safe for concurrent use.
 type Lock struct {
 	locks  *Locks
-	ref    Ref
+	ref    namedlock.Ref
 	ttl    time.Duration
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	also      atomic.Pointer[context.CancelCauseFunc] // of the context of a function under the lock
-	confirmed atomic.Pointer[schedlock.Stopwatch]     // when the last success was sent
+	confirmed atomic.Pointer[clock.Stopwatch]         // when the last success was sent
 	finished  atomic.Bool
 	ending    sync.Once
 	keeping   sync.Once
@@ -38,8 +40,9 @@ type Lock struct {
 	gone      error          // it was not when we released it; guarded by busy
 }
 
-func newLock(l *Locks, ref Ref, ttl time.Duration, sent schedlock.Stopwatch) *Lock {
-	k := &Lock{locks: l, ref: ref, ttl: ttl, keepAlive: make(chan struct{}), busy: make(chan struct{}, 1)}
+func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {
+	k := &Lock{locks: l, ref: ref, ttl: ttl, keepAlive: make(chan struct{}),
+		busy: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.confirmed.Store(&sent)
 	k.work.Go(k.watch)
@@ -61,7 +64,7 @@ func (k *Lock) Name() string { return k.ref.Name }
 func (k *Lock) Term() int64 { return k.ref.Term }
 
 // Ref names the acquisition in the database.
-func (k *Lock) Ref() Ref { return k.ref }
+func (k *Lock) Ref() namedlock.Ref { return k.ref }
 
 // Context ends when the lock does; work under it gets this context or a child
 // of it. Its cause wraps schedlock.ErrLost or schedlock.ErrReleased.
@@ -133,7 +136,8 @@ func (k *Lock) watch() {
 }
 
 func (k *Lock) expire() {
-	k.end(lost(k.ref.Key, k.ref.Term, fmt.Sprintf("it was not extended within %v", trusted(k.ttl)), nil))
+	k.end(lost(k.ref.Key, k.ref.Term, fmt.Sprintf("it was not extended within %v",
+		trusted(k.ttl)), nil))
 }
 
 // end ends the lock: no longer ours, then context cancelled.
@@ -160,18 +164,19 @@ func (k *Lock) Extend(ctx context.Context) error {
 	if err := k.Check(); err != nil {
 		return err
 	}
-	sent := schedlock.StartStopwatch()
-	ctx, cancel := context.WithTimeout(ctx, min(trusted(k.ttl)-k.Confirmed(), max(k.ttl/3, time.Second)))
+	sent := clock.StartStopwatch()
+	ctx, cancel := context.WithTimeout(ctx, min(trusted(k.ttl)-k.Confirmed(),
+		max(k.ttl/3, time.Second)))
 	defer cancel()
 	ours, err := k.locks.store.Extend(ctx, k.ref, k.ttl)
 	switch {
 	case !k.holds(): // whatever the answer says
-	case errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrDamaged):
+	case errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrCorrupt):
 		k.end(lost(k.ref.Key, k.ref.Term, "it could not be extended", err))
 	case err != nil:
 		return broken("extend", k.ref.Key, err)
 	case !ours:
-		k.end(lost(k.ref.Key, k.ref.Term, "its row has expired, or is another's", nil))
+		k.end(lost(k.ref.Key, k.ref.Term, k.whyNotOurs(ctx), nil))
 	default:
 		k.confirmed.Store(&sent)
 	}
@@ -179,8 +184,9 @@ func (k *Lock) Extend(ctx context.Context) error {
 }
 
 // KeepAlive extends the lock in the background, every third of the TTL, until
-// it ends. One that fails is repeated until the lock is lost. It may be called
-// again, and does nothing then.
+// it ends. An extension that fails is repeated until the lock is lost; the first
+// one of an outage is in the log, at WARN. It may be called again, and does
+// nothing then.
 func (k *Lock) KeepAlive() {
 	k.keeping.Do(func() { close(k.keepAlive) })
 }
@@ -194,15 +200,27 @@ func (k *Lock) keep() {
 		return
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
+	failing := false
 	for pause := k.ttl / 3; sleep(k.ctx, pause); {
 		pause = k.ttl / 3
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.
-		if err := k.Extend(context.WithoutCancel(k.ctx)); err != nil {
+		err := k.Extend(context.WithoutCancel(k.ctx))
+		log := k.locks.log.With("lock", k.ref.Key.String(), "term", k.ref.Term)
+		switch {
+		case k.ctx.Err() != nil: // whoever ends it says so
+		case err == nil && failing:
+			failing = false
+			log.Info("the lock is extended again")
+		case err != nil && !failing:
+			failing = true
+			log.Warn("the lock could not be extended: it is tried again until the lock is lost",
+				"lost_in", trusted(k.ttl)-k.Confirmed(), "err", err)
+		case err != nil:
+			log.Debug("the lock could not be extended, trying again", "err", err)
+		}
+		if err != nil {
 			pause = retry
-			if k.ctx.Err() == nil {
-				k.locks.log.Debug("a lock could not be extended, trying again", "lock", k.ref.Key.String(), "term", k.ref.Term, "err", err)
-			}
 		}
 	}
 }
@@ -223,7 +241,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTimeout)
 	defer cancel()
 	err := k.free(ctx)
-	if cause := k.ended(); errors.Is(cause, schedlock.ErrLost) && !errors.Is(err, schedlock.ErrLost) {
+	if cause := k.ended(); errors.Is(cause, driver.ErrLost) && !errors.Is(err, driver.ErrLost) {
 		err = errors.Join(cause, err)
 	}
 	return err
@@ -241,8 +259,9 @@ func (k *Lock) free(ctx context.Context) error {
 	}
 	ours, err := k.locks.store.Release(ctx, k.ref, true)
 	switch {
-	case errors.Is(err, schedlock.ErrLost) || err == nil && !ours:
-		k.gone = lost(k.ref.Key, k.ref.Term, "when it was released its row had expired, or was another's", err)
+	case errors.Is(err, driver.ErrLost) || err == nil && !ours:
+		k.gone = lost(k.ref.Key, k.ref.Term,
+			"when it was released its row had expired, or was another's", err)
 	case err != nil:
 		return broken("release", k.ref.Key, err)
 	}
@@ -258,7 +277,9 @@ func (k *Lock) free(ctx context.Context) error {
 // has none.
 //
 // tx is a pgx.Tx or a *sql.Tx on PostgreSQL, where extending passes and a
-// take-over waits. It is a *sql.Tx on SQLite; it must be BEGIN IMMEDIATE (or
+// take-over waits. There a fence behind a savepoint ends with the roll-back to
+// it, so fence the outer transaction; what Begin of a pgx.Tx returns is a
+// savepoint, and is refused. It is a *sql.Tx on SQLite; it must be BEGIN IMMEDIATE (or
 // the fence its first statement) and shorter than what the lock has left,
 // because extending waits for it.
 func (k *Lock) Fence(ctx context.Context, tx any) error {
@@ -276,7 +297,8 @@ func (k *Lock) Fence(ctx context.Context, tx any) error {
 }
 
 // with runs fn under the lock and releases it.
-func (k *Lock) with(ctx context.Context, keep bool, fn func(context.Context, *Lock) error) (err error) {
+func (k *Lock) with(ctx context.Context, keep bool, fn func(context.Context,
+	*Lock) error) (err error) {
 	child, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k.also.Store(&cancel)
@@ -288,10 +310,11 @@ func (k *Lock) with(ctx context.Context, keep bool, fn func(context.Context, *Lo
 	}
 	defer func() { // also when fn panics
 		unlocked := k.Unlock(ctx)
-		if errors.Is(unlocked, schedlock.ErrLost) {
+		if errors.Is(unlocked, driver.ErrLost) {
 			err = errors.Join(err, unlocked)
 		} else if unlocked != nil {
-			k.locks.log.Warn("a lock could not be released: it ends with its TTL", "lock", k.ref.Key.String(), "term", k.ref.Term, "err", unlocked)
+			k.locks.log.Warn("a lock could not be released: it ends with its TTL", "lock",
+				k.ref.Key.String(), "term", k.ref.Term, "err", unlocked)
 		}
 	}()
 	return fn(child, k)

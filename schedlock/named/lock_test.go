@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 )
@@ -40,7 +41,9 @@ func TestALockIsHeldUntilItIsReleased(t *testing.T) {
 
 		time.Sleep(2 * time.Second)
 		_, err = b.TryLock(ctx, "x")
-		require.EqualError(t, heldBy(t, err, 1), `lock "x" is held: it was taken by pid 1 on host "test" (term 946684800000), 2s ago, and ends in 28s unless it is extended or released`)
+		require.EqualError(t, heldBy(t, err, 1),
+			`lock "x" is held: it was taken by pid 1 on host "test" (term 946684800000), 2s ago, `+
+				`and ends in 28s unless it is extended or released`)
 		_, err = a.TryLock(ctx, "x")
 		heldBy(t, err, 1) // not reentrant
 		other := try(t, b, "X")
@@ -84,8 +87,8 @@ func TestAHolderThatSleepsLosesItsLockBeforeAnotherHasIt(t *testing.T) {
 		before := *w.row(named.KindLock, "x")
 		wantLost(t, lock)
 		err = lock.Unlock(ctx)
-		require.ErrorIs(t, err, schedlock.ErrLost)
-		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost, "again")
+		require.ErrorIs(t, err, driver.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost, "again")
 		require.Equal(t, before, *w.row(named.KindLock, "x"))
 		require.NoError(t, next.Check())
 		require.NoError(t, next.Unlock(ctx))
@@ -98,7 +101,7 @@ func TestALostLockFreesItsRowWhereItIsStillOurs(t *testing.T) {
 		lock := try(t, a, "x")
 		<-lock.Done()
 		require.NotNil(t, w.row(named.KindLock, "x"))
-		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		require.Nil(t, w.row(named.KindLock, "x"), "nobody has to wait for the TTL")
 	})
 }
@@ -114,8 +117,9 @@ func TestALockIsNotTrustedPastItsTimeThoughNoTimerHasFired(t *testing.T) {
 		require.NoError(t, lock.Extend(ctx))
 		require.Zero(t, lock.Confirmed())
 		time.Sleep(trusted)
-		require.ErrorIs(t, lock.Check(), schedlock.ErrLost)
-		require.EqualError(t, lock.Err(), `lock "x" (term 946684800000) is lost: it was not extended within 22.5s`)
+		require.ErrorIs(t, lock.Check(), driver.ErrLost)
+		require.EqualError(t, lock.Err(),
+			`lock "x" (term 946684800000) is lost: it was not extended within 22.5s`)
 		require.Error(t, lock.Unlock(ctx))
 	})
 }
@@ -148,7 +152,7 @@ func TestKeepAlive(t *testing.T) {
 		time.Sleep(ttl)
 		require.Equal(t, n, store.count("extend"), "a lost lock is not extended")
 		store.during(nil, nil)
-		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 	})
 }
 
@@ -168,7 +172,7 @@ func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
 		require.Equal(t, 5*time.Second, lock.Confirmed())
 		<-lock.Done()
 		require.Equal(t, trusted, at()-start)
-		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 	})
 }
 
@@ -208,9 +212,9 @@ func TestALateAnswerRevivesNothing(t *testing.T) {
 				go func() { done <- lock.Extend(ctx) }()
 				<-lock.Done()
 				require.Equal(t, trusted, at()-start)
-				require.ErrorIs(t, <-done, schedlock.ErrLost)
+				require.ErrorIs(t, <-done, driver.ErrLost)
 				wantLost(t, lock)
-				require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+				require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 			})
 		})
 	}
@@ -218,8 +222,12 @@ func TestALateAnswerRevivesNothing(t *testing.T) {
 
 func TestALockIsLostAtOnceIfItsRowIsAnothers(t *testing.T) {
 	for name, spoil := range map[string]func(w *world){
-		"deleted": func(w *world) { w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0) },
-		"edited":  func(w *world) { w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 7) },
+		"deleted": func(w *world) {
+			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0)
+		},
+		"edited": func(w *world) {
+			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 7)
+		},
 		"expired": func(w *world) { w.db.AgeNamed(ttl) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +241,7 @@ func TestALockIsLostAtOnceIfItsRowIsAnothers(t *testing.T) {
 				require.Equal(t, ttl/3, at()-start)
 				wantLost(t, lock)
 				require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
-				require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+				require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 			})
 		})
 	}
@@ -246,7 +254,7 @@ func TestAReleaseFindsOutThatTheLockWasLost(t *testing.T) {
 		w.db.AgeNamed(ttl)
 		require.NoError(t, lock.Check(), "nobody has told it yet")
 		for range 2 {
-			require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+			require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		}
 		require.ErrorIs(t, lock.Err(), schedlock.ErrReleased, "what its context says")
 	})
@@ -280,7 +288,7 @@ func TestUnlockWorksWithAContextThatHasEndedAndCanBeRepeated(t *testing.T) {
 		store.during(only("release", errRefused), nil)
 		err := lock.Unlock(ended)
 		require.ErrorIs(t, err, errRefused)
-		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.NotErrorIs(t, err, driver.ErrLost)
 		store.during(hang("release"), nil)
 		start := at()
 		require.ErrorIs(t, lock.Unlock(ended), context.DeadlineExceeded)
@@ -301,7 +309,7 @@ func TestAnOutageDoesNotHideALoss(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.ErrorIs(t, err, driver.ErrLost)
 		require.ErrorIs(t, err, errRefused)
 	})
 }
@@ -343,7 +351,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			_, err = a.TryTask(ctx, name, 0, time.Minute)
 			require.ErrorContains(t, err, says)
-			_, err = a.TakeFor(ctx, name, time.Minute)
+			_, err = a.OncePer(ctx, name, time.Minute)
 			require.ErrorContains(t, err, says)
 		}
 		require.Empty(t, store.ops, "the database was asked")
@@ -364,7 +372,8 @@ func TestLockWaitsForARelease(t *testing.T) {
 		waited := at() - start
 		require.GreaterOrEqual(t, waited, work)
 		require.Less(t, waited, work+time.Second)
-		require.LessOrEqual(t, store.count("look"), 2*int(work/time.Second)+20, "it looks too often")
+		require.LessOrEqual(t, store.count("look"), 2*int(work/time.Second)+20,
+			"it looks too often")
 		require.Equal(t, 2, store.count("take"), "who waits does not write")
 		require.NoError(t, next.Unlock(ctx))
 	})
@@ -419,9 +428,18 @@ func TestAnAcquisitionWithoutAnAnswerIsGivenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, store := w.replica(1)
 		for name, take := range map[string]func(context.Context) error{
-			"lock":     func(ctx context.Context) error { _, err := a.TryLock(ctx, "x"); return err },
-			"task":     func(ctx context.Context) error { _, err := a.TryTask(ctx, "x", time.Hour, time.Hour); return err },
-			"time-out": func(ctx context.Context) error { _, err := a.TakeFor(ctx, "x", 24*time.Hour); return err },
+			"lock": func(ctx context.Context) error {
+				_, err := a.TryLock(ctx, "x")
+				return err
+			},
+			"task": func(ctx context.Context) error {
+				_, err := a.TryTask(ctx, "x", time.Hour, time.Hour)
+				return err
+			},
+			"time-out": func(ctx context.Context) error {
+				_, err := a.OncePer(ctx, "x", 24*time.Hour)
+				return err
+			},
 		} {
 			store.during(nil, only("take", errRefused))
 			require.ErrorIs(t, take(ctx), errRefused, name)
@@ -468,10 +486,14 @@ func TestWithLockReleasesWhateverHappens(t *testing.T) {
 		why := errors.New("why")
 		require.Equal(t, why, a.WithLock(ctx, "x", work(func() error { return why })))
 		require.Nil(t, w.row(named.KindLock, "x"), "after an error")
-		require.PanicsWithValue(t, "help", func() { _ = a.TryWithLock(ctx, "x", work(func() error { panic("help") })) })
+		require.PanicsWithValue(t, "help", func() {
+			_ = a.TryWithLock(ctx, "x", work(func() error { panic("help") }))
+		})
 		require.Nil(t, w.row(named.KindLock, "x"), "after a panic")
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = a.WithLock(ctx, "x", work(func() error { runtime.Goexit(); return nil })) })
+		wg.Go(func() {
+			_ = a.WithLock(ctx, "x", work(func() error { runtime.Goexit(); return nil }))
+		})
 		wg.Wait()
 		require.Nil(t, w.row(named.KindLock, "x"), "after the end of a goroutine")
 		require.Equal(t, 4, ran)
@@ -503,7 +525,7 @@ func TestWithLockKeepsAliveAndCancelsOnLoss(t *testing.T) {
 				next.Store(lock)
 			}()
 			<-ctx.Done()
-			assert.ErrorIs(t, context.Cause(ctx), schedlock.ErrLost)
+			assert.ErrorIs(t, context.Cause(ctx), driver.ErrLost)
 			synctest.Wait()
 			assert.Nil(t, next.Load(), "another has it already")
 			time.Sleep(ttl - trusted + time.Second)
@@ -511,7 +533,7 @@ func TestWithLockKeepsAliveAndCancelsOnLoss(t *testing.T) {
 			return why
 		})
 		require.ErrorIs(t, err, why)
-		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.ErrorIs(t, err, driver.ErrLost)
 		require.NoError(t, next.Load().Check())
 		require.NoError(t, next.Load().Unlock(ctx))
 	})
@@ -543,7 +565,7 @@ func TestWithLockEndsWithItsContext(t *testing.T) {
 			return ctx.Err()
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.NotErrorIs(t, err, driver.ErrLost)
 	})
 }
 

@@ -8,14 +8,19 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // Locks are the named locks of one database. One per process is enough. All
 // methods are safe for concurrent use.
+//
+// A name has 1 to 200 bytes of UTF-8 without control characters and those that
+// set the direction of writing. Any other text is a name; letter case counts,
+// and blanks do.
 type Locks struct {
-	store    Store
-	owner    schedlock.Owner
+	store    namedlock.Store
+	owner    driver.Owner
 	ttl      time.Duration
 	maxPause time.Duration
 	log      *slog.Logger
@@ -25,7 +30,7 @@ type Locks struct {
 // New makes Locks on a store, such as that of a sqlite.Store's or a
 // postgres.Store's method Named. It touches no database. The error names every
 // setting that is wrong, with its value and the rule.
-func New(store Store, opts ...Option) (*Locks, error) {
+func New(store namedlock.Store, opts ...Option) (*Locks, error) {
 	s, err := newSettings(opts)
 	if store == nil {
 		err = errors.Join(errors.New("store is nil"), err)
@@ -40,14 +45,19 @@ func New(store Store, opts ...Option) (*Locks, error) {
 // average.
 const cleanEvery = 256
 
-func newLocks(store Store, s *settings) *Locks {
-	return &Locks{store: store, owner: s.owner(), ttl: s.ttl.value, maxPause: s.maxPause.value, log: s.log,
+func newLocks(store namedlock.Store, s *settings) *Locks {
+	return &Locks{store: store, owner: s.owner(), ttl: s.ttl.value, maxPause: s.maxPause.value,
+		log:      s.log,
 		cleaning: func() bool { return rand.IntN(cleanEvery) == 0 }}
 }
 
 // TryLock takes the lock of that name if it is free. If it is not the error is
-// a *HeldError (errors.Is(err, schedlock.ErrHeld)), which says who holds it. It
-// waits for the database until ctx ends, for 10 s at the most.
+// a *HeldError (errors.Is(err, schedlock.ErrHeld)), which says who holds it, or
+// that the server has failed over less than a TTL ago, when nobody can know.
+//
+// It waits for the database until ctx ends, for 11 s at the most. If the outcome
+// is unknown then it tries to give back what it may have got, for 2 s at the
+// most: so it returns at most 2 s after the end of ctx.
 //
 // The lock ends with Unlock, and by itself: holders trust it for ¾ TTL after
 // it was taken or extended, and others can take it after the whole TTL. Extend
@@ -55,18 +65,20 @@ func newLocks(store Store, s *settings) *Locks {
 // acquisition. Locks are not reentrant: a second TryLock of the same name
 // fails, also in the same process.
 func (l *Locks) TryLock(ctx context.Context, name string) (*Lock, error) {
-	return l.try(ctx, Key{KindLock, name}, l.ttl, 0)
+	return l.try(ctx, Key{Kind: KindLock, Name: name}, l.ttl, 0)
 }
 
 // Lock is TryLock that waits until the lock is free, for as long as ctx lasts.
 // When ctx ends first the error wraps the cause of that and a *HeldError. An
-// error of the database ends the wait.
+// error of the database ends the wait. A statement that it does not answer for
+// 10 s is given up and tried again, over another connection if the old one is
+// dead; the third one in a row ends the wait.
 //
 // It looks, with growing pauses between 50 ms and 1 s (WithMaxPause), of which
 // none lasts longer than what is left to the holder, and holds no connection
 // meanwhile. Of several that wait any may be next: there is no queue.
 func (l *Locks) Lock(ctx context.Context, name string) (*Lock, error) {
-	return l.wait(ctx, Key{KindLock, name}, nil)
+	return l.wait(ctx, Key{Kind: KindLock, Name: name}, nil)
 }
 
 // WithLock waits for the lock as Lock does, runs fn under it, and releases it,
@@ -78,7 +90,8 @@ func (l *Locks) Lock(ctx context.Context, name string) (*Lock, error) {
 //
 // It returns fn's error, joined with one that wraps schedlock.ErrLost if the
 // lock was lost before fn had returned.
-func (l *Locks) WithLock(ctx context.Context, name string, fn func(ctx context.Context, lock *Lock) error) error {
+func (l *Locks) WithLock(ctx context.Context, name string,
+	fn func(ctx context.Context, lock *Lock) error) error {
 	lock, err := l.Lock(ctx, name)
 	if err != nil {
 		return err
@@ -87,7 +100,8 @@ func (l *Locks) WithLock(ctx context.Context, name string, fn func(ctx context.C
 }
 
 // TryWithLock is WithLock that does not wait: see TryLock.
-func (l *Locks) TryWithLock(ctx context.Context, name string, fn func(ctx context.Context, lock *Lock) error) error {
+func (l *Locks) TryWithLock(ctx context.Context, name string,
+	fn func(ctx context.Context, lock *Lock) error) error {
 	lock, err := l.TryLock(ctx, name)
 	if err != nil {
 		return err
@@ -95,15 +109,18 @@ func (l *Locks) TryWithLock(ctx context.Context, name string, fn func(ctx contex
 	return lock.with(ctx, true, fn)
 }
 
-// Locked tells whether anybody holds the lock of that name. It asks the
-// database; the answer may be old when it arrives.
+// Locked tells whether anybody holds the lock of that name, or may hold it, after
+// a fail-over of the server. It asks the database; the answer may be old when it
+// arrives.
 func (l *Locks) Locked(ctx context.Context, name string) (bool, error) {
-	info, err := l.Info(ctx, Key{KindLock, name})
+	info, err := l.Info(ctx, Key{Kind: KindLock, Name: name})
 	return info != nil, err
 }
 
 // Info tells who holds a lock of any kind, (nil, nil) if it is free. "Free" and
-// "could not read" are never the same answer.
+// "could not read" are never the same answer, nor are "free" and "the database may
+// have forgotten who" (Info.FailedOver). A key without a kind is an error. It waits
+// for the database until ctx ends, for 10 s at the most.
 func (l *Locks) Info(ctx context.Context, key Key) (*Info, error) {
 	row, err := l.look(ctx, key)
 	if row == nil || err != nil {
@@ -112,10 +129,12 @@ func (l *Locks) Info(ctx context.Context, key Key) (*Info, error) {
 	return &row.Info, nil
 }
 
-func (l *Locks) look(ctx context.Context, key Key) (*Row, error) {
-	if err := CheckName(key.Name); err != nil {
+func (l *Locks) look(ctx context.Context, key Key) (*namedlock.Row, error) {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	row, err := l.store.Look(ctx, key)
 	if err != nil {
 		return nil, broken("look at", key, err)
@@ -130,6 +149,8 @@ const cleanLimit = 100
 // at most 100, and tells how many. One of 256 acquisitions does it by the way,
 // so there is no need to call it. It is one short transaction.
 func (l *Locks) Clean(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	n, err := l.store.Clean(ctx, cleanLimit)
 	if err != nil {
 		return 0, fmt.Errorf("clean up named locks: %w", err)

@@ -9,20 +9,17 @@ import (
 	"strconv"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // Defaults and bounds.
 const (
-	DefaultTTL      = 30 * time.Second
-	DefaultMaxPause = time.Second
+	defaultMaxPause = time.Second
 
-	// MaxTTL bounds every TTL, except that of TakeFor: nobody waits longer than
-	// a day for a dead holder.
-	MaxTTL = schedlock.MaxTTL
-
-	// MaxTimeout bounds TakeFor.
-	MaxTimeout = 366 * 24 * time.Hour
+	// maxTimeout bounds OncePer.
+	maxTimeout = 366 * 24 * time.Hour
 
 	minTTL   = 40 * time.Millisecond
 	minPause = 50 * time.Millisecond
@@ -51,23 +48,30 @@ type setting[T any] struct {
 }
 
 // WithTTL sets the TTL of locks and elections; default 30 s, 40 ms to 24 h, in
-// whole milliseconds. Holders trust a lock for ¾ TTL after the last time they
-// took or extended it.
+// whole milliseconds: nobody waits longer than a day for a dead holder. Holders
+// trust a lock for ¾ TTL after the last time they took or extended it.
 func WithTTL(d time.Duration) Option {
-	return func(s *settings) error { s.ttl = setting[time.Duration]{d, "option WithTTL"}; return nil }
+	return func(s *settings) error {
+		s.ttl = setting[time.Duration]{d, "option WithTTL"}
+		return nil
+	}
 }
 
 // WithMaxPause sets how long one who waits for a lock pauses at the most
 // between two looks; default 1 s, at least 50 ms. The first pause is 50 ms.
 func WithMaxPause(d time.Duration) Option {
-	return func(s *settings) error { s.maxPause = setting[time.Duration]{d, "option WithMaxPause"}; return nil }
+	return func(s *settings) error {
+		s.maxPause = setting[time.Duration]{d, "option WithMaxPause"}
+		return nil
+	}
 }
 
 // WithOwner sets the pid and the hostname that rows show; default this
 // process's. The pid must be above 0 and the hostname not empty.
-func WithOwner(o schedlock.Owner) Option {
+func WithOwner(o driver.Owner) Option {
 	return func(s *settings) error {
-		s.pid, s.hostname = setting[int]{o.PID, "option WithOwner"}, setting[string]{o.Hostname, "option WithOwner"}
+		s.pid, s.hostname = setting[int]{o.PID, "option WithOwner"}, setting[string]{o.Hostname,
+			"option WithOwner"}
 		return nil
 	}
 }
@@ -117,6 +121,7 @@ func newSettings(opts []Option) (*settings, error) {
 	for _, opt := range opts {
 		errs = append(errs, opt(s))
 	}
+	s.log = logqueue.Wrap(s.log)
 	if s.lookup != nil {
 		errs = append(errs,
 			fromEnv(s, "TTL", &s.ttl, duration),
@@ -126,14 +131,15 @@ func newSettings(opts []Option) (*settings, error) {
 			fromEnv(s, "NAME", &s.name, text))
 	}
 	if s.ttl.from != "" {
-		errs = append(errs, prefixed(s.ttl.from, checkTTL("TTL", s.ttl.value, MaxTTL)))
+		errs = append(errs, prefixed(s.ttl.from, checkTTL("TTL", s.ttl.value, namedlock.MaxTTL)))
 	} else {
-		s.ttl.value = DefaultTTL
+		s.ttl.value = namedlock.DefaultTTL
 	}
 	if s.maxPause.from == "" {
-		s.maxPause.value = DefaultMaxPause
+		s.maxPause.value = defaultMaxPause
 	} else if s.maxPause.value < minPause {
-		errs = append(errs, fmt.Errorf("%s: pause %v is below %v", s.maxPause.from, s.maxPause.value, minPause))
+		errs = append(errs, fmt.Errorf("%s: pause %v is below %v",
+			s.maxPause.from, s.maxPause.value, minPause))
 	}
 	if s.pid.from == "" {
 		s.pid.value = os.Getpid()
@@ -150,7 +156,8 @@ func newSettings(opts []Option) (*settings, error) {
 }
 
 // fromEnv reads one setting that no option has given.
-func fromEnv[T any](s *settings, name string, dest *setting[T], parse func(string) (T, string)) error {
+func fromEnv[T any](s *settings, name string, dest *setting[T],
+	parse func(string) (T, string)) error {
 	name = s.prefix + name
 	value, ok := s.lookup(name)
 	if dest.from != "" || !ok || value == "" {
@@ -203,6 +210,6 @@ func prefixed(prefix string, err error) error {
 	return fmt.Errorf("%s: %w", prefix, err)
 }
 
-func (s *settings) owner() schedlock.Owner {
-	return schedlock.Owner{PID: s.pid.value, Hostname: s.hostname.value}
+func (s *settings) owner() driver.Owner {
+	return driver.Owner{PID: s.pid.value, Hostname: s.hostname.value}
 }

@@ -24,9 +24,12 @@ func TestAProcessThatWasStoppedFindsItsLockLost(t *testing.T) {
 		var term int64
 		_, err := fmt.Sscanf(r.line(), "holds %d", &term)
 		require.NoError(t, err)
-		time.Sleep(3 * time.Second) // longer than the TTL
+		require.Eventually(t, func() bool {
+			info, err := locks.Info(ctx, named.Key{Kind: named.KindLock, Name: "x"})
+			return err == nil && info != nil && info.Term == term && info.Age+info.Left > holdTTL
+		}, time.Minute, 50*time.Millisecond, "it is kept alive")
 		_, err = locks.TryLock(ctx, "x")
-		heldBy(t, err, r.cmd.Process.Pid) // kept alive
+		heldBy(t, err, r.cmd.Process.Pid)
 
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGSTOP))
 		next, err := locks.Lock(ctx, "x")
@@ -39,7 +42,8 @@ func TestAProcessThatWasStoppedFindsItsLockLost(t *testing.T) {
 		require.Equal(t, "lost lost lost", r.line())
 		after, err := locks.Info(ctx, named.Key{Kind: named.KindLock, Name: "x"})
 		require.NoError(t, err)
-		require.Equal(t, []any{info.Owner, info.Term, info.AcquiredAt}, []any{after.Owner, after.Term, after.AcquiredAt})
+		require.Equal(t, []any{info.Owner, info.Term, info.AcquiredAt},
+			[]any{after.Owner, after.Term, after.AcquiredAt})
 		require.NoError(t, next.Extend(ctx))
 		require.NoError(t, next.Unlock(ctx))
 		r.finish()

@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 const (
@@ -15,6 +17,11 @@ const (
 	// its outcome is unknown.
 	takeTimeout     = 10 * time.Second
 	giveBackTimeout = 2 * time.Second
+
+	// lookTimeout bounds one look, and maxUnanswered how many statements in a
+	// row a wait gives up before it gives up itself.
+	lookTimeout   = 10 * time.Second
+	maxUnanswered = 3
 
 	// cleanTimeout bounds the clean-up by the way.
 	cleanTimeout = time.Second
@@ -38,7 +45,7 @@ func (l *Locks) takeFor(ctx context.Context, key Key, d time.Duration) (term int
 }
 
 func (l *Locks) begin(ctx context.Context, key Key) error {
-	if err := CheckName(key.Name); err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
 	if l.cleaning() {
@@ -55,40 +62,43 @@ func (l *Locks) take(ctx context.Context, key Key, ttl, hold time.Duration) (*Lo
 	}
 	if took := sent.Elapsed(); took >= trusted(ttl) {
 		l.giveBack(ctx, ref)
-		return nil, fmt.Errorf("take %s: the database answered after %v, when it could not be trusted any more", key, took.Round(time.Millisecond))
+		return nil, fmt.Errorf("take %s: the database answered after %v, "+
+			"when it could not be trusted any more", key, took.Round(time.Millisecond))
 	}
 	return newLock(l, ref, ttl, sent), nil
 }
 
 // claim asks the store until the lock is taken or held: that it is neither,
 // since its holder has left meanwhile, says nothing.
-func (l *Locks) claim(ctx context.Context, key Key, ttl, hold time.Duration) (Ref, schedlock.Stopwatch, error) {
-	var sent schedlock.Stopwatch
+func (l *Locks) claim(ctx context.Context, key Key, ttl,
+	hold time.Duration) (namedlock.Ref, clock.Stopwatch, error) {
+	var sent clock.Stopwatch
 	if ctx.Err() != nil {
-		return Ref{}, sent, broken("take", key, context.Cause(ctx))
+		return namedlock.Ref{}, sent, broken("take", key, context.Cause(ctx))
 	}
 	bounded, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
 	for {
-		c := Claim{Key: key, Owner: l.owner, Token: schedlock.NewToken(), TTL: ttl, Hold: hold}
-		sent = schedlock.StartStopwatch()
+		c := namedlock.Claim{Key: key, Owner: l.owner, Token: driver.NewToken(), TTL: ttl,
+			Hold: hold}
+		sent = clock.StartStopwatch()
 		term, holder, err := l.store.Take(bounded, c)
-		ref := Ref{Key: key, Token: c.Token, Term: term}
+		ref := namedlock.Ref{Key: key, Token: c.Token, Term: term}
 		switch {
 		case err != nil:
 			l.giveBack(ctx, ref)
-			return Ref{}, sent, broken("take", key, err)
+			return namedlock.Ref{}, sent, broken("take", key, err)
 		case term != 0:
 			return ref, sent, nil
 		case holder != nil:
-			return Ref{}, sent, &HeldError{Info: holder.Info}
+			return namedlock.Ref{}, sent, &HeldError{Info: holder.Info}
 		}
 	}
 }
 
 // giveBack frees what nobody will use: what an acquisition may have got whose
 // answer never came, or came too late. If it fails too, the TTL frees it.
-func (l *Locks) giveBack(ctx context.Context, ref Ref) {
+func (l *Locks) giveBack(ctx context.Context, ref namedlock.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	_, _ = l.store.Release(ctx, ref, false)
@@ -106,18 +116,32 @@ func (l *Locks) cleanByTheWay(ctx context.Context) {
 // told of errors of the store, which then do not end the wait, and nil once the
 // store has answered again.
 func (l *Locks) wait(ctx context.Context, key Key, failed func(error)) (*Lock, error) {
-	var inTheWay *HeldError // the last
+	var (
+		inTheWay   *HeldError // the last
+		notBefore  time.Time  // by our own clock
+		unanswered int        // in a row
+	)
 	lock, err := l.try(ctx, key, l.ttl, 0)
 	for longest := minPause; ; longest = min(longest*3/2, l.maxPause) {
 		held, isHeld := errors.AsType[*HeldError](err)
 		if isHeld {
 			inTheWay = held
 		}
+		// Nobody gives up what was forgotten, so we know how long it takes.
+		if isHeld && held.Info.FailedOver {
+			notBefore = time.Now().Add(held.Info.Left)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			unanswered++
+		} else {
+			unanswered = 0
+		}
 		switch {
 		case err == nil:
 			return lock, nil
 		case ctx.Err() != nil:
 			return nil, gaveUp(ctx, key, inTheWay, err)
+		case unanswered > 0 && unanswered < maxUnanswered && failed == nil:
 		case isHeld && failed != nil:
 			failed(nil)
 		case !isHeld && failed != nil:
@@ -128,12 +152,17 @@ func (l *Locks) wait(ctx context.Context, key Key, failed func(error)) (*Lock, e
 		if !sleep(ctx, pause(longest, held)) {
 			return nil, gaveUp(ctx, key, inTheWay, err)
 		}
+		// A database whose clock is set forward now must not shorten that.
+		if left := time.Until(notBefore); left > 0 {
+			err = &HeldError{Info: Info{Key: key, Left: left, FailedOver: true}}
+			continue
+		}
 		// A look is cheaper than an attempt, and does not write.
 		row, lookErr := l.look(ctx, key)
 		switch {
 		case lookErr != nil:
 			err = lookErr
-		case row != nil:
+		case row != nil && !row.Unsure:
 			err = &HeldError{Info: row.Info}
 		default:
 			lock, err = l.take(ctx, key, l.ttl, 0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // TryTask takes the lock of periodic work that several replicas wake up for,
@@ -18,26 +19,32 @@ import (
 // The holder trusts it for ¾ of atMost; then its context ends.
 //
 // 0 ≤ atLeast ≤ atMost ≤ 24 h, in whole milliseconds. If the lock is not free
-// the error is a *HeldError: somebody does the work, or has done it.
-func (l *Locks) TryTask(ctx context.Context, name string, atLeast, atMost time.Duration) (*Lock, error) {
+// the error is a *HeldError: somebody does the work, or has done it. After a
+// fail-over of the server nobody gets it for atMost; then work that was done, but
+// was lost with the old primary, may be done again.
+func (l *Locks) TryTask(ctx context.Context, name string, atLeast,
+	atMost time.Duration) (*Lock, error) {
 	if err := CheckTask(atLeast, atMost); err != nil {
 		return nil, err
 	}
-	return l.try(ctx, Key{KindTask, name}, atMost, atLeast)
+	return l.try(ctx, Key{Kind: KindTask, Name: name}, atMost, atLeast)
 }
 
 // CheckTask returns the error that TryTask would return for its times.
 func CheckTask(atLeast, atMost time.Duration) error {
-	if err := checkTTL("time that a task lock is held at most", atMost, MaxTTL); err != nil {
+	if err := checkTTL("time that a task lock is held at most", atMost,
+		namedlock.MaxTTL); err != nil {
 		return err
 	}
 	switch {
 	case atLeast < 0:
 		return fmt.Errorf("time that a task lock is held at least %v is below 0", atLeast)
 	case atLeast > atMost:
-		return fmt.Errorf("time that a task lock is held at least %v is above the time that it is held at most %v", atLeast, atMost)
+		return fmt.Errorf("time that a task lock is held at least %v "+
+			"is above the time that it is held at most %v", atLeast, atMost)
 	case atLeast%time.Millisecond != 0:
-		return fmt.Errorf("time that a task lock is held at least %v is not a whole number of milliseconds", atLeast)
+		return fmt.Errorf("time that a task lock is held at least %v "+
+			"is not a whole number of milliseconds", atLeast)
 	}
 	return nil
 }
@@ -46,7 +53,8 @@ func CheckTask(atLeast, atMost time.Duration) error {
 // panics. ran is false, without an error, if the lock was not free. The context
 // of fn is a child of ctx and ends when the lock does: it is not kept alive.
 // Else see WithLock.
-func (l *Locks) WithTask(ctx context.Context, name string, atLeast, atMost time.Duration, fn func(ctx context.Context, lock *Lock) error) (ran bool, err error) {
+func (l *Locks) WithTask(ctx context.Context, name string, atLeast, atMost time.Duration,
+	fn func(ctx context.Context, lock *Lock) error) (ran bool, err error) {
 	lock, err := l.TryTask(ctx, name, atLeast, atMost)
 	switch {
 	case errors.Is(err, schedlock.ErrHeld):
@@ -57,20 +65,24 @@ func (l *Locks) WithTask(ctx context.Context, name string, atLeast, atMost time.
 	return true, lock.with(ctx, false, fn)
 }
 
-// TakeFor takes a time-out lock: nobody can take that name again before d has
+// OncePer takes a time-out lock: nobody can take that name again before d has
 // passed, and nobody releases it. It is for what shall happen at most once in a
 // time, whoever does it and whatever becomes of them: a report a day. It
 // returns the term, and a *HeldError if d of the last one has not passed.
 //
 // 40 ms ≤ d ≤ 366 days, in whole milliseconds. After an error other than a
-// *HeldError it is not known whether it was taken; TakeFor has tried to give it
+// *HeldError it is not known whether it was taken; OncePer has tried to give it
 // back.
+//
+// After a fail-over of a PostgreSQL server nobody takes a time-out lock for d, or a
+// day if d is longer: so one that was lost with the old primary can be taken again
+// too early only if d is longer than a day.
 //
 // On SQLite, after the machine was restarted, the wall clock decides when it
 // can be taken again; else no wall clock does.
-func (l *Locks) TakeFor(ctx context.Context, name string, d time.Duration) (term int64, err error) {
-	if err := checkTTL("time of a time-out lock", d, MaxTimeout); err != nil {
+func (l *Locks) OncePer(ctx context.Context, name string, d time.Duration) (term int64, err error) {
+	if err := checkTTL("time of a time-out lock", d, maxTimeout); err != nil {
 		return 0, err
 	}
-	return l.takeFor(ctx, Key{KindTimeout, name}, d)
+	return l.takeFor(ctx, Key{Kind: KindTimeout, Name: name}, d)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 )
@@ -33,7 +33,8 @@ func TestATaskLockIsHeldForAtLeastSoLong(t *testing.T) {
 			_, err = b.TryTask(ctx, "report", 10*time.Second, time.Minute)
 			held := heldBy(t, err, 1)
 			require.True(t, held.Info.Resting)
-			require.ErrorContains(t, err, `task lock "report" was taken by pid 1 on host "test" (term `)
+			require.ErrorContains(t, err,
+				`task lock "report" was taken by pid 1 on host "test" (term `)
 			require.ErrorContains(t, err, "), 3s ago, is released, and can be taken again in 7s")
 			time.Sleep(7 * time.Second)
 			require.Equal(t, 10*time.Second, at()-start)
@@ -57,7 +58,7 @@ func TestATaskLockIsHeldForAtMostSoLong(t *testing.T) {
 		next, err := b.TryTask(ctx, "report", 0, time.Minute)
 		require.NoError(t, err)
 		require.Greater(t, next.Term(), lock.Term())
-		require.ErrorIs(t, lock.Unlock(ctx), schedlock.ErrLost)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		require.NoError(t, next.Check())
 
 		// Work that takes longer may extend it.
@@ -74,17 +75,21 @@ func TestWithTask(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, store := w.replica(1)
 		why := errors.New("why")
-		did, err := a.WithTask(ctx, "report", 0, time.Minute, func(ctx context.Context, lock *named.Lock) error {
-			<-ctx.Done() // it is not kept alive
-			assert.ErrorIs(t, context.Cause(ctx), schedlock.ErrLost)
-			return why
-		})
+		did, err := a.WithTask(ctx, "report", 0, time.Minute,
+			func(ctx context.Context, lock *named.Lock) error {
+				<-ctx.Done() // it is not kept alive
+				assert.ErrorIs(t, context.Cause(ctx), driver.ErrLost)
+				return why
+			})
 		require.True(t, did)
 		require.ErrorIs(t, err, why)
-		require.ErrorIs(t, err, schedlock.ErrLost)
+		require.ErrorIs(t, err, driver.ErrLost)
 		require.Zero(t, store.count("extend"))
 		require.Panics(t, func() {
-			_, _ = a.WithTask(ctx, "report", time.Second, time.Minute, func(context.Context, *named.Lock) error { panic("help") })
+			_, _ = a.WithTask(ctx, "report", time.Second, time.Minute,
+				func(context.Context, *named.Lock) error {
+					panic("help")
+				})
 		})
 		require.True(t, w.row(named.KindTask, "report").Resting)
 		store.during(only("take", errRefused), nil)
@@ -123,36 +128,39 @@ func TestATimeOutLockIsTakenOnceInItsTime(t *testing.T) {
 		a, _ := w.replica(1)
 		b, _ := w.replica(2)
 		const day = 24 * time.Hour
-		first, err := a.TakeFor(ctx, "report", day)
+		first, err := a.OncePer(ctx, "report", day)
 		require.NoError(t, err)
 		require.NotZero(t, first)
 		for range 23 {
 			time.Sleep(time.Hour)
 			for _, r := range []*named.Locks{a, b} {
-				_, err = r.TakeFor(ctx, "report", day)
+				_, err = r.OncePer(ctx, "report", day)
 				heldBy(t, err, 1)
 			}
 		}
-		require.EqualError(t, err, `time-out lock "report" was taken by pid 1 on host "test" (term 946684800000), 23h0m0s ago, and can be taken again in 1h0m0s`)
+		require.EqualError(t, err, `time-out lock "report" was taken by pid 1 on host "test" `+
+			`(term 946684800000), 23h0m0s ago, and can be taken again in 1h0m0s`)
 		time.Sleep(time.Hour)
-		second, err := b.TakeFor(ctx, "report", time.Minute)
+		second, err := b.OncePer(ctx, "report", time.Minute)
 		require.NoError(t, err)
 		require.Greater(t, second, first)
-		_, err = a.TakeFor(ctx, "report", day)
+		_, err = a.OncePer(ctx, "report", day)
 		heldBy(t, err, 2)
 		time.Sleep(time.Minute)
-		_, err = a.TakeFor(ctx, "report", named.MaxTimeout)
+		_, err = a.OncePer(ctx, "report", 366*24*time.Hour)
 		require.NoError(t, err)
-		time.Sleep(named.MaxTimeout - time.Second)
-		_, err = a.TakeFor(ctx, "report", day)
+		time.Sleep(366*24*time.Hour - time.Second)
+		_, err = a.OncePer(ctx, "report", day)
 		heldBy(t, err, 1)
 		time.Sleep(time.Second)
-		_, err = a.TakeFor(ctx, "report", day)
+		_, err = a.OncePer(ctx, "report", day)
 		require.NoError(t, err)
 		for d, says := range map[time.Duration]string{
-			0: "time of a time-out lock 0s is below 40ms", named.MaxTimeout + time.Millisecond: "is above 8784h0m0s", time.Second + 1: "whole number of milliseconds",
+			0: "time of a time-out lock 0s is below 40ms", 366*24*time.Hour +
+				time.Millisecond: "is above 8784h0m0s", time.Second +
+				1: "whole number of milliseconds",
 		} {
-			_, err := a.TakeFor(ctx, "x", d)
+			_, err := a.OncePer(ctx, "x", d)
 			require.ErrorContains(t, err, says)
 		}
 	})
@@ -164,12 +172,13 @@ func TestTheKindsDoNotCollide(t *testing.T) {
 		lock := try(t, a, "office")
 		task, err := a.TryTask(ctx, "office", 0, time.Minute)
 		require.NoError(t, err)
-		_, err = a.TakeFor(ctx, "office", time.Minute)
+		_, err = a.OncePer(ctx, "office", time.Minute)
 		require.NoError(t, err)
 		e, _ := w.election(1)
 		leader, err := e.WaitForLeader(ctx)
 		require.NoError(t, err)
-		for _, kind := range []named.Kind{named.KindLock, named.KindTask, named.KindTimeout, named.KindElection} {
+		for _, kind := range []named.Kind{named.KindLock, named.KindTask, named.KindTimeout,
+			named.KindElection} {
 			info, err := a.Info(ctx, named.Key{Kind: kind, Name: "office"})
 			require.NoError(t, err)
 			require.Equal(t, kind, info.Kind)

@@ -17,12 +17,16 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 )
 
 // soak lets the tests that are scaled down by default run in full.
-var soak = flag.Bool("named.soak", false, "repeat what is scaled down by default: 20,000 rounds of two processes")
+var soak = flag.Bool("named.soak", false,
+	"run in full what is scaled down by default: "+
+		"20,000 rounds of two processes, 32 processes at once")
 
 func TestMain(m *testing.M) {
 	if role, ok := os.LookupEnv(roleEnv); ok {
@@ -32,6 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
 	goleak.VerifyTestMain(withPostgres{m})
 }
 
@@ -43,7 +48,7 @@ func (w withPostgres) Run() int { return pgtest.Run(w.m) }
 var ctx = context.Background()
 
 const (
-	ttl     = named.DefaultTTL
+	ttl     = namedlock.DefaultTTL
 	trusted = ttl * 3 / 4
 )
 
@@ -62,7 +67,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 
 // A faulty store does to its operations what a test says.
 type faulty struct {
-	named.Store
+	namedlock.Store
 
 	mu     sync.Mutex
 	before func(ctx context.Context, op string) error
@@ -107,23 +112,35 @@ func (f *faulty) do(ctx context.Context, op string, do func() error) error {
 	return err
 }
 
-func (f *faulty) Take(ctx context.Context, c named.Claim) (term int64, holder *named.Row, err error) {
-	err = f.do(ctx, "take", func() (err error) { term, holder, err = f.Store.Take(ctx, c); return err })
+func (f *faulty) Take(ctx context.Context,
+	c namedlock.Claim) (term int64, holder *namedlock.Row, err error) {
+	err = f.do(ctx, "take", func() (err error) {
+		term, holder, err = f.Store.Take(ctx, c)
+		return err
+	})
 	return term, holder, err
 }
 
-func (f *faulty) Look(ctx context.Context, key named.Key) (row *named.Row, err error) {
+func (f *faulty) Look(ctx context.Context, key named.Key) (row *namedlock.Row, err error) {
 	err = f.do(ctx, "look", func() (err error) { row, err = f.Store.Look(ctx, key); return err })
 	return row, err
 }
 
-func (f *faulty) Extend(ctx context.Context, ref named.Ref, ttl time.Duration) (ours bool, err error) {
-	err = f.do(ctx, "extend", func() (err error) { ours, err = f.Store.Extend(ctx, ref, ttl); return err })
+func (f *faulty) Extend(ctx context.Context, ref namedlock.Ref,
+	ttl time.Duration) (ours bool, err error) {
+	err = f.do(ctx, "extend", func() (err error) {
+		ours, err = f.Store.Extend(ctx, ref, ttl)
+		return err
+	})
 	return ours, err
 }
 
-func (f *faulty) Release(ctx context.Context, ref named.Ref, keepHold bool) (ours bool, err error) {
-	err = f.do(ctx, "release", func() (err error) { ours, err = f.Store.Release(ctx, ref, keepHold); return err })
+func (f *faulty) Release(ctx context.Context, ref namedlock.Ref,
+	keepHold bool) (ours bool, err error) {
+	err = f.do(ctx, "release", func() (err error) {
+		ours, err = f.Store.Release(ctx, ref, keepHold)
+		return err
+	})
 	return ours, err
 }
 
@@ -159,7 +176,8 @@ var silent = named.WithLogger(slog.New(slog.DiscardHandler))
 func (w *world) replica(pid int, opts ...named.Option) (*named.Locks, *faulty) {
 	w.t.Helper()
 	store := &faulty{Store: w.db.Named()}
-	locks, err := named.New(store, append([]named.Option{silent, named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"})}, opts...)...)
+	locks, err := named.New(store, append([]named.Option{silent,
+		named.WithOwner(driver.Owner{PID: pid, Hostname: "test"})}, opts...)...)
 	require.NoError(w.t, err)
 	return locks, store
 }
@@ -167,13 +185,15 @@ func (w *world) replica(pid int, opts ...named.Option) (*named.Locks, *faulty) {
 func (w *world) election(pid int, opts ...named.Option) (*named.Election, *faulty) {
 	w.t.Helper()
 	store := &faulty{Store: w.db.Named()}
-	e, err := named.NewElection(store, "office", append([]named.Option{silent, named.WithOwner(schedlock.Owner{PID: pid, Hostname: "test"})}, opts...)...)
+	e, err := named.NewElection(store, "office",
+		append([]named.Option{silent, named.WithOwner(driver.Owner{PID: pid, Hostname: "test"})},
+			opts...)...)
 	require.NoError(w.t, err)
 	return e, store
 }
 
 // row is what stands in the database under a key.
-func (w *world) row(kind named.Kind, name string) *named.Row {
+func (w *world) row(kind named.Kind, name string) *namedlock.Row {
 	w.t.Helper()
 	row, err := w.db.Named().Look(ctx, named.Key{Kind: kind, Name: name})
 	require.NoError(w.t, err)
@@ -198,11 +218,11 @@ func heldBy(t *testing.T, err error, pid int) *named.HeldError {
 
 func wantLost(t *testing.T, lock *named.Lock) {
 	t.Helper()
-	require.ErrorIs(t, lock.Err(), schedlock.ErrLost)
-	require.ErrorIs(t, lock.Check(), schedlock.ErrLost)
-	require.ErrorIs(t, context.Cause(lock.Context()), schedlock.ErrLost)
-	require.ErrorIs(t, lock.Extend(ctx), schedlock.ErrLost)
-	require.ErrorIs(t, lock.Fence(ctx, nil), schedlock.ErrLost)
+	require.ErrorIs(t, lock.Err(), driver.ErrLost)
+	require.ErrorIs(t, lock.Check(), driver.ErrLost)
+	require.ErrorIs(t, context.Cause(lock.Context()), driver.ErrLost)
+	require.ErrorIs(t, lock.Extend(ctx), driver.ErrLost)
+	require.ErrorIs(t, lock.Fence(ctx, nil), driver.ErrLost)
 }
 
 // at is what has passed since the bubble's midnight.

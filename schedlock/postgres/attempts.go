@@ -7,21 +7,25 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 // sqlOwed finds the row of a run that is owed the attempt after $4.
-const sqlOwed = `r.id = $3::bigint AND r.attempt = $4::integer AND r.status IN ('failed', 'abandoned') AND r.retry_at IS NOT NULL`
+const sqlOwed = `r.id = $3::bigint AND r.attempt = $4::integer
+    AND r.status IN ('failed', 'abandoned') AND r.retry_at IS NOT NULL`
 
 const sqlRetry = sqlGuard + `
 paused AS MATERIALIZED (
-    SELECT ` + pauseColumns + ` FROM held CROSS JOIN scheduler_runs r JOIN scheduler_pauses p ON p.job IN ('', r.job)
+    SELECT ` + pauseColumns + `
+    FROM held CROSS JOIN scheduler_runs r
+    JOIN scheduler_pauses p ON p.job IN ('', r.job)
     WHERE p.resumed_at IS NULL AND ` + sqlOwed + `
     FOR KEY SHARE OF p
 ), started AS (
     UPDATE scheduler_runs r
-    SET status = 'in_progress', started_at = h.now, finished_at = NULL, retry_at = NULL, attempt = r.attempt + 1,
+    SET status = 'in_progress', started_at = h.now, finished_at = NULL,
+        retry_at = NULL, attempt = r.attempt + 1,
         term = $2, pid = $5::bigint, hostname = $6::text
     FROM held h
     WHERE ` + sqlOwed + ` AND NOT EXISTS (SELECT FROM paused)
@@ -30,8 +34,10 @@ paused AS MATERIALIZED (
 SELECT ` + sqlStarted
 
 // Retry implements ledger.Store.
-func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (next ledger.Run, started bool, err error) {
-	next, err = s.start(ctx, sqlRetry, []any{ref.Token.String(), ref.Term, run.ID, int32(run.Attempt), int64(ref.PID), text(ref.Hostname)})
+func (s *Store) Retry(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (next ledger.Run, started bool, err error) {
+	next, err = s.start(ctx, sqlRetry, []any{ref.Token.String(), ref.Term, run.ID,
+		int32(run.Attempt), int64(ref.PID), text(ref.Hostname)})
 	return next, next.ID != 0, err
 }
 
@@ -43,9 +49,11 @@ changed AS (
 SELECT EXISTS (SELECT FROM held), EXISTS (SELECT FROM changed)`
 
 // GiveUp implements ledger.Store.
-func (s *Store) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (changed bool, err error) {
+func (s *Store) GiveUp(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (changed bool, err error) {
 	var held bool
-	err = s.pool.QueryRow(ctx, sqlGiveUp, ref.Token.String(), ref.Term, run.ID, int32(run.Attempt)).Scan(&held, &changed)
+	err = s.runs.QueryRow(ctx, sqlGiveUp, ref.Token.String(), ref.Term, run.ID,
+		int32(run.Attempt)).Scan(&held, &changed)
 	if err == nil && !held {
 		err = errNotOurs
 	}
@@ -63,25 +71,33 @@ WITH ended AS (
     RETURNING job, finished_at
 ), done AS (
     UPDATE scheduler_jobs j
-    SET done_count = j.done_count + 1, failure_streak = 0, last_done_at = e.finished_at, updated_at = e.finished_at,
+    SET done_count = j.done_count + 1, failure_streak = 0,
+        last_done_at = e.finished_at, updated_at = e.finished_at,
         done_us = j.done_us + $7::bigint, longest_us = greatest(j.longest_us, $7)
     FROM ended e WHERE j.job = e.job AND $1 = 'done'
 ), failed AS (
     UPDATE scheduler_jobs j
-    SET failed_count = j.failed_count + 1, failure_streak = j.failure_streak + 1, last_failed_at = e.finished_at, updated_at = e.finished_at,
+    SET failed_count = j.failed_count + 1, failure_streak = j.failure_streak + 1,
+        last_failed_at = e.finished_at, updated_at = e.finished_at,
         last_error = left(nullif($2, ''), 1000)
     FROM ended e WHERE j.job = e.job AND $1 <> 'done'
 )
 SELECT EXISTS (SELECT FROM ended)`
 
 // Finish implements ledger.Store.
-func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (written bool, err error) {
-	err = s.pool.QueryRow(ctx, sqlFinish, s.mode(), string(end.Status), text(end.Error), optional(end.RetryAt),
+func (s *Store) Finish(ctx context.Context, run ledger.Run,
+	end ledger.End) (written bool, err error) {
+	err = s.runs.QueryRow(ctx, sqlFinish, s.mode(), string(end.Status),
+		ledger.Cut(text(ledger.Cut(end.Error))), optional(end.RetryAt),
 		run.ID, run.Term, int32(run.Attempt), max(end.Took, 0).Microseconds()).Scan(&written)
 	return written, s.explain(err)
 }
 
 const (
+	// It holds on to the lock row, as sqlGuard does, so it must not wait for long.
+	sqlAbandonSettings = `
+SELECT clock_timestamp(), set_config('lock_timeout', '1s', true), ` + sqlDurable
+
 	sqlLeft = `
 SELECT ` + runColumns + ` FROM scheduler_runs
 WHERE status = 'in_progress' AND term <> $1::bigint
@@ -89,29 +105,32 @@ ORDER BY id FOR NO KEY UPDATE`
 
 	sqlAbandon = `
 WITH ended AS (
-    UPDATE scheduler_runs r SET status = 'abandoned', finished_at = $1::timestamptz, retry_at = k.retry_at
+    UPDATE scheduler_runs r
+    SET status = 'abandoned', finished_at = $1::timestamptz, retry_at = k.retry_at
     FROM unnest($2::bigint[], $3::timestamptz[]) AS k (id, retry_at)
     WHERE r.id = k.id
     RETURNING r.job
 )
 UPDATE scheduler_jobs j
-SET failed_count = j.failed_count + e.count, failure_streak = j.failure_streak + e.count, last_failed_at = $1, updated_at = $1, last_error = NULL
+SET failed_count = j.failed_count + e.count, failure_streak = j.failure_streak + e.count,
+    last_failed_at = $1, updated_at = $1, last_error = NULL
 FROM (SELECT job, count(*) FROM ended GROUP BY job) AS e
 WHERE j.job = e.job`
 )
 
 // Abandon implements ledger.Store. It counts a failure without a text: the
 // error in the row, if there is one, is that of the attempt before.
-func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
+	retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
+	err = s.runs.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var now time.Time
+		if err := tx.QueryRow(ctx, sqlAbandonSettings).Scan(&now, nil, nil); err != nil {
+			return err
+		}
 		if err := s.Fence(ctx, tx, ref); err != nil {
 			return err
 		}
 		if runs, err = collectRuns(tx.Query(ctx, sqlLeft, ref.Term)); err != nil || len(runs) == 0 {
-			return err
-		}
-		var now time.Time
-		if err := tx.QueryRow(ctx, `SELECT clock_timestamp(), `+sqlDurable).Scan(&now, nil); err != nil {
 			return err
 		}
 		ids, due := make([]int64, len(runs)), make([]pgtype.Timestamptz, len(runs))
@@ -139,6 +158,6 @@ ORDER BY retry_at, id`
 
 // Retries implements ledger.Store.
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
-	runs, err := collectRuns(s.pool.Query(ctx, sqlRetries))
+	runs, err := collectRuns(s.runs.Query(ctx, sqlRetries))
 	return runs, s.explain(err)
 }

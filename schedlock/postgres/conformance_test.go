@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -23,12 +25,26 @@ var (
 	silent = postgres.WithLogger(slog.New(slog.DiscardHandler))
 )
 
-// migrated is a new database that has its tables.
+// migrated is a new database that has its tables: a copy, which is faster than
+// the migrations.
 func migrated(t testing.TB) (url string) {
-	url = pgtest.Shared(t).Database(t)
-	migrate(t, url)
-	return url
+	t.Helper()
+	server := pgtest.Shared(t)
+	const original = "migrated"
+	makeOriginal.Do(func() {
+		admin := session(t, server.URL("postgres"))
+		exec(t, admin, `CREATE DATABASE `+original+` TEMPLATE template0`)
+		migrate(t, server.URL(original))
+		made = true
+	})
+	require.True(t, made, "the migrations have failed, see the first test")
+	return server.Copy(t, original)
 }
+
+var (
+	makeOriginal sync.Once
+	made         bool
+)
 
 func migrate(t testing.TB, url string) {
 	store, err := postgres.Open(ctx, url, silent)
@@ -62,11 +78,25 @@ func exec(t testing.TB, conn *pgx.Conn, query string, args ...any) {
 // come to it, direct how the test does.
 func conformance(t testing.TB, direct, url string, without ...locktest.Feature) locktest.Database {
 	return locktest.Database{
-		Open: func(t testing.TB) schedlock.Store { return open(t, url) },
+		Open: func(t testing.TB) driver.Store { return open(t, url) },
 		Edit: func(t testing.TB, e locktest.Edit) {
 			conn := session(t, direct)
-			exec(t, conn, `UPDATE scheduler_lock SET token = coalesce(nullif($1::text, ''), token), term = coalesce(nullif($2::bigint, 0), term),
-				beat = coalesce(nullif($3::bigint, 0), beat), state = coalesce(nullif($4::text, ''), state)`, e.Token, e.Term, e.Beat, string(e.State))
+			if e.CursorOf != "" {
+				text := "infinity"
+				if !e.CursorAt.IsZero() {
+					text = e.CursorAt.Format(time.RFC3339)
+				}
+				exec(t, conn,
+					`UPDATE scheduler_jobs SET cursor_at = $1::text::timestamptz WHERE job = $2`,
+					text, e.CursorOf)
+				return
+			}
+			exec(t, conn, `UPDATE scheduler_lock
+				SET token = coalesce(nullif($1::text, ''), token),
+				term = coalesce(nullif($2::bigint, 0), term),
+				beat = coalesce(nullif($3::bigint, 0), beat),
+				state = coalesce(nullif($4::text, ''), state)`,
+				e.Token, e.Term, e.Beat, string(e.State))
 			if e.DeleteRow {
 				exec(t, conn, `DELETE FROM scheduler_lock`)
 			}
@@ -76,16 +106,20 @@ func conformance(t testing.TB, direct, url string, without ...locktest.Feature) 
 		},
 		Backup: func(t testing.TB) func() {
 			conn := session(t, direct)
-			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses"}
+			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
+				"scheduler_runs", "scheduler_requests", "scheduler_pauses"}
 			for _, table := range tables {
-				exec(t, conn, fmt.Sprintf(`CREATE TEMPORARY TABLE backup_%[1]s AS TABLE %[1]s`, table))
+				exec(t, conn, fmt.Sprintf(`CREATE TEMPORARY TABLE backup_%[1]s AS TABLE %[1]s`,
+					table))
 			}
 			return func() {
 				tx, err := conn.Begin(ctx)
 				require.NoError(t, err)
 				defer tx.Rollback(ctx)
 				for _, table := range tables {
-					_, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %[1]s; INSERT INTO %[1]s TABLE backup_%[1]s`, table))
+					_, err := tx.Exec(ctx,
+						fmt.Sprintf(`DELETE FROM %[1]s; INSERT INTO %[1]s TABLE backup_%[1]s`,
+							table))
 					require.NoError(t, err)
 				}
 				require.NoError(t, tx.Commit(ctx))
@@ -94,7 +128,9 @@ func conformance(t testing.TB, direct, url string, without ...locktest.Feature) 
 		Begin: func(t testing.TB) locktest.Tx {
 			tx, err := session(t, url).Begin(ctx)
 			require.NoError(t, err)
-			return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) }, Rollback: func() error { return tx.Rollback(ctx) }}
+			return locktest.Tx{Tx: tx, Commit: func() error {
+				return tx.Commit(ctx)
+			}, Rollback: func() error { return tx.Rollback(ctx) }}
 		},
 		HeartbeatsPassFence: true,
 		Without:             without,
@@ -102,6 +138,7 @@ func conformance(t testing.TB, direct, url string, without ...locktest.Feature) 
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
 		empty(t, url)
@@ -110,6 +147,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceThroughAPooler(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
@@ -122,7 +160,9 @@ func TestConformanceThroughAPooler(t *testing.T) {
 
 // empty makes the tables as good as new, which is faster than a new database.
 func empty(t testing.TB, url string) {
-	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs, scheduler_requests, scheduler_pauses RESTART IDENTITY`)
+	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs,
+		scheduler_runs, scheduler_requests, scheduler_pauses
+		RESTART IDENTITY`)
 }
 
 func databaseName(t testing.TB, url string) string {

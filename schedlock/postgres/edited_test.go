@@ -11,6 +11,7 @@ import (
 )
 
 func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
+	t.Parallel()
 	store := open(t, migrated(t))
 	c := claim(look(t, store), time.Minute)
 	c.Hostname = "a\x00b\xffc"
@@ -20,7 +21,8 @@ func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
 	require.Equal(t, "a\uFFFDb\uFFFDc", look(t, store).Row.Hostname)
 
 	at := time.Unix(1_800_000_000, 0).UTC()
-	run, started, err := store.Decide(ctx, c.Ref, ledger.Decision{Job: "j", Spec: "s", To: at, Start: at})
+	run, started, err := store.Decide(ctx, c.Ref, ledger.Decision{Job: "j",
+		Spec: "s", To: at, Start: at})
 	require.NoError(t, err)
 	require.True(t, started)
 	written, err := store.Finish(ctx, run, ledger.End{Status: ledger.Failed, Error: "x\x00y\xfe"})
@@ -33,9 +35,9 @@ func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x\uFFFDy\uFFFD", jobs[0].LastError)
 	for _, job := range []string{"a\x00b", "\xff"} { // what comes from a URL
-		_, err := store.Trigger(ctx, ledger.Order{Job: job, By: "me"})
+		_, err := store.Trigger(ctx, ledger.Action{Job: job, By: "me"})
 		require.ErrorIs(t, err, ledger.ErrNoJob)
-		_, err = store.Pause(ctx, ledger.Order{Job: job, By: "me"})
+		_, err = store.Pause(ctx, ledger.Action{Job: job, By: "me"})
 		require.ErrorIs(t, err, ledger.ErrNoJob)
 		_, found, err := store.Run(ctx, job, at)
 		require.NoError(t, err)
@@ -50,9 +52,11 @@ func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
 func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 	t.Parallel()
 	for _, edit := range []string{
-		`heartbeat_at = 'infinity'`, `heartbeat_at = '-infinity'`, `created_at = 'infinity'`, `created_at = '-infinity'`,
+		`heartbeat_at = 'infinity'`, `heartbeat_at = '-infinity'`, `created_at = 'infinity'`,
+		`created_at = '-infinity'`,
 		`heartbeat_at = '4000-01-01 BC'`, `heartbeat_at = '294276-12-31'`,
-		`ttl_ms = 9223372036854775807`, `ttl_ms = -9223372036854775808`, `ttl_ms = 9223372036854775807, heartbeat_at = '-infinity'`,
+		`ttl_ms = 9223372036854775807`, `ttl_ms = -9223372036854775808`,
+		`ttl_ms = 9223372036854775807, heartbeat_at = '-infinity'`,
 		`token = ''`, `hostname = '', pid = -1`, `beat = -1`,
 	} {
 		t.Run(edit, func(t *testing.T) {
@@ -67,7 +71,9 @@ func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 			if edit != `heartbeat_at = '4000-01-01 BC'` && edit != `heartbeat_at = '294276-12-31'` {
 				require.NoError(t, err)
 			}
-			exec(t, session(t, url), `UPDATE scheduler_terms SET acquired_at = 'infinity', ended_at = '-infinity', end_reason = 'lost'`)
+			exec(t, session(t, url),
+				`UPDATE scheduler_terms
+					SET acquired_at = 'infinity', ended_at = '-infinity', end_reason = 'lost'`)
 			terms, err := store.Terms(ctx, 1)
 			require.NoError(t, err)
 			require.Equal(t, 9999, terms[0].AcquiredAt.Year())

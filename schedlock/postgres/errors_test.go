@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -33,6 +33,7 @@ func needsPassword(t testing.TB, databaseURL, role string) {
 }
 
 func TestWhatOnlyAnOperatorCanMendSaysSoAndHow(t *testing.T) {
+	t.Parallel()
 	const secret = "open-sesame"
 	url := migrated(t)
 	role := newRole(t, url, "PASSWORD 'right'")
@@ -41,13 +42,15 @@ func TestWhatOnlyAnOperatorCanMendSaysSoAndHow(t *testing.T) {
 	empty := pgtest.Shared(t).Database(t)
 	for _, tc := range []struct{ name, url, advice string }{
 		{"wrong password", withSecret, "password of role"},
-		{"missing database", strings.Replace(url, databaseName(t, url), "nowhere", 1), "create the database"},
+		{"missing database", strings.Replace(url, databaseName(t, url), "nowhere", 1),
+			"create the database"},
 		{"missing tables", empty, "run the migrations"},
 		{"missing schema", as(t, url, "postgres", "search_path", "nowhere"), "search_path"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var err error
-			eventually(t, "the error", func() bool { // the server reads pg_hba.conf again a little later
+			// The server reads pg_hba.conf again a little later.
+			eventually(t, "the error", func() bool {
 				var store *postgres.Store
 				if store, err = postgres.Open(ctx, tc.url, silent); err == nil {
 					err = store.Check(ctx)
@@ -55,7 +58,7 @@ func TestWhatOnlyAnOperatorCanMendSaysSoAndHow(t *testing.T) {
 				}
 				return err != nil
 			})
-			require.ErrorIs(t, err, schedlock.ErrPermanent)
+			require.ErrorIs(t, err, driver.ErrPermanent)
 			require.ErrorContains(t, err, fmt.Sprintf("database %q", databaseName(t, tc.url)))
 			require.ErrorContains(t, err, tc.advice)
 			require.NotContains(t, err.Error(), secret)
@@ -64,12 +67,15 @@ func TestWhatOnlyAnOperatorCanMendSaysSoAndHow(t *testing.T) {
 }
 
 func TestMigrationsIntoAMissingSchemaAreForAnOperator(t *testing.T) {
-	_, err := postgres.Opener(as(t, pgtest.Shared(t).Database(t), "postgres", "search_path", "nowhere"), silent)(ctx)
-	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	t.Parallel()
+	_, err := postgres.Opener(as(t, pgtest.Shared(t).Database(t), "postgres", "search_path",
+		"nowhere"), silent)(ctx)
+	require.ErrorIs(t, err, driver.ErrPermanent)
 	require.ErrorContains(t, err, "search_path")
 }
 
 func TestAnUnreadableURLDoesNotShowThePassword(t *testing.T) {
+	t.Parallel()
 	_, err := postgres.Open(ctx, "postgres://u:open-sesame@127.0.0.1:port/x", silent)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "open-sesame")
@@ -79,7 +85,8 @@ func TestAnUnreadableURLDoesNotShowThePassword(t *testing.T) {
 // this one first.
 func raise(t testing.TB, databaseURL, code string) {
 	exec(t, session(t, databaseURL), fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS shadow;
-		CREATE OR REPLACE FUNCTION shadow.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$
+		CREATE OR REPLACE FUNCTION shadow.clock_timestamp()
+			RETURNS timestamptz LANGUAGE plpgsql AS $$
 		BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '%s'; END $$`, code))
 }
 
@@ -90,7 +97,8 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 		permanent bool
 		damaged   bool
 	}{
-		{code: "40001"}, {code: "40P01"}, {code: "55P03"}, {code: "53100"}, {code: "57014"}, {code: "58030"}, {code: "XX000"},
+		{code: "40001"}, {code: "40P01"}, {code: "55P03"}, {code: "53100"}, {code: "57014"},
+		{code: "58030"}, {code: "XX000"},
 		{code: "42501", permanent: true}, {code: "42P01", permanent: true},
 		{code: "XX001", damaged: true}, {code: "XX002", damaged: true},
 	} {
@@ -99,14 +107,14 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 			store := open(t, as(t, url, "postgres", "search_path", "shadow,pg_catalog,public"))
 			ref := acquire(t, store, time.Minute)
 			raise(t, url, tc.code)
-			_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+			_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
 			_, lookErr := store.Look(ctx)
 			for _, err := range []error{err, lookErr} {
 				require.ErrorContains(t, err, tc.code)
 				require.ErrorContains(t, err, databaseName(t, url))
-				require.Equal(t, tc.permanent, errors.Is(err, schedlock.ErrPermanent), err)
-				require.Equal(t, tc.damaged, errors.Is(err, schedlock.ErrDamaged), err)
-				require.NotErrorIs(t, err, schedlock.ErrLost)
+				require.Equal(t, tc.permanent, errors.Is(err, driver.ErrPermanent), err)
+				require.Equal(t, tc.damaged, errors.Is(err, driver.ErrCorrupt), err)
+				require.NotErrorIs(t, err, driver.ErrLost)
 			}
 			exec(t, session(t, url), `DROP FUNCTION shadow.clock_timestamp`)
 			heartbeat(t, store, ref)
@@ -115,6 +123,7 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 }
 
 func TestAStoreOutlivesTheEndOfItsSessionsAndOfTheServer(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Database(t)
 	migrate(t, url)
@@ -124,11 +133,11 @@ func TestAStoreOutlivesTheEndOfItsSessionsAndOfTheServer(t *testing.T) {
 		t.Helper()
 		err := f()
 		require.Error(t, err)
-		require.NotErrorIs(t, err, schedlock.ErrPermanent)
-		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.NotErrorIs(t, err, driver.ErrPermanent)
+		require.NotErrorIs(t, err, driver.ErrLost)
 	}
 	beat := func() error {
-		_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+		_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
 		return err
 	}
 	exec(t, session(t, url), sqlTerminate)
@@ -138,31 +147,33 @@ func TestAStoreOutlivesTheEndOfItsSessionsAndOfTheServer(t *testing.T) {
 	_, err := store.Terms(ctx, 1)
 	require.NoError(t, err)
 	for _, mode := range []string{"fast", "immediate"} {
-		before := look(t, store).Epoch
+		before := look(t, store).Incarnation
 		server.Stop(t, mode)
 		fails(beat)
 		fails(beat)
 		fails(func() error { _, err := store.Terms(ctx, 1); return err })
 		server.StartAgain(t)
 		heartbeat(t, store, ref)
-		require.NotEqual(t, before, look(t, store).Epoch, "a restarted server may have lost what it had acknowledged")
+		require.NotEqual(t, before, look(t, store).Incarnation,
+			"a restarted server may have lost what it had acknowledged")
 		c := claim(look(t, store), time.Minute)
-		c.Judged.Epoch = before
+		c.Expected.Incarnation = before
 		_, err = store.Acquire(ctx, c)
-		require.ErrorIs(t, err, schedlock.ErrMoved)
+		require.ErrorIs(t, err, driver.ErrConflict)
 		_, err = store.Terms(ctx, 1)
 		require.NoError(t, err)
 	}
 }
 
 func TestTooManyConnectionsPass(t *testing.T) {
+	t.Parallel()
 	admin, role, url := granted(t)
 	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 1`, role))
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
 	_, err := store.Terms(ctx, 1) // wants a second one
 	require.ErrorContains(t, err, "53300")
-	require.NotErrorIs(t, err, schedlock.ErrPermanent)
+	require.NotErrorIs(t, err, driver.ErrPermanent)
 	heartbeat(t, store, ref)
 	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 2`, role))
 	_, err = store.Terms(ctx, 1)
@@ -170,19 +181,22 @@ func TestTooManyConnectionsPass(t *testing.T) {
 }
 
 func TestAReadOnlyServerIsLeftForAnother(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	conn := session(t, url)
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET default_transaction_read_only = on`)
 	exec(t, conn, sqlTerminate)
-	_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
+	_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
 	require.Error(t, err) // of the session that was ended
-	_, err = store.Heartbeat(ctx, ref, schedlock.StateLeading)
+	_, err = store.Heartbeat(ctx, ref, driver.StateLeading)
 	require.ErrorContains(t, err, "read-only")
-	require.NotErrorIs(t, err, schedlock.ErrPermanent)
-	require.NotErrorIs(t, err, schedlock.ErrLost)
-	eventually(t, "the session is dropped", func() bool { return value[int](t, conn, sqlBackends) == 0 })
+	require.NotErrorIs(t, err, driver.ErrPermanent)
+	require.NotErrorIs(t, err, driver.ErrLost)
+	eventually(t, "the session is dropped", func() bool {
+		return value[int](t, conn, sqlBackends) == 0
+	})
 	exec(t, conn, `SET default_transaction_read_only = off`)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` RESET default_transaction_read_only`)
 	heartbeat(t, store, ref)
@@ -199,7 +213,8 @@ func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
 		if _, err := backend.ReceiveStartupMessage(); err != nil {
 			return
 		}
-		backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "password authentication failed"})
+		backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01",
+			Message: "password authentication failed"})
 		_ = backend.Flush()
 	})
 	// It had a connection, and lost it.
@@ -215,7 +230,7 @@ func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	defer pool.Close()
-	store, err := postgres.New(ctx, pool, silent)
+	store, err := postgres.Use(pool, silent).Open(ctx)
 	require.NoError(t, err)
 	defer store.Close()
 	moved = true
@@ -225,7 +240,7 @@ func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
 	began := time.Now()
 	for time.Since(began) < 3*time.Second {
 		_, err := store.Look(ctx)
-		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		require.ErrorIs(t, err, driver.ErrPermanent)
 		time.Sleep(10 * time.Millisecond)
 	}
 	require.LessOrEqual(t, attempts.Load(), int64(4))

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/named"
 )
 
 // A guarded transaction, of either kind.
@@ -25,7 +27,8 @@ type guarded struct {
 var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) guarded{
 	"pgx.Tx": func(t testing.TB, url string, level sql.IsolationLevel) guarded {
 		tx := begin(t, url, pgx.TxOptions{IsoLevel: map[sql.IsolationLevel]pgx.TxIsoLevel{
-			sql.LevelReadCommitted: pgx.ReadCommitted, sql.LevelRepeatableRead: pgx.RepeatableRead, sql.LevelSerializable: pgx.Serializable,
+			sql.LevelReadCommitted: pgx.ReadCommitted, sql.LevelRepeatableRead: pgx.RepeatableRead,
+			sql.LevelSerializable: pgx.Serializable,
 		}[level]})
 		return guarded{
 			tx:   tx,
@@ -60,19 +63,21 @@ var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) 
 func TestFenceInEveryIsolationLevel(t *testing.T) {
 	t.Parallel()
 	for kind, start := range kinds {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable} {
 			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
 				url := migrated(t)
 				store := open(t, url)
 				ref := acquire(t, store, time.Minute)
 
 				tx := start(t, url, level)
-				require.NoError(t, tx.exec(`SELECT count(*) FROM scheduler_lock`)) // takes the snapshot
+				// takes the snapshot
+				require.NoError(t, tx.exec(`SELECT count(*) FROM scheduler_lock`))
 				heartbeat(t, store, ref)
 				require.NoError(t, store.Fence(ctx, tx.tx, ref))
 				heartbeat(t, store, ref)
 				_, err := store.Acquire(ctx, claim(look(t, store), time.Minute))
-				require.ErrorIs(t, err, schedlock.ErrBlocked)
+				require.ErrorIs(t, err, driver.ErrBlocked)
 				heartbeat(t, store, ref)
 				require.NoError(t, tx.exec(`CREATE TABLE work ()`))
 				require.NoError(t, tx.commit())
@@ -80,20 +85,104 @@ func TestFenceInEveryIsolationLevel(t *testing.T) {
 				late := start(t, url, level)
 				require.NoError(t, late.exec(`SELECT count(*) FROM scheduler_lock`))
 				acquire(t, store, time.Minute)
-				require.ErrorIs(t, store.Fence(ctx, late.tx, ref), schedlock.ErrLost, "replaced since the snapshot")
+				require.ErrorIs(t, store.Fence(ctx, late.tx, ref), driver.ErrLost,
+					"replaced since the snapshot")
 				stale := start(t, url, level)
-				require.ErrorIs(t, store.Fence(ctx, stale.tx, ref), schedlock.ErrLost)
+				require.ErrorIs(t, store.Fence(ctx, stale.tx, ref), driver.ErrLost)
 			})
 		}
 	}
 }
 
+// A row lock that was taken after a savepoint goes with the roll-back to it.
+func TestAFenceBehindASavepointIsRefused(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	lock, err := named.New(store.Named())
+	require.NoError(t, err)
+	held, err := lock.Lock(ctx, "x")
+	require.NoError(t, err)
+	defer held.Unlock(ctx)
+
+	const says = "savepoint: fence the outer transaction"
+	t.Run("of pgx", func(t *testing.T) {
+		pool, err := pgxpool.New(ctx, url)
+		require.NoError(t, err)
+		defer pool.Close()
+		pooled, err := pool.Begin(ctx)
+		require.NoError(t, err)
+		defer pooled.Rollback(ctx)
+		for _, outer := range []pgx.Tx{begin(t, url, pgx.TxOptions{}), pooled} {
+			nested, err := outer.Begin(ctx)
+			require.NoError(t, err)
+			deeper, err := nested.Begin(ctx)
+			require.NoError(t, err)
+			for _, tx := range []pgx.Tx{deeper, nested} {
+				err = store.Fence(ctx, tx, ref)
+				require.ErrorContains(t, err, says)
+				require.NotErrorIs(t, err, driver.ErrNoFence,
+					"an app that writes without a fence then")
+				require.ErrorContains(t, held.Fence(ctx, tx), says)
+				require.NoError(t, tx.Rollback(ctx))
+			}
+			require.ErrorContains(t, store.Fence(ctx, outer, ref), says,
+				"the savepoints are still there")
+			require.NoError(t, held.Fence(ctx, outer))
+			require.NoError(t, outer.Rollback(ctx))
+		}
+	})
+	for kind, start := range kinds {
+		t.Run("by hand, "+kind, func(t *testing.T) {
+			tx := start(t, url, sql.LevelReadCommitted)
+			require.NoError(t, tx.exec(`SAVEPOINT a`))
+			require.ErrorContains(t, store.Fence(ctx, tx.tx, ref), says)
+			require.NoError(t, tx.exec(`ROLLBACK TO a`))
+			require.ErrorContains(t, store.Fence(ctx, tx.tx, ref), says, "it is still there")
+			require.NoError(t, tx.exec(`ROLLBACK TO a; RELEASE a`))
+			require.NoError(t, store.Fence(ctx, tx.tx, ref))
+			require.NoError(t, tx.exec(`SAVEPOINT b`))
+			require.NoError(t, store.Fence(ctx, tx.tx, ref), "the outer one holds the lock row")
+			require.NoError(t, tx.exec(`ROLLBACK TO b`))
+			heartbeat(t, store, ref)
+			require.NoError(t, store.Fence(ctx, tx.tx, ref))
+			_, err := store.Acquire(ctx, claim(look(t, store), time.Minute))
+			require.ErrorIs(t, err, driver.ErrBlocked)
+			require.NoError(t, tx.commit())
+		})
+	}
+}
+
+// Others that hold the row too, and heartbeats, hide nothing and spoil nothing.
+func TestManyFencesAtOnceAreAllGranted(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	var all []guarded
+	for range 3 {
+		for _, start := range kinds {
+			tx := start(t, url, sql.LevelReadCommitted)
+			require.NoError(t, store.Fence(ctx, tx.tx, ref))
+			heartbeat(t, store, ref)
+			all = append(all, tx)
+		}
+	}
+	for _, tx := range all {
+		require.NoError(t, store.Fence(ctx, tx.tx, ref))
+		require.NoError(t, tx.commit())
+	}
+}
+
 func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	store := open(t, url)
 	ref := acquire(t, store, 90*time.Second)
 	for _, tc := range []struct{ own, want string }{
-		{"0", "90s"}, {"5s", "5s"}, {"1min", "1min"}, {"2min", "90s"}, {"1d", "90s"}, {"250ms", "250ms"},
+		{"0", "90s"}, {"5s", "5s"}, {"1min", "1min"}, {"2min", "90s"}, {"1d", "90s"},
+		{"2500ms", "2500ms"},
 	} {
 		t.Run(tc.own, func(t *testing.T) {
 			conn := session(t, url)
@@ -101,9 +190,11 @@ func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
 			tx, err := conn.Begin(ctx)
 			require.NoError(t, err)
 			require.NoError(t, store.Fence(ctx, tx, ref))
-			require.Equal(t, tc.want, value[string](t, conn, `SHOW idle_in_transaction_session_timeout`))
+			require.Equal(t, tc.want, value[string](t, conn,
+				`SHOW idle_in_transaction_session_timeout`))
 			require.NoError(t, tx.Commit(ctx))
-			require.Equal(t, tc.own, value[string](t, conn, `SHOW idle_in_transaction_session_timeout`))
+			require.Equal(t, tc.own, value[string](t, conn,
+				`SHOW idle_in_transaction_session_timeout`))
 		})
 	}
 }
@@ -125,14 +216,16 @@ func TestADeadClientsFencedTransactionEndsWithTheTTL(t *testing.T) {
 }
 
 func TestNoFenceForWhatIsNotOnTheDatabaseOfTheLock(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
 	elsewhere := pgtest.Shared(t).Database(t)
 	for kind, start := range kinds {
-		require.ErrorIs(t, store.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref), schedlock.ErrNoFence, kind)
+		require.ErrorIs(t, store.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref),
+			driver.ErrNoFence, kind)
 	}
 	for _, tx := range []any{"a string", nil, 1} {
-		require.ErrorIs(t, store.Fence(ctx, tx, ref), schedlock.ErrNoFence)
+		require.ErrorIs(t, store.Fence(ctx, tx, ref), driver.ErrNoFence)
 	}
 }

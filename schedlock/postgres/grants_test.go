@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
 
 // rights is all that a role needs that does not own the tables, besides USAGE
-// on their schema. The README has the same list.
+// on their schema. docs/databases.md has the same list.
 var rights = []struct {
 	table      string
 	privileges []string
@@ -51,12 +51,14 @@ func opened(t testing.TB, url string) *postgres.Store {
 }
 
 func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
+	t.Parallel()
 	_, _, url := granted(t)
 	store := opened(t, url)
 
 	old := acquire(t, store, time.Minute)
 	started := time.Unix(1_800_000_000, 0).UTC()
-	_, ok, err := store.Decide(ctx, old, ledger.Decision{Job: "j", Spec: "s", To: started, Start: started})
+	_, ok, err := store.Decide(ctx, old, ledger.Decision{Job: "j",
+		Spec: "s", To: started, Start: started})
 	require.NoError(t, err)
 	require.True(t, ok)
 
@@ -83,8 +85,10 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, changed)
 	next := started.Add(time.Minute)
-	run, ok, err := store.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", From: started, To: next, Start: next,
-		Skipped: []ledger.Skip{{First: started.Add(time.Second), Last: started.Add(time.Second), Count: 1, Reason: ledger.Missed}}})
+	run, ok, err := store.Decide(ctx, ref, ledger.Decision{Job: "j",
+		Spec: "s", From: started, To: next, Start: next,
+		Skipped: []ledger.Skip{{First: started.Add(time.Second), Last: started.Add(time.Second),
+			Count: 1, Reason: ledger.Missed}}})
 	require.NoError(t, err)
 	require.True(t, ok)
 	written, err = store.Finish(ctx, run, ledger.End{Status: ledger.Done})
@@ -97,10 +101,10 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 
-	request, err := store.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+	request, err := store.Trigger(ctx, ledger.Action{Job: "j", By: "me"})
 	require.NoError(t, err)
 	for range 2 { // a new row, and the same again
-		_, err = store.Pause(ctx, ledger.Order{Job: "j", By: "me"})
+		_, err = store.Pause(ctx, ledger.Action{Job: "j", By: "me"})
 		require.NoError(t, err)
 		_, _, err = store.Answer(ctx, ref, request, "")
 		require.ErrorIs(t, err, ledger.ErrPaused)
@@ -108,7 +112,7 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, resumed)
 	}
-	inbox, err := store.Inbox(ctx)
+	inbox, err := store.Pending(ctx)
 	require.NoError(t, err)
 	require.Len(t, inbox.Requests, 1)
 	_, ok, err = store.Answer(ctx, ref, request, "")
@@ -129,11 +133,12 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 }
 
 func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
+	t.Parallel()
 	admin, role, url := granted(t)
 	refused := func(t *testing.T, wanted ...string) {
 		t.Helper()
 		_, err := postgres.Opener(url, silent)(ctx)
-		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		require.ErrorIs(t, err, driver.ErrPermanent)
 		for _, text := range append(wanted, databaseName(t, url)) {
 			require.ErrorContains(t, err, text)
 		}
@@ -152,7 +157,7 @@ func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
 		refused(t, "GRANT USAGE")
 		store := open(t, url)
 		err := store.Check(ctx)
-		require.ErrorIs(t, err, schedlock.ErrPermanent)
+		require.ErrorIs(t, err, driver.ErrPermanent)
 		require.ErrorContains(t, err, "GRANT USAGE")
 		exec(t, admin, fmt.Sprintf(`GRANT USAGE ON SCHEMA public TO %s`, role))
 	})
@@ -160,10 +165,11 @@ func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
 }
 
 func TestARoleWithTheRightsOfVersion1IsToldAllThatIsMissing(t *testing.T) {
+	t.Parallel()
 	admin, role, url := granted(t)
 	exec(t, admin, fmt.Sprintf(`REVOKE ALL ON scheduler_requests, scheduler_pauses FROM %s`, role))
 	_, err := postgres.Opener(url, silent)(ctx)
-	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorIs(t, err, driver.ErrPermanent)
 	for _, r := range rights {
 		for _, privilege := range r.privileges {
 			grant := fmt.Sprintf("GRANT %s ON public.%s TO %s", privilege, r.table, role)
@@ -177,12 +183,13 @@ func TestARoleWithTheRightsOfVersion1IsToldAllThatIsMissing(t *testing.T) {
 }
 
 func TestARightThatIsTakenAwayLaterIsForAnOperator(t *testing.T) {
+	t.Parallel()
 	admin, role, url := granted(t)
 	store := opened(t, url)
 	ref := acquire(t, store, time.Minute)
 	exec(t, admin, fmt.Sprintf(`REVOKE UPDATE ON scheduler_lock FROM %s`, role))
-	_, err := store.Heartbeat(ctx, ref, schedlock.StateLeading)
-	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
+	require.ErrorIs(t, err, driver.ErrPermanent)
 	require.ErrorContains(t, err, "GRANT")
 	exec(t, admin, fmt.Sprintf(`GRANT UPDATE ON scheduler_lock TO %s`, role))
 	heartbeat(t, store, ref)

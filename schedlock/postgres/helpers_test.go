@@ -15,17 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
 // patience bounds a wait that should be short.
 const patience = 20 * time.Second
 
-func timing(ttl time.Duration) schedlock.Timing {
-	return schedlock.Timing{TTL: ttl, RenewDeadline: ttl * 3 / 4, HeartbeatInterval: ttl / 6}
+func timing(ttl time.Duration) driver.Timing {
+	return driver.Timing{TTL: ttl, RenewDeadline: ttl * 3 / 4, HeartbeatInterval: ttl / 6}
 }
 
-func look(t testing.TB, s *postgres.Store) schedlock.View {
+func look(t testing.TB, s *postgres.Store) driver.Snapshot {
 	t.Helper()
 	view, err := s.Look(ctx)
 	require.NoError(t, err)
@@ -33,18 +34,19 @@ func look(t testing.TB, s *postgres.Store) schedlock.View {
 }
 
 // claim asks for the place of whatever stands in view.
-func claim(view schedlock.View, ttl time.Duration) schedlock.Claim {
-	return schedlock.Claim{
-		Ref:     schedlock.Ref{Owner: schedlock.Owner{PID: os.Getpid(), Hostname: "test"}, Token: schedlock.NewToken()},
-		Timing:  timing(ttl),
-		Judged:  view,
-		Reason:  schedlock.EndExpired,
-		Watched: true,
+func claim(view driver.Snapshot, ttl time.Duration) driver.Claim {
+	return driver.Claim{
+		Ref: driver.Ref{Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},
+			Token: driver.NewToken()},
+		Timing:   timing(ttl),
+		Expected: view,
+		Reason:   driver.EndExpired,
+		Watched:  true,
 	}
 }
 
 // acquire looks, and takes the place of whatever is there.
-func acquire(t testing.TB, s *postgres.Store, ttl time.Duration) schedlock.Ref {
+func acquire(t testing.TB, s *postgres.Store, ttl time.Duration) driver.Ref {
 	t.Helper()
 	c := claim(look(t, s), ttl)
 	grant, err := s.Acquire(ctx, c)
@@ -53,24 +55,26 @@ func acquire(t testing.TB, s *postgres.Store, ttl time.Duration) schedlock.Ref {
 	return c.Ref
 }
 
-func heartbeat(t testing.TB, s *postgres.Store, ref schedlock.Ref) {
+func heartbeat(t testing.TB, s *postgres.Store, ref driver.Ref) {
 	t.Helper()
-	_, err := s.Heartbeat(ctx, ref, schedlock.StateLeading)
+	_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
 	require.NoError(t, err)
 }
 
-func release(t testing.TB, s *postgres.Store, ref schedlock.Ref) {
+func release(t testing.TB, s *postgres.Store, ref driver.Ref) {
 	t.Helper()
-	deleted, err := s.Release(ctx, ref, schedlock.EndReleased)
+	deleted, err := s.Release(ctx, ref, driver.EndReleased)
 	require.NoError(t, err)
 	require.True(t, deleted)
 }
 
-func newLock(t testing.TB, s *postgres.Store, ttl time.Duration, opts ...schedlock.Option) *schedlock.Lock {
+func newLock(t testing.TB, s *postgres.Store, ttl time.Duration,
+	opts ...schedlock.Option) *schedlock.Lock {
 	t.Helper()
 	p := timing(ttl)
 	lock, err := schedlock.New(s, append([]schedlock.Option{
-		schedlock.WithTTL(p.TTL), schedlock.WithHeartbeatInterval(p.HeartbeatInterval), schedlock.WithLogger(slog.New(slog.DiscardHandler)),
+		schedlock.WithTTL(p.TTL), schedlock.WithHeartbeatInterval(p.HeartbeatInterval),
+		schedlock.WithLogger(slog.New(slog.DiscardHandler)),
 	}, opts...)...)
 	require.NoError(t, err)
 	return lock
@@ -111,9 +115,13 @@ func as(t testing.TB, databaseURL, role string, params ...string) string {
 }
 
 // backends counts the sessions of a database whose application is schedlock.
-const sqlBackends = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'schedlock'`
+const sqlBackends = `
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'schedlock'`
 
-const sqlTerminate = `SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'schedlock'`
+const sqlTerminate = `
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'schedlock'`
 
 // listenTCP serves each connection until the end of the test, and returns the
 // port.

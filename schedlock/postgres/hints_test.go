@@ -10,11 +10,12 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
 // awaiting starts AwaitHint; the channel is closed when it has returned.
-func awaiting(ctx context.Context, s *postgres.Store, view schedlock.View) <-chan struct{} {
+func awaiting(ctx context.Context, s *postgres.Store, view driver.Snapshot) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -43,6 +44,7 @@ func ends(t testing.TB, done <-chan struct{}) {
 }
 
 func TestAReleaseWakesAStandby(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	ref := acquire(t, holder, time.Minute)
@@ -55,6 +57,7 @@ func TestAReleaseWakesAStandby(t *testing.T) {
 }
 
 func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	// It looks each second. The best of five hides the machine's own pauses.
@@ -67,7 +70,9 @@ func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
 			lease, _ := lock.Wait(ctx)
 			leading <- lease
 		}()
-		eventually(t, "the standby has looked", func() bool { return lock.Status().State == schedlock.SelfStandby })
+		eventually(t, "the standby has looked", func() bool {
+			return lock.Status().State == schedlock.SelfStandby
+		})
 		time.Sleep(50 * time.Millisecond)
 		released := time.Now()
 		release(t, holder, ref)
@@ -80,6 +85,7 @@ func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
 }
 
 func TestLooksInterruptAWaitButDoNotEndIt(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	ref := acquire(t, holder, time.Minute)
@@ -102,6 +108,7 @@ func TestLooksInterruptAWaitButDoNotEndIt(t *testing.T) {
 }
 
 func TestAStandbyHasOneConnection(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder := open(t, url)
 	acquire(t, holder, time.Minute)
@@ -115,7 +122,9 @@ func TestAStandbyHasOneConnection(t *testing.T) {
 		defer close(done)
 		_, _ = lock.Wait(waiting)
 	}()
-	eventually(t, "the standby waits", func() bool { return lock.Status().State == schedlock.SelfStandby })
+	eventually(t, "the standby waits", func() bool {
+		return lock.Status().State == schedlock.SelfStandby
+	})
 	for range 20 {
 		_, err := schedlock.GetLockInfo(ctx, standby)
 		require.NoError(t, err)
@@ -127,6 +136,7 @@ func TestAStandbyHasOneConnection(t *testing.T) {
 }
 
 func TestAWaitForAHintEnds(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder := open(t, url)
 	acquire(t, holder, time.Minute)
@@ -168,6 +178,7 @@ func TestAWaitForAHintEnds(t *testing.T) {
 }
 
 func TestCloseEndsTheSessionOfAWaitingStandbyAtOnce(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	conn := session(t, url)
 	store := open(t, url)

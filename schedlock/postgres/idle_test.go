@@ -23,7 +23,9 @@ func TestAnIdleStandbyLooksOnceASecondAndCannotWrite(t *testing.T) {
 		defer close(done)
 		_, _ = lock.Wait(waiting)
 	}()
-	eventually(t, "the standby waits", func() bool { return lock.Status().State == schedlock.SelfStandby })
+	eventually(t, "the standby waits", func() bool {
+		return lock.Status().State == schedlock.SelfStandby
+	})
 	began := time.Now()
 	n := trips.during(func() { time.Sleep(3500 * time.Millisecond) })
 	most := int(time.Since(began)/time.Second) + 1
@@ -40,7 +42,8 @@ func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	direct := migrated(t)
 	other := open(t, direct)
-	for name, free := range map[string]bool{"a lock that is free": true, "from a dead holder": false} {
+	for name, free := range map[string]bool{"a lock that is free": true,
+		"from a dead holder": false} {
 		ref := acquire(t, other, time.Hour)
 		trips, url := countTrips(t, direct)
 		s := open(t, url)
@@ -52,7 +55,9 @@ func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
 			defer close(done)
 			s.AwaitHint(waiting, view)
 		}()
-		eventually(t, "it has prepared and tried four statements", func() bool { return trips.count() == begun+8 })
+		eventually(t, "it has prepared and tried four statements", func() bool {
+			return trips.count() == begun+8
+		})
 		if free {
 			release(t, other, ref) // the hint
 		} else {

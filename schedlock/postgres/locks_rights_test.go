@@ -23,7 +23,8 @@ func TestTheDocumentedRightsAreEnoughForNamedLocksAndQueues(t *testing.T) {
 	grants := regexp.MustCompile(`(?m)^GRANT .* TO app;$`).FindAllString(string(page), -1)
 	require.Len(t, grants, 2)
 	for _, g := range grants {
-		exec(t, admin, regexp.MustCompile(`TO app;$`).ReplaceAllString(g, fmt.Sprintf("TO %s", role)))
+		exec(t, admin, regexp.MustCompile(`TO app;$`).ReplaceAllString(g,
+			fmt.Sprintf("TO %s", role)))
 	}
 	store := opened(t, url)
 
@@ -35,9 +36,11 @@ func TestTheDocumentedRightsAreEnoughForNamedLocksAndQueues(t *testing.T) {
 	require.ErrorIs(t, err, schedlock.ErrHeld)
 	require.NoError(t, lock.Extend(ctx))
 	require.NoError(t, lock.Unlock(ctx))
-	_, err = locks.TakeFor(ctx, "a", time.Hour)
+	_, err = locks.OncePer(ctx, "a", time.Hour)
 	require.NoError(t, err)
-	exec(t, admin, `UPDATE named_locks SET expires_at = expires_at - interval '3 days', hold_until = hold_until - interval '3 days'`)
+	exec(t, admin, `UPDATE named_locks
+		SET expires_at = expires_at - interval '3 days', hold_until =
+		hold_until - interval '3 days'`)
 	deleted, err := locks.Clean(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, deleted)

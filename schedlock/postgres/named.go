@@ -10,85 +10,122 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // Named returns the named locks of the database. It may be called several
 // times. They are judged by the server's clock, whatever the clocks of its
 // clients say; one that is set forward on the server ends locks early, and then
-// only fences protect. Every operation is one plain statement on the pool that
-// also serves the ledger.
-func (s *Store) Named() named.Store { return (*namedStore)(s) }
+// only fences protect. Every operation is one plain statement on the pool
+// that also serves the queues.
+func (s *Store) Named() namedlock.Store { return (*namedStore)(s) }
 
 type namedStore Store
 
-var _ named.Store = (*namedStore)(nil)
+var _ namedlock.Store = (*namedStore)(nil)
 
 // sqlNamedFree is true for a row l that anybody can take. It asks the clock when
 // the row is looked at, which may be after a wait for it.
-const sqlNamedFree = `((l.token IS NULL OR l.expires_at <= clock_timestamp()) AND (l.hold_until IS NULL OR l.hold_until <= clock_timestamp()))`
+const sqlNamedFree = `((l.token IS NULL OR l.expires_at <= clock_timestamp())
+      AND (l.hold_until IS NULL OR l.hold_until <= clock_timestamp()))`
 
 // sqlNamedColumns are those of namedRow.
-const sqlNamedColumns = `l.token, l.term, l.pid, l.hostname, l.acquired_at, l.expires_at, l.hold_until, clock_timestamp() AS now`
+const sqlNamedColumns = `l.token, l.term, l.pid, l.hostname, l.acquired_at, l.expires_at,
+           l.hold_until, ` + sqlNamedTTL + ` AS ttl_ms, clock_timestamp() AS now`
+
+// sqlNamedTTL is NULL where code that did not know the column has taken the
+// lock.
+const sqlNamedTTL = `CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END`
 
 // sqlNamedTake inserts the row, or updates one that is free. What is seen to be
 // taken is not touched: to lock its row would be a write, and get into the
 // holder's way. The term is computed from that look, too: a row that is cleaned
 // up between the look and the insertion is in no later one.
 //
+// On a timeline that nobody has noticed yet, and for a TTL after that, it takes
+// nothing: it asks the server that executes it, so it may have travelled over a
+// fail-over.
+//
 // The update changes a key (see the migration), so it waits for the
 // transactions that a fence guards: not for long, as it has a connection.
 const sqlNamedTake = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('lock_timeout', '250ms', true), ` + sqlDurable + `
+    SELECT clock_timestamp() AS now, ` + sqlTimeline + ` AS timeline,
+           set_config('lock_timeout', '250ms', true), ` + sqlDurable + `
 ), seen AS MATERIALIZED (
     SELECT ` + sqlNamedColumns + `, ` + sqlNamedFree + ` AS free
     FROM settings CROSS JOIN named_locks l
     WHERE l.kind = $1::text AND l.name = $2::text
+), server AS MATERIALIZED (
+    SELECT s.now, f.term, ` + sqlNamedNoted + ` AS noted,
+           coalesce(least(greatest($6::bigint, l.ttl_ms), $8::bigint)
+               - ` + sqlNamedSince + `, 0) AS wait_ms
+    FROM settings s LEFT JOIN named_locks_floor f ON f.id = 1 LEFT JOIN seen l ON true
 ), taken AS (
-    INSERT INTO named_locks AS l (kind, name, token, term, pid, hostname, acquired_at, expires_at, hold_until)
-    SELECT $1, $2, $3::text,
-           greatest((SELECT s.term FROM seen s) + 1, (SELECT f.term FROM named_locks_floor f) + 1, floor(extract(epoch FROM settings.now) * 1000)::bigint),
-           $4::bigint, $5::text, settings.now, clock_timestamp() + $6::bigint * interval '1 millisecond',
-           CASE WHEN $7::bigint > 0 THEN clock_timestamp() + $7 * interval '1 millisecond' END
-    FROM settings
-    WHERE NOT EXISTS (SELECT FROM seen s WHERE NOT s.free)
+    INSERT INTO named_locks AS l (kind, name, token, term, pid, hostname, acquired_at, expires_at,
+                                  hold_until, ttl_ms, ttl_of)
+    SELECT $1, $2, $3::text, granted.term, $4::bigint, $5::text, server.now,
+           clock_timestamp() + $6 * interval '1 millisecond',
+           CASE WHEN $7::bigint > 0 THEN clock_timestamp() + $7 * interval '1 millisecond' END,
+           $6, granted.term
+    FROM server CROSS JOIN LATERAL (
+        SELECT greatest((SELECT s.term FROM seen s) + 1, server.term + 1,
+                        floor(extract(epoch FROM server.now) * 1000)::bigint)
+    ) AS granted (term)
+    WHERE server.noted AND server.wait_ms <= 0 AND NOT EXISTS (SELECT FROM seen s WHERE NOT s.free)
     ON CONFLICT (kind, name) DO UPDATE
-    SET token = EXCLUDED.token, term = greatest(l.term + 1, EXCLUDED.term), pid = EXCLUDED.pid, hostname = EXCLUDED.hostname,
-        acquired_at = EXCLUDED.acquired_at, expires_at = clock_timestamp() + $6 * interval '1 millisecond',
-        hold_until = CASE WHEN $7 > 0 THEN clock_timestamp() + $7 * interval '1 millisecond' END
+    SET token = EXCLUDED.token, term = greatest(l.term + 1, EXCLUDED.term),
+        pid = EXCLUDED.pid, hostname = EXCLUDED.hostname, acquired_at = EXCLUDED.acquired_at,
+        expires_at = clock_timestamp() + $6 * interval '1 millisecond',
+        hold_until = CASE WHEN $7 > 0 THEN clock_timestamp() + $7 * interval '1 millisecond' END,
+        ttl_ms = $6, ttl_of = greatest(l.term + 1, EXCLUDED.term)
     WHERE ` + sqlNamedFree + `
     RETURNING l.term
 )
-SELECT t.term, s.free, s.token, s.term, s.pid, s.hostname, s.acquired_at, s.expires_at, s.hold_until, s.now
-FROM (SELECT) AS one LEFT JOIN taken t ON true LEFT JOIN seen s ON true`
+SELECT t.term, v.noted, v.wait_ms, s.free, s.token, s.term, s.pid, s.hostname,
+       s.acquired_at, s.expires_at, s.hold_until, s.ttl_ms, s.now
+FROM server v LEFT JOIN taken t ON true LEFT JOIN seen s ON true`
 
-// Take implements named.Store.
-func (n *namedStore) Take(ctx context.Context, c named.Claim) (int64, *named.Row, error) {
+// Take implements namedlock.Store.
+func (n *namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *namedlock.Row, error) {
 	s := (*Store)(n)
-	var (
-		term pgtype.Int8
-		free pgtype.Bool
-		seen namedRow
-	)
-	err := s.pool.QueryRow(ctx, sqlNamedTake, s.mode(), string(c.Kind), c.Name, c.Token.String(), int64(c.PID), text(c.Hostname),
-		c.TTL.Milliseconds(), c.Hold.Milliseconds()).Scan(append([]any{&term, &free}, seen.dest()...)...)
-	switch code(err) {
-	case codeLockTimeout: // it has ended, but a fenced transaction of its holder has not
-		return 0, n.blocked(ctx, c.Key), nil
-	case codeSerialization, codeUnique: // somebody was faster, in a session whose isolation is strict
-		return 0, nil, nil
+	for range 3 {
+		var (
+			term        pgtype.Int8
+			free, noted pgtype.Bool
+			wait        int64
+			seen        namedRow
+		)
+		err := s.patient.QueryRow(ctx, sqlNamedTake, s.mode(), string(c.Kind), c.Name,
+			c.Token.String(), int64(c.PID), text(c.Hostname),
+			c.TTL.Milliseconds(), c.Hold.Milliseconds(),
+			namedlock.MaxTTL.Milliseconds()).Scan(append([]any{&term, &noted, &wait, &free},
+			seen.dest()...)...)
+		switch code(err) {
+		case codeLockTimeout: // it has ended, but a fenced transaction of its holder has not
+			return 0, n.blocked(ctx, c.Key), nil
+		case codeSerialization, codeUnique:
+			// The session's isolation is strict, and somebody was faster.
+			return 0, nil, nil
+		}
+		switch {
+		case err != nil:
+			return 0, nil, s.explain(err)
+		case term.Valid:
+			return term.Int64, nil, nil
+		case noted.Bool && free.Valid && !free.Bool:
+			return 0, n.mend(ctx, seen.row(c.Key)), nil
+		case noted.Bool && wait > 0:
+			return 0, failedOver(c.Key, fromMillis(wait)), nil
+		case noted.Bool: // somebody was faster
+			return 0, nil, nil
+		}
+		if err := n.note(ctx); err != nil {
+			return 0, nil, err
+		}
 	}
-	switch {
-	case err != nil:
-		return 0, nil, s.explain(err)
-	case term.Valid:
-		return term.Int64, nil, nil
-	case free.Valid && !free.Bool:
-		return 0, seen.row(c.Key), nil
-	}
-	return 0, nil, nil // somebody was faster
+	return 0, nil, nil
 }
 
 const sqlNamedAnyway = `
@@ -96,48 +133,71 @@ SELECT ` + sqlNamedColumns + ` FROM named_locks l WHERE l.kind = $1::text AND l.
 
 // blocked is the row of a holder whose lock has ended, while a transaction of
 // its own is guarded still; nil if it cannot be read.
-func (n *namedStore) blocked(ctx context.Context, key named.Key) *named.Row {
+func (n *namedStore) blocked(ctx context.Context, key namedlock.Key) *namedlock.Row {
 	s := (*Store)(n)
 	var r namedRow
-	if err := s.pool.QueryRow(ctx, sqlNamedAnyway, s.mode(), string(key.Kind), key.Name).Scan(r.dest()...); err != nil {
+	if err := s.pool.QueryRow(ctx, sqlNamedAnyway, s.mode(), string(key.Kind),
+		key.Name).Scan(r.dest()...); err != nil {
 		return nil
 	}
 	return r.row(key)
 }
 
-const sqlNamedLook = sqlNamedAnyway + ` AND NOT ` + sqlNamedFree
+const sqlNamedLook = `
+SELECT ` + sqlNamedNoted + `, ` + sqlNamedSince + `, ` + sqlNamedFree + `, ` + sqlNamedColumns + `
+FROM (SELECT clock_timestamp() AS now, ` + sqlTimeline + ` AS timeline) AS s
+LEFT JOIN named_locks_floor f ON f.id = 1
+LEFT JOIN named_locks l ON l.kind = $1::text AND l.name = $2::text`
 
-// Look implements named.Store.
-func (n *namedStore) Look(ctx context.Context, key named.Key) (*named.Row, error) {
+// Look implements namedlock.Store.
+func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
 	s := (*Store)(n)
-	var r namedRow
-	err := s.pool.QueryRow(ctx, sqlNamedLook, s.mode(), string(key.Kind), key.Name).Scan(r.dest()...)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
+	var (
+		noted, free pgtype.Bool
+		since       pgtype.Int8
+		r           namedRow
+	)
+	err := s.pool.QueryRow(ctx, sqlNamedLook, s.mode(), string(key.Kind),
+		key.Name).Scan(append([]any{&noted, &since, &free}, r.dest()...)...)
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	return r.row(key), nil
+	if r.term.Valid && !free.Bool {
+		row := r.row(key)
+		row.Unsure = row.Unsure || !noted.Bool // so that a Take notices it
+		return row, nil
+	}
+	left := namedlock.DefaultTTL
+	if r.ttl.Valid {
+		left = min(fromMillis(r.ttl.Int64), namedlock.MaxTTL)
+	}
+	switch {
+	case !noted.Bool:
+		return failedOver(key, left), nil
+	case since.Valid && fromMillis(since.Int64) < left:
+		return failedOver(key, left-fromMillis(since.Int64)), nil
+	}
+	return nil, nil
 }
 
-// namedRow takes sqlNamedColumns: all NULL if there is no row.
+// namedRow takes sqlNamedColumns: all but now NULL if there is no row.
 type namedRow struct {
 	token, hostname              pgtype.Text
-	term, pid                    pgtype.Int8
+	term, pid, ttl               pgtype.Int8
 	acquired, expires, hold, now pgtype.Timestamptz
 }
 
 func (r *namedRow) dest() []any {
-	return []any{&r.token, &r.term, &r.pid, &r.hostname, &r.acquired, &r.expires, &r.hold, &r.now}
+	return []any{&r.token, &r.term, &r.pid, &r.hostname, &r.acquired, &r.expires, &r.hold, &r.ttl,
+		&r.now}
 }
 
-func (r *namedRow) row(key named.Key) *named.Row {
+func (r *namedRow) row(key namedlock.Key) *namedlock.Row {
 	now, end := stamp(r.now), stamp(r.expires)
-	token, _ := schedlock.ParseToken(r.token.String) // an edited one is nobody's
-	row := &named.Row{Token: token, Info: named.Info{
+	token, _ := driver.ParseToken(r.token.String) // an edited one is nobody's
+	row := &namedlock.Row{Token: token, TTL: fromMillis(r.ttl.Int64), Info: namedlock.Info{
 		Key:        key,
-		Owner:      schedlock.Owner{PID: int(r.pid.Int64), Hostname: r.hostname.String},
+		Owner:      driver.Owner{PID: int(r.pid.Int64), Hostname: r.hostname.String},
 		Term:       r.term.Int64,
 		AcquiredAt: stamp(r.acquired),
 		Age:        now.Sub(stamp(r.acquired)),
@@ -147,19 +207,72 @@ func (r *namedRow) row(key named.Key) *named.Row {
 		end = hold
 	}
 	row.Left = max(end.Sub(now), 0)
+	row.Unsure = r.ttl.Valid && row.Left > row.TTL // the clock was set back
+	row.Revoked = namedlock.RevocationOf(r.token.String)
 	return row
+}
+
+const sqlNamedList = `
+SELECT l.kind, l.name, ` + sqlNamedColumns + ` FROM named_locks l
+WHERE NOT ` + sqlNamedFree + ` OR l.token LIKE 'revoked:%'
+ORDER BY l.kind COLLATE "C", l.name LIMIT $1::bigint`
+
+// List implements namedlock.Store.
+func (n *namedStore) List(ctx context.Context, limit int) (rows []namedlock.Row, err error) {
+	s := (*Store)(n)
+	found, err := s.pool.Query(ctx, sqlNamedList, s.mode(), int64(limit))
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	var (
+		kind, name string
+		r          namedRow
+	)
+	_, err = pgx.ForEachRow(found, append([]any{&kind, &name}, r.dest()...), func() error {
+		rows = append(rows, *r.row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name}))
+		return nil
+	})
+	return rows, s.explain(err)
+}
+
+// sqlNamedRevoke changes no key: a fenced transaction of the holder is no
+// obstacle, and may still commit, as nobody takes the lock before it ends.
+const sqlNamedRevoke = `
+UPDATE named_locks l
+SET token = $4::text, hold_until = NULL,
+    expires_at = CASE WHEN l.kind = 'timeout' OR l.token IS NULL THEN clock_timestamp()
+                      ELSE l.expires_at END
+WHERE l.kind = $1::text AND l.name = $2::text AND l.term = $3::bigint AND NOT ` + sqlNamedFree + `
+  AND (l.token IS NULL OR l.token NOT LIKE 'revoked:%')
+RETURNING set_config('synchronous_commit', 'local', true)`
+
+// Revoke implements namedlock.Store.
+func (n *namedStore) Revoke(ctx context.Context, key namedlock.Key, term int64,
+	mark string) (bool, error) {
+	s := (*Store)(n)
+	var setting string
+	err := s.pool.QueryRow(ctx, sqlNamedRevoke, s.mode(), string(key.Kind), key.Name, term,
+		mark).Scan(&setting)
+	// Either way somebody has changed the row.
+	if errors.Is(err, pgx.ErrNoRows) || code(err) == codeSerialization {
+		return false, nil
+	}
+	return err == nil, s.explain(err)
 }
 
 // What has expired is never touched, though nobody may have taken it. No key
 // is changed, so a fence is no obstacle.
 const (
 	sqlNamedOurs = `
-l.kind = $1::text AND l.name = $2::text AND l.token = $3::text AND (l.term = $4::bigint OR $4 = 0) AND l.expires_at > clock_timestamp()`
+l.kind = $1::text AND l.name = $2::text AND l.token = $3::text
+  AND (l.term = $4::bigint OR $4::bigint = 0) AND l.expires_at > clock_timestamp()`
 
 	// It is flushed to this server's disk, whatever the session's setting, and
 	// waits for no replica.
 	sqlNamedExtend = `
-UPDATE named_locks l SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond'
+UPDATE named_locks l
+SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond',
+    ttl_ms = $5, ttl_of = l.term
 WHERE ` + sqlNamedOurs + `
 RETURNING set_config('synchronous_commit', 'local', true)`
 
@@ -172,25 +285,29 @@ WHERE ` + sqlNamedOurs + `
 RETURNING set_config('synchronous_commit', 'local', true)`
 )
 
-// Extend implements named.Store.
-func (n *namedStore) Extend(ctx context.Context, ref named.Ref, ttl time.Duration) (bool, error) {
+// Extend implements namedlock.Store.
+func (n *namedStore) Extend(ctx context.Context, ref namedlock.Ref,
+	ttl time.Duration) (bool, error) {
 	return n.update(ctx, sqlNamedExtend, ref, ttl.Milliseconds())
 }
 
-// Release implements named.Store.
-func (n *namedStore) Release(ctx context.Context, ref named.Ref, keepHold bool) (bool, error) {
+// Release implements namedlock.Store.
+func (n *namedStore) Release(ctx context.Context, ref namedlock.Ref, keepHold bool) (bool, error) {
 	return n.update(ctx, sqlNamedRelease, ref, keepHold)
 }
 
 // update runs a statement that changes the row of ref, and tells whether it has.
-func (n *namedStore) update(ctx context.Context, query string, ref named.Ref, arg any) (bool, error) {
+func (n *namedStore) update(ctx context.Context, query string, ref namedlock.Ref,
+	arg any) (bool, error) {
 	s := (*Store)(n)
 	var setting string
-	err := s.pool.QueryRow(ctx, query, s.mode(), string(ref.Kind), ref.Name, ref.Token.String(), ref.Term, arg).Scan(&setting)
+	err := s.pool.QueryRow(ctx, query, s.mode(), string(ref.Kind), ref.Name, ref.Token.String(),
+		ref.Term, arg).Scan(&setting)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
-	case code(err) == codeSerialization: // in a session whose isolation is strict: somebody has changed the row
+	case code(err) == codeSerialization:
+		// The session's isolation is strict, and somebody has changed the row.
 		return false, nil
 	}
 	return err == nil, s.explain(err)
@@ -198,36 +315,35 @@ func (n *namedStore) update(ctx context.Context, query string, ref named.Ref, ar
 
 // sqlNamedFence locks the row so that extending passes and a take-over waits.
 // The server ends a transaction that is idle for the TTL, as with sqlFence.
-const sqlNamedFence = `
+func sqlNamedFence(locks string) string {
+	return `
 SELECT set_config('idle_in_transaction_session_timeout',
-           CASE WHEN own.ms BETWEEN 1 AND $5::bigint THEN own.ms ELSE $5 END::bigint::text, true)
-FROM named_locks l
-CROSS JOIN (SELECT extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
+           CASE WHEN own.ms BETWEEN 1 AND $5::bigint THEN own.ms
+                ELSE $5::bigint END::bigint::text, true),
+       ` + sqlNotice("true") + `
+FROM ` + locks + ` l
+CROSS JOIN (SELECT extract(epoch FROM
+    current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
 WHERE ` + sqlNamedOurs + `
 FOR KEY SHARE OF l`
+}
 
-// Fence implements named.Store; tx must be a pgx.Tx or a *sql.Tx, of any
+// Fence implements namedlock.Store; tx must be a pgx.Tx or a *sql.Tx, of any
 // isolation level, on the database of the locks.
-func (n *namedStore) Fence(ctx context.Context, tx any, ref named.Ref, ttl time.Duration) (bool, error) {
+func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
+	ttl time.Duration) (bool, error) {
 	s := (*Store)(n)
-	var (
-		limit string
-		err   error
-	)
-	args := []any{string(ref.Kind), ref.Name, ref.Token.String(), ref.Term, ttl.Milliseconds()}
-	switch tx := tx.(type) {
-	case pgx.Tx:
-		err = tx.QueryRow(ctx, sqlNamedFence, args...).Scan(&limit)
-	case *sql.Tx:
-		err = tx.QueryRowContext(ctx, sqlNamedFence, args...).Scan(&limit)
-	default:
-		return false, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", schedlock.ErrNoFence, tx)
+	query, err := inside(ctx, tx)
+	if err != nil {
+		return false, err
 	}
+	err = query(sqlNamedFence(s.table("named_locks")), string(ref.Kind), ref.Name,
+		ref.Token.String(), ref.Term, ttl.Milliseconds()).Scan(new(pgtype.Text), new(pgtype.Text))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows):
-		return false, nil
+		return false, s.explain(concealed(query, s.table("named_locks")))
 	case code(err) == codeNoTable:
-		return false, fmt.Errorf("%w: %w", schedlock.ErrNoFence, err)
+		return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 	case code(err) == codeSerialization: // another has taken it since the transaction's snapshot
 		return false, nil
 	}
@@ -252,7 +368,7 @@ WITH old AS MATERIALIZED (
 )
 SELECT count(*) FROM gone`
 
-// Clean implements named.Store.
+// Clean implements namedlock.Store.
 func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
 	s := (*Store)(n)
 	err = s.pool.QueryRow(ctx, sqlNamedClean, s.mode(), int64(max(limit, 0))).Scan(&deleted)

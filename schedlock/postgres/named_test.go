@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/postgres"
@@ -25,34 +26,48 @@ import (
 // replicas come to it, direct how the test does.
 func namedConformance(t testing.TB, direct, url string) locktest.NamedDatabase {
 	conn := session(t, direct)
-	exec(t, conn, `TRUNCATE named_locks; UPDATE named_locks_floor SET term = 0`)
+	exec(t, conn, `TRUNCATE named_locks; UPDATE named_locks_floor SET term = 0, since = NULL`)
 	return locktest.NamedDatabase{
-		Open: func(t testing.TB) named.Store { return open(t, url).Named() },
+		Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
 		Age: func(t testing.TB, d time.Duration) {
-			exec(t, conn, `UPDATE named_locks SET acquired_at = acquired_at - $1::interval, expires_at = expires_at - $1::interval, hold_until = hold_until - $1::interval`, d)
+			exec(t, conn, `UPDATE named_locks SET acquired_at = acquired_at - $1::interval,
+				expires_at = expires_at - $1::interval, hold_until = hold_until - $1::interval`, d)
+			exec(t, conn, `UPDATE named_locks_floor SET since = since - $1::interval`, d)
 		},
-		Edit: func(t testing.TB, key named.Key, term int64) {
+		Edit: func(t testing.TB, key namedlock.Key, term int64) {
 			if term == 0 {
-				exec(t, conn, `DELETE FROM named_locks WHERE kind = $1 AND name = $2`, string(key.Kind), key.Name)
+				exec(t, conn, `DELETE FROM named_locks WHERE kind = $1 AND name = $2`,
+					string(key.Kind), key.Name)
 				return
 			}
-			exec(t, conn, `UPDATE named_locks SET term = $3 WHERE kind = $1 AND name = $2`, string(key.Kind), key.Name, term)
+			exec(t, conn, `UPDATE named_locks SET term = $3 WHERE kind = $1 AND name = $2`,
+				string(key.Kind), key.Name, term)
 		},
 		Begin: func(t testing.TB) locktest.Tx {
 			tx, err := session(t, url).Begin(ctx)
 			require.NoError(t, err)
-			return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) }, Rollback: func() error { return tx.Rollback(ctx) }}
+			return locktest.Tx{Tx: tx, Commit: func() error {
+				return tx.Commit(ctx)
+			}, Rollback: func() error { return tx.Rollback(ctx) }}
+		},
+		FailOver: func(t testing.TB) {
+			exec(t, conn, `UPDATE named_locks_floor SET timeline =
+				lpad(to_hex(('x' || coalesce(timeline, '00000001'))::bit(32)::int - 1), 8, '0')`)
 		},
 		ExtendPassesFence: true,
 	}
 }
 
 func TestConformanceOfNamedLocks(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
-	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase { return namedConformance(t, url, url) })
+	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
+		return namedConformance(t, url, url)
+	})
 }
 
 func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
@@ -62,19 +77,20 @@ func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
 	})
 }
 
-var lockA = named.Key{Kind: named.KindLock, Name: "a"}
+var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
 
-func namedClaim(key named.Key, ttl time.Duration) named.Claim {
-	return named.Claim{Key: key, Owner: schedlock.Owner{PID: os.Getpid(), Hostname: "test"}, Token: schedlock.NewToken(), TTL: ttl}
+func namedClaim(key namedlock.Key, ttl time.Duration) namedlock.Claim {
+	return namedlock.Claim{Key: key, Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},
+		Token: driver.NewToken(), TTL: ttl}
 }
 
 // takeNamed takes a key that must be free.
-func takeNamed(t testing.TB, n named.Store, c named.Claim) named.Ref {
+func takeNamed(t testing.TB, n namedlock.Store, c namedlock.Claim) namedlock.Ref {
 	t.Helper()
 	term, holder, err := n.Take(ctx, c)
 	require.NoError(t, err)
 	require.NotZero(t, term, "held: %+v", holder)
-	return named.Ref{Key: c.Key, Token: c.Token, Term: term}
+	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
 }
 
 func expire(t testing.TB, conn *pgx.Conn) {
@@ -82,7 +98,7 @@ func expire(t testing.TB, conn *pgx.Conn) {
 	exec(t, conn, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '1 second'`)
 }
 
-func fenceNamed(t testing.TB, n named.Store, tx any, ref named.Ref, want bool) {
+func fenceNamed(t testing.TB, n namedlock.Store, tx any, ref namedlock.Ref, want bool) {
 	t.Helper()
 	ours, err := n.Fence(ctx, tx, ref, time.Minute)
 	require.NoError(t, err)
@@ -93,7 +109,8 @@ func fenceNamed(t testing.TB, n named.Store, tx any, ref named.Ref, want bool) {
 func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
 	t.Parallel()
 	for kind, start := range kinds {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable} {
 			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
 				t.Parallel()
 				url := migrated(t)
@@ -101,7 +118,8 @@ func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
 				ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
 
 				tx := start(t, url, level)
-				require.NoError(t, tx.exec(`SELECT count(*) FROM named_locks`)) // takes the snapshot
+				// takes the snapshot
+				require.NoError(t, tx.exec(`SELECT count(*) FROM named_locks`))
 				extend := func(want bool) {
 					t.Helper()
 					ours, err := n.Extend(ctx, ref, time.Minute)
@@ -122,11 +140,16 @@ func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
 				long := session(t, url)
 				got := make(chan error, 1)
 				go func() {
-					_, err := long.Exec(ctx, `UPDATE named_locks SET token = 'x', term = term + 1 WHERE name = 'a' AND expires_at <= clock_timestamp()`)
+					_, err := long.Exec(ctx,
+						`UPDATE named_locks SET token = 'x', term = term + 1
+							WHERE name = 'a' AND expires_at <= clock_timestamp()`)
 					got <- err
 				}()
 				eventually(t, "the take-over waits", func() bool {
-					return value[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`) == 1
+					return value[int](t, conn,
+						`SELECT count(*) FROM pg_stat_activity
+							WHERE datname = current_database()
+								AND cardinality(pg_blocking_pids(pid)) > 0`) == 1
 				})
 				require.NoError(t, tx.exec(`CREATE TABLE work ()`))
 				require.NoError(t, tx.commit())
@@ -174,11 +197,11 @@ func TestAFencedTransactionOfANamedLockMayBeIdleForTheTTLOnly(t *testing.T) {
 	n := open(t, url).Named()
 	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
 	tx := begin(t, url, pgx.TxOptions{})
+	began := time.Now()
 	ours, err := n.Fence(ctx, tx, ref, time.Second)
 	require.NoError(t, err)
 	require.True(t, ours)
 	expire(t, session(t, url))
-	began := time.Now()
 	eventually(t, "the take-over", func() bool {
 		term, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
 		return err == nil && term != 0
@@ -195,7 +218,7 @@ func TestNoFenceForNamedLocksElsewhere(t *testing.T) {
 	elsewhere := pgtest.Shared(t).Database(t)
 	for kind, start := range kinds {
 		_, err := n.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref, time.Minute)
-		require.ErrorIs(t, err, schedlock.ErrNoFence, kind)
+		require.ErrorIs(t, err, driver.ErrNoFence, kind)
 	}
 }
 
@@ -232,9 +255,15 @@ func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
 				require.Equal(t, 1, got, what)
 			}
 		}
-		var ref named.Ref
-		one("take", func() error { ref = takeNamed(t, n, namedClaim(lockA, time.Minute)); return nil })
-		one("take what is held", func() error { _, _, err := n.Take(ctx, namedClaim(lockA, time.Minute)); return err })
+		var ref namedlock.Ref
+		one("take", func() error {
+			ref = takeNamed(t, n, namedClaim(lockA, time.Minute))
+			return nil
+		})
+		one("take what is held", func() error {
+			_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+			return err
+		})
 		one("look", func() error { _, err := n.Look(ctx, lockA); return err })
 		one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
 		one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
@@ -246,7 +275,8 @@ func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
 func TestNamedLocksInSessionsWithStrictIsolation(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	exec(t, session(t, url), `ALTER DATABASE `+databaseName(t, url)+` SET default_transaction_isolation = 'serializable'`)
+	exec(t, session(t, url), `ALTER DATABASE `+databaseName(t,
+		url)+` SET default_transaction_isolation = 'serializable'`)
 	locks, err := named.New(open(t, url).Named(), named.WithMaxPause(50*time.Millisecond))
 	require.NoError(t, err)
 	var (
@@ -295,6 +325,8 @@ func TestTermsGrowBesideACleanUp(t *testing.T) {
 	exec(t, conn, `UPDATE named_locks_floor SET term = $1`, ahead)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
 	for range 2 {
 		wg.Go(func() {
 			for {
@@ -305,6 +337,7 @@ func TestTermsGrowBesideACleanUp(t *testing.T) {
 				}
 				if _, err := n.Clean(ctx, 10); err != nil {
 					t.Error(err)
+					return
 				}
 			}
 		})
@@ -312,17 +345,21 @@ func TestTermsGrowBesideACleanUp(t *testing.T) {
 	cleaned := int64(0)
 	last := ahead
 	for range 200 {
-		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
-		require.Greater(t, ref.Term, last)
-		last = ref.Term
+		var term int64
+		for began := time.Now(); term == 0; { // a clean-up may have its row for a while
+			var err error
+			term, _, err = n.Take(ctx, namedClaim(lockA, time.Minute))
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), patience)
+		}
+		require.Greater(t, term, last)
+		last = term
 		before := value[int64](t, conn, `SELECT term FROM named_locks_floor`)
 		exec(t, conn, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '25 hours'`)
 		if value[int64](t, conn, `SELECT term FROM named_locks_floor`) > before {
 			cleaned++
 		}
 	}
-	close(stop)
-	wg.Wait()
 	t.Logf("cleaned up at once after %d of 200", cleaned)
 }
 
@@ -337,16 +374,21 @@ func TestTakingANamedLockIsDurableWhateverTheSessionSays(t *testing.T) {
 			INSERT INTO commits (synchronous_commit) VALUES (current_setting('synchronous_commit'));
 			RETURN NULL;
 		END $$;
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON named_locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON named_locks
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
 	store := open(t, url)
 	n := store.Named()
 	committed := func(wanted string) {
 		t.Helper()
-		require.Equal(t, wanted, value[string](t, conn, `DELETE FROM commits RETURNING synchronous_commit`))
-		var off, none string
-		require.NoError(t, store.Pool().QueryRow(ctx, `SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).Scan(&off, &none))
-		require.Equal(t, []string{"off", "0"}, []string{off, none}, "it leaks into the session")
+		require.Equal(t, wanted, value[string](t, conn,
+			`DELETE FROM commits RETURNING synchronous_commit`))
+		var off, timeout string
+		require.NoError(t, store.Pool().QueryRow(ctx,
+			`SELECT current_setting('synchronous_commit'),
+				current_setting('lock_timeout')`).
+			Scan(&off, &timeout))
+		require.Equal(t, []string{"off", "1s"}, []string{off, timeout}, "it leaks into the session")
 	}
 	for range 2 {
 		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
@@ -367,16 +409,21 @@ func TestNothingReadsAllNamedLocks(t *testing.T) {
 	conn := session(t, url)
 	exec(t, conn, `
 INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at)
-SELECT 'lock', 'name ' || n, n, 1, 'h', now() - interval '3 days', now() - interval '2 days' + n * interval '1 second' FROM generate_series(1, 50000) AS n`)
+SELECT 'lock', 'name ' || n, n, 1, 'h', now() - interval '3 days',
+    now() - interval '2 days' + n * interval '1 second'
+FROM generate_series(1, 50000) AS n`)
 	exec(t, conn, `ANALYZE named_locks`)
-	const sqlScans = `SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables WHERE relname = 'named_locks'`
+	const sqlScans = `SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables
+		WHERE relname = 'named_locks'`
 	scans := func(f func(s *postgres.Store)) int {
 		before := value[int](t, conn, sqlScans)
 		s, err := postgres.Open(ctx, url, silent)
 		require.NoError(t, err)
 		f(s)
 		require.NoError(t, s.Close()) // a session's last statistics are flushed at its end
-		eventually(t, "the session's end", func() bool { return value[int](t, conn, sqlBackends) == 0 })
+		eventually(t, "the session's end", func() bool {
+			return value[int](t, conn, sqlBackends) == 0
+		})
 		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
 		return value[int](t, conn, sqlScans) - before
 	}
@@ -407,7 +454,7 @@ func TestTheRightsThatNamedLocksNeed(t *testing.T) {
 	admin, role, url := granted(t)
 	n := open(t, url).Named()
 	_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorIs(t, err, driver.ErrPermanent)
 	require.ErrorContains(t, err, "GRANT")
 	exec(t, admin, fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON named_locks TO %s`, role))
 	exec(t, admin, fmt.Sprintf(`GRANT SELECT, UPDATE ON named_locks_floor TO %s`, role))
@@ -423,6 +470,10 @@ func TestTheRightsThatNamedLocksNeed(t *testing.T) {
 	deleted, err := n.Clean(ctx, 10)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, deleted)
+	exec(t, admin, `UPDATE named_locks_floor SET timeline = '00000000'`)
+	_, holder, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+	require.NoError(t, err)
+	require.True(t, holder.FailedOver)
 }
 
 func TestErrorsOfNamedLocksAreExplained(t *testing.T) {
@@ -435,5 +486,5 @@ func TestErrorsOfNamedLocksAreExplained(t *testing.T) {
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	_, err = n.Look(ctx, lockA)
-	require.ErrorIs(t, err, schedlock.ErrPermanent)
+	require.ErrorIs(t, err, driver.ErrPermanent)
 }

@@ -17,8 +17,10 @@ INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
 SELECT 'job ' || n, 's', $1::timestamptz, $1 FROM generate_series(1, 10) AS n`
 
 	sqlManyRuns = `
-INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
-SELECT 'job ' || CASE WHEN n % 3 = 0 THEN n / 3 % 10 + 1 ELSE 1 END, $1::timestamptz - n * interval '1 minute', $1, $1, 'done', 1, 1, 'host', 1
+INSERT INTO scheduler_runs
+    (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+SELECT 'job ' || CASE WHEN n % 3 = 0 THEN n / 3 % 10 + 1 ELSE 1 END,
+    $1::timestamptz - n * interval '1 minute', $1, $1, 'done', 1, 1, 'host', 1
 FROM generate_series(1, 50000) AS n`
 )
 
@@ -28,15 +30,20 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 	writer := session(t, url)
 	exec(t, writer, sqlManyJobs, tick)
 	exec(t, writer, sqlManyRuns, tick)
-	exec(t, writer, `UPDATE scheduler_runs SET status = 'in_progress', finished_at = NULL WHERE id % 10000 = 1`)
-	exec(t, writer, `UPDATE scheduler_runs SET status = 'failed', retry_at = started_at WHERE id % 10000 = 2`)
+	exec(t, writer,
+		`UPDATE scheduler_runs SET status = 'in_progress', finished_at = NULL WHERE id % 10000 = 1`)
+	exec(t, writer,
+		`UPDATE scheduler_runs SET status = 'failed', retry_at = started_at WHERE id % 10000 = 2`)
 	exec(t, writer, `ANALYZE`)
 	ref := acquire(t, open(t, url), time.Minute)
 	conn := session(t, url)
 	// A session's last statistics are flushed at its end.
-	const sqlOthers = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`
+	const sqlOthers = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND backend_type = 'client backend' AND pid <> pg_backend_pid()`
 	alone := func() {
-		eventually(t, "the end of the sessions", func() bool { return value[int](t, conn, sqlOthers) == 1 }) // that of the lock
+		eventually(t, "the end of the sessions", func() bool {
+			return value[int](t, conn, sqlOthers) == 1
+		}) // that of the lock
 	}
 	require.NoError(t, writer.Close(ctx))
 	alone()
@@ -59,7 +66,10 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 			require.Len(t, owed, 10)
 			return err
 		}},
-		{"Retry", func(s *postgres.Store) (err error) { run, _, err = s.Retry(ctx, ref, owed[0]); return err }},
+		{"Retry", func(s *postgres.Store) (err error) {
+			run, _, err = s.Retry(ctx, ref, owed[0])
+			return err
+		}},
 		{"Finish", func(s *postgres.Store) error {
 			written, err := s.Finish(ctx, run, ledger.End{Status: ledger.Done})
 			require.True(t, written)
@@ -72,16 +82,18 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 		}},
 		{"Decide", func(s *postgres.Store) error {
 			next := tick.Add(time.Hour)
-			_, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "job 1", Spec: "s", From: tick, To: next, Start: next,
-				Skipped: []ledger.Skip{{First: tick.Add(time.Minute), Last: tick.Add(59 * time.Minute), Count: 59, Reason: ledger.Missed}}})
+			_, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "job 1",
+				Spec: "s", From: tick, To: next, Start: next,
+				Skipped: []ledger.Skip{{First: tick.Add(time.Minute),
+					Last: tick.Add(59 * time.Minute), Count: 59, Reason: ledger.Missed}}})
 			require.True(t, started)
 			return err
 		}},
 		{"Trigger", func(s *postgres.Store) (err error) {
-			request, err = s.Trigger(ctx, ledger.Order{Job: "job 1", By: "me"})
+			request, err = s.Trigger(ctx, ledger.Action{Job: "job 1", By: "me"})
 			return err
 		}},
-		{"Inbox", func(s *postgres.Store) error { _, err := s.Inbox(ctx); return err }},
+		{"Inbox", func(s *postgres.Store) error { _, err := s.Pending(ctx); return err }},
 		{"Answer", func(s *postgres.Store) error {
 			_, started, err := s.Answer(ctx, ref, request, "")
 			require.True(t, started)
@@ -93,7 +105,10 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 			return err
 		}},
 		{"Runs", func(s *postgres.Store) error { _, err := s.Runs(ctx, "", 50); return err }},
-		{"Runs of a job", func(s *postgres.Store) error { _, err := s.Runs(ctx, "job 2", 50); return err }},
+		{"Runs of a job", func(s *postgres.Store) error {
+			_, err := s.Runs(ctx, "job 2", 50)
+			return err
+		}},
 		{"Prune", func(s *postgres.Store) error {
 			deleted, err := s.Prune(ctx, "job 1", 1000, 5000)
 			require.EqualValues(t, 5000, deleted)
@@ -107,30 +122,36 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 		require.NoError(t, step.do(s), step.name)
 		require.NoError(t, s.Close())
 		alone()
-		require.Equal(t, before, value[int](t, conn, sqlScans), "%s reads the whole table", step.name)
+		require.Equal(t, before, value[int](t, conn, sqlScans), "%s reads the whole table",
+			step.name)
 	}
 }
 
+// Not in parallel: a session that is being opened, to any database, keeps dead rows.
 func TestTheEndsOfRunsAreHotUpdatesOfTheirJobs(t *testing.T) {
 	url := migrated(t)
 	store, conn := open(t, url), session(t, url)
 	ref := acquire(t, store, time.Minute)
 	for i := range 50 {
 		next := tick.Add(time.Duration(i) * time.Minute)
-		d := ledger.Decision{Job: "j", Spec: "s", From: next.Add(-time.Minute), To: next, Start: next}
+		d := ledger.Decision{Job: "j", Spec: "s", From: next.Add(-time.Minute), To: next,
+			Start: next}
 		if i == 0 {
 			d.From = time.Time{}
 		}
 		run, started, err := store.Decide(ctx, ref, d)
 		require.NoError(t, err)
 		require.True(t, started)
-		_, err = store.Finish(ctx, run, ledger.End{Status: []ledger.Status{ledger.Done, ledger.Failed}[i%2], Error: "why"})
+		_, err = store.Finish(ctx, run,
+			ledger.End{Status: []ledger.Status{ledger.Done, ledger.Failed}[i%2], Error: "why"})
 		require.NoError(t, err)
 	}
 	require.NoError(t, store.Close())
 	var updates, hot int
 	eventually(t, "the statistics", func() bool {
-		require.NoError(t, conn.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'scheduler_jobs'`).Scan(&updates, &hot))
+		require.NoError(t, conn.QueryRow(ctx,
+			`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+			WHERE relname = 'scheduler_jobs'`).Scan(&updates, &hot))
 		return updates == 99
 	})
 	require.Equal(t, updates, hot)

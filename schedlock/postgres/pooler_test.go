@@ -15,18 +15,21 @@ import (
 )
 
 func TestAPoolerIsRecognisedAndItsRestartHeals(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	direct := migrated(t)
 	pooler := pgtest.PgBouncer(t, server)
 	var log bytes.Buffer
-	store := open(t, pooler.URL(databaseName(t, direct)), postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	store := open(t, pooler.URL(databaseName(t, direct)),
+		postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.True(t, store.Pooled())
 	ref := acquire(t, store, time.Minute)
 
 	waiting, cancel := context.WithCancel(ctx)
 	done := awaiting(waiting, store, look(t, store))
 	stays(t, done)
-	_, err := open(t, direct).Release(ctx, ref, "no such end") // refused by a check; another one notifies
+	// refused by a check; another one notifies
+	_, err := open(t, direct).Release(ctx, ref, "no such end")
 	require.Error(t, err)
 	ref2 := ref
 	ref2.Term++
@@ -49,6 +52,7 @@ func TestAPoolerIsRecognisedAndItsRestartHeals(t *testing.T) {
 }
 
 func TestADirectConnectionIsNoPooler(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	store := open(t, migrated(t), postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.False(t, store.Pooled())

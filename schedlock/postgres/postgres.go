@@ -4,8 +4,10 @@
 // # Connections
 //
 // What the lock needs goes over one connection of its own, which no pool can
-// exhaust; a standby has no other. A second, small pool, empty until it is
-// used, serves the run ledger and the history.
+// exhaust; a standby has no other. Two small pools, empty until they are used,
+// serve the rest: one the scheduler's runs and nothing else, the other named
+// locks, queues, orders and the history. See WithRunConnections and
+// WithSharedConnections.
 //
 // # Poolers
 //
@@ -17,12 +19,14 @@
 //
 // # Schema
 //
-// The tables are looked for along the search_path of the connection, so a
-// schema of their own is a setting of the role (ALTER ROLE app SET search_path
+// WithSchema keeps the tables in a schema of their own, so that several apps can
+// share a database. Without it they are looked for along the search_path of the
+// connection, which may be a setting of the role (ALTER ROLE app SET search_path
 // = app, which works behind a pooler too) or of the URL (?search_path=app).
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,40 +37,56 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/pace"
+	"example.com/schedlock/internal/pgdsn"
+	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/migrations"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// channel is what a release notifies, and standbys listen to.
-const channel = "scheduler_lock"
+// channel is what a release notifies, and standbys listen to: the standbys of an
+// app in a schema of its own are not woken by those of others.
+func (s *Store) channel() string {
+	if s.schema == "" {
+		return "scheduler_lock"
+	}
+	return "scheduler_lock_" + s.schema
+}
 
 var (
-	_ schedlock.FencedStore    = (*Store)(nil)
-	_ schedlock.HintedStore    = (*Store)(nil)
-	_ schedlock.RevocableStore = (*Store)(nil)
-	_ schedlock.SessionStore   = (*Store)(nil)
-	_ ledger.Store             = (*Store)(nil)
+	_ ledger.Store = (*Store)(nil)
 )
 
 // A Store keeps the lock row in one PostgreSQL database. All methods are safe
 // for concurrent use.
 type Store struct {
+	driver.Base // what this database lacks
+
 	config  *pgx.ConnConfig
 	prepare func(ctx context.Context, config *pgx.ConnConfig) error
 	greet   func(ctx context.Context, conn *pgx.Conn) error
-	pool    *pgxpool.Pool // for the ledger and the history
+	runs    statementPool // for the scheduler's runs: see pools.go
+	pool    statementPool // for all else
+	patient statementPool // the same connections, for what may wait for others
 	log     *slog.Logger
-	reader  bool // of OpenReader: does not listen
-	direct  bool // see WithDirectConnection
+	reader  bool   // of OpenReader: does not listen
+	direct  bool   // see WithDirectConnection
+	schema  string // see WithSchema; "": the first of the search_path
+
+	runsSize, sharedSize int // of the pools
 
 	pooled   atomic.Bool            // behind a pooler
+	lent     atomic.Bool            // a session was not ours: see isolate
 	said     sync.Map               // what was said once
 	hidden   atomic.Pointer[string] // token of a holder whose session may not be seen
+	mending  pace.Pace              // of queues
 	watching sync.WaitGroup
 
 	turn     chan struct{} // guards conn and what follows: one user at a time
@@ -87,7 +107,7 @@ type Store struct {
 	closed  chan struct{}
 }
 
-// An Option sets something on Open or New.
+// An Option sets something on Open, Opener or Use.
 type Option func(*Store) error
 
 // WithLogger sets the logger; default slog.Default().
@@ -101,47 +121,33 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
+// WithSchema keeps all tables in a schema of that name, such as "billing", so
+// that several apps can share a database and each has a lock, a ledger, named
+// locks and queues of its own, whatever the search_path says. Migrate makes the
+// schema if it is missing, which takes the right CREATE on the database. A name
+// has at most 48 of a-z, 0-9 and _, and does not begin with a digit or pg_.
+func WithSchema(name string) Option {
+	return func(s *Store) error {
+		if err := pgschema.Check(name); err != nil {
+			return fmt.Errorf("option WithSchema: %w", err)
+		}
+		s.schema = name
+		return nil
+	}
+}
+
 // Open connects to the database that url names (postgres://… or key=value
 // pairs, with the parameters of pgx and of its pool), on connections of its
-// own. Tables are not made, see Migrate and Opener. It fails if the server
+// own. Tables are not made, see [Store.Migrate] and [Opener]. It fails if the server
 // does not answer until ctx ends, or for 10 s if ctx has no deadline. The
-// error never shows a password.
+// error never shows a part of url that may belong to a password. For that reason
+// a URL is refused where an @ could be in the password or end it: write %40.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgdsn.Parse(url)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err) // pgx hides the password
+		return nil, fmt.Errorf("the database URL is not %s: %w", pgdsn.Form, err)
 	}
 	return open(ctx, config, opts)
-}
-
-// New uses the settings of the app's own pool: server, role, TLS, and its
-// hooks BeforeConnect and AfterConnect. The connections are the store's own, so
-// an exhausted pool does not matter to it; the app's pool stays the app's to
-// close.
-func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error) {
-	if pool == nil {
-		return nil, errors.New("the *pgxpool.Pool is nil")
-	}
-	return open(ctx, pool.Config(), opts)
-}
-
-// Opener is Open followed by Migrate and Check, for startup.Config. An outage
-// at this moment, or a right that is missing, is an error: a process that
-// cannot reach its database at its start should not pretend to run.
-func Opener(url string, opts ...Option) func(context.Context) (schedlock.Store, error) {
-	return func(ctx context.Context) (schedlock.Store, error) {
-		store, err := Open(ctx, url, opts...)
-		if err != nil {
-			return nil, err
-		}
-		if err = store.Migrate(ctx); err == nil {
-			err = store.Check(ctx)
-		}
-		if err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		return store, nil
-	}
 }
 
 // connectTimeout is how long one attempt to connect may take, unless the URL
@@ -149,47 +155,49 @@ func Opener(url string, opts ...Option) func(context.Context) (schedlock.Store, 
 // for minutes after it has healed.
 const connectTimeout = 5 * time.Second
 
-// maxPoolConns bounds the connections for the ledger and the history.
-const maxPoolConns = 4
-
 func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, error) {
+	if err := pgdsn.Check(config.ConnConfig); err != nil {
+		return nil, fmt.Errorf("settings of the connection: %w", err)
+	}
 	s := &Store{
-		config:  config.ConnConfig.Copy(),
-		prepare: config.BeforeConnect,
-		greet:   config.AfterConnect,
-		log:     slog.Default(),
-		turn:    make(chan struct{}, 1),
-		closed:  make(chan struct{}),
+		config:   config.ConnConfig.Copy(),
+		prepare:  config.BeforeConnect,
+		greet:    config.AfterConnect,
+		log:      slog.Default(),
+		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
+		turn:   make(chan struct{}, 1),
+		closed: make(chan struct{}),
 	}
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
 			return nil, err
 		}
 	}
-	s.config.OnNotification = nil // the app's own; WaitForNotification needs none
+	s.log = logqueue.Wrap(s.log)
+	// not the app's own, and kept by nobody; see dial
+	s.config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	if s.config.RuntimeParams["application_name"] == "" {
 		s.config.RuntimeParams["application_name"] = "schedlock"
 	}
+	for name := range s.config.RuntimeParams {
+		if strings.EqualFold(name, "DateStyle") {
+			delete(s.config.RuntimeParams, name)
+		}
+	}
+	// as the driver reads times; poolers know this setting
+	s.config.RuntimeParams["DateStyle"] = "ISO"
 	if s.config.ConnectTimeout == 0 {
 		s.config.ConnectTimeout = connectTimeout // pgx has none of its own
 	}
-	// A second connection for the ledger exists only where runs are written or
-	// read: on the leader, and while somebody looks at the history.
-	mine := config.Copy()
-	mine.ConnConfig = s.config.Copy()
-	mine.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	mine.MinConns, mine.MinIdleConns, mine.MaxConns = 0, 0, maxPoolConns
-	mine.MaxConnIdleTime = time.Minute
-	var err error
-	if s.pool, err = pgxpool.NewWithConfig(context.Background(), mine); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name(), err)
+	if err := s.openPools(config); err != nil {
+		return nil, err
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 	}
-	if err := s.use(ctx, func(*pgx.Conn) error { return nil }); err != nil {
+	if err := s.use(ctx, func(context.Context, *pgx.Conn) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -197,18 +205,24 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 
 // name is what errors call the database.
 func (s *Store) name() string {
-	return fmt.Sprintf("database %q on %s:%d", s.config.Database, s.config.Host, s.config.Port)
+	name := fmt.Sprintf("database %q on %s:%d", s.config.Database, s.config.Host, s.config.Port)
+	if s.schema != "" {
+		name += fmt.Sprintf(", schema %q", s.schema)
+	}
+	return name
 }
 
-// Pool returns the pool that serves the ledger and the history. It is small,
-// and the store closes it: an app has its own.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+// Pool returns the pool that serves all but the lock and its runs: see
+// WithSharedConnections. It is small, and the store closes it: an app has its
+// own.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool.Pool }
 
 // Pooled reports whether the store is behind a pooler in transaction mode (or
 // anything else that is not the server itself).
 func (s *Store) Pooled() bool { return s.pooled.Load() }
 
-// Migrate brings the tables up to date; see migrations.Up.
+// Migrate brings the tables up to date, and makes the schema of WithSchema; see
+// migrations.Up.
 func (s *Store) Migrate(ctx context.Context) error {
 	config := s.config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -220,9 +234,13 @@ func (s *Store) Migrate(ctx context.Context) error {
 		opts = append(opts, stdlib.OptionAfterConnect(s.greet))
 	}
 	db := stdlib.OpenDB(*config, opts...)
-	err := errors.Join(migrations.Up(ctx, db, migrations.PostgreSQL), db.Close())
+	var in []migrations.Option
+	if s.schema != "" {
+		in = append(in, migrations.WithSchema(s.schema))
+	}
+	err := errors.Join(migrations.Up(ctx, db, migrations.PostgreSQL, in...), db.Close())
 	if permanent(code(err)) { // Up has said what to do
-		err = fmt.Errorf("%w: %w", schedlock.ErrPermanent, err)
+		err = fmt.Errorf("%w: %w", driver.ErrPermanent, err)
 	}
 	return err
 }
@@ -238,6 +256,7 @@ func (s *Store) Close() error {
 		s.drop()
 		<-s.turn
 		s.watching.Wait()
+		s.runs.Close()
 		s.pool.Close()
 	})
 	return nil
@@ -254,9 +273,14 @@ func (s *Store) isClosed() bool {
 
 var errClosed = errors.New("the store is closed")
 
-// use gives f the lock's connection. A connection that has failed is dropped:
-// the next user opens another.
-func (s *Store) use(ctx context.Context, f func(*pgx.Conn) error) error {
+// use gives f the lock's connection, for statementTimeout if the caller has set no
+// limit. A connection that has failed is dropped: the next user opens another.
+func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
+		defer cancel()
+	}
 	if err := s.take(ctx); err != nil {
 		return err
 	}
@@ -265,8 +289,22 @@ func (s *Store) use(ctx context.Context, f func(*pgx.Conn) error) error {
 	if err != nil {
 		return err
 	}
-	if err = f(conn); err == nil {
+	if err = f(ctx, conn); err == nil {
+		if conn.IsClosed() { // by something that f could do without
+			s.drop()
+		}
 		return nil
+	}
+	switch c := code(err); {
+	case conn.IsClosed():
+	case c == codeNoPrivilege:
+		if why := hidden(ctx, s.on(conn)); why != nil {
+			err = why
+		}
+	case c == codeLockTimeout:
+		if who, _ := s.blocker(ctx, conn, 0); who != "" {
+			err = fmt.Errorf("%s: %w", who, err)
+		}
 	}
 	if conn.IsClosed() || readOnly(err) {
 		s.drop()
@@ -348,7 +386,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		err = s.explain(err)
 		s.refused = nil
-		if errors.Is(err, schedlock.ErrPermanent) {
+		if errors.Is(err, driver.ErrPermanent) {
 			s.backoff = min(max(2*s.backoff, minBackoff), maxBackoff)
 			s.refused, s.again = err, time.Now().Add(s.backoff)
 		}
@@ -361,10 +399,13 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 // sqlGreet begins a session that is our own. No plan of ours depends on a
 // parameter, so each statement is planned once: to plan an acquisition takes
 // longer than to execute it.
-const sqlGreet = `LISTEN ` + channel + `; SET plan_cache_mode = force_generic_plan`
+func sqlGreet(channel string) string {
+	return `LISTEN ` + channel + `; SET plan_cache_mode = force_generic_plan`
+}
 
 const sqlOwnSession = `
 SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(),
+       host(inet_client_addr()), inet_client_port(),
        (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid()))`
 
 func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error) {
@@ -372,6 +413,17 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 	if s.prepare != nil {
 		if err := s.prepare(ctx, config); err != nil {
 			return nil, nil, err
+		}
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // see committed; statements say their own
+	heard := make(chan struct{}, 1)
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		if n.Channel != s.channel() { // of a LISTEN in the app's AfterConnect
+			return
+		}
+		select {
+		case heard <- struct{}{}:
+		default:
 		}
 	}
 	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
@@ -385,31 +437,46 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 			_ = opened.Close(ctx)
 		}
 	}()
-	if s.greet != nil {
-		if err := s.greet(ctx, conn); err != nil {
-			return nil, nil, err
-		}
+	if err := s.welcome(ctx, conn); err != nil {
+		return nil, nil, err
 	}
 	var (
 		pid     uint32
-		addr    pgtype.Text
-		port    pgtype.Int4
+		e       ends
 		started pgtype.Timestamptz
 	)
-	if err := conn.QueryRow(ctx, sqlOwnSession, pgx.QueryExecModeExec).Scan(&pid, &addr, &port, &started); err != nil {
+	if err := s.on(conn).QueryRow(ctx, sqlOwnSession, pgx.QueryExecModeExec).Scan(&pid, &e.server,
+		&e.serverPort,
+		&e.client, &e.clientPort, &started); err != nil {
 		return nil, nil, err
 	}
 	s.pooled.Store(pid != conn.PgConn().PID())
-	x = s.inspect(conn, addr, port, started)
+	x = s.inspect(conn, e, started)
+	x.heard = heard
 	if s.pooled.Load() {
-		s.say("a pooler is between the scheduler lock and the server: no LISTEN, so a standby notices a release by polling")
+		s.say("a pooler is between the scheduler lock and the server: " +
+			"no LISTEN, so a standby notices a release by polling")
 		return conn, x, nil
 	}
 	if s.reader {
 		return conn, x, nil
 	}
-	_, err = conn.PgConn().Exec(ctx, sqlGreet).ReadAll()
+	_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())+";"+sqlKeep).ReadAll()
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && !conn.IsClosed() {
+		x.why = cmp.Or(x.why, "the server does not let the holder change its time-outs: "+e.Message)
+		_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())).ReadAll()
+	}
 	return conn, x, err
+}
+
+// welcome makes a new session as the app wants it, and as our statements do.
+func (s *Store) welcome(ctx context.Context, conn *pgx.Conn) error {
+	if s.greet != nil {
+		if err := s.greet(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return s.isolate(ctx, conn)
 }
 
 // mode is how statements are sent: prepared once where the session is ours,
@@ -421,9 +488,9 @@ func (s *Store) mode() pgx.QueryExecMode {
 	return pgx.QueryExecModeCacheStatement
 }
 
-// AwaitHint implements schedlock.HintedStore: it returns at a release, or when
+// AwaitHint implements driver.Store: it returns at a release, or when
 // the connection is lost. Behind a pooler it just waits.
-func (s *Store) AwaitHint(ctx context.Context, _ schedlock.View) {
+func (s *Store) AwaitHint(ctx context.Context, _ driver.Snapshot) {
 	for ctx.Err() == nil {
 		switch s.listen(ctx) {
 		case hinted:
@@ -450,11 +517,16 @@ var primers = []struct {
 	query string
 	args  []any
 }{
-	{sqlTakeFree, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, nil, nil, nil, "", 0, 0}},
-	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms, nil, nil, nil, "", "", 0, 0}},
-	{sqlHeartbeat, []any{"", "", 0}},
+	{sqlTakeFree, []any{1, "", "", 0, 1, 1, 1, "", keepTerms,
+		nil, nil, nil, "", "", "", 0, 0, false}},
+	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms,
+		nil, nil, nil, "", "", "", "", 0, 0, ""}},
+	{sqlHeartbeat, []any{"", "", 0, nil}},
 	{sqlRelease, []any{1, "", "", 0, ""}},
 }
+
+// primeTimeout bounds prime: a heartbeat waits for its turn meanwhile.
+const primeTimeout = time.Second
 
 // prime prepares, plans and tries what a standby will need in the moment in
 // which it takes over, while it has nothing else to do; the turn is held. The
@@ -467,8 +539,10 @@ func (s *Store) prime(ctx context.Context) {
 	if s.mode() != pgx.QueryExecModeCacheStatement {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, primeTimeout)
+	defer cancel()
 	for _, p := range primers {
-		if _, err := s.conn.Exec(ctx, p.query, p.args...); err != nil {
+		if _, err := s.conn.Exec(ctx, p.query, append([]any{s.mode()}, p.args...)...); err != nil {
 			s.unprimed = true
 			return
 		}
@@ -486,7 +560,11 @@ func (s *Store) listen(ctx context.Context) heard {
 	case <-s.closed:
 		return deaf
 	}
-	if s.conn == nil || s.conn.IsClosed() || s.pooled.Load() {
+	if s.conn != nil && s.conn.IsClosed() { // whoever used it did not notice
+		s.drop()
+		return hinted
+	}
+	if s.conn == nil || s.pooled.Load() {
 		return deaf
 	}
 	if s.primed != s.conn && !s.unprimed {
@@ -500,18 +578,26 @@ func (s *Store) listen(ctx context.Context) heard {
 		cancel()
 	}
 	s.mu.Unlock()
-	_, err := s.conn.WaitForNotification(waiting)
-	s.mu.Lock()
-	s.yield = nil
-	s.mu.Unlock()
-	switch {
-	case err == nil:
-		return hinted
-	case s.conn.IsClosed():
-		s.drop() // the next look opens another
-		return hinted
+	defer func() {
+		s.mu.Lock()
+		s.yield = nil
+		s.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-s.session.heard:
+			return hinted
+		default:
+		}
+		switch err := s.conn.PgConn().WaitForNotification(waiting); {
+		case err == nil: // of whatever channel
+		case s.conn.IsClosed():
+			s.drop() // the next look opens another
+			return hinted
+		default:
+			return disturbed
+		}
 	}
-	return disturbed
 }
 
 // text makes a string one that PostgreSQL can keep: it has no byte 0, and

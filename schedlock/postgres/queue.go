@@ -10,67 +10,87 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/tasks/queue"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 )
 
 // queueStore keeps tasks in table queue_tasks. Every call but AddTx is one
-// statement on the pool of the ledger, in a transaction of its own.
+// statement on the shared pool, in a transaction of its own.
 type queueStore struct{ s *Store }
 
 // Queue returns the store of the task queues in this database, for queue.New.
-// It shares a small pool with the run ledger.
-func (s *Store) Queue() queue.Store { return queueStore{s} }
+// It shares a small pool with named locks: see WithSharedConnections.
+func (s *Store) Queue() taskqueue.Store { return queueStore{s} }
 
 // The order of the list becomes that of seq: an identity column counts in the
 // order of INSERT … SELECT … ORDER BY.
 const (
+	// It waits for a transaction that has added one of the ids, in short turns.
 	sqlAddTasks = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
-)` + sqlInsertTasks
+    SELECT clock_timestamp() AS now, set_config('lock_timeout', '100ms', true), ` + sqlDurable + `
+)
+INSERT INTO queue_tasks` + sqlInsertTasks
 
-	// A transaction of the caller's is as durable as the caller wants.
-	sqlAddTasksTx = `
-WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now
-)` + sqlInsertTasks
-
-	sqlInsertTasks = `
-INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at)
-SELECT $1::text, k.id, 'pending', $2::integer, s.now, s.now
+	sqlInsertTasks = ` (queue, id, state, retries_left, visible_at, created_at, updated_at)
+SELECT $1::text, k.id, 'pending', $2::integer,
+       CASE WHEN $4::bigint > 0 THEN s.now + $4 * interval '1 microsecond' END,
+       s.now, s.now
 FROM settings s CROSS JOIN unnest($3::text[]) WITH ORDINALITY AS k (id, place)
 ORDER BY k.place
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id`
 )
 
-// codeDeadlock is deadlock_detected: two lists that have the same new ids in
-// another order wait for each other, until the server ends one of them.
-const codeDeadlock = "40P01"
-
-// Add implements queue.Store. A deadlock is tried again: nothing was written.
-func (q queueStore) Add(ctx context.Context, name string, retries int, ids []string) (added []string, err error) {
-	for range 5 {
-		if added, err = q.ids(ctx, sqlAddTasks, name, int32(retries), ids); code(err) != codeDeadlock {
-			break
-		}
-	}
-	return added, err
+// A transaction of the caller's is as durable as the caller wants.
+func sqlAddTasksTx(tasks string) string {
+	return `
+WITH settings AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+)
+INSERT INTO ` + tasks + sqlInsertTasks
 }
 
-// AddTx implements queue.Store; tx must be a pgx.Tx or a *sql.Tx of pgx.
-func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int, ids []string) (added []string, err error) {
+// Add implements taskqueue.Store. While another transaction has added one of the
+// ids it waits, without keeping a connection from others.
+func (q queueStore) Add(ctx context.Context, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.AddAfter(ctx, nil, name, retries, 0, ids)
+}
+
+// AddTx implements taskqueue.Store; tx must be a pgx.Tx or a *sql.Tx of pgx.
+func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.inside(ctx, tx, sqlAddTasksTx(q.s.table("queue_tasks")), name, int32(retries), ids,
+		int64(0))
+}
+
+// AddAfter implements taskqueue.Store.
+func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries int,
+	delay time.Duration, ids []string) ([]string, error) {
+	if tx != nil {
+		return q.inside(ctx, tx, sqlAddTasksTx(q.s.table("queue_tasks")), name, int32(retries), ids,
+			ceilMicros(delay))
+	}
+	return q.idsOn(ctx, q.s.patient, sqlAddTasks, name, int32(retries), ids, ceilMicros(delay))
+}
+
+// ceilMicros keeps a delay of less than a microsecond one.
+func ceilMicros(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseconds() }
+
+// inside runs a statement that returns ids in a caller's transaction.
+func (q queueStore) inside(ctx context.Context, tx any, query string,
+	args ...any) (ids []string, err error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		rows, err := tx.Query(ctx, sqlAddTasksTx, name, int32(retries), ids)
+		rows, err := tx.Query(ctx, query, args...)
 		if err != nil {
 			return nil, q.s.explain(err)
 		}
-		added, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return added, q.s.explain(err)
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return ids, q.s.explain(err)
 	case *sql.Tx:
-		rows, err := tx.QueryContext(ctx, sqlAddTasksTx, name, int32(retries), ids)
+		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
 			return nil, q.s.explain(err)
 		}
@@ -80,32 +100,33 @@ func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int,
 			if err := rows.Scan(&id); err != nil {
 				return nil, q.s.explain(err)
 			}
-			added = append(added, id)
+			ids = append(ids, id)
 		}
-		return added, q.s.explain(rows.Err())
+		return ids, q.s.explain(rows.Err())
 	}
-	return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", queue.ErrTx, tx)
+	return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", taskqueue.ErrTx, tx)
 }
 
 const (
 	// sqlOurs finds the tasks of a list that are the token's.
-	sqlOurs = `t.queue = $1::text AND t.id = ANY ($2::text[]) AND t.token = $3::text AND t.state = 'in_progress' AND t.visible_at > s.now`
+	sqlOurs = `t.queue = $1::text AND t.id = ANY ($2::text[])
+  AND t.token = $3::text AND t.state = 'in_progress' AND t.visible_at > s.now`
 
 	sqlDoneTasks = `
-WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
-)
+WITH ` + sqlNow + `
 UPDATE queue_tasks t SET state = 'done', visible_at = NULL, updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `
 RETURNING t.id`
 
 	sqlDoneBefore = `
-SELECT id FROM queue_tasks WHERE queue = $1::text AND id = ANY ($2::text[]) AND token = $3::text AND state = 'done'`
+SELECT id FROM queue_tasks
+WHERE queue = $1::text AND id = ANY ($2::text[]) AND token = $3::text AND state = 'done'`
 )
 
-// Done implements queue.Store. Only if it misses some does it look for those
+// Done implements taskqueue.Store. Only if it misses some does it look for those
 // that were done before.
-func (q queueStore) Done(ctx context.Context, name string, token schedlock.Token, ids []string) ([]string, error) {
+func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
+	ids []string) ([]string, error) {
 	done, err := q.ids(ctx, sqlDoneTasks, name, ids, token.String())
 	if err != nil || len(done) == len(ids) {
 		return done, err
@@ -113,96 +134,234 @@ func (q queueStore) Done(ctx context.Context, name string, token schedlock.Token
 	return q.ids(ctx, sqlDoneBefore, name, ids, token.String())
 }
 
-const sqlExtendTasks = `
+// sqlDoneTasksTx locks the rows, which Capture passes over then. The server ends
+// the transaction when it is idle for the time-out, as with sqlFence.
+func sqlDoneTasksTx(tasks string) string {
+	return `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
+    SELECT clock_timestamp() AS now,
+           set_config('idle_in_transaction_session_timeout',
+                      CASE WHEN own.ms BETWEEN 1 AND $4::bigint THEN own.ms
+                           ELSE $4::bigint END::bigint::text, true)
+    FROM (SELECT extract(epoch FROM
+          current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
 )
-UPDATE queue_tasks t SET visible_at = s.now + $4::bigint * interval '1 microsecond', updated_at = s.now
+UPDATE ` + tasks + ` t SET state = 'done', visible_at = NULL, updated_at = s.now
+FROM settings s WHERE ` + sqlOurs + `
+RETURNING t.id`
+}
+
+// DoneTx implements taskqueue.Store; tx must be a pgx.Tx or a *sql.Tx of pgx.
+func (q queueStore) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
+	hold time.Duration, ids []string) ([]string, error) {
+	return q.inside(ctx, tx, sqlDoneTasksTx(q.s.table("queue_tasks")), name, ids, token.String(),
+		hold.Milliseconds())
+}
+
+const sqlExtendTasks = `
+WITH ` + sqlNow + `
+UPDATE queue_tasks t
+SET visible_at = s.now + $4::bigint * interval '1 microsecond', updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `
 RETURNING t.id`
 
-// Extend implements queue.Store.
-func (q queueStore) Extend(ctx context.Context, name string, token schedlock.Token, hold time.Duration, ids []string) ([]string, error) {
+// Extend implements taskqueue.Store.
+func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
+	ids []string) ([]string, error) {
 	return q.ids(ctx, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
 }
 
 const sqlReleaseTasks = `
-WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
-)
+WITH ` + sqlNow + `
 UPDATE queue_tasks t SET state = 'pending', token = NULL, visible_at = NULL, updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `
 RETURNING t.id`
 
-// Release implements queue.Store.
-func (q queueStore) Release(ctx context.Context, name string, token schedlock.Token, ids []string) ([]string, error) {
+// Release implements taskqueue.Store.
+func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
+	ids []string) ([]string, error) {
 	return q.ids(ctx, sqlReleaseTasks, name, ids, token.String())
 }
 
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
 const sqlFailTask = `
-WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
-)
+WITH ` + sqlNow + `
 UPDATE queue_tasks t
-SET state = CASE WHEN t.retries_left > 0 THEN 'pending' ELSE 'failed' END, retries_left = greatest(t.retries_left - 1, 0), token = NULL,
-    visible_at = CASE WHEN t.retries_left > 0 AND $4::bigint > 0 THEN s.now + $4 * interval '1 microsecond' END,
+SET state = CASE WHEN t.retries_left > 0 THEN 'pending' ELSE 'failed' END,
+    retries_left = greatest(t.retries_left - 1, 0), token = NULL,
+    visible_at = CASE WHEN t.retries_left > 0 AND $4::bigint > 0
+                      THEN s.now + $4 * interval '1 microsecond' END,
     last_error = nullif($5::text, ''), updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `
 RETURNING t.id`
 
-// Fail implements queue.Store.
-func (q queueStore) Fail(ctx context.Context, name string, token schedlock.Token, id, text string, delay time.Duration) (ended bool, err error) {
-	ids, err := q.ids(ctx, sqlFailTask, name, []string{id}, token.String(), (delay + time.Microsecond - 1).Microseconds(), text)
+// Fail implements taskqueue.Store.
+func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
+	delay time.Duration) (ended bool, err error) {
+	ids, err := q.ids(ctx, sqlFailTask, name, []string{id}, token.String(), ceilMicros(delay), text)
 	return len(ids) > 0, err
 }
 
 // ids runs a statement that returns ids.
 func (q queueStore) ids(ctx context.Context, query string, args ...any) ([]string, error) {
-	rows, err := q.s.pool.Query(ctx, query, append([]any{q.s.mode()}, args...)...)
+	return q.idsOn(ctx, q.s.pool, query, args...)
+}
+
+func (q queueStore) idsOn(ctx context.Context, pool statementPool, query string,
+	args ...any) (ids []string, err error) {
+	err = q.s.insist(ctx, func(ctx context.Context) error {
+		rows, err := pool.Query(ctx, query, append([]any{q.s.mode()}, args...)...)
+		if err != nil {
+			return q.s.explain(err)
+		}
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return q.s.explain(err)
+	})
 	if err != nil {
-		return nil, q.s.explain(err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, q.s.explain(err)
+		return nil, err
 	}
 	return ids, nil
 }
 
 const (
-	taskColumns = `t.queue, t.id, t.state, t.attempts, t.retries_left, t.visible_at, t.last_error, t.created_at, t.updated_at`
+	taskColumns = `t.queue, t.id, t.state, t.attempts, t.retries_left, t.visible_at,
+       t.last_error, t.created_at, t.updated_at`
 
 	sqlTask = `
 SELECT ` + taskColumns + ` FROM queue_tasks t WHERE t.queue = $1::text AND t.id = $2::text`
 )
 
-// Get implements queue.Store.
-func (q queueStore) Get(ctx context.Context, name, id string) (info queue.Info, found bool, err error) {
+// Get implements taskqueue.Store.
+func (q queueStore) Get(ctx context.Context, name,
+	id string) (info taskqueue.Info, found bool, err error) {
 	var t taskRow
 	err = q.s.pool.QueryRow(ctx, sqlTask, q.s.mode(), name, id).Scan(t.dest()...)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return queue.Info{}, false, nil
+		return taskqueue.Info{}, false, nil
 	}
 	return t.info(), err == nil, q.s.explain(err)
 }
 
-// What has ended stays so, so nothing can come between the choice and the end.
+// Each order is that of an index, so that a list reads no more than it returns.
+const (
+	sqlListReady = `
+SELECT ` + taskColumns + ` FROM queue_tasks t
+WHERE t.queue = $1::text AND t.state = 'pending' AND t.visible_at IS NULL
+ORDER BY t.seq LIMIT $2::bigint`
+
+	sqlListDelayed = `
+SELECT ` + taskColumns + ` FROM queue_tasks t
+WHERE t.queue = $1::text AND t.visible_at IS NOT NULL
+  AND (t.state = 'pending' OR t.retries_left > 0) AND t.state = 'pending'
+ORDER BY t.visible_at, t.seq LIMIT $2::bigint`
+
+	sqlListHeld = `
+SELECT ` + taskColumns + ` FROM (
+    (SELECT * FROM queue_tasks k
+     WHERE k.queue = $1::text AND k.visible_at IS NOT NULL
+       AND (k.state = 'pending' OR k.retries_left > 0) AND k.state = 'in_progress'
+     ORDER BY k.visible_at, k.seq LIMIT $2::bigint)
+    UNION ALL
+    (SELECT * FROM queue_tasks k
+     WHERE k.queue = $1 AND k.state = 'in_progress' AND k.retries_left = 0
+     ORDER BY k.visible_at, k.seq LIMIT $2)
+) AS t ORDER BY t.visible_at, t.seq LIMIT $2`
+
+	sqlListEnded = `
+SELECT ` + taskColumns + ` FROM queue_tasks t
+WHERE t.queue = $1::text AND t.state = $3::text
+  AND t.state IN ('done', 'failed')
+ORDER BY t.updated_at DESC, t.seq DESC LIMIT $2::bigint`
+)
+
+// List implements taskqueue.Store.
+func (q queueStore) List(ctx context.Context, name string, state taskqueue.State,
+	limit int) (tasks []taskqueue.Info, err error) {
+	queries := []string{sqlListEnded}
+	switch state {
+	case taskqueue.Pending:
+		queries = []string{sqlListReady, sqlListDelayed}
+	case taskqueue.InProgress:
+		queries = []string{sqlListHeld}
+	}
+	for _, query := range queries {
+		args := []any{q.s.mode(), name, int64(limit - len(tasks))}
+		if query == sqlListEnded {
+			args = append(args, string(state))
+		}
+		rows, err := q.s.pool.Query(ctx, query, args...)
+		if err != nil {
+			return nil, q.s.explain(err)
+		}
+		var t taskRow
+		if _, err = pgx.ForEachRow(rows, t.dest(), func() error {
+			tasks = append(tasks, t.info())
+			return nil
+		}); err != nil {
+			return nil, q.s.explain(err)
+		}
+	}
+	return tasks, nil
+}
+
+const sqlCountTasks = `
+SELECT t.queue,
+       count(*) FILTER (WHERE t.state = 'pending' AND coalesce(t.visible_at <= s.now, true)),
+       count(*) FILTER (WHERE t.state = 'pending' AND t.visible_at > s.now),
+       count(*) FILTER (WHERE t.state = 'in_progress'),
+       count(*) FILTER (WHERE t.state = 'done'),
+       count(*) FILTER (WHERE t.state = 'failed')
+FROM queue_tasks t CROSS JOIN (SELECT clock_timestamp() AS now) AS s
+GROUP BY t.queue ORDER BY t.queue LIMIT 1000`
+
+// Count implements taskqueue.Store.
+func (q queueStore) Count(ctx context.Context) (counts []taskqueue.Count, err error) {
+	rows, err := q.s.pool.Query(ctx, sqlCountTasks, q.s.mode())
+	if err != nil {
+		return nil, q.s.explain(err)
+	}
+	var c taskqueue.Count
+	_, err = pgx.ForEachRow(rows, []any{&c.Queue, &c.Pending,
+		&c.Delayed, &c.InProgress, &c.Done, &c.Failed}, func() error {
+		counts = append(counts, c)
+		return nil
+	})
+	return counts, q.s.explain(err)
+}
+
+const sqlRequeueTasks = `
+WITH ` + sqlNow + `
+UPDATE queue_tasks t
+SET state = 'pending', retries_left = $2::integer, token = NULL, updated_at = s.now
+FROM settings s
+WHERE t.queue = $1::text AND t.id = ANY ($3::text[]) AND t.state IN ('done', 'failed')
+RETURNING t.id`
+
+// Requeue implements taskqueue.Store.
+func (q queueStore) Requeue(ctx context.Context, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.ids(ctx, sqlRequeueTasks, name, int32(retries), ids)
+}
+
+// What was requeued since the choice stays.
 // The order is that of the index, and makes the server use it.
 const sqlPruneTasks = `
 WITH settings AS MATERIALIZED (
     SELECT clock_timestamp() - $2::bigint * interval '1 microsecond' AS before
 )
 DELETE FROM queue_tasks t WHERE t.queue = $1::text AND t.id = ANY (ARRAY(
-    (SELECT k.id FROM queue_tasks k WHERE k.queue = $1 AND k.state = 'done' AND k.updated_at <= (SELECT before FROM settings)
+    (SELECT k.id FROM queue_tasks k
+     WHERE k.queue = $1 AND k.state = 'done' AND k.updated_at <= (SELECT before FROM settings)
      ORDER BY k.updated_at LIMIT $3::bigint)
     UNION ALL
-    (SELECT k.id FROM queue_tasks k WHERE k.queue = $1 AND k.state = 'failed' AND k.updated_at <= (SELECT before FROM settings)
+    (SELECT k.id FROM queue_tasks k
+     WHERE k.queue = $1 AND k.state = 'failed' AND k.updated_at <= (SELECT before FROM settings)
      ORDER BY k.updated_at LIMIT $3)
-    LIMIT $3))`
+    LIMIT $3)) AND t.state IN ('done', 'failed')`
 
-// Prune implements queue.Store.
-func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Duration, limit int) (int64, error) {
+// Prune implements taskqueue.Store.
+func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Duration,
+	limit int) (int64, error) {
 	tag, err := q.s.pool.Exec(ctx, sqlPruneTasks, name, olderThan.Microseconds(), int64(limit))
 	return tag.RowsAffected(), q.s.explain(err)
 }
@@ -215,14 +374,15 @@ type taskRow struct {
 }
 
 func (t *taskRow) dest() []any {
-	return []any{&t.name, &t.id, &t.state, &t.attempts, &t.retries, &t.visible, &t.err, &t.created, &t.updated}
+	return []any{&t.name, &t.id, &t.state, &t.attempts, &t.retries, &t.visible, &t.err, &t.created,
+		&t.updated}
 }
 
-func (t *taskRow) info() queue.Info {
-	return queue.Info{
+func (t *taskRow) info() taskqueue.Info {
+	return taskqueue.Info{
 		Queue:       t.name.String,
 		ID:          t.id.String,
-		State:       queue.State(t.state.String),
+		State:       taskqueue.State(t.state.String),
 		Attempts:    int(t.attempts.Int64),
 		RetriesLeft: int(t.retries.Int64),
 		VisibleAt:   stamp(t.visible),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/tasks/queue"
@@ -26,11 +29,18 @@ import (
 func queueDatabase(t testing.TB, direct, url string) locktest.QueueDatabase {
 	exec(t, session(t, direct), `TRUNCATE queue_tasks RESTART IDENTITY`)
 	return locktest.QueueDatabase{
-		Open: func(t testing.TB) queue.Store { return open(t, url).Queue() },
+		Open: func(t testing.TB) taskqueue.Store { return open(t, url).Queue() },
+		SetBack: func(t testing.TB, d time.Duration) {
+			exec(t, session(t, direct), `UPDATE queue_tasks
+				SET visible_at = visible_at + $1 * interval '1 microsecond',
+				updated_at = updated_at + $1 * interval '1 microsecond'`, d.Microseconds())
+		},
 		Begin: func(t testing.TB) locktest.Tx {
 			tx, err := session(t, direct).Begin(ctx)
 			require.NoError(t, err)
-			return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) }, Rollback: func() error { return tx.Rollback(ctx) }}
+			return locktest.Tx{Tx: tx, Commit: func() error {
+				return tx.Commit(ctx)
+			}, Rollback: func() error { return tx.Rollback(ctx) }}
 		},
 	}
 }
@@ -38,7 +48,9 @@ func queueDatabase(t testing.TB, direct, url string) locktest.QueueDatabase {
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase { return queueDatabase(t, url, url) })
+	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
+		return queueDatabase(t, url, url)
+	})
 }
 
 func TestQueueConformanceThroughAPooler(t *testing.T) {
@@ -52,16 +64,17 @@ func TestQueueConformanceThroughAPooler(t *testing.T) {
 	})
 }
 
-func addTasks(t testing.TB, q queue.Store, retries int, ids ...string) {
+func addTasks(t testing.TB, q taskqueue.Store, retries int, ids ...string) {
 	t.Helper()
 	added, err := q.Add(ctx, "q", retries, ids)
 	require.NoError(t, err)
 	require.Len(t, added, len(ids))
 }
 
-func captureTasks(t testing.TB, q queue.Store, hold time.Duration, limit int) (schedlock.Token, []string) {
+func captureTasks(t testing.TB, q taskqueue.Store, hold time.Duration,
+	limit int) (driver.Token, []string) {
 	t.Helper()
-	token := schedlock.NewToken()
+	token := driver.NewToken()
 	tasks, err := q.Capture(ctx, "q", token, hold, limit)
 	require.NoError(t, err)
 	var ids []string
@@ -91,7 +104,8 @@ RETURNING id`
 	go func() { got <- bob.QueryRow(ctx, sqlNaive, "bob").Scan(&forBob) }()
 	watcher := session(t, url)
 	eventually(t, "bob waits for alice", func() bool {
-		return value[int](t, watcher, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+		return value[int](t, watcher, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
 	})
 	require.NoError(t, alice.Commit(ctx))
 	require.NoError(t, <-got)
@@ -101,7 +115,8 @@ RETURNING id`
 	exec(t, watcher, `TRUNCATE queue_tasks`)
 	addTasks(t, q, 0, "a", "b")
 	alice = begin(t, url, pgx.TxOptions{})
-	rows, err := alice.Query(ctx, postgres.SQLCaptureTasks(1), "q", "alice", time.Hour.Microseconds(), "")
+	rows, err := alice.Query(ctx, postgres.SQLCaptureTasks(1), "q", "alice",
+		time.Hour.Microseconds(), "")
 	require.NoError(t, err)
 	ids, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 		values, err := row.Values()
@@ -111,11 +126,11 @@ RETURNING id`
 	require.Equal(t, []string{"a"}, ids)
 	_, ids = captureTasks(t, q, time.Hour, 1) // while the other has not committed
 	require.Equal(t, []string{"b"}, ids)
-	_, err = q.Capture(ctx, "q", schedlock.NewToken(), time.Hour, 1)
-	require.ErrorIs(t, err, queue.ErrAllHeld)
+	_, err = q.Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
+	require.ErrorIs(t, err, taskqueue.ErrAllHeld)
 	require.NoError(t, alice.Commit(ctx))
-	_, err = q.Capture(ctx, "q", schedlock.NewToken(), time.Hour, 1)
-	require.ErrorIs(t, err, queue.ErrAllHeld)
+	_, err = q.Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
+	require.ErrorIs(t, err, taskqueue.ErrAllHeld)
 }
 
 // A sniffer sees what is sent.
@@ -125,7 +140,8 @@ type sniffer struct {
 	times []string
 }
 
-func (s *sniffer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+func (s *sniffer) TraceQueryStart(ctx context.Context, _ *pgx.Conn,
+	data pgx.TraceQueryStartData) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.texts = append(s.texts, data.SQL)
@@ -152,7 +168,7 @@ func TestNoTimeOfAWorkerIsSent(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	defer pool.Close()
-	store, err := postgres.New(ctx, pool, silent)
+	store, err := postgres.Use(pool, silent).Open(ctx)
 	require.NoError(t, err)
 	defer store.Close()
 	everyCall(t, store.Queue(), func(_ string, f func()) { f() })
@@ -163,10 +179,10 @@ func TestNoTimeOfAWorkerIsSent(t *testing.T) {
 }
 
 // everyCall calls each method with success.
-func everyCall(t testing.TB, q queue.Store, one func(what string, f func())) {
+func everyCall(t testing.TB, q taskqueue.Store, one func(what string, f func())) {
 	t.Helper()
 	var (
-		token schedlock.Token
+		token driver.Token
 		err   error
 	)
 	some := func(ids []string, err error) {
@@ -198,7 +214,7 @@ func everyCall(t testing.TB, q queue.Store, one func(what string, f func())) {
 	one("Capture of the rest", func() { token, _ = captureTasks(t, q, time.Hour, 10) })
 	one("Capture of none", func() {
 		_, err := q.Capture(ctx, "q", token, time.Hour, 10)
-		require.ErrorIs(t, err, queue.ErrAllHeld)
+		require.ErrorIs(t, err, taskqueue.ErrAllHeld)
 	})
 	some(q.Done(ctx, "q", token, []string{"b"}))
 	_, err = q.Prune(ctx, "q", 0, 10)
@@ -209,7 +225,9 @@ func TestEachCallOfAQueueIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	direct := migrated(t)
 	trips, url := countTrips(t, direct)
-	q := open(t, url).Queue()
+	store := open(t, url)
+	q := store.Queue()
+	defer store.HoldMending("q")() // it is a round trip of its own, once a second
 	for _, round := range []string{"what is prepared once", "counted"} {
 		exec(t, session(t, direct), `TRUNCATE queue_tasks`)
 		everyCall(t, q, func(what string, f func()) {
@@ -231,12 +249,14 @@ func TestWhatAQueueCommitsIsDurable(t *testing.T) {
 			INSERT INTO commits VALUES (current_setting('synchronous_commit'));
 			RETURN NULL;
 		END $$;
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON queue_tasks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON queue_tasks
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
 	everyCall(t, open(t, url).Queue(), func(what string, f func()) {
 		exec(t, conn, `TRUNCATE commits`)
 		f()
-		require.Zero(t, value[int](t, conn, `SELECT count(*) FROM commits WHERE synchronous_commit <> 'on'`), what)
+		require.Zero(t, value[int](t, conn,
+			`SELECT count(*) FROM commits WHERE synchronous_commit <> 'on'`), what)
 		switch what {
 		case "Add", "Capture", "Extend", "Fail", "Release", "Done":
 			require.NotZero(t, value[int](t, conn, `SELECT count(*) FROM commits`), what)
@@ -250,18 +270,23 @@ func TestNothingReadsAllTasks(t *testing.T) {
 	url := migrated(t)
 	store := open(t, url)
 	pool, q := store.Pool(), store.Queue()
+	defer store.HoldMending("q")() // it reads what is held, in 1 % of the time
 	const sqlMany = `
 INSERT INTO queue_tasks (queue, id, state, retries_left, token, visible_at, created_at, updated_at)
-SELECT 'q', s.name || n, s.state, 3, CASE s.state WHEN 'in_progress' THEN 't' END, s.visible_at, now(), now() + interval '1 day'
+SELECT 'q', s.name || n, s.state, 3, CASE s.state WHEN 'in_progress' THEN 't' END, s.visible_at,
+    now(), now() + CASE WHEN s.visible_at IS NULL THEN interval '1 day' ELSE '0' END
 FROM generate_series(1, 10000) AS n CROSS JOIN (VALUES %s) AS s (name, state, visible_at)`
-	exec(t, session(t, url), fmt.Sprintf(sqlMany, `('done ', 'done', NULL), ('done, too ', 'done', NULL), ('failed ', 'failed', NULL),
-		('held ', 'in_progress', now() + interval '1 day'), ('delayed ', 'pending', now() + interval '1 day')`))
+	exec(t, session(t, url), fmt.Sprintf(sqlMany, `
+		('done ', 'done', NULL), ('done, too ', 'done', NULL), ('failed ', 'failed', NULL),
+		('held ', 'in_progress', now() + interval '1 day'),
+		('delayed ', 'pending', now() + interval '1 day')`))
 	exec(t, session(t, url), `VACUUM ANALYZE queue_tasks`)
 	read := func() (scans, rows int) {
 		conn := session(t, url)
 		exec(t, conn, `SELECT pg_stat_force_next_flush()`)
 		require.NoError(t, conn.QueryRow(ctx, `
-SELECT t.seq_scan, t.seq_tup_read + (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relname = 'queue_tasks')
+SELECT t.seq_scan, t.seq_tup_read +
+    (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relname = 'queue_tasks')
 FROM pg_stat_user_tables t WHERE t.relname = 'queue_tasks'`).Scan(&scans, &rows))
 		return scans, rows
 	}
@@ -287,6 +312,74 @@ FROM pg_stat_user_tables t WHERE t.relname = 'queue_tasks'`).Scan(&scans, &rows)
 	cheap("Capture of those that are ready", func() { captureTasks(t, q, time.Hour, 10) })
 	most = 4000
 	cheap("Capture of a thousand", func() { captureTasks(t, q, time.Hour, 1000) })
+}
+
+// What looks for a step of the clock reads what is held, and not what has ended.
+func TestTheLookForAStepOfTheClockReadsNoEndedTask(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	exec(t, conn, `
+INSERT INTO queue_tasks (queue, id, state, retries_left, token, visible_at, created_at, updated_at)
+SELECT CASE WHEN n % 100 = 0 THEN 'q' ELSE 'other' END, s.state || n, s.state, n % 3,
+    CASE s.state WHEN 'in_progress' THEN 't' END, s.visible_at, now(), now()
+FROM generate_series(1, 10000) AS n CROSS JOIN (VALUES
+    ('done', NULL), ('failed', NULL),
+    ('in_progress', now() + interval '1 day'), ('pending', now() + interval '1 day')
+) AS s (state, visible_at)`)
+	exec(t, conn, `VACUUM ANALYZE queue_tasks`)
+	rows, err := conn.Query(ctx, `EXPLAIN (ANALYZE, TIMING OFF) `+postgres.SQLMendTasks, "q")
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	plan := strings.Join(lines, "\n")
+	require.NotContains(t, plan, "Seq Scan on queue_tasks", plan)
+	require.Contains(t, plan, "queue_tasks_waiting", plan)
+	require.Contains(t, plan, "queue_tasks_last", plan)
+}
+
+// The server's clock is set back by an hour, while one worker is dead and another
+// lives.
+func TestAServerWhoseClockIsSetBackKeepsNoTaskForLonger(t *testing.T) {
+	t.Parallel()
+	const timeout = 2 * time.Second
+	url := migrated(t)
+	conn := session(t, url)
+	setClock(t, conn, 0)
+	queues := func(store *postgres.Store, timeout time.Duration) *queue.Queues {
+		q, err := queue.New(store.Queue(), queue.WithTimeout(timeout))
+		require.NoError(t, err)
+		return q
+	}
+	var log syncBuffer
+	store := open(t, url, postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	_, err := queues(store, timeout).Add(ctx, "q", 1, "dead", "alive")
+	require.NoError(t, err)
+	dead, err := queues(store, timeout).Capture(ctx, "q", 1)
+	require.NoError(t, err)
+	alive, err := queues(store, time.Hour).Capture(ctx, "q", 1)
+	require.NoError(t, err)
+	setClock(t, conn, -time.Hour)
+	next := queues(open(t, url, postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))),
+		timeout)
+	var got []*queue.Task
+	for began := time.Now(); got == nil; time.Sleep(20 * time.Millisecond) {
+		for _, q := range []*queue.Queues{next, queues(store, timeout)} {
+			tasks, err := q.Capture(ctx, "q", 2)
+			if err == nil {
+				got = tasks
+				break
+			}
+			require.ErrorIs(t, err, taskqueue.ErrAllHeld)
+		}
+		require.Less(t, time.Since(began), patience+timeout)
+	}
+	require.Len(t, got, 1)
+	require.Equal(t, "dead", got[0].ID)
+	require.Zero(t, dead[0].Left(), "two have it")
+	require.Contains(t, log.String(), "the server's clock was set back")
+	require.NoError(t, queues(store, time.Hour).Extend(ctx, alive...))
+	require.NoError(t, queues(store, time.Hour).Done(ctx, alive...))
 }
 
 // A task added by a transaction of either kind.
@@ -339,7 +432,8 @@ func TestListsInAnyOrderAreAdded(t *testing.T) {
 	}()
 	watcher := session(t, url)
 	eventually(t, "the list waits for b", func() bool {
-		return value[int](t, watcher, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+		return value[int](t, watcher, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
 	})
 	_, err = q.AddTx(ctx, tx, "q", 0, []string{"a"})
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // sqlRevoke changes the row and keeps the order in one statement; nothing is
@@ -29,23 +29,25 @@ WITH settings AS MATERIALIZED (
 )
 SELECT r.now, k.revoked_at, k.revoked_by, k.revoke_reason FROM revoked r LEFT JOIN kept k ON true`
 
-// Revoke implements schedlock.RevocableStore: one statement, which waits for
+// Revoke implements driver.Store: one statement, which waits for
 // another transaction for a second at most.
-func (s *Store) Revoke(ctx context.Context, term int64, by, reason string) (r schedlock.Revocation, err error) {
+func (s *Store) Revoke(ctx context.Context, term int64, by,
+	reason string) (r driver.Revocation, err error) {
 	var (
 		now, at  pgtype.Timestamptz
 		who, why pgtype.Text
 	)
-	err = s.use(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sqlRevoke, s.mode(), term, text(by), text(reason)).Scan(&now, &at, &who, &why)
+	err = s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return s.on(conn).QueryRow(ctx, sqlRevoke, s.mode(), term, text(by),
+			text(reason)).Scan(&now, &at, &who, &why)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return r, schedlock.ErrMoved
+		return r, driver.ErrConflict
 	case err != nil:
 		return r, err
 	case !at.Valid: // somebody has deleted the term from the history
-		return schedlock.Revocation{At: stamp(now), By: by, Reason: reason}, nil
+		return driver.Revocation{At: stamp(now), By: by, Reason: reason}, nil
 	}
-	return schedlock.Revocation{At: stamp(at), By: who.String, Reason: why.String}, nil
+	return driver.Revocation{At: stamp(at), By: who.String, Reason: why.String}, nil
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -89,14 +90,21 @@ func (c *counter) during(f func()) int {
 }
 
 func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	direct := migrated(t)
 	for _, tc := range []struct{ name, param, value string }{
 		{"prepared", "default_query_exec_mode", "cache_statement"},
 		{"as behind a pooler", "default_query_exec_mode", "exec"},
+		{"behind a pooler", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			trips, url := countTrips(t, as(t, direct, "postgres", tc.param, tc.value))
+			to := as(t, direct, "postgres", tc.param, tc.value)
+			if tc.param == "" {
+				to = pgtest.PgBouncer(t, pgtest.Shared(t)).URL(databaseName(t, direct))
+			}
+			trips, url := countTrips(t, to)
 			store := open(t, url)
+			require.Equal(t, tc.param == "", store.Pooled())
 			round := func(wanted bool) {
 				view := look(t, store)
 				one := func(what string, f func()) {
@@ -120,7 +128,9 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 				for range 3 {
 					one("heartbeat", func() { heartbeat(t, store, over.Ref) })
 				}
-				one("release", func() { release(t, store, over.Ref) })
+				if n := trips.during(func() { release(t, store, over.Ref) }); wanted {
+					require.Equal(t, 2, n, "release, and the notification, which must not undo it")
+				}
 			}
 			round(false) // the very first term, and what is prepared once
 			round(false)
@@ -130,6 +140,7 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 }
 
 func TestEachStatementOfTheLedgerIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	trips, url := countTrips(t, migrated(t))
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
@@ -146,12 +157,14 @@ func TestEachStatementOfTheLedgerIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-func oneRoundTripEach(t *testing.T, store *postgres.Store, ref schedlock.Ref, job string, one func(string, func() error)) {
+func oneRoundTripEach(t *testing.T, store *postgres.Store, ref driver.Ref, job string,
+	one func(string, func() error)) {
 	t.Helper()
 	at := time.Unix(1_800_000_000, 0)
 	var run ledger.Run
 	one("Decide", func() (err error) {
-		run, _, err = store.Decide(ctx, ref, ledger.Decision{Job: job, Spec: "s", To: at, Start: at})
+		run, _, err = store.Decide(ctx, ref, ledger.Decision{Job: job,
+			Spec: "s", To: at, Start: at})
 		return err
 	})
 	one("Finish", func() error {
@@ -167,10 +180,10 @@ func oneRoundTripEach(t *testing.T, store *postgres.Store, ref schedlock.Ref, jo
 	one("GiveUp", func() error { _, err := store.GiveUp(ctx, ref, run); return err })
 	var request ledger.Request
 	one("Trigger", func() (err error) {
-		request, err = store.Trigger(ctx, ledger.Order{Job: job, By: "me"})
+		request, err = store.Trigger(ctx, ledger.Action{Job: job, By: "me"})
 		return err
 	})
-	one("Inbox", func() error { _, err := store.Inbox(ctx); return err })
+	one("Inbox", func() error { _, err := store.Pending(ctx); return err })
 	one("Answer", func() (err error) {
 		run, _, err = store.Answer(ctx, ref, request, "")
 		return err
@@ -181,6 +194,7 @@ func oneRoundTripEach(t *testing.T, store *postgres.Store, ref schedlock.Ref, jo
 	one("Prune", func() error { _, err := store.Prune(ctx, job, 1, 1); return err })
 }
 
+// Not in parallel: a session that is being opened, to any database, keeps dead rows.
 func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
 	url := migrated(t)
 	store, conn := open(t, url), session(t, url)
@@ -192,14 +206,18 @@ func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
 	var updates, hot int
 	eventually(t, "the statistics of 100 heartbeats", func() bool {
 		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
-		require.NoError(t, conn.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'scheduler_lock'`).Scan(&updates, &hot))
+		require.NoError(t, conn.QueryRow(ctx,
+			`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+			WHERE relname = 'scheduler_lock'`).Scan(&updates, &hot))
 		return updates == 100
 	})
 	require.Equal(t, updates, hot)
-	require.Zero(t, value[int](t, conn, `SELECT count(*) FROM pg_class WHERE relname LIKE 'scheduler%' AND relkind = 'r' AND relpersistence <> 'p'`))
+	require.Zero(t, value[int](t, conn, `SELECT count(*) FROM pg_class
+		WHERE relname LIKE 'scheduler%' AND relkind = 'r' AND relpersistence <> 'p'`))
 }
 
 func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	conn := session(t, url)
 	// A deferred trigger runs as the transaction commits.
@@ -207,13 +225,18 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 		CREATE TABLE commits (id serial, what text, synchronous_commit text);
 		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
-			INSERT INTO commits (what, synchronous_commit) VALUES (TG_OP || ' ' || TG_TABLE_NAME, current_setting('synchronous_commit'));
+			INSERT INTO commits (what, synchronous_commit)
+				VALUES (TG_OP || ' ' || TG_TABLE_NAME, current_setting('synchronous_commit'));
 			RETURN NULL;
 		END $$;
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_lock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_requests DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_pauses DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_lock
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_runs
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_requests
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_pauses
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
 
 	config, err := pgxpool.ParseConfig(url)
@@ -228,7 +251,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	defer pool.Close()
-	store, err := postgres.New(ctx, pool, silent)
+	store, err := postgres.Use(pool, silent).Open(ctx)
 	require.NoError(t, err)
 	defer store.Close()
 
@@ -246,13 +269,19 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NotZero(t, n)
-		require.Equal(t, "off", value[string](t, own, `SHOW synchronous_commit`), "it leaks into the session")
-		require.Equal(t, "0", value[string](t, own, `SHOW lock_timeout`), "it leaks into the session")
-		var off, none string
-		require.NoError(t, store.Pool().QueryRow(ctx, `SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).Scan(&off, &none))
-		require.Equal(t, []string{"off", "0"}, []string{off, none}, "it leaks into the sessions of the ledger")
+		require.Equal(t, "off", value[string](t, own, `SHOW synchronous_commit`),
+			"it leaks into the session")
+		require.Equal(t, "1s", value[string](t, own, `SHOW lock_timeout`),
+			"it leaks into the session, whose own default is ours")
+		var off, timeout string
+		require.NoError(t, store.Pool().QueryRow(ctx,
+			`SELECT current_setting('synchronous_commit'),
+				current_setting('lock_timeout')`).
+			Scan(&off, &timeout))
+		require.Equal(t, []string{"off", "1s"}, []string{off, timeout},
+			"it leaks into the sessions of the ledger")
 	}
-	var ref schedlock.Ref
+	var ref driver.Ref
 	committed("on", func() { ref = acquire(t, store, time.Minute) }) // the first
 	committed("on", func() { ref = acquire(t, store, time.Minute) }) // a take-over
 	committed("local", func() { heartbeat(t, store, ref) })
@@ -263,7 +292,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	})
 	var request ledger.Request
 	committed("on", func() {
-		request, err = store.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+		request, err = store.Trigger(ctx, ledger.Action{Job: "j", By: "me"})
 		require.NoError(t, err)
 	})
 	committed("on", func() {
@@ -271,7 +300,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 		require.NoError(t, err)
 	})
 	committed("on", func() {
-		_, err := store.Pause(ctx, ledger.Order{Job: "j", By: "me"})
+		_, err := store.Pause(ctx, ledger.Action{Job: "j", By: "me"})
 		require.NoError(t, err)
 	})
 	committed("on", func() {

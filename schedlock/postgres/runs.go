@@ -2,23 +2,35 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
+// sqlOddCursor is a cursor that only a hand can have written: an infinite one,
+// or one of a year that text has no four digits for. It is told apart by its
+// seconds since 1970, because they do not depend on a session's settings.
+const (
+	sqlOddCursor = `j.cursor_at <= '0001-01-01T00:00:00Z' OR j.cursor_at >= '10000-01-01T00:00:00Z'`
+	sqlRawCursor = `extract(epoch FROM j.cursor_at)::text`
+)
+
 const sqlJobs = `
-SELECT job, spec, cursor_at, done_count, failed_count, failure_streak, last_done_at, last_failed_at, last_error, done_us, longest_us
-FROM scheduler_jobs ORDER BY job`
+SELECT j.job, j.spec, CASE WHEN ` + sqlOddCursor + ` THEN NULL ELSE j.cursor_at END,
+       CASE WHEN ` + sqlOddCursor + ` THEN ` + sqlRawCursor + ` END,
+       j.done_count, j.failed_count, j.failure_streak, j.last_done_at, j.last_failed_at,
+       j.last_error, j.done_us, j.longest_us
+FROM scheduler_jobs j ORDER BY j.job`
 
 // Jobs implements ledger.Store.
 func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
-	rows, err := s.pool.Query(ctx, sqlJobs)
+	rows, err := s.runs.Query(ctx, sqlJobs)
 	if err != nil {
 		return nil, s.explain(err)
 	}
@@ -26,22 +38,26 @@ func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
 		var (
 			j                    ledger.Job
 			cursor, done, failed pgtype.Timestamptz
-			errText              pgtype.Text
+			raw, errText         pgtype.Text
 			total, longest       int64
 		)
-		err := row.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &done, &failed, &errText, &total, &longest)
-		j.Cursor, j.LastDone, j.LastFailed, j.LastError = stamp(cursor), stamp(done), stamp(failed), errText.String
-		j.Total, j.Longest = time.Duration(total)*time.Microsecond, time.Duration(longest)*time.Microsecond
+		err := row.Scan(&j.Name, &j.Spec, &cursor, &raw, &j.Done, &j.Failed, &j.Streak, &done,
+			&failed, &errText, &total, &longest)
+		j.Cursor, j.RawCursor = stamp(cursor), raw.String
+		j.LastDone, j.LastFailed, j.LastError = stamp(done), stamp(failed), errText.String
+		j.Total, j.Longest = time.Duration(total)*time.Microsecond,
+			time.Duration(longest)*time.Microsecond
 		return j, err
 	})
 	return jobs, s.explain(err)
 }
 
 // A write that needs the lock is one statement, and the lock row guards it: it
-// holds on to the row until it has committed, or does nothing.
+// holds on to the row until it has committed, or does nothing. It waits for
+// others a second at most: a take-over would have to wait for it.
 const sqlGuard = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, ` + sqlDurable + `
+    SELECT clock_timestamp() AS now, set_config('lock_timeout', '1s', true), ` + sqlDurable + `
 ), held AS MATERIALIZED (
     SELECT s.now FROM settings s CROSS JOIN scheduler_lock l
     WHERE l.id = 1 AND l.token = $1::text AND l.term = $2::bigint
@@ -62,7 +78,8 @@ paused AS MATERIALIZED (
 moved AS (
     INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
     SELECT $3, $4::text, $5::timestamptz, h.now FROM held h
-    WHERE $6::timestamptz IS NULL AND NOT EXISTS (SELECT FROM paused)
+    WHERE $6::timestamptz IS NULL AND $14::text = '' AND $15::boolean IS NOT NULL
+      AND NOT EXISTS (SELECT FROM paused)
     ON CONFLICT (job) DO NOTHING
     RETURNING updated_at AS now
 ), `
@@ -71,16 +88,40 @@ moved AS (
 moved AS (
     UPDATE scheduler_jobs j SET spec = $4::text, cursor_at = $5::timestamptz, updated_at = h.now
     FROM held h
-    WHERE j.job = $3 AND j.cursor_at = $6::timestamptz AND j.cursor_at <= $5 AND NOT EXISTS (SELECT FROM paused)
+    WHERE j.job = $3 AND ($15::boolean OR $6::timestamptz IS NULL OR $6 <= $5)
+      AND NOT EXISTS (SELECT FROM paused)
+      AND CASE $14::text WHEN '' THEN j.cursor_at = $6 ELSE ` + sqlRawCursor + ` = $14 END
     RETURNING h.now
 ), `
 
+	// The lateral part is the first of Skip.Places that is free.
 	sqlPassed = `
 skipped AS (
-    INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error, until, count)
-    SELECT $3, k.first, 'skipped', $2, $7::bigint, $8::text, 0, k.reason,
-           CASE WHEN k.count > 1 THEN k.last END, CASE WHEN k.count > 1 THEN k.count END
-    FROM moved CROSS JOIN unnest($10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[]) AS k (first, last, count, reason)
+    INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error,
+                                until, count)
+    SELECT $3, p.at, 'skipped', $2, $7::bigint, $8::text, 0, k.reason,
+           CASE WHEN p.count > 1 THEN k.last END, CASE WHEN p.count > 1 THEN p.count END
+    FROM moved
+    CROSS JOIN unnest($10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[])
+        AS k (first, last, count, reason)
+    CROSS JOIN LATERAL (
+        SELECT (SELECT true FROM scheduler_runs x
+                WHERE x.job = $3 AND x.scheduled_at = k.first) AS first
+    ) AS taken
+    CROSS JOIN LATERAL (
+        SELECT a.at, a.count
+        FROM generate_series(coalesce(taken.first, false)::int,
+                             CASE WHEN taken.first IS NULL OR k.count = 1 THEN 0
+                                  WHEN k.count = 2 THEN 1 ELSE 99 END) AS n
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN n = 1 AND k.count = 2 THEN k.last
+                        ELSE k.first + n * interval '1 microsecond' END AS at,
+                   k.count - least(n, 1) AS count
+        ) AS a
+        WHERE n = 0 OR (SELECT true FROM scheduler_runs x
+                        WHERE x.job = $3 AND x.scheduled_at = a.at) IS NULL
+        ORDER BY n LIMIT 1
+    ) AS p
     ON CONFLICT (job, scheduled_at) DO NOTHING
 ), started AS (
     INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt)
@@ -93,21 +134,25 @@ SELECT EXISTS (SELECT FROM moved), ` + sqlStarted
 )
 
 // Decide implements ledger.Store.
-func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
+func (s *Store) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (run ledger.Run, started bool, err error) {
 	query := sqlGuard + sqlPausedTick + sqlMoveCursor + sqlPassed
-	if d.From.IsZero() {
+	if d.From.IsZero() && d.RawFrom == "" {
 		query = sqlGuard + sqlPausedTick + sqlNewJob + sqlPassed
 	}
 	n := len(d.Skipped)
-	first, last, count, reason := make([]time.Time, n), make([]time.Time, n), make([]int64, n), make([]string, n)
+	first, last, count, reason := make([]time.Time, n), make([]time.Time, n), make([]int64,
+		n), make([]string, n)
 	for i, k := range d.Skipped {
 		first[i], last[i], count[i], reason[i] = k.First, k.Last, k.Count, text(k.Reason)
 	}
 	var moved bool
-	run, err = s.start(ctx, query, []any{ref.Token.String(), ref.Term, d.Job, d.Spec, d.To, optional(d.From),
-		int64(ref.PID), text(ref.Hostname), optional(d.Start), first, last, count, reason}, &moved)
+	run, err = s.start(ctx, query, []any{ref.Token.String(),
+		ref.Term, d.Job, d.Spec, d.To, optional(d.From),
+		int64(ref.PID), text(ref.Hostname), optional(d.Start), first, last, count, reason,
+		d.RawFrom, d.Back}, &moved)
 	if err == nil && !moved {
-		err = schedlock.ErrMoved
+		err = driver.ErrConflict
 	}
 	return run, run.ID != 0, err
 }
@@ -121,13 +166,15 @@ LEFT JOIN started s ON true`
 
 // start returns the run that a statement has written, if any. The statement's
 // first columns are for more.
-func (s *Store) start(ctx context.Context, query string, args []any, more ...any) (ledger.Run, error) {
+func (s *Store) start(ctx context.Context, query string, args []any,
+	more ...any) (ledger.Run, error) {
 	var (
 		held bool
 		p    pauseRow
 		r    runRow
 	)
-	err := s.pool.QueryRow(ctx, query, append([]any{s.mode()}, args...)...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
+	err := s.runs.QueryRow(ctx, query, append([]any{s.mode()},
+		args...)...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
 	switch {
 	case err != nil:
 		return ledger.Run{}, s.explain(err)
@@ -140,9 +187,12 @@ func (s *Store) start(ctx context.Context, query string, args []any, more ...any
 }
 
 // optional is NULL for the zero time.
-func optional(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
+func optional(t time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
+}
 
-const runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, retry_at, until, count, requested_by, request_reason`
+const runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
+       attempt, error, retry_at, until, count, requested_by, request_reason`
 
 const (
 	sqlRuns = `
@@ -165,15 +215,37 @@ func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, 
 }
 
 const sqlRun = `
-SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = $1::text AND scheduled_at = $2::timestamptz`
+SELECT ` + runColumns + `
+FROM scheduler_runs WHERE job = $1::text AND scheduled_at = $2::timestamptz`
 
 // Run implements ledger.Store.
-func (s *Store) Run(ctx context.Context, job string, tick time.Time) (run ledger.Run, found bool, err error) {
+func (s *Store) Run(ctx context.Context, job string,
+	tick time.Time) (run ledger.Run, found bool, err error) {
 	runs, err := collectRuns(s.pool.Query(ctx, sqlRun, text(job), tick))
 	if err != nil || len(runs) == 0 {
 		return run, false, s.explain(err)
 	}
 	return runs[0], true, nil
+}
+
+const sqlResetCursor = `
+WITH ` + sqlNow + `
+UPDATE scheduler_jobs j SET cursor_at = s.now, updated_at = s.now
+FROM settings s WHERE j.job = $1::text
+RETURNING j.job, j.spec, j.cursor_at`
+
+// ResetCursor implements ledger.Store.
+func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
+	var at pgtype.Timestamptz
+	err = s.pool.QueryRow(ctx, sqlResetCursor, s.mode(), text(job)).Scan(&j.Name, &j.Spec, &at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ledger.Job{}, noJob(job)
+	}
+	if err != nil {
+		return ledger.Job{}, s.explain(err)
+	}
+	j.Cursor = stamp(at)
+	return j, nil
 }
 
 // sqlPrune reads the index from the newest tick to the first that may go, and
@@ -182,12 +254,13 @@ const sqlPrune = `
 DELETE FROM scheduler_runs WHERE id = ANY (ARRAY(
     SELECT r.id FROM scheduler_runs r
     WHERE r.job = $1::text AND r.status <> 'in_progress' AND r.retry_at IS NULL
-      AND r.scheduled_at <= (SELECT k.scheduled_at FROM scheduler_runs k WHERE k.job = $1 ORDER BY k.scheduled_at DESC OFFSET $2::bigint LIMIT 1)
+      AND r.scheduled_at <= (SELECT k.scheduled_at FROM scheduler_runs k WHERE k.job = $1
+                             ORDER BY k.scheduled_at DESC OFFSET $2::bigint LIMIT 1)
     ORDER BY r.scheduled_at LIMIT $3::bigint))`
 
 // Prune implements ledger.Store.
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
-	tag, err := s.pool.Exec(ctx, sqlPrune, text(job), int64(max(keep, 0)), int64(max(limit, 0)))
+	tag, err := s.runs.Exec(ctx, sqlPrune, text(job), int64(max(keep, 0)), int64(max(limit, 0)))
 	return tag.RowsAffected(), s.explain(err)
 }
 
@@ -210,7 +283,8 @@ type runRow struct {
 }
 
 func (r *runRow) dest() []any {
-	return []any{&r.id, &r.job, &r.scheduled, &r.started, &r.finished, &r.status, &r.term, &r.pid, &r.hostname, &r.attempt,
+	return []any{&r.id, &r.job, &r.scheduled, &r.started, &r.finished, &r.status, &r.term, &r.pid,
+		&r.hostname, &r.attempt,
 		&r.err, &r.retryAt, &r.until, &r.count, &r.by, &r.reason}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // The end of the holder's session is a sign to others that it is gone: see
@@ -23,46 +23,100 @@ import (
 // another role, of which nobody without pg_read_all_stats sees more than the pid.
 const sqlSessionState = `CASE
            WHEN l.grace_ms IS NULL OR l.backend_pid IS NULL OR l.backend_start IS NULL
-                OR l.postmaster_start IS DISTINCT FROM pg_postmaster_start_time() OR pg_is_in_recovery() THEN NULL
+                OR l.postmaster_start IS DISTINCT FROM pg_postmaster_start_time()
+                OR pg_is_in_recovery() THEN NULL
            ELSE (SELECT CASE WHEN bool_or(a.backend_start IS NULL) THEN 'hidden'
                              WHEN bool_or(a.backend_start = l.backend_start) THEN 'there'
                              ELSE 'ended' END
                  FROM pg_stat_get_activity(l.backend_pid) a)
        END`
 
+// sqlBackend names the session that the row tells of, ” for none. A claim
+// compares it: a session that has ended never comes back, another may have begun.
+const sqlBackend = `coalesce(l.backend_pid || ' ' || extract(epoch FROM l.backend_start), '')`
+
+// sqlSameSession is whether the row still tells of the session that was judged;
+// a look that did not ask judged none.
+func sqlSameSession(judged string) string {
+	return `(` + judged + `::text = '' OR ` + sqlBackend + ` = ` + judged + `)`
+}
+
 // sqlHold lets the server keep the session of a client that has gone silent for
 // the TTL (a parameter, in milliseconds): in a partition the end of the session
 // must not come before the renew deadline. An ordinary role may set these, for
-// its own session. Linux takes no keep-alive time above 32,767 s
-// (MAX_TCP_KEEPIDLE); tcp_user_timeout holds all the same.
-func sqlHold(ttl string) string {
-	return `set_config('tcp_user_timeout', ` + ttl + `::bigint::text, false)
-               || set_config('tcp_keepalives_idle', least(ceil(` + ttl + `::bigint / 1000.0), 32767)::bigint::text, false)
-               || set_config('tcp_keepalives_interval', '10', false)`
+// its own session, and they stay whatever an administrator sets later. Linux
+// takes no keep-alive time above 32,767 s (MAX_TCP_KEEPIDLE); tcp_user_timeout
+// holds all the same. The last two end a transaction with its session: one of
+// which the server has received only a part. local is whether they hold for this
+// transaction only.
+func sqlHold(ttl, local string) string {
+	return `set_config('tcp_user_timeout', ` + ttl + `::bigint::text, ` + local + `)
+               || set_config('tcp_keepalives_idle',
+                             least(ceil(` + ttl + `::bigint / 1000.0), 32767)::bigint::text,
+                             ` + local + `)
+               || set_config('tcp_keepalives_interval', '10', ` + local + `)
+               || set_config('idle_in_transaction_session_timeout',
+                             ` + ttl + `::bigint::text, ` + local + `)
+               || CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN
+                      set_config('transaction_timeout',
+                                 ` + ttl + `::bigint::text, ` + local + `) END`
 }
 
-// sqlHeld is whether the end of this session shall be a sign: it was asked for,
-// and the server does as sqlHold says. (It shows 0 where it cannot: on a unix
-// socket, or a system without such a time-out.)
-func sqlHeld(grace, ttl string) string {
-	return `coalesce(` + grace + `::bigint IS NOT NULL
-               AND extract(epoch FROM current_setting('tcp_user_timeout')::interval) * 1000 >= ` + ttl + `::bigint, false)`
+// sqlKeep is the rest of it, at the beginning of a session: from PostgreSQL 14
+// on a server can end one for being idle. It also tries whether the server
+// allows what sqlHold will set.
+var sqlKeep = `
+SELECT CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL THEN
+           set_config('idle_session_timeout', '0', false) END,
+       ` + sqlHold("60000", "true")
+
+// sqlHeld are the columns short, the time-outs that the server has and that are
+// too short, whatever sqlHold and sqlKeep have asked for, and held, whether the
+// end of this session shall be a sign: it was asked for, and nothing is too
+// short. (The server shows 0 where it cannot do what sqlHold asks: on a unix
+// socket, or a system without such a time-out.) It shows the first two without a
+// unit, the others with one. after is a column that is not null, of what has set
+// them: they are read after that.
+func sqlHeld(grace, ttl, after string) string {
+	plain := func(name, least string) string {
+		return `CASE WHEN current_setting('` + name + `') !~ '^[0-9]{1,10}$'
+                       OR current_setting('` + name + `')::bigint < ` + least + `
+                     THEN ', ` + name + ` is ' || current_setting('` + name + `') END`
+	}
+	united := func(name, least string) string {
+		return `CASE WHEN extract(epoch FROM current_setting('` + name + `', true)::interval) * 1000
+                          BETWEEN 1 AND ` + least + ` - 1
+                     THEN ', ` + name + ` is ' || current_setting('` + name + `') END`
+	}
+	return `x.short, ` + grace + `::bigint IS NOT NULL AND x.short IS NULL AS held
+    FROM (SELECT nullif(substr(concat(
+              ` + plain("tcp_user_timeout", ttl+`::bigint`) + `,
+              ` + plain("tcp_keepalives_idle", `least(ceil(`+ttl+`::bigint / 1000.0), 32767)`) + `,
+              ` + united("idle_session_timeout", `'infinity'::float8`) + `,
+              ` + united("idle_in_transaction_session_timeout", ttl+`::bigint`) + `,
+              ` + united("transaction_timeout", ttl+`::bigint`) + `), 3), '') AS short
+          WHERE ` + after + ` IS NOT NULL OFFSET 0) AS x`
 }
 
 // sqlHolderSession are the columns backend_pid, backend_start,
 // postmaster_start, grace_ms and ttl_only of the row.
 func sqlHolderSession(grace, start, why string) string {
-	return `CASE WHEN h.held THEN pg_backend_pid() END, CASE WHEN h.held THEN ` + start + `::timestamptz END,
-           CASE WHEN h.held THEN pg_postmaster_start_time() END, CASE WHEN h.held THEN ` + grace + `::bigint END,
-           CASE WHEN NOT h.held THEN coalesce(` + why + `::text, 'the server does not keep the session of a silent client for the TTL') END`
+	return `CASE WHEN h.held THEN pg_backend_pid() END,
+           CASE WHEN h.held THEN ` + start + `::timestamptz END,
+           CASE WHEN h.held THEN pg_postmaster_start_time() END,
+           CASE WHEN h.held THEN ` + grace + `::bigint END,
+           CASE WHEN NOT h.held THEN coalesce(` + why + `::text,
+               'the server does not keep the session of a silent client for the TTL: '
+               || h.short) END`
 }
 
 // WithDirectConnection tells that nothing between this process and the server
-// ends a connection by itself, although the server says that it has another
-// address than the one that was dialled: address translation, such as the
-// service of a Kubernetes cluster, does not; a proxy with a time-out does, and
-// then schedlock.WithSessionGrace could elect a second leader during a
-// partition. Default: where the addresses differ the TTL decides.
+// ends a connection by itself, although the two do not agree on its ends, each
+// with address and port: address translation, such as the service of a
+// Kubernetes cluster, does not; a proxy or a tunnel may, and then
+// schedlock.WithSessionGrace could elect a second leader during a partition.
+// Default: where an end differs the TTL decides. (A proxy that pretends to be
+// both ends cannot be recognised: use no session grace there.)
 func WithDirectConnection() Option {
 	return func(s *Store) error {
 		s.direct = true
@@ -70,19 +124,20 @@ func WithDirectConnection() Option {
 	}
 }
 
-// session is a connection to the server, as schedlock.Session.
+// session is a connection to the server, as driver.Session.
 type session struct {
 	started time.Time // of the server process
 	why     string    // why its end is no sign, "" if it can be one
 	socket  syscall.RawConn
+	heard   chan struct{} // has one element if a notification has come
 	ended   chan struct{}
 	once    sync.Once
 }
 
-// Ended implements schedlock.Session.
+// Ended implements driver.Session.
 func (x *session) Ended() <-chan struct{} { return x.ended }
 
-// Alive implements schedlock.Session.
+// Alive implements driver.Session.
 func (x *session) Alive() bool {
 	select {
 	case <-x.ended:
@@ -94,9 +149,32 @@ func (x *session) Alive() bool {
 
 func (x *session) end() { x.once.Do(func() { close(x.ended) }) }
 
-// inspect finds out whether the end of a session on conn can be a sign. addr and
-// port are the server's own; NULL on a unix socket.
-func (s *Store) inspect(conn *pgx.Conn, addr pgtype.Text, port pgtype.Int4, started pgtype.Timestamptz) *session {
+// ends are the two ends of a connection, as the server sees them; NULL on a unix
+// socket.
+type ends struct {
+	server, client         pgtype.Text
+	serverPort, clientPort pgtype.Int4
+}
+
+// differ says which end the server sees elsewhere than this process does, ""
+// for none: then nothing that has ends of its own is between them.
+func (e ends) differ(local, remote net.Addr) string {
+	same := func(ours net.Addr, ip pgtype.Text, port pgtype.Int4) bool {
+		a, ok := ours.(*net.TCPAddr)
+		return ok && ip.Valid && port.Valid && a.IP.Equal(net.ParseIP(ip.String)) &&
+			a.Port == int(port.Int32)
+	}
+	switch {
+	case !same(remote, e.server, e.serverPort):
+		return "the server has another address than the one that the holder is connected to"
+	case !same(local, e.client, e.clientPort):
+		return "the server is connected to another end than the holder's"
+	}
+	return ""
+}
+
+// inspect finds out whether the end of a session on conn can be a sign.
+func (s *Store) inspect(conn *pgx.Conn, e ends, started pgtype.Timestamptz) *session {
 	x := &session{ended: make(chan struct{}), started: started.Time}
 	inner := conn.PgConn().Conn()
 	if wrapped, ok := inner.(interface{ NetConn() net.Conn }); ok { // TLS
@@ -106,7 +184,7 @@ func (s *Store) inspect(conn *pgx.Conn, addr pgtype.Text, port pgtype.Int4, star
 	switch {
 	case s.pooled.Load():
 		x.why = "a pooler is between the holder and the server"
-	case !addr.Valid:
+	case !e.server.Valid:
 		x.why = "the holder is connected through a unix socket"
 	case !ok:
 		x.why = "the holder's connection is none of package net, so it cannot be looked at"
@@ -115,9 +193,9 @@ func (s *Store) inspect(conn *pgx.Conn, addr pgtype.Text, port pgtype.Int4, star
 	case !canPeek:
 		x.why = "the holder's system has no way to look at a connection"
 	default:
-		remote, _ := tcp.RemoteAddr().(*net.TCPAddr)
-		if !s.direct && (remote == nil || !remote.IP.Equal(net.ParseIP(addr.String)) || remote.Port != int(port.Int32)) {
-			x.why = "the server has another address than the one that the holder is connected to: a proxy, or address translation (see postgres.WithDirectConnection)"
+		if why := e.differ(tcp.LocalAddr(), tcp.RemoteAddr()); why != "" && !s.direct {
+			x.why = why +
+				": a proxy, a tunnel, or address translation (see postgres.WithDirectConnection)"
 			break
 		}
 		socket, err := tcp.SyscallConn()
@@ -132,7 +210,7 @@ func (s *Store) inspect(conn *pgx.Conn, addr pgtype.Text, port pgtype.Int4, star
 
 // holder is the lease that this store has acquired last; the turn is held.
 type holder struct {
-	token schedlock.Token
+	token driver.Token
 	grace time.Duration // that was asked for; 0: none
 	ttl   time.Duration
 	conn  *pgx.Conn // the connection that the row tells of
@@ -140,6 +218,18 @@ type holder struct {
 	stop  context.CancelFunc
 
 	starts []pgtype.Timestamptz // what backend_start may be in the row now
+
+	timeline pgtype.Text // on which the last heartbeat was answered; NULL: none was
+}
+
+// confirmed is the timeline that a heartbeat may vouch for: the one on which the
+// heartbeat before was answered. As this one is sent by a holder that still
+// trusts its lease, it has led there, and so nobody else has before.
+func (h *holder) confirmed(ref driver.Ref) pgtype.Text {
+	if h.token != ref.Token {
+		return pgtype.Text{}
+	}
+	return h.timeline
 }
 
 // started is a backend_start as sqlHeartbeatAnew compares it: NULL is the
@@ -152,11 +242,11 @@ func started(t pgtype.Timestamptz) pgtype.Timestamptz {
 }
 
 // anew reports whether the row tells of another session than conn's.
-func (h *holder) anew(ref schedlock.Ref, conn *pgx.Conn) bool {
+func (h *holder) anew(ref driver.Ref, conn *pgx.Conn) bool {
 	return h.grace > 0 && h.token == ref.Token && h.conn != conn
 }
 
-func (h *holder) sessionOf(ref schedlock.Ref) schedlock.Session {
+func (h *holder) sessionOf(ref driver.Ref) driver.Session {
 	if h.held == nil || h.token != ref.Token {
 		return nil
 	}
@@ -187,7 +277,7 @@ func (s *Store) hold(grace time.Duration) (h hold) {
 
 // seen takes note of what the row tells of the session in use, and watches that
 // session if its end is a sign; the turn is held.
-func (s *Store) seen(conn *pgx.Conn, held bool, why string) schedlock.Session {
+func (s *Store) seen(conn *pgx.Conn, held bool, why string) driver.Session {
 	s.holder.unwatch()
 	s.holder.conn = conn
 	s.holder.starts = []pgtype.Timestamptz{started(pgtype.Timestamptz{})}
@@ -196,11 +286,13 @@ func (s *Store) seen(conn *pgx.Conn, held bool, why string) schedlock.Session {
 	}
 	if !held {
 		if s.holder.grace > 0 {
-			s.say("if this leader dies, others wait for the TTL: the end of its database session is no sign", "why", why)
+			s.say("if this leader dies, others wait for the TTL: "+
+				"the end of its database session is no sign", "why", why)
 		}
 		return nil
 	}
-	s.say("if this leader dies, others take over soon: the end of its database session is a sign", "grace", s.holder.grace)
+	s.say("if this leader dies, others take over soon: the end of its database session is a sign",
+		"grace", s.holder.grace)
 	s.holder.held = s.session
 	ctx, cancel := context.WithCancel(context.Background())
 	s.holder.stop = cancel
@@ -228,33 +320,42 @@ func (s *Store) watch(ctx context.Context, x *session) {
 		case <-s.closed:
 			return
 		default:
-			s.listen(ctx)
+		}
+		if s.listen(ctx) == deaf { // one of the three, or about to be
+			select {
+			case <-x.ended:
+			case <-ctx.Done():
+			case <-s.closed:
+			}
+			return
 		}
 	}
 }
 
 // sign is what the holder's session says of it.
-func (s *Store) sign(row *schedlock.Row, state string) schedlock.Sign {
+func (s *Store) sign(row *driver.Row, state string) driver.Sign {
 	if row == nil || s.pooled.Load() {
-		return schedlock.SignNone
+		return driver.SignNone
 	}
 	switch state {
 	case "hidden":
 		s.hidden.Store(&row.RawToken)
-		s.say("cannot see the database session of the holder, so its end is no sign here: this replica has another role (one that is a member of pg_read_all_stats sees it)",
+		s.say("cannot see the database session of the holder, so its end is no sign here: "+
+			"this replica has another role (one that is a member of pg_read_all_stats sees it)",
 			"holder_pid", row.PID, "holder_host", row.Hostname)
 	case "ended":
 		// What it was not allowed to see it does not judge by, not even later.
 		if seen := s.hidden.Load(); seen == nil || *seen != row.RawToken {
-			return schedlock.SignEnded
+			return driver.SignEnded
 		}
 	}
-	return schedlock.SignNone
+	return driver.SignNone
 }
 
 // say logs something of a store that needs to be said once.
 func (s *Store) say(message string, attrs ...any) {
 	if _, said := s.said.LoadOrStore(message, true); !said {
-		s.log.Info(message, append(attrs, "database", s.config.Database, "host", s.config.Host, "port", s.config.Port)...)
+		s.log.Info(message, append(attrs, "database", s.config.Database,
+			"host", s.config.Host, "port", s.config.Port)...)
 	}
 }

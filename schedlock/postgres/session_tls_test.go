@@ -45,13 +45,15 @@ func TestTheEndOfAnEncryptedSessionIsSeen(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, holder.Close()) })
 	ref, s := acquireWatched(t, holder, time.Minute)
 	require.NotNil(t, s)
-	require.True(t, value[bool](t, admin, `SELECT s.ssl FROM pg_stat_ssl s JOIN scheduler_lock l ON s.pid = l.backend_pid`))
+	require.True(t, value[bool](t, admin,
+		`SELECT s.ssl FROM pg_stat_ssl s JOIN scheduler_lock l ON s.pid = l.backend_pid`))
 	for range 20 {
 		heartbeat(t, holder, ref)
 		eventually(t, "nothing is left to read", s.Alive)
 	}
 	require.False(t, hasEnded(s))
-	require.True(t, value[bool](t, admin, `SELECT pg_terminate_backend(backend_pid, 5000) FROM scheduler_lock`))
+	require.True(t, value[bool](t, admin,
+		`SELECT pg_terminate_backend(backend_pid, 5000) FROM scheduler_lock`))
 	ends(t, s.Ended())
 	require.False(t, s.Alive())
 }
@@ -70,7 +72,8 @@ func certify(t testing.TB, server *pgtest.Server) {
 	info, err := os.Stat(data)
 	require.NoError(t, err)
 	for name, block := range map[string]*pem.Block{
-		"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: private},
+		"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY",
+			Bytes: private},
 	} {
 		path := filepath.Join(data, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))

@@ -17,7 +17,9 @@ const (
 
 	v1Guard = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)
+    SELECT clock_timestamp() AS now,
+           set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+               WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)
 ), held AS MATERIALIZED (
     SELECT s.now FROM settings s CROSS JOIN scheduler_lock l
     WHERE l.id = 1 AND l.token = $1::text AND l.term = $2::bigint
@@ -42,10 +44,13 @@ moved AS (
 
 	v1Passed = `
 skipped AS (
-    INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error, until, count)
+    INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error,
+                                until, count)
     SELECT $3, k.first, 'skipped', $2, $7::bigint, $8::text, 0, k.reason,
            CASE WHEN k.count > 1 THEN k.last END, CASE WHEN k.count > 1 THEN k.count END
-    FROM moved CROSS JOIN unnest($10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[]) AS k (first, last, count, reason)
+    FROM moved
+    CROSS JOIN unnest($10::timestamptz[], $11::timestamptz[], $12::bigint[], $13::text[])
+        AS k (first, last, count, reason)
     ON CONFLICT (job, scheduled_at) DO NOTHING
 ), started AS (
     INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt)
@@ -54,10 +59,12 @@ skipped AS (
     ON CONFLICT (job, scheduled_at) DO NOTHING
     RETURNING id, started_at
 )
-SELECT EXISTS (SELECT FROM held), EXISTS (SELECT FROM moved), (SELECT id FROM started), (SELECT started_at FROM started)`
+SELECT EXISTS (SELECT FROM held), EXISTS (SELECT FROM moved),
+       (SELECT id FROM started), (SELECT started_at FROM started)`
 
 	v1Finish = `
-UPDATE scheduler_runs SET status = $1::text, finished_at = clock_timestamp(), error = nullif($2::text, '')
+UPDATE scheduler_runs
+SET status = $1::text, finished_at = clock_timestamp(), error = nullif($2::text, '')
 WHERE id = $3::bigint AND term = $4::bigint AND attempt = $5::integer AND status = 'in_progress'`
 
 	v1Abandon = `
@@ -65,7 +72,8 @@ UPDATE scheduler_runs SET status = 'abandoned', finished_at = clock_timestamp()
 WHERE status = 'in_progress' AND term <> $1::bigint
 RETURNING ` + v1RunColumns
 
-	v1RunColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count`
+	v1RunColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
+		attempt, error, until, count`
 
 	v1Runs = `
 SELECT ` + v1RunColumns + ` FROM scheduler_runs
@@ -73,6 +81,7 @@ ORDER BY scheduled_at DESC, id DESC LIMIT $1::bigint`
 )
 
 func TestCodeOfVersion1WorksWithTheTablesOfVersion2(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	s, conn := open(t, url), session(t, url)
 	ref := acquire(t, s, time.Minute)
@@ -82,8 +91,10 @@ func TestCodeOfVersion1WorksWithTheTablesOfVersion2(t *testing.T) {
 			held, moved bool
 			at          time.Time
 		)
-		require.NoError(t, conn.QueryRow(ctx, query, ref.Token.String(), ref.Term, "j", "s", to, from, int64(ref.PID), ref.Hostname, to,
-			[]time.Time{to.Add(-2 * time.Second)}, []time.Time{to.Add(-time.Second)}, []int64{2}, []string{ledger.Missed}).Scan(&held, &moved, &id, &at))
+		require.NoError(t, conn.QueryRow(ctx, query, ref.Token.String(), ref.Term, "j", "s", to,
+			from, int64(ref.PID), ref.Hostname, to,
+			[]time.Time{to.Add(-2 * time.Second)}, []time.Time{to.Add(-time.Second)}, []int64{2},
+			[]string{ledger.Missed}).Scan(&held, &moved, &id, &at))
 		require.True(t, held && moved)
 		return id
 	}
@@ -107,12 +118,13 @@ func TestCodeOfVersion1WorksWithTheTablesOfVersion2(t *testing.T) {
 	left, err := s.Abandon(ctx, ref, func(ledger.Run) time.Time { return minute(10) })
 	require.NoError(t, err)
 	require.Len(t, left, 1)
-	_, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", From: minute(1), To: minute(2), Start: minute(2)})
+	_, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "j",
+		Spec: "s", From: minute(1), To: minute(2), Start: minute(2)})
 	require.NoError(t, err)
 	require.True(t, started)
-	_, err = s.Trigger(ctx, ledger.Order{Job: "j", By: "me"})
+	_, err = s.Trigger(ctx, ledger.Action{Job: "j", By: "me"})
 	require.NoError(t, err)
-	_, err = s.Pause(ctx, ledger.Order{By: "me"})
+	_, err = s.Pause(ctx, ledger.Action{By: "me"})
 	require.NoError(t, err)
 
 	// Version 1 again.
@@ -129,9 +141,9 @@ func TestCodeOfVersion1WorksWithTheTablesOfVersion2(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, owed, 1)
 	require.Equal(t, left[0], owed[0])
-	inbox, err := s.Inbox(ctx)
+	inbox, err := s.Pending(ctx)
 	require.NoError(t, err)
-	require.Len(t, inbox.Requests, 1)
+	require.Equal(t, map[string]int{"j": 1}, inbox.Backlog)
 	require.Len(t, inbox.Pauses, 1)
 	jobs, err := s.Jobs(ctx)
 	require.NoError(t, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/prom"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
@@ -24,17 +23,12 @@ func Example() {
 	m := prom.New(prom.WithJobs(jobs))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	app, err := startup.NewApp(startup.Config{
-		Open:  sqlite.Opener("file:app.db"),
-		Jobs:  jobs,
-		Lock:  []schedlock.Option{schedlock.WithObserver(m)},
-		OnRun: m.OnRun,
-		Server: func(app *startup.App) *http.Server {
-			m.Watch(app.Lock(), app.Runner()) // both exist now
-			mux := http.NewServeMux()
-			mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-			return &http.Server{Addr: "127.0.0.1:8080", Handler: mux}
-		},
+		Open: sqlite.Opener("file:app.db"),
+		Jobs: jobs, Metrics: m,
+		Server: func(*startup.App) *http.Server { return &http.Server{Addr: "127.0.0.1:8080", Handler: mux} },
 	})
 	if err != nil {
 		log.Panic(err)

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/build"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/prom"
 	"example.com/schedlock/tasks"
@@ -20,12 +22,18 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := scraped(t, prom.New(prom.WithJobs([]tasks.Job{{Name: "import"}, {Name: "bad \xff name"}})))
 	for name, labels := range map[string][]string{
-		"schedlock_elections_total":      {"previous=released", "previous=expired", "previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost", "previous=other", "previous=none"},
-		"schedlock_handover_seconds":     {"previous=released", "previous=expired", "previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost", "previous=other"},
-		"schedlock_losses_total":         {"reason=deadline", "reason=row", "reason=stepped_down", "reason=other"},
-		"schedlock_runs_in_progress":     {"job_name=import", `job_name="bad \xff name"`},
-		"schedlock_run_delay_seconds":    {"job_name=import", `job_name="bad \xff name"`},
-		"schedlock_state":                {"state=standby", "state=leading", "state=draining", "state=stopped"},
+		"schedlock_elections_total": {"previous=released", "previous=expired",
+			"previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost",
+			"previous=other", "previous=none"},
+		"schedlock_handover_seconds": {"previous=released", "previous=expired",
+			"previous=proven_dead", "previous=session_ended", "previous=revoked", "previous=lost",
+			"previous=other"},
+		"schedlock_losses_total": {"reason=deadline", "reason=row", "reason=session",
+			"reason=stepped_down", "reason=other"},
+		"schedlock_runs_in_progress":  {"job_name=import", `job_name="bad \xff name"`},
+		"schedlock_run_delay_seconds": {"job_name=import", `job_name="bad \xff name"`},
+		"schedlock_state": {"state=standby", "state=leading", "state=draining",
+			"state=stopped"},
 		"schedlock_run_duration_seconds": {"job_name=import", `job_name="bad \xff name"`},
 	} {
 		for _, label := range labels {
@@ -36,15 +44,20 @@ func TestEverySeriesIsThereFromTheStart(t *testing.T) {
 		require.Zero(t, s.value("schedlock_runs_total", "job_name=import", "status="+status))
 	}
 	for _, reason := range []string{"missed", "overlap", "paused", "unknown_job", "other"} {
-		require.Zero(t, s.value("schedlock_runs_skipped_total", "job_name=import", "reason="+reason))
+		require.Zero(t, s.value("schedlock_runs_skipped_total",
+			"job_name=import", "reason="+reason))
 	}
-	for _, name := range []string{"schedlock_leader", "schedlock_term", "schedlock_ttl_seconds", "schedlock_heartbeat_failures_total", "schedlock_revocations_total", "schedlock_store_failures_total"} {
+	for _, name := range []string{"schedlock_leader", "schedlock_term", "schedlock_ttl_seconds",
+		"schedlock_heartbeat_failures_total", "schedlock_revocations_total",
+		"schedlock_store_failures_total"} {
 		require.Zero(t, s.value(name))
 	}
-	for _, name := range []string{"schedlock_heartbeat_duration_seconds", "schedlock_drain_seconds"} {
+	for _, name := range []string{"schedlock_heartbeat_duration_seconds",
+		"schedlock_drain_seconds"} {
 		n, _ := s.observed(name)
 		require.Zero(t, n)
 	}
+	require.Equal(t, map[string]float64{build.Version(): 1}, s.all("schedlock_build_info"))
 	require.InDelta(t, 1, s.value("schedlock_state", "state=starting"), 0)
 	require.NotContains(t, s.families, "schedlock_last_heartbeat_age_seconds")
 	require.NotContains(t, s.families, "schedlock_job_overdue_seconds")
@@ -86,7 +99,9 @@ func TestGaugesAreTheLocksOwnWord(t *testing.T) {
 
 func TestWatchNeedsALock(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, "prom: Watch: lock is nil: call it once the lock exists", func() { prom.New().Watch(nil, nil) })
+	require.PanicsWithValue(t, "prom: Watch: lock is nil: call it once the lock exists", func() {
+		prom.New().Watch(nil, nil)
+	})
 }
 
 func TestHeartbeatsAreTimedAndTheirFailuresCounted(t *testing.T) {
@@ -125,23 +140,29 @@ func TestElectionsTellHowTheTermBeforeHadEnded(t *testing.T) {
 			a.link.set(refuse("look")) // else it takes the lock again
 			a.lock.Lease().StepDown(errRefused)
 		}, within: 2 * time.Second, loss: "stepped_down"},
-		"expired": {end: func(a *replica) { a.link.set(refuse()) }, within: 75 * time.Second, gap: 60, loss: "deadline"},
+		"expired": {end: func(a *replica) {
+			a.link.set(refuse())
+		}, within: 75 * time.Second, gap: 60, loss: "deadline"},
 	} {
 		t.Run(previous, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				a := w.join()
 				b := w.join()
 				sleep(10 * time.Second)
-				require.Equal(t, map[string]float64{"none": 1}, a.scrape().all("schedlock_elections_total"))
-				require.Empty(t, a.scrape().all("schedlock_handover_seconds"), "there was nobody to hand over")
+				require.Equal(t, map[string]float64{"none": 1},
+					a.scrape().all("schedlock_elections_total"))
+				require.Empty(t, a.scrape().all("schedlock_handover_seconds"),
+					"there was nobody to hand over")
 				require.Empty(t, b.scrape().all("schedlock_elections_total"))
 
 				c.end(a)
 				sleep(c.within)
 				require.NoError(t, b.lock.IsLeader(ctx))
 				s := b.scrape()
-				require.Equal(t, map[string]float64{previous: 1}, s.all("schedlock_elections_total"))
-				require.Equal(t, map[string]float64{previous: 1}, s.all("schedlock_handover_seconds"))
+				require.Equal(t, map[string]float64{previous: 1},
+					s.all("schedlock_elections_total"))
+				require.Equal(t, map[string]float64{previous: 1},
+					s.all("schedlock_handover_seconds"))
 				_, sum := s.observed("schedlock_handover_seconds", "previous="+previous)
 				require.GreaterOrEqual(t, sum, c.gap)
 				require.LessOrEqual(t, sum, c.within.Seconds())
@@ -156,7 +177,8 @@ func TestElectionsTellHowTheTermBeforeHadEnded(t *testing.T) {
 				require.Equal(t, c.draining, drains == 1)
 				revoked := s.value("schedlock_revocations_total")
 				require.Equal(t, previous == "revoked", revoked == 1)
-				require.Equal(t, c.loss != "", s.value("schedlock_store_failures_total") > 0, "it cannot look any more")
+				require.Equal(t, c.loss != "", s.value("schedlock_store_failures_total") > 0,
+					"it cannot look any more")
 			})
 		})
 	}
@@ -165,23 +187,30 @@ func TestElectionsTellHowTheTermBeforeHadEnded(t *testing.T) {
 func TestWhatOnlyADatabaseCanTellIsCountedToo(t *testing.T) {
 	t.Parallel()
 	m := prom.New()
-	for _, reason := range []schedlock.EndReason{schedlock.EndProvenDead, schedlock.EndSessionEnded, "edited by hand"} {
-		m.Observe(schedlock.Event{Kind: schedlock.EventElected, Term: 7, Reason: reason, Gap: 2 * time.Second})
+	for _, reason := range []driver.EndReason{driver.EndProvenDead, driver.EndSessionEnded,
+		"edited by hand"} {
+		m.Observe(schedlock.Event{Kind: schedlock.EventElected, Term: 7, Reason: reason,
+			Gap: 2 * time.Second})
 	}
 	m.Observe(schedlock.Event{Kind: schedlock.EventLost, Term: 7, Loss: schedlock.LossRow})
+	m.Observe(schedlock.Event{Kind: schedlock.EventLost, Term: 7, Loss: schedlock.LossSession})
 	m.Observe(schedlock.Event{Kind: schedlock.EventLost, Term: 7})
 	s := scraped(t, m)
-	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1}, s.all("schedlock_elections_total"))
-	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1}, s.all("schedlock_handover_seconds"))
-	require.Equal(t, map[string]float64{"row": 1, "other": 1}, s.all("schedlock_losses_total"))
+	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1},
+		s.all("schedlock_elections_total"))
+	require.Equal(t, map[string]float64{"proven_dead": 1, "session_ended": 1, "other": 1},
+		s.all("schedlock_handover_seconds"))
+	require.Equal(t, map[string]float64{"row": 1, "session": 1, "other": 1},
+		s.all("schedlock_losses_total"))
 }
 
 func TestADrainIsTimedUntilTheRelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(tasks.Job{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true, Do: func(ctx context.Context, _ tasks.Run) error {
-			time.Sleep(5 * time.Second)
-			return nil
-		}})
+		a := w.join(tasks.Job{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true,
+			Do: func(ctx context.Context, _ tasks.Run) error {
+				time.Sleep(5 * time.Second)
+				return nil
+			}})
 		sleep(time.Second)
 		stopped := make(chan struct{})
 		go func() {
@@ -192,7 +221,8 @@ func TestADrainIsTimedUntilTheRelease(t *testing.T) {
 		s := a.scrape()
 		require.Zero(t, s.value("schedlock_leader"), "it starts nothing any more")
 		require.Equal(t, map[string]float64{"draining": 1}, s.all("schedlock_state"))
-		require.InDelta(t, 1, s.value("schedlock_last_heartbeat_age_seconds"), 0.5, "it holds the lock still")
+		require.InDelta(t, 1, s.value("schedlock_last_heartbeat_age_seconds"), 0.5,
+			"it holds the lock still")
 		require.NotContains(t, s.families, "schedlock_job_overdue_seconds")
 		<-stopped
 		n, sum := a.scrape().observed("schedlock_drain_seconds")
@@ -230,17 +260,26 @@ func TestAStandbyThatCannotLookIsCounted(t *testing.T) {
 func TestEverythingMayBeCalledAtOnce(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 4, 50
+	kinds := []schedlock.EventKind{
+		schedlock.EventStandby, schedlock.EventElected, schedlock.EventHeartbeat,
+		schedlock.EventHeartbeatFailed,
+		schedlock.EventDraining, schedlock.EventRevoked, schedlock.EventSuspended,
+		schedlock.EventResumed, schedlock.EventLost,
+		schedlock.EventReleased, schedlock.EventReleaseFailed, schedlock.EventStoreFailed,
+		schedlock.EventStoreRecovered,
+	}
 	m := prom.New()
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
 			for range rounds {
-				for _, kind := range schedlock.EventKinds {
-					m.Observe(schedlock.Event{Kind: kind, Term: int64(i), Reason: schedlock.EndReleased, Loss: schedlock.LossRow})
+				for _, kind := range kinds {
+					m.Observe(schedlock.Event{Kind: kind, Term: int64(i),
+						Reason: driver.EndReleased, Loss: schedlock.LossRow})
 				}
-				job := fmt.Sprintf("job %d", i%2)
-				m.OnRun(tasks.RunEvent{Job: job, Status: ledger.InProgress, Count: 1})
-				m.OnRun(tasks.RunEvent{Job: job, Status: ledger.Done, Count: 1})
+				run := tasks.Run{Job: fmt.Sprintf("job %d", i%2)}
+				m.OnRun(tasks.RunEvent{Run: run, Status: ledger.InProgress, Count: 1})
+				m.OnRun(tasks.RunEvent{Run: run, Status: ledger.Done, Count: 1})
 			}
 			_ = scraped(t, m)
 		})
@@ -248,7 +287,8 @@ func TestEverythingMayBeCalledAtOnce(t *testing.T) {
 	wg.Wait()
 	s := scraped(t, m)
 	require.InDelta(t, workers*rounds, s.value("schedlock_revocations_total"), 0)
-	require.InDelta(t, workers*rounds/2, s.value("schedlock_runs_total", "job_name=job 1", "status=done"), 0)
+	require.InDelta(t, workers*rounds/2, s.value("schedlock_runs_total",
+		"job_name=job 1", "status=done"), 0)
 	require.Zero(t, s.value("schedlock_runs_in_progress", "job_name=job 1"))
 }
 
@@ -256,12 +296,13 @@ func TestTheLockIsWatchedAtTheScrape(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		m := prom.New()
 		var early scrape // between the election and its event
-		scrapeEarly := schedlock.ObserverFunc(func(e schedlock.Event) {
+		scrapeEarly := func(e schedlock.Event) {
 			if e.Kind == schedlock.EventElected {
 				early = scraped(t, m)
 			}
-		})
-		lock, err := schedlock.New(w.db, schedlock.WithLogger(slog.New(slog.DiscardHandler)), schedlock.WithObserver(scrapeEarly), schedlock.WithObserver(m))
+		}
+		lock, err := schedlock.New(w.db, schedlock.WithLogger(slog.New(slog.DiscardHandler)),
+			schedlock.WithObserver(scrapeEarly), schedlock.WithObserver(m.Observe))
 		require.NoError(t, err)
 		lease, err := lock.Acquire(ctx)
 		require.NoError(t, err)

@@ -10,13 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/tasks"
 )
 
-var (
-	_ prometheus.Collector = (*Metrics)(nil)
-	_ schedlock.Observer   = (*Metrics)(nil)
-)
+var _ prometheus.Collector = (*Metrics)(nil)
 
 // Labels for what is in no list.
 const (
@@ -27,9 +25,12 @@ const (
 // What the labels can be. Every value is there from the start: a counter that
 // appears with its first event has no increase that an alert could see.
 var (
-	endReasons = []schedlock.EndReason{
-		schedlock.EndReleased, schedlock.EndExpired, schedlock.EndProvenDead,
-		schedlock.EndSessionEnded, schedlock.EndRevoked, schedlock.EndLost,
+	endReasons = []driver.EndReason{
+		driver.EndReleased, driver.EndExpired, driver.EndProvenDead,
+		driver.EndSessionEnded, driver.EndRevoked, driver.EndLost,
+	}
+	lossReasons = []schedlock.LossReason{
+		schedlock.LossDeadline, schedlock.LossRow, schedlock.LossSession, schedlock.LossSteppedDown,
 	}
 	selfStates = []schedlock.SelfState{
 		schedlock.SelfStarting, schedlock.SelfStandby, schedlock.SelfLeading,
@@ -40,14 +41,14 @@ var (
 // Buckets in seconds.
 var (
 	heartbeatBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
-	handoverBuckets  = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
-	drainBuckets     = []float64{.01, .1, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
-	runBuckets       = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400}
+	handoverBuckets  = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120,
+		300, 600}
+	drainBuckets = []float64{.01, .1, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
+	runBuckets   = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400}
 )
 
 // Metrics are the metrics of one lock and of the runs under it: a
-// prometheus.Collector, and an observer for schedlock.WithObserver. All
-// methods are safe for concurrent use.
+// prometheus.Collector. All methods are safe for concurrent use.
 type Metrics struct {
 	heartbeats        prometheus.Histogram
 	heartbeatFailures prometheus.Counter
@@ -86,24 +87,41 @@ func WithJobs(jobs []tasks.Job) Option {
 	}
 }
 
-// New makes the metrics. Pass them to schedlock.WithObserver, OnRun to
-// tasks.WithOnRun, and once the lock exists call Watch.
+// New makes the metrics, for startup.Config.Metrics.
 func New(opts ...Option) *Metrics {
 	m := &Metrics{
-		heartbeats:        histogram("heartbeat_duration_seconds", "Time that a heartbeat took, failed ones included.", heartbeatBuckets),
-		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats that failed and were repeated."),
-		elections:         counters("elections_total", "Acquisitions of the lock by this replica, by how the term before had ended.", "previous"),
-		handovers:         histograms("handover_seconds", "For how long nobody led before this replica acquired the lock, at the most, by how the term before had ended.", handoverBuckets, "previous"),
-		losses:            counters("losses_total", "Leases of this replica that ended without a release, by how they were lost.", "reason"),
-		revocations:       counter("revocations_total", "Orders of an operator to leave that this replica has obeyed."),
-		drains:            histogram("drain_seconds", "Time from the start of a drain to the release of the lock.", drainBuckets),
-		storeFailures:     counter("store_failures_total", "Looks and acquisitions of a standby that failed."),
+		heartbeats: histogram("heartbeat_duration_seconds",
+			"Time that a heartbeat took, failed ones included.", heartbeatBuckets),
+		heartbeatFailures: counter("heartbeat_failures_total",
+			"Heartbeats that failed and were repeated."),
+		elections: counters("elections_total",
+			"Acquisitions of the lock by this replica, by how the term before had ended.",
+			"previous"),
+		handovers: histograms("handover_seconds",
+			"For how long nobody led before this replica acquired the lock, at the most, "+
+				"by how the term before had ended.", handoverBuckets, "previous"),
+		losses: counters("losses_total",
+			"Leases of this replica that ended without a release, by how they were lost.",
+			"reason"),
+		revocations: counter("revocations_total",
+			"Orders of an operator to leave that this replica has obeyed."),
+		drains: histogram("drain_seconds",
+			"Time from the start of a drain to the release of the lock.", drainBuckets),
+		storeFailures: counter("store_failures_total",
+			"Looks and acquisitions of a standby that failed."),
 
-		runs:      counters("runs_total", "Attempts of runs that have ended as this replica has recorded them, and ticks that it has skipped.", "job_name", "status"),
-		skips:     counters("runs_skipped_total", "Ticks, and requests, that this replica has skipped, by reason.", "job_name", "reason"),
-		running:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "schedlock_runs_in_progress", Help: "Attempts of runs that are under way on this replica."}, []string{"job_name"}),
-		durations: histograms("run_duration_seconds", "Time that an attempt of a run took, failed ones included.", runBuckets, "job_name"),
-		delays:    histograms("run_delay_seconds", "Time from when a run was due for the first time to the start of an attempt, repeated ones included.", runBuckets, "job_name"),
+		runs: counters("runs_total",
+			"Attempts of runs that have ended as this replica has recorded them, "+
+				"and ticks that it has skipped.", "job_name", "status"),
+		skips: counters("runs_skipped_total",
+			"Ticks, and requests, that this replica has skipped, by reason.", "job_name", "reason"),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "schedlock_runs_in_progress",
+			Help: "Attempts of runs that are under way on this replica."}, []string{"job_name"}),
+		durations: histograms("run_duration_seconds",
+			"Time that an attempt of a run took, failed ones included.", runBuckets, "job_name"),
+		delays: histograms("run_delay_seconds",
+			"Time from when a run was due for the first time to the start of an attempt, "+
+				"repeated ones included.", runBuckets, "job_name"),
 	}
 	for _, r := range endReasons {
 		m.elections.WithLabelValues(label(endReasons, r))
@@ -112,8 +130,8 @@ func New(opts ...Option) *Metrics {
 	m.elections.WithLabelValues(other)
 	m.handovers.WithLabelValues(other)
 	m.elections.WithLabelValues(none)
-	for _, r := range schedlock.LossReasons {
-		m.losses.WithLabelValues(label(schedlock.LossReasons, r))
+	for _, r := range lossReasons {
+		m.losses.WithLabelValues(label(lossReasons, r))
 	}
 	m.losses.WithLabelValues(other)
 	for _, opt := range opts {
@@ -127,15 +145,18 @@ func counter(name, help string) prometheus.Counter {
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "schedlock_" + name, Help: help}, labels)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "schedlock_" + name, Help: help},
+		labels)
 }
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "schedlock_" + name, Help: help, Buckets: buckets})
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "schedlock_" + name, Help: help,
+		Buckets: buckets})
 }
 
 func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "schedlock_" + name, Help: help, Buckets: buckets}, labels)
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "schedlock_" + name,
+		Help: help, Buckets: buckets}, labels)
 }
 
 // label makes a label of a value. One that is not known, such as what a hand
@@ -147,7 +168,7 @@ func label[T ~string](known []T, value T) string {
 	return strings.ReplaceAll(string(value), " ", "_")
 }
 
-// Observe implements schedlock.Observer.
+// Observe is for schedlock.WithObserver.
 func (m *Metrics) Observe(e schedlock.Event) {
 	switch e.Kind {
 	case schedlock.EventHeartbeat:
@@ -165,7 +186,7 @@ func (m *Metrics) Observe(e schedlock.Event) {
 		m.elections.WithLabelValues(previous).Inc()
 		m.handovers.WithLabelValues(previous).Observe(e.Gap.Seconds())
 	case schedlock.EventLost:
-		m.losses.WithLabelValues(label(schedlock.LossReasons, e.Loss)).Inc()
+		m.losses.WithLabelValues(label(lossReasons, e.Loss)).Inc()
 		m.drained(e.Term)
 	case schedlock.EventRevoked:
 		m.revocations.Inc()
@@ -195,7 +216,8 @@ func (m *Metrics) drained(term int64) (took time.Duration, ok bool) {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.heartbeats, m.heartbeatFailures, m.elections, m.handovers, m.losses, m.revocations, m.drains, m.storeFailures,
+		m.heartbeats, m.heartbeatFailures, m.elections, m.handovers, m.losses, m.revocations,
+		m.drains, m.storeFailures,
 		m.runs, m.skips, m.running, m.durations, m.delays,
 	}
 }

@@ -32,12 +32,10 @@ func (m *Metrics) job(name string) *job {
 	if j, ok := m.jobs.Load(name); ok {
 		return j.(*job)
 	}
-	label := name
-	if !utf8.ValidString(name) {
-		label = strconv.Quote(name)
-	}
+	label := utf8Label(name)
 	j := &job{
-		label: label, ended: map[ledger.Status]prometheus.Counter{}, running: m.running.WithLabelValues(label),
+		label: label, ended: map[ledger.Status]prometheus.Counter{},
+		running:  m.running.WithLabelValues(label),
 		duration: m.durations.WithLabelValues(label), delay: m.delays.WithLabelValues(label),
 	}
 	for _, status := range runStatuses {
@@ -71,4 +69,12 @@ func (m *Metrics) OnRun(e tasks.RunEvent) {
 		j.ended[e.Status].Add(n)
 		m.skips.WithLabelValues(j.label, label(skipReasons, e.Reason)).Add(n)
 	}
+}
+
+// utf8Label is a name as a label can have it.
+func utf8Label(name string) string {
+	if !utf8.ValidString(name) {
+		return strconv.Quote(name)
+	}
+	return name
 }

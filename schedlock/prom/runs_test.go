@@ -18,19 +18,26 @@ import (
 
 // every is due at the full d; a bubble begins at midnight.
 func every(name string, d time.Duration, do func() error) tasks.Job {
-	return tasks.Job{Name: name, Spec: tasks.Every(d).Offset(0), Do: func(context.Context, tasks.Run) error { return do() }}
+	return tasks.Job{Name: name, Spec: tasks.Every(d).Offset(0),
+		Do: func(context.Context, tasks.Run) error {
+			return do()
+		}}
 }
 
 func nothing() error { return nil }
 
 func TestRunsAreCountedAndTimed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		slow := every("slow", 10*time.Second, func() error { time.Sleep(2 * time.Second); return nil })
+		slow := every("slow", 10*time.Second, func() error {
+			time.Sleep(2 * time.Second)
+			return nil
+		})
 		bad := every("bad", 20*time.Second, func() error { return errors.New("always") })
 		a := w.join(slow, bad)
 		sleep(31 * time.Second) // the run of 30 s is under way
 		s := a.scrape()
-		require.Equal(t, map[string]float64{"slow done": 2, "bad failed": 1}, s.all("schedlock_runs_total"))
+		require.Equal(t, map[string]float64{"slow done": 2, "bad failed": 1},
+			s.all("schedlock_runs_total"))
 		require.Equal(t, map[string]float64{"slow": 1}, s.all("schedlock_runs_in_progress"))
 		n, sum := s.observed("schedlock_run_duration_seconds", "job_name=slow")
 		require.Equal(t, 2, n)
@@ -47,8 +54,14 @@ func TestRunsAreCountedAndTimed(t *testing.T) {
 func TestSkippedTicksAreCountedByReason(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(
-			every("long", 10*time.Second, func() error { time.Sleep(25 * time.Second); return nil }),
-			tasks.Job{Name: "picky", Spec: tasks.Every(10 * time.Second).Offset(0), CatchUp: tasks.Skip, Do: func(context.Context, tasks.Run) error { return nil }},
+			every("long", 10*time.Second, func() error {
+				time.Sleep(25 * time.Second)
+				return nil
+			}),
+			tasks.Job{Name: "picky", Spec: tasks.Every(10 * time.Second).Offset(0),
+				CatchUp: tasks.Skip, Do: func(context.Context, tasks.Run) error {
+					return nil
+				}},
 		)
 		sleep(15 * time.Second)
 		_, err := a.runner.Pause(ctx, "picky", "ann", "")
@@ -56,12 +69,14 @@ func TestSkippedTicksAreCountedByReason(t *testing.T) {
 		sleep(20 * time.Second) // long's run of 10 s has passed 20 s and 30 s
 		s := a.scrape()
 		require.InDelta(t, 2, s.value("schedlock_runs_total", "job_name=long", "status=skipped"), 0)
-		require.InDelta(t, 2, s.value("schedlock_runs_skipped_total", "job_name=long", "reason=overlap"), 0)
+		require.InDelta(t, 2, s.value("schedlock_runs_skipped_total",
+			"job_name=long", "reason=overlap"), 0)
 
 		_, err = a.runner.Resume(ctx, "picky", "ann")
 		require.NoError(t, err)
 		sleep(time.Second)
-		require.InDelta(t, 2, a.scrape().value("schedlock_runs_skipped_total", "job_name=picky", "reason=paused"), 0)
+		require.InDelta(t, 2, a.scrape().value("schedlock_runs_skipped_total",
+			"job_name=picky", "reason=paused"), 0)
 
 		a.stop()
 		sleep(time.Minute)
@@ -70,7 +85,8 @@ func TestSkippedTicksAreCountedByReason(t *testing.T) {
 		s = b.scrape()
 		missed := s.value("schedlock_runs_skipped_total", "job_name=long", "reason=missed")
 		require.Greater(t, missed, 3.0)
-		require.InDelta(t, missed, s.value("schedlock_runs_total", "job_name=long", "status=skipped"), 0)
+		require.InDelta(t, missed, s.value("schedlock_runs_total",
+			"job_name=long", "status=skipped"), 0)
 		n, late := s.observed("schedlock_run_delay_seconds", "job_name=long")
 		require.Equal(t, 1, n)
 		require.Greater(t, late, 0.5, "the newest of them runs late")
@@ -80,16 +96,22 @@ func TestSkippedTicksAreCountedByReason(t *testing.T) {
 func TestTheNextLeaderCountsWhatWasAbandoned(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		stay := make(chan struct{})
-		a := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtOnce: true, AtMostOnce: true, Do: func(context.Context, tasks.Run) error {
-			<-stay
-			return nil
-		}})
-		b := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtMostOnce: true, Do: func(context.Context, tasks.Run) error { return nil }})
+		a := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtOnce: true,
+			AtMostOnce: true, Do: func(context.Context, tasks.Run) error {
+				<-stay
+				return nil
+			}})
+		b := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtMostOnce: true,
+			Do: func(context.Context, tasks.Run) error {
+				return nil
+			}})
 		sleep(time.Second)
 		a.link.set(refuse())
 		sleep(75 * time.Second)
-		require.InDelta(t, 1, b.scrape().value("schedlock_runs_total", "job_name=stays", "status=abandoned"), 0)
-		require.InDelta(t, 1, a.scrape().value("schedlock_runs_in_progress", "job_name=stays"), 0, "it does not heed its context")
+		require.InDelta(t, 1, b.scrape().value("schedlock_runs_total",
+			"job_name=stays", "status=abandoned"), 0)
+		require.InDelta(t, 1, a.scrape().value("schedlock_runs_in_progress", "job_name=stays"), 0,
+			"it does not heed its context")
 		close(stay)
 		sleep(10 * time.Second)
 		require.Zero(t, a.scrape().value("schedlock_runs_in_progress", "job_name=stays"))
@@ -99,14 +121,19 @@ func TestTheNextLeaderCountsWhatWasAbandoned(t *testing.T) {
 func TestWhatNobodyKnowsMakesNoSeriesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	m := prom.New()
-	m.OnRun(tasks.RunEvent{Job: "gone", Status: ledger.Skipped, Reason: ledger.UnknownJob, Count: 1})
-	m.OnRun(tasks.RunEvent{Job: "gone", Status: ledger.Skipped, Reason: "of a later version", Count: 2})
-	m.OnRun(tasks.RunEvent{Job: "gone", Status: "of a later version", Count: 2})
-	m.OnRun(tasks.RunEvent{Job: "gone", Status: ledger.Skipped, Reason: ledger.Missed, Count: -1})
+	gone := tasks.Run{Job: "gone"}
+	m.OnRun(tasks.RunEvent{Run: gone, Status: ledger.Skipped, Reason: ledger.UnknownJob,
+		Count: 1})
+	m.OnRun(tasks.RunEvent{Run: gone, Status: ledger.Skipped, Reason: "of a later version",
+		Count: 2})
+	m.OnRun(tasks.RunEvent{Run: gone, Status: "of a later version", Count: 2})
+	m.OnRun(tasks.RunEvent{Run: gone, Status: ledger.Skipped, Reason: ledger.Missed, Count: -1})
 	s := scraped(t, m)
-	require.Equal(t, map[string]float64{"gone unknown_job": 1, "gone other": 2}, s.all("schedlock_runs_skipped_total"))
+	require.Equal(t, map[string]float64{"gone unknown_job": 1, "gone other": 2},
+		s.all("schedlock_runs_skipped_total"))
 	require.Equal(t, map[string]float64{"gone skipped": 3}, s.all("schedlock_runs_total"))
-	require.Zero(t, s.value("schedlock_runs_total", "job_name=gone", "status=done"), "all of them at once")
+	require.Zero(t, s.value("schedlock_runs_total", "job_name=gone", "status=done"),
+		"all of them at once")
 }
 
 func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
@@ -128,27 +155,33 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		sleep(149 * time.Second) // two runs, both failed
 		s := a.scrape()
 		require.InDelta(t, 2, s.value("schedlock_job_failures_in_a_row", "job_name=import"), 0)
-		require.InDelta(t, midnight+180, s.value("schedlock_job_next_tick_timestamp_seconds", "job_name=import"), 0)
+		require.InDelta(t, midnight+180, s.value("schedlock_job_next_tick_timestamp_seconds",
+			"job_name=import"), 0)
 		require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=import"))
 		require.Zero(t, s.value("schedlock_job_paused", "job_name=import"))
-		require.NotContains(t, s.families, "schedlock_job_last_success_timestamp_seconds", "there was none")
-		require.Nil(t, s.find("schedlock_job_overdue_seconds", "job_name=of a former version"), "nobody is late with it")
-		require.NotContains(t, b.scrape().families, "schedlock_job_overdue_seconds", "it does not lead")
+		require.NotContains(t, s.families, "schedlock_job_last_success_timestamp_seconds",
+			"there was none")
+		require.Nil(t, s.find("schedlock_job_overdue_seconds", "job_name=of a former version"),
+			"nobody is late with it")
+		require.NotContains(t, b.scrape().families, "schedlock_job_overdue_seconds",
+			"it does not lead")
 
 		fail.Store(false)
 		sleep(time.Minute)
 		s = a.scrape()
 		require.Zero(t, s.value("schedlock_job_failures_in_a_row", "job_name=import"))
-		require.InDelta(t, midnight+180, s.value("schedlock_job_last_success_timestamp_seconds", "job_name=import"), 1)
+		require.InDelta(t, midnight+180, s.value("schedlock_job_last_success_timestamp_seconds",
+			"job_name=import"), 1)
 
-		_, err := a.runner.Pause(ctx, "", "ann", "")
+		_, err := a.runner.PauseAll(ctx, "ann", "")
 		require.NoError(t, err)
 		sleep(5 * time.Minute)
 		s = a.scrape()
 		require.InDelta(t, 1, s.value("schedlock_job_paused", "job_name=import"), 0)
-		require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=import"), "it is not late")
+		require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=import"),
+			"it is not late")
 		require.NotContains(t, s.families, "schedlock_job_next_tick_timestamp_seconds")
-		_, err = a.runner.Resume(ctx, "", "ann")
+		_, err = a.runner.ResumeAll(ctx, "ann")
 		require.NoError(t, err)
 		sleep(6 * time.Second)
 
@@ -158,15 +191,20 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		sleep(70 * time.Second)
 		s = a.scrape()
 		require.InDelta(t, 1, s.value("schedlock_leader"), 0)
-		require.InDelta(t, due, s.value("schedlock_job_next_tick_timestamp_seconds", "job_name=import"), 0)
-		require.InDelta(t, float64(time.Now().Unix())-due, s.value("schedlock_job_overdue_seconds", "job_name=import"), 0.01)
+		require.InDelta(t, due, s.value("schedlock_job_next_tick_timestamp_seconds",
+			"job_name=import"), 0)
+		require.InDelta(t, float64(time.Now().Unix())-due,
+			s.value("schedlock_job_overdue_seconds", "job_name=import"), 0.01)
 		require.Positive(t, s.value("schedlock_job_overdue_seconds", "job_name=import"))
 	})
 }
 
 func TestAJobWithARunUnderWayIsNotOverdue(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(every("long", 10*time.Second, func() error { time.Sleep(5 * time.Minute); return nil }))
+		a := w.join(every("long", 10*time.Second, func() error {
+			time.Sleep(5 * time.Minute)
+			return nil
+		}))
 		var behind bool
 		for range 30 {
 			sleep(7 * time.Second)
@@ -175,7 +213,8 @@ func TestAJobWithARunUnderWayIsNotOverdue(t *testing.T) {
 			next := s.value("schedlock_job_next_tick_timestamp_seconds", "job_name=long")
 			behind = behind || next < float64(time.Now().Unix())-5
 		}
-		require.True(t, behind, "else this shows nothing: what it overlaps is recorded ever more seldom")
+		require.True(t, behind,
+			"else this shows nothing: what it overlaps is recorded ever more seldom")
 	})
 }
 
@@ -224,7 +263,8 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 					s := a.scrape()
 					require.Equal(t, time.Second, time.Since(begin))
 					require.InDelta(t, 1, s.value("schedlock_leader"), 0)
-					require.Contains(t, s.families, "schedlock_job_overdue_seconds", "as of seconds ago")
+					require.Contains(t, s.families, "schedlock_job_overdue_seconds",
+						"as of seconds ago")
 					synctest.Wait()
 				}
 				want := 3

@@ -22,6 +22,8 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/prom"
@@ -73,10 +75,12 @@ func (w *world) prepare(jobs ...tasks.Job) *replica {
 	r := &replica{t: w.t, link: &link{Store: w.db}, metrics: m}
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log), schedlock.WithObserver(m),
-		schedlock.WithOwner(schedlock.Owner{PID: w.replicas, Hostname: "test"}))
+	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
+		schedlock.WithObserver(m.Observe),
+		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"}))
 	require.NoError(w.t, err)
-	r.runner, err = tasks.NewRunner(r.lock, r.link, jobs, tasks.WithLogger(log), tasks.WithOnRun(m.OnRun),
+	r.runner, err = tasks.NewRunner(r.lock, r.link, jobs, tasks.WithLogger(log),
+		tasks.WithOnRun(m.OnRun),
 		tasks.WithKeepRuns(0)) // else it reads the jobs too
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
@@ -107,6 +111,15 @@ type link struct {
 	mu     sync.Mutex
 	before func(ctx context.Context, op string) error
 	reads  int // of the jobs
+
+	queue taskqueue.Store // nil: the store's own
+}
+
+func (l *link) Queue() taskqueue.Store {
+	if l.queue != nil {
+		return l.queue
+	}
+	return l.Store.Queue()
 }
 
 // set says what happens before each statement; nil: nothing.
@@ -159,21 +172,22 @@ func hang(hung string) func(context.Context, string) error {
 	}
 }
 
-func (l *link) Look(ctx context.Context) (schedlock.View, error) {
+func (l *link) Look(ctx context.Context) (driver.Snapshot, error) {
 	if err := l.meet(ctx, "look"); err != nil {
-		return schedlock.View{}, err
+		return driver.Snapshot{}, err
 	}
 	return l.Store.Look(ctx)
 }
 
-func (l *link) Heartbeat(ctx context.Context, ref schedlock.Ref, s schedlock.State) (schedlock.Beat, error) {
+func (l *link) Heartbeat(ctx context.Context, ref driver.Ref,
+	s driver.State) (driver.Renewal, error) {
 	if err := l.meet(ctx, "heartbeat"); err != nil {
-		return schedlock.Beat{}, err
+		return driver.Renewal{}, err
 	}
 	return l.Store.Heartbeat(ctx, ref, s)
 }
 
-func (l *link) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+func (l *link) Release(ctx context.Context, ref driver.Ref, reason driver.EndReason) (bool, error) {
 	if err := l.meet(ctx, "release"); err != nil {
 		return false, err
 	}
@@ -187,7 +201,8 @@ func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	return l.Store.Jobs(ctx)
 }
 
-func (l *link) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool, error) {
+func (l *link) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (ledger.Run, bool, error) {
 	if err := l.meet(ctx, "decide"); err != nil {
 		return ledger.Run{}, false, err
 	}
@@ -265,7 +280,8 @@ func (s scrape) all(name string) map[string]float64 {
 		for _, l := range m.GetLabel() {
 			labels = append(labels, l.GetValue())
 		}
-		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+			float64(m.GetHistogram().GetSampleCount())
 		if v != 0 {
 			values[strings.Join(labels, " ")] = v
 		}

@@ -6,24 +6,27 @@ import (
 	"errors"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 const sqlRetry = `
 UPDATE scheduler_runs
-SET status = 'in_progress', attempt = attempt + 1, started_at = ?1, finished_at = NULL, retry_at = NULL,
+SET status = 'in_progress', attempt = attempt + 1, started_at = ?1,
+    finished_at = NULL, retry_at = NULL,
     term = ?2, pid = ?3, hostname = ?4
 WHERE id = ?5 AND attempt = ?6 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL
 RETURNING ` + runColumns
 
 // Retry implements ledger.Store.
-func (s *Store) Retry(ctx context.Context, ref schedlock.Ref, run ledger.Run) (next ledger.Run, started bool, err error) {
+func (s *Store) Retry(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (next ledger.Run, started bool, err error) {
 	err = s.share(ctx, func(ctx context.Context, tx tx) error {
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()), ref.Term, ref.PID, ref.Hostname, run.ID, run.Attempt},
+		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()),
+			ref.Term, ref.PID, ref.Hostname, run.ID, run.Attempt},
 			func(rows *sql.Rows) (err error) {
 				started = true
 				next, err = scanRun(rows)
@@ -45,7 +48,8 @@ UPDATE scheduler_runs SET retry_at = NULL
 WHERE id = ?1 AND attempt = ?2 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
 
 // GiveUp implements ledger.Store.
-func (s *Store) GiveUp(ctx context.Context, ref schedlock.Ref, run ledger.Run) (changed bool, err error) {
+func (s *Store) GiveUp(ctx context.Context, ref driver.Ref,
+	run ledger.Run) (changed bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
@@ -71,14 +75,17 @@ WHERE job = ?3`
 
 	sqlCountFailed = `
 UPDATE scheduler_jobs
-SET failed_count = failed_count + 1, failure_streak = failure_streak + 1, last_failed_at = ?1, updated_at = ?1,
+SET failed_count = failed_count + 1, failure_streak = failure_streak + 1,
+    last_failed_at = ?1, updated_at = ?1,
     last_error = ?2
 WHERE job = ?3`
 )
 
-// Finish implements ledger.Store. Any text is recorded as it is: a TEXT column
-// of SQLite also takes NUL, and what is not UTF-8.
-func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (written bool, err error) {
+// Finish implements ledger.Store. Any text is recorded as it is, but cut: a TEXT
+// column of SQLite also takes NUL, and what is not UTF-8.
+func (s *Store) Finish(ctx context.Context, run ledger.Run,
+	end ledger.End) (written bool, err error) {
+	end.Error = ledger.Cut(end.Error)
 	err = s.share(ctx, func(ctx context.Context, tx tx) error {
 		var retry sql.NullString
 		if end.Status == ledger.Failed {
@@ -88,7 +95,8 @@ func (s *Store) Finish(ctx context.Context, run ledger.Run, end ledger.End) (wri
 			job string
 			now = formatTime(s.now())
 		)
-		err := tx.row(ctx, sqlFinish, []any{string(end.Status), now, nullText(end.Error), retry, run.ID, run.Term, run.Attempt}, &job)
+		err := tx.row(ctx, sqlFinish, []any{string(end.Status),
+			now, nullText(end.Error), retry, run.ID, run.Term, run.Attempt}, &job)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -128,7 +136,8 @@ UPDATE scheduler_runs SET status = 'abandoned', finished_at = ?1, retry_at = ?2 
 
 // Abandon implements ledger.Store. It counts a failure without a text: the
 // error in the row, if there is one, is that of the attempt before.
-func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
+func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
+	retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
@@ -148,7 +157,8 @@ func (s *Store) Abandon(ctx context.Context, ref schedlock.Ref, retryAt func(led
 			if retryAt != nil {
 				r.RetryAt = kept(retryAt(*r))
 			}
-			if _, err := tx.exec(ctx, sqlAbandon, formatTime(now), formatOptional(r.RetryAt), r.ID); err != nil {
+			if _, err := tx.exec(ctx, sqlAbandon, formatTime(now), formatOptional(r.RetryAt),
+				r.ID); err != nil {
 				return err
 			}
 			if _, err := tx.exec(ctx, sqlCountFailed, formatTime(now), nil, r.Job); err != nil {

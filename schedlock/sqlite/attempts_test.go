@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/child"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -49,7 +50,8 @@ func TestAnAttemptIsCountedInTheTransactionOfItsEnd(t *testing.T) {
 	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
 
 	failedAt, due := clock.add(time.Second), noon.Add(time.Hour)
-	finish(t, s, r, ledger.End{Status: ledger.Failed, Error: "no space", RetryAt: due, Took: time.Hour})
+	finish(t, s, r, ledger.End{Status: ledger.Failed, Error: "no space",
+		RetryAt: due, Took: time.Hour})
 	r.Status, r.FinishedAt, r.Error, r.RetryAt = ledger.Failed, failedAt, "no space", due
 	assert.Equal(t, []ledger.Run{r}, retries(t, s))
 	want := ledger.Stats{Failed: 1, Streak: 1, LastFailed: failedAt, LastError: "no space"}
@@ -59,13 +61,15 @@ func TestAnAttemptIsCountedInTheTransactionOfItsEnd(t *testing.T) {
 	next, started, err := s.Retry(bg, ref, r)
 	require.NoError(t, err)
 	require.True(t, started)
-	r.Status, r.StartedAt, r.FinishedAt, r.RetryAt, r.Attempt = ledger.InProgress, startedAt, time.Time{}, time.Time{}, 2
+	r.Status, r.StartedAt, r.FinishedAt, r.RetryAt, r.Attempt = ledger.InProgress, startedAt,
+		time.Time{}, time.Time{}, 2
 	assert.Equal(t, r, next)
 	assert.Equal(t, []ledger.Run{r}, runs(t, s, "j"))
 	assert.Empty(t, retries(t, s))
 
 	doneAt := clock.add(time.Second)
-	finish(t, s, next, ledger.End{Status: ledger.Done, Took: 3*time.Second + 4567*time.Nanosecond, RetryAt: due})
+	finish(t, s, next, ledger.End{Status: ledger.Done, Took: 3*time.Second + 4567*time.Nanosecond,
+		RetryAt: due})
 	assert.True(t, runs(t, s, "j")[0].Final(), "what is done is not done again")
 	assert.Empty(t, runs(t, s, "j")[0].Error)
 	want.Done, want.Streak, want.LastDone = 1, 0, doneAt
@@ -90,7 +94,8 @@ func TestTheLastErrorIsCutBetweenCharacters(t *testing.T) {
 		{"", ""},
 	} {
 		at := noon.Add(time.Duration(i) * time.Hour)
-		r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
+		r, _ := decide(t, s, ref, ledger.Decision{Job: "j",
+			Spec: "s", From: from, To: at, Start: at})
 		from = at
 		finish(t, s, r, ledger.End{Status: ledger.Failed, Error: tc.text})
 		assert.Equal(t, tc.want, job(t, s, "j").LastError)
@@ -127,7 +132,7 @@ func TestOfTwoProcessesOneStartsTheAttempt(t *testing.T) {
 
 func init() {
 	// Dies between two of the runs that it abandons.
-	childModes["ledger abandon"] = func() {
+	child.Modes["ledger abandon"] = func() {
 		s, err := Open(bg, os.Args[1])
 		if err != nil {
 			panic(err)
@@ -157,10 +162,10 @@ func TestAProcessKilledWhileItAbandonsHasWrittenNothing(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	other := foreign(t, s)
 	before := dump(t, other)
-	child := startChild(t, "ledger abandon", s.Path())
-	require.Equal(t, "in the middle", child.line())
-	require.NoError(t, child.cmd.Process.Kill())
-	_ = child.cmd.Wait()
+	process := child.Start(t, "ledger abandon", s.Path())
+	require.Equal(t, "in the middle", process.Line())
+	require.NoError(t, process.Cmd.Process.Kill())
+	_ = process.Cmd.Wait()
 	wantNoWriteLock(t, other, "the child")
 	assert.Equal(t, before, dump(t, other))
 
@@ -180,7 +185,8 @@ func TestAProcessKilledWhileItAbandonsHasWrittenNothing(t *testing.T) {
 		assert.Equal(t, r.Job != "b", r.RetryAt.Equal(due))
 		r.RetryAt = time.Time{}
 		assert.Equal(t, r, asked[i], "it is asked about what is in the row then")
-		assert.Equal(t, ledger.Stats{Failed: 1, Streak: 1, LastFailed: r.FinishedAt}, job(t, s, r.Job).Stats)
+		assert.Equal(t, ledger.Stats{Failed: 1, Streak: 1, LastFailed: r.FinishedAt},
+			job(t, s, r.Job).Stats)
 	}
 	assert.Len(t, retries(t, s), 2)
 }
@@ -199,7 +205,8 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	owed := retries(t, s)
 	require.Len(t, owed, 1)
 	assert.Equal(t, "b", owed[0].Job)
-	clear := fmt.Sprintf(`database %s: scheduler_runs, id %d, job "a": retry_at: time "soon" is not of the form 2006-01-02T15:04:05.000000Z`, s.Path(), bad.ID)
+	clear := fmt.Sprintf(`database %s: scheduler_runs, id %d, job "a": retry_at: `+
+		`time "soon" is not of the form 2006-01-02T15:04:05.000000Z`, s.Path(), bad.ID)
 	_, found, err := s.Run(bg, "a", noon)
 	assert.EqualError(t, err, clear)
 	assert.False(t, found)
@@ -217,7 +224,9 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	assert.True(t, runs(t, s, "a")[0].Final())
 
 	// Times that only inform spoil nothing.
-	run(t, other, `UPDATE scheduler_jobs SET last_failed_at = 'x', done_us = -1, longest_us = 9223372036854775807 WHERE job = 'a'`)
+	run(t, other, `UPDATE scheduler_jobs
+		SET last_failed_at = 'x', done_us = -1, longest_us = 9223372036854775807
+		WHERE job = 'a'`)
 	j := job(t, s, "a")
 	assert.True(t, j.LastFailed.IsZero())
 	assert.Zero(t, j.Total)
@@ -230,7 +239,8 @@ func TestPruneKeepsTheNewestAndWhatHasNotEnded(t *testing.T) {
 	from := time.Time{}
 	for i := range 10 {
 		at := noon.Add(time.Duration(i) * time.Hour)
-		r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
+		r, _ := decide(t, s, ref, ledger.Decision{Job: "j",
+			Spec: "s", From: from, To: at, Start: at})
 		from = at
 		switch i {
 		case 1: // in progress
@@ -280,7 +290,7 @@ func TestAStandbysRefStartsAndGivesUpNothing(t *testing.T) {
 	acquire(t, s, nobody)
 	before := dump(t, other)
 	for _, name := range []string{"retry", "give up", "answer", "abandon"} {
-		assert.ErrorIs(t, ops(s, old)[name](bg), schedlock.ErrLost, name)
+		assert.ErrorIs(t, ops(s, old)[name](bg), driver.ErrLost, name)
 		wantNoWriteLock(t, other, name)
 	}
 	assert.Equal(t, before, dump(t, other))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -29,7 +29,27 @@ func openForBatch(t *testing.T) *Store {
 func held(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	s.turn <- struct{}{}
-	return sync.OnceFunc(func() { <-s.turn })
+	release = sync.OnceFunc(func() { <-s.turn })
+	t.Cleanup(release)
+	return release
+}
+
+// gather starts n calls and returns when the first has the turn and all others
+// wait for it. Calls that come together with the first would share its
+// transaction.
+func gather(t *testing.T, s *Store, wg *sync.WaitGroup, n int, call func(i int)) {
+	t.Helper()
+	under := func() bool {
+		s.batch.mu.Lock()
+		defer s.batch.mu.Unlock()
+		return s.batch.busy && len(s.batch.waiting) == 0
+	}
+	wg.Go(func() { call(0) })
+	require.Eventually(t, under, soon, time.Millisecond)
+	for i := 1; i < n; i++ {
+		wg.Go(func() { call(i) })
+	}
+	require.Eventually(t, func() bool { return waiting(s) == n-1 }, soon, time.Millisecond)
 }
 
 func waiting(s *Store) int {
@@ -40,14 +60,16 @@ func waiting(s *Store) int {
 
 func mark(name string) func(context.Context, tx) error {
 	return func(ctx context.Context, tx tx) error {
-		_, err := tx.exec(ctx, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES (?1, 's', '2026-01-01T00:00:00.000000Z', '')`, name)
+		_, err := tx.exec(ctx, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+			VALUES (?1, 's', '2026-01-01T00:00:00.000000Z', '')`, name)
 		return err
 	}
 }
 
 func marks(t *testing.T, s *Store) (n int) {
 	t.Helper()
-	require.NoError(t, s.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM scheduler_jobs`).Scan(&n))
+	require.NoError(t, s.DB().QueryRowContext(t.Context(),
+		`SELECT count(*) FROM scheduler_jobs`).Scan(&n))
 	return n
 }
 
@@ -59,21 +81,19 @@ func TestCallsThatComeTogetherShareACommit(t *testing.T) {
 		commits atomic.Int64
 	)
 	seen := sync.Map{}
-	for i := range 100 {
-		wg.Go(func() {
-			assert.NoError(t, s.share(t.Context(), func(ctx context.Context, tx tx) error {
-				if _, known := seen.LoadOrStore(ctx, true); !known { // one context for each transaction
-					commits.Add(1)
-				}
-				return mark(fmt.Sprint(i))(ctx, tx)
-			}))
-		})
-	}
-	require.Eventually(t, func() bool { return waiting(s) >= 99 }, 10*time.Second, time.Millisecond)
+	gather(t, s, &wg, 100, func(i int) {
+		assert.NoError(t, s.share(t.Context(), func(ctx context.Context, tx tx) error {
+			if _, known := seen.LoadOrStore(ctx, true); !known { // one context for each transaction
+				commits.Add(1)
+			}
+			return mark(fmt.Sprint(i))(ctx, tx)
+		}))
+	})
 	release()
 	wg.Wait()
 	assert.Equal(t, 100, marks(t, s))
-	assert.LessOrEqual(t, commits.Load(), int64(3), "the first alone, and the others by %d", maxBatch)
+	assert.LessOrEqual(t, commits.Load(), int64(3), "the first alone, and the others by %d",
+		maxBatch)
 	assert.Zero(t, waiting(s))
 }
 
@@ -82,22 +102,21 @@ func TestAPartThatFailsUndoesOnlyItsOwn(t *testing.T) {
 	errOwn := errors.New("own fault")
 	release := held(t, s)
 	var wg sync.WaitGroup
-	for i := range 20 {
-		wg.Go(func() {
-			err := s.share(t.Context(), func(ctx context.Context, tx tx) error {
-				if err := mark(fmt.Sprint(i))(ctx, tx); err != nil || i%2 == 0 {
-					return err
-				}
-				return errOwn
-			})
-			assert.Equal(t, i%2 == 1, errors.Is(err, errOwn), "%v", err)
+	gather(t, s, &wg, 20, func(i int) {
+		err := s.share(t.Context(), func(ctx context.Context, tx tx) error {
+			if err := mark(fmt.Sprint(i))(ctx, tx); err != nil || i%2 == 0 {
+				return err
+			}
+			return errOwn
 		})
-	}
-	require.Eventually(t, func() bool { return waiting(s) >= 19 }, 10*time.Second, time.Millisecond)
+		assert.Equal(t, i%2 == 1, errors.Is(err, errOwn), "%v", err)
+	})
 	release()
 	wg.Wait()
 	assert.Equal(t, 10, marks(t, s))
-	require.ErrorIs(t, s.share(t.Context(), func(context.Context, tx) error { return errOwn }), errOwn, "alone")
+	require.ErrorIs(t, s.share(t.Context(), func(context.Context, tx) error {
+		return errOwn
+	}), errOwn, "alone")
 }
 
 // Its context ends before its turn, or while it is under way.
@@ -107,23 +126,20 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 	var wg sync.WaitGroup
 	gone, giveUp := context.WithCancelCause(t.Context())
 	errGone := errors.New("gone")
-	for i := range 20 {
-		wg.Go(func() {
-			ctx := t.Context()
-			if i%2 == 1 {
-				ctx = gone
-			}
-			err := s.share(ctx, mark(fmt.Sprint(i)))
-			if i%2 == 0 {
-				assert.NoError(t, err)
-			} else {
-				assert.Error(t, err)
-			}
-		})
-	}
-	require.Eventually(t, func() bool { return waiting(s) >= 19 }, 10*time.Second, time.Millisecond)
+	gather(t, s, &wg, 20, func(i int) {
+		ctx := t.Context()
+		if i%2 == 1 {
+			ctx = gone
+		}
+		err := s.share(ctx, mark(fmt.Sprint(i)))
+		if i%2 == 0 {
+			assert.NoError(t, err)
+		} else {
+			assert.Error(t, err)
+		}
+	})
 	giveUp(errGone)
-	require.Eventually(t, func() bool { return waiting(s) <= 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return waiting(s) <= 10 }, soon, time.Millisecond)
 	release()
 	wg.Wait()
 	n := marks(t, s)
@@ -149,7 +165,9 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for i := range 5 {
-		wg.Go(func() { assert.ErrorContains(t, s.share(t.Context(), mark(fmt.Sprint(i))), "locked") })
+		wg.Go(func() {
+			assert.ErrorContains(t, s.share(t.Context(), mark(fmt.Sprint(i))), "locked")
+		})
 	}
 	wg.Wait()
 	_, err = conn.ExecContext(t.Context(), `ROLLBACK`)
@@ -160,12 +178,14 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 // Decisions, ends and refusals in one transaction.
 func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
 	s := openForBatch(t)
-	grant := func() schedlock.Ref {
+	grant := func() driver.Ref {
 		view, err := s.Look(t.Context())
 		require.NoError(t, err)
-		ref := schedlock.Ref{Owner: schedlock.Owner{PID: 1, Hostname: "h"}, Token: schedlock.NewToken()}
-		g, err := s.Acquire(t.Context(), schedlock.Claim{Ref: ref, Judged: view, Reason: schedlock.EndExpired,
-			Timing: schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}})
+		ref := driver.Ref{Owner: driver.Owner{PID: 1, Hostname: "h"}, Token: driver.NewToken()}
+		g, err := s.Acquire(t.Context(), driver.Claim{Ref: ref,
+			Expected: view, Reason: driver.EndExpired,
+			Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+				HeartbeatInterval: 10 * time.Second}})
 		require.NoError(t, err)
 		ref.Term = g.Term
 		return ref
@@ -174,27 +194,26 @@ func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
 	ref := grant()
 	release := held(t, s)
 	var wg sync.WaitGroup
-	for i := range 30 {
-		wg.Go(func() {
-			by := ref
-			if i%3 == 0 {
-				by = old
-			}
-			_, started, err := s.Decide(t.Context(), by, ledger.Decision{Job: fmt.Sprint(i), Spec: "s", To: time.Unix(1, 0), Start: time.Unix(1, 0)})
-			if i%3 == 0 {
-				assert.ErrorIs(t, err, schedlock.ErrLost)
-			} else {
-				assert.NoError(t, err)
-			}
-			assert.Equal(t, i%3 != 0, started)
+	gather(t, s, &wg, 30, func(i int) {
+		by := ref
+		if i%3 == 0 {
+			by = old
+		}
+		_, started, err := s.Decide(t.Context(), by, ledger.Decision{
+			Job: fmt.Sprint(i), Spec: "s", To: time.Unix(1, 0), Start: time.Unix(1, 0),
 		})
-	}
-	require.Eventually(t, func() bool { return waiting(s) >= 29 }, 10*time.Second, time.Millisecond)
+		if i%3 == 0 {
+			assert.ErrorIs(t, err, driver.ErrLost)
+		} else {
+			assert.NoError(t, err)
+		}
+		assert.Equal(t, i%3 != 0, started)
+	})
 	release()
 	wg.Wait()
 	runs, err := s.Runs(t.Context(), "", 100)
 	require.NoError(t, err)
 	assert.Len(t, runs, 20)
-	_, err = s.Release(t.Context(), ref, schedlock.EndReleased)
+	_, err = s.Release(t.Context(), ref, driver.EndReleased)
 	require.NoError(t, err)
 }

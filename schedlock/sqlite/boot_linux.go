@@ -56,7 +56,8 @@ func bootOffset(offsets string) time.Duration {
 			clock      string
 			sec, nanos int64
 		)
-		if n, err := fmt.Sscan(line, &clock, &sec, &nanos); n == 3 && err == nil && clock == "boottime" {
+		if n, err := fmt.Sscan(line, &clock, &sec, &nanos); n == 3 && err == nil &&
+			clock == "boottime" {
 			return time.Duration(sec)*time.Second + time.Duration(nanos)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 func TestTheBootClockCountsAndHasAnID(t *testing.T) {
@@ -31,8 +33,10 @@ func TestTheOffsetOfATimeNamespace(t *testing.T) {
 	for offsets, want := range map[string]time.Duration{
 		"": 0,
 		"monotonic           0         0\nboottime            0         0\n": 0,
-		"monotonic       86400         0\nboottime       604800 500000000\n": 604800*time.Second + 500*time.Millisecond,
-		"monotonic          -1         0\nboottime           -1 250000000\n": -750 * time.Millisecond,
+		"monotonic       86400         0\nboottime       604800 500000000\n": 604800*time.Second +
+			500*time.Millisecond,
+		"monotonic          -1         0\n" +
+			"boottime           -1 250000000\n": -750 * time.Millisecond,
 		"boottime one two\n": 0,
 	} {
 		assert.Equal(t, want, bootOffset(offsets), "%q", offsets)
@@ -47,11 +51,14 @@ func TestTheBootClockIsTheSameInATimeNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
 		unshare = append(unshare, "--user", "--map-root-user")
 	}
-	if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {
-		t.Skipf("no time namespace can be made here: %v: %s", err, out)
+	if out, err := exec.Command("unshare", append(unshare,
+		"true")...).CombinedOutput(); err != nil {
+		missing.Skip(t, "the program unshare, or the right to make a time namespace: %v: %s",
+			err, out)
 	}
 	before, _ := bootNow()
-	out, err := exec.Command("unshare", append(unshare, os.Args[0], "-test.v", "-test.run=^TestTheBootClockCountsAndHasAnID$")...).CombinedOutput()
+	out, err := exec.Command("unshare", append(unshare, os.Args[0], "-test.v",
+		"-test.run=^TestTheBootClockCountsAndHasAnID$")...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	after, _ := bootNow()
 	found := regexp.MustCompile(`boot clock: (\d+)`).FindSubmatch(out)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"net/url"
+	"path/filepath"
 	"testing"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 const (
@@ -44,7 +45,7 @@ func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
 	}
 	beat := func() {
 		t.Helper()
-		_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
 		require.NoError(t, err)
 		assert.Equal(t, normal, level())
 	}
@@ -58,7 +59,10 @@ func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
 	require.Error(t, write(gone))
 	require.NoError(t, write(bg), "after one that failed")
 	beat()
-	require.NoError(t, s.use(bg, func(context.Context, *sql.Conn) error { s.discard(); return nil }))
+	require.NoError(t, s.use(bg, func(context.Context, *sql.Conn) error {
+		s.discard()
+		return nil
+	}))
 	require.NoError(t, write(bg), "on another connection")
 }
 
@@ -67,13 +71,14 @@ func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
 func TestAConnectionIsGivenBackDurable(t *testing.T) {
 	t.Parallel()
 	path := newStore(t).Path()
-	db, err := driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() + "?_txlock=immediate")
+	db, err := sqlite3driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
+		"?_txlock=immediate&_pragma=synchronous(full)")
 	require.NoError(t, err)
 	defer db.Close()
-	s, err := New(bg, db)
+	s, err := openOn(bg, db)
 	require.NoError(t, err)
 	ref := acquire(t, s, nobody)
-	_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
 	s.dropByte(ref.Token)
 	require.NoError(t, s.Close())
@@ -111,5 +116,28 @@ func TestATransactionThatIsInterruptedAnywhereIsRolledBack(t *testing.T) {
 			_ = s.write(&lateContext{bg, asked}, func(context.Context, tx) error { return nil })
 			wantNoWriteLock(t, other, "a transaction")
 		}
+	}
+}
+
+// An app that waits for 5 s must not find a connection that gives up after half a
+// second: Use migrates on the pool, and Close gives the connection back.
+func TestAConnectionIsGivenBackAsItWas(t *testing.T) {
+	t.Parallel()
+	db, err := sqlite3driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") +
+		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(2)
+	s, err := Use(db)(bg)
+	require.NoError(t, err)
+	require.NoError(t, s.(*Store).Close())
+	for range 2 {
+		conn, err := db.Conn(bg)
+		require.NoError(t, err)
+		defer conn.Close()
+		var wait int
+		require.NoError(t, conn.QueryRowContext(bg, `PRAGMA busy_timeout`).Scan(&wait))
+		assert.Equal(t, 5000, wait)
+		assert.Equal(t, normal, synchronous(t, conn))
 	}
 }

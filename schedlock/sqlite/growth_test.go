@@ -9,10 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
-var idleFor = flag.Duration("sqlite.idle", 3*time.Second, "how long TestTwentyIdleStandbysWriteNothing watches")
+var idleFor = flag.Duration("sqlite.idle", 3*time.Second,
+	"how long TestTwentyIdleStandbysWriteNothing watches")
 
 const (
 	walHeader = 32
@@ -29,10 +32,10 @@ func sizes(t testing.TB, s *Store) (db, wal int64) {
 	return file.Size(), beside.Size()
 }
 
-func heartbeats(t testing.TB, s *Store, ref schedlock.Ref, n int) {
+func heartbeats(t testing.TB, s *Store, ref driver.Ref, n int) {
 	t.Helper()
 	for range n {
-		_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
 		require.NoError(t, err)
 	}
 }
@@ -65,7 +68,8 @@ func TestAReaderThatNeverEndsGrowsTheWALByAPageABeat(t *testing.T) {
 	run(t, reader, `BEGIN`)
 	var beat int64
 	seen := func() int64 {
-		require.NoError(t, reader.QueryRowContext(bg, `SELECT beat FROM scheduler_lock`).Scan(&beat))
+		require.NoError(t, reader.QueryRowContext(bg,
+			`SELECT beat FROM scheduler_lock`).Scan(&beat))
 		return beat
 	}
 	require.Zero(t, seen())
@@ -80,7 +84,8 @@ func TestAReaderThatNeverEndsGrowsTheWALByAPageABeat(t *testing.T) {
 	t.Logf("%d bytes each, %v each", (stuck-before)/3000, took/3000)
 
 	run(t, reader, `COMMIT`)
-	heartbeats(t, s, ref, 1) // the last at the end of the file: its commit finds that all can be written back
+	// the last at the end of the file: its commit finds that all can be written back
+	heartbeats(t, s, ref, 1)
 	_, free := sizes(t, s)
 	heartbeats(t, s, ref, 2999)
 	_, after := sizes(t, s)
@@ -112,22 +117,24 @@ func TestTwentyIdleStandbysWriteNothing(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	if s.ProofOfDeath() != nil {
-		t.Skip(s.ProofOfDeath())
+		missing.Skip(t, "a proof of death: %v", s.ProofOfDeath())
 	}
-	leader, err := schedlock.New(s, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL))
+	leader, err := schedlock.New(s, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL))
 	require.NoError(t, err)
 	lease, err := leader.Acquire(bg)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, lease.Release(bg)) }) // when no standby waits for it any more
+	t.Cleanup(func() {
+		assert.NoError(t, lease.Release(bg))
+	}) // when no standby waits for it any more
 
 	looked := make(chan struct{}, 20)
 	for range 20 {
 		standby, err := schedlock.New(mustOpen(t, s.Path()), schedlock.WithLogger(quiet),
-			schedlock.WithObserver(schedlock.ObserverFunc(func(e schedlock.Event) {
+			schedlock.WithObserver(func(e schedlock.Event) {
 				if e.Kind == schedlock.EventStandby {
 					looked <- struct{}{}
 				}
-			})))
+			}))
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {

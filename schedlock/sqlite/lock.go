@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // keepTerms is how many terms of history stay.
@@ -16,10 +16,11 @@ const keepTerms = 1000
 
 // Each reads the lock row and the newest term, in one statement.
 const (
-	lookColumns = `l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
-       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.file_id,
-       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at, t.end_reason, t.next_term, t.ttl_ms, t.file_id,
-       t.revoked_at, t.revoked_by, t.revoke_reason`
+	lookColumns = `l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat,
+       l.state, l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.file_id, l.app, l.program,
+       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at,
+       t.end_reason, t.next_term, t.ttl_ms, t.file_id,
+       t.revoked_at, t.revoked_by, t.revoke_reason, t.app, t.program`
 
 	sqlLook = `
 SELECT ` + lookColumns + `
@@ -36,9 +37,9 @@ LEFT JOIN scheduler_lock l ON l.id = 1
 LEFT JOIN scheduler_terms t ON t.term = (SELECT max(term) FROM scheduler_terms)`
 )
 
-// Look implements schedlock.Store.
-func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
-	if err := s.CheckFile(); err != nil {
+// Look implements driver.Store.
+func (s *Store) Look(ctx context.Context) (view driver.Snapshot, err error) {
+	if err := s.files.check(); err != nil {
 		return view, err
 	}
 	var (
@@ -60,9 +61,10 @@ func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 		return nil
 	})
 	if err != nil {
-		return schedlock.View{}, s.explain(err)
+		return driver.Snapshot{}, s.explain(err)
 	}
-	s.probe(&view, l.fileID.String, t.fileID.String)
+	s.probe(ctx, &view, l.fileID.String, t.fileID.String)
+	s.sayUnproven(view.Row, l.fileID.String)
 	return view, nil
 }
 
@@ -71,34 +73,37 @@ func (s *Store) Look(ctx context.Context) (view schedlock.View, err error) {
 type lockColumns struct {
 	pid, term, beat, ttl, renew, heartbeat    sql.NullInt64
 	hostname, created, heartbeatAt, tok, stat sql.NullString
-	fileID                                    sql.NullString
+	fileID, app, program                      sql.NullString
 }
 
 func (c *lockColumns) dest() []any {
-	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat, &c.ttl, &c.renew, &c.heartbeat, &c.fileID}
+	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat,
+		&c.ttl, &c.renew, &c.heartbeat, &c.fileID,
+		&c.app, &c.program}
 }
 
-func (c *lockColumns) row() *schedlock.Row {
+func (c *lockColumns) row() *driver.Row {
 	if !c.pid.Valid {
 		return nil
 	}
-	token, _ := schedlock.ParseToken(c.tok.String) // an edited one is nobody's
-	return &schedlock.Row{
-		Ref: schedlock.Ref{
-			Owner: schedlock.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
+	token, _ := driver.ParseToken(c.tok.String) // an edited one is nobody's
+	return &driver.Row{
+		Ref: driver.Ref{
+			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
 			Token: token,
 			Term:  c.term.Int64,
 		},
 		RawToken:    c.tok.String,
 		Beat:        c.beat.Int64,
-		State:       schedlock.State(c.stat.String),
+		State:       driver.State(c.stat.String),
 		CreatedAt:   stamp(c.created.String),
 		HeartbeatAt: stamp(c.heartbeatAt.String),
-		Timing: schedlock.Timing{
+		Timing: driver.Timing{
 			TTL:               fromMillis(c.ttl.Int64),
 			RenewDeadline:     fromMillis(c.renew.Int64),
 			HeartbeatInterval: fromMillis(c.heartbeat.Int64),
 		},
+		App: driver.App{Name: c.app.String, Program: c.program.String},
 	}
 }
 
@@ -107,29 +112,33 @@ type termColumns struct {
 	tok, hostname, acquired, ended, reas sql.NullString
 	fileID                               sql.NullString
 	revoked, revokedBy, revokeReason     sql.NullString
+	app, program                         sql.NullString
 }
 
 func (c *termColumns) dest() []any {
-	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next, &c.ttl, &c.fileID,
-		&c.revoked, &c.revokedBy, &c.revokeReason}
+	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next,
+		&c.ttl, &c.fileID,
+		&c.revoked, &c.revokedBy, &c.revokeReason, &c.app, &c.program}
 }
 
-func (c *termColumns) term() *schedlock.Term {
+func (c *termColumns) term() *driver.Term {
 	if !c.termNo.Valid {
 		return nil
 	}
-	token, _ := schedlock.ParseToken(c.tok.String)
-	t := &schedlock.Term{
-		Ref: schedlock.Ref{
-			Owner: schedlock.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
+	token, _ := driver.ParseToken(c.tok.String)
+	t := &driver.Term{
+		Ref: driver.Ref{
+			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
 			Token: token,
 			Term:  c.termNo.Int64,
 		},
 		AcquiredAt: stamp(c.acquired.String),
-		EndReason:  schedlock.EndReason(c.reas.String),
+		EndReason:  driver.EndReason(c.reas.String),
 		NextTerm:   c.next.Int64,
 		TTL:        fromMillis(c.ttl.Int64),
-		Revoked:    schedlock.Revocation{At: stamp(c.revoked.String), By: c.revokedBy.String, Reason: c.revokeReason.String},
+		App:        driver.App{Name: c.app.String, Program: c.program.String},
+		Revoked: driver.Revocation{At: stamp(c.revoked.String), By: c.revokedBy.String,
+			Reason: c.revokeReason.String},
 	}
 	if c.ended.Valid {
 		// Any text ends a term; one that is no time must not reopen it.
@@ -146,55 +155,67 @@ const (
 DELETE FROM scheduler_lock WHERE id = 1 AND token = ?1 AND term = ?2 AND beat = ?3`
 
 	sqlNewest = `
-SELECT (SELECT max(term) FROM scheduler_terms), (SELECT count(*) FROM scheduler_terms), EXISTS (SELECT 1 FROM scheduler_lock)`
+SELECT (SELECT max(term) FROM scheduler_terms),
+       (SELECT count(*) FROM scheduler_terms),
+       EXISTS (SELECT 1 FROM scheduler_lock)`
 
 	// The newest is the only term that can be open: each acquisition ends the one
 	// before, also that of a holder whose row was deleted by hand.
 	sqlEndNewest = `
 UPDATE scheduler_terms
-SET ended_at = coalesce(ended_at, ?1), end_reason = coalesce(end_reason, ?2), next_term = coalesce(next_term, ?3)
+SET ended_at = coalesce(ended_at, ?1), end_reason = coalesce(end_reason, ?2),
+    next_term = coalesce(next_term, ?3),
+    ended_file_id = CASE WHEN ended_at IS NULL THEN ?5 ELSE ended_file_id END
 WHERE term = ?4`
 
 	sqlInsertLock = `
-INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, file_id)
-VALUES (1, ?1, ?2, ?3, ?3, ?4, ?5, 0, 'leading', ?6, ?7, ?8, ?9)`
+INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+                            ttl_ms, renew_deadline_ms, heartbeat_ms, file_id,
+                            app, program)
+VALUES (1, ?1, ?2, ?3, ?3, ?4, ?5, 0, 'leading', ?6, ?7, ?8, ?9, nullif(?10, ''), nullif(?11, ''))`
 
 	sqlInsertTerm = `
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, file_id, app, program)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, ''), nullif(?9, ''))`
 
 	// Reads no more than it deletes.
 	sqlTrimTerms = `
-DELETE FROM scheduler_terms WHERE term < (SELECT term FROM scheduler_terms ORDER BY term LIMIT 1 OFFSET ?1)`
+DELETE FROM scheduler_terms
+WHERE term < (SELECT term FROM scheduler_terms ORDER BY term LIMIT 1 OFFSET ?1)`
 )
 
-// Acquire implements schedlock.Store.
-func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock.Grant, err error) {
+// Acquire implements driver.Store.
+func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	complete := false // all but the commit
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		now := s.now().UTC()
-		newest, terms, err := s.deleteJudged(ctx, tx, c.Judged)
+		newest, terms, err := s.deleteJudged(ctx, tx, c.Expected)
 		if err != nil {
 			return err
 		}
-		fileID, err := s.holdByte(c)
+		fileID, endedFileID, err := s.holdByte(ctx, c)
 		if err != nil {
 			return err
 		}
 		last := newest
-		if row := c.Judged.Row; row != nil {
+		if row := c.Expected.Row; row != nil {
 			last = max(last, row.Term)
 		}
-		grant = schedlock.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
+		grant = driver.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
 		stamp, token := formatTime(now), c.Token.String()
-		if _, err := tx.exec(ctx, sqlEndNewest, stamp, string(c.Reason), grant.Term, newest); err != nil {
+		if _, err := tx.exec(ctx, sqlEndNewest, stamp, string(c.Reason), grant.Term, newest,
+			endedFileID); err != nil {
 			return err
 		}
 		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, token, grant.Term,
-			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline), millis(c.Timing.HeartbeatInterval), fileID); err != nil {
+			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline),
+			millis(c.Timing.HeartbeatInterval), fileID,
+			c.App.Name, c.App.Program); err != nil {
 			return err
 		}
-		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, token, c.PID, c.Hostname, stamp, millis(c.Timing.TTL), fileID); err != nil {
+		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, token, c.PID, c.Hostname, stamp,
+			millis(c.Timing.TTL), fileID,
+			c.App.Name, c.App.Program); err != nil {
 			return err
 		}
 		if terms++; terms > keepTerms {
@@ -215,14 +236,15 @@ func (s *Store) Acquire(ctx context.Context, c schedlock.Claim) (grant schedlock
 // deleteJudged deletes the row that was judged and no other, or makes sure that
 // there is none still. It returns the newest term of the history, and how many
 // there are.
-func (s *Store) deleteJudged(ctx context.Context, tx tx, judged schedlock.View) (newest, terms int64, err error) {
+func (s *Store) deleteJudged(ctx context.Context, tx tx,
+	judged driver.Snapshot) (newest, terms int64, err error) {
 	if row := judged.Row; row != nil {
 		n, err := tx.exec(ctx, sqlDeleteJudged, row.RawToken, row.Term, row.Beat)
 		if err != nil {
 			return 0, 0, err
 		}
 		if n == 0 {
-			return 0, 0, schedlock.ErrMoved
+			return 0, 0, driver.ErrConflict
 		}
 	}
 	var last, count, held sql.NullInt64
@@ -234,7 +256,7 @@ func (s *Store) deleteJudged(ctx context.Context, tx tx, judged schedlock.View) 
 		known = judged.Newest.Term
 	}
 	if held.Int64 != 0 || judged.Row == nil && last.Int64 != known {
-		return 0, 0, schedlock.ErrMoved
+		return 0, 0, driver.ErrConflict
 	}
 	return last.Int64, count.Int64, nil
 }
@@ -254,10 +276,11 @@ WHERE id = 1 AND token = ?3 AND term = ?4
 RETURNING state`
 )
 
-// Heartbeat implements schedlock.Store. It is not flushed to disk: a beat that
+// Heartbeat implements driver.Store. It is not flushed to disk: a beat that
 // a power cut takes with it is one that the holder did not survive either.
-func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedlock.State) (beat schedlock.Beat, err error) {
-	if err := s.mayWrite(); err != nil {
+func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
+	state driver.State) (beat driver.Renewal, err error) {
+	if err := s.mayLead(ref.Token); err != nil {
 		return beat, err
 	}
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
@@ -265,10 +288,11 @@ func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedloc
 			return err
 		}
 		tx, token := tx{s}, ref.Token.String() // each statement is a transaction of its own
-		beat = schedlock.Beat{State: schedlock.StateLeading, Now: s.now().UTC()}
+		beat = driver.Renewal{State: driver.StateLeading, Now: s.now().UTC()}
 		stamp := formatTime(beat.Now)
-		if state == schedlock.StateLeading {
-			if n, err := tx.exec(ctx, sqlHeartbeatLeading, stamp, token, ref.Term); err != nil || n > 0 {
+		if state == driver.StateLeading {
+			if n, err := tx.exec(ctx, sqlHeartbeatLeading, stamp, token, ref.Term); err != nil ||
+				n > 0 {
 				return err
 			}
 			// Revoked, or not ours.
@@ -278,9 +302,12 @@ func (s *Store) Heartbeat(ctx context.Context, ref schedlock.Ref, state schedloc
 		if errors.Is(err, sql.ErrNoRows) {
 			return heldBy(0, nil)
 		}
-		beat.State = schedlock.State(found)
+		beat.State = driver.State(found)
 		return err
 	})
+	if err == nil {
+		err = s.mayLead(ref.Token) // a beat that others do not see is none
+	}
 	return beat, s.explain(err)
 }
 
@@ -289,21 +316,25 @@ const (
 DELETE FROM scheduler_lock WHERE id = 1 AND pid = ?1 AND hostname = ?2 AND token = ?3 AND term = ?4`
 
 	sqlEndTerm = `
-UPDATE scheduler_terms SET ended_at = ?1, end_reason = ?2 WHERE term = ?3 AND token = ?4 AND ended_at IS NULL`
+UPDATE scheduler_terms SET ended_at = ?1, end_reason = ?2, ended_file_id = ?5
+WHERE term = ?3 AND token = ?4 AND ended_at IS NULL`
 )
 
-// Release implements schedlock.Store.
-func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (deleted bool, err error) {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (deleted bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		n, err := tx.exec(ctx, sqlRelease, ref.PID, ref.Hostname, ref.Token.String(), ref.Term)
 		if err != nil {
 			return err
 		}
 		deleted = n > 0
-		_, err = tx.exec(ctx, sqlEndTerm, formatTime(s.now()), string(reason), ref.Term, ref.Token.String())
+		_, err = tx.exec(ctx, sqlEndTerm, formatTime(s.now()), string(reason), ref.Term,
+			ref.Token.String(), s.heldFile(ref.Token))
 		return err
 	})
 	if changed := (*FileChangedError)(nil); err != nil && !errors.As(err, &changed) {
+		s.endByte(ref.Token)
 		return false, err
 	}
 	s.dropByte(ref.Token) // the row is gone, or was not ours, or went with its file
@@ -312,17 +343,17 @@ func (s *Store) Release(ctx context.Context, ref schedlock.Ref, reason schedlock
 
 const sqlTerms = `
 SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id,
-       revoked_at, revoked_by, revoke_reason
+       revoked_at, revoked_by, revoke_reason, app, program
 FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
 
-// Terms implements schedlock.Store.
-func (s *Store) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) {
+// Terms implements driver.Store.
+func (s *Store) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	rows, err := s.db.QueryContext(ctx, sqlTerms, max(limit, 0)) // SQLite takes -1 for no limit
 	if err != nil {
 		return nil, s.explain(err)
 	}
 	defer rows.Close()
-	terms := []schedlock.Term{}
+	terms := []driver.Term{}
 	for rows.Next() {
 		var c termColumns
 		if err := rows.Scan(c.dest()...); err != nil {
@@ -338,16 +369,24 @@ func (s *Store) Terms(ctx context.Context, limit int) ([]schedlock.Term, error) 
 const sqlFence = `
 UPDATE scheduler_lock SET beat = beat WHERE id = 1 AND token = ?1 AND term = ?2`
 
-// Fence implements schedlock.FencedStore; tx must be a *sql.Tx.
-func (s *Store) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
+// LookAtSession says that there are no sessions to look at.
+func (s *Store) LookAtSession(context.Context) (driver.Snapshot, error) {
+	return driver.Snapshot{}, errors.ErrUnsupported
+}
+
+// Fence implements driver.Store; tx must be a *sql.Tx.
+func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	t, ok := tx.(*sql.Tx)
 	if !ok {
-		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", schedlock.ErrNoFence, tx)
+		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
+	}
+	if err := s.mayLead(ref.Token); err != nil {
+		return err
 	}
 	res, err := t.ExecContext(ctx, sqlFence, ref.Token.String(), ref.Term)
 	if err != nil {
 		if strings.Contains(err.Error(), "no such table: scheduler_lock") {
-			return fmt.Errorf("%w: %w", schedlock.ErrNoFence, err)
+			return fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 		}
 		return s.explain(err)
 	}
@@ -356,7 +395,8 @@ func (s *Store) Fence(ctx context.Context, tx any, ref schedlock.Ref) error {
 
 func heldBy(n int64, err error) error {
 	if err == nil && n == 0 {
-		return fmt.Errorf("%w: the lock row does not bear this lease's token any more", schedlock.ErrLost)
+		return fmt.Errorf("%w: the lock row does not bear this lease's token any more",
+			driver.ErrLost)
 	}
 	return err
 }

@@ -4,18 +4,19 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 func TestAnEmptyDatabaseHasNoHolder(t *testing.T) {
@@ -36,23 +37,23 @@ func TestAnEmptyDatabaseHasNoHolder(t *testing.T) {
 func TestAcquireWritesTheRowAndTheTerm(t *testing.T) {
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
-	c := claimOf(look(t, s), schedlock.Owner{PID: 42, Hostname: "höst"})
+	c := claimOf(look(t, s), driver.Owner{PID: 42, Hostname: "höst"})
 	g, err := s.Acquire(bg, c)
 	require.NoError(t, err)
-	assert.Equal(t, schedlock.Grant{Term: clock.now().UnixMilli(), Now: clock.now()}, g)
+	assert.Equal(t, driver.Grant{Term: clock.now().UnixMilli(), Now: clock.now()}, g)
 	taken := clock.now()
 	c.Ref.Term = g.Term
 
 	clock.add(time.Second)
 	v := look(t, s)
-	assert.Equal(t, &schedlock.Row{Ref: c.Ref, RawToken: c.Token.String(), State: schedlock.StateLeading,
+	assert.Equal(t, &driver.Row{Ref: c.Ref, RawToken: c.Token.String(), State: driver.StateLeading,
 		CreatedAt: taken, HeartbeatAt: taken, Timing: timing}, v.Row)
-	assert.Equal(t, &schedlock.Term{Ref: c.Ref, AcquiredAt: taken, TTL: timing.TTL}, v.Newest)
+	assert.Equal(t, &driver.Term{Ref: c.Ref, AcquiredAt: taken, TTL: timing.TTL}, v.Newest)
 	assert.True(t, v.Newest.Open())
 	assert.Equal(t, clock.now(), v.Now)
 	terms, err := s.Terms(bg, 10)
 	require.NoError(t, err)
-	assert.Equal(t, []schedlock.Term{*v.Newest}, terms)
+	assert.Equal(t, []driver.Term{*v.Newest}, terms)
 }
 
 func TestTheTermIsTheHighestOfAllThatIsKnown(t *testing.T) {
@@ -68,16 +69,23 @@ func TestTheTermIsTheHighestOfAllThatIsKnown(t *testing.T) {
 		"the history is ahead of the row":          {now + 500, now + 300, 0, now + 501},
 		"a restored backup: this replica saw more": {now - 500, 0, now + 900, now + 900},
 		"all is old: the clock":                    {now - 500, now - 500, now - 400, now},
-		"the clock was set back":                   {now + 3600_000, now + 3600_000, 1, now + 3600_001},
+		"the clock was set back": {now + 3600_000, now + 3600_000, 1,
+			now + 3600_001},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, WithClock(newClock().now))
 			other := foreign(t, s)
 			if tc.inHistory > 0 {
-				run(t, other, `INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) VALUES (?, 'x', 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'released', NULL, 60000, NULL)`, tc.inHistory)
+				run(t, other, `INSERT INTO scheduler_terms (term, token, pid, hostname,
+					acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id)
+					VALUES (?, 'x', 1, 'h', '2026-03-01T00:00:00.000000Z',
+					'2026-03-01T00:00:00.000000Z', 'released', NULL, 60000, NULL)`, tc.inHistory)
 			}
 			if tc.inRow > 0 {
-				run(t, other, `INSERT INTO scheduler_lock VALUES (1, 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z', 'x', ?, 3, 'leading', 60000, 45000, 10000, NULL, NULL, NULL)`, tc.inRow)
+				run(t, other, `INSERT INTO scheduler_lock
+					VALUES (1, 1, 'h', '2026-03-01T00:00:00.000000Z', '2026-03-01T00:00:00.000000Z',
+					'x', ?, 3, 'leading', 60000, 45000, 10000, NULL, NULL, NULL, NULL, NULL)`,
+					tc.inRow)
 			}
 			c := claimOf(look(t, s), nobody)
 			c.MinTerm = tc.min
@@ -95,8 +103,8 @@ func TestATakeOverEndsTheTermBefore(t *testing.T) {
 	s := newStore(t, WithClock(clock.now))
 	first := acquire(t, s, nobody)
 	clock.add(time.Minute)
-	c := claimOf(look(t, s), schedlock.Owner{PID: 2, Hostname: "b"})
-	c.Reason = schedlock.EndProvenDead
+	c := claimOf(look(t, s), driver.Owner{PID: 2, Hostname: "b"})
+	c.Reason = driver.EndProvenDead
 	g, err := s.Acquire(bg, c)
 	require.NoError(t, err)
 	terms, err := s.Terms(bg, 10)
@@ -105,7 +113,7 @@ func TestATakeOverEndsTheTermBefore(t *testing.T) {
 	old := terms[1]
 	assert.Equal(t, first, old.Ref)
 	assert.Equal(t, clock.now(), old.EndedAt)
-	assert.Equal(t, schedlock.EndProvenDead, old.EndReason)
+	assert.Equal(t, driver.EndProvenDead, old.EndReason)
 	assert.Equal(t, g.Term, old.NextTerm)
 	assert.True(t, terms[0].Open())
 	assert.Zero(t, terms[0].NextTerm)
@@ -117,14 +125,14 @@ func TestWhoTookOverIsWrittenAlsoAfterARelease(t *testing.T) {
 	first := acquire(t, s, nobody)
 	clock.add(time.Second)
 	ended := clock.now()
-	_, err := s.Release(bg, first, schedlock.EndReleased)
+	_, err := s.Release(bg, first, driver.EndReleased)
 	require.NoError(t, err)
 	clock.add(time.Second)
 	second := acquire(t, s, nobody)
 	terms, err := s.Terms(bg, 10)
 	require.NoError(t, err)
 	assert.Equal(t, second.Term, terms[1].NextTerm)
-	assert.Equal(t, schedlock.EndReleased, terms[1].EndReason, "the end that its holder wrote stays")
+	assert.Equal(t, driver.EndReleased, terms[1].EndReason, "the end that its holder wrote stays")
 	assert.Equal(t, ended, terms[1].EndedAt)
 }
 
@@ -134,39 +142,54 @@ func TestAcquireIsCompareAndSwap(t *testing.T) {
 		held   bool // when it was judged
 		change func(t *testing.T, s *Store, other *sql.Conn)
 	}{
-		"held: another token":     {true, func(t *testing.T, s *Store, o *sql.Conn) { run(t, o, `UPDATE scheduler_lock SET token = 'other'`) }},
-		"held: another term":      {true, func(t *testing.T, s *Store, o *sql.Conn) { run(t, o, `UPDATE scheduler_lock SET term = term + 1`) }},
-		"held: another beat":      {true, func(t *testing.T, s *Store, o *sql.Conn) { run(t, o, `UPDATE scheduler_lock SET beat = beat + 1`) }},
-		"held: it is gone":        {true, func(t *testing.T, s *Store, o *sql.Conn) { run(t, o, `DELETE FROM scheduler_lock`) }},
-		"held: another was first": {true, func(t *testing.T, s *Store, o *sql.Conn) { acquire(t, s, schedlock.Owner{PID: 9, Hostname: "b"}) }},
-		"free: another was first": {false, func(t *testing.T, s *Store, o *sql.Conn) { acquire(t, s, schedlock.Owner{PID: 9, Hostname: "b"}) }},
-		"free: another came and went": {false, func(t *testing.T, s *Store, o *sql.Conn) {
-			_, err := s.Release(bg, acquire(t, s, nobody), schedlock.EndReleased)
-			require.NoError(t, err)
+		"held: another token": {true, func(t *testing.T, s *Store, o *sql.Conn) {
+			run(t, o, `UPDATE scheduler_lock SET token = 'other'`)
 		}},
-		"free: another came, and its row was deleted": {false, func(t *testing.T, s *Store, o *sql.Conn) {
-			acquire(t, s, nobody)
+		"held: another term": {true, func(t *testing.T, s *Store, o *sql.Conn) {
+			run(t, o, `UPDATE scheduler_lock SET term = term + 1`)
+		}},
+		"held: another beat": {true, func(t *testing.T, s *Store, o *sql.Conn) {
+			run(t, o, `UPDATE scheduler_lock SET beat = beat + 1`)
+		}},
+		"held: it is gone": {true, func(t *testing.T, s *Store, o *sql.Conn) {
 			run(t, o, `DELETE FROM scheduler_lock`)
 		}},
-		"free: the history was emptied": {false, func(t *testing.T, s *Store, o *sql.Conn) { run(t, o, `DELETE FROM scheduler_terms`) }},
+		"held: another was first": {true, func(t *testing.T, s *Store, o *sql.Conn) {
+			acquire(t, s, driver.Owner{PID: 9, Hostname: "b"})
+		}},
+		"free: another was first": {false, func(t *testing.T, s *Store, o *sql.Conn) {
+			acquire(t, s, driver.Owner{PID: 9, Hostname: "b"})
+		}},
+		"free: another came and went": {false, func(t *testing.T, s *Store, o *sql.Conn) {
+			_, err := s.Release(bg, acquire(t, s, nobody), driver.EndReleased)
+			require.NoError(t, err)
+		}},
+		"free: another came, and its row was deleted": {false,
+			func(t *testing.T, s *Store, o *sql.Conn) {
+				acquire(t, s, nobody)
+				run(t, o, `DELETE FROM scheduler_lock`)
+			}},
+		"free: the history was emptied": {false, func(t *testing.T, s *Store, o *sql.Conn) {
+			run(t, o, `DELETE FROM scheduler_terms`)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
 			other := foreign(t, s)
 			ref := acquire(t, s, nobody)
 			if !tc.held {
-				_, err := s.Release(bg, ref, schedlock.EndReleased)
+				_, err := s.Release(bg, ref, driver.EndReleased)
 				require.NoError(t, err)
 			}
-			c := claimOf(look(t, s), schedlock.Owner{PID: 2, Hostname: "c"})
+			c := claimOf(look(t, s), driver.Owner{PID: 2, Hostname: "c"})
 			tc.change(t, s, other)
 			before := dump(t, other)
 			_, err := s.Acquire(bg, c)
-			require.ErrorIs(t, err, schedlock.ErrMoved)
+			require.ErrorIs(t, err, driver.ErrConflict)
 			assert.Equal(t, before, dump(t, other), "nothing was written")
 			wantNoWriteLock(t, other, "the loser")
 
-			c.Judged = look(t, s)
+			c.Expected = look(t, s)
 			_, err = s.Acquire(bg, c)
 			assert.NoError(t, err, "judged anew")
 		})
@@ -184,7 +207,7 @@ func TestOfManyThatJudgedTheSameOneWins(t *testing.T) {
 		var (
 			wg  sync.WaitGroup
 			mu  sync.Mutex
-			won []schedlock.Token
+			won []driver.Token
 		)
 		judged := look(t, s)
 		for _, s := range stores {
@@ -195,7 +218,7 @@ func TestOfManyThatJudgedTheSameOneWins(t *testing.T) {
 					won = append(won, c.Token)
 					mu.Unlock()
 				} else {
-					assert.ErrorIs(t, err, schedlock.ErrMoved)
+					assert.ErrorIs(t, err, driver.ErrConflict)
 				}
 			})
 		}
@@ -211,28 +234,28 @@ func TestHeartbeat(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	created := clock.now()
 	now := clock.add(10 * time.Second)
-	beat, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	beat, err := s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
-	assert.Equal(t, schedlock.Beat{State: schedlock.StateLeading, Now: now}, beat)
+	assert.Equal(t, driver.Renewal{State: driver.StateLeading, Now: now}, beat)
 	row := look(t, s).Row
 	assert.Equal(t, int64(1), row.Beat)
 	assert.Equal(t, now, row.HeartbeatAt)
 	assert.Equal(t, created, row.CreatedAt)
 
 	clock.add(-time.Hour) // no stamp matters
-	beat, err = s.Heartbeat(bg, ref, schedlock.StateDraining)
+	beat, err = s.Heartbeat(bg, ref, driver.StateDraining)
 	require.NoError(t, err)
-	assert.Equal(t, schedlock.StateDraining, beat.State)
+	assert.Equal(t, driver.StateDraining, beat.State)
 	row = look(t, s).Row
 	assert.Equal(t, int64(2), row.Beat)
-	assert.Equal(t, schedlock.StateDraining, row.State)
+	assert.Equal(t, driver.StateDraining, row.State)
 	assert.Equal(t, clock.now(), row.HeartbeatAt)
 
 	run(t, foreign(t, s), `UPDATE scheduler_lock SET state = 'revoked'`)
-	beat, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	beat, err = s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
-	assert.Equal(t, schedlock.StateRevoked, beat.State)
-	assert.Equal(t, schedlock.StateRevoked, look(t, s).Row.State)
+	assert.Equal(t, driver.StateRevoked, beat.State)
+	assert.Equal(t, driver.StateRevoked, look(t, s).Row.State)
 }
 
 func TestAHeartbeatTouchesNoOthersRowAndNeverInserts(t *testing.T) {
@@ -240,28 +263,28 @@ func TestAHeartbeatTouchesNoOthersRowAndNeverInserts(t *testing.T) {
 	other := foreign(t, s)
 	ref := acquire(t, s, nobody)
 	before := dump(t, other)
-	for name, spoil := range map[string]func(*schedlock.Ref){
-		"another token": func(r *schedlock.Ref) { r.Token = schedlock.NewToken() },
-		"another term":  func(r *schedlock.Ref) { r.Term++ },
+	for name, spoil := range map[string]func(*driver.Ref){
+		"another token": func(r *driver.Ref) { r.Token = driver.NewToken() },
+		"another term":  func(r *driver.Ref) { r.Term++ },
 	} {
 		r := ref
 		spoil(&r)
-		_, err := s.Heartbeat(bg, r, schedlock.StateLeading)
-		assert.ErrorIs(t, err, schedlock.ErrLost, name)
+		_, err := s.Heartbeat(bg, r, driver.StateLeading)
+		assert.ErrorIs(t, err, driver.ErrLost, name)
 	}
 	assert.Equal(t, before, dump(t, other))
 	run(t, other, `DELETE FROM scheduler_lock`)
-	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
-	assert.ErrorIs(t, err, schedlock.ErrLost)
+	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
+	assert.ErrorIs(t, err, driver.ErrLost)
 	assert.Nil(t, look(t, s).Row)
 }
 
 func TestAReleaseTouchesNoOthersRow(t *testing.T) {
-	for name, spoil := range map[string]func(*schedlock.Ref){
-		"another pid":      func(r *schedlock.Ref) { r.PID++ },
-		"another hostname": func(r *schedlock.Ref) { r.Hostname = "b" },
-		"another token":    func(r *schedlock.Ref) { r.Token = schedlock.NewToken() },
-		"another term":     func(r *schedlock.Ref) { r.Term++ },
+	for name, spoil := range map[string]func(*driver.Ref){
+		"another pid":      func(r *driver.Ref) { r.PID++ },
+		"another hostname": func(r *driver.Ref) { r.Hostname = "b" },
+		"another token":    func(r *driver.Ref) { r.Token = driver.NewToken() },
+		"another term":     func(r *driver.Ref) { r.Term++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
@@ -269,12 +292,12 @@ func TestAReleaseTouchesNoOthersRow(t *testing.T) {
 			row := *look(t, s).Row
 			r := ref
 			spoil(&r)
-			deleted, err := s.Release(bg, r, schedlock.EndReleased)
+			deleted, err := s.Release(bg, r, driver.EndReleased)
 			require.NoError(t, err)
 			assert.False(t, deleted)
 			require.NotNil(t, look(t, s).Row)
 			assert.Equal(t, row, *look(t, s).Row)
-			_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+			_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 			assert.NoError(t, err)
 		})
 	}
@@ -285,16 +308,16 @@ func TestReleaseDeletesTheRowAndEndsTheTerm(t *testing.T) {
 	s := newStore(t, WithClock(clock.now))
 	ref := acquire(t, s, nobody)
 	now := clock.add(time.Minute)
-	deleted, err := s.Release(bg, ref, schedlock.EndRevoked)
+	deleted, err := s.Release(bg, ref, driver.EndRevoked)
 	require.NoError(t, err)
 	assert.True(t, deleted)
 	v := look(t, s)
 	assert.Nil(t, v.Row)
 	assert.Equal(t, now, v.Newest.EndedAt)
-	assert.Equal(t, schedlock.EndRevoked, v.Newest.EndReason)
+	assert.Equal(t, driver.EndRevoked, v.Newest.EndReason)
 
 	clock.add(time.Minute)
-	deleted, err = s.Release(bg, ref, schedlock.EndLost)
+	deleted, err = s.Release(bg, ref, driver.EndLost)
 	require.NoError(t, err)
 	assert.False(t, deleted, "harmless")
 	assert.Equal(t, v.Newest, look(t, s).Newest, "an end is written once")
@@ -305,7 +328,7 @@ func TestAReleaseEndsTheTermAlsoIfTheRowWasDeletedByHand(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	run(t, foreign(t, s), `DELETE FROM scheduler_lock`)
 	require.True(t, look(t, s).Newest.Open(), "nobody knows yet that its holder has stopped")
-	deleted, err := s.Release(bg, ref, schedlock.EndLost)
+	deleted, err := s.Release(bg, ref, driver.EndLost)
 	require.NoError(t, err)
 	assert.False(t, deleted)
 	assert.False(t, look(t, s).Newest.Open(), "so that nobody waits for the TTL")
@@ -320,13 +343,13 @@ func TestTwoOwnersThatLookAlikeAreNotConfused(t *testing.T) {
 	row := *look(t, s).Row
 	require.Equal(t, old.Owner, current.Owner)
 
-	_, err := older.Heartbeat(bg, old, schedlock.StateLeading)
-	assert.ErrorIs(t, err, schedlock.ErrLost)
-	deleted, err := older.Release(bg, old, schedlock.EndReleased)
+	_, err := older.Heartbeat(bg, old, driver.StateLeading)
+	assert.ErrorIs(t, err, driver.ErrLost)
+	deleted, err := older.Release(bg, old, driver.EndReleased)
 	require.NoError(t, err)
 	assert.False(t, deleted)
 	assert.Equal(t, row, *look(t, s).Row)
-	_, err = newer.Heartbeat(bg, current, schedlock.StateLeading)
+	_, err = newer.Heartbeat(bg, current, driver.StateLeading)
 	assert.NoError(t, err)
 }
 
@@ -336,7 +359,10 @@ func TestTheHistoryIsBounded(t *testing.T) {
 	other := foreign(t, s)
 	run(t, other, `
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id) SELECT i, 'x', 1, 'h', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released', i + 1, 60000, NULL FROM n`)
+INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
+    next_term, ttl_ms, file_id)
+SELECT i, 'x', 1, 'h', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released',
+    i + 1, 60000, NULL FROM n`)
 	ref := acquire(t, s, nobody)
 	terms, err := s.Terms(bg, 5000)
 	require.NoError(t, err)
@@ -351,29 +377,58 @@ INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, 
 
 func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 	t.Parallel()
-	for edit, check := range map[string]func(t *testing.T, r *schedlock.Row){
-		`token = 'mine now'`: func(t *testing.T, r *schedlock.Row) {
+	for edit, check := range map[string]func(t *testing.T, r *driver.Row){
+		`token = 'mine now'`: func(t *testing.T, r *driver.Row) {
 			assert.Equal(t, "mine now", r.RawToken)
 			assert.Zero(t, r.Token)
 		},
-		`token = ''`:                         func(t *testing.T, r *schedlock.Row) { assert.Zero(t, r.Token) },
-		`token = upper(token)`:               func(t *testing.T, r *schedlock.Row) { assert.Equal(t, strings.ToUpper(r.RawToken), r.RawToken) },
-		`token = 'nul' || char(0) || 'x'`:    func(t *testing.T, r *schedlock.Row) { assert.Equal(t, "nul\x00x", r.RawToken) },
-		`heartbeat_at = 'noon'`:              func(t *testing.T, r *schedlock.Row) { assert.Zero(t, r.HeartbeatAt) },
-		`heartbeat_at = '', created_at = ''`: func(t *testing.T, r *schedlock.Row) { assert.Zero(t, r.CreatedAt) },
-		`heartbeat_at = strftime('%Y-%m-%dT%H:%M:%fZ', '2030-01-01')`: func(t *testing.T, r *schedlock.Row) {
+		`token = ''`: func(t *testing.T, r *driver.Row) {
+			assert.Zero(t, r.Token)
+		},
+		`token = upper(token)`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, strings.ToUpper(r.RawToken), r.RawToken)
+		},
+		`token = 'nul' || char(0) || 'x'`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, "nul\x00x", r.RawToken)
+		},
+		`heartbeat_at = 'noon'`: func(t *testing.T, r *driver.Row) {
+			assert.Zero(t, r.HeartbeatAt)
+		},
+		`heartbeat_at = '', created_at = ''`: func(t *testing.T, r *driver.Row) {
+			assert.Zero(t, r.CreatedAt)
+		},
+		`heartbeat_at = strftime('%Y-%m-%dT%H:%M:%fZ', '2030-01-01')`: func(t *testing.T,
+			r *driver.Row) {
 			assert.Equal(t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), r.HeartbeatAt)
 		},
-		`heartbeat_at = '9999-12-31T23:59:59Z'`:  func(t *testing.T, r *schedlock.Row) { assert.Equal(t, 9999, r.HeartbeatAt.Year()) },
-		`ttl_ms = 0`:                             func(t *testing.T, r *schedlock.Row) { assert.Zero(t, r.Timing.TTL) },
-		`ttl_ms = -5, heartbeat_ms = -1`:         func(t *testing.T, r *schedlock.Row) { assert.Zero(t, r.Timing.TTL) },
-		`ttl_ms = 9223372036854775807`:           func(t *testing.T, r *schedlock.Row) { assert.Equal(t, schedlock.MaxTTL, r.Timing.TTL) },
-		`term = 9223372036854775807`:             func(t *testing.T, r *schedlock.Row) { assert.Equal(t, int64(1<<63-1), r.Term) },
-		`term = -1, beat = -9223372036854775808`: func(t *testing.T, r *schedlock.Row) { assert.Equal(t, int64(-1<<63), r.Beat) },
-		`pid = -1, hostname = ''`:                func(t *testing.T, r *schedlock.Row) { assert.Equal(t, -1, r.PID) },
-		`pid = 9223372036854775807`:              func(t *testing.T, r *schedlock.Row) { assert.NotZero(t, r.PID) },
-		`state = 'revoked'`:                      func(t *testing.T, r *schedlock.Row) { assert.Equal(t, schedlock.StateRevoked, r.State) },
-		`file_id = 'nonsense'`:                   func(t *testing.T, r *schedlock.Row) {},
+		`heartbeat_at = '9999-12-31T23:59:59Z'`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, 9999, r.HeartbeatAt.Year())
+		},
+		`ttl_ms = 0`: func(t *testing.T, r *driver.Row) {
+			assert.Zero(t, r.Timing.TTL)
+		},
+		`ttl_ms = -5, heartbeat_ms = -1`: func(t *testing.T, r *driver.Row) {
+			assert.Zero(t, r.Timing.TTL)
+		},
+		`ttl_ms = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, driver.MaxTTL, r.Timing.TTL)
+		},
+		`term = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, int64(1<<63-1), r.Term)
+		},
+		`term = -1, beat = -9223372036854775808`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, int64(-1<<63), r.Beat)
+		},
+		`pid = -1, hostname = ''`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, -1, r.PID)
+		},
+		`pid = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
+			assert.NotZero(t, r.PID)
+		},
+		`state = 'revoked'`: func(t *testing.T, r *driver.Row) {
+			assert.Equal(t, driver.StateRevoked, r.State)
+		},
+		`file_id = 'nonsense'`: func(t *testing.T, r *driver.Row) {},
 	} {
 		t.Run(edit, func(t *testing.T) {
 			s := newStore(t)
@@ -394,9 +449,10 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 func TestAHistoryThatAHandHasEditedIsStillRead(t *testing.T) {
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
-	_, err := s.Release(bg, ref, schedlock.EndReleased)
+	_, err := s.Release(bg, ref, driver.EndReleased)
 	require.NoError(t, err)
-	for _, edit := range []string{`ended_at = 'long ago'`, `ended_at = ''`, `acquired_at = 'x', token = 'y', ttl_ms = -1`} {
+	for _, edit := range []string{`ended_at = 'long ago'`, `ended_at = ''`,
+		`acquired_at = 'x', token = 'y', ttl_ms = -1`} {
 		run(t, foreign(t, s), `UPDATE scheduler_terms SET `+edit)
 		v := look(t, s)
 		assert.False(t, v.Newest.Open(), "any text ends a term: %s", edit)
@@ -410,19 +466,22 @@ func TestAPlainShellCanReadTheTimes(t *testing.T) {
 	s := newStore(t, WithClock(clock.now))
 	ref := acquire(t, s, nobody)
 	clock.add(90 * time.Second)
-	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
-	const query = `SELECT heartbeat_at, round((julianday(heartbeat_at) - julianday(created_at)) * 86400), ` +
-		`strftime('%s', heartbeat_at), heartbeat_at > created_at, datetime(heartbeat_at, '+1 hour') FROM scheduler_lock`
+	const query = `
+SELECT heartbeat_at, round((julianday(heartbeat_at) - julianday(created_at)) * 86400),
+    strftime('%s', heartbeat_at), heartbeat_at > created_at, datetime(heartbeat_at, '+1 hour')
+FROM scheduler_lock`
 	const want = "2026-03-01T12:01:30.123456Z|90.0|1772366490|1|2026-03-01 13:01:30"
 	var got [5]string
-	require.NoError(t, foreign(t, s).QueryRowContext(bg, query).Scan(&got[0], &got[1], &got[2], &got[3], &got[4]))
-	assert.Equal(t, strings.Replace(want, "90.0", "90", 1), strings.Replace(strings.Join(got[:], "|"), "90.0", "90", 1))
+	require.NoError(t, foreign(t, s).QueryRowContext(bg,
+		query).Scan(&got[0], &got[1], &got[2], &got[3], &got[4]))
+	assert.Equal(t, strings.Replace(want, "90.0", "90", 1),
+		strings.Replace(strings.Join(got[:], "|"), "90.0", "90", 1))
 
 	shell, err := exec.LookPath("sqlite3")
 	if err != nil {
-		require.NotEqual(t, "true", os.Getenv("CI"), "the program sqlite3 is not installed")
-		t.Skip("the program sqlite3 is not installed; the same query was run through the driver")
+		missing.Skip(t, "the program sqlite3 (the same query was run through the driver)")
 	}
 	ctx, cancel := context.WithTimeout(bg, time.Minute)
 	defer cancel()
@@ -443,15 +502,15 @@ func TestFence(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	assert.Equal(t, before, dump(t, foreign(t, s)), "it changes nothing")
 
-	for name, spoil := range map[string]func(*schedlock.Ref){
-		"another token": func(r *schedlock.Ref) { r.Token = schedlock.NewToken() },
-		"another term":  func(r *schedlock.Ref) { r.Term-- },
+	for name, spoil := range map[string]func(*driver.Ref){
+		"another token": func(r *driver.Ref) { r.Token = driver.NewToken() },
+		"another term":  func(r *driver.Ref) { r.Term-- },
 	} {
 		r := ref
 		spoil(&r)
 		tx, err := s.DB().BeginTx(bg, nil)
 		require.NoError(t, err)
-		assert.ErrorIs(t, s.Fence(bg, tx, r), schedlock.ErrLost, name)
+		assert.ErrorIs(t, s.Fence(bg, tx, r), driver.ErrLost, name)
 		require.NoError(t, tx.Rollback())
 	}
 }
@@ -461,13 +520,13 @@ func TestFence(t *testing.T) {
 func TestAFenceMayBeTheFirstStatementOfADeferredTransaction(t *testing.T) {
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
-	db, err := driver.Open("file:" + s.Path() + "?_pragma=busy_timeout(5000)")
+	db, err := sqlite3driver.Open("file:" + s.Path() + "?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	defer db.Close()
 	for range 20 {
 		tx, err := db.BeginTx(bg, nil)
 		require.NoError(t, err)
-		_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+		_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 		require.NoError(t, err)
 		require.NoError(t, s.Fence(bg, tx, ref))
 		require.NoError(t, tx.Commit())
@@ -478,23 +537,25 @@ func TestNoFence(t *testing.T) {
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	err := s.Fence(bg, "a transaction of another driver", ref)
-	require.ErrorIs(t, err, schedlock.ErrNoFence)
+	require.ErrorIs(t, err, driver.ErrNoFence)
 	assert.ErrorContains(t, err, "it is a string, not a *sql.Tx")
 
 	elsewhere := mustOpen(t, t.TempDir()+"/other.db")
 	tx, err := elsewhere.DB().BeginTx(bg, nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
-	assert.ErrorIs(t, s.Fence(bg, tx, ref), schedlock.ErrNoFence, "a database without the lock")
+	assert.ErrorIs(t, s.Fence(bg, tx, ref), driver.ErrNoFence, "a database without the lock")
 }
 
 // The whole of it: two Locks on one file.
 func TestLocksOnOneFileHandOver(t *testing.T) {
 	path := newStore(t).Path()
-	quick := []schedlock.Option{schedlock.WithTTL(3 * time.Second), schedlock.WithHeartbeatInterval(100 * time.Millisecond), schedlock.WithLogger(quiet)}
+	quick := []schedlock.Option{schedlock.WithTTL(3 * time.Second),
+		schedlock.WithHeartbeatInterval(100 * time.Millisecond), schedlock.WithLogger(quiet)}
 	var locks []*schedlock.Lock
 	for i := range 3 {
-		lock, err := schedlock.New(mustOpen(t, path), append(quick, schedlock.WithOwner(schedlock.Owner{PID: 1, Hostname: fmt.Sprint(i)}))...)
+		lock, err := schedlock.New(mustOpen(t, path), append(quick,
+			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: fmt.Sprint(i)}))...)
 		require.NoError(t, err)
 		locks = append(locks, lock)
 	}
@@ -511,5 +572,34 @@ func TestLocksOnOneFileHandOver(t *testing.T) {
 		require.ErrorIs(t, err, schedlock.ErrHeld)
 		require.NoError(t, lease.Heartbeat(ctx))
 		require.NoError(t, lease.Release(ctx))
+	}
+}
+
+// SQLite keeps the write lock, and with it the fence, until the transaction
+// ends, although the UPDATE is undone.
+func TestAFenceOutlivesTheRollBackToASavepoint(t *testing.T) {
+	for name, begin := range map[string]string{"immediate": "immediate", "deferred": "deferred"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			ref := acquire(t, s, nobody)
+			db, err := sqlite3driver.Open("file:" + s.Path() + "?_txlock=" + begin)
+			require.NoError(t, err)
+			defer db.Close()
+			tx, err := db.BeginTx(bg, nil)
+			require.NoError(t, err)
+			defer tx.Rollback()
+			_, err = tx.ExecContext(bg, `SAVEPOINT a`)
+			require.NoError(t, err)
+			require.NoError(t, s.Fence(bg, tx, ref))
+			_, err = tx.ExecContext(bg, `ROLLBACK TO a; RELEASE a`)
+			require.NoError(t, err)
+			_, err = foreign(t, s).ExecContext(bg, `DELETE FROM scheduler_lock`)
+			require.Error(t, err, "nobody can take over until the transaction ends")
+			_, err = tx.ExecContext(bg, `CREATE TABLE work (id INTEGER)`)
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+			_, err = foreign(t, s).ExecContext(bg, `DELETE FROM scheduler_lock`)
+			require.NoError(t, err)
+		})
 	}
 }

@@ -3,50 +3,23 @@ package sqlite
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/sqlitetest"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
 )
+
+func TestMain(m *testing.M) { child.Main(m) }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	locktest.Run(t, func(t testing.TB) locktest.Database {
+		t.(*testing.T).Parallel()
 		first := newStore(t)
 		conn := foreign(t, first)
 		run(t, conn, `PRAGMA busy_timeout = 5000`)
-		db := locktest.Database{
-			Open: func(t testing.TB) schedlock.Store { return mustOpen(t, first.Path()) },
-			Begin: func(t testing.TB) locktest.Tx {
-				tx, err := first.DB().BeginTx(bg, nil)
-				require.NoError(t, err)
-				return locktest.Tx{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
-			},
-			Edit: func(t testing.TB, e locktest.Edit) {
-				run(t, conn, `UPDATE scheduler_lock SET token = coalesce(nullif(?, ''), token), term = coalesce(nullif(?, 0), term),
-					beat = coalesce(nullif(?, 0), beat), state = coalesce(nullif(?, ''), state)`, e.Token, e.Term, e.Beat, string(e.State))
-				if e.DeleteRow {
-					run(t, conn, `DELETE FROM scheduler_lock`)
-				}
-				if e.EmptyTerms {
-					run(t, conn, `DELETE FROM scheduler_terms`)
-				}
-			},
-			Backup: func(t testing.TB) func() {
-				tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs", "scheduler_requests", "scheduler_pauses"}
-				for _, table := range tables {
-					run(t, conn, `CREATE TEMP TABLE kept_`+table+` AS SELECT * FROM `+table)
-				}
-				return func() {
-					run(t, conn, `BEGIN IMMEDIATE`)
-					for _, table := range tables {
-						run(t, conn, `DELETE FROM `+table)
-						run(t, conn, `INSERT INTO `+table+` SELECT * FROM kept_`+table)
-					}
-					run(t, conn, `COMMIT`)
-				}
-			},
-		}
+		db := sqlitetest.Database{DB: first.DB(), Conn: conn}.Lock()
+		db.Open = func(t testing.TB) driver.Store { return mustOpen(t, first.Path()) }
 		if first.ProofOfDeath() != nil {
 			db.Without = []locktest.Feature{locktest.Hints}
 		}

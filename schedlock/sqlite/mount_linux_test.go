@@ -13,14 +13,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/filesystem"
+	"example.com/schedlock/internal/missing"
 )
 
 func init() {
 	// In a mount namespace of its own: what it mounts nobody else sees, and it
 	// goes with the process.
-	childModes["store mounted"] = func() {
+	child.Modes["store mounted"] = func() {
 		what, where, dsn := os.Args[1], os.Args[2], os.Args[3]
-		check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		child.Check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		if err := unix.Mount(what, where, "", unix.MS_BIND, ""); err != nil {
 			fmt.Println("mount:", err)
 			return
@@ -31,10 +35,10 @@ func init() {
 		}
 		fmt.Println(err)
 	}
-	childModes["store nobody"] = func() {
-		check(syscall.Setgroups(nil))
-		check(syscall.Setgid(65534))
-		check(syscall.Setuid(65534))
+	child.Modes["store nobody"] = func() {
+		child.Check(syscall.Setgroups(nil))
+		child.Check(syscall.Setgid(65534))
+		child.Check(syscall.Setuid(65534))
 		s, err := Open(bg, os.Args[1])
 		if err == nil {
 			err = s.Migrate(bg)
@@ -52,16 +56,16 @@ func openMounted(t *testing.T, what, where, dsn string) string {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), exe, what, where, dsn)
-	cmd.Env = append(os.Environ(), childEnv+"=store mounted")
+	cmd.Env = append(os.Environ(), child.Env+"=store mounted")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	if errors.Is(err, os.ErrPermission) {
-		t.Skip("not permitted to make a mount namespace (root or CAP_SYS_ADMIN is needed): a bind-mounted file was not tried")
+		missing.Skip(t, "the right to make a mount namespace (root or CAP_SYS_ADMIN)")
 	}
 	require.NoError(t, err)
 	if rest, ok := strings.CutPrefix(string(out), "mount: "); ok {
-		t.Skip("not permitted to bind-mount (CAP_SYS_ADMIN is needed): a bind-mounted file was not tried: " + rest)
+		missing.Skip(t, "the right to bind-mount (CAP_SYS_ADMIN): %s", rest)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -73,8 +77,8 @@ func TestASingleFileMountedIntoAContainerIsRefused(t *testing.T) {
 	outside := newStore(t).Path()
 	inside := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(inside, nil, 0o600)) // the mount point
-	if _, ok := mountID(outside); !ok {
-		t.Skip("the kernel does not tell mounts apart (Linux 5.8 is needed)")
+	if _, ok := filesystem.MountID(outside); !ok {
+		missing.Skip(t, "a kernel that tells mounts apart (Linux 5.8)")
 	}
 	got := openMounted(t, outside, inside, inside)
 	assert.Contains(t, got, "is a single file mounted into its folder")
@@ -86,13 +90,12 @@ func TestAMountedFolderIsFine(t *testing.T) {
 	t.Parallel()
 	outside := newStore(t).Path()
 	inside := t.TempDir()
-	assert.Equal(t, "<nil>", openMounted(t, filepath.Dir(outside), inside, filepath.Join(inside, "app.db")))
+	assert.Equal(t, "<nil>", openMounted(t, filepath.Dir(outside),
+		inside, filepath.Join(inside, "app.db")))
 }
 
 func TestAFileWithoutPermission(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can become somebody without permission")
-	}
+	missing.Root(t)
 	root, err := os.MkdirTemp("", "schedlock") // t.TempDir is closed to others
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
@@ -107,30 +110,21 @@ func TestAFileWithoutPermission(t *testing.T) {
 		return s.Path()
 	}
 	for name, tc := range map[string]struct{ path, wants string }{
-		"the file cannot be read":             {file("unreadable", 0o777, 0o600), "cannot be read: access"},
-		"the folder cannot be entered":        {file("closed", 0o700, 0o666), "permission denied"},
-		"the file cannot be written":          {file("readonly", 0o777, 0o444), "permission denied"},
-		"the folder of a new file":            {filepath.Join(root, "new.db"), "does not exist, and its folder cannot be written"},
-		"the folder of a new file is missing": {filepath.Join(root, "deep", "er", "new.db"), "make its folder"},
+		"the file cannot be read": {file("unreadable", 0o777, 0o600),
+			"cannot be read: access"},
+		"the folder cannot be entered": {file("closed", 0o700, 0o666), "permission denied"},
+		"the file cannot be written": {file("readonly", 0o777, 0o444),
+			"permission denied"},
+		"the folder of a new file": {filepath.Join(root, "new.db"),
+			"does not exist, and its folder cannot be written"},
+		"the folder of a new file is missing": {filepath.Join(root, "deep", "er", "new.db"),
+			"make its folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := startChild(t, "store nobody", tc.path)
-			line := c.line()
+			c := child.Start(t, "store nobody", tc.path)
+			line := c.Line()
 			assert.Contains(t, line, tc.wants)
 			assert.Contains(t, line, tc.path)
 		})
-	}
-}
-
-func TestNetworkFileSystemsAreKnown(t *testing.T) {
-	for _, name := range []string{"NFS", "CIFS", "SMB2", "9p", "Ceph"} {
-		found := false
-		for _, n := range networkFS {
-			found = found || n == name
-		}
-		assert.True(t, found, name)
-	}
-	for magic := range localFS {
-		assert.NotContains(t, networkFS, magic)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 // Named returns the named locks of the database file. It may be called several
@@ -23,14 +23,14 @@ import (
 //
 // They use the store's own connection, and no byte of the lease file: the death
 // of a holder is known by its TTL.
-func (s *Store) Named() named.Store { return &namedStore{s: s, boot: bootNow} }
+func (s *Store) Named() namedlock.Store { return &namedStore{s: s, boot: bootNow} }
 
 type namedStore struct {
 	s    *Store
 	boot func() (ms int64, bootID string)
 }
 
-var _ named.Store = (*namedStore)(nil)
+var _ namedlock.Store = (*namedStore)(nil)
 
 // A namedTime is one moment on both clocks, and the first three arguments of
 // every statement.
@@ -58,25 +58,51 @@ const sqlNamedTaken = `(CASE WHEN l.boot_id = ?2
 
 const (
 	sqlNamedTake = `
-INSERT INTO named_locks AS l (kind, name, token, term, pid, hostname, acquired_at, expires_at, hold_until, boot_id, expires_ms, hold_ms)
-VALUES (?4, ?5, ?6, max(coalesce((SELECT term FROM named_locks_floor), 0) + 1, ?7), ?8, ?9, ?3, ?10, ?11, ?2, ?1 + ?12, ?1 + ?13)
+INSERT INTO named_locks AS l (kind, name, token, term, pid, hostname, acquired_at, expires_at,
+                              hold_until, boot_id, expires_ms, hold_ms, ttl_ms, ttl_of)
+SELECT ?4, ?5, ?6, term, ?8, ?9, ?3, ?10, ?11, ?2, ?1 + ?12, ?1 + ?13, ?12, term
+FROM (SELECT max(coalesce((SELECT term FROM named_locks_floor), 0) + 1, ?7) AS term) WHERE true
 ON CONFLICT (kind, name) DO UPDATE
-SET token = excluded.token, term = max(l.term + 1, excluded.term), pid = excluded.pid, hostname = excluded.hostname,
-    acquired_at = excluded.acquired_at, expires_at = excluded.expires_at, hold_until = excluded.hold_until,
-    boot_id = excluded.boot_id, expires_ms = excluded.expires_ms, hold_ms = excluded.hold_ms
+SET token = excluded.token, term = max(l.term + 1, excluded.term),
+    pid = excluded.pid, hostname = excluded.hostname, acquired_at = excluded.acquired_at,
+    expires_at = excluded.expires_at, hold_until = excluded.hold_until,
+    boot_id = excluded.boot_id, expires_ms = excluded.expires_ms, hold_ms = excluded.hold_ms,
+    ttl_ms = excluded.ttl_ms, ttl_of = max(l.term + 1, excluded.term)
 WHERE NOT ` + sqlNamedTaken + `
 RETURNING term`
 
 	sqlNamedLook = `
-SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2, l.expires_ms, l.hold_ms, l.hold_until
+SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
+       l.expires_ms, l.hold_ms, l.hold_until,
+       CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
 FROM named_locks l
 WHERE l.kind = ?4 AND l.name = ?5 AND ` + sqlNamedTaken
+
+	sqlNamedList = `
+SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
+       l.expires_ms, l.hold_ms, l.hold_until,
+       CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
+FROM named_locks l
+WHERE ` + sqlNamedTaken + ` OR l.token LIKE 'revoked:%'
+ORDER BY l.kind, l.name LIMIT ?4`
+
+	// What has more left than its TTL was stamped by a clock that was set back
+	// since: it ends a TTL from now, when its holder has ended it long ago.
+	sqlNamedMend = `
+UPDATE named_locks
+SET expires_at = CASE WHEN expires_ms > ?1 + ?7 THEN ?8 ELSE expires_at END,
+    expires_ms = min(expires_ms, ?1 + ?7),
+    hold_until = CASE WHEN hold_ms > ?1 + ?7 THEN ?8 ELSE hold_until END,
+    hold_ms = CASE WHEN hold_ms IS NOT NULL THEN min(hold_ms, ?1 + ?7) END
+WHERE kind = ?4 AND name = ?5 AND term = ?6 AND ttl_of = ?6 AND ttl_ms = ?7 AND boot_id = ?2
+  AND max(expires_ms, coalesce(hold_ms, 0)) > ?1 + ?7`
 )
 
-// Take implements named.Store. A lock that is held is only read.
-func (n *namedStore) Take(ctx context.Context, c named.Claim) (term int64, holder *named.Row, err error) {
+// Take implements namedlock.Store. A lock that is held is only read.
+func (n *namedStore) Take(ctx context.Context,
+	c namedlock.Claim) (term int64, holder *namedlock.Row, err error) {
 	if holder, err = n.Look(ctx, c.Key); holder != nil || err != nil {
-		return 0, holder, err
+		return 0, n.mend(ctx, holder), err
 	}
 	err = n.patiently(ctx, func() error {
 		return n.s.share(ctx, func(ctx context.Context, tx tx) error {
@@ -85,9 +111,11 @@ func (n *namedStore) Take(ctx context.Context, c named.Claim) (term int64, holde
 			var hold sql.NullInt64
 			var until sql.NullString
 			if c.Hold > 0 {
-				hold, until = sql.NullInt64{Int64: millis(c.Hold), Valid: true}, formatOptional(now.wall.Add(c.Hold))
+				hold, until = sql.NullInt64{Int64: millis(c.Hold),
+					Valid: true}, formatOptional(now.wall.Add(c.Hold))
 			}
-			err := tx.row(ctx, sqlNamedTake, now.args(string(c.Kind), c.Name, c.Token.String(), now.wall.UnixMilli(), c.PID, c.Hostname,
+			err := tx.row(ctx, sqlNamedTake, now.args(string(c.Kind),
+				c.Name, c.Token.String(), now.wall.UnixMilli(), c.PID, c.Hostname,
 				formatTime(now.wall.Add(c.TTL)), until, millis(c.TTL), hold), &term)
 			if errors.Is(err, sql.ErrNoRows) { // somebody was faster
 				holder, err = n.find(ctx, c.Key)
@@ -101,9 +129,27 @@ func (n *namedStore) Take(ctx context.Context, c named.Claim) (term int64, holde
 	return term, holder, nil
 }
 
-// Look implements named.Store.
-func (n *namedStore) Look(ctx context.Context, key named.Key) (row *named.Row, err error) {
-	if err := n.s.CheckFile(); err != nil {
+// mend lets a row of which more is left than its TTL end a TTL from now, and
+// returns it as it is then. If it cannot, the next Take tries again.
+func (n *namedStore) mend(ctx context.Context, row *namedlock.Row) *namedlock.Row {
+	if row == nil || !row.Unsure {
+		return row
+	}
+	_, err := n.update(ctx, func(tx tx) (int64, error) {
+		now := n.now()
+		return tx.exec(ctx, sqlNamedMend, now.args(string(row.Kind),
+			row.Name, row.Term, millis(row.TTL),
+			formatTime(now.wall.Add(row.TTL)))...)
+	})
+	if err == nil {
+		row.Left, row.Unsure = min(row.Left, row.TTL), false
+	}
+	return row
+}
+
+// Look implements namedlock.Store.
+func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (row *namedlock.Row, err error) {
+	if err := n.s.files.check(); err != nil {
 		return nil, err
 	}
 	err = n.patiently(ctx, func() error {
@@ -119,21 +165,32 @@ func (n *namedStore) Look(ctx context.Context, key named.Key) (row *named.Row, e
 }
 
 // find reads the row of a key, nil if it is free; the turn is held.
-func (n *namedStore) find(ctx context.Context, key named.Key) (row *named.Row, err error) {
+func (n *namedStore) find(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
 	now := n.now()
-	err = n.s.each(ctx, sqlNamedLook, now.args(string(key.Kind), key.Name), func(rows *sql.Rows) error {
+	rows, err := n.rows(ctx, sqlNamedLook, now, now.args(string(key.Kind), key.Name))
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// rows reads rows; the turn is held.
+func (n *namedStore) rows(ctx context.Context, query string, now namedTime,
+	args []any) (found []namedlock.Row, err error) {
+	err = n.s.each(ctx, query, args, func(rows *sql.Rows) error {
 		var (
 			tok, until sql.NullString
 			acquired   string
 			sameBoot   bool
 			expires    int64
-			hold       sql.NullInt64
+			hold, ttl  sql.NullInt64
 		)
-		row = &named.Row{Info: named.Info{Key: key}}
-		if err := rows.Scan(&tok, &row.Term, &row.PID, &row.Hostname, &acquired, &sameBoot, &expires, &hold, &until); err != nil {
+		var row namedlock.Row
+		if err := rows.Scan(&tok, &row.Term, &row.PID, &row.Hostname, &acquired, &sameBoot,
+			&expires, &hold, &until, &ttl, &row.Kind, &row.Name); err != nil {
 			return err
 		}
-		row.Token, _ = schedlock.ParseToken(tok.String) // an edited one is nobody's
+		row.Token, _ = driver.ParseToken(tok.String) // an edited one is nobody's
 		row.AcquiredAt = stamp(acquired)
 		row.Age = now.wall.Sub(row.AcquiredAt)
 		row.Resting = !tok.Valid || !sameBoot
@@ -145,22 +202,55 @@ func (n *namedStore) find(ctx context.Context, key named.Key) (row *named.Row, e
 				end = hold.Int64
 			}
 			row.Left = time.Duration(end-now.ms) * time.Millisecond
+			row.TTL = time.Duration(ttl.Int64) * time.Millisecond
+			row.Unsure = ttl.Valid && row.Left > row.TTL
 		}
+		if row.Revoked = namedlock.RevocationOf(tok.String); row.Revoked != nil {
+			row.Left, row.Resting = max(row.Left, 0), false
+		}
+		found = append(found, row)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return row, nil
+	return found, err
+}
+
+// List implements namedlock.Store.
+func (n *namedStore) List(ctx context.Context, limit int) (rows []namedlock.Row, err error) {
+	err = n.patiently(ctx, func() error {
+		return n.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+			now := n.now()
+			rows, err = n.rows(ctx, sqlNamedList, now, now.args(limit))
+			return err
+		})
+	})
+	return rows, n.explain(err)
+}
+
+const sqlNamedRevoke = `
+UPDATE named_locks AS l
+SET token = ?7, hold_until = NULL, hold_ms = NULL,
+    expires_at = CASE WHEN l.kind = 'timeout' OR l.token IS NULL THEN ?3 ELSE l.expires_at END,
+    expires_ms = CASE WHEN l.kind = 'timeout' OR l.token IS NULL THEN ?1 ELSE l.expires_ms END
+WHERE l.kind = ?4 AND l.name = ?5 AND l.term = ?6 AND ` + sqlNamedTaken + `
+  AND (l.token IS NULL OR l.token NOT LIKE 'revoked:%')`
+
+// Revoke implements namedlock.Store.
+func (n *namedStore) Revoke(ctx context.Context, key namedlock.Key, term int64,
+	mark string) (bool, error) {
+	return n.update(ctx, func(tx tx) (int64, error) {
+		return tx.exec(ctx, sqlNamedRevoke, n.now().args(string(key.Kind), key.Name, term, mark)...)
+	})
 }
 
 // What has expired is never touched, though nobody may have taken it.
 const (
 	sqlNamedOurs = `
-WHERE kind = ?4 AND name = ?5 AND token = ?6 AND (term = ?7 OR ?7 = 0) AND boot_id = ?2 AND expires_ms > ?1`
+WHERE kind = ?4 AND name = ?5 AND token = ?6
+  AND (term = ?7 OR ?7 = 0) AND boot_id = ?2 AND expires_ms > ?1`
 
 	sqlNamedExtend = `
-UPDATE named_locks SET expires_at = ?8, expires_ms = ?1 + ?9` + sqlNamedOurs
+UPDATE named_locks
+SET expires_at = ?8, expires_ms = ?1 + ?9, ttl_ms = ?9, ttl_of = term` + sqlNamedOurs
 
 	sqlNamedRelease = `
 UPDATE named_locks
@@ -175,21 +265,23 @@ SET token = NULL,
 UPDATE named_locks SET token = token` + sqlNamedOurs
 )
 
-func ours(now namedTime, ref named.Ref, more ...any) []any {
+func ours(now namedTime, ref namedlock.Ref, more ...any) []any {
 	return append(now.args(string(ref.Kind), ref.Name, ref.Token.String(), ref.Term), more...)
 }
 
-// Extend implements named.Store. It is not flushed to disk: a power cut ends
+// Extend implements namedlock.Store. It is not flushed to disk: a power cut ends
 // all locks.
-func (n *namedStore) Extend(ctx context.Context, ref named.Ref, ttl time.Duration) (bool, error) {
+func (n *namedStore) Extend(ctx context.Context, ref namedlock.Ref,
+	ttl time.Duration) (bool, error) {
 	return n.update(ctx, func(tx tx) (int64, error) {
 		now := n.now()
-		return tx.exec(ctx, sqlNamedExtend, ours(now, ref, formatTime(now.wall.Add(ttl)), millis(ttl))...)
+		return tx.exec(ctx, sqlNamedExtend, ours(now, ref,
+			formatTime(now.wall.Add(ttl)), millis(ttl))...)
 	})
 }
 
-// Release implements named.Store. It is not flushed to disk either.
-func (n *namedStore) Release(ctx context.Context, ref named.Ref, keepHold bool) (bool, error) {
+// Release implements namedlock.Store. It is not flushed to disk either.
+func (n *namedStore) Release(ctx context.Context, ref namedlock.Ref, keepHold bool) (bool, error) {
 	return n.update(ctx, func(tx tx) (int64, error) {
 		return tx.exec(ctx, sqlNamedRelease, ours(n.now(), ref, keepHold)...)
 	})
@@ -197,7 +289,8 @@ func (n *namedStore) Release(ctx context.Context, ref named.Ref, keepHold bool) 
 
 // update runs one statement that is a transaction of its own, and tells whether
 // it has changed a row.
-func (n *namedStore) update(ctx context.Context, do func(tx) (int64, error)) (changed bool, err error) {
+func (n *namedStore) update(ctx context.Context, do func(tx) (int64,
+	error)) (changed bool, err error) {
 	err = n.patiently(ctx, func() error {
 		if err := n.s.mayWrite(); err != nil {
 			return err
@@ -214,11 +307,15 @@ func (n *namedStore) update(ctx context.Context, do func(tx) (int64, error)) (ch
 	return changed && err == nil, n.explain(err)
 }
 
-// Fence implements named.Store; tx must be a *sql.Tx.
-func (n *namedStore) Fence(ctx context.Context, tx any, ref named.Ref, _ time.Duration) (bool, error) {
+// Fence implements namedlock.Store; tx must be a *sql.Tx.
+func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
+	_ time.Duration) (bool, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok {
-		return false, fmt.Errorf("%w: it is a %T, not a *sql.Tx", schedlock.ErrNoFence, tx)
+		return false, fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
+	}
+	if err := n.s.mayWrite(); err != nil {
+		return false, n.explain(err)
 	}
 	var affected int64
 	res, err := t.ExecContext(ctx, sqlNamedFence, ours(n.now(), ref)...)
@@ -227,7 +324,7 @@ func (n *namedStore) Fence(ctx context.Context, tx any, ref named.Ref, _ time.Du
 	}
 	if err != nil {
 		if strings.Contains(err.Error(), "no such table: named_locks") {
-			return false, fmt.Errorf("%w: %w", schedlock.ErrNoFence, err)
+			return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 		}
 		return false, n.explain(err)
 	}
@@ -248,7 +345,7 @@ INSERT INTO named_locks_floor (id, term) VALUES (1, ?1)
 ON CONFLICT (id) DO UPDATE SET term = max(term, excluded.term)`
 )
 
-// Clean implements named.Store.
+// Clean implements namedlock.Store.
 func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
 	err = n.s.write(ctx, func(ctx context.Context, tx tx) error {
 		deleted = 0
@@ -278,7 +375,7 @@ func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err e
 // ends; it gives up after a minute if ctx does not end by itself.
 func (n *namedStore) patiently(ctx context.Context, do func() error) error {
 	err := do()
-	if !errors.Is(err, sqlite3.BUSY) && !errors.Is(err, sqlite3.LOCKED) {
+	if !is(err, sqlite3.BUSY, sqlite3.LOCKED) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -289,7 +386,8 @@ func (n *namedStore) patiently(ctx context.Context, do func() error) error {
 func (n *namedStore) explain(err error) error {
 	err = n.s.explain(err)
 	if err != nil && strings.Contains(err.Error(), "no such table: named_locks") {
-		return fmt.Errorf("%w; its migrations were not run (migrations.Up)", err)
+		return fmt.Errorf("%w: %w; its migrations were not run (migrations.Up)",
+			driver.ErrPermanent, err)
 	}
 	return err
 }

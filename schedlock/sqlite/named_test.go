@@ -14,57 +14,41 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/sqlitetest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
-	"example.com/schedlock/schedlock/named"
 )
 
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
+		t.(*testing.T).Parallel()
 		first := newStore(t)
 		conn := foreign(t, first)
 		run(t, conn, `PRAGMA busy_timeout = 5000`)
-		return locktest.NamedDatabase{
-			Open: func(t testing.TB) named.Store { return mustOpen(t, first.Path()).Named() },
-			Age: func(t testing.TB, d time.Duration) {
-				back := fmt.Sprintf("%+.3f seconds", -d.Seconds())
-				run(t, conn, `UPDATE named_locks SET expires_ms = expires_ms - ?1, hold_ms = hold_ms - ?1,
-					acquired_at = strftime('%Y-%m-%dT%H:%M:%f000Z', acquired_at, ?2), expires_at = strftime('%Y-%m-%dT%H:%M:%f000Z', expires_at, ?2),
-					hold_until = strftime('%Y-%m-%dT%H:%M:%f000Z', hold_until, ?2)`, d.Milliseconds(), back)
-			},
-			Edit: func(t testing.TB, key named.Key, term int64) {
-				if term == 0 {
-					run(t, conn, `DELETE FROM named_locks WHERE kind = ? AND name = ?`, string(key.Kind), key.Name)
-					return
-				}
-				run(t, conn, `UPDATE named_locks SET term = ? WHERE kind = ? AND name = ?`, term, string(key.Kind), key.Name)
-			},
-			Begin: func(t testing.TB) locktest.Tx {
-				tx, err := first.DB().BeginTx(bg, nil)
-				require.NoError(t, err)
-				return locktest.Tx{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
-			},
-		}
+		db := sqlitetest.Database{DB: first.DB(), Conn: conn}.Named()
+		db.Open = func(t testing.TB) namedlock.Store { return mustOpen(t, first.Path()).Named() }
+		return db
 	})
 }
 
-var lockA = named.Key{Kind: named.KindLock, Name: "a"}
+var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
 
-func namedClaim(key named.Key, ttl, hold time.Duration) named.Claim {
-	return named.Claim{Key: key, Owner: nobody, Token: schedlock.NewToken(), TTL: ttl, Hold: hold}
+func namedClaim(key namedlock.Key, ttl, hold time.Duration) namedlock.Claim {
+	return namedlock.Claim{Key: key, Owner: nobody, Token: driver.NewToken(), TTL: ttl, Hold: hold}
 }
 
 // takeNamed takes a key that must be free.
-func takeNamed(t testing.TB, n named.Store, c named.Claim) named.Ref {
+func takeNamed(t testing.TB, n namedlock.Store, c namedlock.Claim) namedlock.Ref {
 	t.Helper()
 	term, holder, err := n.Take(bg, c)
 	require.NoError(t, err)
 	require.NotZero(t, term, "held: %+v", holder)
-	return named.Ref{Key: c.Key, Token: c.Token, Term: term}
+	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
 }
 
-func lookNamed(t testing.TB, n named.Store, key named.Key) *named.Row {
+func lookNamed(t testing.TB, n namedlock.Store, key namedlock.Key) *namedlock.Row {
 	t.Helper()
 	row, err := n.Look(bg, key)
 	require.NoError(t, err)
@@ -106,7 +90,9 @@ func TestNoWallClockMattersToANamedLock(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 48 * time.Hour, -48 * time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			right := newStore(t)
-			wrong := mustOpen(t, right.Path(), WithClock(func() time.Time { return time.Now().Add(ahead) }))
+			wrong := mustOpen(t, right.Path(), WithClock(func() time.Time {
+				return time.Now().Add(ahead)
+			}))
 			m := &machine{ms: 1_000_000}
 			a, b := m.on(right), m.on(wrong)
 			for _, n := range [][2]*namedStore{{a, b}, {b, a}} {
@@ -132,7 +118,8 @@ func TestNoWallClockMattersToANamedLock(t *testing.T) {
 				m.pass(time.Minute)
 			}
 			// Nor does a clock that is set while a lock is held.
-			rest := namedClaim(named.Key{Kind: named.KindTimeout, Name: "r"}, 24*time.Hour, 24*time.Hour)
+			rest := namedClaim(namedlock.Key{Kind: namedlock.KindTimeout, Name: "r"}, 24*time.Hour,
+				24*time.Hour)
 			takeNamed(t, a, rest)
 			m.pass(24*time.Hour - time.Second)
 			require.Equal(t, time.Second, lookNamed(t, b, rest.Key).Left)
@@ -174,8 +161,8 @@ func TestARestDoesNotEndWithARestartOfTheMachine(t *testing.T) {
 	m := &machine{ms: 1_000_000}
 	n := m.on(s)
 	const day = 24 * time.Hour
-	daily := named.Key{Kind: named.KindTimeout, Name: "daily"}
-	task := named.Key{Kind: named.KindTask, Name: "task"}
+	daily := namedlock.Key{Kind: namedlock.KindTimeout, Name: "daily"}
+	task := namedlock.Key{Kind: namedlock.KindTask, Name: "task"}
 	takeNamed(t, n, namedClaim(daily, day, day))
 	takeNamed(t, n, namedClaim(task, day, time.Hour))
 	m.restart()
@@ -211,12 +198,14 @@ func TestNamedLocksTakeNoByteOfTheLeaseFile(t *testing.T) {
 	}
 	before := held()
 	for i := range 10 {
-		takeNamed(t, s.Named(), namedClaim(named.Key{Kind: named.KindLock, Name: fmt.Sprint(i)}, time.Minute, 0))
+		takeNamed(t, s.Named(),
+			namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: fmt.Sprint(i)},
+				time.Minute, 0))
 	}
 	require.Equal(t, before, held())
-	_, err := s.Heartbeat(bg, ref, schedlock.StateLeading)
+	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
-	deleted, err := s.Release(bg, ref, schedlock.EndReleased)
+	deleted, err := s.Release(bg, ref, driver.EndReleased)
 	require.NoError(t, err)
 	require.True(t, deleted)
 }
@@ -240,7 +229,8 @@ func TestOnlyTakingANamedLockIsFlushed(t *testing.T) {
 		_, err := n.Extend(bg, ref, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, normal, level())
-		takeNamed(t, n, namedClaim(named.Key{Kind: named.KindLock, Name: schedlock.NewToken().String()}, time.Minute, 0))
+		takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock,
+			Name: driver.NewToken().String()}, time.Minute, 0))
 		require.Equal(t, full, level())
 		_, err = n.Release(bg, ref, true)
 		require.NoError(t, err)
@@ -270,13 +260,18 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 	s := newStore(t)
 	n := s.Named()
 	writer := foreign(t, s)
-	held := takeNamed(t, n, namedClaim(named.Key{Kind: named.KindLock, Name: "held"}, time.Hour, 0))
+	held := takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "held"},
+		time.Hour, 0))
 	for name, do := range map[string]func(ctx context.Context) error{
 		"Take": func(ctx context.Context) error {
-			_, _, err := n.Take(ctx, namedClaim(named.Key{Kind: named.KindLock, Name: "free"}, time.Hour, 0))
+			_, _, err := n.Take(ctx,
+				namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "free"}, time.Hour, 0))
 			return err
 		},
-		"Extend": func(ctx context.Context) error { _, err := n.Extend(ctx, held, time.Hour); return err },
+		"Extend": func(ctx context.Context) error {
+			_, err := n.Extend(ctx, held, time.Hour)
+			return err
+		},
 	} {
 		run(t, writer, `BEGIN IMMEDIATE`)
 		short, cancel := context.WithTimeout(bg, 200*time.Millisecond)
@@ -302,7 +297,7 @@ func TestNamedLocksOfAFileThatWasReplaced(t *testing.T) {
 	require.NoError(t, os.Rename(s.Path(), s.Path()+".old"))
 	var changed *FileChangedError
 	_, err := n.Extend(bg, ref, time.Minute)
-	require.ErrorIs(t, err, schedlock.ErrLost)
+	require.ErrorIs(t, err, driver.ErrLost)
 	require.ErrorAs(t, err, &changed)
 	_, err = n.Look(bg, lockA)
 	require.ErrorAs(t, err, &changed)
@@ -316,12 +311,13 @@ func TestNamedLocksWithoutTheirTables(t *testing.T) {
 	n := s.Named()
 	_, _, err := n.Take(bg, namedClaim(lockA, time.Minute, 0))
 	require.ErrorContains(t, err, "migrations were not run")
+	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
 	require.ErrorContains(t, err, s.Path())
 	tx, err := s.DB().BeginTx(bg, nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
-	_, err = n.Fence(bg, tx, named.Ref{Key: lockA}, time.Minute)
-	require.ErrorIs(t, err, schedlock.ErrNoFence)
+	_, err = n.Fence(bg, tx, namedlock.Ref{Key: lockA}, time.Minute)
+	require.ErrorIs(t, err, driver.ErrNoFence)
 }
 
 // The statements find a row, and what is to be cleaned up, without reading all
@@ -332,7 +328,8 @@ func TestNothingReadsAllNamedLocks(t *testing.T) {
 	conn := foreign(t, s)
 	check := func(t *testing.T) {
 		for name, query := range map[string]string{
-			"take": sqlNamedTake, "look": sqlNamedLook, "extend": sqlNamedExtend, "release": sqlNamedRelease, "fence": sqlNamedFence,
+			"take": sqlNamedTake, "look": sqlNamedLook, "extend": sqlNamedExtend,
+			"release": sqlNamedRelease, "fence": sqlNamedFence,
 			"clean": sqlNamedClean, "floor": sqlNamedFloor,
 		} {
 			plan := queryPlan(t, conn, query)
@@ -342,13 +339,16 @@ func TestNothingReadsAllNamedLocks(t *testing.T) {
 				assert.NotContains(t, plan, "TEMP B-TREE", "it sorts")
 			}
 		}
-		assert.Regexp(t, `SCAN named_locks\b`, queryPlan(t, conn, `DELETE FROM named_locks WHERE pid = 1`), "the test sees a scan")
+		assert.Regexp(t, `SCAN named_locks\b`, queryPlan(t,
+			conn, `DELETE FROM named_locks WHERE pid = 1`), "the test sees a scan")
 	}
 	t.Run("as it begins", check)
 	run(t, conn, `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
-INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at, boot_id, expires_ms)
-SELECT 'lock', 'name ' || i, i, 1, 'h', '2026-03-01T12:00:00.000000Z', printf('2026-03-01T12:%02d:%02d.000000Z', i / 60 % 60, i % 60), 'b', i FROM n`)
+INSERT INTO named_locks (kind, name, term, pid, hostname, acquired_at, expires_at,
+    boot_id, expires_ms)
+SELECT 'lock', 'name ' || i, i, 1, 'h', '2026-03-01T12:00:00.000000Z',
+    printf('2026-03-01T12:%02d:%02d.000000Z', i / 60 % 60, i % 60), 'b', i FROM n`)
 	run(t, conn, `ANALYZE`)
 	t.Run("with rows, after ANALYZE", check)
 	deleted, err := s.Named().Clean(bg, 100)
@@ -366,11 +366,12 @@ func TestNamedLocksOfARowThatWasEdited(t *testing.T) {
 	n := s.Named()
 	conn := foreign(t, s)
 	ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
-	run(t, conn, `UPDATE named_locks SET token = 'mine', acquired_at = 'yesterday', hostname = 'somebody'`)
+	run(t, conn,
+		`UPDATE named_locks SET token = 'mine', acquired_at = 'yesterday', hostname = 'somebody'`)
 	row := lookNamed(t, n, lockA)
 	require.NotNil(t, row)
 	require.Equal(t, "somebody", row.Hostname)
-	require.Equal(t, schedlock.Token{}, row.Token)
+	require.Equal(t, driver.Token{}, row.Token)
 	require.False(t, row.Resting)
 	ours, err := n.Release(bg, ref, true)
 	require.NoError(t, err)
@@ -380,7 +381,8 @@ func TestNamedLocksOfARowThatWasEdited(t *testing.T) {
 	run(t, conn, `DELETE FROM named_locks_floor`)
 	require.Greater(t, takeNamed(t, n, namedClaim(lockA, time.Minute, 0)).Term, ref.Term)
 	require.True(t, strings.HasSuffix(func() (at string) {
-		require.NoError(t, conn.QueryRowContext(bg, `SELECT acquired_at FROM named_locks`).Scan(&at))
+		require.NoError(t, conn.QueryRowContext(bg,
+			`SELECT acquired_at FROM named_locks`).Scan(&at))
 		return at
 	}(), "Z"))
 }

@@ -1,13 +1,15 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -44,6 +46,9 @@ func isKnown(ctx context.Context, tx tx, job string) error {
 	return err
 }
 
+const sqlPendingOf = `
+SELECT count(*) FROM scheduler_requests WHERE job = ?1`
+
 const sqlInsertRequest = `
 INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
 SELECT ?1, ?2, ?3, ?4
@@ -51,7 +56,7 @@ WHERE NOT EXISTS (SELECT 1 FROM scheduler_runs WHERE job = ?1 AND scheduled_at =
 ON CONFLICT (job, requested_at) DO NOTHING`
 
 // Trigger implements ledger.Store.
-func (s *Store) Trigger(ctx context.Context, o ledger.Order) (r ledger.Request, err error) {
+func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request, err error) {
 	if err := o.Validate(); err != nil {
 		return r, err
 	}
@@ -62,13 +67,20 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Order) (r ledger.Request, 
 		if err := mayStart(ctx, tx, o.Job); err != nil {
 			return err
 		}
+		var n int
+		if err := tx.row(ctx, sqlPendingOf, []any{o.Job}, &n); err != nil {
+			return err
+		}
+		if n >= ledger.MaxPending {
+			return &ledger.BacklogError{Job: o.Job, Pending: n, Limit: ledger.MaxPending}
+		}
 		for at := kept(s.now()); ; at = at.Add(time.Microsecond) {
 			n, err := tx.exec(ctx, sqlInsertRequest, o.Job, formatTime(at), o.By, o.Reason)
 			if err != nil {
 				return err
 			}
 			if n > 0 {
-				r = ledger.Request{Order: o, At: at}
+				r = ledger.Request{Action: o, At: at}
 				return nil
 			}
 		}
@@ -85,7 +97,8 @@ DELETE FROM scheduler_requests WHERE job = ?1 AND requested_at = ?2
 RETURNING requested_by, reason`
 
 	sqlInsertAnswer = `
-INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt, error, requested_by, request_reason)
+INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt,
+                            error, requested_by, request_reason)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (job, scheduled_at) DO NOTHING
 RETURNING id`
@@ -93,7 +106,8 @@ RETURNING id`
 
 // Answer implements ledger.Store. A request whose time has become a tick that
 // is in the ledger is removed without a run of its own.
-func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request, skip string) (run ledger.Run, started bool, err error) {
+func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
+	skip string) (run ledger.Run, started bool, err error) {
 	answered := false
 	err = s.share(ctx, func(ctx context.Context, tx tx) error {
 		if err := guard(ctx, tx, ref); err != nil {
@@ -107,10 +121,13 @@ func (s *Store) Answer(ctx context.Context, ref schedlock.Ref, r ledger.Request,
 			}
 			run.Status, run.StartedAt, run.Attempt = ledger.InProgress, kept(s.now()), 1
 		}
-		err := tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy, &run.RequestReason)
+		err := tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy,
+			&run.RequestReason)
 		if err == nil {
-			err = tx.row(ctx, sqlInsertAnswer, []any{run.Job, formatTime(run.ScheduledAt), formatOptional(run.StartedAt),
-				string(run.Status), run.Term, run.PID, run.Hostname, run.Attempt, nullText(run.Error),
+			err = tx.row(ctx, sqlInsertAnswer, []any{run.Job,
+				formatTime(run.ScheduledAt), formatOptional(run.StartedAt),
+				string(run.Status), run.Term, run.PID, run.Hostname, run.Attempt,
+				nullText(run.Error),
 				run.RequestedBy, nullText(run.RequestReason)}, &run.ID)
 		}
 		if errors.Is(err, sql.ErrNoRows) {
@@ -130,7 +147,8 @@ const (
 	sqlPause = `
 INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job) DO UPDATE
-SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, reason = excluded.reason, resumed_at = NULL, resumed_by = NULL
+SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
+    reason = excluded.reason, resumed_at = NULL, resumed_by = NULL
 WHERE resumed_at IS NOT NULL`
 
 	sqlPauseOf = `
@@ -138,7 +156,7 @@ SELECT ` + pauseColumns + ` FROM scheduler_pauses WHERE job = ?1`
 )
 
 // Pause implements ledger.Store.
-func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err error) {
+func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err error) {
 	if err := o.Validate(); err != nil {
 		return p, err
 	}
@@ -148,7 +166,8 @@ func (s *Store) Pause(ctx context.Context, o ledger.Order) (p ledger.Pause, err 
 				return err
 			}
 		}
-		if _, err := tx.exec(ctx, sqlPause, o.Job, formatTime(s.now()), o.By, o.Reason); err != nil {
+		if _, err := tx.exec(ctx, sqlPause, o.Job, formatTime(s.now()), o.By,
+			o.Reason); err != nil {
 			return err
 		}
 		return s.each(ctx, sqlPauseOf, []any{o.Job}, func(rows *sql.Rows) (err error) {
@@ -167,7 +186,7 @@ UPDATE scheduler_pauses SET resumed_at = ?1, resumed_by = ?2 WHERE job = ?3 AND 
 
 // Resume implements ledger.Store.
 func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
-	if err := (ledger.Order{Job: job, By: by}).Validate(); err != nil {
+	if err := (ledger.Action{Job: job, By: by}).Validate(); err != nil {
 		return false, err
 	}
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
@@ -179,8 +198,13 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 }
 
 const (
+	sqlPending = `
+SELECT job, count(*) FROM scheduler_requests GROUP BY job`
+
+	// It is asked for each job that has requests and may start.
 	sqlRequests = `
-SELECT job, requested_at, requested_by, reason FROM scheduler_requests ORDER BY requested_at, job LIMIT 1000`
+SELECT requested_at, requested_by, reason
+FROM scheduler_requests WHERE job = ?1 ORDER BY requested_at LIMIT ?2`
 
 	sqlPauses = `
 SELECT ` + pauseColumns + ` FROM scheduler_pauses ORDER BY job`
@@ -189,31 +213,56 @@ SELECT ` + pauseColumns + ` FROM scheduler_pauses ORDER BY job`
 // Inbox implements ledger.Store. A request whose time a hand has spoiled cannot
 // be answered: it stays in the table, and does not keep a leader from all
 // others.
-func (s *Store) Inbox(ctx context.Context) (in ledger.Inbox, err error) {
+func (s *Store) Pending(ctx context.Context) (in ledger.Pending, err error) {
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		err := s.each(ctx, sqlRequests, nil, func(rows *sql.Rows) error {
+		err := s.each(ctx, sqlPending, nil, func(rows *sql.Rows) error {
 			var (
-				r  ledger.Request
-				at string
+				job string
+				n   int
 			)
-			if err := rows.Scan(&r.Job, &at, &r.By, &r.Reason); err != nil {
-				return err
+			err := rows.Scan(&job, &n)
+			if in.Backlog == nil {
+				in.Backlog = map[string]int{}
 			}
-			if r.At = stamp(at); formatTime(r.At) == at { // as Answer will look for it
-				in.Requests = append(in.Requests, r)
-			}
-			return nil
+			in.Backlog[job] = n
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		return s.each(ctx, sqlPauses, nil, func(rows *sql.Rows) error {
+		err = s.each(ctx, sqlPauses, nil, func(rows *sql.Rows) error {
 			p, err := scanPause(rows)
 			in.Pauses = append(in.Pauses, p)
 			return err
 		})
+		for job := range in.Backlog {
+			if err == nil && in.Paused(job) == nil {
+				err = s.requests(ctx, job, &in.Requests)
+			}
+		}
+		return err
+	})
+	slices.SortFunc(in.Requests, func(a, b ledger.Request) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job, b.Job))
 	})
 	return in, s.explain(err)
+}
+
+// requests appends those of a job; the turn is held.
+func (s *Store) requests(ctx context.Context, job string, list *[]ledger.Request) error {
+	return s.each(ctx, sqlRequests, []any{job, ledger.PendingLimit}, func(rows *sql.Rows) error {
+		var (
+			r  = ledger.Request{Action: ledger.Action{Job: job}}
+			at string
+		)
+		if err := rows.Scan(&at, &r.By, &r.Reason); err != nil {
+			return err
+		}
+		if r.At = stamp(at); formatTime(r.At) == at { // as Answer will look for it
+			*list = append(*list, r)
+		}
+		return nil
+	})
 }
 
 // scanPause reads pauseColumns. Their times only inform; whether there is an

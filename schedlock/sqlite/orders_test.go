@@ -13,11 +13,11 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-var order = ledger.Order{Job: "j", By: "ann", Reason: "why – ü 'x'"}
+var order = ledger.Action{Job: "j", By: "ann", Reason: "why – ü 'x'"}
 
-func inbox(t testing.TB, s *Store) ledger.Inbox {
+func inbox(t testing.TB, s *Store) ledger.Pending {
 	t.Helper()
-	in, err := s.Inbox(bg)
+	in, err := s.Pending(bg)
 	require.NoError(t, err)
 	return in
 }
@@ -31,16 +31,17 @@ func TestAnyReplicaOrdersAndTheLeaderAnswers(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrNoJob)
 	assert.EqualError(t, err, `no such job: "j"`)
 	// A tick of the schedule has the time of the request already.
-	decide(t, leader, ref, ledger.Decision{Job: "j", Spec: "s", To: clock.now(), Start: clock.now()})
+	decide(t, leader, ref, ledger.Decision{Job: "j", Spec: "s",
+		To: clock.now(), Start: clock.now()})
 
 	request, err := standby.Trigger(bg, order)
 	require.NoError(t, err)
-	assert.Equal(t, ledger.Request{Order: order, At: clock.now().Add(time.Microsecond)}, request)
+	assert.Equal(t, ledger.Request{Action: order, At: clock.now().Add(time.Microsecond)}, request)
 	assert.Equal(t, []ledger.Request{request}, inbox(t, leader).Requests)
 
 	pause, err := standby.Pause(bg, order)
 	require.NoError(t, err)
-	assert.Equal(t, ledger.Pause{Order: order, Since: clock.now()}, pause)
+	assert.Equal(t, ledger.Pause{Action: order, Since: clock.now()}, pause)
 	_, err = standby.Trigger(bg, order)
 	paused := (*ledger.PausedError)(nil)
 	require.ErrorAs(t, err, &paused)
@@ -52,13 +53,16 @@ func TestAnyReplicaOrdersAndTheLeaderAnswers(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, resumed)
 	pause.Resumed, pause.ResumedBy = clock.now(), "bob"
-	assert.Equal(t, ledger.Inbox{Requests: []ledger.Request{request}, Pauses: []ledger.Pause{pause}}, inbox(t, leader))
+	assert.Equal(t, ledger.Pending{Requests: []ledger.Request{request},
+		Pauses: []ledger.Pause{pause}, Backlog: map[string]int{"j": 1}}, inbox(t, leader))
 
 	got, started, err := leader.Answer(bg, ref, request, "")
 	require.NoError(t, err)
 	require.True(t, started)
-	want := ledger.Run{ID: got.ID, Job: "j", ScheduledAt: request.At, StartedAt: clock.now(), Status: ledger.InProgress,
-		Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1, RequestedBy: "ann", RequestReason: order.Reason}
+	want := ledger.Run{ID: got.ID, Job: "j", ScheduledAt: request.At, StartedAt: clock.now(),
+		Status: ledger.InProgress,
+		Term:   ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1, RequestedBy: "ann",
+		RequestReason: order.Reason}
 	assert.Equal(t, want, got)
 	seen, found, err := standby.Run(bg, "j", request.At)
 	require.NoError(t, err)
@@ -75,7 +79,8 @@ func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
 	request, err := s.Trigger(bg, order)
 	require.NoError(t, err)
-	tick, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: noon, To: request.At, Start: request.At})
+	tick, _ := decide(t, s, ref, ledger.Decision{Job: "j",
+		Spec: "s", From: noon, To: request.At, Start: request.At})
 	_, started, err := s.Answer(bg, ref, request, "")
 	require.NoError(t, err)
 	assert.False(t, started)
@@ -125,7 +130,8 @@ func TestOncePauseHasReturnedNothingStarts(t *testing.T) {
 				from := noon
 				for i := 0; ; i++ {
 					at := from.Add(time.Minute)
-					_, _, err := leader.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
+					_, _, err := leader.Decide(ctx, ref,
+						ledger.Decision{Job: "j", Spec: "s", From: from, To: at, Start: at})
 					if err != nil {
 						ended <- err
 						return
@@ -141,13 +147,14 @@ func TestOncePauseHasReturnedNothingStarts(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, retryBusy(bg, func() error {
-				_, err := standby.Pause(bg, ledger.Order{Job: name, By: "ann"})
+				_, err := standby.Pause(bg, ledger.Action{Job: name, By: "ann"})
 				return err
 			}))
 			before := runs(t, standby, "")
 			assert.ErrorIs(t, <-ended, ledger.ErrPaused)
 			assert.Equal(t, before, runs(t, standby, ""))
-			_, _, err := leader.Decide(bg, ref, ledger.Decision{Job: "j", Spec: "s", From: before[0].ScheduledAt, To: before[0].ScheduledAt.Add(time.Hour)})
+			_, _, err := leader.Decide(bg, ref, ledger.Decision{Job: "j",
+				Spec: "s", From: before[0].ScheduledAt, To: before[0].ScheduledAt.Add(time.Hour)})
 			assert.NoError(t, err, "ticks are passed over during a pause")
 		})
 	}
@@ -163,17 +170,19 @@ func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 	}
 	request, err := s.Trigger(bg, order)
 	require.NoError(t, err)
-	assert.Equal(t, []ledger.Request{request}, inbox(t, s).Requests, "each that is shown can be answered")
+	assert.Equal(t, []ledger.Request{request}, inbox(t, s).Requests,
+		"each that is shown can be answered")
 	_, started, err := s.Answer(bg, ref, request, "")
 	require.NoError(t, err)
 	assert.True(t, started)
 
 	// Whether a pause is in force does not hang on how its times are written.
 	run(t, other, `INSERT INTO scheduler_pauses VALUES ('j', 'monday', 'a hand', '', NULL, NULL)`)
-	_, _, err = s.Decide(bg, ref, ledger.Decision{Job: "j", Spec: "s", From: noon, To: noon, Start: noon})
+	_, _, err = s.Decide(bg, ref, ledger.Decision{Job: "j",
+		Spec: "s", From: noon, To: noon, Start: noon})
 	require.ErrorIs(t, err, ledger.ErrPaused)
-	assert.NotNil(t, ledger.Inbox{Pauses: inbox(t, s).Pauses}.Paused("j"))
+	assert.NotNil(t, ledger.Pending{Pauses: inbox(t, s).Pauses}.Paused("j"))
 	run(t, other, `UPDATE scheduler_pauses SET resumed_at = 'tuesday', resumed_by = 'a hand'`)
-	assert.Nil(t, ledger.Inbox{Pauses: inbox(t, s).Pauses}.Paused("j"))
+	assert.Nil(t, ledger.Pending{Pauses: inbox(t, s).Pauses}.Paused("j"))
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: noon, To: noon, Start: noon})
 }

@@ -1,13 +1,17 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"example.com/schedlock/internal/datasource"
 )
 
 // dataSource is a DSN taken apart: the file, and the driver's parameters with
@@ -16,8 +20,6 @@ type dataSource struct {
 	path   string
 	dsn    string // opens what is there: no connection of a pool makes a deleted file anew
 	create string // makes the file, too
-	wal    bool   // the journal mode is left to us
-	vfs    string // "": the default
 }
 
 // ourPragmas are set on every connection, in this order; one that the caller's
@@ -37,31 +39,27 @@ func CheckDSN(dsn string) error {
 
 // parseDSN accepts a path, or a file: URI with parameters.
 func parseDSN(dsn string) (dataSource, error) {
-	path, rawQuery := dsn, ""
-	if rest, ok := strings.CutPrefix(dsn, "file:"); ok {
-		rest, _, _ = strings.Cut(rest, "#")
-		path, rawQuery, _ = strings.Cut(rest, "?")
-		if after, ok := strings.CutPrefix(path, "//"); ok {
-			host, abs, _ := strings.Cut(after, "/")
-			if host != "" && host != "localhost" {
-				return dataSource{}, fmt.Errorf("DSN %q: a file URI has no host, found %q; write file:/path or file:path", dsn, host)
-			}
-			path = "/" + abs
-		}
-		unescaped, err := url.PathUnescape(path)
-		if err != nil {
-			return dataSource{}, fmt.Errorf("DSN %q: %w", dsn, err)
-		}
-		path = unescaped
-	} else if strings.Contains(dsn, "://") {
-		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI", dsn)
+	shown := datasource.Shown(dsn) // what it has else may be a password
+	if kind, err := datasource.Of(dsn); err != nil {
+		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI: %w", shown, err)
+	} else if kind != datasource.File {
+		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI", shown)
+	}
+	path, rawQuery, err := datasource.SplitFile(dsn)
+	if err != nil {
+		return dataSource{}, fmt.Errorf("DSN %q: %w", shown, err)
 	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return dataSource{}, fmt.Errorf("DSN %q: %w", dsn, err)
+		return dataSource{}, fmt.Errorf("DSN %q: %w", shown, err)
 	}
-	if path == "" || path == ":memory:" || query.Get("mode") == "memory" || query.Get("vfs") == "memdb" {
-		return dataSource{}, fmt.Errorf("DSN %q names no file: a database in memory cannot be shared, so it can lock nothing", dsn)
+	if path == "" || path == ":memory:" || slices.Contains(query["mode"], "memory") ||
+		slices.Contains(query["vfs"], "memdb") {
+		return dataSource{}, fmt.Errorf("DSN %q names no file: "+
+			"a database in memory cannot be shared, so it can lock nothing", shown)
+	}
+	if err := cmp.Or(checkNUL(path, rawQuery), checkParams(query), checkVFS(query)); err != nil {
+		return dataSource{}, fmt.Errorf("database %s: %w", path, err)
 	}
 	set := query["_pragma"]
 	var pragmas []string
@@ -74,11 +72,8 @@ func parseDSN(dsn string) (dataSource, error) {
 	if !query.Has("_txlock") {
 		query.Set("_txlock", "immediate")
 	}
-	for strings.HasPrefix(path, "//") { // in a URI that would begin a host
-		path = path[1:]
-	}
 	uri := url.URL{Path: path} // escapes what a URI cannot have
-	src := dataSource{path: path, wal: !setsPragma(set, "journal_mode"), vfs: query.Get("vfs")}
+	src := dataSource{path: path}
 	src.create = "file:" + uri.EscapedPath() + "?" + query.Encode()
 	if !query.Has("mode") {
 		query.Set("mode", "rw")
@@ -90,7 +85,8 @@ func parseDSN(dsn string) (dataSource, error) {
 func setsPragma(set []string, name string) bool {
 	for _, p := range set {
 		p = strings.ToLower(strings.TrimSpace(p))
-		if rest, ok := strings.CutPrefix(p, name); ok && (rest == "" || strings.ContainsAny(rest[:1], "(= ")) {
+		if rest, ok := strings.CutPrefix(p, name); ok && rest != "" &&
+			strings.ContainsAny(rest[:1], "(= ") {
 			return true
 		}
 	}
@@ -110,7 +106,8 @@ func prepareFile(path string) error {
 		return fmt.Errorf("database %s: make its folder: %w", path, err)
 	}
 	if err := writable(dir); err != nil {
-		return fmt.Errorf("database %s does not exist, and its folder cannot be written: %w", path, err)
+		return fmt.Errorf("database %s does not exist, and its folder cannot be written: %w",
+			path, err)
 	}
 	return nil
 }
@@ -138,21 +135,68 @@ type fileID struct {
 	dev, ino uint64
 }
 
-// A FileChangedError says that the path no longer leads to the file that was
-// opened: it was deleted, or another was put in its place. In WAL mode SQLite
-// goes on working on the old file without a word, while new processes open the
-// new one.
+// A FileChangedError says that a path does not lead any more to the file that
+// was opened: it was deleted, or another was put in its place. SQLite goes on
+// working on the old file without a word, while new processes open the new one.
 type FileChangedError struct {
-	Path string
-	Err  error // why the path leads nowhere; nil: it leads to another file
+	Path   string // of the file: the database, or the -wal, -shm or lease file beside it
+	Beside string // the path of the database, if Path is that of a file beside it; else ""
+	Given  string // the path that the app gave, if that is what leads elsewhere now; else ""
+	Now    string // where Given leads now
+	Err    error  // why the path leads nowhere; nil: it leads to another file
+
+	do string // what is done about a file beside it
 }
 
 func (e *FileChangedError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("database file %s is no longer there (%v): put it back and restart, nothing was created in its place", e.Path, e.Err)
+	switch {
+	case e.Beside != "":
+		return e.besideText()
+	case e.Given != "" && e.Err != nil:
+		return fmt.Sprintf("database file %s was opened as %s, which leads nowhere now (%v): "+
+			"make it lead there again, or restart", e.Path, e.Given, e.Err)
+	case e.Given != "":
+		return fmt.Sprintf("database file %s was opened as %s, which leads to %s now: "+
+			"restart to use that one", e.Path, e.Given, e.Now)
+	case e.Err != nil:
+		return fmt.Sprintf("database file %s is no longer there (%v): "+
+			"put it back and restart, nothing was created in its place", e.Path, e.Err)
 	}
-	return fmt.Sprintf("database file %s was replaced by another file: restart to use the new one", e.Path)
+	return fmt.Sprintf("database file %s was replaced by another file: restart to use the new one",
+		e.Path)
+}
+
+func (e *FileChangedError) besideText() string {
+	how := "was replaced by another file"
+	if e.Err != nil {
+		how = "was removed"
+	}
+	return fmt.Sprintf("file %s %s while database %s was in use: %s", e.Path, how, e.Beside, e.do)
 }
 
 // Unwrap returns why the path leads nowhere.
 func (e *FileChangedError) Unwrap() error { return e.Err }
+
+// resolve returns the path as it was given, absolute, and what it leads to. The
+// file exists.
+func resolve(given string) (abs, resolved string, err error) {
+	if abs, err = filepath.Abs(given); err == nil {
+		resolved, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("database %s: %w", given, err)
+	}
+	return abs, resolved, nil
+}
+
+// at returns the DSN for the same file by another path.
+func (src dataSource) at(path string) string {
+	_, query, _ := strings.Cut(src.dsn, "?")
+	return fileURI(path) + "?" + query
+}
+
+// fileURI returns the URI of a path, with nothing in it that SQLite would take
+// for something else.
+func fileURI(path string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath()
+}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/datasource"
 )
 
 func TestParseDSN(t *testing.T) {
@@ -22,7 +24,6 @@ func TestParseDSN(t *testing.T) {
 		path   string
 		pragma []string // nil: ours
 		txlock string   // "": immediate
-		notWAL bool
 	}{
 		{dsn: "app.db", path: "app.db"},
 		{dsn: "/var/lib/my app/app.db", path: "/var/lib/my app/app.db"},
@@ -42,20 +43,22 @@ func TestParseDSN(t *testing.T) {
 		{dsn: "file:app.db#part", path: "app.db"},
 		{dsn: "file:app.db?cache=private#part", path: "app.db"},
 		{dsn: "file:app.db?_txlock=exclusive", path: "app.db", txlock: "exclusive"},
-		{dsn: "file:app.db?_pragma=foreign_keys(1)", path: "app.db", pragma: slices.Concat(ours, []string{"foreign_keys(1)"})},
+		{dsn: "file:app.db?_pragma=foreign_keys(1)", path: "app.db",
+			pragma: slices.Concat(ours, []string{"foreign_keys(1)"})},
 		{dsn: "file:app.db?_pragma=busy_timeout(100)&_pragma=cache_size(10)", path: "app.db",
-			pragma: []string{"journal_mode(wal)", "synchronous(full)", "busy_timeout(100)", "cache_size(10)"}},
+			pragma: []string{"journal_mode(wal)", "synchronous(full)", "busy_timeout(100)",
+				"cache_size(10)"}},
 		{dsn: "file:app.db?_pragma=%20Synchronous%20=%20EXTRA", path: "app.db",
 			pragma: []string{"busy_timeout(500)", "journal_mode(wal)", " Synchronous = EXTRA"}},
-		{dsn: "file:app.db?_pragma=journal_mode(delete)", path: "app.db", notWAL: true,
-			pragma: []string{"busy_timeout(500)", "synchronous(full)", "journal_mode(delete)"}},
-		{dsn: "file:app.db?_pragma=synchronous_other(1)", path: "app.db", pragma: slices.Concat(ours, []string{"synchronous_other(1)"})},
+		{dsn: "file:app.db?_pragma=Journal_Mode=WAL", path: "app.db",
+			pragma: []string{"busy_timeout(500)", "synchronous(full)", "Journal_Mode=WAL"}},
+		{dsn: "file:app.db?_pragma=synchronous_other(1)", path: "app.db",
+			pragma: slices.Concat(ours, []string{"synchronous_other(1)"})},
 	} {
 		t.Run(tc.dsn, func(t *testing.T) {
 			src, err := parseDSN(tc.dsn)
 			require.NoError(t, err)
 			assert.Equal(t, tc.path, src.path)
-			assert.Equal(t, !tc.notWAL, src.wal)
 			uri, err := url.Parse(src.dsn)
 			require.NoError(t, err, src.dsn)
 			assert.Equal(t, "file", uri.Scheme)
@@ -96,6 +99,9 @@ func TestParseDSNRefuses(t *testing.T) {
 		"file:app.db?_pragma=%zz":       "invalid URL escape",
 		"file:app.db?a;b":               "semicolon",
 		"file:app.db?_pragma=a&_txlock": "",
+		"file:postgres://h/app":         "is not a path or a file: URI",
+		"host=h dbname=app":             "is not a path or a file: URI",
+		"ann:geheim@h/app":              "looks like the address of a server",
 	} {
 		_, err := parseDSN(dsn)
 		if want == "" {
@@ -103,7 +109,7 @@ func TestParseDSNRefuses(t *testing.T) {
 			continue
 		}
 		assert.ErrorContains(t, err, want)
-		assert.ErrorContains(t, err, fmt.Sprintf("%q", dsn))
+		assert.ErrorContains(t, err, fmt.Sprintf("DSN %q", datasource.Shown(dsn)))
 	}
 }
 
@@ -143,7 +149,8 @@ func TestSymbolicLinksAreResolved(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
-	a, b := mustOpen(t, filepath.Join(dir, "app.db")), mustOpen(t, filepath.Join(dir, "link", "app.db"))
+	a, b := mustOpen(t, filepath.Join(dir, "app.db")), mustOpen(t,
+		filepath.Join(dir, "link", "app.db"))
 	assert.Equal(t, filepath.Join(dir, "app.db"), a.Path())
 	assert.Equal(t, a.Path(), b.Path())
 }
@@ -151,18 +158,20 @@ func TestSymbolicLinksAreResolved(t *testing.T) {
 func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("this is no database. ", 100)), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("this is no database. ", 100)),
+		0o600))
 	socket := filepath.Join(dir, "socket")
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	defer l.Close()
 	for name, tc := range map[string]struct{ dsn, wants string }{
-		"a directory":                  {dir, "is a directory, not a file"},
-		"not a database":               {file, "file is not a database"},
-		"a path under a file":          {filepath.Join(file, "app.db"), "not a directory"},
-		"a folder that cannot be made": {filepath.Join(file, "deep", "er", "app.db"), "not a directory"},
-		"not a regular file":           {socket, "is not a regular file but S"},
-		"a pragma that fails":          {filepath.Join(dir, "p.db") + "", ""},
+		"a directory":         {dir, "is a directory, not a file"},
+		"not a database":      {file, "file is not a database"},
+		"a path under a file": {filepath.Join(file, "app.db"), "not a directory"},
+		"a folder that cannot be made": {filepath.Join(file, "deep", "er", "app.db"),
+			"not a directory"},
+		"not a regular file":  {socket, "is not a regular file but S"},
+		"a pragma that fails": {filepath.Join(dir, "p.db") + "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.wants == "" {
@@ -172,7 +181,8 @@ func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
 			s, err := Open(t.Context(), tc.dsn)
 			require.Nil(t, s)
 			require.ErrorContains(t, err, tc.wants)
-			assert.Equal(t, 1, strings.Count(err.Error(), "database "+dir), "it names the file, once: %v", err)
+			assert.Equal(t, 1, strings.Count(err.Error(), "database "+dir),
+				"it names the file, once: %v", err)
 			if name != "a pragma that fails" {
 				assert.Equal(t, before, listing(t, dir), "nothing was made")
 			}

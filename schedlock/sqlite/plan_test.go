@@ -50,12 +50,17 @@ func TestNothingALeaderDoesReadsAllRuns(t *testing.T) {
 	conn := foreign(t, s)
 	check := func(t *testing.T) {
 		for name, query := range map[string]string{
-			"insert job": sqlInsertJob, "move cursor": sqlMoveCursor, "insert skip": sqlInsertSkip, "insert run": sqlInsertRun,
-			"paused by": sqlPausedBy, "job exists": sqlJobExists,
-			"retry": sqlRetry, "give up": sqlGiveUp, "finish": sqlFinish, "count done": sqlCountDone, "count failed": sqlCountFailed,
-			"left": sqlLeft, "abandon": sqlAbandon, "retries": sqlRetries, "run": sqlRun, "runs of a job": sqlRunsOfJob,
-			"insert request": sqlInsertRequest, "take request": sqlTakeRequest, "insert answer": sqlInsertAnswer,
-			"requests": sqlRequests, "pauses": sqlPauses, "prune": sqlPrune,
+			"insert job": sqlInsertJob, "move cursor": sqlMoveCursor, "insert skip": sqlInsertSkip,
+			"insert run": sqlInsertRun,
+			"paused by":  sqlPausedBy, "job exists": sqlJobExists,
+			"retry": sqlRetry, "give up": sqlGiveUp, "finish": sqlFinish,
+			"count done": sqlCountDone, "count failed": sqlCountFailed,
+			"left": sqlLeft, "abandon": sqlAbandon, "retries": sqlRetries, "run": sqlRun,
+			"runs of a job":  sqlRunsOfJob,
+			"insert request": sqlInsertRequest, "take request": sqlTakeRequest,
+			"insert answer": sqlInsertAnswer,
+			"requests":      sqlRequests, "pending": sqlPending, "pending of": sqlPendingOf,
+			"reset cursor": sqlResetCursor, "pauses": sqlPauses, "prune": sqlPrune,
 		} {
 			plan := queryPlan(t, conn, query)
 			assert.Empty(t, scans(plan), "%s:\n%s", name, plan)
@@ -66,14 +71,17 @@ func TestNothingALeaderDoesReadsAllRuns(t *testing.T) {
 		plan := queryPlan(t, conn, sqlRuns)
 		assert.Contains(t, plan, "USING INDEX scheduler_runs_scheduled_at")
 		assert.NotContains(t, plan, "TEMP B-TREE", "the newest are read, and no others")
-		assert.NotEmpty(t, scans(queryPlan(t, conn, `DELETE FROM scheduler_runs WHERE error = 'x'`)), "the test sees a scan")
+		assert.NotEmpty(t,
+			scans(queryPlan(t, conn, `DELETE FROM scheduler_runs WHERE error = 'x'`)),
+			"the test sees a scan")
 	}
 	t.Run("as it begins", check)
 	run(t, conn, `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
 INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, retry_at)
 SELECT 'job ' || (i % 3), printf('2026-03-01T12:%02d:%02d.000000Z', i / 180, i / 3 % 60),
-       CASE i WHEN 1 THEN 'in_progress' WHEN 2 THEN 'failed' ELSE 'done' END, 1, 1, 'h', 1, CASE i WHEN 2 THEN 'x' END FROM n`)
+       CASE i WHEN 1 THEN 'in_progress' WHEN 2 THEN 'failed' ELSE 'done' END,
+       1, 1, 'h', 1, CASE i WHEN 2 THEN 'x' END FROM n`)
 	run(t, conn, `ANALYZE`)
 	t.Run("with rows, after ANALYZE", check)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/tasks/queue"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 )
 
 // queueStore keeps tasks in table queue_tasks. Calls that come together share a
@@ -19,31 +19,66 @@ type queueStore struct{ s *Store }
 // Queue returns the store of the task queues in this file, for queue.New. It
 // uses the connection of the lock, so its transactions are short. A call that
 // finds the file busy for half a second fails, and may be repeated.
-func (s *Store) Queue() queue.Store { return queueStore{s} }
+func (s *Store) Queue() taskqueue.Store { return queueStore{s} }
 
 // sqlAddTasks inserts in the order of the list.
 const sqlAddTasks = `
-INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at)
-SELECT ?1, value, 'pending', ?2, ?3, ?3 FROM json_each(?4) WHERE true
+INSERT INTO queue_tasks
+    (queue, id, state, retries_left, boot_id, visible_ms, visible_at, created_at, updated_at)
+SELECT ?1, value, 'pending', ?2, ?5, ?6, ?7, ?3, ?3 FROM json_each(?4) WHERE true
 ON CONFLICT (queue, id) DO NOTHING
 RETURNING id`
 
-// Add implements queue.Store.
-func (q queueStore) Add(ctx context.Context, name string, retries int, ids []string) (added []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		added, err = q.ids(ctx, tx, sqlAddTasks, name, retries, formatTime(q.s.now()), list(ids))
-		return err
-	})
-	return added, q.explain(err)
+// addArgs are those of sqlAddTasks.
+func (q queueStore) addArgs(name string, retries int, delay time.Duration, ids []string) []any {
+	now := q.s.now()
+	args := []any{name, retries, formatTime(now), list(ids), nil, nil, nil}
+	if delay > 0 {
+		ms, boot := bootNow()
+		args = append(args[:4], boot, ms+ceilMillis(delay), formatTime(now.Add(delay)))
+	}
+	return args
 }
 
-// AddTx implements queue.Store; tx must be a *sql.Tx.
-func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int, ids []string) (added []string, err error) {
-	t, ok := tx.(*sql.Tx)
-	if !ok {
-		return nil, fmt.Errorf("%w: it is a %T, not a *sql.Tx", queue.ErrTx, tx)
+// Add implements taskqueue.Store.
+func (q queueStore) Add(ctx context.Context, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.AddAfter(ctx, nil, name, retries, 0, ids)
+}
+
+// AddTx implements taskqueue.Store; tx must be a *sql.Tx.
+func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.inside(ctx, tx, sqlAddTasks, q.addArgs(name, retries, 0, ids))
+}
+
+// AddAfter implements taskqueue.Store.
+func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries int,
+	delay time.Duration, ids []string) (added []string, err error) {
+	if tx != nil {
+		return q.inside(ctx, tx, sqlAddTasks, q.addArgs(name, retries, delay, ids))
 	}
-	rows, err := t.QueryContext(ctx, sqlAddTasks, name, retries, formatTime(q.s.now()), list(ids))
+	return q.change(ctx, sqlAddTasks, func() []any { return q.addArgs(name, retries, delay, ids) })
+}
+
+// change runs a statement that returns ids; args are made when it is its turn.
+func (q queueStore) change(ctx context.Context, query string,
+	args func() []any) (ids []string, err error) {
+	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
+		ids, err = q.ids(ctx, tx, query, args()...)
+		return err
+	})
+	return ids, q.explain(err)
+}
+
+// inside runs a statement that returns ids in a caller's transaction.
+func (q queueStore) inside(ctx context.Context, tx any, query string,
+	args []any) (ids []string, err error) {
+	t, ok := tx.(*sql.Tx)
+	if !ok || t == nil {
+		return nil, fmt.Errorf("%w: it is a %T, not a *sql.Tx", taskqueue.ErrTx, tx)
+	}
+	rows, err := t.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, q.explain(q.s.explain(err))
 	}
@@ -53,9 +88,9 @@ func (q queueStore) AddTx(ctx context.Context, tx any, name string, retries int,
 		if err := rows.Scan(&id); err != nil {
 			return nil, q.explain(q.s.explain(err))
 		}
-		added = append(added, id)
+		ids = append(ids, id)
 	}
-	return added, q.explain(q.s.explain(rows.Err()))
+	return ids, q.explain(q.s.explain(rows.Err()))
 }
 
 const (
@@ -65,7 +100,8 @@ const (
   AND +state = 'in_progress' AND +boot_id = +?4 AND +visible_ms > +?5`
 
 	sqlDoneTasks = `
-UPDATE queue_tasks SET state = 'done', boot_id = NULL, visible_ms = NULL, visible_at = NULL, updated_at = ?6
+UPDATE queue_tasks
+SET state = 'done', boot_id = NULL, visible_ms = NULL, visible_at = NULL, updated_at = ?6
 WHERE ` + sqlOurs
 
 	sqlDoneBefore = `
@@ -73,12 +109,14 @@ SELECT id FROM queue_tasks
 WHERE queue = ?1 AND id IN (SELECT value FROM json_each(?2)) AND token = ?3 AND +state = 'done'`
 )
 
-// Done implements queue.Store. Which tasks it has ended it asks only if it has
+// Done implements taskqueue.Store. Which tasks it has ended it asks only if it has
 // not ended all.
-func (q queueStore) Done(ctx context.Context, name string, token schedlock.Token, ids []string) (done []string, err error) {
+func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
+	ids []string) (done []string, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
 		ms, boot := bootNow()
-		n, err := tx.exec(ctx, sqlDoneTasks, name, list(ids), token.String(), boot, ms, formatTime(q.s.now()))
+		n, err := tx.exec(ctx, sqlDoneTasks, name, list(ids), token.String(), boot, ms,
+			formatTime(q.s.now()))
 		if err != nil {
 			return err
 		}
@@ -92,32 +130,47 @@ func (q queueStore) Done(ctx context.Context, name string, token schedlock.Token
 	return done, q.explain(err)
 }
 
+// DoneTx implements taskqueue.Store; tx must be a *sql.Tx. As it has written, nobody
+// else writes before its end.
+func (q queueStore) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
+	_ time.Duration, ids []string) ([]string, error) {
+	ms, boot := bootNow()
+	return q.inside(ctx, tx, sqlDoneTasks+" RETURNING id",
+		[]any{name, list(ids), token.String(), boot, ms, formatTime(q.s.now())})
+}
+
 const sqlExtendTasks = `
 UPDATE queue_tasks SET visible_ms = ?5 + ?7, visible_at = ?8, updated_at = ?6
 WHERE ` + sqlOurs + `
 RETURNING id`
 
-// Extend implements queue.Store.
-func (q queueStore) Extend(ctx context.Context, name string, token schedlock.Token, hold time.Duration, ids []string) (extended []string, err error) {
+// Extend implements taskqueue.Store.
+func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
+	ids []string) (extended []string, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
 		now := q.s.now()
 		ms, boot := bootNow()
-		extended, err = q.ids(ctx, tx, sqlExtendTasks, name, list(ids), token.String(), boot, ms, formatTime(now), millis(hold), formatTime(now.Add(hold)))
+		extended, err = q.ids(ctx, tx, sqlExtendTasks, name, list(ids), token.String(), boot, ms,
+			formatTime(now), millis(hold), formatTime(now.Add(hold)))
 		return err
 	})
 	return extended, q.explain(err)
 }
 
 const sqlReleaseTasks = `
-UPDATE queue_tasks SET state = 'pending', token = NULL, boot_id = NULL, visible_ms = NULL, visible_at = NULL, updated_at = ?6
+UPDATE queue_tasks
+SET state = 'pending', token = NULL,
+    boot_id = NULL, visible_ms = NULL, visible_at = NULL, updated_at = ?6
 WHERE ` + sqlOurs + `
 RETURNING id`
 
-// Release implements queue.Store.
-func (q queueStore) Release(ctx context.Context, name string, token schedlock.Token, ids []string) (released []string, err error) {
+// Release implements taskqueue.Store.
+func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
+	ids []string) (released []string, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
 		ms, boot := bootNow()
-		released, err = q.ids(ctx, tx, sqlReleaseTasks, name, list(ids), token.String(), boot, ms, formatTime(q.s.now()))
+		released, err = q.ids(ctx, tx, sqlReleaseTasks, name, list(ids), token.String(), boot, ms,
+			formatTime(q.s.now()))
 		return err
 	})
 	return released, q.explain(err)
@@ -126,19 +179,22 @@ func (q queueStore) Release(ctx context.Context, name string, token schedlock.To
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
 const sqlFailTask = `
 UPDATE queue_tasks
-SET state = CASE WHEN retries_left > 0 THEN 'pending' ELSE 'failed' END, retries_left = max(retries_left - 1, 0), token = NULL,
+SET state = CASE WHEN retries_left > 0 THEN 'pending' ELSE 'failed' END,
+    retries_left = max(retries_left - 1, 0), token = NULL,
     boot_id    = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?4 END,
     visible_ms = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?5 + ?7 END,
     visible_at = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?8 END,
     last_error = ?9, updated_at = ?6
 WHERE ` + sqlOurs
 
-// Fail implements queue.Store.
-func (q queueStore) Fail(ctx context.Context, name string, token schedlock.Token, id, text string, delay time.Duration) (ended bool, err error) {
+// Fail implements taskqueue.Store.
+func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
+	delay time.Duration) (ended bool, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
 		now := q.s.now()
 		ms, boot := bootNow()
-		n, err := tx.exec(ctx, sqlFailTask, name, list([]string{id}), token.String(), boot, ms, formatTime(now),
+		n, err := tx.exec(ctx, sqlFailTask, name, list([]string{id}), token.String(), boot, ms,
+			formatTime(now),
 			ceilMillis(delay), formatTime(now.Add(delay)), nullText(text))
 		ended = n > 0
 		return err
@@ -147,14 +203,16 @@ func (q queueStore) Fail(ctx context.Context, name string, token schedlock.Token
 }
 
 const (
-	taskColumns = `queue, id, state, attempts, retries_left, visible_at, last_error, created_at, updated_at`
+	taskColumns = `queue, id, state, attempts, retries_left, visible_at, last_error,
+       created_at, updated_at`
 
 	sqlTask = `
 SELECT seq, ` + taskColumns + ` FROM queue_tasks WHERE queue = ?1 AND id = ?2`
 )
 
-// Get implements queue.Store.
-func (q queueStore) Get(ctx context.Context, name, id string) (info queue.Info, found bool, err error) {
+// Get implements taskqueue.Store.
+func (q queueStore) Get(ctx context.Context, name,
+	id string) (info taskqueue.Info, found bool, err error) {
 	err = q.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
 		return q.s.each(ctx, sqlTask, []any{name, id}, func(r *sql.Rows) (err error) {
 			var seq int64
@@ -166,15 +224,123 @@ func (q queueStore) Get(ctx context.Context, name, id string) (info queue.Info, 
 	return info, found && err == nil, q.explain(q.s.explain(err))
 }
 
+// Each order is that of an index, so that a list reads no more than it returns.
+const (
+	sqlListReady = `
+SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ready
+WHERE queue = ?1 AND state = 'pending' AND visible_ms IS NULL ORDER BY seq LIMIT ?2`
+
+	sqlListDelayed = `
+SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
+WHERE queue = ?1 AND ` + sqlMayRun + ` AND state = 'pending' ORDER BY visible_at, seq LIMIT ?2`
+
+	sqlListHeld = `
+SELECT * FROM (
+    SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
+    WHERE queue = ?1 AND ` + sqlMayRun + ` AND state = 'in_progress'
+    UNION ALL
+    SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_last
+    WHERE queue = ?1 AND ` + sqlExhausted + `
+) ORDER BY visible_at, seq LIMIT ?2`
+
+	sqlListEnded = `
+SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ended
+WHERE queue = ?1 AND state = ?3 AND state IN ('done', 'failed')
+ORDER BY updated_at DESC, seq DESC LIMIT ?2`
+)
+
+// readLimit is how long a list or a count may keep the connection of the lock.
+const readLimit = time.Second
+
+// List implements taskqueue.Store.
+func (q queueStore) List(ctx context.Context, name string, state taskqueue.State,
+	limit int) (tasks []taskqueue.Info, err error) {
+	queries := []string{sqlListEnded}
+	switch state {
+	case taskqueue.Pending:
+		queries = []string{sqlListReady, sqlListDelayed}
+	case taskqueue.InProgress:
+		queries = []string{sqlListHeld}
+	}
+	err = q.read(ctx, func(ctx context.Context) error {
+		tasks = nil
+		for _, query := range queries {
+			args := []any{name, limit - len(tasks)}
+			if query == sqlListEnded {
+				args = append(args, string(state))
+			}
+			err := q.s.each(ctx, query, args, func(r *sql.Rows) error {
+				var seq int64
+				info, err := scanTask(r, &seq)
+				tasks = append(tasks, info)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return tasks, err
+}
+
+const sqlCountTasks = `
+SELECT queue, sum(state = 'pending' AND (visible_at IS NULL OR visible_at <= ?1)),
+       sum(state = 'pending' AND visible_at > ?1),
+       sum(state = 'in_progress'), sum(state = 'done'), sum(state = 'failed')
+FROM queue_tasks GROUP BY queue ORDER BY queue LIMIT 1000`
+
+// Count implements taskqueue.Store.
+func (q queueStore) Count(ctx context.Context) (counts []taskqueue.Count, err error) {
+	err = q.read(ctx, func(ctx context.Context) error {
+		counts = nil
+		return q.s.each(ctx, sqlCountTasks, []any{formatTime(q.s.now())}, func(r *sql.Rows) error {
+			var c taskqueue.Count
+			var delayed sql.NullInt64
+			err := r.Scan(&c.Queue, &c.Pending, &delayed, &c.InProgress, &c.Done, &c.Failed)
+			c.Delayed = delayed.Int64
+			counts = append(counts, c)
+			return err
+		})
+	})
+	return counts, err
+}
+
+// read reads, but not for long.
+func (q queueStore) read(ctx context.Context, do func(context.Context) error) error {
+	err := q.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, readLimit)
+		defer cancel()
+		return do(ctx)
+	})
+	return q.explain(q.s.explain(err))
+}
+
+const sqlRequeueTasks = `
+UPDATE queue_tasks SET state = 'pending', retries_left = ?2, token = NULL, updated_at = ?3
+WHERE queue = +?1 AND id IN (SELECT value FROM json_each(?4)) AND +state IN ('done', 'failed')
+RETURNING id`
+
+// Requeue implements taskqueue.Store.
+func (q queueStore) Requeue(ctx context.Context, name string, retries int,
+	ids []string) ([]string, error) {
+	return q.change(ctx, sqlRequeueTasks, func() []any {
+		return []any{name, retries, formatTime(q.s.now()), list(ids)}
+	})
+}
+
 const sqlPruneTasks = `
 DELETE FROM queue_tasks WHERE seq IN (
-    SELECT seq FROM queue_tasks INDEXED BY queue_tasks_ended WHERE queue = ?1 AND state IN ('done', 'failed') AND updated_at <= ?2 LIMIT ?3
+    SELECT seq FROM queue_tasks INDEXED BY queue_tasks_ended
+    WHERE queue = ?1 AND state IN ('done', 'failed') AND updated_at <= ?2 LIMIT ?3
 )`
 
-// Prune implements queue.Store. The age is by the wall clock.
-func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Duration, limit int) (deleted int64, err error) {
+// Prune implements taskqueue.Store. The age is by the wall clock.
+func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Duration,
+	limit int) (deleted int64, err error) {
 	err = q.s.write(ctx, func(ctx context.Context, tx tx) error {
-		deleted, err = tx.exec(ctx, sqlPruneTasks, name, formatTime(q.s.now().Add(-olderThan)), limit)
+		deleted, err = tx.exec(ctx, sqlPruneTasks, name,
+			formatTime(q.s.now().Add(-olderThan)), limit)
 		return err
 	})
 	if err != nil {
@@ -184,7 +350,8 @@ func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Durat
 }
 
 // ids runs a statement that returns ids.
-func (q queueStore) ids(ctx context.Context, tx tx, query string, args ...any) (ids []string, err error) {
+func (q queueStore) ids(ctx context.Context, tx tx, query string,
+	args ...any) (ids []string, err error) {
 	err = tx.s.each(ctx, query, args, func(rows *sql.Rows) error {
 		var id string
 		err := rows.Scan(&id)
@@ -204,15 +371,17 @@ func list(ids []string) string {
 func ceilMillis(d time.Duration) int64 { return millis(d + time.Millisecond - 1) }
 
 // scanTask reads seq and taskColumns. Its times only inform.
-func scanTask(rows *sql.Rows, seq *int64) (queue.Info, error) {
+func scanTask(rows *sql.Rows, seq *int64) (taskqueue.Info, error) {
 	var (
-		t                queue.Info
+		t                taskqueue.Info
 		state            string
 		visible, errText sql.NullString
 		created, updated string
 	)
-	err := rows.Scan(seq, &t.Queue, &t.ID, &state, &t.Attempts, &t.RetriesLeft, &visible, &errText, &created, &updated)
-	t.State, t.VisibleAt, t.LastError = queue.State(state), stamp(visible.String), errText.String
+	err := rows.Scan(seq, &t.Queue, &t.ID, &state, &t.Attempts, &t.RetriesLeft, &visible, &errText,
+		&created, &updated)
+	t.State, t.VisibleAt, t.LastError = taskqueue.State(state), stamp(visible.String),
+		errText.String
 	t.AddedAt, t.UpdatedAt = stamp(created), stamp(updated)
 	return t, err
 }
@@ -220,7 +389,8 @@ func scanTask(rows *sql.Rows, seq *int64) (queue.Info, error) {
 // explain adds what to do where the table is missing.
 func (q queueStore) explain(err error) error {
 	if err != nil && strings.Contains(err.Error(), "no such table: queue_tasks") {
-		return fmt.Errorf("%w; its migrations were not run (migrations.Up)", err)
+		return fmt.Errorf("%w: %w; its migrations were not run (migrations.Up)",
+			driver.ErrPermanent, err)
 	}
 	return err
 }

@@ -12,40 +12,38 @@ import (
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/sqlitetest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/locktest"
-	"example.com/schedlock/tasks/queue"
 )
 
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
+		t.(*testing.T).Parallel()
 		first := newStore(t)
-		return locktest.QueueDatabase{
-			Open: func(t testing.TB) queue.Store { return mustOpen(t, first.Path()).Queue() },
-			Begin: func(t testing.TB) locktest.Tx {
-				tx, err := first.DB().BeginTx(bg, nil)
-				require.NoError(t, err)
-				return locktest.Tx{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
-			},
-		}
+		db := sqlitetest.Database{DB: first.DB(), Conn: foreign(t, first)}.Queue()
+		db.Open = func(t testing.TB) taskqueue.Store { return mustOpen(t, first.Path()).Queue() }
+		return db
 	})
 }
 
-func addTasks(t testing.TB, q queue.Store, retries int, ids ...string) {
+func addTasks(t testing.TB, q taskqueue.Store, retries int, ids ...string) {
 	t.Helper()
 	added, err := q.Add(bg, "q", retries, ids)
 	require.NoError(t, err)
 	require.Len(t, added, len(ids))
 }
 
-func captureTask(t testing.TB, q queue.Store, hold time.Duration, limit int) (schedlock.Token, []string) {
+func captureTask(t testing.TB, q taskqueue.Store, hold time.Duration,
+	limit int) (driver.Token, []string) {
 	t.Helper()
-	token := schedlock.NewToken()
+	token := driver.NewToken()
 	tasks, err := q.Capture(bg, "q", token, hold, limit)
 	require.NoError(t, err)
 	var ids []string
@@ -62,11 +60,14 @@ func TestTheNaiveWayGivesATaskToTwoWorkersAndOursDoesNot(t *testing.T) {
 	s := newStore(t)
 	addTasks(t, s.Queue(), 0, "a", "b")
 	look := func(conn *sql.Conn) (id string) {
-		require.NoError(t, conn.QueryRowContext(bg, `SELECT id FROM queue_tasks WHERE queue = 'q' AND state = 'pending' ORDER BY seq LIMIT 1`).Scan(&id))
+		require.NoError(t, conn.QueryRowContext(bg,
+			`SELECT id FROM queue_tasks
+				WHERE queue = 'q' AND state = 'pending' ORDER BY seq LIMIT 1`).Scan(&id))
 		return id
 	}
 	take := func(conn *sql.Conn, id string) {
-		run(t, conn, `UPDATE queue_tasks SET state = 'in_progress', token = 't', boot_id = '', visible_ms = 1, visible_at = '' WHERE queue = 'q' AND id = ?`, id)
+		run(t, conn, `UPDATE queue_tasks SET state = 'in_progress', token = 't',
+			boot_id = '', visible_ms = 1, visible_at = '' WHERE queue = 'q' AND id = ?`, id)
 	}
 	alice, bob := foreign(t, s), foreign(t, s)
 	forAlice, forBob := look(alice), look(bob)
@@ -91,9 +92,9 @@ func TestTheNaiveWayGivesATaskToTwoWorkersAndOursDoesNot(t *testing.T) {
 		q := mustOpen(t, s.Path()).Queue()
 		wg.Go(func() {
 			for {
-				got, err := q.Capture(bg, "q", schedlock.NewToken(), time.Hour, 3)
-				if errors.Is(err, queue.ErrNone) {
-					assert.ErrorIs(t, err, queue.ErrAllHeld)
+				got, err := q.Capture(bg, "q", driver.NewToken(), time.Hour, 3)
+				if errors.Is(err, taskqueue.ErrNone) {
+					assert.ErrorIs(t, err, taskqueue.ErrAllHeld)
 					return
 				}
 				if err != nil { // the file is busy
@@ -121,7 +122,9 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		s := newStore(t)
 		right := s.Queue()
-		wrong := mustOpen(t, s.Path(), WithClock(func() time.Time { return time.Now().Add(by) })).Queue()
+		wrong := mustOpen(t, s.Path(), WithClock(func() time.Time {
+			return time.Now().Add(by)
+		})).Queue()
 		addTasks(t, right, 1, "a", "b", "c")
 		tokenA, ids := captureTask(t, right, time.Minute, 1)
 		require.Equal(t, []string{"a"}, ids)
@@ -132,9 +135,9 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 		ended, err := wrong.Fail(bg, "q", tokenC, "c", "", time.Minute)
 		require.NoError(t, err)
 		require.True(t, ended)
-		for _, q := range []queue.Store{right, wrong} {
-			_, err := q.Capture(bg, "q", schedlock.NewToken(), time.Minute, 9)
-			require.ErrorIs(t, err, queue.ErrAllHeld, "%v", by)
+		for _, q := range []taskqueue.Store{right, wrong} {
+			_, err := q.Capture(bg, "q", driver.NewToken(), time.Minute, 9)
+			require.ErrorIs(t, err, taskqueue.ErrAllHeld, "%v", by)
 		}
 		done, err := right.Done(bg, "q", tokenA, []string{"a"})
 		require.NoError(t, err)
@@ -142,8 +145,8 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 		extended, err := wrong.Extend(bg, "q", tokenB, time.Minute, []string{"b"})
 		require.NoError(t, err)
 		require.Len(t, extended, 1)
-		_, err = right.Capture(bg, "q", schedlock.NewToken(), time.Minute, 9)
-		require.ErrorIs(t, err, queue.ErrAllHeld, "%v", by)
+		_, err = right.Capture(bg, "q", driver.NewToken(), time.Minute, 9)
+		require.ErrorIs(t, err, taskqueue.ErrAllHeld, "%v", by)
 		done, err = wrong.Done(bg, "q", tokenB, []string{"b"})
 		require.NoError(t, err)
 		require.Len(t, done, 1)
@@ -151,29 +154,51 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 }
 
 // What was held when the machine was restarted can be captured at once, however
-// the ids of the boots compare.
-func TestARestartOfTheMachineEndsAllHolds(t *testing.T) {
+// the ids of the boots compare. A delay goes on, by the wall clock: a reminder for
+// tomorrow does not come early.
+func TestARestartOfTheMachineEndsAllHoldsAndNoDelay(t *testing.T) {
 	t.Parallel()
 	for _, boot := range []string{"0", "zzz", ""} {
-		s := newStore(t)
-		q := s.Queue()
-		addTasks(t, q, 1, "lost", "delayed")
-		token, _ := captureTask(t, q, time.Hour, 2)
-		_, err := q.Fail(bg, "q", token, "delayed", "", time.Hour)
-		require.NoError(t, err)
-		addTasks(t, q, 0, "exhausted")
-		_, ids := captureTask(t, q, time.Hour, 1)
-		require.Equal(t, []string{"exhausted"}, ids)
-		run(t, foreign(t, s), `UPDATE queue_tasks SET boot_id = ?`, boot)
+		t.Run(boot, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			q := s.Queue()
+			addTasks(t, q, 1, "lost", "delayed")
+			token, _ := captureTask(t, q, time.Hour, 2)
+			_, err := q.Fail(bg, "q", token, "delayed", "", time.Hour)
+			require.NoError(t, err)
+			addTasks(t, q, 0, "exhausted")
+			_, ids := captureTask(t, q, time.Hour, 1)
+			require.Equal(t, []string{"exhausted"}, ids)
+			run(t, foreign(t, s),
+				`UPDATE queue_tasks SET boot_id = ?, visible_ms = visible_ms - 1000000000`, boot)
 
-		done, err := q.Done(bg, "q", token, []string{"lost"})
-		require.NoError(t, err)
-		require.Empty(t, done, "by a worker that cannot have survived")
-		_, ids = captureTask(t, q, time.Hour, 9)
-		require.Equal(t, []string{"lost", "delayed"}, ids, "%q", boot)
-		info, _, err := q.Get(bg, "q", "exhausted")
-		require.NoError(t, err)
-		require.Equal(t, queue.Failed, info.State)
+			done, err := q.Done(bg, "q", token, []string{"lost"})
+			require.NoError(t, err)
+			require.Empty(t, done, "by a worker that cannot have survived")
+			_, ids = captureTask(t, q, time.Hour, 9)
+			require.Equal(t, []string{"lost"}, ids, "%q", boot)
+			var left int64
+			conn := foreign(t, s)
+			require.Eventually(t, func() bool { // a capture looks for it once a second
+				_, err := q.Capture(bg, "q", driver.NewToken(), time.Hour, 9)
+				require.ErrorIs(t, err, taskqueue.ErrAllHeld)
+				ms, now := bootNow()
+				return conn.QueryRowContext(bg,
+					`SELECT visible_ms - ? FROM queue_tasks WHERE id = 'delayed' AND boot_id = ?`,
+					ms, now).Scan(&left) == nil
+			}, 10*time.Second, 50*time.Millisecond)
+			require.InDelta(t, time.Hour.Milliseconds(), left, float64(time.Minute.Milliseconds()),
+				"on the clock of this boot")
+			run(t, foreign(t, s), `UPDATE queue_tasks
+				SET boot_id = ?, visible_at = '2020-01-01T00:00:00.000000Z'
+				WHERE id = 'delayed'`, boot)
+			_, ids = captureTask(t, q, time.Hour, 9)
+			require.Equal(t, []string{"delayed"}, ids, "it is over by the wall clock")
+			info, _, err := q.Get(bg, "q", "exhausted")
+			require.NoError(t, err)
+			require.Equal(t, taskqueue.Failed, info.State)
+		})
 	}
 }
 
@@ -188,18 +213,26 @@ func TestNothingReadsAllTasks(t *testing.T) {
 	byID := "USING INDEX sqlite_autoindex_queue_tasks_1 (queue=? AND id=?)"
 	check := func(t *testing.T) {
 		for query, uses := range map[string][]string{
-			sqlBuryTasks: {"queue_tasks_last (queue=? AND boot_id=? AND visible_ms<?)", "queue_tasks_last (queue=? AND boot_id<?)",
+			sqlMendTasks: {"queue_tasks_last (queue=? AND boot_id=? AND visible_ms>?)",
+				"queue_tasks_waiting (queue=? AND boot_id=? AND visible_ms>?)",
+				"INTEGER PRIMARY KEY"},
+			sqlBuryTasks: {"queue_tasks_last (queue=? AND boot_id=? AND visible_ms<?)",
+				"queue_tasks_last (queue=? AND boot_id<?)",
 				"queue_tasks_last (queue=? AND boot_id>?)", "INTEGER PRIMARY KEY"},
-			sqlCaptureTasks: {"queue_tasks_ready (queue=?)", "queue_tasks_waiting (queue=? AND boot_id=? AND visible_ms",
-				"queue_tasks_waiting (queue=? AND boot_id<?)", "queue_tasks_waiting (queue=? AND boot_id>?)", "INTEGER PRIMARY KEY"},
-			sqlWhyNoTask:    {"queue_tasks_waiting (queue=?)", "queue_tasks_last (queue=? AND boot_id=? AND visible_ms>?)", "queue_tasks_ended (queue=? AND state=?)"},
+			sqlCaptureTasks: {"queue_tasks_ready (queue=?)",
+				"queue_tasks_waiting (queue=? AND boot_id=? AND visible_ms",
+				"queue_tasks_waiting (queue=? AND boot_id<?)",
+				"queue_tasks_waiting (queue=? AND boot_id>?)", "INTEGER PRIMARY KEY"},
+			sqlWhyNoTask: {"queue_tasks_waiting (queue=?)",
+				"queue_tasks_last (queue=? AND boot_id=? AND visible_ms>?)"},
 			sqlDoneTasks:    {byID},
 			sqlDoneBefore:   {byID},
 			sqlExtendTasks:  {byID},
 			sqlReleaseTasks: {byID},
 			sqlFailTask:     {byID},
 			sqlTask:         {byID},
-			sqlPruneTasks:   {"queue_tasks_ended (queue=? AND state=? AND updated_at<?)", "INTEGER PRIMARY KEY"},
+			sqlPruneTasks: {"queue_tasks_ended (queue=? AND state=? AND updated_at<?)",
+				"INTEGER PRIMARY KEY"},
 		} {
 			plan := queryPlan(t, conn, query)
 			assert.Empty(t, scan.FindAllString(plan, -1), "%s\n%s", query, plan)
@@ -207,15 +240,18 @@ func TestNothingReadsAllTasks(t *testing.T) {
 				assert.Contains(t, plan, index, "%s", query)
 			}
 			for _, part := range part.FindAllString(plan, -1) {
-				assert.NotContains(t, part, "TEMP B-TREE", "%s sorts before it chooses:\n%s", query, plan)
+				assert.NotContains(t, part, "TEMP B-TREE", "%s sorts before it chooses:\n%s",
+					query, plan)
 			}
 		}
-		assert.NotEmpty(t, scan.FindString(queryPlan(t, conn, `DELETE FROM queue_tasks WHERE last_error = 'x'`)), "the test sees a scan")
+		assert.NotEmpty(t, scan.FindString(queryPlan(t, conn,
+			`DELETE FROM queue_tasks WHERE last_error = 'x'`)), "the test sees a scan")
 	}
 	t.Run("as it begins", check)
 	run(t, conn, `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
-INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at) SELECT 'q', i, 'pending', 0, '', '' FROM n`)
+INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at)
+SELECT 'q', i, 'pending', 0, '', '' FROM n`)
 	run(t, conn, `ANALYZE`)
 	t.Run("after ANALYZE, when all are pending", check)
 	run(t, conn, `UPDATE queue_tasks SET state = 'done'`)
@@ -223,10 +259,15 @@ INSERT INTO queue_tasks (queue, id, state, retries_left, created_at, updated_at)
 	t.Run("after ANALYZE, when all are done", check)
 	run(t, conn, `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
-INSERT INTO queue_tasks (queue, id, state, retries_left, token, boot_id, visible_ms, visible_at, created_at, updated_at)
+INSERT INTO queue_tasks (queue, id, state, retries_left, token,
+    boot_id, visible_ms, visible_at, created_at, updated_at)
 SELECT 'queue ' || (i % 3), i, s.state, 1, CASE s.state WHEN 'in_progress' THEN 't' END,
-       CASE s.state WHEN 'in_progress' THEN 'b' END, CASE s.state WHEN 'in_progress' THEN i END, CASE s.state WHEN 'in_progress' THEN '' END, '', ''
-FROM n JOIN (SELECT 0 AS k, 'pending' AS state UNION ALL SELECT 1, 'in_progress' UNION ALL SELECT 2, 'failed') AS s ON k = min(i % 100, 3) - 1
+       CASE s.state WHEN 'in_progress' THEN 'b' END,
+       CASE s.state WHEN 'in_progress' THEN i END,
+       CASE s.state WHEN 'in_progress' THEN '' END, '', ''
+FROM n JOIN (SELECT 0 AS k, 'pending' AS state
+             UNION ALL SELECT 1, 'in_progress' UNION ALL SELECT 2, 'failed') AS s
+ON k = min(i % 100, 3) - 1
 UNION ALL
 SELECT 'queue ' || (i % 3), 'done ' || i, 'done', 1, NULL, NULL, NULL, NULL, '', '' FROM n`)
 	run(t, conn, `ANALYZE`)
@@ -236,14 +277,16 @@ SELECT 'queue ' || (i % 3), 'done ' || i, 'done', 1, NULL, NULL, NULL, NULL, '',
 func TestATableThatIsMissingIsNamedWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
-	db, err := driver.Open("file:" + path)
+	db, err := sqlite3driver.Open("file:" + path)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	q := mustOpen(t, path).Queue()
 	_, err = q.Add(bg, "q", 0, []string{"a"})
 	require.ErrorContains(t, err, "its migrations were not run")
+	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
 	_, _, err = q.Get(bg, "q", "a")
 	require.ErrorContains(t, err, "its migrations were not run")
+	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
 }
 
 // What came with one transaction is committed with one.
@@ -259,16 +302,14 @@ func TestCallsOfManyWorkersShareACommit(t *testing.T) {
 	token, _ := captureTask(t, q, time.Hour, 100)
 	release := held(t, s)
 	var wg sync.WaitGroup
-	for _, id := range ids {
-		wg.Go(func() {
-			done, err := q.Done(bg, "q", token, []string{id})
-			assert.NoError(t, err)
-			assert.Len(t, done, 1)
-		})
-	}
-	require.Eventually(t, func() bool { return waiting(s) >= 99 }, 10*time.Second, time.Millisecond)
+	gather(t, s, &wg, len(ids), func(i int) {
+		done, err := q.Done(bg, "q", token, ids[i:i+1])
+		assert.NoError(t, err)
+		assert.Len(t, done, 1)
+	})
 	version := func() (v int) {
-		require.NoError(t, s.DB().QueryRowContext(bg, `SELECT count(*) FROM queue_tasks WHERE state = 'done'`).Scan(&v))
+		require.NoError(t, s.DB().QueryRowContext(bg,
+			`SELECT count(*) FROM queue_tasks WHERE state = 'done'`).Scan(&v))
 		return v
 	}
 	require.Zero(t, version())
@@ -282,7 +323,9 @@ func TestTheTableRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	conn := foreign(t, newStore(t))
 	insert := func(name, id, state string, retries int, token any) error {
-		_, err := conn.ExecContext(bg, `INSERT INTO queue_tasks (queue, id, state, retries_left, token, created_at, updated_at) VALUES (?, ?, ?, ?, ?, '', '')`,
+		_, err := conn.ExecContext(bg, `INSERT INTO queue_tasks
+			(queue, id, state, retries_left, token, created_at, updated_at)
+			VALUES (?, ?, ?, ?, ?, '', '')`,
 			name, id, state, retries, token)
 		return err
 	}
@@ -323,7 +366,7 @@ func TestTheCallsForATaskAreNotPlannedAnew(t *testing.T) {
 		sqlTask:         {"q", "1"},
 	} {
 		require.NoError(t, conn.Raw(func(raw any) error {
-			stmt, _, err := raw.(driver.Conn).Raw().Prepare(query)
+			stmt, _, err := raw.(sqlite3driver.Conn).Raw().Prepare(query)
 			if err != nil {
 				return err
 			}

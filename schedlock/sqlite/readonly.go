@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	"example.com/schedlock/internal/leasefile"
 )
 
 // Read hands do a store on the database file that dsn names, for looking only:
@@ -38,10 +38,17 @@ func Read(ctx context.Context, dsn string, do func(context.Context, *Store) erro
 	if err != nil {
 		return err
 	}
-	for began := time.Now(); ; {
+	var (
+		last  surroundings
+		since time.Time // when they were seen first
+	)
+	for {
 		before, err := lookAround(src.path)
 		if err != nil {
 			return err
+		}
+		if before != last || since.IsZero() {
+			last, since = before, time.Now()
 		}
 		switch unreadable := before.checkWAL(src.path); {
 		case before.quiet():
@@ -51,23 +58,28 @@ func Read(ctx context.Context, dsn string, do func(context.Context, *Store) erro
 			}
 		case unreadable == nil:
 			return readOnce(ctx, src, "mode=ro", do)
-		case time.Since(began) > settle:
+		case time.Since(since) > settle:
 			return unreadable
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("database %s is opened and closed by others all the time: %w", src.path, context.Cause(ctx))
+			return fmt.Errorf("database %s is opened and closed by others all the time: %w",
+				src.path, context.Cause(ctx))
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// settle is for how long a -wal file without a -shm file may be one that is
-// just being made, or removed.
-const settle = 300 * time.Millisecond
+// settle is for how long one -wal file without a -shm file may be one that is just
+// being made, or removed.
+const settle = time.Second
 
-func readOnce(ctx context.Context, src dataSource, mode string, do func(context.Context, *Store) error) (err error) {
-	store, err := openExisting(ctx, src, mode+"&_pragma=query_only(1)")
+func readOnce(ctx context.Context, src dataSource, mode string,
+	do func(context.Context, *Store) error) (err error) {
+	store, err := openExisting(ctx, src, mode+"&_pragma=query_only(1)", func(s *Store) error {
+		s.lookOnly = true
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -94,7 +106,8 @@ func findSource(dsn string) (src dataSource, err error) {
 	}
 	err = checkFile(src.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return src, fmt.Errorf("database %s: %w: correct the path (the app makes the file when it starts)", src.path, fs.ErrNotExist)
+		return src, fmt.Errorf("database %s: %w: "+
+			"correct the path (the app makes the file when it starts)", src.path, fs.ErrNotExist)
 	}
 	if err == nil {
 		src.path, err = filepath.EvalSymlinks(src.path)
@@ -102,19 +115,25 @@ func findSource(dsn string) (src dataSource, err error) {
 	return src, err
 }
 
-func openExisting(ctx context.Context, src dataSource, params string, opts ...Option) (*Store, error) {
-	uri := url.URL{Path: src.path}
-	query := params + "&_pragma=busy_timeout(" + busyTimeoutMillis + ")"
-	if src.vfs != "" {
-		query += "&vfs=" + url.QueryEscape(src.vfs)
+func openExisting(ctx context.Context, src dataSource, params string,
+	opts ...Option) (*Store, error) {
+	readOnly := strings.HasPrefix(params, "mode=ro")
+	files, err := findFiles(src.path)
+	if err != nil && !(readOnly && errors.As(err, new(*LinksError))) {
+		return nil, err
 	}
-	db, err := driver.Open("file:" + uri.EscapedPath() + "?" + query)
+	query := params + "&_pragma=busy_timeout(" + busyTimeoutMillis + ")"
+	files.readOnly = readOnly
+	db, err := openPool(files, fileURI(files.path)+"?"+query)
 	if err != nil {
-		return nil, fmt.Errorf("database %s: %w", src.path, err)
+		return nil, err
 	}
 	db.SetMaxOpenConns(4)
-	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.findLease = findLeaseFile; return nil })
-	store, err := open(ctx, db, true, src.path, opts)
+	opts = append(opts[:len(opts):len(opts)], func(s *Store) error {
+		s.findLease, s.brief = leasefile.Find, true
+		return nil
+	})
+	store, err := open(ctx, db, files, opts)
 	if err != nil {
 		db.Close()
 		return nil, err
@@ -160,12 +179,16 @@ func (s surroundings) checkWAL(path string) error {
 		return nil
 	}
 	if _, err := os.Stat(path + "-shm"); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("database %s has a -wal file beside it but no -shm file: no process uses it, and SQLite cannot read it without making that file: "+
+		return fmt.Errorf("database %s has a -wal file beside it but no -shm file: "+
+			"no process uses it (or the file was removed under one), "+
+			"and SQLite cannot read it without making that file: "+
 			"start the app, or run schedlock migrate, as the user who owns it", path)
 	}
 	for _, beside := range []string{"-wal", "-shm"} {
 		if err := changeable(path + beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("database %s is in use, or was not closed, and SQLite reads it only if it may write the %s file: run this as the user of the app: %w", path, beside, err)
+			return fmt.Errorf("database %s is in use, or was not closed, "+
+				"and SQLite reads it only if it may write the %s file: "+
+				"run this as the user of the app: %w", path, beside, err)
 		}
 	}
 	return nil

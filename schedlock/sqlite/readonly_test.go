@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -49,7 +51,7 @@ func unused(t testing.TB) string {
 
 func TestReadMakesAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	look := func(t *testing.T, path string) (view schedlock.View) {
+	look := func(t *testing.T, path string) (view driver.Snapshot) {
 		before := beside(t, filepath.Dir(path))
 		require.NoError(t, Read(bg, path, func(ctx context.Context, s *Store) (err error) {
 			if view, err = s.Look(ctx); err != nil {
@@ -59,13 +61,13 @@ func TestReadMakesAndChangesNothing(t *testing.T) {
 				func() error { _, err := s.Terms(ctx, 10); return err },
 				func() error { _, err := s.Jobs(ctx); return err },
 				func() error { _, err := s.Runs(ctx, "", 10); return err },
-				func() error { _, err := s.Inbox(ctx); return err },
+				func() error { _, err := s.Pending(ctx); return err },
 			} {
 				if err := read(); err != nil {
 					return err
 				}
 			}
-			_, err = s.Pause(ctx, ledger.Order{By: "nobody"})
+			_, err = s.Pause(ctx, ledger.Action{By: "nobody"})
 			assert.Error(t, err, "it wrote")
 			return nil
 		}))
@@ -82,14 +84,14 @@ func TestReadMakesAndChangesNothing(t *testing.T) {
 		require.NotNil(t, view.Row)
 		assert.Equal(t, ref.Term, view.Row.Term)
 		if s.ProofOfDeath() == nil {
-			assert.Equal(t, schedlock.SignAlive, view.Sign)
+			assert.Equal(t, driver.SignAlive, view.Sign)
 		}
 	})
 	t.Run("of one whose lease file is lost", func(t *testing.T) {
 		s := newStore(t)
 		acquire(t, s, nobody)
 		require.NoError(t, os.Remove(s.Path()+"-lease"))
-		assert.Equal(t, schedlock.SignNone, look(t, s.Path()).Sign)
+		assert.Equal(t, driver.SignNone, look(t, s.Path()).Sign)
 	})
 }
 
@@ -103,9 +105,10 @@ func TestReadLooksAgainIfSomebodyWrites(t *testing.T) {
 		var jobs []ledger.Job
 		require.NoError(t, Read(bg, path, func(ctx context.Context, s *Store) (err error) {
 			if calls++; calls == 1 {
-				db, err := driver.Open("file:" + path)
+				db, err := sqlite3driver.Open("file:" + path)
 				require.NoError(t, err)
-				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('new', 'x', '2026-01-01T00:00:00.000000Z', 'x')`)
+				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+					VALUES ('new', 'x', '2026-01-01T00:00:00.000000Z', 'x')`)
 				require.NoError(t, err)
 				if stays {
 					t.Cleanup(func() { db.Close() })
@@ -121,10 +124,35 @@ func TestReadLooksAgainIfSomebodyWrites(t *testing.T) {
 	}
 }
 
+// Others may open and close it for longer than one -wal file is waited for.
+func TestReadWaitsForEachWALFileThatIsJustBeingRemoved(t *testing.T) {
+	t.Parallel()
+	path := unused(t)
+	begun := time.Now()
+	over := false
+	require.NoError(t, Read(bg, path, func(ctx context.Context, s *Store) error {
+		_, err := s.Jobs(ctx)
+		if over {
+			return err
+		}
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Now())) // somebody has written
+		if over = time.Since(begun) > settle; over {
+			wal := path + "-wal"
+			require.NoError(t, os.WriteFile(wal, []byte("w"), 0o600))
+			removed := make(chan error, 1)
+			time.AfterFunc(settle/10, func() { removed <- os.Remove(wal) })
+			t.Cleanup(func() { assert.NoError(t, <-removed) })
+		}
+		return err
+	}))
+	assert.True(t, over)
+}
+
 func TestReadAndOpenExistingNeedAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, path := range []string{filepath.Join(dir, "app.db"), filepath.Join(dir, "no", "folder", "app.db")} {
+	for _, path := range []string{filepath.Join(dir, "app.db"),
+		filepath.Join(dir, "no", "folder", "app.db")} {
 		err := Read(bg, path, func(context.Context, *Store) error { panic("called") })
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		require.ErrorContains(t, err, path)
@@ -157,7 +185,7 @@ func TestOpenExistingKeepsTheJournalMode(t *testing.T) {
 	t.Parallel()
 	path := unused(t)
 	mode := func(set string) (mode string) {
-		db, err := driver.Open("file:" + path)
+		db, err := sqlite3driver.Open("file:" + path)
 		require.NoError(t, err)
 		require.NoError(t, db.QueryRow(`PRAGMA journal_mode`+set).Scan(&mode))
 		require.NoError(t, db.Close())
@@ -172,8 +200,8 @@ func TestOpenExistingKeepsTheJournalMode(t *testing.T) {
 	require.NoError(t, err)
 	view, err := s.Look(bg)
 	require.NoError(t, err)
-	assert.Equal(t, schedlock.StateRevoked, view.Row.State)
-	_, err = s.Release(bg, ref, schedlock.EndRevoked)
+	assert.Equal(t, driver.StateRevoked, view.Row.State)
+	_, err = s.Release(bg, ref, driver.EndRevoked)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	assert.Equal(t, "delete", mode(""))

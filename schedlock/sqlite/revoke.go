@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // The statements of a revocation, in their order.
@@ -22,28 +22,29 @@ WHERE term = ?1
 RETURNING revoked_at, revoked_by, revoke_reason`
 )
 
-// Revoke implements schedlock.RevocableStore.
-func (s *Store) Revoke(ctx context.Context, term int64, by, reason string) (r schedlock.Revocation, err error) {
+// Revoke implements driver.Store.
+func (s *Store) Revoke(ctx context.Context, term int64, by,
+	reason string) (r driver.Revocation, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
 		n, err := tx.exec(ctx, sqlRevoke, term)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return schedlock.ErrMoved
+			return driver.ErrConflict
 		}
 		now := formatTime(s.now())
-		r = schedlock.Revocation{At: stamp(now), By: by, Reason: reason}
+		r = driver.Revocation{At: stamp(now), By: by, Reason: reason}
 		var at, who, why sql.NullString
 		err = tx.row(ctx, sqlKeepRevocation, []any{term, now, by, reason}, &at, &who, &why)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil // somebody has deleted the term from the history
 		}
-		r = schedlock.Revocation{At: stamp(at.String), By: who.String, Reason: why.String}
+		r = driver.Revocation{At: stamp(at.String), By: who.String, Reason: why.String}
 		return err
 	})
 	if err != nil {
-		return schedlock.Revocation{}, err
+		return driver.Revocation{}, err
 	}
 	return r, nil
 }

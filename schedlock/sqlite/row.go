@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/driver"
 )
 
 // row reads the one row of a query without parameters into *sql.NullInt64s and
@@ -22,7 +21,7 @@ func (s *Store) row(ctx context.Context, query string, dest ...any) error {
 	}
 	known := false
 	err := s.conn.Raw(func(conn any) error {
-		c, ok := conn.(driver.Conn)
+		c, ok := conn.(rawConn)
 		if !ok {
 			return nil
 		}
@@ -39,7 +38,8 @@ func (s *Store) row(ctx context.Context, query string, dest ...any) error {
 	return stmt.QueryRowContext(ctx).Scan(dest...)
 }
 
-func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string, dest []any) (err error) {
+func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string,
+	dest []any) (err error) {
 	defer conn.SetInterrupt(conn.SetInterrupt(ctx))
 	stmt := s.rows[query]
 	if stmt == nil {

@@ -6,11 +6,11 @@ import (
 	sqldriver "database/sql/driver"
 	"testing"
 
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // anotherDriver hides whose driver it is.
@@ -32,19 +32,20 @@ func (a anotherDriver) Connect(ctx context.Context) (sqldriver.Conn, error) {
 
 func TestAnotherDriverDoesToo(t *testing.T) {
 	t.Parallel()
-	connector, err := new(driver.SQLite).OpenConnector("file:" + newStore(t).Path() + "?_txlock=immediate")
+	connector, err := new(sqlite3driver.SQLite).OpenConnector("file:" + newStore(t).Path() +
+		"?_txlock=immediate")
 	require.NoError(t, err)
 	db := sql.OpenDB(anotherDriver{connector})
 	defer db.Close()
-	s, err := New(bg, db)
+	s, err := openOn(bg, db)
 	require.NoError(t, err)
 	cleanUp(t, s)
 	require.Nil(t, look(t, s).Newest, "without a history")
 	ref := acquire(t, s, nobody)
 	assert.Equal(t, ref, look(t, s).Row.Ref)
-	_, err = s.Heartbeat(bg, ref, schedlock.StateLeading)
+	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 	require.NoError(t, err)
-	deleted, err := s.Release(bg, ref, schedlock.EndReleased)
+	deleted, err := s.Release(bg, ref, driver.EndReleased)
 	require.NoError(t, err)
 	assert.True(t, deleted)
 	assert.Equal(t, ref.Term, look(t, s).Newest.Term)

@@ -5,14 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 const sqlJobs = `
-SELECT job, spec, cursor_at, done_count, failed_count, failure_streak, last_done_at, last_failed_at, last_error, done_us, longest_us
+SELECT job, spec, cursor_at, done_count, failed_count, failure_streak,
+       last_done_at, last_failed_at, last_error, done_us, longest_us
 FROM scheduler_jobs ORDER BY job`
 
 // Jobs implements ledger.Store. A leader needs it to start, so it does not
@@ -26,20 +28,43 @@ func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
 				lastDone, lastFailed, text  sql.NullString
 				doneMicros, longestInMicros int64
 			)
-			err := rows.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &lastDone, &lastFailed, &text, &doneMicros, &longestInMicros)
+			err := rows.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &lastDone,
+				&lastFailed, &text, &doneMicros, &longestInMicros)
 			if err != nil {
 				return err
 			}
-			if j.Cursor, err = parseTime(cursor); err != nil {
-				return fmt.Errorf("job %q: %w", j.Name, err)
-			}
-			j.LastDone, j.LastFailed, j.LastError = stamp(lastDone.String), stamp(lastFailed.String), text.String
+			j.Cursor, j.RawCursor = readCursor(cursor)
+			j.LastDone, j.LastFailed, j.LastError = stamp(lastDone.String),
+				stamp(lastFailed.String), text.String
 			j.Total, j.Longest = fromMicros(doneMicros), fromMicros(longestInMicros)
 			jobs = append(jobs, j)
 			return nil
 		})
 	})
 	return jobs, s.explain(err)
+}
+
+// readCursor returns the time of a cursor, and its text in quotes if that is
+// not as this package writes it. A time that is none, or that stands for none
+// elsewhere, is zero.
+func readCursor(text string) (at time.Time, raw string) {
+	at = stamp(text)
+	if at.IsZero() || formatTime(at) != text {
+		raw = strconv.Quote(text)
+	}
+	return at, raw
+}
+
+// cursorText is how the cursor stood in the table when it was read.
+func cursorText(d ledger.Decision) (string, error) {
+	if d.RawFrom == "" {
+		return formatTime(d.From), nil
+	}
+	text, err := strconv.Unquote(d.RawFrom)
+	if err != nil {
+		return "", fmt.Errorf("cursor %.40q is not one that Jobs has returned: %w", d.RawFrom, err)
+	}
+	return text, nil
 }
 
 const (
@@ -49,10 +74,11 @@ ON CONFLICT (job) DO NOTHING`
 
 	sqlMoveCursor = `
 UPDATE scheduler_jobs SET spec = ?1, cursor_at = ?2, updated_at = ?3
-WHERE job = ?4 AND cursor_at = ?5 AND cursor_at <= ?2`
+WHERE job = ?4 AND cursor_at = ?5`
 
 	sqlInsertSkip = `
-INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error, until, count)
+INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error,
+                            until, count)
 VALUES (?1, ?2, 'skipped', ?3, ?4, ?5, 0, ?6, ?7, ?8)
 ON CONFLICT (job, scheduled_at) DO NOTHING`
 
@@ -64,12 +90,16 @@ RETURNING id`
 )
 
 // guard makes the transaction fail unless ref holds the lock.
-func guard(ctx context.Context, tx tx, ref schedlock.Ref) error {
+func guard(ctx context.Context, tx tx, ref driver.Ref) error {
+	if err := tx.s.checkTenure(ref.Token); err != nil {
+		return err
+	}
 	return heldBy(tx.exec(ctx, sqlFence, ref.Token.String(), ref.Term))
 }
 
 // Decide implements ledger.Store.
-func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision) (run ledger.Run, started bool, err error) {
+func (s *Store) Decide(ctx context.Context, ref driver.Ref,
+	d ledger.Decision) (run ledger.Run, started bool, err error) {
 	err = s.share(ctx, func(ctx context.Context, tx tx) error {
 		started = false
 		if err := guard(ctx, tx, ref); err != nil {
@@ -85,32 +115,49 @@ func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision
 			moved int64
 			err   error
 		)
-		if d.From.IsZero() {
-			moved, err = tx.exec(ctx, sqlInsertJob, d.Job, d.Spec, formatTime(d.To), formatTime(now))
-		} else {
-			moved, err = tx.exec(ctx, sqlMoveCursor, d.Spec, formatTime(d.To), formatTime(now), d.Job, formatTime(d.From))
+		switch {
+		case d.To.Before(d.From) && !d.Back: // whatever stands there
+		case d.From.IsZero() && d.RawFrom == "":
+			moved, err = tx.exec(ctx, sqlInsertJob, d.Job, d.Spec, formatTime(d.To),
+				formatTime(now))
+		default:
+			var from string
+			if from, err = cursorText(d); err == nil {
+				moved, err = tx.exec(ctx, sqlMoveCursor, d.Spec, formatTime(d.To), formatTime(now),
+					d.Job, from)
+			}
 		}
 		if err != nil {
 			return err
 		}
 		if moved == 0 {
-			return schedlock.ErrMoved
+			return driver.ErrConflict
 		}
 		for _, k := range d.Skipped {
-			until, count := sql.NullString{}, sql.NullInt64{}
-			if k.Count > 1 {
-				until, count = formatOptional(k.Last), sql.NullInt64{Int64: k.Count, Valid: true}
-			}
-			if _, err := tx.exec(ctx, sqlInsertSkip, d.Job, formatTime(k.First), ref.Term, ref.PID, ref.Hostname, k.Reason, until, count); err != nil {
-				return err
+			for k := range k.Places() {
+				until, count := sql.NullString{}, sql.NullInt64{}
+				if k.Count > 1 {
+					until = formatOptional(k.Last)
+					count = sql.NullInt64{Int64: k.Count, Valid: true}
+				}
+				free, err := tx.exec(ctx, sqlInsertSkip, d.Job, formatTime(k.First), ref.Term,
+					ref.PID, ref.Hostname, k.Reason, until, count)
+				if err != nil {
+					return err
+				}
+				if free > 0 {
+					break
+				}
 			}
 		}
 		if d.Start.IsZero() {
 			return nil
 		}
-		run = ledger.Run{Job: d.Job, ScheduledAt: d.Start, StartedAt: now, Status: ledger.InProgress,
-			Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}
-		err = tx.row(ctx, sqlInsertRun, []any{d.Job, formatTime(d.Start), formatTime(now), ref.Term, ref.PID, ref.Hostname}, &run.ID)
+		run = ledger.Run{Job: d.Job, ScheduledAt: d.Start, StartedAt: now,
+			Status: ledger.InProgress,
+			Term:   ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}
+		err = tx.row(ctx, sqlInsertRun, []any{d.Job, formatTime(d.Start),
+			formatTime(now), ref.Term, ref.PID, ref.Hostname}, &run.ID)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -121,7 +168,8 @@ func (s *Store) Decide(ctx context.Context, ref schedlock.Ref, d ledger.Decision
 }
 
 const (
-	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count, retry_at, requested_by, request_reason`
+	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
+       attempt, error, until, count, retry_at, requested_by, request_reason`
 
 	sqlRuns = `
 SELECT ` + runColumns + ` FROM scheduler_runs
@@ -157,7 +205,8 @@ const sqlRun = `
 SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = ?1 AND scheduled_at = ?2`
 
 // Run implements ledger.Store.
-func (s *Store) Run(ctx context.Context, job string, tick time.Time) (run ledger.Run, found bool, err error) {
+func (s *Store) Run(ctx context.Context, job string,
+	tick time.Time) (run ledger.Run, found bool, err error) {
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
 		return s.each(ctx, sqlRun, []any{job, formatTime(tick)}, func(rows *sql.Rows) (err error) {
 			found = true
@@ -168,13 +217,35 @@ func (s *Store) Run(ctx context.Context, job string, tick time.Time) (run ledger
 	return run, found && err == nil, s.explain(err)
 }
 
+const sqlResetCursor = `
+UPDATE scheduler_jobs SET cursor_at = ?1, updated_at = ?1 WHERE job = ?2 RETURNING spec`
+
+// ResetCursor implements ledger.Store.
+func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+		j = ledger.Job{Name: job, Cursor: kept(s.now())}
+		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), job}, &j.Spec)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+		}
+		return err
+	})
+	if err != nil {
+		return ledger.Job{}, err
+	}
+	return j, nil
+}
+
 // sqlPrune finds the oldest row that stays by the index of (job, scheduled_at),
-// and reads no more older ones than it deletes, except those that stay.
+// and reads no more older ones than it deletes, except those that stay. The newest
+// row of all stays: SQLite would give its id to the next.
 const sqlPrune = `
 DELETE FROM scheduler_runs WHERE id IN (
     SELECT id FROM scheduler_runs
     WHERE job = ?1 AND status <> 'in_progress' AND retry_at IS NULL
-      AND scheduled_at <= (SELECT scheduled_at FROM scheduler_runs WHERE job = ?1 ORDER BY scheduled_at DESC LIMIT 1 OFFSET ?2)
+      AND id < (SELECT max(id) FROM scheduler_runs)
+      AND scheduled_at <= (SELECT scheduled_at FROM scheduler_runs WHERE job = ?1
+                           ORDER BY scheduled_at DESC LIMIT 1 OFFSET ?2)
     ORDER BY scheduled_at LIMIT ?3
 )`
 
@@ -218,7 +289,8 @@ func scanRun(rows *sql.Rows) (ledger.Run, error) {
 		started, finished, until, retry, errText, requestedBy, why sql.NullString
 		count                                                      sql.NullInt64
 	)
-	if err := rows.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID, &r.Hostname, &r.Attempt,
+	if err := rows.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID,
+		&r.Hostname, &r.Attempt,
 		&errText, &until, &count, &retry, &requestedBy, &why); err != nil {
 		return ledger.Run{}, err
 	}
@@ -237,7 +309,8 @@ func scanRun(rows *sql.Rows) (ledger.Run, error) {
 	} {
 		var err error
 		if *t.dest, err = parseOptional(t.text); err != nil {
-			return r, fmt.Errorf("scheduler_runs, id %d, job %q: %s: %w", r.ID, r.Job, t.column, err)
+			return r, fmt.Errorf("scheduler_runs, id %d, job %q: %s: %w", r.ID, r.Job,
+				t.column, err)
 		}
 	}
 	return r, nil

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // decide writes a decision that must succeed.
-func decide(t testing.TB, s *Store, ref schedlock.Ref, d ledger.Decision) (ledger.Run, bool) {
+func decide(t testing.TB, s *Store, ref driver.Ref, d ledger.Decision) (ledger.Run, bool) {
 	t.Helper()
 	run, started, err := s.Decide(bg, ref, d)
 	require.NoError(t, err)
@@ -37,29 +37,36 @@ func TestDecideStartsARunAndMovesTheCursor(t *testing.T) {
 	require.Empty(t, jobs)
 
 	// A new job: no row yet.
-	got, started := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "hourly", To: noon, Start: noon})
+	got, started := decide(t, s, ref, ledger.Decision{Job: "j",
+		Spec: "hourly", To: noon, Start: noon})
 	require.True(t, started)
-	want := ledger.Run{ID: got.ID, Job: "j", ScheduledAt: noon, StartedAt: clock.now(), Status: ledger.InProgress,
-		Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}
+	want := ledger.Run{ID: got.ID, Job: "j", ScheduledAt: noon, StartedAt: clock.now(),
+		Status: ledger.InProgress,
+		Term:   ref.Term, PID: ref.PID, Hostname: ref.Hostname, Attempt: 1}
 	assert.Equal(t, want, got)
 	assert.Equal(t, []ledger.Run{want}, runs(t, s, "j"))
 
 	// The next: with a range that was skipped, and a single tick.
 	to := noon.Add(5 * time.Hour)
-	_, started = decide(t, s, ref, ledger.Decision{Job: "j", Spec: "hourly v2", From: noon, To: to, Start: to, Skipped: []ledger.Skip{
-		{First: noon.Add(time.Hour), Last: noon.Add(3 * time.Hour), Count: 3, Reason: ledger.Missed},
-		{First: noon.Add(4 * time.Hour), Last: noon.Add(4 * time.Hour), Count: 1, Reason: ledger.Overlap},
-	}})
+	_, started = decide(t, s, ref, ledger.Decision{Job: "j",
+		Spec: "hourly v2", From: noon, To: to, Start: to, Skipped: []ledger.Skip{
+			{First: noon.Add(time.Hour), Last: noon.Add(3 * time.Hour), Count: 3,
+				Reason: ledger.Missed},
+			{First: noon.Add(4 * time.Hour), Last: noon.Add(4 * time.Hour), Count: 1,
+				Reason: ledger.Overlap},
+		}})
 	require.True(t, started)
 	jobs, err = s.Jobs(bg)
 	require.NoError(t, err)
 	assert.Equal(t, []ledger.Job{{Name: "j", Spec: "hourly v2", Cursor: to}}, jobs)
 	all := runs(t, s, "j")
 	require.Len(t, all, 4)
-	skipped := ledger.Run{Job: "j", Status: ledger.Skipped, Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
+	skipped := ledger.Run{Job: "j", Status: ledger.Skipped, Term: ref.Term, PID: ref.PID,
+		Hostname: ref.Hostname}
 	one, many := skipped, skipped
 	one.ID, one.ScheduledAt, one.Error = all[1].ID, noon.Add(4*time.Hour), ledger.Overlap
-	many.ID, many.ScheduledAt, many.Error, many.Until, many.Count = all[2].ID, noon.Add(time.Hour), ledger.Missed, noon.Add(3*time.Hour), 3
+	many.ID, many.ScheduledAt, many.Error, many.Until, many.Count = all[2].ID, noon.Add(time.Hour),
+		ledger.Missed, noon.Add(3*time.Hour), 3
 	assert.Equal(t, one, all[1])
 	assert.Equal(t, many, all[2])
 
@@ -72,16 +79,24 @@ func TestDecideStartsARunAndMovesTheCursor(t *testing.T) {
 func TestDecideIsGuardedAndComparesTheCursor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		ref   func(*schedlock.Ref)
+		ref   func(*driver.Ref)
 		d     ledger.Decision
 		wants error
 	}{
-		"another token":               {func(r *schedlock.Ref) { r.Token = schedlock.NewToken() }, ledger.Decision{From: noon, To: noon.Add(1)}, schedlock.ErrLost},
-		"another term":                {func(r *schedlock.Ref) { r.Term-- }, ledger.Decision{From: noon, To: noon.Add(1)}, schedlock.ErrLost},
-		"the cursor stands elsewhere": {nil, ledger.Decision{From: noon.Add(-time.Microsecond), To: noon.Add(time.Hour)}, schedlock.ErrMoved},
-		"the job has a row already":   {nil, ledger.Decision{To: noon.Add(time.Hour)}, schedlock.ErrMoved},
-		"the cursor would go back":    {nil, ledger.Decision{From: noon, To: noon.Add(-time.Microsecond)}, schedlock.ErrMoved},
-		"the job has no row":          {nil, ledger.Decision{Job: "unknown", From: noon, To: noon.Add(time.Hour)}, schedlock.ErrMoved},
+		"another token": {func(r *driver.Ref) {
+			r.Token = driver.NewToken()
+		}, ledger.Decision{From: noon, To: noon.Add(1)}, driver.ErrLost},
+		"another term": {func(r *driver.Ref) {
+			r.Term--
+		}, ledger.Decision{From: noon, To: noon.Add(1)}, driver.ErrLost},
+		"the cursor stands elsewhere": {nil, ledger.Decision{From: noon.Add(-time.Microsecond),
+			To: noon.Add(time.Hour)}, driver.ErrConflict},
+		"the job has a row already": {nil, ledger.Decision{To: noon.Add(time.Hour)},
+			driver.ErrConflict},
+		"the cursor would go back": {nil, ledger.Decision{From: noon,
+			To: noon.Add(-time.Microsecond)}, driver.ErrConflict},
+		"the job has no row": {nil, ledger.Decision{Job: "unknown",
+			From: noon, To: noon.Add(time.Hour)}, driver.ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
@@ -114,13 +129,15 @@ func TestATickThatIsInTheLedgerIsNotStartedAgain(t *testing.T) {
 	// A hand has set the cursor back.
 	run(t, foreign(t, s), `UPDATE scheduler_jobs SET cursor_at = '2026-03-01T11:00:00.000000Z'`)
 	before := runs(t, s, "j")
-	_, started = decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: noon.Add(-time.Hour), To: noon, Start: noon})
+	_, started = decide(t, s, ref, ledger.Decision{Job: "j",
+		Spec: "s", From: noon.Add(-time.Hour), To: noon, Start: noon})
 	assert.False(t, started)
 	assert.Equal(t, before, runs(t, s, "j"))
 	jobs, err := s.Jobs(bg)
 	require.NoError(t, err)
 	assert.Equal(t, noon, jobs[0].Cursor, "the cursor moves all the same")
-	_, started = decide(t, s, ref, ledger.Decision{Job: "another", Spec: "s", To: noon, Start: noon})
+	_, started = decide(t, s, ref, ledger.Decision{Job: "another",
+		Spec: "s", To: noon, Start: noon})
 	assert.True(t, started, "a tick is a job's")
 }
 
@@ -144,7 +161,7 @@ func TestFinishIsScopedToTermAttemptAndInProgress(t *testing.T) {
 	assert.Equal(t, before, runs(t, s, "j"))
 
 	now := clock.add(time.Second)
-	_, err := s.Release(bg, ref, schedlock.EndLost)
+	_, err := s.Release(bg, ref, driver.EndLost)
 	require.NoError(t, err)
 	written, err := s.Finish(bg, r, ledger.End{Status: ledger.Failed, Error: "no space left"})
 	require.NoError(t, err)
@@ -170,7 +187,7 @@ func TestAbandonMarksTheRunsOfEarlierTermsOnly(t *testing.T) {
 	own, _ := decide(t, s, ref, ledger.Decision{Job: "own", Spec: "s", To: noon, Start: noon})
 
 	_, err = s.Abandon(bg, old, nil)
-	require.ErrorIs(t, err, schedlock.ErrLost, "only the holder may")
+	require.ErrorIs(t, err, driver.ErrLost, "only the holder may")
 	now := clock.add(time.Second)
 	abandoned, err := s.Abandon(bg, ref, nil)
 	require.NoError(t, err)
@@ -231,6 +248,7 @@ func TestTheLedgerKeepsMicroseconds(t *testing.T) {
 	require.True(t, started)
 	assert.Equal(t, tick, runs(t, s, "j")[0].ScheduledAt)
 	assert.Equal(t, tick, r.ScheduledAt)
-	_, started = decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: tick, To: tick.Add(time.Microsecond), Start: tick.Add(time.Microsecond)})
+	_, started = decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: tick,
+		To: tick.Add(time.Microsecond), Start: tick.Add(time.Microsecond)})
 	assert.True(t, started, "the next microsecond is another tick")
 }

@@ -1,9 +1,13 @@
-// Package sqlite keeps the scheduler lock in a SQLite file, through
-// github.com/ncruces/go-sqlite3 (no cgo). It serves the replicas of one
-// machine: processes, or containers that share a volume.
+// Package sqlite keeps the scheduler lock in a SQLite file. It serves the
+// replicas of one machine: processes, or containers that share a volume.
+//
+// [Use] takes the pool of the app, on any SQLite driver; [Opener] opens
+// connections of its own with github.com/ncruces/go-sqlite3 (no cgo). Neither
+// registers a driver with database/sql. Which one an app needs: docs/drivers.md.
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -12,17 +16,16 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/driver"
 
+	"example.com/schedlock/internal/leasefile"
+	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/migrations"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -35,10 +38,7 @@ const (
 )
 
 var (
-	_ schedlock.FencedStore    = (*Store)(nil)
-	_ schedlock.HintedStore    = (*Store)(nil)
-	_ schedlock.RevocableStore = (*Store)(nil)
-	_ ledger.Store             = (*Store)(nil)
+	_ ledger.Store = (*Store)(nil)
 )
 
 // A Store keeps the lock row in one SQLite file. All methods are safe for
@@ -49,27 +49,37 @@ type Store struct {
 	owned bool   // Close closes db
 	wal   bool   // the journal mode must be WAL
 	path  string // absolute, symbolic links resolved
-	file  fileID // what path led to when it was opened
+	files *databaseFiles
+	brief bool // used for a moment: nobody watches its files
 	now   func() time.Time
 
-	lease     *leaseFile // nil: deaths cannot be proven here
-	leaseErr  error      // why
-	findLease func(dbPath string) (*leaseFile, error)
+	lookOnly bool // opened by Read: no setting of it can break the promise
+
+	lease     *leasefile.File // nil: deaths can never be proven here
+	leaseErr  error           // why
+	findLease func(dbPath string) (*leasefile.File, error)
 	mu        sync.Mutex
-	bytes     map[schedlock.Token]heldByte // of the lease file
+	bytes     map[driver.Token]heldByte // of the lease file
+	holdErr   error                     // why the last byte could not be taken
+	probeErr  error                     // why the last look found nothing out
+	tenures   map[driver.Token]tenure
+	awaiting  map[chan<- error]driver.Token // who awaits the loss of which lease
 
 	turn    chan struct{} // guards conn: one user at a time
 	conn    *sql.Conn     // nil: to be taken from the pool again
 	stmts   map[string]*sql.Stmt
 	rows    map[string]*sqlite3.Stmt // of row
 	durable bool                     // commits on conn are known to wait for the disk
+	before  string                   // sets on conn what the pool had set
 	batch   batch                    // of what writes to the ledger most often
+	mending pace.Pace                // of queues
 
-	closing sync.Once
-	closed  chan struct{}
+	closing  sync.Once
+	closed   chan struct{}
+	watching sync.WaitGroup
 }
 
-// An Option sets something on Open or New.
+// An Option sets something on Open, Opener or Use.
 type Option func(*Store) error
 
 // WithClock replaces time.Now as the database's clock; for tests of what
@@ -93,8 +103,15 @@ func WithClock(now func() time.Time) Option {
 //
 // It returns an error that names the file and the reason if the file cannot be
 // used, and if two replicas that share it could both come to lead: it lies on
-// a network file system, is a single file mounted into a container, or is a
-// database in memory. It waits for other processes that open the same new
+// a network file system, is a single file mounted into a container, has more
+// than one name (hard links), or is a database in memory. Parameters that break
+// the promise are refused by name: nolock, immutable, a vfs, locking_mode
+// exclusive, and a journal_mode other than WAL. The path is made absolute and
+// resolved once: every connection opens the same file, wherever the path leads
+// later. If the -wal or the -shm file is taken away while it is in use, leases
+// end, and the database is opened anew when every connection that has the old
+// files open was returned; see docs/architecture.md. It waits for other
+// processes that open the same new
 // file, until ctx ends, or for 30 s if ctx has no deadline.
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	src, err := parseDSN(dsn)
@@ -107,14 +124,18 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err := createFile(ctx, src); err != nil {
 		return nil, err
 	}
-	db, err := driver.Open(src.dsn)
+	files, err := findFiles(src.path)
 	if err != nil {
-		return nil, fmt.Errorf("database %s: %w", src.path, err)
+		return nil, err
 	}
-	db.SetMaxOpenConns(4)
-	db.SetMaxIdleConns(2)
-	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.wal = src.wal; return nil })
-	store, err := open(ctx, db, true, src.path, opts)
+	db, err := openPool(files, src.at(files.path))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(openConns)
+	db.SetMaxIdleConns(openConns)
+	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.wal = true; return nil })
+	store, err := open(ctx, db, files, opts)
 	if err != nil {
 		db.Close()
 		return nil, err
@@ -122,13 +143,23 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	return store, nil
 }
 
+// openConns is how many connections a pool has. All wait for their next use: to
+// open another takes longer than all else.
+const openConns = 4
+
 // createFile makes the file if it does not exist.
 func createFile(ctx context.Context, src dataSource) error {
 	if _, err := os.Stat(src.path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // what is wrong with it shows when it is opened
 	}
-	db, err := driver.Open(src.create)
+	if size := orphanWAL(src.path); size > 0 {
+		return fmt.Errorf("database %s does not exist, but its -wal file does, "+
+			"with %d bytes that a new database would delete: "+
+			"put the database back beside it, or move %s-wal away", src.path, size, src.path)
+	}
+	c, err := newConnector(src.create)
 	if err == nil {
+		db := sql.OpenDB(c)
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		err = errors.Join(retryBusy(ctx, func() error { return db.PingContext(ctx) }), db.Close())
@@ -139,10 +170,55 @@ func createFile(ctx context.Context, src dataSource) error {
 	return nil
 }
 
-// Opener is Open followed by Migrate, for startup.Config.
-func Opener(dsn string, opts ...Option) func(context.Context) (schedlock.Store, error) {
-	return func(ctx context.Context) (schedlock.Store, error) {
-		store, err := Open(ctx, dsn, opts...)
+// orphanWAL returns the size of the -wal file of a database that does not exist,
+// 0 if there is none. Another process may be making both: the database comes
+// first, so it is there once its -wal file is seen.
+func orphanWAL(path string) int64 {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	wal, err := os.Lstat(path + "-wal")
+	if err != nil {
+		return 0
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	return wal.Size()
+}
+
+// Opener is [Open] followed by [Store.Migrate], for startup.Config. On Linux it
+// refuses a file that the process has open through another SQLite driver: see
+// [Use].
+func Opener(dsn string, opts ...Option) OpenFunc {
+	return ready(func(ctx context.Context) (*Store, error) { return Open(ctx, dsn, opts...) })
+}
+
+// An OpenFunc opens a store whose tables are up to date. It is what Opener and
+// Use return, and what startup.Config takes:
+//
+//	startup.Config{Open: sqlite.Opener("app.db")}
+//
+// An app without package startup calls its method Open.
+type OpenFunc func(context.Context) (driver.Store, error)
+
+// Open opens the store. Close it at the end, after the lock.
+func (f OpenFunc) Open(ctx context.Context) (*Store, error) {
+	opened, err := f(ctx)
+	if err != nil {
+		return nil, err
+	}
+	store, ok := opened.(*Store)
+	if !ok {
+		return nil, fmt.Errorf("the function has opened a %T, not a *sqlite.Store", opened)
+	}
+	return store, nil
+}
+
+// ready migrates what open has opened.
+func ready(open func(context.Context) (*Store, error)) OpenFunc {
+	return func(ctx context.Context) (driver.Store, error) {
+		store, err := open(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -155,38 +231,56 @@ func Opener(dsn string, opts ...Option) func(context.Context) (schedlock.Store, 
 
 // Migrate brings the tables up to date; see migrations.Up.
 func (s *Store) Migrate(ctx context.Context) error {
-	if s.owned {
-		// Our connection is lent: to open another takes longer than all else.
-		if err := s.use(ctx, func(context.Context, *sql.Conn) error { return s.release() }); err != nil {
-			return s.explain(err)
-		}
-		defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
+	// Our connection is lent: opening another takes longer than all else, and a
+	// pool of the app may have no other.
+	if err := s.use(ctx, func(context.Context, *sql.Conn) error {
+		return s.release()
+	}); err != nil {
+		return s.explain(err)
 	}
+	// If the database is busy then, the next call takes it.
+	defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
 	return migrations.Up(ctx, s.db, migrations.SQLite)
 }
 
-// New uses the app's own *sql.DB, which must be on
-// github.com/ncruces/go-sqlite3 or another SQLite driver that runs BEGIN
-// IMMEDIATE for a serializable transaction. One connection of the pool is kept
-// for good, so that an exhausted pool cannot stop the heartbeats: a pool that
-// is limited to one connection is refused. Close gives it back and leaves db
-// open. The journal mode stays what the app has set. The errors are those of
-// Open.
-func New(ctx context.Context, db *sql.DB, opts ...Option) (*Store, error) {
+// Use uses the app's own *sql.DB, on any SQLite driver that locks with the
+// operating system: modernc.org/sqlite, github.com/mattn/go-sqlite3 and
+// github.com/ncruces/go-sqlite3 are tested. Like [Opener] it returns what
+// startup.Config needs, and migrates. An app with another driver than ncruces'
+// must use it: connections of the lock's own would take that driver's locks away
+// when they are closed.
+//
+// One connection of the pool is kept for good, so that an exhausted pool cannot
+// stop the heartbeats: a pool that is limited to one connection is refused, and
+// one of two leaves the app the one that it had. Close of the store gives the
+// connection back and leaves db open. The journal mode stays what the app has
+// set, unless that is OFF or MEMORY. The errors are those of Open. If the -wal or
+// the -shm file is taken away, the process must be restarted: the connections of
+// db would go on working on the old one. SQLite tells only where a path led, so
+// give db one without symbolic links: that a link was switched is not noticed.
+func Use(db *sql.DB, opts ...Option) OpenFunc {
+	return ready(func(ctx context.Context) (*Store, error) { return openOn(ctx, db, opts...) })
+}
+
+func openOn(ctx context.Context, db *sql.DB, opts ...Option) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("the *sql.DB is nil")
 	}
-	if n := db.Stats().MaxOpenConnections; n == 1 {
-		return nil, fmt.Errorf("the *sql.DB is limited to %d open connection, and the lock keeps one for itself: allow at least 2, or use Open", n)
+	if db.Stats().MaxOpenConnections == 1 {
+		return nil, errors.New("the *sql.DB is limited to one open connection, " +
+			"and the lock keeps one for itself: " +
+			"write db.SetMaxOpenConns(2) before sqlite.Use(db), and the app still has one")
 	}
-	return open(ctx, db, false, "", opts)
+	return open(ctx, db, &databaseFiles{}, opts)
 }
 
-func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Option) (*Store, error) {
+func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) (*Store, error) {
 	s := &Store{
-		db: db, owned: owned, path: path, now: time.Now,
-		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}, rows: map[string]*sqlite3.Stmt{}, closed: make(chan struct{}),
-		bytes: map[schedlock.Token]heldByte{}, findLease: openLeaseFile,
+		db: db, owned: files.owned, path: files.path, files: files, now: time.Now,
+		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{},
+		rows: map[string]*sqlite3.Stmt{}, closed: make(chan struct{}),
+		bytes: map[driver.Token]heldByte{}, findLease: leasefile.Open,
+		tenures: map[driver.Token]tenure{}, awaiting: map[chan<- error]driver.Token{},
 	}
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
@@ -199,38 +293,40 @@ func open(ctx context.Context, db *sql.DB, owned bool, path string, opts []Optio
 		defer cancel()
 	}
 	err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) })
-	if err == nil {
-		err = checkMount(s.path)
-	}
 	if err != nil {
 		s.release()
 		return nil, s.explain(err)
 	}
-	s.lease, s.leaseErr = s.findLease(s.path)
+	lease, err := s.findLease(s.path)
+	if s.lease = lease; lease == nil {
+		s.leaseErr = err
+	} else {
+		s.probeErr = err
+	}
+	if !s.brief {
+		s.watching.Go(s.watchFiles)
+	}
 	return s, nil
 }
 
 // findFile asks the connection which file it has open, and remembers it.
 func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 	var file, mode string
-	err := conn.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&file)
+	err := conn.QueryRowContext(ctx,
+		`SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&file)
 	if err != nil {
 		return err
 	}
 	if file == "" {
 		return errors.New("the database is in memory: it cannot be shared, so it can lock nothing")
 	}
-	path, err := filepath.EvalSymlinks(file)
-	if err == nil {
-		path, err = filepath.Abs(path)
+	if !s.owned {
+		files, err := findFiles(file)
+		if err != nil {
+			return err
+		}
+		s.files, s.path = files, files.path
 	}
-	if err != nil {
-		return err
-	}
-	if s.file, err = identify(path); err != nil {
-		return err
-	}
-	s.path = path
 	// Reads the file's header: a file that is no database shows here.
 	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
 		return err
@@ -242,41 +338,39 @@ func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 	if s.wal && mode != "wal" {
 		return fmt.Errorf("the journal mode is %q: WAL cannot be used here", mode)
 	}
-	return nil
+	if err := s.checkJournal(mode); err != nil || s.owned {
+		return err
+	}
+	if err := s.findOpen(ctx, conn); err != nil {
+		return err
+	}
+	return s.checkLocking(ctx, conn)
 }
 
 // Path returns the path of the database file, absolute and with symbolic links
 // resolved.
 func (s *Store) Path() string { return s.path }
 
-// DB returns the pool: that of Open, or the app's own that New was given.
+// DB returns the pool: that of Open, or the app's own that Use was given. A pool
+// of Open opens the file that Open has opened, wherever the path leads by now.
+// If the -wal or -shm file is removed or replaced while connections have it
+// open, no transaction on these can be committed any more.
 func (s *Store) DB() *sql.DB { return s.db }
-
-// CheckFile returns a *FileChangedError if the path no longer leads to the
-// file that was opened.
-func (s *Store) CheckFile() error {
-	now, err := identify(s.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return &FileChangedError{Path: s.path, Err: err}
-	case err != nil:
-		return fmt.Errorf("database %s: %w", s.path, err) // says nothing about the file
-	}
-	if now != s.file {
-		return &FileChangedError{Path: s.path}
-	}
-	return nil
-}
 
 // Close gives the connection back and, after Open, closes the database. It may
 // be called again. Release the lease before: a lease that was not released
-// keeps its byte of the lease file for as long as the process lives.
+// keeps its byte of the lease file for as long as the process lives, unless its
+// release has failed.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
 		close(s.closed)
+		s.watching.Wait()
+		for _, t := range s.overBytes() {
+			s.dropByte(t)
+		}
 		if s.lease != nil {
-			err = s.lease.close()
+			err = s.lease.Close()
 		}
 		s.turn <- struct{}{}
 		err = errors.Join(err, s.release())
@@ -306,13 +400,15 @@ func (s *Store) release() error {
 	if s.conn == nil {
 		return nil
 	}
-	conn := s.conn
+	conn, quiet := s.conn, s.closesQuietly()
 	s.conn = nil
-	if !s.durable { // whoever gets it next expects no less
-		if _, err := conn.ExecContext(context.Background(), sqlDurable); err != nil {
-			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-		}
+	if !quiet {
+		return nil // it stays open until the process ends
 	}
+	if !s.owned {
+		s.files.forgetOpen() // the app may close it: then SQLite may remove what lies beside
+	}
+	_ = restore(conn, s.before)
 	return conn.Close()
 }
 
@@ -332,18 +428,45 @@ func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.conn == nil {
+	if ctx.Err() != nil { // not every driver asks before it runs a statement
+		return context.Cause(ctx)
+	}
+	if lost := s.files.lost(); lost != nil && s.conn != nil {
+		s.discard() // the next one, of a pool of our own, has the new files open
+	}
+	fresh := s.conn == nil
+	if fresh {
+		if err := s.files.check(); !s.owned && err != nil {
+			return err
+		}
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = `+busyTimeoutMillis+`; `+sqlDurable); err != nil {
+		if err := s.checkConnection(ctx, conn); err != nil {
+			conn.Close()
+			return err
+		}
+		if err := s.configure(ctx, conn); err != nil {
 			conn.Close()
 			return err
 		}
 		s.conn, s.durable = conn, true
+		if err := s.findOpen(ctx, conn); err != nil {
+			s.discard()
+			return err
+		}
 	}
 	err := do(ctx, s.conn)
+	if ctx.Err() != nil && errors.Is(err, sqlite3.INTERRUPT) {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	if fresh {
+		s.followSides()
+	}
+	if !s.owned && s.conn != nil && s.files.path != "" && s.files.sets.Load().beside.Load() == nil {
+		s.findSides(ctx, s.conn) // somebody may have changed the journal mode
+	}
 	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sqldriver.ErrBadConn) {
 		s.discard()
 	}
@@ -354,6 +477,37 @@ const (
 	sqlDurable = `PRAGMA synchronous = FULL`
 	sqlLazy    = `PRAGMA synchronous = NORMAL`
 )
+
+// configure sets on the connection what the store needs, and keeps what the pool
+// had set: an app that waits for 5 s must not find a connection that waits for
+// half a second.
+func (s *Store) configure(ctx context.Context, conn *sql.Conn) error {
+	var wait, synchronous int
+	if err := conn.QueryRowContext(ctx, `PRAGMA busy_timeout`).Scan(&wait); err != nil {
+		return err
+	}
+	s.before = fmt.Sprintf(`PRAGMA busy_timeout = %d`, wait)
+	if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = `+busyTimeoutMillis); err != nil {
+		return err
+	}
+	if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&synchronous); err != nil {
+		return errors.Join(err, restore(conn, s.before))
+	}
+	s.before = fmt.Sprintf(`PRAGMA synchronous = %d; `, synchronous) + s.before
+	if _, err := conn.ExecContext(ctx, sqlDurable); err != nil {
+		return errors.Join(err, restore(conn, s.before))
+	}
+	return nil
+}
+
+// restore sets on a connection what it had, or closes it.
+func restore(conn *sql.Conn, before string) error {
+	_, err := conn.ExecContext(context.Background(), before)
+	if err != nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	return err
+}
 
 // setDurable says whether the next commits wait for the disk; the turn is held,
 // and no transaction is open. SQLite does it when it compiles the statement, so
@@ -376,7 +530,7 @@ func (s *Store) setDurable(ctx context.Context, durable bool) error {
 // the next call takes a new one; the turn is held.
 func (s *Store) discard() {
 	s.forget()
-	if s.conn != nil {
+	if s.conn != nil && s.closesQuietly() {
 		_ = s.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	}
 	s.release()
@@ -396,7 +550,8 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 }
 
 // each hands every row of a query on the connection to row; the turn is held.
-func (s *Store) each(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+func (s *Store) each(ctx context.Context, query string, args []any,
+	row func(*sql.Rows) error) error {
 	stmt, err := s.prepare(ctx, query)
 	if err != nil {
 		return err
@@ -412,16 +567,6 @@ func (s *Store) each(ctx context.Context, query string, args []any, row func(*sq
 		}
 	}
 	return rows.Err()
-}
-
-// mayWrite refuses to write to a file that is not the one that was opened: the
-// pages would go to the -wal file beside whatever lies at its path now.
-func (s *Store) mayWrite() error {
-	err := s.CheckFile()
-	if changed := (*FileChangedError)(nil); errors.As(err, &changed) {
-		return fmt.Errorf("%w: %w", schedlock.ErrLost, err)
-	}
-	return err
 }
 
 // write runs do in one BEGIN IMMEDIATE transaction, which is rolled back
@@ -440,16 +585,19 @@ func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) e
 		// Not kept prepared: SQLite looks for an interruption after so many steps
 		// in the life of a statement, and could find one when it has begun.
 		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+			s.rollBack(ctx, conn) // if ctx has ended, a driver may have begun all the same
+			return err
+		}
+		// Once more: to begin may have taken half a second.
+		if err := s.mayWrite(); err != nil {
+			s.rollBack(ctx, conn)
 			return err
 		}
 		always := context.WithoutCancel(ctx)
 		committed := false
 		defer func() {
-			if committed {
-				return
-			}
-			if _, rollbackErr := conn.ExecContext(always, `ROLLBACK`); rollbackErr != nil {
-				s.discard() // whatever it still holds goes with the connection
+			if !committed {
+				s.rollBack(ctx, conn)
 			}
 		}()
 		if err := do(ctx, tx); err != nil {
@@ -462,7 +610,18 @@ func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) e
 		committed = err == nil
 		return err
 	})
+	if err == nil {
+		err = s.mayWrite() // what was committed to files that are gone, others will not find
+	}
 	return s.explain(err)
+}
+
+// rollBack ends the transaction, if there is one; the turn is held.
+func (s *Store) rollBack(ctx context.Context, conn *sql.Conn) {
+	_, err := conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
+	if err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+		s.discard() // whatever it still holds goes with the connection
+	}
 }
 
 // tx runs prepared statements in the open transaction.
@@ -485,7 +644,21 @@ func (t tx) row(ctx context.Context, query string, args []any, dest ...any) erro
 	if err != nil {
 		return err
 	}
-	return stmt.QueryRowContext(ctx, args...).Scan(dest...)
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return cmp.Or(rows.Err(), sql.ErrNoRows)
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	// To the end: a statement outside a transaction commits there, and not every
+	// driver tells when that fails in Close.
+	rows.Next()
+	return errors.Join(rows.Err(), rows.Close())
 }
 
 // explain adds the file's name and, for the errors that have one, what to do.
@@ -494,16 +667,20 @@ func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, schedlock.ErrLost), errors.Is(err, schedlock.ErrMoved),
-		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob): // answers, no faults
+	case errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrConflict),
+		// answers, no faults
+		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob), errors.Is(err,
+			ledger.ErrBacklog):
 		return err
 	case strings.Contains(err.Error(), "no such table: scheduler_"):
-		hint = "; its migrations were not run (migrations.Up)"
-	case errors.Is(err, sqlite3.NOTADB), errors.Is(err, sqlite3.CORRUPT):
-		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup", s.path, schedlock.ErrDamaged, err)
-	case errors.Is(err, sqlite3.FULL):
+		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
+			driver.ErrPermanent, s.path, err)
+	case is(err, sqlite3.NOTADB, sqlite3.CORRUPT):
+		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup",
+			s.path, driver.ErrCorrupt, err)
+	case is(err, sqlite3.FULL):
 		hint = "; the disk is full"
-	case errors.Is(err, sqlite3.READONLY):
+	case is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"
 	}
 	if strings.Contains(err.Error(), s.path) { // also if it is not known yet
@@ -517,7 +694,7 @@ func (s *Store) explain(err error) error {
 func retryBusy(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, sqlite3.BUSY) && !errors.Is(err, sqlite3.LOCKED) {
+		if !is(err, sqlite3.BUSY, sqlite3.LOCKED) {
 			return err
 		}
 		select {

@@ -26,7 +26,8 @@ UPDATE scheduler_jobs SET spec = ?1, cursor_at = ?2, updated_at = ?3
 WHERE job = ?4 AND cursor_at = ?5 AND cursor_at <= ?2`
 
 	v1InsertSkip = `
-INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error, until, count)
+INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error,
+                            until, count)
 VALUES (?1, ?2, 'skipped', ?3, ?4, ?5, 0, ?6, ?7, ?8)
 ON CONFLICT (job, scheduled_at) DO NOTHING`
 
@@ -40,7 +41,8 @@ RETURNING id`
 UPDATE scheduler_runs SET status = ?1, finished_at = ?2, error = ?3
 WHERE id = ?4 AND term = ?5 AND attempt = ?6 AND status = 'in_progress'`
 
-	v1RunColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt, error, until, count`
+	v1RunColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
+       attempt, error, until, count`
 
 	v1Abandon = `
 UPDATE scheduler_runs SET status = 'abandoned', finished_at = ?1
@@ -95,7 +97,8 @@ func TestCodeOfVersion1WorksOnTheseTables(t *testing.T) {
 	assert.EqualValues(t, 2, affected(t, old, v1Jobs))
 	assert.EqualValues(t, 1, affected(t, old, v1InsertJob, "new", "s", at(0), at(0)))
 	assert.EqualValues(t, 1, affected(t, old, v1MoveCursor, "s2", at(3), at(3), "j", at(0)))
-	assert.EqualValues(t, 1, affected(t, old, v1InsertSkip, "j", at(1), term, 1, "h", ledger.Missed, at(2), 2))
+	assert.EqualValues(t, 1, affected(t, old, v1InsertSkip,
+		"j", at(1), term, 1, "h", ledger.Missed, at(2), 2))
 	assert.EqualValues(t, 1, affected(t, old, v1InsertRun, "j", at(3), at(3), term, 1, "h"))
 	third, found, err := s.Run(bg, "j", noon.Add(3*time.Hour))
 	require.NoError(t, err)

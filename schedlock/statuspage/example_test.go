@@ -30,6 +30,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	page, err := statuspage.New(statuspage.Config{
+		Hosts:  []string{"example.com"},
 		Title:  "demoapp",
 		Lock:   lock,
 		Runner: runner,

@@ -34,7 +34,8 @@ func newJobViews(s *snapshot) (views []jobView) {
 		for i := len(j.runs) - 1; i >= 0; i-- { // the newest comes last, at the right
 			run := j.runs[i]
 			counts[run.Status]++
-			v.Strip = append(v.Strip, square{Class: squareClass(run.Status), Title: describeRun(run)})
+			v.Strip = append(v.Strip, square{Class: squareClass(run.Status),
+				Title: describeRun(run)})
 		}
 		v.Summary = summary(counts, len(j.runs))
 		views = append(views, v)
@@ -63,7 +64,8 @@ func summary(counts map[ledger.Status]int, all int) string {
 		return "no runs yet"
 	}
 	var parts []string
-	for _, s := range []ledger.Status{ledger.InProgress, ledger.Done, ledger.Failed, ledger.Abandoned, ledger.Skipped} {
+	for _, s := range []ledger.Status{ledger.InProgress, ledger.Done, ledger.Failed,
+		ledger.Abandoned, ledger.Skipped} {
 		if n := counts[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, statusWords(s)))
 		}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // leader is the answer to "who leads?".
@@ -12,21 +14,25 @@ type leader struct {
 	Headline string // of the tab, and for who cannot see it
 	Icon     string
 
-	Unknown bool // the database does not answer
-	Info    *schedlock.LockInfo
-	Here    bool      // this replica
-	State   string    // of the holder, in one word
-	Class   string    // of that word
-	Since   time.Time // nobody leads: since when; zero: not known
-	Words   []string
-	Alerts  []string
-	Control bool
+	Unknown  bool // the database does not answer
+	Starting bool // it was not asked yet
+	Info     *schedlock.LockInfo
+	Here     bool      // this replica
+	State    string    // of the holder, in one word
+	Class    string    // of that word
+	Since    time.Time // nobody leads: since when; zero: not known
+	Words    []string
+	Alerts   []string
+	Control  bool
 }
 
 func newLeader(h *Handler, s *snapshot) *leader {
 	l := &leader{Icon: iconNobody, Control: h.cfg.Control}
 	if s.blind {
 		l.Unknown, l.Headline = true, "unknown who leads"
+		if l.Starting = s.err == errStarting; l.Starting {
+			l.Headline = "starting"
+		}
 		return l
 	}
 	if l.Info = s.view.Info(); l.Info == nil {
@@ -36,33 +42,63 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	i := l.Info
 	l.Headline = fmt.Sprintf("pid %d on %s leads", i.PID, i.Hostname)
 	l.Icon = iconStandby
-	if l.Here = s.self.Term == i.Term && s.owner == (schedlock.Owner{PID: i.PID, Hostname: i.Hostname}); l.Here {
+	if l.Here = s.self.Term == i.Term &&
+		s.owner == (driver.Owner{PID: i.PID, Hostname: i.Hostname}); l.Here {
 		l.Icon = iconLeading
 	}
 	l.State, l.Class = string(i.State), string(i.State)
 	switch i.State {
-	case schedlock.StateDraining:
-		l.Words = append(l.Words, "It is leaving: it starts nothing new, and releases the lock when what runs has returned.")
-	case schedlock.StateRevoked:
+	case driver.StateDraining:
+		l.Words = append(l.Words,
+			"It is leaving: it starts nothing new, "+
+				"and releases the lock when what runs has returned.")
+	case driver.StateRevoked:
 		l.Words = append(l.Words, revokedWords(i.Revoked))
 	}
-	if i.HeartbeatAge < 0 {
-		l.Words = append(l.Words, fmt.Sprintf("Its last heartbeat is stamped in the future, at %s: clocks differ. Nothing is judged by that.", i.HeartbeatAt.UTC().Format("2 Jan 15:04:05 UTC")))
+	if app := s.app; app.Differs(i.App) {
+		l.Alerts = append(l.Alerts, fmt.Sprintf("It is a replica of another app, %s. "+
+			"While it leads no job of this app, %s, runs: give each app a lock of its own "+
+			"(postgres.WithSchema, or another SQLite file).", i.App.Name, app.Name))
 	}
-	switch {
+	if i.HeartbeatAge < 0 {
+		l.Words = append(l.Words, fmt.Sprintf("Its last heartbeat is stamped in the future, "+
+			"at %s: clocks differ. Nothing is judged by that.",
+			i.HeartbeatAt.UTC().Format("2 Jan 15:04:05 UTC")))
+	}
+	switch judged := assess.Of(s.view); {
 	case i.Blocker != "":
 		l.silent("blocked")
 		l.Alerts = append(l.Alerts, "Nobody can take over: its row is locked by "+i.Blocker)
-	case i.Sign == schedlock.SignDead:
+	case judged.Verdict == assess.Dead:
 		l.silent("dead")
-		l.Alerts = append(l.Alerts, "Its process is proven dead. A standby takes over at once.")
-	case i.Sign == schedlock.SignEnded:
-		l.Alerts = append(l.Alerts, fmt.Sprintf("Its database session has ended. Unless it is back within %s a standby takes over.", period(i.Grace)))
-	case i.HeartbeatAge > i.Timing.TTL:
+		l.Alerts = append(l.Alerts, deadWords(i, judged))
+	case judged.Grace > 0:
+		l.silent("cut off")
+		l.Alerts = append(l.Alerts, fmt.Sprintf("Its database session has ended. "+
+			"Unless it is back within %s a standby takes over.", period(judged.Grace)))
+	case judged.Verdict == assess.Stale && i.HeartbeatAge < 0:
+		l.silent("stale")
+		l.Alerts = append(l.Alerts, fmt.Sprintf("Whether it leads cannot be told. "+
+			"A standby takes over if it sees no heartbeat for %s.", period(judged.TTL)))
+	case judged.Verdict == assess.Stale:
 		l.silent("expired")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. A standby takes over as soon as it has itself watched for that long.", period(i.Timing.TTL)))
+		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. "+
+			"A standby takes over as soon as it has itself watched for that long.",
+			period(judged.TTL)))
 	}
 	return l
+}
+
+func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
+	text := "It has ended its term, but its row is still there."
+	if i.Sign == driver.SignDead {
+		text = "Its process is proven dead."
+	}
+	if judged.AtOnce {
+		return text + " A standby takes over at once."
+	}
+	return text + fmt.Sprintf(" The server has failed over: a standby takes over after %s.",
+		period(judged.TTL))
 }
 
 // silent: the row names a holder, but that does not lead any more.
@@ -85,24 +121,34 @@ func revokedWords(r schedlock.Revocation) string {
 // nobody says since when nobody leads, and what a standby waits for.
 func (l *leader) nobody(h *Handler, s *snapshot) {
 	l.Headline = "nobody leads"
-	newest, retry := s.view.Newest, period(h.cfg.Lock.Timing().RetryInterval())
+	newest, retry := s.view.Newest, period(h.app.Lock().Timing().RetryInterval())
 	look := fmt.Sprintf("The lock is free. A standby takes it at its next look, within %s.", retry)
+	judged := assess.Of(s.view)
 	switch {
 	case s.view.FailedOver:
-		l.Words = append(l.Words, "The database server has failed over and may have lost the newest term: a standby waits for its TTL.")
+		l.Words = append(l.Words, "The database server has failed over "+
+			"and may have lost the newest term: a standby waits for its TTL.")
+	case judged.Verdict == assess.Dead:
+		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing "+
+			"although that has no end, and its process is proven dead. "+
+			"A standby takes over at once.", newest.Term))
+	case judged.Verdict == assess.Unfinished && s.view.Sign == driver.SignAlive:
+		l.Words = append(l.Words, "There is no lock row, but a process still holds "+
+			"what only a leader holds: a standby waits for it.")
+	case judged.Verdict == assess.Unfinished:
+		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing "+
+			"although that has no end (deleted by hand, or a restored backup): "+
+			"a standby waits for its TTL of %s, unless its holder writes the end.", newest.Term,
+			period(judged.TTL)))
 	case newest == nil:
 		l.Words = append(l.Words, "Nobody ever has. "+look)
-	case s.view.Sign == schedlock.SignAlive:
-		l.Words = append(l.Words, "There is no lock row, but a process still holds what only a leader holds: a standby waits for it.")
-	case newest.Open():
-		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing although that has no end (deleted by hand, or a restored backup): "+
-			"a standby waits for its TTL of %s, unless its holder writes the end.", newest.Term, period(newest.TTL)))
 	default:
 		l.Words = append(l.Words, look)
 	}
 	if newest != nil && !newest.Open() {
 		l.Since = newest.EndedAt
-		l.Words = append(l.Words, fmt.Sprintf("Last: %s, %s.", holderName(newest.Owner), ending(*newest)))
+		l.Words = append(l.Words, fmt.Sprintf("Last: %s, %s.",
+			holderName(newest.Owner), ending(*newest)))
 	}
 }
 
@@ -125,9 +171,12 @@ func newBeat(s *snapshot) *beat {
 	}
 	t := i.Timing
 	return &beat{
-		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(), 1), Renew: t.RenewDeadline.Milliseconds(), Interval: t.HeartbeatInterval.Milliseconds(),
+		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(),
+			1), Renew: t.RenewDeadline.Milliseconds(), Interval: t.HeartbeatInterval.Milliseconds(),
 		Words: period(t.TTL),
-		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. Without one the leader stops itself at the mark, after %s; at the end, after %s, a standby may take over.",
+		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. "+
+			"Without one the leader stops itself at the mark, after %s; "+
+			"at the end, after %s, a standby may take over.",
 			period(t.HeartbeatInterval), period(t.RenewDeadline), period(t.TTL)),
 		now: s.now.UnixMilli(),
 	}

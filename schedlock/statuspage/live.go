@@ -15,7 +15,8 @@ const (
 	allEvery     = 2 // each so many polls read the jobs too, the others the lock only
 	maxStreams   = 64
 	keepAlive    = 15 * time.Second
-	writeTimeout = 10 * time.Second // of one event: a client that is gone does not hold a stream for longer
+	// of one event: a client that is gone does not hold a stream for longer
+	writeTimeout = 10 * time.Second
 )
 
 // live is what all streams share: one reader of the database, which runs while
@@ -129,13 +130,14 @@ func (l *live) current() *update {
 
 // message is one event of the stream.
 type message struct {
-	Now   int64             `json:"now"` // the database's clock, in Unix milliseconds
-	Self  string            `json:"self"`
-	Title string            `json:"title"`
-	Icon  string            `json:"icon"`
-	Beat  *beat             `json:"beat"` // null: there is no bar
-	Stale bool              `json:"stale"`
-	Parts map[string]string `json:"parts,omitempty"` // those that have changed, by the id of their element
+	Now   int64  `json:"now"` // the database's clock, in Unix milliseconds
+	Self  string `json:"self"`
+	Title string `json:"title"`
+	Icon  string `json:"icon"`
+	Beat  *beat  `json:"beat"` // null: there is no bar
+	Stale bool   `json:"stale"`
+	// those that have changed, by the id of their element
+	Parts map[string]string `json:"parts,omitempty"`
 }
 
 // serveEvents sends everything once, and then what changes, until the client
@@ -149,7 +151,8 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	s := h.live.join()
 	if s == nil {
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d pages are open already: this one must be loaded again by hand", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d pages are open already: "+
+			"this one must be loaded again by hand", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	defer h.live.leave(s)
@@ -197,7 +200,8 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 // event is what a stream has not sent yet, or "". sent has the parts it has
 // sent, last the rest.
 func (u *update) event(span string, sent map[string]string, last *string) string {
-	m := message{Self: u.selfName(), Title: u.leader.Headline, Icon: u.leader.Icon, Beat: u.beat, Stale: u.snap.err != nil, Parts: map[string]string{}}
+	m := message{Self: u.selfName(), Title: u.leader.Headline, Icon: u.leader.Icon, Beat: u.beat,
+		Stale: u.snap.err != nil, Parts: map[string]string{}}
 	change := func(name, text string) {
 		if before, found := sent[name]; !found || before != text {
 			m.Parts[name], sent[name] = text, text

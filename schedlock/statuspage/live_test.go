@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -33,8 +33,10 @@ func TestTheStreamTellsWhatHasChanged(t *testing.T) {
 	assert.Equal(t, "pid 63 on here", m.Self)
 	assert.Equal(t, iconStandby, m.Icon)
 	assert.Equal(t, start.UnixMilli(), m.Now)
-	assert.Equal(t, beat{At: start.UnixMilli(), TTL: 60000, Renew: 45000, Interval: 10000, Words: "1 min", Rule: m.Beat.Rule}, *m.Beat)
-	for _, part := range []string{partAlert, partLeader, partHandover, partSelf, partTimeline, partTerms, partJobs} {
+	assert.Equal(t, beat{At: start.UnixMilli(), TTL: 60000, Renew: 45000, Interval: 10000,
+		Words: "1 min", Rule: m.Beat.Rule}, *m.Beat)
+	for _, part := range []string{partAlert, partLeader, partHandover, partSelf, partTimeline,
+		partTerms, partJobs} {
 		assert.Contains(t, m.Parts, part)
 	}
 
@@ -52,12 +54,12 @@ func TestTheStreamTellsWhatHasChanged(t *testing.T) {
 	assert.NotContains(t, m.Parts, partLeader)
 
 	// Another leader.
-	_, err := db.Release(ctx, ref, schedlock.EndReleased)
+	_, err := db.Release(ctx, ref, driver.EndReleased)
 	require.NoError(t, err)
 	m = c.until(func(m message) bool { return m.Parts[partLeader] != "" })
 	assert.Equal(t, "nobody leads", m.Title)
 	assert.Nil(t, m.Beat)
-	db.lead(t, schedlock.Owner{PID: 52, Hostname: "web-2"}, "")
+	db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
 	m = c.until(func(m message) bool { return m.Title == "pid 52 on web-2 leads" })
 	assert.Contains(t, m.Parts[partLeader], "web-2")
 	assert.Contains(t, m.Parts[partTimeline], "pid 52 on web-2")
@@ -73,7 +75,8 @@ func TestNothingIsSentWhileNothingChanges(t *testing.T) {
 	later := *s
 	later.now = s.now.Add(time.Millisecond)
 	assert.Empty(t, newUpdate(h, &later).event("", sent, &last))
-	later.view.Row = &schedlock.Row{Ref: schedlock.Ref{Owner: other, Term: 7}, HeartbeatAt: later.now, CreatedAt: later.now, Timing: timing}
+	later.view.Row = &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, HeartbeatAt: later.now,
+		CreatedAt: later.now, Timing: timing}
 	later.view.Now = later.now
 	assert.NotEmpty(t, newUpdate(h, &later).event("", sent, &last))
 	later.now = later.now.Add(time.Millisecond)
@@ -121,11 +124,17 @@ func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
 		done := h.live.done
 		h.live.mu.Unlock()
 		first.cancel()
-		eventually(t, "one stream is left", func() bool { n, poller := running(); return n == 1 && poller })
+		eventually(t, "one stream is left", func() bool {
+			n, poller := running()
+			return n == 1 && poller
+		})
 		looks := db.looks.Load()
 		eventually(t, "it still reads", func() bool { return db.looks.Load() > looks+2 })
 		second.cancel()
-		eventually(t, "nothing is left", func() bool { n, poller := running(); return n == 0 && !poller })
+		eventually(t, "nothing is left", func() bool {
+			n, poller := running()
+			return n == 0 && !poller
+		})
 		<-done
 	}
 	looks := db.looks.Load()
@@ -165,7 +174,9 @@ func TestAStreamOutlivesTheTimeoutsOfTheServer(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	db := newDatabase()
 	ref := db.lead(t, other, "")
-	base, _ := serve(t, newHandler(t, db, nil), func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = limit, limit })
+	base, _ := serve(t, newHandler(t, db, nil), func(s *http.Server) {
+		s.ReadTimeout, s.WriteTimeout = limit, limit
+	})
 	c := open(t, base)
 	c.next()
 	start := time.Now()
@@ -184,7 +195,8 @@ func TestAStreamWithoutNewsSaysThatItLives(t *testing.T) {
 	base, _ := serve(t, h, nil)
 	c := open(t, base)
 	c.next()
-	for _, want := range []string{": keep-alive\n", "event: alive\n", "data: 1\n", "\n", ": keep-alive\n"} {
+	for _, want := range []string{": keep-alive\n", "event: alive\n", "data: 1\n", "\n",
+		": keep-alive\n"} {
 		line, err := c.lines.ReadString('\n')
 		for line == "\n" && want != "\n" { // the end of the event before
 			line, err = c.lines.ReadString('\n')

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -30,7 +31,8 @@ func refusef(status int, format string, args ...any) error {
 
 // order refuses what may not be asked, carries the rest out, and leads back to
 // the page.
-func (h *Handler) order(do func(context.Context, *http.Request, ledger.Order) error) http.HandlerFunc {
+func (h *Handler) order(do func(context.Context, *http.Request,
+	ledger.Action) error) http.HandlerFunc {
 	if !h.cfg.Control {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, h.cfg.ControlHint, http.StatusForbidden)
@@ -38,9 +40,15 @@ func (h *Handler) order(do func(context.Context, *http.Request, ledger.Order) er
 	}
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "orders are taken from this page only, not from those of another site", http.StatusForbidden)
+		http.Error(w, "orders are taken from this page only, not from those of another site",
+			http.StatusForbidden)
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.app.Lock() == nil {
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		o, err := h.readOrder(w, r)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), orderTimeout)
@@ -67,19 +75,21 @@ func (h *Handler) order(do func(context.Context, *http.Request, ledger.Order) er
 
 // readOrder reads the form. Who does not say who they are, is the page of this
 // replica: an address says little behind a proxy.
-func (h *Handler) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Order, err error) {
+func (h *Handler) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Action, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return o, refusef(http.StatusRequestEntityTooLarge, "the form has more than %d bytes", tooLarge.Limit)
+			return o, refusef(http.StatusRequestEntityTooLarge, "the form has more than %d bytes",
+				tooLarge.Limit)
 		}
 		return o, refusef(http.StatusBadRequest, "the form cannot be read")
 	}
-	owner := h.cfg.Lock.Owner()
-	o = ledger.Order{
-		Job:    r.PostFormValue("job"),
-		By:     cmp.Or(strings.TrimSpace(r.PostFormValue("by")), fmt.Sprintf("web page of %s pid %d", owner.Hostname, owner.PID)),
+	owner := h.app.Lock().Owner()
+	o = ledger.Action{
+		Job: r.PostFormValue("job"),
+		By: cmp.Or(strings.TrimSpace(r.PostFormValue("by")),
+			fmt.Sprintf("web page of %s pid %d", owner.Hostname, owner.PID)),
 		Reason: strings.TrimSpace(r.PostFormValue("reason")),
 	}
 	if err := o.Validate(); err != nil {
@@ -91,35 +101,41 @@ func (h *Handler) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Or
 func (h *Handler) answerFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *orderError
 	var paused *ledger.PausedError
+	var backlog *ledger.BacklogError
 	switch {
 	case errors.As(err, &refused):
 	case errors.Is(err, ledger.ErrNoJob):
-		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet", r.PostFormValue("job"))}
+		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet",
+			r.PostFormValue("job"))}
 	case errors.As(err, &paused):
 		refused = &orderError{http.StatusConflict, paused.Error()}
-	case errors.Is(err, schedlock.ErrMoved):
-		refused = &orderError{http.StatusConflict, "that term does not hold the lock any more: look who leads now"}
-	case errors.Is(err, schedlock.ErrNotRevocable):
-		refused = &orderError{http.StatusNotImplemented, schedlock.ErrNotRevocable.Error()}
+	case errors.As(err, &backlog):
+		refused = &orderError{http.StatusTooManyRequests, backlog.Error()}
+	case errors.Is(err, driver.ErrConflict):
+		refused = &orderError{http.StatusConflict,
+			"that term does not hold the lock any more: look who leads now"}
+	case errors.Is(err, driver.ErrNotRevocable):
+		refused = &orderError{http.StatusNotImplemented, driver.ErrNotRevocable.Error()}
 	default:
 		h.cfg.Log.Warn("order not carried out", "err", err)
-		refused = &orderError{http.StatusServiceUnavailable, "not carried out: " + h.cfg.PublicError(err)}
+		refused = &orderError{http.StatusServiceUnavailable,
+			"not carried out: " + h.cfg.PublicError(err)}
 	}
 	http.Error(w, refused.text, refused.status)
 }
 
 // handOver tells the holder of the term that the page has shown to leave;
 // another one is left alone.
-func (h *Handler) handOver(ctx context.Context, r *http.Request, o ledger.Order) error {
+func (h *Handler) handOver(ctx context.Context, r *http.Request, o ledger.Action) error {
 	text := r.PostFormValue("term")
 	term, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || term <= 0 {
 		return refusef(http.StatusBadRequest, "term %.40q is not a number above 0", text)
 	}
-	if h.cfg.Runner != nil {
-		_, err = h.cfg.Runner.HandOver(ctx, term, o.By, o.Reason)
+	if h.jobs {
+		_, err = h.app.Runner().HandOver(ctx, term, o.By, o.Reason)
 	} else {
-		_, err = schedlock.Revoke(ctx, h.cfg.Lock.Store(), term, o.By, o.Reason)
+		_, err = schedlock.Revoke(ctx, h.app.Lock().Store(), term, o.By, o.Reason)
 	}
 	if err == nil {
 		h.cfg.Log.Info("leader told to leave", "term", term, "by", o.By, "reason", o.Reason)
@@ -127,19 +143,44 @@ func (h *Handler) handOver(ctx context.Context, r *http.Request, o ledger.Order)
 	return err
 }
 
-func (h *Handler) run(ctx context.Context, _ *http.Request, o ledger.Order) error {
+func (h *Handler) run(ctx context.Context, _ *http.Request, o ledger.Action) error {
 	if o.Job == "" {
 		return refusef(http.StatusBadRequest, "it does not say which job")
 	}
-	request, err := h.cfg.Runner.Trigger(ctx, o.Job, o.By, o.Reason)
+	request, err := h.app.Runner().Trigger(ctx, o.Job, o.By, o.Reason)
 	if err == nil {
-		h.cfg.Log.Info("run requested", "job", o.Job, "by", o.By, "reason", o.Reason, "tick", request.At)
+		h.cfg.Log.Info("run requested", "job", o.Job, "by", o.By, "reason", o.Reason, "tick",
+			request.At)
 	}
 	return err
 }
 
-func (h *Handler) pause(ctx context.Context, _ *http.Request, o ledger.Order) error {
-	_, err := h.cfg.Runner.Pause(ctx, o.Job, o.By, o.Reason)
+// whichJob refuses an order for every job that does not say so: a form may have
+// lost its job.
+func whichJob(r *http.Request, o ledger.Action) error {
+	switch all := r.PostFormValue("all"); {
+	case all != "" && all != "true":
+		return refusef(http.StatusBadRequest, "all %.40q is not true", all)
+	case o.Job == "" && all == "":
+		return refusef(http.StatusBadRequest,
+			"it does not say which job: give its name, or all=true for every job")
+	case o.Job != "" && all != "":
+		return refusef(http.StatusBadRequest,
+			"it names job %.200q and all=true: give one of them", o.Job)
+	}
+	return nil
+}
+
+func (h *Handler) pause(ctx context.Context, r *http.Request, o ledger.Action) error {
+	if err := whichJob(r, o); err != nil {
+		return err
+	}
+	var err error
+	if o.Job == "" {
+		_, err = h.app.Runner().PauseAll(ctx, o.By, o.Reason)
+	} else {
+		_, err = h.app.Runner().Pause(ctx, o.Job, o.By, o.Reason)
+	}
 	if err == nil {
 		h.cfg.Log.Info("paused", "job", o.Job, "by", o.By, "reason", o.Reason)
 	}
@@ -147,8 +188,19 @@ func (h *Handler) pause(ctx context.Context, _ *http.Request, o ledger.Order) er
 }
 
 // resume is content if there was no pause, but not if there is no such job.
-func (h *Handler) resume(ctx context.Context, _ *http.Request, o ledger.Order) error {
-	resumed, err := h.cfg.Runner.Resume(ctx, o.Job, o.By)
+func (h *Handler) resume(ctx context.Context, r *http.Request, o ledger.Action) error {
+	if err := whichJob(r, o); err != nil {
+		return err
+	}
+	var (
+		resumed bool
+		err     error
+	)
+	if o.Job == "" {
+		resumed, err = h.app.Runner().ResumeAll(ctx, o.By)
+	} else {
+		resumed, err = h.app.Runner().Resume(ctx, o.Job, o.By)
+	}
 	if err != nil {
 		return err
 	}
@@ -159,7 +211,7 @@ func (h *Handler) resume(ctx context.Context, _ *http.Request, o ledger.Order) e
 	if o.Job == "" {
 		return nil
 	}
-	jobs, err := h.cfg.Runner.Jobs(ctx)
+	jobs, err := h.app.Runner().Jobs(ctx)
 	if err != nil {
 		return err
 	}

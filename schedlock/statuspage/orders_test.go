@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -22,7 +24,8 @@ func TestWithoutControlNothingChangesAnything(t *testing.T) {
 	ref := db.lead(t, other, "")
 	db.run(t, ref, "tick", "", "")
 	h := newHandler(t, db, nil)
-	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"} {
+	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
+		"/orders/handover"} {
 		w := post(h, path, url.Values{"job": {"tick"}, "term": {strconv.FormatInt(ref.Term, 10)}})
 		assert.Equal(t, http.StatusForbidden, w.Code, path)
 		assert.Contains(t, w.Body.String(), "Control, in the Config of package statuspage")
@@ -40,10 +43,13 @@ func TestOrdersOfAnotherSiteAreRefused(t *testing.T) {
 	db.run(t, ref, "tick", "", "")
 	h := newHandler(t, db, withControl)
 	for _, header := range []http.Header{
-		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}, {"Origin": {"null"}},
+		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}},
+		{"Origin": {"https://evil.example"}}, {"Origin": {"null"}},
 	} {
-		for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"} {
-			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("job=tick&term="+strconv.FormatInt(ref.Term, 10)))
+		for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
+			"/orders/handover"} {
+			r := httptest.NewRequest(http.MethodPost, path,
+				strings.NewReader("job=tick&term="+strconv.FormatInt(ref.Term, 10)))
 			r.Header = header.Clone()
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			w := httptest.NewRecorder()
@@ -68,34 +74,40 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 		require.Equal(t, location, w.Header().Get("Location"))
 	}
 
-	ok("/orders/run", "../?span=24h#jobs", url.Values{"job": {"tick"}, "by": {" ann "}, "reason": {"round 1"}, "span": {"24h"}})
+	ok("/orders/run", "../?span=24h#jobs", url.Values{"job": {"tick"},
+		"by": {" ann "}, "reason": {"round 1"}, "span": {"24h"}})
 	ok("/orders/run", "../#jobs", url.Values{"job": {"tick"}, "span": {"//evil.example"}})
 	requests := db.inbox(t).Requests
 	require.Len(t, requests, 2)
-	assert.Equal(t, ledger.Order{Job: "tick", By: "ann", Reason: "round 1"}, requests[0].Order)
-	assert.Equal(t, ledger.Order{Job: "tick", By: "web page of here pid 63"}, requests[1].Order)
+	assert.Equal(t, ledger.Action{Job: "tick", By: "ann", Reason: "round 1"}, requests[0].Action)
+	assert.Equal(t, ledger.Action{Job: "tick", By: "web page of here pid 63"}, requests[1].Action)
 	assert.Contains(t, get(h, "/").Body.String(), "2 asked for")
 
 	ok("/orders/pause", "../#jobs", url.Values{"job": {"tick"}, "by": {"bob"}})
-	ok("/orders/pause", "../", url.Values{"by": {"cat"}, "reason": {"restore"}})
+	ok("/orders/pause", "../", url.Values{"all": {"true"}, "by": {"cat"}, "reason": {"restore"}})
 	inbox := db.inbox(t)
 	require.Equal(t, "cat", inbox.Paused("").By)
 	body := get(h, "/").Body.String()
 	assert.Contains(t, body, "The whole scheduler is paused by cat since")
-	assert.Contains(t, body, `<button class="strong" formaction="orders/resume" name="job" value="">Resume everything</button>`)
+	assert.Contains(t, body, `<button class="strong" formaction="orders/resume" `+
+		`name="all" value="true">Resume everything</button>`)
 	assert.NotContains(t, body, `formaction="orders/run"`, "nothing can run")
 
-	ok("/orders/resume", "../", url.Values{"by": {"dan"}})
+	ok("/orders/resume", "../", url.Values{"all": {"true"}, "by": {"dan"}})
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("other"))
-	assert.Contains(t, get(h, "/").Body.String(), `formaction="orders/resume" name="job" value="tick"`)
+	assert.Contains(t, get(h, "/").Body.String(),
+		`formaction="orders/resume" name="job" value="tick"`)
 	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}})
-	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}}) // it was, that is what was asked for
+	// it was, that is what was asked for
+	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}})
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("tick"))
 
-	assert.Contains(t, get(h, "/").Body.String(), `id="handover-`+strconv.FormatInt(ref.Term, 10)+`"`)
-	ok("/orders/handover", "../", url.Values{"term": {strconv.FormatInt(ref.Term, 10)}, "by": {"eve"}, "reason": {"deploy"}})
+	assert.Contains(t, get(h, "/").Body.String(), `id="handover-`+
+		strconv.FormatInt(ref.Term, 10)+`"`)
+	ok("/orders/handover", "../", url.Values{"term": {strconv.FormatInt(ref.Term, 10)},
+		"by": {"eve"}, "reason": {"deploy"}})
 	revoked := db.terms(t)[0].Revoked
 	assert.Equal(t, []string{"eve", "deploy"}, []string{revoked.By, revoked.Reason})
 	body = get(h, "/").Body.String()
@@ -108,7 +120,8 @@ func TestAHandOverNeedsNoRunner(t *testing.T) {
 	db := newDatabase()
 	ref := db.lead(t, other, "")
 	h := newHandler(t, db, func(c *Config) { c.Runner, c.Control = nil, true })
-	require.Equal(t, http.StatusSeeOther, post(h, "/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term, 10)}}).Code)
+	require.Equal(t, http.StatusSeeOther, post(h, "/orders/handover",
+		url.Values{"term": {strconv.FormatInt(ref.Term, 10)}}).Code)
 	assert.Equal(t, "web page of here pid 63", db.terms(t)[0].Revoked.By)
 }
 
@@ -118,7 +131,7 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 	ref := db.lead(t, other, "")
 	db.run(t, ref, "tick", "", "")
 	db.run(t, ref, "paused", "", "")
-	_, err := db.Pause(ctx, ledger.Order{Job: "paused", By: "bob"})
+	_, err := db.Pause(ctx, ledger.Action{Job: "paused", By: "bob"})
 	require.NoError(t, err)
 	h := newHandler(t, db, withControl)
 	for _, tt := range []struct {
@@ -128,15 +141,26 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 		text   string
 	}{
 		{"/orders/run", url.Values{}, 400, "it does not say which job"},
+		{"/orders/pause", url.Values{}, 400,
+			"it does not say which job: give its name, or all=true for every job"},
+		{"/orders/pause", url.Values{"job": {""}, "by": {"ann"}}, 400, "it does not say which job"},
+		{"/orders/resume", url.Values{"job": {""}}, 400, "it does not say which job"},
+		{"/orders/pause", url.Values{"all": {"yes"}}, 400, `all "yes" is not true`},
+		{"/orders/pause", url.Values{"all": {"true"}, "job": {"tick"}}, 400, "give one of them"},
 		{"/orders/run", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
 		{"/orders/pause", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
 		{"/orders/resume", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
 		{"/orders/run", url.Values{"job": {"paused"}}, 409, `job "paused" is paused by bob since`},
-		{"/orders/run", url.Values{"job": {"tick"}, "by": {strings.Repeat("x", 201)}}, 400, "the name of who asks has 201 bytes, 200 are allowed"},
-		{"/orders/handover", url.Values{"term": {"1"}, "reason": {strings.Repeat("x", 1001)}}, 400, "the reason has 1001 bytes, 1000 are allowed"},
-		{"/orders/handover", url.Values{"term": {"seven"}}, 400, `term "seven" is not a number above 0`},
-		{"/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term-1, 10)}}, 409, "that term does not hold the lock any more"},
-		{"/orders/run", url.Values{"job": {strings.Repeat("x", maxForm)}}, 413, "the form has more than 65536 bytes"},
+		{"/orders/run", url.Values{"job": {"tick"}, "by": {strings.Repeat("x", 201)}}, 400,
+			"the name of who asks has 201 bytes, 200 are allowed"},
+		{"/orders/handover", url.Values{"term": {"1"}, "reason": {strings.Repeat("x", 1001)}}, 400,
+			"the reason has 1001 bytes, 1000 are allowed"},
+		{"/orders/handover", url.Values{"term": {"seven"}}, 400,
+			`term "seven" is not a number above 0`},
+		{"/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term-1, 10)}}, 409,
+			"that term does not hold the lock any more"},
+		{"/orders/run", url.Values{"job": {strings.Repeat("x", maxForm)}}, 413,
+			"the form has more than 65536 bytes"},
 	} {
 		w := post(h, tt.path, tt.form)
 		assert.Equal(t, tt.status, w.Code, "%s %.60v", tt.path, tt.form)
@@ -151,11 +175,19 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 	assert.Equal(t, "not carried out: the database cannot be read\n", w.Body.String())
 }
 
+type irrevocable struct{ driver.Store }
+
+func (irrevocable) Revoke(ctx context.Context, term int64, by,
+	reason string) (schedlock.Revocation, error) {
+	return driver.Base{}.Revoke(ctx, term, by, reason)
+}
+
 func TestAStoreThatCannotRevokeSaysSo(t *testing.T) {
 	t.Parallel()
-	lock, err := schedlock.New(struct{ schedlock.Store }{newDatabase()})
+	lock, err := schedlock.New(irrevocable{newDatabase()})
 	require.NoError(t, err)
-	h, err := New(Config{Lock: lock, Control: true})
+	h, err := New(Config{Lock: lock, Control: true, Hosts: []string{"example.com"}})
 	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotImplemented, post(h, "/orders/handover", url.Values{"term": {"1"}}).Code)
+	assert.Equal(t, http.StatusNotImplemented, post(h, "/orders/handover",
+		url.Values{"term": {"1"}}).Code)
 }

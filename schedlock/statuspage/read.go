@@ -1,15 +1,19 @@
 package statuspage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"html/template"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
@@ -26,14 +30,17 @@ type snapshot struct {
 	now      time.Time // the database's clock; this replica's if the database does not answer
 	err      error
 	blind    bool // not even the lock could be read
-	view     schedlock.View
+	view     driver.Snapshot
 	self     schedlock.Status
-	owner    schedlock.Owner
-	terms    []schedlock.Term // newest first
+	owner    driver.Owner
+	app      driver.App
+	terms    []driver.Term // newest first
 	jobs     []job
 	more     int           // jobs that are not shown
 	pause    *ledger.Pause // of the whole scheduler
 	requests map[string]int
+	locks    toolsView
+	queues   toolsView
 	sections []template.HTML
 }
 
@@ -50,20 +57,40 @@ func (h *Handler) read(ctx context.Context, before *snapshot) *snapshot {
 	if before != nil {
 		*s = *before
 	}
-	s.now, s.owner = time.Now().UTC(), h.cfg.Lock.Owner()
+	lock := h.app.Lock()
+	if lock == nil {
+		return starting()
+	}
+	s.now, s.owner, s.app = time.Now().UTC(), lock.Owner(), lock.App()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	s.err = h.readInto(ctx, s, before == nil)
-	s.self = h.cfg.Lock.Status()
-	if s.err == nil || !errors.Is(context.Cause(ctx), context.Canceled) { // else it is the client that is gone
+	s.err = h.readInto(ctx, lock, s, before == nil)
+	s.self = lock.Status()
+	// Else it is the client that is gone.
+	if s.err == nil || !errors.Is(context.Cause(ctx), context.Canceled) {
 		h.noted.result(s.err)
 	}
 	return s
 }
 
-func (h *Handler) readInto(ctx context.Context, s *snapshot, all bool) (err error) {
-	store := h.cfg.Lock.Store()
-	if s.view, err = schedlock.LookAtSession(ctx, store); err != nil {
+// errStarting stands for the answer of a database that is not open yet.
+var errStarting = errors.New("this replica is starting: its database is not open yet")
+
+// starting is what a replica knows that has no lock yet.
+func starting() *snapshot {
+	host, _ := os.Hostname()
+	return &snapshot{
+		now: time.Now().UTC(), err: errStarting, blind: true,
+		// as a lock has it by default
+		owner: driver.Owner{PID: os.Getpid(), Hostname: cmp.Or(host, "unknown")},
+		self:  schedlock.Status{State: schedlock.SelfStarting, Reason: errStarting.Error()},
+	}
+}
+
+func (h *Handler) readInto(ctx context.Context, lock *schedlock.Lock, s *snapshot,
+	all bool) (err error) {
+	store := lock.Store()
+	if s.view, err = assess.LookAtSession(ctx, store); err != nil {
 		s.blind = true
 		return fmt.Errorf("read the scheduler lock: %w", err)
 	}
@@ -76,9 +103,10 @@ func (h *Handler) readInto(ctx context.Context, s *snapshot, all bool) (err erro
 	if !all {
 		return nil
 	}
-	if err := h.readJobs(ctx, s); err != nil {
+	if err := h.readJobs(ctx, lock, s); err != nil {
 		return err
 	}
+	s.locks, s.queues = h.tools.read(ctx, h, lock, s.now)
 	s.sections = make([]template.HTML, len(h.cfg.Sections))
 	for i, section := range h.cfg.Sections {
 		s.sections[i] = h.renderSection(ctx, section)
@@ -88,18 +116,18 @@ func (h *Handler) readInto(ctx context.Context, s *snapshot, all bool) (err erro
 
 // termsMoved reports whether the newest term is another than it was, or stands
 // otherwise.
-func termsMoved(v schedlock.View, terms []schedlock.Term) bool {
+func termsMoved(v driver.Snapshot, terms []driver.Term) bool {
 	if v.Newest == nil || len(terms) == 0 {
 		return (v.Newest == nil) != (len(terms) == 0)
 	}
 	return *v.Newest != terms[0]
 }
 
-func (h *Handler) readJobs(ctx context.Context, s *snapshot) error {
-	if h.cfg.Runner == nil {
+func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapshot) error {
+	if !h.jobs {
 		return nil
 	}
-	infos, err := h.cfg.Runner.Jobs(ctx)
+	infos, err := h.app.Runner().Jobs(ctx)
 	if err != nil {
 		return err
 	}
@@ -109,21 +137,19 @@ func (h *Handler) readJobs(ctx context.Context, s *snapshot) error {
 	for i, info := range infos {
 		s.jobs[i].JobInfo = info
 	}
-	if h.ledger == nil {
+	store, ok := lock.Store().(ledger.Store)
+	if !ok {
 		return nil
 	}
-	inbox, err := h.ledger.Inbox(ctx)
+	inbox, err := store.Pending(ctx)
 	if err != nil {
 		return fmt.Errorf("read the requests: %w", err)
 	}
 	s.pause = inbox.Paused("")
-	s.requests = map[string]int{}
-	for _, r := range inbox.Requests {
-		s.requests[r.Job]++
-	}
+	s.requests = inbox.Backlog
 	for i := range s.jobs {
 		j := &s.jobs[i]
-		if j.runs, err = h.ledger.Runs(ctx, j.Name, min(maxStrip, maxRuns/len(s.jobs))); err != nil {
+		if j.runs, err = store.Runs(ctx, j.Name, min(maxStrip, maxRuns/len(s.jobs))); err != nil {
 			return fmt.Errorf("read the runs of job %q: %w", j.Name, err)
 		}
 	}
@@ -133,7 +159,8 @@ func (h *Handler) readJobs(ctx context.Context, s *snapshot) error {
 // renderSection keeps what goes wrong in the app's part out of the others.
 func (h *Handler) renderSection(ctx context.Context, s Section) (content template.HTML) {
 	failed := func(text string) template.HTML {
-		return template.HTML(`<p class="alert" role="alert">` + template.HTMLEscapeString(text) + `</p>`)
+		return template.HTML(`<p class="alert" role="alert">` + template.HTMLEscapeString(text) +
+			`</p>`)
 	}
 	defer func() {
 		if p := recover(); p != nil {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // The windows of the timeline, by the name in the query. "" is the smallest
@@ -12,7 +12,8 @@ import (
 var spans = []struct {
 	name string
 	d    time.Duration
-}{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour}, {"all", 0}}
+}{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}, {"7d",
+	7 * 24 * time.Hour}, {"all", 0}}
 
 // autoTerms is how many of the newest terms the window shows by default, so
 // that a fail-over of a minute ago is no hair's breadth in a week.
@@ -34,7 +35,7 @@ func parseSpan(name string) (string, error) {
 // It does not reach back beyond the first term that is known: who has just
 // started an app sees more than a hair's breadth. Its end moves in steps, so
 // that the drawing stands still between them. terms are newest first.
-func window(name string, terms []schedlock.Term, now time.Time) (from, to time.Time, span string) {
+func window(name string, terms []driver.Term, now time.Time) (from, to time.Time, span string) {
 	span = name
 	if span == "" {
 		span = auto(terms, now)
@@ -58,7 +59,7 @@ func window(name string, terms []schedlock.Term, now time.Time) (from, to time.T
 	return to.Add(-d), to, span
 }
 
-func auto(terms []schedlock.Term, now time.Time) string {
+func auto(terms []driver.Term, now time.Time) string {
 	n := min(autoTerms, len(terms))
 	if n == 0 {
 		return spans[0].name
@@ -77,7 +78,8 @@ var tickSteps = []time.Duration{
 	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
 	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour,
-	24 * time.Hour, 2 * 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour, 90 * 24 * time.Hour,
+	24 * time.Hour, 2 * 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour,
+	30 * 24 * time.Hour, 90 * 24 * time.Hour,
 }
 
 // axisTick is a mark of the time axis.

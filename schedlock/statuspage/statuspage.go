@@ -3,12 +3,13 @@
 // is doing. An app mounts the Handler under a path of its own, as it would
 // mount net/http/pprof:
 //
-//	page, err := statuspage.New(statuspage.Config{Lock: lock, Runner: runner})
+//	page, err := statuspage.New(statuspage.Config{App: app}) // a startup.App
 //	mux.Handle("/scheduler/", page)
 //
 // It shows hostnames, names of jobs and what their errors say to whoever can
 // reach it, so put it where the app's own operators' pages are, behind the same
-// login. It changes nothing unless [Config].Control is set.
+// login. It changes nothing unless [Config].Control is set, and answers only the
+// hosts of [Config].Hosts.
 //
 // The page works without JavaScript, and then loads itself again every ten
 // seconds. With it, one stream of server-sent events keeps it up to date. All
@@ -31,14 +32,22 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/hosts"
 	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/tasks"
 )
 
-// Config says what the page shows. Only Lock is required.
+// Config says what the page shows. Only App is required, or Lock.
 type Config struct {
-	Title  string          // default "schedlock"
+	Title string // default "schedlock"
+
+	// App has this replica's lock and its runner: a *startup.App. It need not
+	// have started: until it has its lock the page says that this replica is
+	// starting, with status 503.
+	App App
+
+	// Lock and Runner are for an app without package startup.
 	Lock   *schedlock.Lock // this replica's
 	Runner *tasks.Runner   // on the same database; nil: no jobs and no runs
 
@@ -47,6 +56,14 @@ type Config struct {
 	// order is answered with ControlHint.
 	Control     bool
 	ControlHint string // how to opt in, in the words of the app; default names Control
+
+	// Hosts are the names under which the app is reached, besides localhost and
+	// the address that a connection has come to; ports do not count. A request
+	// for another host is refused with 421: a site that points its name at the
+	// app would read the page and give its orders from the browser of a visitor.
+	// "*" is any, for an app that checks the header Host itself, or is behind a
+	// proxy that does.
+	Hosts []string
 
 	// Sections are the app's own, below the others.
 	Sections []Section
@@ -59,6 +76,22 @@ type Config struct {
 	// or did not answer in time; that the lock was lost, or released.
 	PublicError func(error) string
 }
+
+// App is what the page needs of a startup.App. Lock may be nil at first; once it
+// is not, neither is Runner. Both may be called at any time, concurrently.
+type App interface {
+	Lock() *schedlock.Lock
+	Runner() *tasks.Runner
+}
+
+// started is an App that has started.
+type started struct {
+	lock   *schedlock.Lock
+	runner *tasks.Runner
+}
+
+func (s started) Lock() *schedlock.Lock { return s.lock }
+func (s started) Runner() *tasks.Runner { return s.runner }
 
 // A Section is a part of the page that the app fills.
 type Section struct {
@@ -90,8 +123,11 @@ var (
 // use.
 type Handler struct {
 	cfg    Config
-	ledger ledger.Store // nil: the database has none
+	app    App
+	jobs   bool // it shows them
 	live   live
+	tools  tools
+	hosts  hosts.List
 	noted  noted
 	routes map[string]route
 }
@@ -106,8 +142,11 @@ type route struct {
 // names everything that is wrong with cfg.
 func New(cfg Config) (*Handler, error) {
 	var errs []error
-	if cfg.Lock == nil {
-		errs = append(errs, errors.New("lock is nil"))
+	switch {
+	case cfg.App == nil && cfg.Lock == nil:
+		errs = append(errs, errors.New("neither App nor Lock is set"))
+	case cfg.App != nil && (cfg.Lock != nil || cfg.Runner != nil):
+		errs = append(errs, errors.New("App is set, and Lock or Runner too: App has both"))
 	}
 	for i, s := range cfg.Sections {
 		if strings.TrimSpace(s.Title) == "" {
@@ -117,21 +156,26 @@ func New(cfg Config) (*Handler, error) {
 			errs = append(errs, fmt.Errorf("section %d (%.40q) has no Render", i, s.Title))
 		}
 	}
+	allowed, err := hosts.New(cfg.Hosts...)
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("status page: %w", err)
 	}
 	cfg.Title = cmp.Or(strings.TrimSpace(cfg.Title), "schedlock")
-	cfg.ControlHint = cmp.Or(cfg.ControlHint, "this page only shows: the app has not opted in to its buttons (Control, in the Config of package statuspage)")
+	cfg.ControlHint = cmp.Or(cfg.ControlHint,
+		"this page only shows: the app has not opted in to its buttons "+
+			"(Control, in the Config of package statuspage)")
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
 	if cfg.PublicError == nil {
 		cfg.PublicError = publicError
 	}
-	h := &Handler{cfg: cfg}
-	if cfg.Runner != nil {
-		h.ledger, _ = cfg.Lock.Store().(ledger.Store)
+	h := &Handler{cfg: cfg, hosts: allowed, app: cfg.App, jobs: cfg.App != nil || cfg.Runner != nil}
+	if h.app == nil {
+		h.app = started{cfg.Lock, cfg.Runner}
 	}
+	_ = h.app.Lock() // if it is a nil pointer it panics here, not at each request
 	h.noted.log = cfg.Log
 	h.live.handler, h.live.every, h.live.silence = h, pollInterval, keepAlive
 	const read = "GET, HEAD"
@@ -143,7 +187,7 @@ func New(cfg Config) (*Handler, error) {
 		"events":          {"GET", h.serveEvents},
 		"orders/handover": {"POST", h.order(h.handOver)},
 	}
-	if cfg.Runner != nil {
+	if h.jobs {
 		h.routes["orders/run"] = route{"POST", h.order(h.run)}
 		h.routes["orders/pause"] = route{"POST", h.order(h.pause)}
 		h.routes["orders/resume"] = route{"POST", h.order(h.resume)}
@@ -159,6 +203,8 @@ func publicError(err error) string {
 		return "the lock was lost"
 	case errors.Is(err, schedlock.ErrReleased):
 		return "the lock was released"
+	case errors.Is(err, driver.ErrWarning):
+		return "an operator should look at the log"
 	}
 	return "the database cannot be read"
 }
@@ -170,8 +216,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		forms = "'self'"
 	}
 	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "+
-		"base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "+
+			"img-src 'self'; base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	// Under no-referrer a browser says "Origin: null" when it sends the page's
 	// own forms.
@@ -180,6 +227,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	route, found := h.routes[below(r)]
 	switch {
+	case !h.hosts.Allows(r):
+		hosts.Refuse(w, r, "the app can add it (Hosts, in the Config of package statuspage)")
 	case !found:
 		http.Error(w, "there is no such page here", http.StatusNotFound)
 	case !allows(route.methods, r.Method):
@@ -204,7 +253,8 @@ func allows(methods, method string) bool {
 // away everything but the slash.
 func below(r *http.Request) string {
 	if i := strings.IndexByte(r.Pattern, '/'); i >= 0 {
-		if rest, found := strings.CutPrefix(r.URL.Path, r.Pattern[i:]); found && strings.HasSuffix(r.Pattern, "/") {
+		if rest, found := strings.CutPrefix(r.URL.Path, r.Pattern[i:]); found &&
+			strings.HasSuffix(r.Pattern, "/") {
 			return rest
 		}
 	}
@@ -255,7 +305,8 @@ func serveIcon(w http.ResponseWriter, r *http.Request) {
 	case iconLeading:
 		shape = `<circle cx="16" cy="16" r="13.5" fill="#17804f"/>`
 	case iconNobody:
-		shape = `<circle cx="16" cy="16" r="11" fill="none" stroke="#c22f2f" stroke-width="5" stroke-dasharray="9 5"/>`
+		shape = `<circle cx="16" cy="16" r="11" fill="none" stroke="#c22f2f" ` +
+			`stroke-width="5" stroke-dasharray="9 5"/>`
 	}
 	w.Header().Set("Content-Type", "image/svg+xml")
 	fmt.Fprint(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">`+shape+`</svg>`)

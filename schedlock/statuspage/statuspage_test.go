@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -36,18 +37,21 @@ func TestItWorksUnderAnyPath(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle(tt.pattern, tt.handler)
 		for path, contentType := range map[string]string{
-			"": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg?leading": "image/svg+xml",
+			"": "text/html; charset=utf-8", "style.css": "text/css; charset=utf-8",
+			"page.js": "text/javascript; charset=utf-8", "icon.svg?leading": "image/svg+xml",
 		} {
 			w := get(mux, tt.base+path)
 			assert.Equal(t, http.StatusOK, w.Code, "%s at %s: %s", path, tt.pattern, w.Body)
 			assert.Equal(t, contentType, w.Header().Get("Content-Type"))
 		}
 		for _, path := range []string{"nothing", "x/", "x/style.css", "style.css/"} {
-			assert.Equal(t, http.StatusNotFound, get(mux, tt.base+path).Code, "%s at %s", path, tt.pattern)
+			assert.Equal(t, http.StatusNotFound, get(mux, tt.base+path).Code, "%s at %s", path,
+				tt.pattern)
 		}
 	}
 	body := get(h, "/").Body.String()
-	for _, url := range regexp.MustCompile(`(?:href|src|action|formaction)="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+	urls := regexp.MustCompile(`(?:href|src|action|formaction)="([^"]*)"`)
+	for _, url := range urls.FindAllStringSubmatch(body, -1) {
 		assert.NotRegexp(t, `^(/|[a-z]+:)`, url[1], "it is relative")
 	}
 }
@@ -56,8 +60,11 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 	t.Parallel()
 	h := newHandler(t, newDatabase(), withControl)
 	for path, allow := range map[string]string{
-		"/": "GET, HEAD", "/style.css": "GET, HEAD", "/page.js": "GET, HEAD", "/icon.svg": "GET, HEAD",
-		"/events": "GET", "/orders/run": "POST", "/orders/pause": "POST", "/orders/resume": "POST", "/orders/handover": "POST",
+		"/": "GET, HEAD", "/style.css": "GET, HEAD", "/page.js": "GET, HEAD",
+		"/icon.svg": "GET, HEAD",
+		"/events":   "GET", "/orders/run": "POST", "/orders/pause": "POST",
+		"/orders/resume":   "POST",
+		"/orders/handover": "POST",
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, path, nil))
@@ -65,7 +72,8 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 		assert.Equal(t, allow, w.Header().Get("Allow"), path)
 	}
 	assert.Equal(t, http.StatusBadRequest, get(h, "/?span=2h").Code)
-	assert.Contains(t, get(h, "/?span=2h").Body.String(), `span "2h" is not one of 15m, 1h, 24h, 7d, all`)
+	assert.Contains(t, get(h, "/?span=2h").Body.String(),
+		`span "2h" is not one of 15m, 1h, 24h, 7d, all`)
 	assert.Equal(t, http.StatusBadRequest, get(h, "/events?span=2h").Code)
 }
 
@@ -78,7 +86,9 @@ func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
 		forms := map[bool]string{false: "'none'", true: "'self'"}[control]
 		for _, path := range []string{"/", "/style.css", "/page.js", "/icon.svg", "/nothing"} {
 			header := get(h, path).Header()
-			assert.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action "+forms+"; frame-ancestors 'none'",
+			assert.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; "+
+				"connect-src 'self'; img-src 'self'; base-uri 'none'; "+
+				"form-action "+forms+"; frame-ancestors 'none'",
 				header.Get("Content-Security-Policy"), path)
 			assert.Equal(t, "nosniff", header.Get("X-Content-Type-Options"))
 			assert.Equal(t, "same-origin", header.Get("Referrer-Policy"))
@@ -98,21 +108,43 @@ func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
 	}
 }
 
+func TestTheLeaderOfAnotherAppIsAnAlert(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	view := driver.Snapshot{Now: now, Row: &driver.Row{State: driver.StateLeading, HeartbeatAt: now,
+		Timing: driver.Timing{TTL: time.Minute}}}
+	for name, want := range map[string]int{"acme.com/shop": 1, "": 0} {
+		view.Row.App = driver.App{Name: name, Program: name}
+		l := newLeader(newHandler(t, newDatabase(), nil),
+			&snapshot{now: now, view: view, app: driver.App{Name: "billing",
+				Program: "acme.com/billing"}})
+		require.Len(t, l.Alerts, want, name)
+		if want > 0 {
+			require.Contains(t, l.Alerts[0],
+				"another app, acme.com/shop. While it leads no job of this app, billing, runs")
+		}
+	}
+}
+
 func TestTheTextOfOthersIsEscaped(t *testing.T) {
 	t.Parallel()
 	const evil = `</title></script><img src=x onerror="alert(1)"><time data-ago="1"></time>'{{.}}`
 	db := newDatabase()
-	ref := db.lead(t, schedlock.Owner{PID: 7, Hostname: evil}, "")
+	ref := db.lead(t, driver.Owner{PID: 7, Hostname: evil}, "")
 	db.run(t, ref, "job "+evil, ledger.Failed, "error "+evil)
-	_, err := db.Pause(ctx, ledger.Order{By: "by " + evil, Reason: "why " + evil})
+	_, err := db.Pause(ctx, ledger.Action{By: "by " + evil, Reason: "why " + evil})
 	require.NoError(t, err)
-	_, err = db.Pause(ctx, ledger.Order{Job: "job " + evil, By: "by " + evil, Reason: "why " + evil})
+	_, err = db.Pause(ctx, ledger.Action{Job: "job " + evil,
+		By: "by " + evil, Reason: "why " + evil})
 	require.NoError(t, err)
 	_, err = db.Revoke(ctx, ref.Term, "told by "+evil, "told why "+evil)
 	require.NoError(t, err)
 	h := newHandler(t, db, func(c *Config) {
 		c.Control, c.Title = true, "title "+evil
-		c.Sections = []Section{{Title: "section " + evil, Render: func(context.Context) (template.HTML, error) { return "<b>the app's own</b>", nil }}}
+		c.Sections = []Section{{Title: "section " + evil,
+			Render: func(context.Context) (template.HTML, error) {
+				return "<b>the app's own</b>", nil
+			}}}
 		c.PublicError = func(error) string { return evil }
 	})
 	pages := []string{get(h, "/").Body.String()}
@@ -135,11 +167,11 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	db := newDatabase()
 	now := time.Now().UTC().Truncate(time.Second)
 	db.set(now.Add(-time.Hour))
-	first := db.lead(t, schedlock.Owner{PID: 52, Hostname: "web-2"}, "")
+	first := db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
 	db.set(now.Add(-10 * time.Minute))
 	_, err := db.Revoke(ctx, first.Term, "alice", "deploy")
 	require.NoError(t, err)
-	_, err = db.Release(ctx, first, schedlock.EndRevoked)
+	_, err = db.Release(ctx, first, driver.EndRevoked)
 	require.NoError(t, err)
 	db.set(now.Add(-9 * time.Minute))
 	ref := db.lead(t, other, "")
@@ -147,19 +179,25 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	db.beat(t, ref)
 	db.run(t, ref, "import", ledger.Failed, "list is gone")
 	db.run(t, ref, "expire", ledger.Done, "")
-	_, err = db.Pause(ctx, ledger.Order{Job: "expire", By: "bob", Reason: "disk"})
+	_, err = db.Pause(ctx, ledger.Action{Job: "expire", By: "bob", Reason: "disk"})
 	require.NoError(t, err)
 	db.set(now)
 
 	w := get(newHandler(t, db, nil), "/")
 	require.Equal(t, http.StatusOK, w.Code)
-	text := strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " ")), " ")
+	bare := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " ")
+	text := strings.Join(strings.Fields(bare), " ")
 	for _, want := range []string{
-		"pid 41 on web-1 leads – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s", "term " + fmt.Sprint(ref.Term),
-		"last heartbeat 5 s ago 55 s of 1 min left", "pid 63 on here starting has not looked at the lock yet",
-		"pid 52 on web-2", "50 min 0 s", "revoked, it was told to leave by alice: deploy", "1 min 0 s", "9 min 0 s so far still open",
-		"import unknown to this replica failed last time", "takes 1.5 s, at most 1.5 s", "latest 1 run: 1 failed", "list is gone",
-		"expire unknown to this replica paused", "paused by bob since", ": disk", "latest 1 run: 1 done",
+		"pid 41 on web-1 leads – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s",
+		"term " + fmt.Sprint(ref.Term),
+		"last heartbeat 5 s ago 55 s of 1 min left",
+		"pid 63 on here starting has not looked at the lock yet",
+		"pid 52 on web-2", "50 min 0 s", "revoked, it was told to leave by alice: deploy",
+		"1 min 0 s", "9 min 0 s so far still open",
+		"import unknown to this replica failed last time", "takes 1.5 s, at most 1.5 s",
+		"latest 1 run: 1 failed", "list is gone",
+		"expire unknown to this replica paused", "paused by bob since", ": disk",
+		"latest 1 run: 1 done",
 		"tick every 1h0m0s", "no runs yet", "nobody led for 1 min 0 s",
 	} {
 		assert.Contains(t, text, want)
@@ -167,7 +205,8 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	body := w.Body.String()
 	assert.Contains(t, body, `<noscript><meta http-equiv="refresh" content="10"></noscript>`)
 	assert.Contains(t, body, `width="91.67%"`, "the bar")
-	for _, id := range []string{"leader", "beat", "bar", "self", "reason", "timeline", "terms", "jobs", "jobs-list", "alert", "stream"} {
+	for _, id := range []string{"leader", "beat", "bar", "self", "reason", "timeline", "terms",
+		"jobs", "jobs-list", "alert", "stream"} {
 		assert.Contains(t, body, `id="`+id+`"`)
 	}
 	assert.NotContains(t, body, "<button")
@@ -177,29 +216,68 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 func TestItSaysHowTheLockStands(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC()
-	row := schedlock.Row{Ref: schedlock.Ref{Owner: other, Term: 7}, State: schedlock.StateLeading, CreatedAt: now.Add(-time.Minute), HeartbeatAt: now, Timing: timing}
-	ended := schedlock.Term{Ref: row.Ref, AcquiredAt: now.Add(-time.Minute), EndedAt: now.Add(-time.Second), EndReason: schedlock.EndReleased, TTL: time.Minute}
-	edit := func(f func(*schedlock.Row)) *schedlock.Row { r := row; f(&r); return &r }
+	row := driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: driver.StateLeading,
+		CreatedAt: now.Add(-time.Minute), HeartbeatAt: now, Timing: timing}
+	ended := driver.Term{Ref: row.Ref, AcquiredAt: now.Add(-time.Minute),
+		EndedAt: now.Add(-time.Second), EndReason: driver.EndReleased, TTL: time.Minute}
+	edit := func(f func(*driver.Row)) *driver.Row { r := row; f(&r); return &r }
 	for _, tt := range []struct {
 		name     string
-		view     schedlock.View
+		view     driver.Snapshot
 		headline string
 		words    string
 	}{
-		{"a leader", schedlock.View{Row: &row}, "pid 41 on web-1 leads", ""},
-		{"it drains", schedlock.View{Row: edit(func(r *schedlock.Row) { r.State = schedlock.StateDraining })}, "pid 41 on web-1 leads", "It is leaving"},
-		{"it was told to leave", schedlock.View{Row: edit(func(r *schedlock.Row) { r.State = schedlock.StateRevoked }),
-			Newest: &schedlock.Term{Ref: row.Ref, Revoked: schedlock.Revocation{At: now, By: "alice", Reason: "deploy"}}},
-			"pid 41 on web-1 leads", "Told to leave by alice (deploy); leaves at its next heartbeat"},
-		{"its stamp lies ahead", schedlock.View{Row: edit(func(r *schedlock.Row) { r.HeartbeatAt = now.Add(time.Hour) })}, "pid 41 on web-1 leads", "stamped in the future"},
-		{"it is dead", schedlock.View{Row: &row, Sign: schedlock.SignDead}, "pid 41 on web-1 is dead", "proven dead"},
-		{"it has expired", schedlock.View{Row: edit(func(r *schedlock.Row) { r.HeartbeatAt = now.Add(-2 * time.Minute) })}, "pid 41 on web-1 is expired", "No heartbeat for longer than its TTL of 1 min"},
-		{"its row is locked", schedlock.View{Row: &row, Blocker: "pid 9 of psql"}, "pid 41 on web-1 is blocked", "its row is locked by pid 9 of psql"},
-		{"it is free", schedlock.View{Newest: &ended}, "nobody leads", "The lock is free. A standby takes it at its next look, within 1 s. Last: pid 41 on web-1, released."},
-		{"nobody ever led", schedlock.View{}, "nobody leads", "Nobody ever has"},
-		{"the row is missing", schedlock.View{Newest: &schedlock.Term{Ref: row.Ref, TTL: time.Minute}}, "nobody leads", "The row of term 7 is missing although that has no end"},
-		{"a process holds the lease file", schedlock.View{Newest: &ended, Sign: schedlock.SignAlive}, "nobody leads", "a process still holds"},
-		{"the server failed over", schedlock.View{Newest: &ended, FailedOver: true}, "nobody leads", "has failed over"},
+		{"a leader", driver.Snapshot{Row: &row}, "pid 41 on web-1 leads", ""},
+		{"it drains", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.State = driver.StateDraining
+		})}, "pid 41 on web-1 leads", "It is leaving"},
+		{"it was told to leave", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.State = driver.StateRevoked
+		}),
+			Newest: &driver.Term{Ref: row.Ref, Revoked: schedlock.Revocation{At: now,
+				By: "alice", Reason: "deploy"}}},
+			"pid 41 on web-1 leads",
+			"Told to leave by alice (deploy); leaves at its next heartbeat"},
+		{"its stamp lies ahead", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt = now.Add(30 * time.Second)
+		})}, "pid 41 on web-1 leads", "stamped in the future"},
+		{"its stamp lies a TTL ahead", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt = now.Add(time.Hour)
+		})}, "pid 41 on web-1 is stale", "Whether it leads cannot be told"},
+		{"its session has ended", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.Grace = 5 * time.Second
+		}), Sign: driver.SignEnded}, "pid 41 on web-1 is cut off",
+			"Unless it is back within 5 s a standby takes over"},
+		{"it has ended its term", driver.Snapshot{Row: &row, Newest: &ended},
+			"pid 41 on web-1 is dead",
+			"It has ended its term, but its row is still there. A standby takes over at once."},
+		{"the same after a fail-over", driver.Snapshot{Row: &row, Newest: &ended, FailedOver: true},
+			"pid 41 on web-1 is dead",
+			"The server has failed over: a standby takes over after 1 min"},
+		{"it is dead", driver.Snapshot{Row: &row, Sign: driver.SignDead}, "pid 41 on web-1 is dead",
+			"proven dead"},
+		{"it has expired", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt = now.Add(-2 * time.Minute)
+		})}, "pid 41 on web-1 is expired", "No heartbeat for longer than its TTL of 1 min"},
+		{"its row is locked", driver.Snapshot{Row: &row, Blocker: "pid 9 of psql"},
+			"pid 41 on web-1 is blocked", "its row is locked by pid 9 of psql"},
+		{"it is free", driver.Snapshot{Newest: &ended}, "nobody leads",
+			"The lock is free. A standby takes it at its next look, within 1 s. " +
+				"Last: pid 41 on web-1, released."},
+		{"nobody ever led", driver.Snapshot{}, "nobody leads", "Nobody ever has"},
+		{"the row is missing", driver.Snapshot{Newest: &driver.Term{Ref: row.Ref,
+			TTL: time.Minute}}, "nobody leads",
+			"The row of term 7 is missing although that has no end"},
+		{"the row is missing, its process is dead",
+			driver.Snapshot{Newest: &driver.Term{Ref: row.Ref, TTL: time.Minute},
+				Sign: driver.SignDead}, "nobody leads",
+			"is proven dead. A standby takes over at once"},
+		{"a new database, and a process holds the lease file",
+			driver.Snapshot{Sign: driver.SignAlive}, "nobody leads", "a process still holds"},
+		{"a process holds the lease file", driver.Snapshot{Newest: &ended, Sign: driver.SignAlive},
+			"nobody leads", "a process still holds"},
+		{"the server failed over", driver.Snapshot{Newest: &ended, FailedOver: true},
+			"nobody leads", "has failed over"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +307,8 @@ func TestTheLeaderIsKnownToBeThisReplica(t *testing.T) {
 	lease.StepDown(errors.New("database /secret/app.db was replaced"))
 	body = get(h, "/").Body.String()
 	assert.NotContains(t, body, "/secret")
-	assert.Contains(t, body, fmt.Sprintf("its lease of term %d has ended (the lock was lost); its work is returning", lease.Term()))
+	assert.Contains(t, body, fmt.Sprintf("its lease of term %d has ended (the lock was lost); "+
+		"its work is returning", lease.Term()))
 	require.NoError(t, lease.Release(ctx))
 }
 
@@ -246,7 +325,9 @@ func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
 		_, _ = h.cfg.Lock.Wait(ctx)
 	}()
 	defer func() { cancel(); <-done }()
-	eventually(t, "the standby has looked", func() bool { return h.cfg.Lock.Status().State == schedlock.SelfStandby })
+	eventually(t, "the standby has looked", func() bool {
+		return h.cfg.Lock.Status().State == schedlock.SelfStandby
+	})
 
 	w := get(h, "/")
 	body := w.Body.String()
@@ -277,9 +358,15 @@ func TestASectionThatFailsHidesNoOther(t *testing.T) {
 	t.Parallel()
 	h := newHandler(t, newDatabase(), func(c *Config) {
 		c.Sections = []Section{
-			{Title: "Panics", Render: func(context.Context) (template.HTML, error) { panic("secret one") }},
-			{Title: "Fails", Render: func(context.Context) (template.HTML, error) { return "", errors.New("secret two") }},
-			{Title: "Works", Render: func(context.Context) (template.HTML, error) { return "<em>1,204 bans</em>", nil }},
+			{Title: "Panics", Render: func(context.Context) (template.HTML, error) {
+				panic("secret one")
+			}},
+			{Title: "Fails", Render: func(context.Context) (template.HTML, error) {
+				return "", errors.New("secret two")
+			}},
+			{Title: "Works", Render: func(context.Context) (template.HTML, error) {
+				return "<em>1,204 bans</em>", nil
+			}},
 		}
 	})
 	w := get(h, "/")
@@ -303,5 +390,7 @@ func TestAPageWithoutARunnerHasNoJobs(t *testing.T) {
 func TestAWrongConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Sections: []Section{{Title: " "}, {Title: "Bans"}}})
-	require.EqualError(t, err, "status page: lock is nil\nsection 0 has no title\nsection 0 (\" \") has no Render\nsection 1 (\"Bans\") has no Render")
+	require.EqualError(t, err, "status page: neither App nor Lock is set\n"+
+		"section 0 has no title\nsection 0 (\" \") has no Render\n"+
+		"section 1 (\"Bans\") has no Render")
 }

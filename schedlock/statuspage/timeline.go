@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 const (
@@ -59,7 +60,7 @@ type holder struct {
 	Name   string
 }
 
-func holderName(o schedlock.Owner) string { return fmt.Sprintf("pid %d on %s", o.PID, o.Hostname) }
+func holderName(o driver.Owner) string { return fmt.Sprintf("pid %d on %s", o.PID, o.Hostname) }
 
 func newTimeline(s *snapshot, name string) *timeline {
 	from, to, span := window(name, s.terms, s.now)
@@ -68,7 +69,7 @@ func newTimeline(s *snapshot, name string) *timeline {
 		t.Links = append(t.Links, spanLink{w.name, w.name == span})
 	}
 	names := newHolders(s.terms)
-	var shown []schedlock.Term // oldest first
+	var shown []driver.Term // oldest first
 	for _, term := range slices.Backward(s.terms) {
 		if term.Open() || term.EndedAt.After(from) {
 			shown = append(shown, term)
@@ -88,7 +89,8 @@ func newTimeline(s *snapshot, name string) *timeline {
 		t.addGap(g, from, to)
 	}
 	t.addLegend(shown, names)
-	t.Label = fmt.Sprintf("Timeline from %s to %s UTC: %s", from.UTC().Format("2 Jan 15:04"), to.UTC().Format("2 Jan 15:04"), count(len(shown), "term"))
+	t.Label = fmt.Sprintf("Timeline from %s to %s UTC: %s", from.UTC().Format("2 Jan 15:04"),
+		to.UTC().Format("2 Jan 15:04"), count(len(shown), "term"))
 	if times > 0 {
 		t.Label += fmt.Sprintf("; nobody led %s, for %s in all", count(times, "time"), took(nobody))
 	}
@@ -110,9 +112,9 @@ func count(n int, what string) string {
 }
 
 // bars draws terms, oldest first.
-func bars(terms []schedlock.Term, names holders, from, to time.Time) (list []bar) {
+func bars(terms []driver.Term, names holders, from, to time.Time) (list []bar) {
 	const letterRoom = 2.6 // percent of the width
-	var group []schedlock.Term
+	var group []driver.Term
 	var x0, x1 float64
 	flush := func() {
 		if len(group) == 0 {
@@ -121,7 +123,8 @@ func bars(terms []schedlock.Term, names holders, from, to time.Time) (list []bar
 		b := bar{X: x0, Width: max(x1-x0, 0.15), Class: names.class(group[0].Owner)}
 		if len(group) == 1 {
 			b.Title = describe(group[0], names)
-			if name := names.letter(group[0].Owner); b.Width > letterRoom*float64(max(len(name), 1)) {
+			name := names.letter(group[0].Owner)
+			if b.Width > letterRoom*float64(max(len(name), 1)) {
 				b.Letter = name
 			}
 		} else {
@@ -154,8 +157,9 @@ func bars(terms []schedlock.Term, names holders, from, to time.Time) (list []bar
 	return list
 }
 
-func describe(t schedlock.Term, names holders) string {
-	text := fmt.Sprintf("%s: %s, term %d\nfrom %s", names.letter(t.Owner), holderName(t.Owner), t.Term, t.AcquiredAt.UTC().Format("2 Jan 15:04:05 UTC"))
+func describe(t driver.Term, names holders) string {
+	text := fmt.Sprintf("%s: %s, term %d\nfrom %s", names.letter(t.Owner), holderName(t.Owner),
+		t.Term, t.AcquiredAt.UTC().Format("2 Jan 15:04:05 UTC"))
 	if t.Open() {
 		return text + ", still open"
 	}
@@ -164,36 +168,39 @@ func describe(t schedlock.Term, names holders) string {
 }
 
 // describeGroup names the newest few, in short: there can be hundreds of groups.
-func describeGroup(terms []schedlock.Term, names holders) string {
+func describeGroup(terms []driver.Term, names holders) string {
 	const most = 3
 	last := terms[len(terms)-1]
-	lines := []string{fmt.Sprintf("%d terms from %s to %s", len(terms), terms[0].AcquiredAt.UTC().Format("2 Jan 15:04:05"), last.AcquiredAt.UTC().Format("15:04:05 UTC"))}
+	lines := []string{fmt.Sprintf("%d terms from %s to %s", len(terms),
+		terms[0].AcquiredAt.UTC().Format("2 Jan 15:04:05"),
+		last.AcquiredAt.UTC().Format("15:04:05 UTC"))}
 	for _, t := range terms[max(len(terms)-most, 0):] {
-		lines = append(lines, fmt.Sprintf("%s: %s, %s", names.letter(t.Owner), cut(holderName(t.Owner), 60), cmp.Or(string(t.EndReason), "still open")))
+		lines = append(lines, fmt.Sprintf("%s: %s, %s", names.letter(t.Owner),
+			cut(holderName(t.Owner), 60), cmp.Or(string(t.EndReason), "still open")))
 	}
 	return strings.Join(lines, "\n")
 }
 
 // ending is how a term ended, in words.
-func ending(t schedlock.Term) string {
+func ending(t driver.Term) string {
 	text := string(t.EndReason)
 	switch t.EndReason {
 	case "":
 		return "still open"
-	case schedlock.EndExpired:
+	case driver.EndExpired:
 		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", period(t.TTL))
-	case schedlock.EndProvenDead:
+	case driver.EndProvenDead:
 		text = "its process was proven dead"
-	case schedlock.EndSessionEnded:
+	case driver.EndSessionEnded:
 		text = "its database session ended"
-	case schedlock.EndLost:
+	case driver.EndLost:
 		text = "lost, it stepped down"
-	case schedlock.EndRevoked:
+	case driver.EndRevoked:
 		text = "revoked, it was told to leave"
 	}
 	if t.Revoked != (schedlock.Revocation{}) {
 		text += " by " + cut(t.Revoked.By, 60)
-		if t.EndReason != schedlock.EndRevoked {
+		if t.EndReason != driver.EndRevoked {
 			text = fmt.Sprintf("%s, told to leave by %s", t.EndReason, cut(t.Revoked.By, 60))
 		}
 		if t.Revoked.Reason != "" {
@@ -214,14 +221,16 @@ type silence struct {
 
 // gaps finds every one of at least gapShown, oldest first.
 func gaps(s *snapshot) (list []silence) {
-	var before *schedlock.Term
+	var before *driver.Term
 	for i := len(s.terms) - 1; i >= 0; i-- {
 		t := &s.terms[i]
 		if before != nil && !before.Open() && t.AcquiredAt.Sub(before.EndedAt) >= gapShown {
-			list = append(list, silence{before.EndedAt, t.AcquiredAt, true, false, "nobody led for " + took(t.AcquiredAt.Sub(before.EndedAt))})
+			list = append(list, silence{before.EndedAt, t.AcquiredAt, true, false,
+				"nobody led for " + took(t.AcquiredAt.Sub(before.EndedAt))})
 		}
-		if t.EndReason == schedlock.EndExpired {
-			list = append(list, silence{later(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt, false, false, "no heartbeat for at least " + period(t.TTL)})
+		if t.EndReason == driver.EndExpired {
+			list = append(list, silence{later(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
+				false, false, "no heartbeat for at least " + period(t.TTL)})
 		}
 		before = t
 	}
@@ -231,9 +240,11 @@ func gaps(s *snapshot) (list []silence) {
 	row := s.view.Row
 	switch {
 	case !before.Open() && row == nil && s.now.Sub(before.EndedAt) >= gapShown:
-		list = append(list, silence{before.EndedAt, s.now, true, true, "nobody leads since " + before.EndedAt.UTC().Format("15:04:05 UTC")})
+		list = append(list, silence{before.EndedAt, s.now, true, true,
+			"nobody leads since " + before.EndedAt.UTC().Format("15:04:05 UTC")})
 	case row != nil && s.now.Sub(row.HeartbeatAt) > row.Timing.TTL:
-		list = append(list, silence{row.HeartbeatAt, s.now, false, true, "no heartbeat since " + row.HeartbeatAt.UTC().Format("15:04:05 UTC")})
+		list = append(list, silence{row.HeartbeatAt, s.now, false, true,
+			"no heartbeat since " + row.HeartbeatAt.UTC().Format("15:04:05 UTC")})
 	}
 	return list
 }
@@ -244,7 +255,8 @@ func (t *timeline) addGap(g silence, from, to time.Time) {
 	if g.lasts {
 		x1 = 100
 	}
-	title := fmt.Sprintf("%s\n%s – %s", g.why, g.from.UTC().Format("2 Jan 15:04:05"), g.to.UTC().Format("15:04:05 UTC"))
+	title := fmt.Sprintf("%s\n%s – %s", g.why, g.from.UTC().Format("2 Jan 15:04:05"),
+		g.to.UTC().Format("15:04:05 UTC"))
 	if n := len(t.Gaps); n > 0 {
 		if last := &t.Gaps[n-1]; x0-last.X < narrow && x1-last.X < 2*narrow {
 			last.Width = max(last.Width, x1-last.X)
@@ -258,9 +270,9 @@ func (t *timeline) addGap(g silence, from, to time.Time) {
 }
 
 // addLegend names the holders, those that led last first.
-func (t *timeline) addLegend(shown []schedlock.Term, names holders) {
+func (t *timeline) addLegend(shown []driver.Term, names holders) {
 	const most = 12
-	seen := map[schedlock.Owner]bool{}
+	seen := map[driver.Owner]bool{}
 	for _, term := range slices.Backward(shown) {
 		if seen[term.Owner] {
 			continue
@@ -274,14 +286,14 @@ func (t *timeline) addLegend(shown []schedlock.Term, names holders) {
 	}
 }
 
-func newHolder(o schedlock.Owner, names holders) holder {
+func newHolder(o driver.Owner, names holders) holder {
 	return holder{Letter: names.letter(o), Class: names.class(o), Name: holderName(o)}
 }
 
 // termRow is a line of the table of terms.
 type termRow struct {
 	holder
-	schedlock.Term
+	driver.Term
 	Lasted string // "": it is open
 	Ended  string
 	Gap    string // before it
@@ -303,15 +315,15 @@ func newTermRows(s *snapshot) (rows []termRow) {
 	return rows
 }
 
-func gapBefore(t, before schedlock.Term) string {
+func gapBefore(t, before driver.Term) string {
 	switch gap := t.AcquiredAt.Sub(before.EndedAt); {
 	case before.Open():
 		return "not known"
-	case before.EndReason == schedlock.EndExpired:
+	case before.EndReason == driver.EndExpired:
 		return fmt.Sprintf("%s without a heartbeat", period(before.TTL))
 	case gap < 0:
 		return "–"
-	case before.EndReason == schedlock.EndProvenDead, before.EndReason == schedlock.EndSessionEnded:
+	case before.EndReason == driver.EndProvenDead, before.EndReason == driver.EndSessionEnded:
 		return "not known" // its end was written by who took over
 	case gap == 0:
 		return "none"

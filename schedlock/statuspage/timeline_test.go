@@ -8,15 +8,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // held is a term that ended so long before noon, after so long; ended below 0:
 // it is open.
-func held(host string, began, ended time.Duration, reason schedlock.EndReason) schedlock.Term {
-	t := schedlock.Term{Ref: schedlock.Ref{Owner: schedlock.Owner{PID: 1, Hostname: host}, Term: int64(1e9 - began)}, AcquiredAt: noon.Add(-began), TTL: time.Minute}
+func held(host string, began, ended time.Duration, reason driver.EndReason) driver.Term {
+	t := driver.Term{Ref: driver.Ref{Owner: driver.Owner{PID: 1, Hostname: host},
+		Term: int64(1e9 - began)}, AcquiredAt: noon.Add(-began), TTL: time.Minute}
 	if ended >= 0 {
 		t.EndedAt, t.EndReason = noon.Add(-ended), reason
 	}
@@ -25,20 +26,22 @@ func held(host string, began, ended time.Duration, reason schedlock.EndReason) s
 
 func TestTheWindowShowsTheNewestTerms(t *testing.T) {
 	t.Parallel()
-	every := func(d time.Duration, n int) (terms []schedlock.Term) {
+	every := func(d time.Duration, n int) (terms []driver.Term) {
 		for i := range n {
-			terms = append(terms, held("a", d*time.Duration(i+1), d*time.Duration(i), schedlock.EndReleased))
+			terms = append(terms, held("a", d*time.Duration(i+1),
+				d*time.Duration(i), driver.EndReleased))
 		}
 		terms[0].EndedAt = time.Time{}
 		return terms
 	}
 	for _, tt := range []struct {
-		terms []schedlock.Term
+		terms []driver.Term
 		span  string
 	}{
 		{nil, "15m"},
-		{[]schedlock.Term{held("a", 1000*time.Hour, -1, "")}, "15m"},
-		{[]schedlock.Term{held("b", time.Minute, -1, ""), held("a", 1000*time.Hour, time.Minute, "released")}, "15m"},
+		{[]driver.Term{held("a", 1000*time.Hour, -1, "")}, "15m"},
+		{[]driver.Term{held("b", time.Minute, -1, ""), held("a",
+			1000*time.Hour, time.Minute, "released")}, "15m"},
 		{every(time.Minute, 100), "15m"},
 		{every(5*time.Minute, 100), "1h"},
 		{every(time.Hour, 100), "24h"},
@@ -65,26 +68,28 @@ func TestTheWindowShowsTheNewestTerms(t *testing.T) {
 func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 	t.Parallel()
 	min := time.Minute
-	s := &snapshot{now: noon, terms: []schedlock.Term{
-		held("d", 2*min, 1*min, schedlock.EndReleased), // and nobody since
-		held("c", 4*min, 2*min+500*time.Millisecond, schedlock.EndReleased),
-		held("b", 8*min, 4*min, schedlock.EndExpired), // silent for its TTL
-		held("a", 20*min, 10*min, schedlock.EndLost),  // nobody for 2 min
+	s := &snapshot{now: noon, terms: []driver.Term{
+		held("d", 2*min, 1*min, driver.EndReleased), // and nobody since
+		held("c", 4*min, 2*min+500*time.Millisecond, driver.EndReleased),
+		held("b", 8*min, 4*min, driver.EndExpired), // silent for its TTL
+		held("a", 20*min, 10*min, driver.EndLost),  // nobody for 2 min
 	}}
 	line := newTimeline(s, "")
 	require.Equal(t, "15m", line.Span)
 	require.Len(t, line.Bars, 4)
 	require.Len(t, line.Gaps, 3)
 	assert.Equal(t, "nobody led for 2 min 0 s\n21 Nov 11:50:00 – 11:52:00 UTC", line.Gaps[0].Title)
-	assert.Equal(t, "no heartbeat for at least 1 min\n21 Nov 11:55:00 – 11:56:00 UTC", line.Gaps[1].Title)
+	assert.Equal(t, "no heartbeat for at least 1 min\n21 Nov 11:55:00 – 11:56:00 UTC",
+		line.Gaps[1].Title)
 	assert.Contains(t, line.Gaps[2].Title, "nobody leads since 11:59:00 UTC")
 	assert.InDelta(t, 100, line.Gaps[2].X+line.Gaps[2].Width, 0.001, "it goes on")
 	assert.InDelta(t, 100*2.0/15, line.Gaps[0].Width, 0.1)
 	assert.Contains(t, line.Label, "4 terms; nobody led 2 times, for 3 min 0 s in all")
-	assert.Equal(t, []string{"D", "C", "B", "A"}, []string{line.Legend[0].Letter, line.Legend[1].Letter, line.Legend[2].Letter, line.Legend[3].Letter})
+	assert.Equal(t, []string{"D", "C", "B", "A"}, []string{line.Legend[0].Letter,
+		line.Legend[1].Letter, line.Legend[2].Letter, line.Legend[3].Letter})
 
 	// Who leads now is not hidden by the gap just before.
-	s.terms = append([]schedlock.Term{held("e", time.Second, -1, "")}, s.terms...)
+	s.terms = append([]driver.Term{held("e", time.Second, -1, "")}, s.terms...)
 	line = newTimeline(s, "")
 	require.Len(t, line.Gaps, 3)
 	assert.InDelta(t, line.Bars[4].X, line.Gaps[2].X+line.Gaps[2].Width, 0.001)
@@ -98,8 +103,8 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 	assert.Equal(t, []string{"500 ms", "1 min without a heartbeat", "2 min 0 s", ""}, gaps)
 
 	// A row whose holder is silent.
-	s = &snapshot{now: noon, terms: []schedlock.Term{held("a", 10*min, -1, "")}}
-	s.view.Row = &schedlock.Row{HeartbeatAt: noon.Add(-2 * min), Timing: timing}
+	s = &snapshot{now: noon, terms: []driver.Term{held("a", 10*min, -1, "")}}
+	s.view.Row = &driver.Row{HeartbeatAt: noon.Add(-2 * min), Timing: timing}
 	line = newTimeline(s, "")
 	require.Len(t, line.Gaps, 1)
 	assert.Contains(t, line.Gaps[0].Title, "no heartbeat since 11:58:00 UTC")
@@ -109,10 +114,10 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 
 func TestTermsThatAreTooNarrowShareABar(t *testing.T) {
 	t.Parallel()
-	var terms []schedlock.Term
+	var terms []driver.Term
 	for i := range 1000 {
 		d := time.Duration(i) * 15 * time.Minute // and no two of one holder
-		terms = append(terms, held(fmt.Sprint("h", i), d+14*time.Minute, d, schedlock.EndReleased))
+		terms = append(terms, held(fmt.Sprint("h", i), d+14*time.Minute, d, driver.EndReleased))
 	}
 	line := newTimeline(&snapshot{now: noon, terms: terms}, "all")
 	assert.Less(t, len(line.Bars), 350)
@@ -131,34 +136,41 @@ func TestTermsThatAreTooNarrowShareABar(t *testing.T) {
 
 func TestAHolderKeepsItsColourAndItsLetter(t *testing.T) {
 	t.Parallel()
-	var terms []schedlock.Term
+	var terms []driver.Term
 	for i := range palette + 2 {
 		host := string(rune('a' + i))
-		terms = append([]schedlock.Term{held(host, time.Duration(palette+2-i)*time.Minute, 0, schedlock.EndReleased)}, terms...)
+		terms = append([]driver.Term{held(host, time.Duration(palette+2-i)*time.Minute, 0,
+			driver.EndReleased)}, terms...)
 		h := newHolders(terms)
 		assert.Equal(t, letter(i), h.letter(terms[0].Owner))
 		assert.Equal(t, fmt.Sprintf("h%d", i%palette), h.class(terms[0].Owner))
-		assert.Equal(t, "A h0", h.letter(terms[i].Owner)+" "+h.class(terms[i].Owner), "the first keeps its own")
-		again := newHolders(append([]schedlock.Term{terms[i]}, terms...))
+		assert.Equal(t, "A h0", h.letter(terms[i].Owner)+" "+h.class(terms[i].Owner),
+			"the first keeps its own")
+		again := newHolders(append([]driver.Term{terms[i]}, terms...))
 		assert.Equal(t, h, again, "whoever leads again")
 	}
-	assert.Equal(t, []string{"A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"}, []string{letter(0), letter(25), letter(26), letter(51), letter(52), letter(701), letter(702)})
+	assert.Equal(t, []string{"A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"},
+		[]string{letter(0), letter(25), letter(26), letter(51), letter(52), letter(701),
+			letter(702)})
 }
 
 func TestTimesAsAPersonReadsThem(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0 s", 0: "0 s", 59900 * time.Millisecond: "59 s", time.Minute: "1 min 0 s", 3725 * time.Second: "1 h 2 min", 90 * time.Hour: "3 d 18 h",
+		-time.Second: "0 s", 0: "0 s", 59900 * time.Millisecond: "59 s", time.Minute: "1 min 0 s",
+		3725 * time.Second: "1 h 2 min", 90 * time.Hour: "3 d 18 h",
 	} {
 		assert.Equal(t, want, age(d))
 	}
 	for d, want := range map[time.Duration]string{
-		130 * time.Microsecond: "130 µs", 51 * time.Millisecond: "51 ms", 1990 * time.Millisecond: "1.9 s", 61 * time.Second: "1 min 1 s",
+		130 * time.Microsecond: "130 µs", 51 * time.Millisecond: "51 ms",
+		1990 * time.Millisecond: "1.9 s", 61 * time.Second: "1 min 1 s",
 	} {
 		assert.Equal(t, want, took(d))
 	}
 	for d, want := range map[time.Duration]string{
-		time.Minute: "1 min", 90 * time.Second: "1 min 30 s", 10 * time.Second: "10 s", 300 * time.Millisecond: "300ms", time.Hour: "1 h", 24 * time.Hour: "1 d 0 h",
+		time.Minute: "1 min", 90 * time.Second: "1 min 30 s", 10 * time.Second: "10 s",
+		300 * time.Millisecond: "300ms", time.Hour: "1 h", 24 * time.Hour: "1 d 0 h",
 	} {
 		assert.Equal(t, want, period(d))
 	}
@@ -166,12 +178,14 @@ func TestTimesAsAPersonReadsThem(t *testing.T) {
 
 func TestTheWindowDoesNotReachBackBeyondTheFirstTerm(t *testing.T) {
 	t.Parallel()
-	terms := []schedlock.Term{held("b", 20*time.Second, -1, ""), held("a", 3*time.Minute, 20*time.Second, schedlock.EndReleased)}
+	terms := []driver.Term{held("b", 20*time.Second, -1, ""),
+		held("a", 3*time.Minute, 20*time.Second, driver.EndReleased)}
 	for _, span := range []string{"", "15m", "7d", "all"} {
 		from, to, _ := window(span, terms, noon)
 		assert.WithinRange(t, from, noon.Add(-4*time.Minute), terms[1].AcquiredAt, span)
 		assert.WithinRange(t, to, noon, noon.Add(2*time.Second), span)
 	}
 	from, _, _ := window("15m", terms[:1], noon)
-	assert.WithinRange(t, from, noon.Add(-62*time.Second), noon.Add(-time.Minute), "but for a minute at least")
+	assert.WithinRange(t, from, noon.Add(-62*time.Second), noon.Add(-time.Minute),
+		"but for a minute at least")
 }

@@ -21,6 +21,8 @@ const (
 	partTimeline = "timeline"
 	partTerms    = "terms"
 	partJobs     = "jobs-list"
+	partLocks    = "locks"
+	partQueues   = "queues"
 	partSection  = "section-" // and its number
 )
 
@@ -43,8 +45,10 @@ type update struct {
 }
 
 func newUpdate(h *Handler, s *snapshot) *update {
-	u := &update{h: h, snap: s, leader: newLeader(h, s), beat: newBeat(s), parts: map[string]string{}, timelines: map[string]string{}}
-	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil, "Blind": s.blind, "Why": h.public(s.err)})
+	u := &update{h: h, snap: s, leader: newLeader(h, s), beat: newBeat(s),
+		parts: map[string]string{}, timelines: map[string]string{}}
+	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil,
+		"Starting": s.err == errStarting, "Blind": s.blind, "Why": h.public(s.err)})
 	u.add(partLeader, "leader", u.leader)
 	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
 	if s.err != nil {
@@ -52,9 +56,12 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	}
 	u.add(partHandover, "handover", u.leader)
 	u.add(partTerms, "terms", newTermRows(s))
-	if h.cfg.Runner != nil {
-		u.add(partJobs, "jobs", map[string]any{"Jobs": newJobViews(s), "More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
+	if h.jobs {
+		u.add(partJobs, "jobs", map[string]any{"Jobs": newJobViews(s),
+			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
 	}
+	u.add(partLocks, "locks", s.locks)
+	u.add(partQueues, "queues", s.queues)
 	for i, content := range s.sections {
 		u.parts[partSection+strconv.Itoa(i)] = string(content)
 	}
@@ -126,9 +133,12 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		sections = append(sections, section{id, s.Title, parts[id]})
 	}
 	return pageTemplate.Execute(w, map[string]any{
-		"Title": h.cfg.Title, "Headline": u.leader.Headline, "Icon": u.leader.Icon, "Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
-		"Beat": u.beat, "Span": span, "Control": h.cfg.Control, "HasJobs": h.cfg.Runner != nil,
-		"Alert": parts[partAlert], "Leader": parts[partLeader], "Handover": parts[partHandover], "SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
-		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Sections": sections,
+		"Title": h.cfg.Title, "Headline": u.leader.Headline, "Icon": u.leader.Icon,
+		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
+		"Beat": u.beat, "Span": span, "Control": h.cfg.Control, "HasJobs": h.jobs,
+		"Alert": parts[partAlert], "Leader": parts[partLeader], "Handover": parts[partHandover],
+		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
+		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
+		"Queues": parts[partQueues], "Sections": sections,
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // age is how a person reads a running age or a span of more than a second:
@@ -85,7 +85,8 @@ func stamp(t time.Time) template.HTML {
 		return "–"
 	}
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339Nano), t.Format("2 Jan 15:04:05")))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339Nano),
+		t.Format("2 Jan 15:04:05")))
 }
 
 // palette is how many colours style.css has for holders.
@@ -94,10 +95,10 @@ const palette = 8
 // holders numbers those that led, in the order in which they first did. The
 // number is the letter and the colour: neighbours differ, and one holder keeps
 // both for as long as its first term is known.
-type holders map[schedlock.Owner]int
+type holders map[driver.Owner]int
 
 // newHolders numbers the holders of terms, which are newest first.
-func newHolders(terms []schedlock.Term) holders {
+func newHolders(terms []driver.Term) holders {
 	h := holders{}
 	for i := len(terms) - 1; i >= 0; i-- {
 		if o := terms[i].Owner; !h.has(o) {
@@ -107,12 +108,12 @@ func newHolders(terms []schedlock.Term) holders {
 	return h
 }
 
-func (h holders) has(o schedlock.Owner) bool { _, found := h[o]; return found }
+func (h holders) has(o driver.Owner) bool { _, found := h[o]; return found }
 
 // letter is A, B, …, Z, AA, …
-func (h holders) letter(o schedlock.Owner) string { return letter(h[o]) }
+func (h holders) letter(o driver.Owner) string { return letter(h[o]) }
 
-func (h holders) class(o schedlock.Owner) string { return fmt.Sprintf("h%d", h[o]%palette) }
+func (h holders) class(o driver.Owner) string { return fmt.Sprintf("h%d", h[o]%palette) }
 
 func letter(n int) string {
 	if n < 26 {

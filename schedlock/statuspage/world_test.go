@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/tasks"
@@ -28,9 +29,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	ctx    = context.Background()
-	here   = schedlock.Owner{PID: 63, Hostname: "here"}
-	other  = schedlock.Owner{PID: 41, Hostname: "web-1"}
-	timing = schedlock.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second}
+	here   = driver.Owner{PID: 63, Hostname: "here"}
+	other  = driver.Owner{PID: 41, Hostname: "web-1"}
+	timing = driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+		HeartbeatInterval: 10 * time.Second}
 )
 
 // A database can be broken, counts how often it is looked at, and has a clock
@@ -65,10 +67,10 @@ func (d *database) heal() {
 	d.noRuns.Store(nil)
 }
 
-func (d *database) Look(ctx context.Context) (schedlock.View, error) {
+func (d *database) Look(ctx context.Context) (driver.Snapshot, error) {
 	d.looks.Add(1)
 	if err := d.broken.Load(); err != nil {
-		return schedlock.View{}, *err
+		return driver.Snapshot{}, *err
 	}
 	return d.Store.Look(ctx)
 }
@@ -83,7 +85,7 @@ func (d *database) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	return d.Store.Jobs(ctx)
 }
 
-func (d *database) Trigger(ctx context.Context, o ledger.Order) (ledger.Request, error) {
+func (d *database) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, error) {
 	if err := d.broken.Load(); err != nil {
 		return ledger.Request{}, *err
 	}
@@ -91,25 +93,27 @@ func (d *database) Trigger(ctx context.Context, o ledger.Order) (ledger.Request,
 }
 
 // lead puts an owner in the row; reason is how the holder before ended.
-func (d *database) lead(t testing.TB, o schedlock.Owner, reason schedlock.EndReason) schedlock.Ref {
+func (d *database) lead(t testing.TB, o driver.Owner, reason driver.EndReason) driver.Ref {
 	t.Helper()
 	view, err := d.Store.Look(ctx)
 	require.NoError(t, err)
-	ref := schedlock.Ref{Owner: o, Token: schedlock.NewToken()}
-	grant, err := d.Acquire(ctx, schedlock.Claim{Ref: ref, Timing: timing, Judged: view, Reason: reason})
+	ref := driver.Ref{Owner: o, Token: driver.NewToken()}
+	grant, err := d.Acquire(ctx, driver.Claim{Ref: ref,
+		Timing: timing, Expected: view, Reason: reason})
 	require.NoError(t, err)
 	ref.Term = grant.Term
 	return ref
 }
 
-func (d *database) beat(t testing.TB, ref schedlock.Ref) {
+func (d *database) beat(t testing.TB, ref driver.Ref) {
 	t.Helper()
-	_, err := d.Heartbeat(ctx, ref, schedlock.StateLeading)
+	_, err := d.Heartbeat(ctx, ref, driver.StateLeading)
 	require.NoError(t, err)
 }
 
 // run stores a job, with one run if status is not "".
-func (d *database) run(t testing.TB, ref schedlock.Ref, job string, status ledger.Status, text string) {
+func (d *database) run(t testing.TB, ref driver.Ref, job string, status ledger.Status,
+	text string) {
 	t.Helper()
 	now := time.Now().Truncate(time.Second)
 	decision := ledger.Decision{Job: job, Spec: "interval 1h0m0s", To: now}
@@ -119,28 +123,29 @@ func (d *database) run(t testing.TB, ref schedlock.Ref, job string, status ledge
 	run, started, err := d.Decide(ctx, ref, decision)
 	require.NoError(t, err)
 	if started && status != ledger.InProgress {
-		_, err = d.Finish(ctx, run, ledger.End{Status: status, Error: text, Took: 1500 * time.Millisecond})
+		_, err = d.Finish(ctx, run, ledger.End{Status: status,
+			Error: text, Took: 1500 * time.Millisecond})
 		require.NoError(t, err)
 	}
 }
 
-func (d *database) terms(t testing.TB) []schedlock.Term {
+func (d *database) terms(t testing.TB) []driver.Term {
 	t.Helper()
 	terms, err := d.Terms(ctx, 100)
 	require.NoError(t, err)
 	return terms
 }
 
-func (d *database) inbox(t testing.TB) ledger.Inbox {
+func (d *database) inbox(t testing.TB) ledger.Pending {
 	t.Helper()
-	inbox, err := d.Inbox(ctx)
+	inbox, err := d.Pending(ctx)
 	require.NoError(t, err)
 	return inbox
 }
 
 // store is what a page needs of a database here.
 type store interface {
-	schedlock.Store
+	driver.Store
 	ledger.Store
 }
 
@@ -151,10 +156,13 @@ func newHandler(t testing.TB, db store, change func(*Config)) *Handler {
 	lock, err := schedlock.New(db, schedlock.WithOwner(here), schedlock.WithLogger(quiet))
 	require.NoError(t, err)
 	runner, err := tasks.NewRunner(lock, db, []tasks.Job{{
-		Name: "tick", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error { return nil },
+		Name: "tick", Spec: tasks.Every(time.Hour), Do: func(context.Context, tasks.Run) error {
+			return nil
+		},
 	}}, tasks.WithLogger(quiet))
 	require.NoError(t, err)
-	cfg := Config{Lock: lock, Runner: runner, Log: quiet}
+	// httptest asks for example.com.
+	cfg := Config{Lock: lock, Runner: runner, Log: quiet, Hosts: []string{"example.com"}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -248,7 +256,8 @@ func (c *client) ended() {
 }
 
 // serve mounts a page at /status/ of a server.
-func serve(t testing.TB, h http.Handler, change func(*http.Server)) (base string, server *httptest.Server) {
+func serve(t testing.TB, h http.Handler,
+	change func(*http.Server)) (base string, server *httptest.Server) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle("/status/", h)

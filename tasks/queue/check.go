@@ -4,30 +4,32 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 )
 
-const maxName = 200 // bytes, of the name of a queue and the id of a task
-
 func checkName(what, name string) error {
-	switch {
-	case name == "":
+	if name == "" {
 		return fmt.Errorf("%s is empty", what)
-	case len(name) > maxName:
-		return fmt.Errorf("%s %.40q… has %d bytes, %d are allowed", what, name, len(name), maxName)
-	case !utf8.ValidString(name), strings.ContainsRune(name, 0):
-		return fmt.Errorf("%s %.40q is not UTF-8, or contains NUL", what, name)
 	}
-	return nil
+	return names.Check(what, name)
 }
 
-// clean makes a text one that every database can keep: UTF-8 without NUL, its
-// first 1,000 characters.
+// clean makes a text one that every database can keep: UTF-8 without NUL, and at
+// most 1,000 characters; it says if it was cut.
 func clean(text string) string {
+	had := len(text)
+	text = text[:min(had, utf8.UTFMax*(taskqueue.MaxError+1))] // no character beyond is kept
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	n := 0
+	note := fmt.Sprintf(" … (cut: it had %d bytes)", had)
+	n, keep := 0, 0
 	for i := range text {
-		if n++; n > MaxError {
-			return text[:i]
+		if n == taskqueue.MaxError-utf8.RuneCountInString(note) {
+			keep = i
+		}
+		if n++; n > taskqueue.MaxError {
+			return text[:keep] + note
 		}
 	}
 	return text

@@ -5,14 +5,13 @@
 //	queues, err := queue.New(store.Queue())
 //	added, err := queues.Add(ctx, "mail", 3, "order-17", "order-18")
 //
-//	tasks, err := queues.Capture(ctx, "mail", 10)
-//	for _, task := range tasks {
-//		if err := send(ctx, task.ID); err != nil {
-//			err = queues.Fail(ctx, task, err, time.Minute)
-//		} else {
-//			err = queues.Done(ctx, task)
-//		}
-//	}
+//	err = queues.Work(ctx, "mail", func(ctx context.Context, task *queue.Task) error {
+//		return send(ctx, task.ID)
+//	}, queue.WorkOptions{Workers: 4})
+//
+// [Queues.Work] captures, extends and ends tasks around a handler. Who wants a loop
+// of its own calls [Queues.Capture], [Queues.Extend], [Queues.Done] and
+// [Queues.Fail].
 //
 // # A task
 //
@@ -41,8 +40,9 @@
 // costs a retry, or is failed if none is left.
 //
 // The database decides when a time-out has passed: PostgreSQL by the server's
-// clock, SQLite by the clock of the machine that counts from its start, suspend
-// included, and that nobody can set. The clock of a worker is never asked, so
+// clock (if that is set back the time-out begins anew), SQLite by the clock of
+// the machine that counts from its start, suspend included, and that nobody can
+// set. The clock of a worker is never asked, so
 // one that is wrong by an hour neither takes a task too early nor loses its own.
 // A worker knows how long a task is surely its own by a clock that nobody can
 // set: [Task.Left].
@@ -50,8 +50,8 @@
 // # What this does not protect from
 //
 // A task is done at least once, not exactly once: a worker that dies between
-// its work and Done leaves it to the next. So work must bear repetition, or
-// note in the app's own transaction what was done. A worker that goes on when
+// its work and Done leaves it to the next. So work must bear repetition, or end
+// the task in the app's own transaction, by [Queues.DoneTx]. A worker that goes on when
 // nothing is left of [Task.Left] can overlap with the next one. Tasks are handed
 // out oldest first, but they end in any order, and a task that is retried may be
 // overtaken. Nobody is notified of a new task: workers ask, and should wait a

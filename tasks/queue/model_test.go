@@ -31,7 +31,8 @@ func (a *agent) do(name string, s modelStep) string {
 		task = a.held[s.n%len(a.held)]
 	}
 	word := func(err error) string {
-		for _, known := range []error{queue.ErrEmpty, queue.ErrAllHeld, queue.ErrExhausted, schedlock.ErrLost} {
+		for _, known := range []error{queue.ErrEmpty, queue.ErrAllHeld, queue.ErrExhausted,
+			schedlock.ErrLost} {
 			if errors.Is(err, known) {
 				return known.Error()
 			}
@@ -47,7 +48,8 @@ func (a *agent) do(name string, s modelStep) string {
 		a.held = append(a.held, tasks...)
 		text := word(err)
 		for _, t := range tasks {
-			text += fmt.Sprintf(" %s %s %d %d %q", t.ID, t.State, t.Attempts, t.RetriesLeft, t.LastError)
+			text += fmt.Sprintf(" %s %s %d %d %q", t.ID, t.State, t.Attempts, t.RetriesLeft,
+				t.LastError)
 		}
 		return text
 	case task == nil:
@@ -66,7 +68,8 @@ func (a *agent) do(name string, s modelStep) string {
 		return word(a.queues.Fail(ctx, task, nil, time.Hour))
 	}
 	info, found, err := a.queues.Get(ctx, name, task.ID)
-	return fmt.Sprint(found, err, info.State, info.Attempts, info.RetriesLeft, info.LastError, info.VisibleAt.IsZero())
+	return fmt.Sprint(found, err, info.State, info.Attempts, info.RetriesLeft, info.LastError,
+		info.VisibleAt.IsZero())
 }
 
 type modelStep struct {
@@ -79,7 +82,8 @@ type modelStep struct {
 func TestTheStoresAgree(t *testing.T) {
 	t.Parallel()
 	agents := []*agent{{name: "memory"}, {name: "SQLite"}, {name: "PostgreSQL"}}
-	for i, url := range []string{"", "file:" + filepath.Join(t.TempDir(), "app.db"), pgtest.Shared(t).Database(t)} {
+	for i, url := range []string{"", "file:" + filepath.Join(pgtest.TempDir(t), "app.db"),
+		pgtest.Shared(t).Database(t)} {
 		q := memory.New().Queue()
 		if url != "" {
 			store, opened, err := openStore(ctx, url)
@@ -94,8 +98,10 @@ func TestTheStoresAgree(t *testing.T) {
 	}
 	steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) modelStep {
 		return modelStep{
-			what: rapid.SampledFrom([]string{"add", "capture", "capture", "done", "done, with the next", "release", "extend", "fail", "fail", "fail for an hour", "get"}).Draw(rt, "what"),
-			n:    rapid.IntRange(0, 30).Draw(rt, "n"),
+			what: rapid.SampledFrom([]string{"add", "capture", "capture", "done",
+				"done, with the next", "release", "extend", "fail", "fail", "fail for an hour",
+				"get"}).Draw(rt, "what"),
+			n: rapid.IntRange(0, 30).Draw(rt, "n"),
 		}
 	}), 20, 40)
 	runs := 0
@@ -109,7 +115,8 @@ func TestTheStoresAgree(t *testing.T) {
 			want := agents[0].do(name, s)
 			for _, a := range agents[1:] {
 				if got := a.do(name, s); got != want {
-					rt.Fatalf("step %d, %s %d: %s says %q, memory %q", i, s.what, s.n, a.name, got, want)
+					rt.Fatalf("step %d, %s %d: %s says %q, memory %q", i, s.what, s.n, a.name,
+						got, want)
 				}
 			}
 		}

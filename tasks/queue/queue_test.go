@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/tasks/queue"
 )
@@ -46,29 +48,74 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 	add(t, q, "q", 1, "a")
 	task := capture(t, q, "q", 1)[0]
 	for says, call := range map[string]func() error{
-		"the name of the queue is empty": func() error { _, err := q.Add(ctx, "", 0, "a"); return err },
-		"the id of the task is empty":    func() error { _, err := q.Add(ctx, "q", 0, "a", ""); return err },
-		"has 201 bytes, 200 are allowed": func() error { _, err := q.Add(ctx, "q", 0, strings.Repeat("x", 201)); return err },
-		`"\xff" is not UTF-8`:            func() error { _, err := q.Add(ctx, "q", 0, "\xff"); return err },
-		`"a\x00b" is not UTF-8, or cont`: func() error { _, err := q.AddTx(ctx, nil, "a\x00b", 0, "a"); return err },
-		"-1 retries are not from 0":      func() error { _, err := q.Add(ctx, "q", -1, "a"); return err },
-		"1000001 retries are not":        func() error { _, err := q.Add(ctx, "q", queue.MaxRetries+1, "a"); return err },
-		"the limit 0 is not from 1":      func() error { _, err := q.Capture(ctx, "q", 0); return err },
-		"the limit 10001 is not":         func() error { _, err := q.Capture(ctx, "q", 10_001); return err },
-		"capture: the name of the queue": func() error { _, err := q.Capture(ctx, "", 1); return err },
-		"the delay -1ns is not from 0":   func() error { return q.Fail(ctx, task, nil, -1) },
-		"the delay 8784h0m0.000000001s":  func() error { return q.Fail(ctx, task, nil, queue.MaxDelay+1) },
-		"get: the name of the queue":     func() error { _, _, err := q.Get(ctx, "", "a"); return err },
-		"the age -1s is negative":        func() error { _, err := q.Prune(ctx, "q", -time.Second, 1); return err },
-		"the batch 0 is below 1":         func() error { _, err := q.Prune(ctx, "q", 0, 0); return err },
-		"prune: the name of the queue":   func() error { _, err := q.Prune(ctx, "", 0, 1); return err },
-		"the Store is nil":               func() error { _, err := queue.New(nil); return err },
+		"the name of the queue is empty": func() error {
+			_, err := q.Add(ctx, "", 0, "a")
+			return err
+		},
+		"the id of the task is empty": func() error {
+			_, err := q.Add(ctx, "q", 0, "a", "")
+			return err
+		},
+		"has 201 bytes, 200 are allowed": func() error {
+			_, err := q.Add(ctx, "q", 0, strings.Repeat("x", 201))
+			return err
+		},
+		`"\xff" is not UTF-8`: func() error {
+			_, err := q.Add(ctx, "q", 0, "\xff")
+			return err
+		},
+		`"a\x00b" is not UTF-8, or cont`: func() error {
+			_, err := q.AddTx(ctx, nil, "a\x00b", 0, "a")
+			return err
+		},
+		"-1 retries are not from 0": func() error {
+			_, err := q.Add(ctx, "q", -1, "a")
+			return err
+		},
+		"1000001 retries are not": func() error {
+			_, err := q.Add(ctx, "q", 1_000_001, "a")
+			return err
+		},
+		"the limit 0 is not from 1": func() error {
+			_, err := q.Capture(ctx, "q", 0)
+			return err
+		},
+		"the limit 10001 is not": func() error {
+			_, err := q.Capture(ctx, "q", 10_001)
+			return err
+		},
+		"capture: the name of the queue": func() error {
+			_, err := q.Capture(ctx, "", 1)
+			return err
+		},
+		"the delay -1ns is not from 0": func() error { return q.Fail(ctx, task, nil, -1) },
+		"the delay 8784h0m0.000000001s": func() error {
+			return q.Fail(ctx, task, nil, 366*24*time.Hour+1)
+		},
+		"get: the name of the queue": func() error {
+			_, _, err := q.Get(ctx, "", "a")
+			return err
+		},
+		"the age -1s is negative": func() error {
+			_, err := q.Prune(ctx, "q", -time.Second, 1)
+			return err
+		},
+		"the batch 0 is below 1": func() error {
+			_, err := q.Prune(ctx, "q", 0, 0)
+			return err
+		},
+		"prune: the name of the queue": func() error {
+			_, err := q.Prune(ctx, "", 0, 1)
+			return err
+		},
+		"the Store is nil": func() error { _, err := queue.New(nil); return err },
 		"WithTimeout: 9ms is not a whole": func() error {
 			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(9*time.Millisecond))
 			return err
 		},
 		"WithTimeout: 24h0m0.001s is not": func() error {
-			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(24*time.Hour+time.Millisecond))
+			_, err := queue.New(memory.New().Queue(),
+				queue.WithTimeout(24*time.Hour+time.Millisecond))
 			return err
 		},
 		"WithTimeout: 1.0000005s is not": func() error {
@@ -115,7 +162,9 @@ func TestTheReasonsForNoneAreNone(t *testing.T) {
 	tasks := capture(t, q, "q", 1)
 	none(queue.ErrAllHeld)
 	require.NoError(t, q.Fail(ctx, tasks[0], nil, 0))
-	none(queue.ErrExhausted)
+	none(queue.ErrEmpty)
+	require.ErrorIs(t, queue.ErrExhausted, queue.ErrNone)
+	require.NotErrorIs(t, queue.ErrExhausted, queue.ErrEmpty)
 }
 
 // Tasks of several captures and queues in one call, some of them lost.
@@ -133,7 +182,8 @@ func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, []*queue.Task{tasks[1], tasks[3]}, lost.Tasks)
 	require.Equal(t, `lost: task "b" of queue "one", "d" of queue "two": the time-out has passed, or it was ended before`, err.Error())
-	for id, want := range map[string]queue.State{"a": queue.Done, "b": queue.Pending, "c": queue.Done} {
+	for id, want := range map[string]queue.State{"a": queue.Done, "b": queue.Pending,
+		"c": queue.Done} {
 		info, found, err := q.Get(ctx, "one", id)
 		require.NoError(t, err)
 		require.True(t, found)
@@ -146,7 +196,8 @@ func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
 
 	many := &queue.LostError{}
 	for i := range 100 {
-		many.Tasks = append(many.Tasks, &queue.Task{Info: queue.Info{Queue: "q", ID: fmt.Sprint(i)}})
+		many.Tasks = append(many.Tasks,
+			&queue.Task{Info: queue.Info{Queue: "q", ID: fmt.Sprint(i)}})
 	}
 	require.Contains(t, many.Error(), `"9" of queue "q", and 90 more: `)
 }
@@ -173,7 +224,7 @@ func TestATaskKnowsWhatIsLeft(t *testing.T) {
 		require.ErrorIs(t, q.Done(ctx, a), schedlock.ErrLost)
 		require.Zero(t, a.Left())
 		again := capture(t, q, "q", 1)[0]
-		require.Equal(t, queue.LostWorker, again.LastError)
+		require.Equal(t, taskqueue.LostWorker, again.LastError)
 		require.Equal(t, 8, again.RetriesLeft)
 		require.NoError(t, q.Fail(ctx, again, nil, 0))
 		require.Zero(t, again.Left())
@@ -188,11 +239,13 @@ func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	for text, want := range map[string]string{
-		strings.Repeat("ü", 1001): strings.Repeat("ü", 1000),
-		"a\x00b\xffc":             "a\uFFFDb\uFFFDc",
-		"":                        "",
+		strings.Repeat("ü", 1000): strings.Repeat("ü", 1000),
+		strings.Repeat("ü", 1001): strings.Repeat("ü", 1000-len(" . (cut: it had 2002 bytes)")) +
+			" … (cut: it had 2002 bytes)",
+		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
+		"":            "",
 	} {
-		id := fmt.Sprintf("%.20q", text)
+		id := fmt.Sprintf("%.20q %d", text, len(text))
 		add(t, q, "q", 0, id)
 		task := capture(t, q, "q", 1)[0]
 		require.NoError(t, q.Fail(ctx, task, errors.New(text), 0))
@@ -204,11 +257,12 @@ func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
 
 // A store whose database fails after a while.
 type failing struct {
-	queue.Store
+	taskqueue.Store
 	err error
 }
 
-func (f *failing) Done(ctx context.Context, name string, token schedlock.Token, ids []string) ([]string, error) {
+func (f *failing) Done(ctx context.Context, name string, token driver.Token,
+	ids []string) ([]string, error) {
 	if name == "two" {
 		return nil, f.err
 	}

@@ -4,19 +4,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // A Task is one that this worker has captured. Its Info is of that moment.
 type Task struct {
 	Info
-	token schedlock.Token
-	held  atomic.Pointer[hold] // nil: it has ended, or is lost
+	token      driver.Token
+	held       atomic.Pointer[hold] // nil: it has ended, or is lost
+	completing atomic.Bool          // DoneTx has locked its row
+	outcome    atomic.Int32         // what became of it; see below
 }
 
 // A hold is what one call has given.
 type hold struct {
-	sent schedlock.Stopwatch
+	sent clock.Stopwatch
 	safe time.Duration
 }
 
@@ -36,8 +39,29 @@ func (t *Task) Left() time.Duration {
 }
 
 // hold lets Left count from when a call was sent.
-func (t *Task) hold(sent schedlock.Stopwatch, timeout time.Duration) {
+func (t *Task) hold(sent clock.Stopwatch, timeout time.Duration) {
 	t.held.Store(&hold{sent, timeout - timeout/10})
 }
 
-func (t *Task) end() { t.held.Store(nil) }
+// What became of a task.
+const (
+	stillOurs int32 = iota
+	lostIt
+	endedIt
+)
+
+// end is after the database has said that we have ended it: whatever another call
+// has heard meanwhile.
+func (t *Task) end() {
+	t.outcome.Store(endedIt)
+	t.held.Store(nil)
+}
+
+// lose is after the database has said that it is not ours.
+func (t *Task) lose() {
+	t.outcome.CompareAndSwap(stillOurs, lostIt)
+	t.held.Store(nil)
+}
+
+// ended reports whether this worker has ended it.
+func (t *Task) ended() bool { return t.outcome.Load() == endedIt }

@@ -29,12 +29,14 @@ type ImportOptions struct {
 // Import reads the block lists of a folder, in the order of their names, and
 // upserts their networks. A list is a file that ends in .txt, .ipset, .netset or
 // .list and does not begin with a dot; folders below are not read. A file that
-// cannot be read is reported and the others go on.
+// cannot be read is reported and the others go on. For a folder on a disk give a
+// Folder.
 //
 // Each write transaction holds at most 1,000 networks and begins with fence (nil
 // for none). If fence or the database fails, or ctx ends, Import returns that
 // error, wrapped; the batches before it stay, and the report counts just these.
-func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence, opts ImportOptions) (Report, error) {
+func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence,
+	opts ImportOptions) (Report, error) {
 	if opts.Now.IsZero() {
 		opts.Now = time.Now()
 	}
@@ -42,7 +44,8 @@ func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence, opts Import
 		opts.BanDuration = DefaultBanDuration
 	}
 	if opts.BanDuration < 0 {
-		return Report{}, fmt.Errorf("import block lists: ban duration %v: must not be negative", opts.BanDuration)
+		return Report{}, fmt.Errorf("import block lists: ban duration %v: must not be negative",
+			opts.BanDuration)
 	}
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
@@ -125,7 +128,8 @@ func (im *importer) importFile(ctx context.Context, fsys fs.FS) error {
 }
 
 func (im *importer) count(scanner *Scanner) {
-	im.file.Lines, im.file.Garbage, im.file.BadLines = scanner.Lines(), scanner.Garbage(), scanner.BadLines()
+	im.file.Lines, im.file.Garbage, im.file.BadLines = scanner.Lines(), scanner.Garbage(),
+		scanner.BadLines()
 }
 
 // writeBatch upserts the batch in one transaction and empties it.
@@ -135,7 +139,8 @@ func (im *importer) writeBatch(ctx context.Context) error {
 		return err
 	}
 	dialect := im.store.dialect
-	seen, expires := dialect.timeArg(im.opts.Now), dialect.timeArg(im.opts.Now.Add(im.opts.BanDuration))
+	seen, expires := dialect.timeArg(im.opts.Now),
+		dialect.timeArg(im.opts.Now.Add(im.opts.BanDuration))
 
 	var written int
 	err = im.store.write(ctx, im.fence, func(tx *sql.Tx) (err error) {
@@ -156,7 +161,7 @@ func (im *importer) writeBatch(ctx context.Context) error {
 var errNotRegular = errors.New("not a regular file")
 
 // openList opens a regular file only: to open a named pipe would wait for its
-// writer for ever.
+// writer for ever. See Folder for those on a disk.
 func openList(fsys fs.FS, name string) (fs.File, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {

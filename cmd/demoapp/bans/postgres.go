@@ -8,7 +8,8 @@ var PostgreSQL = Dialect{
 	name: "postgresql",
 	queries: queries{
 		exists: postgresExists,
-		create: []string{postgresCreateTable, postgresCreateIndexFirstSeen, postgresCreateIndexExpires},
+		create: []string{postgresCreateTable, postgresCreateIndexFirstSeen,
+			postgresCreateIndexExpires},
 		rights: postgresRights,
 		upsert: postgresUpsert,
 		expire: postgresExpire,
@@ -37,7 +38,9 @@ const postgresCreateIndexExpires = `
 CREATE INDEX IF NOT EXISTS bans_expires_at ON bans (expires_at)`
 
 const postgresRights = `
-SELECT coalesce(string_agg(format('GRANT %s ON %I.%I TO %I', g.privilege, n.nspname, c.relname, current_user), '; ' ORDER BY g.privilege), '')
+SELECT coalesce(string_agg(format('GRANT %s ON %I.%I TO %I',
+                                  g.privilege, n.nspname, c.relname, current_user),
+                           '; ' ORDER BY g.privilege), '')
 FROM (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS g (privilege)
 JOIN pg_class c ON c.oid = to_regclass('bans')
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -57,7 +60,8 @@ WHERE excluded.last_seen > bans.last_seen`
 
 const postgresExpire = `
 DELETE FROM bans WHERE prefix IN (
-    SELECT prefix FROM bans WHERE expires_at <= $1::timestamptz ORDER BY expires_at LIMIT $2::bigint)`
+    SELECT prefix FROM bans
+    WHERE expires_at <= $1::timestamptz ORDER BY expires_at LIMIT $2::bigint)`
 
 const postgresLatest = `
 SELECT prefix, list, first_seen, last_seen, expires_at

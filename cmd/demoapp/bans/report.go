@@ -64,5 +64,6 @@ func (f FileReport) String() string {
 }
 
 func (f FileReport) counts() string {
-	return fmt.Sprintf("%d lines, %d bans, %d duplicates, %d garbage lines", f.Lines, f.Bans, f.Duplicates, f.Garbage)
+	return fmt.Sprintf("%d lines, %d bans, %d duplicates, %d garbage lines", f.Lines, f.Bans,
+		f.Duplicates, f.Garbage)
 }

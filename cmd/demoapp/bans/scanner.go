@@ -30,6 +30,7 @@ var (
 	errZone      = errors.New("has a zone")
 	errAddress   = errors.New("not an IP address")
 	errCIDR      = errors.New("not a CIDR")
+	errEverybody = errors.New("is every address there is, so it is no ban")
 	errMappedLen = errors.New("IPv4-mapped network shorter than /96")
 )
 
@@ -179,6 +180,9 @@ func parsePrefix(text []byte) (netip.Prefix, error) {
 			return netip.Prefix{}, errMappedLen
 		}
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+	}
+	if prefix.Bits() == 0 {
+		return netip.Prefix{}, errEverybody
 	}
 	return prefix.Masked(), nil
 }

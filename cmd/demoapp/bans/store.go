@@ -61,7 +61,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 func (s *Store) migrate(ctx context.Context) error {
 	var exists bool
-	if err := s.db.QueryRowContext(ctx, s.dialect.queries.exists).Scan(&exists); err != nil || exists {
+	if err := s.db.QueryRowContext(ctx, s.dialect.queries.exists).Scan(&exists); err != nil ||
+		exists {
 		return err
 	}
 	return s.write(ctx, nil, func(tx *sql.Tx) error {
@@ -131,7 +132,8 @@ func (s *Store) latest(ctx context.Context, limit int) ([]Ban, error) {
 		var ban Ban
 		var prefix string
 		if err := rows.Scan(&prefix, &ban.List,
-			(*stamp)(&ban.FirstSeen), (*stamp)(&ban.LastSeen), (*stamp)(&ban.ExpiresAt)); err != nil {
+			(*stamp)(&ban.FirstSeen), (*stamp)(&ban.LastSeen),
+			(*stamp)(&ban.ExpiresAt)); err != nil {
 			return nil, err
 		}
 		if ban.Prefix, err = netip.ParsePrefix(prefix); err != nil {
@@ -159,7 +161,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time, fence Fence) (int, er
 	for {
 		var n int
 		err := s.write(ctx, fence, func(tx *sql.Tx) (err error) {
-			n, err = affected(tx.ExecContext(ctx, s.dialect.queries.expire, s.dialect.timeArg(now), batchRows))
+			n, err = affected(tx.ExecContext(ctx, s.dialect.queries.expire,
+				s.dialect.timeArg(now), batchRows))
 			return err
 		})
 		if err != nil {

@@ -25,7 +25,8 @@ var t0 = time.Date(2026, 11, 21, 9, 50, 46, 123456789, time.UTC)
 
 func openSQLite(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
+	db, err := sql.Open("sqlite3", "file:"+path+
+		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	return db
@@ -127,12 +128,14 @@ func TestTimesAreStoredAsReadableText(t *testing.T) {
 		ImportOptions{Now: t0.In(time.FixedZone("", 3600)), BanDuration: time.Hour})
 	require.NoError(t, err)
 	var first, last, expires string
-	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT first_seen, last_seen, expires_at FROM bans").Scan(&first, &last, &expires))
+	require.NoError(t, s.db.QueryRowContext(t.Context(),
+		"SELECT first_seen, last_seen, expires_at FROM bans").Scan(&first, &last, &expires))
 	assert.Equal(t, "2026-11-21T09:50:46.123456Z", first)
 	assert.Equal(t, "2026-11-21T09:50:46.123456Z", last)
 	assert.Equal(t, "2026-11-21T10:50:46.123456Z", expires)
 
-	assert.Equal(t, "2026-11-21T09:50:46.000000Z", SQLite.timeArg(t0.Truncate(time.Second)), "of fixed width")
+	assert.Equal(t, "2026-11-21T09:50:46.000000Z", SQLite.timeArg(t0.Truncate(time.Second)),
+		"of fixed width")
 }
 
 // A transaction that database/sql has rolled back because ctx ended fails with
@@ -157,15 +160,20 @@ func TestLatestListsTheNewestFirst(t *testing.T) {
 	s := newStore(t)
 	first := t0.Truncate(time.Microsecond)
 	second := first.Add(time.Second)
-	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.2\n192.0.2.1"), nil, ImportOptions{Now: first})
+	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.2\n192.0.2.1"), nil,
+		ImportOptions{Now: first})
 	require.NoError(t, err)
-	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.2\n198.51.100.0/24"), nil, ImportOptions{Now: second})
+	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.2\n198.51.100.0/24"), nil,
+		ImportOptions{Now: second})
 	require.NoError(t, err)
 
 	all := []Ban{
-		{netip.MustParsePrefix("198.51.100.0/24"), "b.txt", second, second, second.Add(DefaultBanDuration)},
-		{netip.MustParsePrefix("192.0.2.1/32"), "a.txt", first, first, first.Add(DefaultBanDuration)},
-		{netip.MustParsePrefix("192.0.2.2/32"), "b.txt", first, second, second.Add(DefaultBanDuration)},
+		{netip.MustParsePrefix("198.51.100.0/24"), "b.txt", second, second,
+			second.Add(DefaultBanDuration)},
+		{netip.MustParsePrefix("192.0.2.1/32"), "a.txt", first, first,
+			first.Add(DefaultBanDuration)},
+		{netip.MustParsePrefix("192.0.2.2/32"), "b.txt", first, second,
+			second.Add(DefaultBanDuration)},
 	}
 	for limit, want := range map[int][]Ban{-1: nil, 0: nil, 2: all[:2], 100: all} {
 		got, err := s.Latest(t.Context(), limit)
@@ -177,9 +185,11 @@ func TestLatestListsTheNewestFirst(t *testing.T) {
 
 func TestExpireDeletesInFencedBatches(t *testing.T) {
 	s := newStore(t)
-	_, err := s.Import(t.Context(), folder("a.txt", addresses(2500)), nil, ImportOptions{Now: t0, BanDuration: time.Hour})
+	_, err := s.Import(t.Context(), folder("a.txt", addresses(2500)), nil,
+		ImportOptions{Now: t0, BanDuration: time.Hour})
 	require.NoError(t, err)
-	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.1"), nil, ImportOptions{Now: t0, BanDuration: 2 * time.Hour})
+	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.1"), nil,
+		ImportOptions{Now: t0, BanDuration: 2 * time.Hour})
 	require.NoError(t, err)
 
 	n, err := s.Expire(t.Context(), t0.Add(time.Hour-time.Microsecond), nil)

@@ -139,7 +139,8 @@ func (c *crowd) next(ctx context.Context) (win, error) {
 // this moment because a second has passed.
 func (c *crowd) calm(ctx context.Context) error {
 	standbys := int64(len(c.members) - 1)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the standbys do not come to rest"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		errors.New("the standbys do not come to rest"))
 	defer cancel()
 	for quietFor := 0; quietFor < 5; quietFor++ {
 		if c.seen.waiting.Load() < standbys-standbys/20 {

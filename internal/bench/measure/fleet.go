@@ -207,7 +207,9 @@ func (f *fleet) fill(size int) error {
 func (f *fleet) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = slices.DeleteFunc(f.said, func(s remark) bool { return !slices.Contains(f.replicas, s.from) })
+	f.said = slices.DeleteFunc(f.said, func(s remark) bool {
+		return !slices.Contains(f.replicas, s.from)
+	})
 }
 
 // ended waits until a replica has ended.

@@ -25,9 +25,11 @@ var benchRuns = []struct {
 	args         []string
 }{
 	{"^BenchmarkIsLeader", "./schedlock", []string{"-count=5", "-benchtime=0.5s"}},
-	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench", []string{"-count=3", "-benchtime=0.5s"}},
+	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench",
+		[]string{"-count=3", "-benchtime=0.5s"}},
 	{"^Benchmark(Run|RunParallel)$", "./internal/bench", []string{"-count=1"}},
-	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench", []string{"-count=1", "-benchtime=0.3s"}},
+	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench",
+		[]string{"-count=1", "-benchtime=0.3s"}},
 	{"^BenchmarkThousandJobs$", "./internal/bench", []string{"-count=1", "-benchtime=1x"}},
 }
 
@@ -59,7 +61,8 @@ func (m *measurer) goTest(ctx context.Context, args []string) (string, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("go %s: %w: %.2000s%s", strings.Join(args, " "), err, out.String(), errs.String())
+		return out.String(), fmt.Errorf("go %s: %w: %.2000s%s", strings.Join(args, " "), err,
+			out.String(), errs.String())
 	}
 	return out.String(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
@@ -28,8 +29,10 @@ type growth struct {
 type history struct{ Terms, Runs int }
 
 // The operations, in the order of the table.
-var growing = []string{"GetLockInfo", "heartbeat", "release", "acquire (look and take)", "start and end of a run",
-	"newest 30 runs", "newest 30 runs of a job", "all jobs with statistics", "requests and pauses", "runs owed an attempt"}
+var growing = []string{"GetLockInfo", "heartbeat", "release", "acquire (look and take)",
+	"start and end of a run",
+	"newest 30 runs", "newest 30 runs of a job", "all jobs with statistics", "requests and pauses",
+	"runs owed an attempt"}
 
 func (m *measurer) growth(ctx context.Context) error {
 	g := &growth{Sizes: []history{{1, 1000}, {1000, 1000}, {1, 1_000_000}}, N: m.rounds(150),
@@ -68,7 +71,9 @@ func (m *measurer) growth(ctx context.Context) error {
 		for round := range g.N {
 			for i := range subjects { // another one comes first each time
 				i = (i + round) % len(subjects)
-				if err := subjects[i].round(ctx, func(op string, d time.Duration) { took[op][i] = append(took[op][i], d) }); err != nil {
+				if err := subjects[i].round(ctx, func(op string, d time.Duration) {
+					took[op][i] = append(took[op][i], d)
+				}); err != nil {
 					return err
 				}
 			}
@@ -98,25 +103,32 @@ type subject struct {
 var firstTick = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const sqlRuns = `
-INSERT INTO scheduler_runs (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+INSERT INTO scheduler_runs
+    (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
 `
 
 const (
 	sqliteRuns = sqlRuns + `
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END, strftime('%%Y-%%m-%%dT%%H:%%M:%%S', 1600000000 + i, 'unixepoch') || '.000000Z',
+SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END,
+    strftime('%%Y-%%m-%%dT%%H:%%M:%%S', 1600000000 + i, 'unixepoch') || '.000000Z',
     '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`
 	postgresRuns = sqlRuns + `
-SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END, to_timestamp(1600000000 + i), now(), now(), 'done', 1, 1, 'h', 1
+SELECT CASE WHEN i %% 2 = 0 THEN 'j' ELSE 'job ' || i %% 100 END, to_timestamp(1600000000 + i),
+    now(), now(), 'done', 1, 1, 'h', 1
 FROM generate_series(1, %d) i`
 
 	sqliteTerms = `
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
-SELECT i, printf('%%032x', i), 1, 'h', '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'released', i + 1, 60000 FROM n`
+INSERT INTO scheduler_terms
+    (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
+SELECT i, printf('%%032x', i), 1, 'h', '2025-01-01T00:00:00.000000Z',
+    '2025-01-01T00:00:01.000000Z', 'released', i + 1, 60000 FROM n`
 	postgresTerms = `
-INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
-SELECT i, md5(i::text), 1, 'h', now(), now(), 'released', i + 1, 60000 FROM generate_series(1, %d) i`
+INSERT INTO scheduler_terms
+    (term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms)
+SELECT i, md5(i::text), 1, 'h', now(), now(), 'released', i + 1, 60000
+FROM generate_series(1, %d) i`
 
 	// sqlOneTerm keeps the history of terms at one.
 	sqlOneTerm = `DELETE FROM scheduler_terms WHERE term < (SELECT max(term) FROM scheduler_terms)`
@@ -128,16 +140,19 @@ func newSubject(ctx context.Context, dsn string, size history) (*subject, error)
 		return nil, err
 	}
 	s := &subject{size: size, store: store}
-	statements := []string{fmt.Sprintf(sqliteRuns, size.Runs), fmt.Sprintf(sqliteTerms, size.Terms), "ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
+	statements := []string{fmt.Sprintf(sqliteRuns, size.Runs), fmt.Sprintf(sqliteTerms, size.Terms),
+		"ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
 	if isPostgres(dsn) {
-		statements = []string{fmt.Sprintf(postgresRuns, size.Runs), fmt.Sprintf(postgresTerms, size.Terms), "VACUUM ANALYZE", "CHECKPOINT"}
+		statements = []string{fmt.Sprintf(postgresRuns, size.Runs),
+			fmt.Sprintf(postgresTerms, size.Terms), "VACUUM ANALYZE", "CHECKPOINT"}
 	}
 	for _, q := range statements {
 		if err := s.exec(ctx, q); err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(q), err)
 		}
 	}
-	s.lock, err = schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL))
+	s.lock, err = schedlock.New(store, schedlock.WithLogger(quiet),
+		schedlock.WithTTL(driver.MaxTTL), schedlock.WithHeartbeatInterval(6*time.Hour))
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +182,10 @@ func (s *subject) round(ctx context.Context, took func(op string, d time.Duratio
 	var run ledger.Run
 	acquire := func() (err error) { s.lease, err = s.lock.Acquire(ctx); return err }
 	do := map[string]func() error{
-		"GetLockInfo":             func() error { _, err := schedlock.GetLockInfo(ctx, s.store); return err },
+		"GetLockInfo": func() error {
+			_, err := schedlock.GetLockInfo(ctx, s.store)
+			return err
+		},
 		"heartbeat":               func() error { return s.lease.Heartbeat(ctx) },
 		"release":                 func() error { return s.lease.Release(ctx) },
 		"acquire (look and take)": acquire,
@@ -176,18 +194,26 @@ func (s *subject) round(ctx context.Context, took func(op string, d time.Duratio
 			if !s.tick.IsZero() { // else the job has no row yet
 				next = s.tick.Add(time.Second)
 			}
-			d := ledger.Decision{Job: "measured", Spec: "every 1s offset 0s", From: s.tick, To: next, Start: next}
+			d := ledger.Decision{Job: "measured", Spec: "every 1s offset 0s", From: s.tick,
+				To: next, Start: next}
 			if run, _, err = s.store.Decide(ctx, s.lease.Ref(), d); err != nil {
 				return err
 			}
 			s.tick = next
-			_, err = s.store.Finish(ctx, run, ledger.End{Status: ledger.Done, Took: time.Millisecond})
+			_, err = s.store.Finish(ctx, run, ledger.End{Status: ledger.Done,
+				Took: time.Millisecond})
 			return err
 		},
-		"newest 30 runs":           func() error { _, err := s.store.Runs(ctx, "", 30); return err },
-		"newest 30 runs of a job":  func() error { _, err := s.store.Runs(ctx, "j", 30); return err },
+		"newest 30 runs": func() error {
+			_, err := s.store.Runs(ctx, "", 30)
+			return err
+		},
+		"newest 30 runs of a job": func() error {
+			_, err := s.store.Runs(ctx, "j", 30)
+			return err
+		},
 		"all jobs with statistics": func() error { _, err := s.store.Jobs(ctx); return err },
-		"requests and pauses":      func() error { _, err := s.store.Inbox(ctx); return err },
+		"requests and pauses":      func() error { _, err := s.store.Pending(ctx); return err },
 		"runs owed an attempt":     func() error { _, err := s.store.Retries(ctx); return err },
 	}
 	for _, op := range growing {
@@ -208,10 +234,11 @@ func (s *subject) round(ctx context.Context, took func(op string, d time.Duratio
 // beats are many heartbeats, without and with a reader that never ends its
 // transaction: how large what they write to becomes.
 type beats struct {
-	N                    int
-	Before, After        int64 // the WAL (SQLite), the table (PostgreSQL)
-	FileBefore, FileNow  int64 // SQLite: the database file
-	WithReader, Released int64 // after as many more with a reader, and after the reader has ended and N / 10 more
+	N                   int
+	Before, After       int64 // the WAL (SQLite), the table (PostgreSQL)
+	FileBefore, FileNow int64 // SQLite: the database file
+	// after as many more with a reader, and after the reader has ended and N / 10 more
+	WithReader, Released int64
 	P50                  time.Duration
 }
 
@@ -232,7 +259,8 @@ func manyBeats(ctx context.Context, s *subject, n int) (*beats, error) {
 		if store, ok := s.store.fullStore.(*sqlite.Store); ok {
 			return fileSize(store.Path()), fileSize(store.Path() + "-wal")
 		}
-		_ = s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx, `SELECT pg_total_relation_size('scheduler_lock')`).Scan(&log)
+		_ = s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx,
+			`SELECT pg_total_relation_size('scheduler_lock')`).Scan(&log)
 		return 0, log
 	}
 	b.FileBefore, b.Before = size()

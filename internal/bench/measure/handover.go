@@ -46,7 +46,8 @@ func (m *measurer) changes(ctx context.Context) error {
 		return err
 	}
 	m.noise(ctx, "take-over")
-	if m.report.Changes.Takeover[dbSQLite], err = rounds(ctx, newFleet(ctx, m.sqliteFile()), m.rounds(50), syscall.SIGKILL); err != nil {
+	if m.report.Changes.Takeover[dbSQLite], err = rounds(ctx, newFleet(ctx, m.sqliteFile()),
+		m.rounds(50), syscall.SIGKILL); err != nil {
 		return err
 	}
 	if m.quick {
@@ -89,11 +90,12 @@ func rounds(ctx context.Context, f *fleet, n int, signal syscall.Signal) (*chang
 			return nil, err
 		}
 		var elected, first remark
-		err = f.await(fmt.Sprintf("the next leader after term %d has started a run", term), func(said []remark) bool {
-			elected, _ = find(said, nil, saysElected)
-			first, _ = find(said, elected.from, saysRun)
-			return elected.number > term && first.number == elected.number
-		})
+		err = f.await(fmt.Sprintf("the next leader after term %d has started a run", term),
+			func(said []remark) bool {
+				elected, _ = find(said, nil, saysElected)
+				first, _ = find(said, elected.from, saysRun)
+				return elected.number > term && first.number == elected.number
+			})
 		if err == nil {
 			err = f.ended(leader)
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // idleCost is what standbys cost while nothing happens: the leader's next
@@ -28,12 +29,13 @@ type idleCost struct {
 	Looks      float64 // per second, of each, as the store counts: each is one SELECT
 	Statements float64 // the same, as the server counts transactions; 0: there is no server
 	Written    int64   // bytes, by all of their processes together
-	Changed    int64   // of the database: bytes of WAL (PostgreSQL); 1 if the file or its WAL changed (SQLite)
-	Rows       int64   // inserted, updated and deleted, as the server has counted
-	CPU        float64 // part of one core, of each
-	Server     float64 // part of one core, of the server's processes, for each
-	Memory     float64 // bytes of each: its proportional set size
-	Conns      float64 // of each
+	// of the database: bytes of WAL (PostgreSQL); 1 if the file or its WAL changed (SQLite)
+	Changed int64
+	Rows    int64   // inserted, updated and deleted, as the server has counted
+	CPU     float64 // part of one core, of each
+	Server  float64 // part of one core, of the server's processes, for each
+	Memory  float64 // bytes of each: its proportional set size
+	Conns   float64 // of each
 }
 
 // A longIdle is a fleet with a leader, which runs no job meanwhile.
@@ -57,7 +59,8 @@ type idle struct {
 }
 
 func (m *measurer) idle(ctx context.Context) error {
-	i := &idle{Sizes: []int{1, 10, 100}, Cost: map[string]map[int]*idleCost{}, Long: map[string]*longIdle{}}
+	i := &idle{Sizes: []int{1, 10, 100}, Cost: map[string]map[int]*idleCost{},
+		Long: map[string]*longIdle{}}
 	window := 8 * time.Second
 	if m.quick {
 		i.Sizes, window = []int{1, 2}, time.Second
@@ -114,7 +117,8 @@ func idleStandbys(ctx context.Context, dsn string, n int, window time.Duration) 
 		return nil, err
 	}
 	defer store.Close()
-	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(schedlock.MaxTTL), schedlock.WithHeartbeatInterval(6*time.Hour))
+	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL),
+		schedlock.WithHeartbeatInterval(6*time.Hour))
 	if err != nil {
 		return nil, err
 	}
@@ -237,9 +241,11 @@ func idleFleet(ctx context.Context, dsn string, n int, window time.Duration) (*l
 	return &longIdle{
 		Standbys: n, Window: window, Beats: end - beat,
 		Written: after.all.written - before.all.written - byLeader, Leader: byLeader,
-		File: after.all.database.size - before.all.database.size, WAL: after.all.database.wal - before.all.database.wal,
+		File:      after.all.database.size - before.all.database.size,
+		WAL:       after.all.database.wal - before.all.database.wal,
 		Rows:      after.all.database.rows - before.all.database.rows,
-		LeaderCPU: (after.lead.cpu - before.lead.cpu).Seconds() / seconds, LeaderMem: after.lead.memory,
+		LeaderCPU: (after.lead.cpu - before.lead.cpu).Seconds() / seconds,
+		LeaderMem: after.lead.memory,
 	}, nil
 }
 
@@ -354,9 +360,10 @@ type examined struct {
 type databaseState struct {
 	size, wal           int64     // bytes
 	written, walWritten time.Time // SQLite: when the file was last changed
-	statements, rows    int64     // PostgreSQL: transactions, which are statements here; rows written
-	conns               int64
-	cpu                 time.Duration // of the server's processes for standbys
+	// PostgreSQL: transactions, which are statements here; rows written
+	statements, rows int64
+	conns            int64
+	cpu              time.Duration // of the server's processes for standbys
 }
 
 func examine(ctx context.Context, dsn string) (*examined, error) {
@@ -396,13 +403,15 @@ func (e *examined) state(ctx context.Context) (s databaseState, err error) {
 	const sqlState = `
 SELECT pg_database_size(d.datid), (pg_current_wal_lsn() - '0/0'::pg_lsn)::float8,
        d.xact_commit + d.xact_rollback, d.tup_inserted + d.tup_updated + d.tup_deleted,
-       array(SELECT a.pid FROM pg_stat_activity a WHERE a.datid = d.datid AND a.application_name = 'standby')
+       array(SELECT a.pid FROM pg_stat_activity a
+             WHERE a.datid = d.datid AND a.application_name = 'standby')
 FROM pg_stat_database d WHERE d.datname = $1`
 	var (
 		wal  float64
 		pids []int32
 	)
-	if err := e.conn.QueryRow(ctx, sqlState, e.name).Scan(&s.size, &wal, &s.statements, &s.rows, &pids); err != nil {
+	if err := e.conn.QueryRow(ctx, sqlState, e.name).Scan(&s.size, &wal, &s.statements, &s.rows,
+		&pids); err != nil {
 		return s, err
 	}
 	s.wal, s.conns = int64(wal), int64(len(pids))

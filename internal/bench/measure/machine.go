@@ -27,7 +27,8 @@ func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(out))
 	if err != nil || filepath.Base(mod) != "go.mod" {
-		return "", errors.Join(err, errors.New("run it inside the module: go run ./internal/bench/measure"))
+		return "", errors.Join(err,
+			errors.New("run it inside the module: go run ./internal/bench/measure"))
 	}
 	return filepath.Dir(mod), nil
 }
@@ -35,16 +36,19 @@ func moduleRoot() (string, error) {
 // facts finds out what the figures depend on.
 func (m *measurer) facts(ctx context.Context) []fact {
 	list := []fact{
-		{"processor", firstMatch("/proc/cpuinfo", `(?m)^model name\s*:\s*(.*)$`, "unknown") + virtual()},
+		{"processor", firstMatch("/proc/cpuinfo", `(?m)^model name\s*:\s*(.*)$`,
+			"unknown") + virtual()},
 		{"cores", fmt.Sprint(runtime.NumCPU())},
 		{"memory", memory()},
-		{"kernel", "Linux " + firstMatch("/proc/sys/kernel/osrelease", `(.*)`, "of an unknown version")},
+		{"kernel", "Linux " + firstMatch("/proc/sys/kernel/osrelease",
+			`(.*)`, "of an unknown version")},
 		{"file system", fileSystem(m.dir)},
 		{"Go", strings.TrimPrefix(runtime.Version(), "go")},
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			for _, name := range []string{"github.com/ncruces/go-sqlite3", "github.com/jackc/pgx/v5", "github.com/go-co-op/gocron/v2"} {
+			for _, name := range []string{"github.com/ncruces/go-sqlite3",
+				"github.com/jackc/pgx/v5", "github.com/go-co-op/gocron/v2"} {
 				if dep.Path == name {
 					list = append(list, fact{"`" + name + "`", dep.Version})
 				}
@@ -60,7 +64,9 @@ func (m *measurer) facts(ctx context.Context) []fact {
 	}
 	if m.server != nil {
 		if conn, err := pgx.Connect(ctx, m.server.URL("postgres")); err == nil {
-			list = append(list, fact{dbPostgres, conn.PgConn().ParameterStatus("server_version") + ", on the same machine, with fsync"})
+			version := conn.PgConn().ParameterStatus("server_version") + ", on the same machine, "
+			list = append(list, fact{dbPostgres,
+				version + map[bool]string{false: "with fsync", true: "without fsync"}[m.quick]})
 			_ = conn.Close(ctx)
 		}
 	}
@@ -98,8 +104,10 @@ func fileSystem(dir string) string {
 	}
 	names := map[int64]string{
 		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
-		unix.TMPFS_MAGIC: "tmpfs: nothing is written to a disk, so what is flushed costs nothing", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-		unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs",
+		unix.TMPFS_MAGIC: "tmpfs: nothing is written to a disk, " +
+			"so what is flushed costs nothing",
+		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
+		unix.F2FS_SUPER_MAGIC:      "f2fs", 0x2fc12fc1: "zfs",
 	}
 	if name, ok := names[int64(s.Type)]; ok {
 		return name
@@ -119,7 +127,8 @@ func (m *measurer) commit() string {
 	if err != nil {
 		return "unknown"
 	}
-	if changed, err := git("status", "--porcelain", "--", "*.go", "go.mod", "*.sql"); err != nil || changed != "" {
+	if changed, err := git("status", "--porcelain", "--", "*.go", "go.mod", "*.sql"); err != nil ||
+		changed != "" {
 		hash += ", with changes that are not committed"
 	}
 	return hash

@@ -64,9 +64,13 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("measure", flag.ContinueOnError)
 	flags.SetOutput(progress)
 	out := flags.String("o", "", "the file to write; empty: standard output")
-	quick := flags.Bool("quick", false, "a few rounds of each, to try the program out: the figures say nothing")
-	only := flags.String("only", "", "the parts to measure, separated by commas: "+names()+"; empty: all")
-	wait := flags.Duration("wait", 0, "how long to wait, in all, for moments in which other programs use less than a tenth of the machine")
+	quick := flags.Bool("quick", false,
+		"a few rounds of each, to try the program out: the figures say nothing")
+	only := flags.String("only", "", "the parts to measure, separated by commas: "+
+		names()+"; empty: all")
+	wait := flags.Duration("wait", 0,
+		"how long to wait, in all, for moments in which other programs use less than a tenth "+
+			"of the machine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -82,7 +86,8 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	defer func() { err = errors.Join(err, m.close()) }()
 
 	m.report.Date = time.Now().UTC()
-	m.report.Command = strings.Join(append([]string{"go run ./internal/bench/measure"}, args...), " ")
+	m.report.Command = strings.Join(append([]string{"go run ./internal/bench/measure"},
+		args...), " ")
 	var errs []error
 	for _, p := range chosen {
 		begin := time.Now()

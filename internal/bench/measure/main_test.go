@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -25,16 +26,20 @@ func TestAPageOfAFewRounds(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	require.NoError(t, run(ctx, []string{"-quick", "-only", "start,change,crowd,growth", "-o", file}, t.Output()))
+	require.NoError(t, run(ctx,
+		[]string{"-quick", "-only", "start,change,crowd,growth", "-o", file}, t.Output()))
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	page := string(text)
 	for _, must := range []string{
-		"# Benchmarks\n", "| processor | ", "| commit | ", "## How noisy the machine was", "| before | ", "| start | ",
-		"## The targets", "| hand-over, SQLite: release sent → the next leader may start runs, p50 | ≤ 5 ms | ",
-		"| “am I leader?” | ≤ 60 ns |  |  | not measured |", "| take-over after `kill -9`, SQLite, TTL 60 s, max | ≤ 250 ms | ",
-		"SQLite, hand-over, release sent → its first run has begun, 3 rounds:\n\n```\n", " #",
-		"| SQLite, 3 replicas | 3 | ", "| GetLockInfo | ", "## Others, measured elsewhere",
+		"# Benchmarks\n", "| processor | ", "| commit | ", "## How noisy the machine was",
+		"| before | ", "| start | ",
+		"## The targets",
+		"| hand-over, SQLite: release sent → the next leader may start runs, p50 | ≤ 5 ms | ",
+		"| “am I leader?” | ≤ 60 ns |  |  | not measured |",
+		"| take-over after `kill -9`, SQLite, TTL 60 s, max | ≤ 250 ms | ",
+		"SQLite, hand-over, release sent → its first run has begun, 2 rounds:\n\n```\n", " #",
+		"| SQLite, 3 replicas | 2 | ", "| GetLockInfo | ", "## Others, measured elsewhere",
 	} {
 		require.Contains(t, page, must)
 	}
@@ -57,7 +62,8 @@ func TestAnInterruptLeavesNothingBehind(t *testing.T) {
 	// Wherever it is by then: this part takes a minute.
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, run(ctx, []string{"-only", "change", "-o", file}, t.Output()), context.DeadlineExceeded)
+	require.ErrorIs(t, run(ctx, []string{"-only", "change", "-o", file}, t.Output()),
+		context.DeadlineExceeded)
 	require.NoFileExists(t, file)
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)
@@ -71,9 +77,18 @@ func TestAMissedTargetIsSaidToBe(t *testing.T) {
 	}
 	require.Contains(t, of(45), "| “am I leader?” | ≤ 60 ns | 45 ns (one goroutine) | 0.75 | met |")
 	page := of(90)
-	require.Contains(t, page, "| “am I leader?” | ≤ 60 ns | 90 ns (one goroutine) | 1.5 | **missed** |")
+	require.Contains(t, page,
+		"| “am I leader?” | ≤ 60 ns | 90 ns (one goroutine) | 1.5 | **missed** |")
 	require.Contains(t, page, "1 met, 1 missed")
 	require.Contains(t, page, "- *“am I leader?”*: ")
+}
+
+func TestProseIsWrapped(t *testing.T) {
+	for line := range strings.Lines((&report{}).page()) {
+		if !strings.HasPrefix(line, "|") {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), columns, line)
+		}
+	}
 }
 
 func TestAPartThatIsNone(t *testing.T) {
@@ -123,11 +138,14 @@ func TestASample(t *testing.T) {
 
 func TestNumbersAreShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0", 999: "999 ns", 1234 * time.Nanosecond: "1.23 µs", 99_960 * time.Nanosecond: "100 µs", -5 * time.Millisecond: "-5 ms", 61 * time.Second: "61 s",
+		0: "0", 999: "999 ns", 1234 * time.Nanosecond: "1.23 µs",
+		99_960 * time.Nanosecond: "100 µs", -5 * time.Millisecond: "-5 ms",
+		61 * time.Second: "61 s",
 	} {
 		require.Equal(t, want, show(d))
 	}
-	for n, want := range map[float64]string{0: "0 B", 512: "512 B", 2048: "2 KiB", 3.5 * (1 << 20): "3.5 MiB"} {
+	for n, want := range map[float64]string{0: "0 B", 512: "512 B", 2048: "2 KiB",
+		3.5 * (1 << 20): "3.5 MiB"} {
 		require.Equal(t, want, bytes(n))
 	}
 	require.Equal(t, "1,000,000", thousands(1_000_000))

@@ -16,11 +16,13 @@ import (
 
 // A noiseSample says how busy the machine was before a part was measured.
 type noiseSample struct {
-	Before string  // which part
-	CPU    sample  // a fixed piece of work
-	Flush  sample  // write 4 KiB and fdatasync, on the file system of the databases
-	Load   string  // the load average over one minute
-	Others float64 // part of the cores that was busy, or taken by the host, for a second in which this program did nothing
+	Before string // which part
+	CPU    sample // a fixed piece of work
+	Flush  sample // write 4 KiB and fdatasync, on the file system of the databases
+	Load   string // the load average over one minute
+	// part of the cores that was busy, or taken by the host,
+	// for a second in which this program did nothing
+	Others float64
 	Stolen float64 // part of the cores that the host took away since the sample before
 }
 
@@ -95,8 +97,10 @@ func readProcessors() (p processors) {
 		return p
 	}
 	var user, nice, system, idle, wait, irq, soft, steal int64
-	if _, err := fmt.Sscanf(string(text), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &soft, &steal); err != nil {
+	if _, err := fmt.Sscanf(string(text), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system,
+		&idle, &wait, &irq, &soft, &steal); err != nil {
 		return p
 	}
-	return processors{idle: idle + wait, stolen: steal, total: user + nice + system + idle + wait + irq + soft + steal}
+	return processors{idle: idle + wait, stolen: steal,
+		total: user + nice + system + idle + wait + irq + soft + steal}
 }

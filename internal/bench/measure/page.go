@@ -8,8 +8,7 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"example.com/schedlock/schedlock"
+	"unicode/utf8"
 )
 
 // A report is all that was measured. What was not is nil.
@@ -36,7 +35,34 @@ type report struct {
 // A writer writes Markdown.
 type writer struct{ strings.Builder }
 
-func (w *writer) say(format string, args ...any) { fmt.Fprintf(w, format+"\n\n", args...) }
+func (w *writer) say(format string, args ...any) {
+	fmt.Fprintln(w, wrapped(fmt.Sprintf(format, args...), ""))
+	fmt.Fprintln(w)
+}
+
+// columns is the most that a line of prose has.
+const columns = 100
+
+// wrapped breaks a text into lines, and indents all but the first.
+func wrapped(text, indent string) string {
+	var lines strings.Builder
+	width := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case width == 0:
+		case width+1+n > columns:
+			lines.WriteString("\n" + indent)
+			width = len(indent)
+		default:
+			lines.WriteByte(' ')
+			width++
+		}
+		lines.WriteString(word)
+		width += n
+	}
+	return lines.String()
+}
 
 // table writes a table; all columns but the first are numbers, aligned right,
 // unless words is set.
@@ -70,7 +96,8 @@ func (w *writer) histogram(title string, s sample) {
 func (r *report) page() string {
 	w := &writer{}
 	w.say("# Benchmarks")
-	w.say("This page is written by a program, [internal/bench/measure](../internal/bench/measure); do not edit it.")
+	w.say("A program writes this page: [internal/bench/measure](../internal/bench/measure). " +
+		"Do not edit it.")
 	r.machine(w)
 	r.targets(w)
 	r.changes(w)
@@ -87,7 +114,8 @@ func (r *report) page() string {
 }
 
 func (r *report) machine(w *writer) {
-	rows := [][]string{{"date", r.Date.Format("2006-01-02 15:04 UTC") + fmt.Sprintf(", %v", r.Took.Round(time.Second))}, {"command", "`" + r.Command + "`"}}
+	rows := [][]string{{"date", r.Date.Format("2006-01-02 15:04 UTC") +
+		fmt.Sprintf(", %v", r.Took.Round(time.Second))}, {"command", "`" + r.Command + "`"}}
 	for _, f := range r.Facts {
 		rows = append(rows, []string{f.name, f.value})
 	}
@@ -96,26 +124,39 @@ func (r *report) machine(w *writer) {
 		w.say("Nothing was measured on PostgreSQL: %s.", r.Missing)
 	}
 	if len(r.Failed) > 0 {
-		w.say("**These parts failed, and their figures are missing or not complete: %s.**", strings.Join(r.Failed, ", "))
+		w.say("**These parts failed, and their figures are missing or not complete: %s.**",
+			strings.Join(r.Failed, ", "))
 	}
 	w.say("## How noisy the machine was")
-	w.say("Before each part the program measured two things that have nothing to do with this module: a fixed piece of work for one " +
-		"processor (SHA-256 of 1 MiB), and one flush (4 KiB written, then `fdatasync`) on the file system of the databases. " +
-		"*Others* is the part of all cores that was busy during a second in which this program did nothing; *stolen*, what the host took for other machines since the line before.")
+	w.say("Before each part the program measured two things that do not depend on this module. " +
+		"One is a fixed piece of work for one processor (SHA-256 of 1 MiB). " +
+		"The other is one flush (4 KiB written, then `fdatasync`) on the file system of " +
+		"the databases. " +
+		"*Others* is the part of all cores that was busy during a second in which this program " +
+		"did nothing. " +
+		"*Stolen* is what the host took for other machines since the line before.")
 	rows = nil
 	others := 0.0
 	for _, n := range r.Noise {
-		rows = append(rows, []string{n.Before, show(n.CPU.p50()), show(n.CPU.p99()), show(n.Flush.p50()), show(n.Flush.p99()), n.Load,
+		rows = append(rows, []string{n.Before, show(n.CPU.p50()), show(n.CPU.p99()),
+			show(n.Flush.p50()), show(n.Flush.p99()), n.Load,
 			fmt.Sprintf("%.0f %%", n.Others*100), fmt.Sprintf("%.1f %%", n.Stolen*100)})
 		others = max(others, n.Others)
 	}
-	w.table(false, []string{"before", "work p50", "work p99", "flush p50", "flush p99", "load", "others", "stolen"}, rows)
+	w.table(false, []string{"before", "work p50", "work p99", "flush p50", "flush p99", "load",
+		"others", "stolen"}, rows)
 	if others > calm {
-		w.say("**The machine was not calm: other programs used up to %.0f %% of it between the parts.** Figures of what takes several processes, their largest above all, are partly those of the other programs.", others*100)
+		w.say("**The machine was not calm.** Other programs used up to %.0f %% of it "+
+			"between the parts. "+
+			"Figures for several processes partly measure the other programs, "+
+			"the largest figures above all.", others*100)
 	}
 	if cpu, flush := r.drift(); cpu > 0 {
-		w.say("From part to part the median of the same work differed by a factor of %s, and that of the same flush by %s: "+
-			"figures from different parts of this page that differ by less say nothing. Ratios to a limit are not concerned: both were measured in turns.",
+		w.say("From part to part the median of the same work differed by a factor of %s, "+
+			"and that of the same flush by %s. "+
+			"If figures from different parts of this page differ by less, "+
+			"the difference means nothing. "+
+			"This does not concern ratios to a limit: the program measured both in turns.",
 			digits(cpu), digits(flush))
 	}
 }
@@ -136,7 +177,9 @@ func (r *report) drift() (cpu, flush float64) {
 		}
 		return float64(most) / float64(least)
 	}
-	return factor(func(n noiseSample) sample { return n.CPU }), factor(func(n noiseSample) sample { return n.Flush })
+	return factor(func(n noiseSample) sample {
+		return n.CPU
+	}), factor(func(n noiseSample) sample { return n.Flush })
 }
 
 func (r *report) targets(w *writer) {
@@ -165,12 +208,16 @@ func (r *report) targets(w *writer) {
 		}
 		rows = append(rows, []string{t.what, t.limit, figure, ratio, verdict})
 	}
-	w.say("%d met, %d missed, %d not measured in this run. The ratio is the measured figure over the target: up to 1, to two places, it is met.", met, len(missed), open)
+	w.say("%d met, %d missed, %d not measured in this run. "+
+		"The ratio is the measured figure over the target. "+
+		"A target is met up to a ratio of 1, rounded to two places.", met, len(missed), open)
 	w.table(true, []string{"what", "target", "measured", "ratio", ""}, rows)
 	if len(missed) > 0 {
-		w.say("Why those that are missed are missed:")
+		w.say("The targets that are missed, and why:")
 		for _, t := range missed {
-			fmt.Fprintf(w, "- *%s*: %s\n", t.what, cmp.Or(reasons[t.key], "not explained yet."))
+			fmt.Fprintln(w,
+				wrapped(fmt.Sprintf("- *%s*: %s", t.what,
+					cmp.Or(reasons[t.key], "not explained yet.")), "  "))
 		}
 		fmt.Fprintln(w)
 	}
@@ -178,9 +225,13 @@ func (r *report) targets(w *writer) {
 
 func (r *report) changes(w *writer) {
 	w.say("## Hand-over and take-over")
-	w.say("%d replicas, each a process with package startup and one job. In each round the leader gets SIGTERM, or `kill -9`; "+
-		"when another leads and has started a run, a new replica takes the place of the one that has ended, and all that do not lead stand by. "+
-		"All times are stamps that the processes read from one clock of the kernel (`CLOCK_BOOTTIME`).", fleetSize)
+	w.say("%d replicas ran, each a process with package startup and one job. "+
+		"In each round the leader gets SIGTERM, or `kill -9`. "+
+		"When another leads and has started a run, a new replica takes the place of the one "+
+		"that has ended. "+
+		"All that do not lead stand by. "+
+		"All times are stamps that the processes read from one clock of the kernel "+
+		"(`CLOCK_BOOTTIME`).", fleetSize)
 	if r.Changes == nil {
 		w.say("Not measured in this run.")
 		return
@@ -204,17 +255,24 @@ func (r *report) changes(w *writer) {
 		add("… → its first run has begun, recorded in the ledger", c.Run)
 	}
 	if c := r.Changes.Signs; c != nil {
-		add(fmt.Sprintf("%s, take-over after the end of the session (TTL %v, grace %v): `kill -9` → the next leader may start runs", dbPostgres,
-			schedlock.DefaultTTL, schedlock.DefaultSessionGrace), c.Total)
+		add(fmt.Sprintf("%s, take-over after the end of the session (TTL %v, grace %v): "+
+			"`kill -9` → the next leader may start runs", dbPostgres,
+			time.Minute, 5*time.Second), c.Total)
 		add("… → its first run has begun, recorded in the ledger", c.Run)
 	}
 	if c := r.Changes.Expired; c != nil {
-		add(fmt.Sprintf("%s, take-over at a TTL of %v (heartbeat %v): `kill -9` → the next leader may start runs", dbPostgres, expiredTTL, expiredHeartbeat), c.Total)
+		add(fmt.Sprintf("%s, take-over at a TTL of %v (heartbeat %v): "+
+			"`kill -9` → the next leader may start runs",
+			dbPostgres, expiredTTL, expiredHeartbeat), c.Total)
 	}
 	w.table(false, []string{"", "rounds", "p50", "p99", "max"}, rows)
-	w.say("“Release sent” is just before its statement; so the release and the acquisition, a durable transaction each, are in these times. " +
-		"On SQLite the standby is woken by the kernel, which tells it that the leader's byte of the lease file is free; on PostgreSQL by a notification. " +
-		"Where a death cannot be proven, it is the leader's last heartbeat that the TTL counts from, as the standby has seen it.")
+	w.say("“Release sent” is just before its statement. " +
+		"So these times contain the release and the acquisition, a durable transaction each. " +
+		"On SQLite the kernel wakes the standby: " +
+		"it says that the leader's byte of the lease file is free. " +
+		"On PostgreSQL a notification wakes it. " +
+		"Where nothing proves a death, the TTL counts from the leader's last heartbeat, " +
+		"as the standby has seen it.")
 	for _, db := range databases {
 		if c := r.Changes.Handover[db]; c != nil {
 			w.histogram(db+", hand-over, release sent → the next leader may start runs", c.Held)
@@ -231,8 +289,11 @@ func (r *report) changes(w *writer) {
 
 func (r *report) crowds(w *writer) {
 	w.say("### By the number of replicas")
-	w.say("Here the replicas are goroutines of one process, each with a store, that is a connection, and a lock of its own: so many processes would " +
-		"measure the scheduler of this machine. From when the release is sent until another leads; all others stand by and wait for a hint.")
+	w.say("Here the replicas are goroutines of one process. " +
+		"Each has a lock of its own, and a store, that is a connection. " +
+		"With so many processes the test would measure the scheduler of this machine. " +
+		"The time is from when the leader sends the release until another leads. " +
+		"All others stand by and wait for a hint.")
 	if r.Crowds == nil {
 		w.say("Not measured in this run.")
 		return
@@ -251,7 +312,8 @@ func (r *report) crowds(w *writer) {
 		}
 	}
 	w.table(false, []string{"", "rounds", "p50", "p99", "max"}, rows)
-	w.histogram("A leader and 1,000 standbys on one PostgreSQL server", r.Crowds.Took[dbPostgres][thousand])
+	w.histogram("A leader and 1,000 standbys on one PostgreSQL server",
+		r.Crowds.Took[dbPostgres][thousand])
 }
 
 func (r *report) idle(w *writer) {
@@ -276,19 +338,29 @@ func (r *report) idle(w *writer) {
 				conns, served = digits(c.Conns), digits(c.Statements)
 				server = fmt.Sprintf("%s %% = %s s", digits(c.Server*100), digits(c.Server*3600))
 			}
-			rows = append(rows, []string{fmt.Sprintf("%s, %d", db, n), digits(c.Looks), served, bytes(float64(c.Written) / c.Window.Hours()), changed,
-				fmt.Sprintf("%s %% = %s s", digits(c.CPU*100), digits(c.CPU*3600)), server, bytes(c.Memory), conns})
+			rows = append(rows, []string{fmt.Sprintf("%s, %d", db, n), digits(c.Looks), served,
+				bytes(float64(c.Written) / c.Window.Hours()), changed,
+				fmt.Sprintf("%s %% = %s s", digits(c.CPU*100),
+					digits(c.CPU*3600)), server, bytes(c.Memory), conns})
 		}
 	}
 	var window time.Duration
 	for _, c := range r.Idle.Cost[dbSQLite] {
 		window = c.Window
 	}
-	w.say("Standbys are processes of their own; the leader is in the measuring program, and its next heartbeat is hours away: everything that is counted is the standbys'. "+
-		"Over %v each, one round. SELECTs are per second and standby, as the store runs them; *seen by the server*, as PostgreSQL counts transactions. "+
-		"Bytes written are those that the kernel counts for all standbys together (`write_bytes` of `/proc/…/io`). "+
-		"Processor time is per standby: part of one core, and seconds per hour; *server* is that of its PostgreSQL process. Memory is the proportional set size of a process, the program itself shared. (What WAL there is, is the server's own: it notes its running transactions.)", window)
-	w.table(false, []string{"standbys", "SELECTs/s", "seen by the server", "written, all, per hour", "the database", "processor", "server", "memory", "connections"}, rows)
+	w.say("Standbys are processes of their own. The leader is in the measuring program, "+
+		"and its next heartbeat is hours away. "+
+		"So the standbys cause everything that is counted. Each row is one round of %v. "+
+		"SELECTs are per second and standby, as the store runs them; "+
+		"*seen by the server* is what PostgreSQL counts as transactions. "+
+		"Bytes written are those that the kernel counts for all standbys together (`write_bytes` "+
+		"of `/proc/…/io`). "+
+		"Processor time is per standby: part of one core, and seconds per hour; "+
+		"*server* is that of its PostgreSQL process. "+
+		"Memory is the proportional set size of a process, the program itself shared. "+
+		"(All WAL is the server's own: it notes its running transactions.)", window)
+	w.table(false, []string{"standbys", "SELECTs/s", "seen by the server", "written, all, per hour",
+		"the database", "processor", "server", "memory", "connections"}, rows)
 	rows = nil
 	for _, db := range databases {
 		l := r.Idle.Long[db]
@@ -299,19 +371,27 @@ func (r *report) idle(w *writer) {
 		if db == dbPostgres {
 			grew = fmt.Sprintf("%d rows written, WAL %s", l.Rows, bytes(float64(l.WAL)))
 		}
-		rows = append(rows, []string{db, fmt.Sprint(l.Beats), bytes(float64(l.Written)), bytes(float64(l.Leader)), grew,
-			fmt.Sprintf("%s %% = %s s/h", digits(l.LeaderCPU*100), digits(l.LeaderCPU*3600)), bytes(l.LeaderMem)})
+		rows = append(rows, []string{db, fmt.Sprint(l.Beats),
+			bytes(float64(l.Written)), bytes(float64(l.Leader)), grew,
+			fmt.Sprintf("%s %% = %s s/h", digits(l.LeaderCPU*100),
+				digits(l.LeaderCPU*3600)), bytes(l.LeaderMem)})
 	}
 	if len(rows) > 0 {
-		w.say("A fleet as it is, with a leader that beats every 10 s and has no run to start, and 20 standbys, over %v, one round. "+
-			"*Grew* is what changed in the database, by the leader, and by the server's autovacuum; the leader's processor time includes four looks a second for requests and pauses.", time.Minute)
-		w.table(false, []string{"20 standbys", "heartbeats", "written by the standbys", "by the leader", "grew", "leader's processor", "leader's memory"}, rows)
+		w.say("A whole fleet ran for %v, one round: "+
+			"20 standbys, and a leader that beats every 10 s and has no run to start. "+
+			"*Grew* is what changed in the database, by the leader, "+
+			"and by the server's autovacuum. "+
+			"The leader's processor time includes four looks a second for requests and pauses.",
+			time.Minute)
+		w.table(false, []string{"20 standbys", "heartbeats", "written by the standbys",
+			"by the leader", "grew", "leader's processor", "leader's memory"}, rows)
 	}
 }
 
 func (r *report) starts(w *writer) {
 	w.say("## Start of the process to lock held")
-	w.say("From just before the process is started, one replica alone. *New* is a database without tables; *warm* one that has them, with a free lock. " +
+	w.say("One replica ran alone. The time is from just before its process starts. " +
+		"*New* is a database without tables. *Warm* is one that has them, with a free lock. " +
 		"The program is this measuring program, with both drivers.")
 	if r.Starts == nil {
 		w.say("Not measured in this run.")
@@ -324,11 +404,13 @@ func (r *report) starts(w *writer) {
 			of   map[string]*started
 		}{{"new", r.Starts.Fresh}, {"warm", r.Starts.Warm}} {
 			if s := kind.of[db]; s != nil {
-				rows = append(rows, append(append([]string{db + ", " + kind.name}, s.Held.cells()...), show(s.Main.p50()), show(s.Open.p50())))
+				rows = append(rows, append(append([]string{db + ", " + kind.name},
+					s.Held.cells()...), show(s.Main.p50()), show(s.Open.p50())))
 			}
 		}
 	}
-	w.table(false, []string{"", "rounds", "p50", "p99", "max", "p50 until main()", "p50 to open and migrate"}, rows)
+	w.table(false, []string{"", "rounds", "p50", "p99",
+		"max", "p50 until main()", "p50 to open and migrate"}, rows)
 	if s := r.Starts.Fresh[dbSQLite]; s != nil {
 		w.histogram("A new SQLite file", s.Held)
 	}
@@ -336,8 +418,11 @@ func (r *report) starts(w *writer) {
 
 func (r *report) operations(w *writer) {
 	w.say("## Single operations")
-	w.say("Each against its limit: what the same driver needs for the same effect, with the same durability, on the same file system. " +
-		"The two take turns, the order swapped every time; the figures are medians, of the runs of the benchmark too.")
+	w.say("The benchmarks compare each operation with its limit. " +
+		"That is what the same driver needs for the same effect, with the same durability, " +
+		"on the same file system. " +
+		"The two take turns, and the order is swapped every time. " +
+		"The figures are medians, of the runs of the benchmark too.")
 	var rows [][]string
 	add := func(what, name, allocsUnit string) {
 		took, ok := r.Benchmarks.median(name, "op-ns")
@@ -348,7 +433,8 @@ func (r *report) operations(w *writer) {
 		x, _ := r.Benchmarks.median(name, "x-limit")
 		from, to := r.Benchmarks.spread(name, "x-limit")
 		allocs, _ := r.Benchmarks.median(name, allocsUnit)
-		rows = append(rows, []string{what, fmt.Sprint(len(r.Benchmarks[name]["op-ns"])), show(time.Duration(took)), show(time.Duration(limit)),
+		rows = append(rows, []string{what, fmt.Sprint(len(r.Benchmarks[name]["op-ns"])),
+			show(time.Duration(took)), show(time.Duration(limit)),
 			digits(x), digits(from) + "–" + digits(to), digits(allocs)})
 	}
 	add("IsLeader; limit: `time.Now()`", "IsLeader", "allocs/op")
@@ -358,26 +444,37 @@ func (r *report) operations(w *writer) {
 			add(op+", "+db, benchName(op, db), "allocs-op")
 		}
 	}
-	w.table(false, []string{"", "runs", "takes", "limit", "ratio", "ratio from–to", "allocations"}, rows)
+	w.table(false, []string{"", "runs", "takes", "limit",
+		"ratio", "ratio from–to", "allocations"}, rows)
 	w.say("%s", comparing)
 }
 
 // comparing says how far the benchmarks can be trusted: seen on 2026-11-21, with
 // a machine and a disk as in the tables of that day.
-const comparing = "To compare two commits, build the benchmarks of both (`go test -c ./internal/bench`), let them take turns, a sample of the one and a sample of the other, " +
-	"and give the two files to benchstat. Two runs of one commit compared like that, eight samples each, showed no operation whose time had changed (p ≥ 0.4); of eight ratios to a limit " +
-	"two differed by 1.0 % and 1.5 % with p < 0.05: take less than 2 % for nothing. One run after the other, six samples each, differed by up to 30 % in time, because the disk did, " +
-	"and by up to 4 % in the ratios."
+const comparing = "To compare two commits, build the benchmarks of both (`go test -c " +
+	"./internal/bench`). " +
+	"Let them take turns, a sample of the one and a sample of the other, " +
+	"and give the two files to benchstat. " +
+	"Two runs of one commit compared like that, eight samples each, showed no operation whose " +
+	"time had changed (p ≥ 0.4). " +
+	"Of eight ratios to a limit two differed by 1.0 % and 1.5 % with p < 0.05. " +
+	"So ignore a difference below 2 %. " +
+	"One run after the other, six samples each, differed by up to 30 % in time, " +
+	"because the disk did. The ratios differed by up to 4 %."
 
 func (r *report) growth(w *writer) {
 	w.say("## How it grows")
-	w.say("The same operation on databases with a short and a long history, in turns; medians. What is flat has a ratio near 1.")
+	w.say("The same operations ran in turns on databases with a short and a long history. " +
+		"The figures are medians. " +
+		"An operation whose cost does not grow has a ratio near 1.")
 	g := r.Growth
 	if g == nil {
 		w.say("Not measured in this run.")
 		return
 	}
-	size := func(h history) string { return fmt.Sprintf("%s, %s", count(h.Terms, "term"), count(h.Runs, "run")) }
+	size := func(h history) string {
+		return fmt.Sprintf("%s, %s", count(h.Terms, "term"), count(h.Runs, "run"))
+	}
 	for _, db := range databases {
 		if g.Took[db] == nil {
 			continue
@@ -385,24 +482,35 @@ func (r *report) growth(w *writer) {
 		var rows [][]string
 		for _, op := range growing {
 			took := g.Took[db][op]
-			times := func(i int) string { return digits(float64(took[i].p50()) / float64(took[0].p50())) }
-			rows = append(rows, []string{op, show(took[0].p50()), show(took[1].p50()), times(1), show(took[2].p50()), times(2)})
+			times := func(i int) string {
+				return digits(float64(took[i].p50()) / float64(took[0].p50()))
+			}
+			rows = append(rows, []string{op, show(took[0].p50()),
+				show(took[1].p50()), times(1), show(took[2].p50()), times(2)})
 		}
-		w.table(false, []string{fmt.Sprintf("%s, %d rounds", db, g.N), size(g.Sizes[0]), size(g.Sizes[1]), "ratio", size(g.Sizes[2]), "ratio"}, rows)
+		w.table(false, []string{fmt.Sprintf("%s, %d rounds", db, g.N), size(g.Sizes[0]),
+			size(g.Sizes[1]), "ratio", size(g.Sizes[2]), "ratio"}, rows)
 	}
-	w.say("With replicas: see the hand-overs by the number of replicas, and the idle standbys, above.")
+	w.say("For growth with the number of replicas, see above: " +
+		"the hand-overs by the number of replicas, and the idle standbys.")
 	for _, db := range databases {
 		b := g.Beats[db]
 		if b == nil {
 			continue
 		}
-		what, file := "the WAL", fmt.Sprintf(", and the file from %s to %s", bytes(float64(b.FileBefore)), bytes(float64(b.FileNow)))
+		what, file := "the WAL", fmt.Sprintf(", and the file from %s to %s",
+			bytes(float64(b.FileBefore)), bytes(float64(b.FileNow)))
 		if db == dbPostgres {
 			what, file = "the table with its indexes", ""
 		}
-		w.say("%s, %s heartbeats without a pause, about as many as in %s: %s went from %s to %s%s. "+
-			"After as many more while a reader did not end its transaction: %s. When that reader had ended, and %s more: %s. One heartbeat took %s (p50).",
-			db, thousands(b.N), dayOf(b.N), what, bytes(float64(b.Before)), bytes(float64(b.After)), file, bytes(float64(b.WithReader)), thousands(b.N/10), bytes(float64(b.Released)), show(b.P50))
+		w.say("On %s the program sent %s heartbeats without a pause, about as many as in %s. "+
+			"Meanwhile %s went from %s to %s%s. "+
+			"After as many more, while a reader did not end its transaction, it was %s. "+
+			"When that reader had ended, and after %s more, it was %s. "+
+			"One heartbeat took %s (p50).",
+			db, thousands(b.N), dayOf(b.N), what, bytes(float64(b.Before)), bytes(float64(b.After)),
+			file, bytes(float64(b.WithReader)), thousands(b.N/10), bytes(float64(b.Released)),
+			show(b.P50))
 	}
 }
 
@@ -430,7 +538,9 @@ func thousands(n int) string {
 
 func (r *report) queues(w *writer) {
 	w.say("## What a task of a queue costs")
-	w.say("One call against one UPDATE that writes the same rows by their key, with the same durability, in turns: a capture also chooses the tasks. " +
+	w.say("The benchmarks compare one call with one UPDATE that writes the same rows by their " +
+		"key, with the same durability, in turns. " +
+		"A capture also chooses the tasks. " +
 		"*Both* is a capture and a Done against two UPDATEs, by one worker that does nothing else.")
 	var rows [][]string
 	for _, db := range databases {
@@ -443,7 +553,8 @@ func (r *report) queues(w *writer) {
 				}
 				limit, _ := r.Benchmarks.median(name, "limit-ns")
 				x, _ := r.Benchmarks.median(name, "x-limit")
-				row := []string{db + ", " + call + ", " + count(n, "task"), show(time.Duration(took)), show(time.Duration(limit)), digits(x), "", ""}
+				row := []string{db + ", " + call + ", " + count(n, "task"),
+					show(time.Duration(took)), show(time.Duration(limit)), digits(x), "", ""}
 				if per, ok := r.Benchmarks.median(name, "tasks-s"); ok {
 					updates, _ := r.Benchmarks.median(name, "updates-s")
 					row[4], row[5] = digits(per), digits(updates)
@@ -452,10 +563,13 @@ func (r *report) queues(w *writer) {
 			}
 		}
 		if x, ok := r.Benchmarks.median(benchName("QueueMillion", db), "x-limit"); ok {
-			rows = append(rows, []string{db + ", capture beside a million done tasks; limit: beside none", "", "", digits(x), "", ""})
+			rows = append(rows, []string{db +
+				", capture beside a million done tasks; limit: beside none", "", "", digits(x),
+				"", ""})
 		}
 	}
-	w.table(false, []string{"", "takes", "limit", "ratio", "tasks/s", "rows/s of the UPDATEs"}, rows)
+	w.table(false, []string{"", "takes", "limit", "ratio",
+		"tasks/s", "rows/s of the UPDATEs"}, rows)
 	rows = nil
 	for _, db := range databases {
 		for _, n := range []int{1, 10} {
@@ -466,25 +580,31 @@ func (r *report) queues(w *writer) {
 			}
 			updates, _ := r.Benchmarks.median(name, "updates-s")
 			failed, _ := r.Benchmarks.median(name, "errors")
-			rows = append(rows, []string{db + ", " + count(n, "task") + " a capture", digits(per), digits(updates), digits(failed)})
+			rows = append(rows, []string{db + ", " + count(n, "task") + " a capture", digits(per),
+				digits(updates), digits(failed)})
 		}
 	}
-	w.say("Eight workers at once for three seconds, and then eight connections that write one row a transaction; a task takes two writes. " +
-		"An error is a call that found the database busy for longer than it waits, and is repeated by its caller.")
+	w.say("Eight workers ran at once for three seconds, and then eight connections that write " +
+		"one row a transaction. A task takes two writes. " +
+		"An error is a call that found the database busy for longer than it waits. " +
+		"Its caller repeats it.")
 	w.table(false, []string{"", "tasks/s", "raw UPDATEs/s", "errors"}, rows)
 }
 
 func (r *report) runs(w *writer) {
 	w.say("## What a run costs")
-	w.say("A run costs two transactions: its start, which is durable before the job is called, and its end.")
+	w.say("A run costs two transactions: its start, which is durable before the leader calls the " +
+		"job, and its end.")
 	var rows [][]string
-	for _, b := range []struct{ name, what string }{{"Run", "one job, one run after the other"}, {"RunParallel", "32 jobs at the same time"}} {
+	for _, b := range []struct{ name, what string }{{"Run", "one job, one run after the other"},
+		{"RunParallel", "32 jobs at the same time"}} {
 		for _, db := range databases {
 			name := benchName(b.name, db)
 			if ns, ok := r.Benchmarks.median(name, "ns/op"); ok {
 				per, _ := r.Benchmarks.median(name, "runs/s")
 				allocs, _ := r.Benchmarks.median(name, "allocs/op")
-				row := []string{b.what + ", " + db, fmt.Sprint(len(r.Benchmarks[name]["ns/op"])), show(time.Duration(ns)), digits(per), ""}
+				row := []string{b.what + ", " + db, fmt.Sprint(len(r.Benchmarks[name]["ns/op"])),
+					show(time.Duration(ns)), digits(per), ""}
 				if allocs > 0 {
 					row[4] = digits(allocs)
 				}
@@ -510,9 +630,15 @@ func (r *report) runs(w *writer) {
 		}
 	}
 	if len(rows) > 0 {
-		w.say("A thousand jobs that do nothing, each due every second, for 20 s on one leader: spread over the second by their names, or all at once. *Late* is from the tick to the start; " +
-			"*in the ledger* is the part of a run's life, from when it is due until its end is recorded, that is spent in calls to the database. What comes too late is recorded as missed, not lost.")
-		w.table(false, []string{"", "runs/s", "ticks skipped", "late p50", "late p99", "in the ledger"}, rows)
+		w.say("A thousand jobs that do nothing ran for 20 s on one leader, " +
+			"each due every second. " +
+			"They were spread over the second by their names, or all due at once. " +
+			"*Late* is from the tick to the start. " +
+			"*In the ledger* is the part of a run's life that is spent in calls to the database. " +
+			"That life is from when the run is due until its end is recorded. " +
+			"A tick that comes too late is recorded as missed, not lost.")
+		w.table(false, []string{"", "runs/s", "ticks skipped",
+			"late p50", "late p99", "in the ledger"}, rows)
 	}
 }
 
@@ -524,17 +650,22 @@ func (r *report) sizes(w *writer) {
 	}
 	if n := len(r.Sizes); n >= 2 {
 		with, without := r.Sizes[n-2], r.Sizes[n-1]
-		rows = append(rows, []string{"the difference of the two", bytes(float64(with.Size - without.Size)), bytes(float64(with.Stripped - without.Stripped))})
+		rows = append(rows, []string{"the difference of the two",
+			bytes(float64(with.Size - without.Size)),
+			bytes(float64(with.Stripped - without.Stripped))})
 	}
-	w.table(false, []string{"`CGO_ENABLED=0 go build -trimpath`", "", "with `-ldflags \"-s -w\"`"}, rows)
+	w.table(false, []string{"`CGO_ENABLED=0 go build -trimpath`",
+		"", "with `-ldflags \"-s -w\"`"}, rows)
 }
 
 // peers are other ways to elect a leader. These figures are not of this run.
 func peers(w *writer) {
 	w.say("## Others, measured elsewhere")
-	w.say("On another machine, in one run, before this module was written: only their order of magnitude can be compared with the figures above.")
+	w.say("These figures are from another machine, in one run, before this module was written. " +
+		"Only their order of magnitude can be compared with the figures above.")
 	w.table(true, []string{"", "clean hand-over", "take-over after a crash"}, [][]string{
-		{"session advisory lock of PostgreSQL, blocking", "0.4 ms", "4 ms, where the server sees the end"},
+		{"session advisory lock of PostgreSQL, blocking", "0.4 ms",
+			"4 ms, where the server sees the end"},
 		{"etcd", "1.5 ms", "46 s, at a TTL of 60 s"},
 		{"River's row", "31 ms; its scheduler 2.3 s later", "16 s"},
 		{"client-go, with release", "1.8 s", "16 s"},

@@ -19,7 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
@@ -80,20 +82,25 @@ func runReplica(s settings) error {
 	defer stop()
 	seen := meter{stamps: true}
 	go seen.answer(os.Stdin)
-	lock := []schedlock.Option{schedlock.WithObserver(schedlock.ObserverFunc(tell))}
+	lock := []schedlock.Option{schedlock.WithObserver(tell)}
 	if s.TTL != 0 {
 		lock = append(lock, schedlock.WithTTL(s.TTL), schedlock.WithHeartbeatInterval(s.Heartbeat))
 	}
 	app, err := startup.NewApp(startup.Config{
-		Open: func(ctx context.Context) (schedlock.Store, error) {
+		Open: func(ctx context.Context) (driver.Store, error) {
 			store, err := openStore(ctx, s.DSN, &seen)
 			say(saysOpened, 0)
 			return store, err
 		},
-		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", bootTime()), Spec: tasks.Every(time.Hour), AtOnce: true,
-			Do: func(_ context.Context, run tasks.Run) error { say(saysRun, run.Term); return nil }}},
+		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", bootTime()),
+			Spec: tasks.Every(time.Hour), AtOnce: true,
+			Do: func(_ context.Context, run tasks.Run) error {
+				say(saysRun, run.Term)
+				return nil
+			}}},
 		Lock: lock,
-		Log:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Log: slog.New(slog.NewTextHandler(os.Stderr,
+			&slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
 		return err
@@ -153,9 +160,7 @@ func (m *meter) answer(questions io.Reader) {
 
 // A fullStore is what schedlock/sqlite and schedlock/postgres have.
 type fullStore interface {
-	schedlock.HintedStore
-	schedlock.FencedStore
-	schedlock.RevocableStore
+	driver.Store
 	ledger.Store
 	io.Closer
 }
@@ -166,23 +171,24 @@ type metered struct {
 	seen *meter
 }
 
-func (m metered) Look(ctx context.Context) (schedlock.View, error) {
+func (m metered) Look(ctx context.Context) (driver.Snapshot, error) {
 	m.seen.looks.Add(1)
 	return m.fullStore.Look(ctx)
 }
 
-func (m metered) LookAtSession(ctx context.Context) (schedlock.View, error) {
+func (m metered) LookAtSession(ctx context.Context) (driver.Snapshot, error) {
 	m.seen.looks.Add(1)
-	return schedlock.LookAtSession(ctx, m.fullStore)
+	return assess.LookAtSession(ctx, m.fullStore)
 }
 
-func (m metered) AwaitHint(ctx context.Context, view schedlock.View) {
+func (m metered) AwaitHint(ctx context.Context, view driver.Snapshot) {
 	m.seen.waiting.Add(1)
 	defer m.seen.waiting.Add(-1)
 	m.fullStore.AwaitHint(ctx, view)
 }
 
-func (m metered) Release(ctx context.Context, ref schedlock.Ref, reason schedlock.EndReason) (bool, error) {
+func (m metered) Release(ctx context.Context, ref driver.Ref,
+	reason driver.EndReason) (bool, error) {
 	if m.seen.stamps {
 		say(saysReleasing, ref.Term)
 	}
@@ -193,7 +199,7 @@ func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, "postgres://") 
 
 // openStore opens a store with its tables up to date.
 func openStore(ctx context.Context, dsn string, seen *meter) (metered, error) {
-	open := sqlite.Opener(dsn)
+	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
 	if isPostgres(dsn) {
 		open = postgres.Opener(dsn, postgres.WithLogger(quiet))
 	}

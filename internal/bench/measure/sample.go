@@ -63,7 +63,8 @@ func (s sample) histogram() string {
 		if to > from {
 			bar = max(bar, 1)
 		}
-		fmt.Fprintf(&b, "%8s – %-8s %4d %s\n", show(edges[i-1]), show(edges[i]), to-from, strings.Repeat("#", bar))
+		fmt.Fprintf(&b, "%8s – %-8s %4d %s\n", show(edges[i-1]), show(edges[i]), to-from,
+			strings.Repeat("#", bar))
 	}
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }

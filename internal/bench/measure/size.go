@@ -30,7 +30,8 @@ func (m *measurer) sizes(ctx context.Context) error {
 		b := built{Name: p.name}
 		for flags, size := range map[string]*int64{"": &b.Size, "-s -w": &b.Stripped} {
 			out := filepath.Join(m.dir, fmt.Sprint("program", i))
-			cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags="+flags, "-o", out, p.path)
+			cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags="+flags, "-o",
+				out, p.path)
 			cmd.Dir = m.root
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 			if text, err := cmd.CombinedOutput(); err != nil {

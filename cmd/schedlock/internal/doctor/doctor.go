@@ -15,11 +15,11 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"example.com/schedlock/internal/datasource"
 )
 
 // Level says how much a finding matters.
@@ -70,8 +70,14 @@ const farewell = 500 * time.Millisecond
 // Everything that goes wrong is a finding. It returns soon after ctx ends,
 // within 30 s if that has no deadline, with what was found until then; a call
 // into a file system that hangs is left behind.
-func Examine(ctx context.Context, dsn string) Report {
-	return examine(ctx, dsn, usual)
+func Examine(ctx context.Context, dsn string) Report { return ExamineSchema(ctx, dsn, "") }
+
+// ExamineSchema is Examine for an app that has a schema of its own on PostgreSQL;
+// "" is the first of the search_path.
+func ExamineSchema(ctx context.Context, dsn, schema string) Report {
+	limits := usual
+	limits.schema = schema
+	return examine(ctx, dsn, limits)
 }
 
 // bounds are what some checks compare with; tests have smaller ones.
@@ -83,6 +89,7 @@ type bounds struct {
 	quickCheck      int64         // bytes: a larger file is not checked for integrity
 	freeConnections int
 	statement       time.Duration // that one on PostgreSQL may take
+	schema          string        // see ExamineSchema
 }
 
 var usual = bounds{
@@ -107,15 +114,16 @@ func examine(ctx context.Context, dsn string, limits bounds) Report {
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
-				f.fail("doctor", fmt.Sprintf("a check has failed unexpectedly: %v", p), "report this as a fault of this program; the findings above stand")
+				f.fail("doctor", fmt.Sprintf("a check has failed unexpectedly: %v", p),
+					"report this as a fault of this program; the findings above stand")
 			}
 		}()
-		switch scheme, _, found := strings.Cut(dsn, "://"); {
-		case isPostgres(dsn):
+		switch kind, err := datasource.Of(dsn); {
+		case err != nil:
+			f.name(datasource.Shown(dsn))
+			f.fail("database", err.Error(), "give a path, a file: URI or a postgres:// URL")
+		case kind == datasource.PostgreSQL:
 			examinePostgres(ctx, &f, dsn, limits)
-		case found && !strings.HasPrefix(dsn, "file:"):
-			f.name(scheme + "://…")
-			f.fail("database", fmt.Sprintf("the scheme %.20q is unknown", scheme), "give a path, a file: URI or a postgres:// URL")
 		default:
 			examineSQLite(ctx, &f, dsn, limits)
 		}
@@ -127,15 +135,12 @@ func examine(ctx context.Context, dsn string, limits bounds) Report {
 		case <-done:
 		case <-time.After(farewell):
 		}
-		f.warn("doctor", "the time for this examination ran out: some checks are missing", "run it again with more time; if it hangs again, the file system or the server hangs")
+	}
+	if ctx.Err() != nil { // also if the checks noticed it first, and ended
+		f.warn("doctor", "the time for this examination ran out: some checks are missing",
+			"run it again with more time; if it hangs again, the file system or the server hangs")
 	}
 	return f.report()
-}
-
-var keyValue = regexp.MustCompile(`^\s*(host|hostaddr|port|user|dbname|database|password|passfile|service|servicefile|sslmode|options|application_name|connect_timeout|target_session_attrs|search_path)\s*=`)
-
-func isPostgres(dsn string) bool {
-	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") || keyValue.MatchString(dsn)
 }
 
 // findings is a report that is being written. It may be read meanwhile.
@@ -147,7 +152,8 @@ type findings struct {
 func (f *findings) add(level Level, check, found, do string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.all.Findings = append(f.all.Findings, Finding{Check: check, Level: level, Found: found, Do: do})
+	f.all.Findings = append(f.all.Findings, Finding{Check: check,
+		Level: level, Found: found, Do: do})
 }
 
 func (f *findings) ok(check, found string)       { f.add(OK, check, found, "") }

@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -56,11 +58,12 @@ func childMain() bool {
 	return true
 }
 
-func child(t testing.TB, mode string, attr *syscall.SysProcAttr, args ...string) (r Report, err error) {
+func child(t testing.TB, mode string, attr *syscall.SysProcAttr,
+	args ...string) (r Report, err error) {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	ctx, cancel := context.WithTimeout(bg, 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+mode)
@@ -78,7 +81,7 @@ func TestTheLeaseFile(t *testing.T) {
 	provable := func(t *testing.T) *sqlite.Store {
 		s := newDatabase(t)
 		if err := s.ProofOfDeath(); err != nil {
-			t.Skip(err)
+			missing.Skip(t, "a proof of death: %v", err)
 		}
 		return s
 	}
@@ -89,13 +92,13 @@ func TestTheLeaseFile(t *testing.T) {
 		require.NoError(t, err)
 		r := Examine(bg, s.Path())
 		finding(t, r, "lease file", Note, "has ended")
-		finding(t, r, "lock", Warning, "proven dead", "start a replica")
+		finding(t, r, "lock", Warning, "proven dead", "start one")
 	})
 	t.Run("with an edited token", func(t *testing.T) {
 		t.Parallel()
 		s := provable(t)
 		lead(t, s)
-		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+schedlock.NewToken().String()+`'`)
+		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+driver.NewToken().String()+`'`)
 		finding(t, Examine(bg, s.Path()), "lease file", Warning, "another token")
 	})
 	t.Run("of a holder without a row", func(t *testing.T) {
@@ -117,7 +120,8 @@ func TestTheLeaseFile(t *testing.T) {
 		t.Parallel()
 		s := provable(t)
 		lead(t, s)
-		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+schedlock.NewToken().String()+`', file_id = 'other'`)
+		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+
+			driver.NewToken().String()+`', file_id = 'other'`)
 		require.NoError(t, os.Remove(s.Path()+"-lease"))
 		other, err := sqlite.Open(bg, s.Path()) // makes a new one
 		require.NoError(t, err)
@@ -129,6 +133,50 @@ func TestTheLeaseFile(t *testing.T) {
 		s := provable(t)
 		require.NoError(t, os.WriteFile(s.Path()+"-lease", []byte("x"), 0o600))
 		finding(t, Examine(bg, s.Path()), "lease file", Error, "not made by schedlock", "remove it")
+	})
+	for name, odd := range map[string]struct {
+		put   func(path string) error
+		wants string
+	}{
+		"that is a link": {func(path string) error {
+			return os.Symlink(path+"2", path)
+		}, "is a symbolic link, which is not followed"},
+		"that is a pipe": {func(path string) error {
+			return syscall.Mkfifo(path, 0o600)
+		}, "is a named pipe, which is not waited for"},
+		"that is a folder": {func(path string) error {
+			return os.Mkdir(path, 0o700)
+		}, "is a folder"},
+		"that is empty": {func(path string) error {
+			return os.WriteFile(path, nil, 0o600)
+		}, "is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := provable(t)
+			require.NoError(t, s.Close())
+			require.NoError(t, os.Remove(s.Path()+"-lease"))
+			require.NoError(t, odd.put(s.Path()+"-lease"))
+			finding(t, Examine(bg, s.Path()), "lease file", Error, odd.wants, "remove it")
+			if name != "that is empty" { // as the other should be
+				_ = os.Remove(s.Path() + "-migrate.lock")
+				require.NoError(t, odd.put(s.Path()+"-migrate.lock"))
+				finding(t, Examine(bg, s.Path()), "lock files", Error, "-migrate.lock "+odd.wants,
+					"no start can migrate")
+			}
+		})
+	}
+	t.Run("that all may read", func(t *testing.T) {
+		t.Parallel()
+		s := provable(t)
+		finding(t, Examine(bg, s.Path()), "lock files", OK, "only who may write")
+		for _, suffix := range []string{"-lease", "-migrate.lock"} {
+			require.NoError(t, os.WriteFile(s.Path()+"-migrate.lock", nil, 0o600))
+			require.NoError(t, os.Chmod(s.Path()+suffix, 0o644))
+			finding(t, Examine(bg, s.Path()), "lock files", Warning, "app.db"+suffix,
+				"may not write", "chmod 600")
+			require.NoError(t, os.Chmod(s.Path()+suffix, 0o600))
+		}
 	})
 	t.Run("whose proof the holder could not have", func(t *testing.T) {
 		t.Parallel()
@@ -153,16 +201,15 @@ func TestAWriterThatDoesNotEnd(t *testing.T) {
 	limits := usual
 	limits.longWrite = 50 * time.Millisecond
 	r := examine(bg, s.Path(), limits)
-	finding(t, r, "writers", Warning, "write transaction open", fmt.Sprintf("pid %d (", os.Getpid()))
+	finding(t, r, "writers", Warning, "write transaction open",
+		fmt.Sprintf("pid %d (", os.Getpid()))
 	_, err = conn.ExecContext(bg, `ROLLBACK`)
 	require.NoError(t, err)
 	finding(t, examine(bg, s.Path(), limits), "writers", OK)
 }
 
 func TestPermissions(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can become somebody without permission")
-	}
+	missing.Root(t)
 	t.Parallel()
 	finding(t, Examine(bg, closed(t)), "permissions", Note, "root")
 	root, err := os.MkdirTemp("", "doctor") // t.TempDir is closed to others
@@ -175,11 +222,13 @@ func TestPermissions(t *testing.T) {
 		level        Level
 		says         []string
 	}{
-		"unreadable": {0o777, 0o600, "permissions", Error, []string{"65534", "cannot read it", "owner 0", "-rw-------"}},
-		"unwritable": {0o777, 0o644, "permissions", Warning, []string{"cannot write the file", "-rw-r--r--"}},
-		"folder":     {0o755, 0o666, "permissions", Warning, []string{"cannot write the folder"}},
-		"closed":     {0o700, 0o666, "path", Error, []string{"permission denied"}},
-		"open":       {0o777, 0o666, "permissions", OK, []string{"can read and write"}},
+		"unreadable": {0o777, 0o600, "permissions", Error,
+			[]string{"65534", "cannot read it", "owner 0", "-rw-------"}},
+		"unwritable": {0o777, 0o644, "permissions", Warning,
+			[]string{"cannot write the file", "-rw-r--r--"}},
+		"folder": {0o755, 0o666, "permissions", Warning, []string{"cannot write the folder"}},
+		"closed": {0o700, 0o666, "path", Error, []string{"permission denied"}},
+		"open":   {0o777, 0o666, "permissions", OK, []string{"can read and write"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(root, name)
@@ -204,7 +253,8 @@ func TestPermissions(t *testing.T) {
 		defer s.Close()
 		require.NoError(t, s.Migrate(bg))
 		require.NoError(t, os.Chown(path, 65534, 65534))
-		finding(t, Examine(bg, path), "permissions", Warning, "app.db-wal", "another owner", "chown")
+		finding(t, Examine(bg, path), "permissions", Warning, "app.db-wal", "another owner",
+			"chown")
 	})
 }
 
@@ -219,10 +269,11 @@ func TestASingleFileThatIsMounted(t *testing.T) {
 // mounted is the report on where, of a child that has what mounted there.
 func mounted(t testing.TB, what, where string) Report {
 	t.Helper()
-	r, err := child(t, "mounted", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, what, where)
+	r, err := child(t, "mounted", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+		what, where)
 	var exit *exec.ExitError
 	if errors.Is(err, os.ErrPermission) || errors.As(err, &exit) && exit.ExitCode() == 4 {
-		t.Skip("not permitted to mount (CAP_SYS_ADMIN is needed)")
+		missing.Skip(t, "the right to mount (CAP_SYS_ADMIN)")
 	}
 	require.NoError(t, err)
 	return r
@@ -236,16 +287,21 @@ func TestFileSystems(t *testing.T) {
 		return f.report()
 	}
 	rw := []string{"rw", "relatime"}
-	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw}), "file system", OK, "ext4, mounted at /data")
-	finding(t, judged(mount{"/data", "fuse.sshfs", "host:/", rw}), "file system", Warning, "host:/", "local disk")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw}), "file system", OK,
+		"ext4, mounted at /data")
+	finding(t, judged(mount{"/data", "fuse.sshfs", "host:/", rw}), "file system", Warning, "host:/",
+		"local disk")
 	finding(t, judged(mount{"/data", "virtiofs", "share", rw}), "file system", Warning)
 	finding(t, judged(mount{"/tmp", "tmpfs", "tmpfs", rw}), "file system", Note, "after a reboot")
 	finding(t, judged(mount{"/", "overlay", "overlay", rw}), "file system", Note, "volume")
-	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}}), "file system", Error, "read-only")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}}), "file system", Error,
+		"read-only")
 
-	m, ok := parseMount("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root ro,errors=continue", "36")
+	m, ok := parseMount(
+		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root ro,errors=continue", "36")
 	require.True(t, ok)
-	assert.Equal(t, mount{"/mnt2", "ext3", "/dev/root", []string{"rw", "noatime", "ro", "errors=continue"}}, m)
+	assert.Equal(t, mount{"/mnt2", "ext3", "/dev/root",
+		[]string{"rw", "noatime", "ro", "errors=continue"}}, m)
 	_, ok = parseMount("36 35 98:0 /mnt1 /mnt2 rw - ext3 /dev/root rw", "3")
 	assert.False(t, ok)
 	_, ok = mountOf(t.TempDir())

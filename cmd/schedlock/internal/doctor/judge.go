@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/words"
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/migrations"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
@@ -26,14 +28,15 @@ const (
 	shown        = 5  // entries of a list in one finding
 )
 
-// judge says what the rows mean. sign is what else is known of the holder.
-func judge(f *findings, x facts, sign schedlock.Sign) {
+// judge says what the rows mean. seen is what a standby sees of them.
+func judge(f *findings, x facts, seen driver.Snapshot) {
 	if !judgeSchema(f, x) {
 		return
 	}
-	led := judgeLock(f, x, sign)
+	led := judgeLock(f, x, seen)
 	judgeTiming(f, x)
 	judgeHistory(f, x)
+	judgeApps(f, x)
 	judgePauses(f, x)
 	judgeRuns(f, x, led)
 	judgeRequests(f, x, led)
@@ -44,95 +47,108 @@ func judge(f *findings, x facts, sign schedlock.Sign) {
 func judgeSchema(f *findings, x facts) bool {
 	switch latest := migrations.Latest; {
 	case x.version == 0:
-		f.fail("schema", "the tables of the scheduler lock are not there", "start the app, which makes them, or run `schedlock migrate`; if the app runs, this is not its database")
+		f.fail("schema", "the tables of the scheduler lock are not there",
+			"start the app, which makes them, or run `schedlock migrate`; "+
+				"if the app runs, this is not its database")
 		return false
 	case x.minCode > latest:
-		f.fail("schema", fmt.Sprintf("version %d, which needs code of version %d or newer; this program has version %d", x.version, x.minCode, latest),
+		f.fail("schema", fmt.Sprintf("version %d, which needs code of version %d or newer; "+
+			"this program has version %d", x.version, x.minCode, latest),
 			"use a newer release of this program; replicas of this release cannot start here")
 		return false
 	case x.version < latest:
-		f.warn("schema", fmt.Sprintf("version %d; this program has version %d", x.version, latest), "run `schedlock migrate`, or deploy a release that has it: it migrates at its start")
+		f.warn("schema", fmt.Sprintf("version %d; this program has version %d", x.version, latest),
+			"run `schedlock migrate`, or deploy a release that has it: it migrates at its start")
 	case x.version > latest:
-		f.note("schema", fmt.Sprintf("version %d, newer than this program's %d, and compatible with it", x.version, latest))
+		f.note("schema",
+			fmt.Sprintf("version %d, newer than this program's %d, and compatible with it",
+				x.version, latest))
 	default:
 		f.ok("schema", fmt.Sprintf("version %d", x.version))
 	}
 	return true
 }
 
-// judgeLock says who leads, and returns the row of a leader that renews it.
-func judgeLock(f *findings, x facts, sign schedlock.Sign) (led *lockRow) {
-	if x.row == nil {
-		judgeMissing(f, x, sign)
-		return nil
-	}
+// judgeLock says who leads, in the words of status, and returns the row of a
+// leader that renews it.
+func judgeLock(f *findings, x facts, seen driver.Snapshot) (led *lockRow) {
+	judged, summary, advice := words.Of(seen)
 	r := x.row
-	holder := fmt.Sprintf("pid %d on %s holds it (%s), term %d", r.PID, r.Hostname, r.state, r.term)
-	if _, err := schedlock.ParseToken(r.token); err != nil {
-		f.fail("lock", holder+": "+err.Error(), "somebody has edited the row: its holder steps down by itself, and another leads after its TTL of "+r.timing.TTL.String()+"; leave the row alone")
-		return nil
-	}
-	if len(x.terms) > 0 {
-		switch newest := x.terms[0]; {
-		case newest.number == r.term && newest.token != r.token, newest.number != r.term:
-			f.warn("lock", holder+fmt.Sprintf(", but the newest term of the history is %d, with another token", newest.number),
-				"somebody has edited the tables, or restored a part of a backup: the holder steps down if the row is not its own, and the next acquisition repairs it")
-		case !newest.open():
-			f.warn("lock", holder+fmt.Sprintf(", but the history says that its term has ended (%s, %s)", newest.reason, newest.ended.text),
-				"the row is a leftover: any replica that starts takes the lock at once; start one")
+	if r != nil {
+		if _, err := driver.ParseToken(r.token); err != nil {
+			f.fail("lock", summary+": "+err.Error(),
+				"somebody has edited the row: its holder steps down by itself, and another leads "+
+					"after its TTL of "+judged.TTL.String()+"; leave the row alone")
 			return nil
 		}
+		if r.heartbeat.time.IsZero() {
+			f.warn("lock", fmt.Sprintf("the time of the last heartbeat of pid %d on host %q, "+
+				"%.40q, cannot be read", r.PID, r.Hostname, r.heartbeat.text),
+				"the next heartbeat writes it anew; if it does not, the holder is gone")
+			return nil
+		}
+		if len(x.terms) > 0 && (x.terms[0].number != r.term || x.terms[0].token != r.token) {
+			f.warn("lock", fmt.Sprintf("the row is of term %d, but the newest term of the "+
+				"history is %d, with another token", r.term, x.terms[0].number),
+				"somebody has edited the tables, or restored a part of a backup: the holder "+
+					"steps down if the row is not its own, and the next acquisition repairs it")
+		}
+		judgeStamp(f, x)
 	}
-	if r.heartbeat.time.IsZero() {
-		f.warn("lock", holder+fmt.Sprintf("; the time of its last heartbeat, %.40q, cannot be read", r.heartbeat.text), "the next heartbeat writes it anew; if it does not, the holder is gone")
-		return nil
-	}
-	age := x.now.Sub(r.heartbeat.time)
-	if age < -futureStamp {
-		f.warn("clock", fmt.Sprintf("the last heartbeat lies %s in the future of the database's clock (%s)", short(-age), r.heartbeat.text),
-			"a clock was set back, or two machines' clocks differ: nothing is judged by it, but ages are wrong until it has caught up; look at NTP")
-	} else {
-		f.ok("clock", "no stamp of the lock lies in the future")
-	}
-	holder += fmt.Sprintf(", since %s, last heartbeat %s ago", r.created.text, short(max(age, 0)))
-	switch ttl := r.timing.TTL; {
-	case age > ttl && sign == schedlock.SignAlive:
-		f.warn("lock", holder+fmt.Sprintf(", longer than its TTL of %s, though its process lives", ttl),
-			fmt.Sprintf("it is stopped, hangs, or cannot write: look at pid %d on %s and at its log; a waiting replica takes over, end the process if none does", r.PID, r.Hostname))
-	case age > ttl && sign == schedlock.SignDead:
-		f.warn("lock", holder+", and its process is proven dead: nobody leads", "start a replica: it takes over at once")
-	case age > ttl:
-		f.warn("lock", holder+fmt.Sprintf(", longer than its TTL of %s: nobody leads", ttl),
-			"is any replica running? One that waits takes over after it has watched the row for its TTL; if they run and none does, look at their logs")
-	case sign == schedlock.SignDead:
-		f.warn("lock", holder+", but its process is proven dead: nobody leads", "start a replica: it takes over at once")
-	case age > 3*max(r.timing.HeartbeatInterval, time.Second):
-		f.warn("lock", holder+fmt.Sprintf(", late for an interval of %s", r.timing.HeartbeatInterval),
-			fmt.Sprintf("it has died, hangs, or cannot reach the database: another may lead once its TTL of %s has passed; look at its log", ttl))
-	case r.state == schedlock.StateLeading:
-		f.ok("lock", holder)
-		return r
+	switch {
+	case judged.Verdict == assess.Free:
+		f.note("lock", summary)
+	case judged.Verdict != assess.Held, seen.Blocker != "":
+		f.warn("lock", summary, advice)
+	case x.now.Sub(r.heartbeat.time) > 3*max(r.timing.HeartbeatInterval, time.Second):
+		f.warn("lock", summary+fmt.Sprintf(", late for an interval of %s",
+			r.timing.HeartbeatInterval),
+			fmt.Sprintf("it has died, hangs, or cannot reach the database: "+
+				"another may lead once its TTL of %s has passed; look at its log", judged.TTL))
+	case r.state != driver.StateLeading:
+		f.note("lock", summary+": it leaves on purpose and starts nothing new")
 	default:
-		f.note("lock", holder+": it leaves on purpose and starts nothing new")
+		f.ok("lock", summary)
+		return r
 	}
 	return nil
 }
 
-func judgeMissing(f *findings, x facts, sign schedlock.Sign) {
-	switch {
-	case len(x.terms) == 0:
-		f.note("lock", "nobody leads, and nobody ever has")
-	case !x.terms[0].open():
-		t := x.terms[0]
-		f.note("lock", fmt.Sprintf("nobody leads; term %d of pid %d on %s has ended (%s, %s)", t.number, t.PID, t.Hostname, t.reason, t.ended.text))
-	default:
-		t := x.terms[0]
-		found := fmt.Sprintf("there is no lock row, but term %d of pid %d on %s has no end: the row was deleted by hand, or a backup restored", t.number, t.PID, t.Hostname)
-		if sign == schedlock.SignAlive {
-			found += "; a process lives that has led"
-		}
-		f.warn("lock", found, fmt.Sprintf("leave it: its holder steps down by itself, and another leads after its TTL of %s at the latest; to make a leader leave, use `schedlock release --force`", t.ttl))
+// judgeApps finds apps that share the lock: one leads again after another has led.
+// An app that has only got another name does not.
+func judgeApps(f *findings, x facts) {
+	apps := slices.DeleteFunc(slices.Clone(x.apps), func(a driver.App) bool {
+		return a.Name == ""
+	})
+	if len(apps) == 0 {
+		return
 	}
+	last, other := apps[0], ""
+	for _, a := range apps[1:] {
+		switch {
+		case last.Differs(a):
+			other = a.Name
+		case other != "":
+			f.warn("app", fmt.Sprintf("two apps take turns to lead: %s, and %s", last.Name, other),
+				`the jobs of one never run while the other leads: `+
+					`give each app a lock of its own: `+
+					`postgres.WithSchema("...") on PostgreSQL, another file on SQLite`)
+			return
+		}
+	}
+	f.ok("app", "the lock is that of "+words.App(last))
+}
+
+func judgeStamp(f *findings, x facts) {
+	r := x.row
+	if ahead := r.heartbeat.time.Sub(x.now); ahead > futureStamp {
+		f.warn("clock", fmt.Sprintf("the last heartbeat lies %s in the future of the "+
+			"database's clock (%s)", short(ahead), r.heartbeat.text),
+			"a clock was set back, or two machines' clocks differ: nothing is judged by it, "+
+				"but ages are wrong until it has caught up; look at NTP")
+		return
+	}
+	f.ok("clock", "no stamp of the lock lies in the future")
 }
 
 // judgeTiming looks at the settings of the holder.
@@ -141,16 +157,22 @@ func judgeTiming(f *findings, x facts) {
 		return
 	}
 	p := x.row.timing
-	text := fmt.Sprintf("TTL %s, renew deadline %s, heartbeat every %s", p.TTL, p.RenewDeadline, p.HeartbeatInterval)
+	text := fmt.Sprintf("TTL %s, renew deadline %s, heartbeat every %s", p.TTL, p.RenewDeadline,
+		p.HeartbeatInterval)
 	if err := p.Validate(); err != nil {
-		f.warn("timing", text+": "+strings.ReplaceAll(err.Error(), "\n", "; "), "no replica accepts such settings: somebody has edited the row; a restart of the leader writes its own")
+		f.warn("timing", text+": "+strings.ReplaceAll(err.Error(), "\n", "; "),
+			"no replica accepts such settings: somebody has edited the row; "+
+				"a restart of the leader writes its own")
 		return
 	}
 	switch {
 	case p.TTL < shortTTL:
-		f.warn("timing", text, fmt.Sprintf("a TTL below %s ends with every pause of a process, a disk or a network: 60s is the default", shortTTL))
+		f.warn("timing", text, fmt.Sprintf("a TTL below %s ends with every pause of a process, "+
+			"a disk or a network: 60s is the default", shortTTL))
 	case p.TTL > longTTL:
-		f.warn("timing", text, fmt.Sprintf("where a death cannot be proven, a crash is noticed after the TTL only: more than %s is long, 60s is the default", longTTL))
+		f.warn("timing", text, fmt.Sprintf("where a death cannot be proven, "+
+			"a crash is noticed after the TTL only: more than %s is long, 60s is the default",
+			longTTL))
 	default:
 		f.ok("timing", text)
 	}
@@ -178,12 +200,14 @@ func judgeMixed(f *findings, x facts) {
 		list = append(list, ttl.String())
 	}
 	slices.Sort(list)
-	found := fmt.Sprintf("the newest %d terms had TTLs of %s", min(len(x.terms), mixedTerms), strings.Join(list, " and "))
+	found := fmt.Sprintf("the newest %d terms had TTLs of %s", min(len(x.terms), mixedTerms),
+		strings.Join(list, " and "))
 	if changes == 1 {
 		f.note("mixed settings", found+": it was changed once")
 		return
 	}
-	f.warn("mixed settings", found+", in turn", "that is safe, but replicas have different settings: give all of them the same TTL")
+	f.warn("mixed settings", found+", in turn",
+		"that is safe, but replicas have different settings: give all of them the same TTL")
 }
 
 func judgeHistory(f *findings, x facts) {
@@ -193,7 +217,8 @@ func judgeHistory(f *findings, x facts) {
 		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < flapWindow {
 			recent++
 		}
-		if (t.reason == schedlock.EndLost || t.reason == schedlock.EndExpired) && x.now.Sub(t.ended.time) < lossWindow {
+		if (t.reason == driver.EndLost || t.reason == driver.EndExpired) &&
+			x.now.Sub(t.ended.time) < lossWindow {
 			if losses++; lost == nil {
 				lost = &x.terms[i]
 			}
@@ -201,13 +226,17 @@ func judgeHistory(f *findings, x facts) {
 	}
 	if recent > flapTerms {
 		f.warn("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent),
-			"leaders do not stay: do they crash, are they restarted (a health check that fails?), do they lose the lock? See `schedlock history` and their logs")
+			"leaders do not stay: do they crash, are they restarted (a health check that "+
+				"fails?), do they lose the lock? See `schedlock history` and their logs")
 	} else {
 		f.ok("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent))
 	}
 	if losses > 0 {
-		f.warn("losses", fmt.Sprintf("terms of the last day that ended without a release: %d; the last was term %d of pid %d on %s (%s, %s)", losses, lost.number, lost.PID, lost.Hostname, lost.reason, lost.ended.text),
-			"look into that replica's log at that time: a slow or unreachable database, a paused process, or a row edited by hand")
+		f.warn("losses", fmt.Sprintf("terms of the last day that ended without a release: %d; "+
+			"the last was term %d of pid %d on %s (%s, %s)",
+			losses, lost.number, lost.PID, lost.Hostname, lost.reason, lost.ended.text),
+			"look into that replica's log at that time: a slow or unreachable database, "+
+				"a paused process, or a row edited by hand")
 	}
 }
 
@@ -226,36 +255,48 @@ func judgeRuns(f *findings, x facts, led *lockRow) {
 	var orphans []string
 	for _, r := range x.running {
 		if x.row == nil || r.term != x.row.term {
-			orphans = append(orphans, fmt.Sprintf("%q of term %d, started %s", r.job, r.term, r.started.text))
+			orphans = append(orphans, fmt.Sprintf("%q of term %d, started %s",
+				r.job, r.term, r.started.text))
 		}
 	}
 	if len(orphans) == 0 {
 		return
 	}
-	found := fmt.Sprintf("runs in progress for terms that have ended: %d: %s", len(orphans), list(orphans))
+	found := fmt.Sprintf("runs in progress for terms that have ended: %d: %s", len(orphans),
+		list(orphans))
 	switch {
 	case led == nil:
-		f.warn("runs", found, "the next leader writes them down as abandoned and retries what may be retried: start a replica")
+		f.warn("runs", found,
+			"the next leader writes them down as abandoned and retries what may be retried: "+
+				"start a replica")
 	case leadsSince(x, led) < settled:
 		f.note("runs", found+"; the new leader is about to write them down as abandoned")
 	default:
-		f.warn("runs", found, "the leader should have written them down as abandoned: does it run its jobs through package tasks? Else look at its log")
+		f.warn("runs", found,
+			"the leader should have written them down as abandoned: "+
+				"does it run its jobs through package tasks? Else look at its log")
 	}
 }
 
 func judgeRequests(f *findings, x facts, led *lockRow) {
-	inbox := ledger.Inbox{Pauses: x.pauses}
-	waiting := slices.DeleteFunc(slices.Clone(x.requests), func(r ledger.Request) bool { return inbox.Paused(r.Job) != nil })
+	inbox := ledger.Pending{Pauses: x.pauses}
+	waiting := slices.DeleteFunc(slices.Clone(x.requests), func(r ledger.Request) bool {
+		return inbox.Paused(r.Job) != nil
+	})
 	if len(waiting) == 0 {
 		return
 	}
 	oldest := waiting[0]
-	found := fmt.Sprintf("requests that wait: %d, the oldest for job %q by %s since %s", len(waiting), oldest.Job, oldest.By, oldest.At.Format(time.RFC3339))
+	found := fmt.Sprintf("requests that wait: %d, the oldest for job %q by %s since %s",
+		len(waiting), oldest.Job, oldest.By, oldest.At.Format(time.RFC3339))
 	switch {
 	case led == nil:
-		f.warn("requests", found+", and no leader renews the lock", "start a replica: the next leader answers them")
+		f.warn("requests", found+", and no leader renews the lock",
+			"start a replica: the next leader answers them")
 	case x.now.Sub(oldest.At) > settled && leadsSince(x, led) > settled:
-		f.warn("requests", found+", though somebody leads", "look at the leader's log: its scheduler hangs, or it does not run its jobs through package tasks")
+		f.warn("requests", found+", though somebody leads",
+			"look at the leader's log: its scheduler hangs, or it does not run its jobs through "+
+				"package tasks")
 	default:
 		f.note("requests", found)
 	}
@@ -263,15 +304,17 @@ func judgeRequests(f *findings, x facts, led *lockRow) {
 
 // judgeJobs looks for jobs that do not run as their schedule says.
 func judgeJobs(f *findings, x facts, led *lockRow) {
-	inbox, running := ledger.Inbox{Pauses: x.pauses}, map[string]bool{}
+	inbox, running := ledger.Pending{Pauses: x.pauses}, map[string]bool{}
 	for _, r := range x.running {
 		running[r.job] = true
 	}
 	var overdue, ahead []string
 	for _, j := range x.jobs {
 		if j.cursor.time.IsZero() {
-			f.fail("cursor", fmt.Sprintf("the cursor_at of job %q, %.40q, cannot be read", j.name, j.cursor.text),
-				fmt.Sprintf("no leader can run its jobs: UPDATE scheduler_jobs SET cursor_at = '%s' WHERE job = '%s'; ticks before that time are then not run", x.now.Format(stampLayout), strings.ReplaceAll(j.name, "'", "''")))
+			f.fail("cursor", fmt.Sprintf("the cursor_at of job %q, %.40q, cannot be read",
+				j.name, j.cursor.text),
+				fmt.Sprintf("a leader takes it for now when it comes to the job; to do so at "+
+					"once: schedlock reset-cursor %q; ticks before now are then not run", j.name))
 			continue
 		}
 		if j.cursor.time.After(x.now.Add(overdueAfter)) {
@@ -280,23 +323,31 @@ func judgeJobs(f *findings, x facts, led *lockRow) {
 		}
 		spec := tasks.ParseSpec(j.spec)
 		if spec.Validate() != nil {
-			f.note("jobs", fmt.Sprintf("the schedule of job %q, %.80q, is not known here: it was not looked at", j.name, j.spec))
+			f.note("jobs", fmt.Sprintf("the schedule of job %q, %.80q, is not known here: "+
+				"it was not looked at", j.name, j.spec))
 			continue
 		}
 		due := spec.Next(j.cursor.time)
-		if late := x.now.Sub(due); !due.IsZero() && late > overdueAfter && inbox.Paused(j.name) == nil && !running[j.name] {
+		if late := x.now.Sub(due); !due.IsZero() && late > overdueAfter &&
+			inbox.Paused(j.name) == nil && !running[j.name] {
 			overdue = append(overdue, fmt.Sprintf("%q by %s", j.name, short(late)))
 		}
 	}
 	if len(ahead) > 0 {
-		f.warn("cursor", "the cursors of jobs lie in the future of the database's clock, so they wait: "+list(ahead),
-			"a clock was set back: they run again once it has caught up; if that is too far away, set scheduler_jobs.cursor_at to the present")
+		f.warn("cursor",
+			"the cursors of jobs lie in the future of the database's clock, so they wait: "+
+				list(ahead),
+			"a clock was set back, or a hand has set them: they run again once it has caught up, "+
+				"or another leader begins; for each that cannot wait: schedlock reset-cursor JOB")
 	}
 	switch {
-	case led == nil || leadsSince(x, led) < settled: // whoever leads next, or has just begun, catches up
+	case led == nil || leadsSince(x, led) < settled:
+		// Whoever leads next, or has just begun, catches up.
 	case len(overdue) > 0:
 		f.warn("overdue", "jobs are overdue though somebody leads: "+list(overdue),
-			"does the leader's code still have them (a removed job keeps its row)? Else its scheduler hangs: look at its log, and hand over with `schedlock release --force`")
+			"does the leader's code still have them (a removed job keeps its row)? "+
+				"Else its scheduler hangs: "+
+				"look at its log, and hand over with `schedlock release --force`")
 	case len(x.jobs) > 0:
 		f.ok("overdue", fmt.Sprintf("none of %d jobs is overdue", len(x.jobs)))
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/internal/filesystem"
 )
 
 // A mount is where a file lies.
@@ -20,13 +20,15 @@ type mount struct {
 // says what else is known of the file system. It reports whether the store
 // accepts it.
 func checkMount(f *findings, path string) bool {
-	if err := sqlite.CheckMount(path); err != nil {
+	if err := filesystem.Check(path); err != nil {
 		f.fail("file system", err.Error(), "the app refuses to start with it; follow the advice")
 		return false
 	}
 	m, ok := mountOf(path)
 	if !ok {
-		f.note("file system", "not known on this system: SQLite's locks must reach every replica, so it must be a local disk")
+		f.note("file system",
+			"not known on this system: SQLite's locks must reach every replica, "+
+				"so it must be a local disk")
 		return true
 	}
 	judgeMount(f, m)
@@ -37,14 +39,20 @@ func judgeMount(f *findings, m mount) {
 	found := fmt.Sprintf("%s, mounted at %s", m.kind, m.point)
 	switch {
 	case slices.Contains(m.flags, "ro"):
-		f.fail("file system", found+" read-only", "nobody can acquire or renew the lock: mount it rw; if it was remounted by an error of the disk, see the kernel's log")
+		f.fail("file system", found+" read-only",
+			"nobody can acquire or renew the lock: mount it rw; "+
+				"if it was remounted by an error of the disk, see the kernel's log")
 	case strings.HasPrefix(m.kind, "fuse"), m.kind == "virtiofs":
-		f.warn("file system", found+fmt.Sprintf(" (%s): a file system in user space or of a host", m.source),
-			"whether file locks reach every replica depends on it, deaths cannot be proven on it, and network file systems come this way too: use a local disk")
+		f.warn("file system", found+fmt.Sprintf(" (%s): a file system in user space or of a host",
+			m.source),
+			"whether file locks reach every replica depends on it, deaths cannot be proven on "+
+				"it, and network file systems come this way too: use a local disk")
 	case m.kind == "tmpfs", m.kind == "ramfs":
-		f.note("file system", found+": it is memory; the database is gone after a reboot, or with its container")
+		f.note("file system", found+
+			": it is memory; the database is gone after a reboot, or with its container")
 	case m.kind == "overlay":
-		f.note("file system", found+": the layer of a container; the database goes with the container, and other containers do not see it, unless its folder is a volume")
+		f.note("file system", found+": the layer of a container; the database goes with the "+
+			"container, and other containers do not see it, unless its folder is a volume")
 	default:
 		f.ok("file system", found)
 	}

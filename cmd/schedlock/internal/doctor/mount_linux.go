@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"example.com/schedlock/internal/filesystem"
 )
 
 // mountOf finds the mount of a path by its id, which needs Linux 5.8.
 func mountOf(path string) (mount, bool) {
-	var stx unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stx); err != nil || stx.Mask&unix.STATX_MNT_ID == 0 {
+	number, ok := filesystem.MountID(path)
+	if !ok {
 		return mount{}, false
 	}
 	file, err := os.Open("/proc/self/mountinfo")
@@ -20,7 +20,7 @@ func mountOf(path string) (mount, bool) {
 		return mount{}, false
 	}
 	defer file.Close()
-	id := strconv.FormatUint(stx.Mnt_id, 10)
+	id := strconv.FormatUint(number, 10)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if m, found := parseMount(lines.Text(), id); found {
 			return m, true

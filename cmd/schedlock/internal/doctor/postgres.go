@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -20,19 +19,25 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/pgdsn"
+	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
 const connectTimeout = 5 * time.Second
 
 func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds) {
-	f.name(withoutPassword(dsn))
-	config, err := pgx.ParseConfig(dsn)
+	f.name(datasource.Shown(dsn))
+	pool, err := pgdsn.Parse(dsn)
 	if err != nil {
-		f.fail("database", explainURL(err), "write postgres://user:password@host:port/database?parameters, with special characters of the password as %XX")
+		f.fail("database", "its URL, or key=value pairs, cannot be used: "+err.Error(),
+			"write "+pgdsn.Form)
 		return
 	}
+	config := pool.ConnConfig
+	f.name(pgdsn.Shown(config))
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTimeout {
 		config.ConnectTimeout = connectTimeout
 	}
@@ -57,10 +62,16 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	if !found {
 		return
 	}
-	s.checkGrants(ctx)
+	shown := s.checkRowSecurity(ctx)
+	if shown {
+		s.checkGrants(ctx)
+	}
 	s.checkLocks(ctx)
 	s.checkBloat(ctx)
-	s.checkRows(ctx)
+	if shown { // else what is not there may only be hidden
+		s.checkRows(ctx)
+		s.checkSign(ctx)
+	}
 }
 
 // A server is the PostgreSQL that is examined. Each check is a statement of
@@ -80,9 +91,48 @@ func (s server) bounded(ctx context.Context, do func(context.Context) error) err
 	return do(ctx)
 }
 
+// A queryer is a *sql.DB or a *sql.Tx.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// ask lets do send one statement, where unqualified names mean the schema.
+func (s server) ask(ctx context.Context, do func(context.Context, queryer) error) error {
+	return s.bounded(ctx, func(ctx context.Context) error {
+		if s.limits.schema == "" {
+			return do(ctx, s.db)
+		}
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // nothing was written
+		if _, err := tx.ExecContext(ctx, s.path()); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+}
+
+// path begins a transaction, in whatever session of a pooler.
+func (s server) path() string {
+	return "SET LOCAL search_path = " + pgschema.Quote(s.limits.schema)
+}
+
+func (s server) options() []postgres.Option {
+	opts := []postgres.Option{postgres.WithLogger(slog.New(slog.DiscardHandler))}
+	if s.limits.schema != "" {
+		opts = append(opts, postgres.WithSchema(s.limits.schema))
+	}
+	return opts
+}
+
 // row reads the one row of a query. If it cannot, that is a note.
 func (s server) row(ctx context.Context, check, query string, dest ...any) bool {
-	err := s.bounded(ctx, func(ctx context.Context) error { return s.db.QueryRowContext(ctx, query).Scan(dest...) })
+	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return q.QueryRowContext(ctx, query).Scan(dest...)
+	})
 	if err != nil {
 		s.note(check, "not looked at: "+err.Error())
 	}
@@ -90,9 +140,10 @@ func (s server) row(ctx context.Context, check, query string, dest ...any) bool 
 }
 
 // lines reads the only column of a query.
-func (s server) lines(ctx context.Context, check, query string, args ...any) (lines []string, ok bool) {
-	err := s.bounded(ctx, func(ctx context.Context) error {
-		rows, err := s.db.QueryContext(ctx, query, args...)
+func (s server) lines(ctx context.Context, check, query string,
+	args ...any) (lines []string, ok bool) {
+	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
+		rows, err := q.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -113,9 +164,10 @@ func (s server) lines(ctx context.Context, check, query string, args ...any) (li
 }
 
 func (s server) checkConnection(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*connectTimeout) // more than one host, or with and without TLS
+	// more than one host, or with and without TLS
+	ctx, cancel := context.WithTimeout(ctx, 2*connectTimeout)
 	defer cancel()
-	err := s.db.PingContext(ctx)
+	err := pgdsn.Safe(s.db.PingContext(ctx))
 	if err == nil {
 		s.ok("connection", fmt.Sprintf("connected to %s as %s", s.address(), s.config.User))
 		return true
@@ -126,7 +178,8 @@ func (s server) checkConnection(ctx context.Context) bool {
 }
 
 func (s server) address() string {
-	return fmt.Sprintf("database %q on %s", s.config.Database, net.JoinHostPort(s.config.Host, fmt.Sprint(s.config.Port)))
+	return fmt.Sprintf("database %q on %s", s.config.Database,
+		net.JoinHostPort(s.config.Host, fmt.Sprint(s.config.Port)))
 }
 
 // explainConnect says why there is no connection, and what to do.
@@ -143,16 +196,25 @@ func explainConnect(err error) (why, do string) {
 	case errors.As(err, &server):
 		return explainRefusal(server)
 	case errors.As(err, &dns):
-		return "the host name is not known", "correct the host, or look at the DNS of this machine or container"
-	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &record),
+		return "the host name is not known",
+			"correct the host, or look at the DNS of this machine or container"
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid), errors.As(err,
+		&record),
 		strings.Contains(err.Error(), "refused TLS"), strings.Contains(err.Error(), "tls: "):
-		return "TLS does not work", "compare sslmode and sslrootcert of the URL with what the server has: its certificate must bear the host's name and be signed by that root"
+		return "TLS does not work",
+			"compare sslmode and sslrootcert of the URL with what the server has: " +
+				"its certificate must bear the host's name and be signed by that root"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return "nobody listens there", "start the server, or correct host and port (the server's listen_addresses and port)"
+		return "nobody listens there",
+			"start the server, or correct host and port (the server's listen_addresses and port)"
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		return "no answer", "look for a firewall or a wrong address between here and the server, or a server that hangs"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "the connection was closed at once", "is this port that of a PostgreSQL? Else look at its log"
+		return "no answer",
+			"look for a firewall or a wrong address between here and the server, " +
+				"or a server that hangs"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err,
+		syscall.ECONNRESET):
+		return "the connection was closed at once",
+			"is this port that of a PostgreSQL? Else look at its log"
 	}
 	return "no connection", "look at the server's log"
 }
@@ -165,15 +227,21 @@ func isTimeout(err error) bool {
 func explainRefusal(err *pgconn.PgError) (why, do string) {
 	switch err.Code {
 	case "28P01":
-		return "the password is wrong, or there is no such role", "correct the password or the role in the app's settings, or set it: ALTER ROLE … PASSWORD …"
+		return "the password is wrong, or there is no such role",
+			"correct the password or the role in the app's settings, or set it: " +
+				"ALTER ROLE … PASSWORD …"
 	case "28000":
-		return "the role may not log in", "create the role with LOGIN, and allow it, this address and TLS in pg_hba.conf"
+		return "the role may not log in",
+			"create the role with LOGIN, and allow it, this address and TLS in pg_hba.conf"
 	case "3D000":
 		return "there is no such database", "create it, or correct its name"
 	case "53300":
-		return "too many connections", "end idle ones (pg_stat_activity), make the apps' pools smaller, put a pooler in front, or raise max_connections"
+		return "too many connections",
+			"end idle ones (pg_stat_activity), make the apps' pools smaller, " +
+				"put a pooler in front, or raise max_connections"
 	case "57P03":
-		return "the server is starting up, shutting down or recovering", "wait a moment and run this again"
+		return "the server is starting up, shutting down or recovering",
+			"wait a moment and run this again"
 	}
 	return "the server refuses", "look at the server's log"
 }
@@ -208,7 +276,9 @@ func (s server) checkPooler(ctx context.Context) {
 	case pid == announced:
 		s.ok("pooler", "none: the connection is direct")
 	default:
-		s.note("pooler", s.bouncer(ctx)+" is between here and the server: LISTEN does not reach through it, so a standby notices a release by polling, within a second or two; all else works")
+		s.note("pooler", s.bouncer(ctx)+
+			" is between here and the server: LISTEN does not reach through it, "+
+			"so a standby notices a release by polling, within a second or two; all else works")
 	}
 }
 
@@ -235,7 +305,7 @@ func (s server) bouncer(ctx context.Context) (name string) {
 // checkGrants asks the store what this role may not do.
 func (s server) checkGrants(ctx context.Context) {
 	err := s.bounded(ctx, func(ctx context.Context) error {
-		store, err := postgres.Open(ctx, s.dsn, postgres.WithLogger(slog.New(slog.DiscardHandler)))
+		store, err := postgres.Open(ctx, s.dsn, s.options()...)
 		if err != nil {
 			return err
 		}
@@ -247,7 +317,8 @@ func (s server) checkGrants(ctx context.Context) {
 		return
 	}
 	if _, grants, found := strings.Cut(err.Error(), "a right is missing: "); found {
-		s.fail("grants", fmt.Sprintf("role %s lacks rights on the tables", s.config.User), "as the owner of the tables: "+grants)
+		s.fail("grants", fmt.Sprintf("role %s lacks rights on the tables", s.config.User),
+			"as the owner of the tables: "+grants)
 		return
 	}
 	s.note("grants", "not looked at to the end: "+err.Error())
@@ -256,54 +327,38 @@ func (s server) checkGrants(ctx context.Context) {
 func (s server) checkRows(ctx context.Context) {
 	var x facts
 	err := s.bounded(ctx, func(ctx context.Context) (err error) {
-		x, err = readFacts(ctx, s.db, postgresDialect)
+		d := postgresDialect
+		if s.limits.schema != "" {
+			d.first = s.path()
+		}
+		x, err = readFacts(ctx, s.db, d)
 		return err
 	})
 	switch {
 	case err == nil:
-		judge(s.findings, x, schedlock.SignNone)
+		judge(s.findings, x, s.look(ctx, x))
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		s.fail("tables", fmt.Sprintf("they cannot be read within %s", s.limits.statement), "somebody locks them (see locks above), or the server hangs")
+		s.fail("tables", fmt.Sprintf("they cannot be read within %s", s.limits.statement),
+			"somebody locks them (see locks above), or the server hangs")
 	default:
-		s.fail("tables", "they cannot be read: "+err.Error(), "a right is missing (see grants above), or a table: run `schedlock migrate`")
+		s.fail("tables", "they cannot be read: "+err.Error(),
+			"a right is missing (see grants above), or a table: run `schedlock migrate`")
 	}
 }
 
-// withoutPassword is how a report shows where it looked.
-func withoutPassword(dsn string) string {
-	if !strings.Contains(dsn, "://") {
-		config, err := pgx.ParseConfig(dsn)
+// look sees the session of the holder, too.
+func (s server) look(ctx context.Context, x facts) (seen driver.Snapshot) {
+	err := s.bounded(ctx, func(ctx context.Context) error {
+		store, err := postgres.OpenReader(ctx, s.dsn, s.options()...)
 		if err != nil {
-			return "a PostgreSQL database"
+			return err
 		}
-		return fmt.Sprintf("host=%s port=%d user=%s dbname=%s", config.Host, config.Port, config.User, config.Database)
-	}
-	u, err := url.Parse(dsn)
+		defer store.Close()
+		seen = x.look(ctx, store)
+		return nil
+	})
 	if err != nil {
-		return "postgres://…"
+		return x.view()
 	}
-	if u.User != nil {
-		u.User = url.User(u.User.Username())
-	}
-	query := u.Query()
-	for name := range query {
-		if strings.Contains(strings.ToLower(name), "pass") { // password, sslpassword, passfile
-			query.Del(name)
-		}
-	}
-	u.RawQuery, u.Fragment = query.Encode(), ""
-	return u.String()
-}
-
-// explainURL is the error of pgx without the URL that it quotes: where that
-// cannot be taken apart, nobody knows for certain which part is the password.
-func explainURL(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "`: "); i >= 0 {
-		text = text[i+len("`: "):]
-	}
-	if strings.HasPrefix(text, "failed to parse as") {
-		text, _, _ = strings.Cut(text, " (") // quotes the part that it does not understand
-	}
-	return "its URL, or key=value pairs, cannot be used: " + text
+	return seen
 }

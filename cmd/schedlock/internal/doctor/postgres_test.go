@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -100,8 +101,10 @@ func TestAHeldDatabaseOnPostgreSQLIsHealthy(t *testing.T) {
 	lead(t, open(t, dsn))
 	r := Examine(bg, dsn)
 	healthy(t, r)
-	for _, check := range []string{"connection", "version", "pooler", "role of the server", "search_path", "server clock", "settings", "connections",
-		"transactions", "grants", "locks", "bloat", "schema", "lock", "timing", "clock", "flapping"} {
+	for _, check := range []string{"connection", "version", "pooler", "role of the server",
+		"search_path", "server clock", "settings", "connections",
+		"transactions", "grants", "locks", "bloat", "schema", "lock", "timing", "clock",
+		"flapping"} {
 		finding(t, r, check, OK)
 	}
 }
@@ -112,7 +115,9 @@ func TestNothingIsWrittenToPostgreSQL(t *testing.T) {
 	lead(t, open(t, dsn))
 	conn := session(t, dsn)
 	state := func() (s string) {
-		require.NoError(t, conn.QueryRow(bg, `SELECT (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_lock x) || (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_terms x)
+		require.NoError(t, conn.QueryRow(bg, `
+			SELECT (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_lock x)
+			|| (SELECT string_agg(x::text || x.xmin::text, '') FROM scheduler_terms x)
 			|| (SELECT count(*) FROM pg_class)`).Scan(&s))
 		return s
 	}
@@ -126,20 +131,31 @@ func TestNoConnection(t *testing.T) {
 	server := pgtest.Shared(t)
 	name, dsn := role(t, server.Database(t), "")
 
-	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.Path = "/nowhere" })), "connection", Error, "no such database", "correct its name")
-	// There is no password to be wrong with trust authentication: a role that is not there is refused as well.
-	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.User = url.UserPassword("nobody_"+name, secret) })), "connection", Error, "may not log in", "pg_hba.conf")
-	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) { u.Host = "no-such-host.invalid:5432" })), "connection", Error, "host name is not known", "DNS")
-	finding(t, Examine(bg, with(t, dsn, "sslmode", "require")), "connection", Error, "TLS does not work", "sslmode")
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) {
+		u.Path = "/nowhere"
+	})), "connection", Error, "no such database", "correct its name")
+	// There is no password to be wrong with trust authentication: a role that is
+	// not there is refused as well.
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) {
+		u.User = url.UserPassword("nobody_"+name, secret)
+	})), "connection", Error, "may not log in", "pg_hba.conf")
+	finding(t, Examine(bg, edit(t, dsn, func(u *url.URL) {
+		u.Host = "no-such-host.invalid:5432"
+	})), "connection", Error, "host name is not known", "DNS")
+	finding(t, Examine(bg, with(t, dsn, "sslmode", "require")), "connection", Error,
+		"TLS does not work", "sslmode")
 	execute(t, dsn2super(t, dsn), fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 0`, name))
 	finding(t, Examine(bg, dsn), "connection", Error, "too many connections", "pools smaller")
 
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	silent := edit(t, dsn, func(u *url.URL) { u.Host = listener.Addr().String() })
-	finding(t, Examine(bg, with(t, silent, "connect_timeout", "1")), "connection", Error, "no answer", "firewall")
+	finding(t, Examine(bg, with(t, silent, "connect_timeout", "1")), "connection", Error,
+		"no answer", "firewall")
 	require.NoError(t, listener.Close())
-	r := Examine(bg, silent)
+	r := Examine(bg, edit(t, dsn, func(u *url.URL) {
+		u.Host = "127.0.0.1:1" // a port that was closed could be another's meanwhile
+	}))
 	finding(t, r, "connection", Error, "nobody listens", "start the server")
 	assert.NotContains(t, text(r), "hunter2")
 }
@@ -151,21 +167,25 @@ func dsn2super(t testing.TB, dsn string) string {
 
 func TestAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "autovacuum=off", "max_connections=14", "superuser_reserved_connections=3")
+	server := pgtest.Start(t, "autovacuum=off", "max_connections=14",
+		"superuser_reserved_connections=3")
 	dsn := server.Database(t)
 	migrate(t, dsn)
-	execute(t, dsn, `CREATE ROLE app LOGIN PASSWORD 'right'`, `CREATE ROLE wrong LOGIN PASSWORD 'right'`)
+	execute(t, dsn, `CREATE ROLE app LOGIN PASSWORD 'right'`,
+		`CREATE ROLE wrong LOGIN PASSWORD 'right'`)
 
 	finding(t, Examine(bg, dsn), "settings", Warning, "autovacuum is off")
 	for range 8 {
 		session(t, dsn)
 	}
-	finding(t, Examine(bg, dsn), "connections", Warning, "of the server's 14 connections are used", "pools smaller")
+	finding(t, Examine(bg, dsn), "connections", Warning, "of the server's 14 connections are used",
+		"pools smaller")
 
 	hba := filepath.Join(server.Dir(), "data", "pg_hba.conf")
 	content, err := os.ReadFile(hba)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(hba, append([]byte("host all wrong 127.0.0.1/32 scram-sha-256\n"), content...), 0o600))
+	require.NoError(t, os.WriteFile(hba,
+		append([]byte("host all wrong 127.0.0.1/32 scram-sha-256\n"), content...), 0o600))
 	execute(t, dsn, `SELECT pg_reload_conf()`)
 	wrong := edit(t, dsn, func(u *url.URL) { u.User = url.UserPassword("wrong", secret) })
 	require.Eventually(t, func() bool { // the postmaster reads its files when it comes to it
@@ -174,20 +194,22 @@ func TestAServerOfItsOwn(t *testing.T) {
 			conn.Close(bg)
 		}
 		return err != nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 	r := Examine(bg, wrong)
 	finding(t, r, "connection", Error, "password is wrong", "ALTER ROLE")
 	assert.NotContains(t, text(r), "hunter2")
 
 	standby := server.Standby(t)
-	replica := edit(t, dsn, func(u *url.URL) { u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(standby.Port())) })
+	replica := edit(t, dsn, func(u *url.URL) {
+		u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(standby.Port()))
+	})
 	require.Eventually(t, func() bool {
 		conn, err := pgx.Connect(bg, replica)
 		if err == nil {
 			conn.Close(bg)
 		}
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 	finding(t, Examine(bg, replica), "role of the server", Error, "hot standby", "primary")
 
 	server.Stop(t, "fast")
@@ -198,8 +220,8 @@ func TestBehindAPooler(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)
 	dsn := migrated(t)
-	lead(t, open(t, dsn))
 	bouncer := pgtest.PgBouncer(t, server)
+	lead(t, open(t, dsn))
 	r := Examine(bg, bouncer.URL(databaseName(t, dsn)))
 	healthy(t, r)
 	finding(t, r, "pooler", Note, "PgBouncer 1.", "LISTEN", "polling")
@@ -220,16 +242,20 @@ func TestSettings(t *testing.T) {
 	for _, says := range []string{"synchronous_commit is off", "lock_timeout is 500 ms"} {
 		assert.Contains(t, text(r), "note     settings: "+says)
 	}
-	for _, says := range []string{"statement_timeout is 900 ms", "idle_in_transaction_session_timeout is 100 ms", "default_transaction_isolation is serializable"} {
+	for _, says := range []string{"statement_timeout is 900 ms",
+		"idle_in_transaction_session_timeout is 100 ms",
+		"default_transaction_isolation is serializable"} {
 		assert.Contains(t, text(r), "warning  settings: "+says)
 	}
 	assert.Contains(t, text(r), `ALTER ROLE "`+name+`" SET statement_timeout = '5s'`)
 
-	execute(t, dsn, fmt.Sprintf(`ALTER ROLE %s RESET ALL`, name), fmt.Sprintf(`ALTER ROLE %s SET default_transaction_read_only = on`, name))
+	execute(t, dsn, fmt.Sprintf(`ALTER ROLE %s RESET ALL`, name),
+		fmt.Sprintf(`ALTER ROLE %s SET default_transaction_read_only = on`, name))
 	finding(t, Examine(bg, as), "role of the server", Error, "default_transaction_read_only")
 
 	var f findings
-	judgeSettings(&f, settings{commit: "on", standbys: "ANY 1 (a, b)", isolation: "read committed", autovacuum: "on", transaction: 10}, "app")
+	judgeSettings(&f, settings{commit: "on", standbys: "ANY 1 (a, b)", isolation: "read committed",
+		autovacuum: "on", transaction: 10}, "app")
 	finding(t, f.report(), "settings", Note, "ANY 1 (a, b)")
 	finding(t, f.report(), "settings", Warning, "transaction_timeout is 10 ms")
 }
@@ -243,15 +269,18 @@ func TestSchemas(t *testing.T) {
 	dsn := migrated(t)
 	execute(t, dsn, `CREATE SCHEMA other`, `CREATE SCHEMA none`)
 	migrate(t, with(t, dsn, "search_path", "other"))
-	finding(t, Examine(bg, dsn), "search_path", Warning, "other, public", "uses public", "a fleet of their own")
-	finding(t, Examine(bg, with(t, dsn, "search_path", "none")), "search_path", Error, "in schema other, public", "ALTER ROLE")
+	finding(t, Examine(bg, dsn), "search_path", Warning, "other, public", "uses public",
+		"a fleet of their own")
+	finding(t, Examine(bg, with(t, dsn, "search_path", "none")), "search_path", Error,
+		"in schema other, public", "ALTER ROLE")
 }
 
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	name, as := role(t, dsn, "")
-	execute(t, dsn, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO `+name, `GRANT INSERT, UPDATE ON scheduler_lock TO `+name)
+	execute(t, dsn, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO `+name,
+		`GRANT INSERT, UPDATE ON scheduler_lock TO `+name)
 	r := Examine(bg, as)
 	f := finding(t, r, "grants", Error, "GRANT DELETE ON public.scheduler_lock TO "+name)
 	assert.NotContains(t, f.Do, "GRANT INSERT ON public.scheduler_lock ")
@@ -268,7 +297,8 @@ func TestWhoIsInTheWay(t *testing.T) {
 	dsn := migrated(t)
 	lead(t, open(t, dsn))
 	conn := session(t, with(t, dsn, "application_name", "forgotten"))
-	_, err := conn.Exec(bg, `BEGIN; SELECT FROM scheduler_lock FOR KEY SHARE; CREATE TEMPORARY TABLE x ()`)
+	_, err := conn.Exec(bg,
+		`BEGIN; SELECT FROM scheduler_lock FOR KEY SHARE; CREATE TEMPORARY TABLE x ()`)
 	require.NoError(t, err)
 	limits := usual
 	limits.longLock, limits.longTransaction = 0, 0
@@ -288,10 +318,10 @@ func TestTablesThatAreLocked(t *testing.T) {
 	_, err := session(t, dsn).Exec(bg, `BEGIN; LOCK TABLE scheduler_lock`)
 	require.NoError(t, err)
 	limits := usual
-	limits.longLock, limits.statement = 0, 300*time.Millisecond
+	limits.longLock, limits.statement = 0, 2*time.Second
 	r := examine(bg, dsn, limits)
 	finding(t, r, "locks", Warning, "AccessExclusiveLock")
-	finding(t, r, "tables", Error, "within 300ms", "locks above")
+	finding(t, r, "tables", Error, "within 2s", "locks above")
 }
 
 func TestClocks(t *testing.T) {
@@ -324,11 +354,16 @@ func TestRowsOnPostgreSQL(t *testing.T) {
 	dsn := migrated(t)
 	lead(t, open(t, dsn))
 	execute(t, dsn,
-		`UPDATE scheduler_lock SET created_at = '2020-01-01', heartbeat_at = now() + interval '1 hour'`,
-		`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES ('odd', 'every 1m0s offset 0s', 'infinity', now())`,
-		`INSERT INTO scheduler_runs (job, scheduled_at, started_at, status, term, pid, hostname, attempt) VALUES ('late', '2020-01-01', '2020-01-01', 'in_progress', 1, 1, 'x', 1)`,
+		`UPDATE scheduler_lock
+			SET created_at = '2020-01-01', heartbeat_at = now() + interval '1 hour'`,
+		`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+			VALUES ('odd', 'every 1m0s offset 0s', 'infinity', now())`,
+		`INSERT INTO scheduler_runs
+			(job, scheduled_at, started_at, status, term, pid, hostname, attempt)
+			VALUES ('late', '2020-01-01', '2020-01-01', 'in_progress', 1, 1, 'x', 1)`,
 		`INSERT INTO scheduler_requests VALUES ('odd', '2020-01-01', 'ada', '')`,
-		`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason) VALUES ('other', '2020-01-01', 'bob', 'why not')`)
+		`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason)
+			VALUES ('other', '2020-01-01', 'bob', 'why not')`)
 	r := Examine(bg, dsn)
 	finding(t, r, "clock", Warning, "in the future", "NTP")
 	finding(t, r, "cursor", Error, `"infinity"`)
@@ -342,26 +377,98 @@ func TestRowsOnPostgreSQL(t *testing.T) {
 
 func TestNoPasswordIsShown(t *testing.T) {
 	t.Parallel()
-	for dsn, want := range map[string]string{
-		"postgres://app:hunter2@127.0.0.1:1/d?sslmode=disable":                                   "postgres://app@127.0.0.1:1/d?sslmode=disable",
-		"postgres://127.0.0.1:1/d?password=hunter2&user=app&sslpassword=hunter2&sslmode=disable": "postgres://127.0.0.1:1/d?sslmode=disable&user=app",
-		"host=127.0.0.1 port=1 user=app password=hunter2 dbname=d sslmode=disable":               "host=127.0.0.1 port=1 user=app dbname=d",
-		"host=127.0.0.1 port=1 password='hunter2":                                                "a PostgreSQL database",
-		"host=127.0.0.1 port=nine password=hunter2":                                              "a PostgreSQL database",
-		"host=127.0.0.1 port=nine password = hunter2":                                            "a PostgreSQL database",
-		`host=127.0.0.1 port=nine password=x\ hunter2`:                                           "a PostgreSQL database",
-		"host=127.0.0.1 port=1 password=x hunter2 dbname=d":                                      "a PostgreSQL database",
-		"postgres://app:x@hunter2:hunter2@127.0.0.1:bad/d":                                       "postgres://…",
-		"postgres://app:hunter2/x@127.0.0.1:1/d":                                                 "postgres://…",
-		"postgres://app:a:hunter2@b@127.0.0.1:x/d":                                               "postgres://…",
-		"postgres://app:hunter2%@127.0.0.1:1/d":                                                  "postgres://…",
-		"postgres://app:hunter2@127.0.0.1:1/d?sslmode=odd":                                       "postgres://app@127.0.0.1:1/d?sslmode=odd",
-		"postgres://127.0.0.1:1/d?sslmode=odd&password=hunter2":                                  "postgres://127.0.0.1:1/d?sslmode=odd",
+	for want, dsns := range map[string][]string{
+		"postgres://app@127.0.0.1:1/d": {
+			"postgres://app:hunter2@127.0.0.1:1/d?sslmode=disable",
+			"postgres://127.0.0.1:1/d?password=hunter2&user=app&sslpassword=hunter2&sslmode=disable",
+			"host=127.0.0.1 port=1 user=app password=hunter2 dbname=d sslmode=disable",
+		},
+		"a PostgreSQL database": {
+			"host=127.0.0.1 port=1 password='hunter2",
+			"host=127.0.0.1 port=nine password=hunter2",
+			"host=127.0.0.1 port=nine password = hunter2",
+			`host=127.0.0.1 port=nine password=x\ hunter2`,
+			"host=127.0.0.1 port=1 password=x hunter2 dbname=d",
+		},
+		"postgres://…": {
+			"postgres://app:x@hunter2:hunter2@127.0.0.1:bad/d",
+			"postgres://app:hunter2/x@127.0.0.1:1/d",
+			"postgres://app:a:hunter2@b@127.0.0.1:x/d",
+			"postgres://app:hunter2%@127.0.0.1:1/d",
+			"postgres://app:hunter2@127.0.0.1:1/d?sslmode=odd",
+			"postgres://127.0.0.1:1/d?sslmode=odd&password=hunter2",
+		},
 	} {
-		r := Examine(bg, dsn)
-		assert.Equal(t, want, r.Database, dsn)
-		assert.Equal(t, Error, r.Worst(), dsn)
-		assert.NotContains(t, text(r), "hunter2", dsn)
-		assert.False(t, strings.Contains(text(r), "%!"), text(r))
+		for _, dsn := range dsns {
+			r := Examine(bg, dsn)
+			assert.Equal(t, want, r.Database, dsn)
+			assert.Equal(t, Error, r.Worst(), dsn)
+			assert.NotContains(t, text(r), "hunter2", dsn)
+			assert.False(t, strings.Contains(text(r), "%!"), text(r))
+		}
 	}
+}
+
+// What a policy hides must not pass for a lock that nobody has ever held.
+func TestRowLevelSecurity(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lead(t, open(t, dsn))
+	name, as := role(t, dsn, "")
+	execute(t, dsn, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+name)
+	r := Examine(bg, as)
+	healthy(t, r)
+	finding(t, r, "row-level security", OK)
+	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
+		"scheduler_runs", "scheduler_requests",
+		"scheduler_pauses", "scheduler_lock_schema"} {
+		execute(t, dsn, `ALTER TABLE `+table+` ENABLE ROW LEVEL SECURITY`)
+		r := Examine(bg, as)
+		finding(t, r, "row-level security", Error, name, table, "BYPASSRLS",
+			"ALTER TABLE "+table+" DISABLE ROW LEVEL SECURITY")
+		assert.NotContains(t, text(r), "nobody leads", table)
+		assert.NotContains(t, text(r), "not there", table)
+		finding(t, Examine(bg, dsn), "row-level security", OK) // a superuser
+		execute(t, dsn, `ALTER TABLE `+table+` DISABLE ROW LEVEL SECURITY`)
+	}
+	for _, table := range []string{"scheduler_lock", "scheduler_jobs"} {
+		execute(t, dsn, `ALTER TABLE `+table+` ENABLE ROW LEVEL SECURITY`)
+	}
+	finding(t, Examine(bg, as), "row-level security", Error, "scheduler_jobs, scheduler_lock",
+		"ALTER TABLE scheduler_jobs DISABLE ROW LEVEL SECURITY; "+
+			"ALTER TABLE scheduler_lock DISABLE ROW LEVEL SECURITY")
+}
+
+func TestTheSignOfDeath(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	name, as := role(t, dsn, "SUPERUSER")
+	execute(t, dsn, fmt.Sprintf(`ALTER ROLE %s SET idle_session_timeout = '10min'`, name))
+	store := open(t, as)
+	lock, err := schedlock.New(store, schedlock.WithSessionGrace(5*time.Second),
+		schedlock.WithLogger(quiet))
+	require.NoError(t, err)
+	lease, err := lock.Acquire(bg)
+	require.NoError(t, err)
+	r := Examine(bg, as)
+	healthy(t, r)
+	finding(t, r, "settings", Note, "idle_session_timeout is 10min", "turns it off")
+	finding(t, r, "sign of death", OK, "wait for 5s only")
+	require.NoError(t, lease.Release(bg))
+
+	// A server on which the lock cannot change it.
+	execute(t, dsn, `CREATE SCHEMA forbid`,
+		`CREATE FUNCTION forbid.set_config(text, text, boolean) RETURNS text LANGUAGE sql VOLATILE
+		AS $f$SELECT CASE $1 WHEN 'idle_session_timeout' THEN current_setting($1)
+			ELSE pg_catalog.set_config($1, $2, $3) END$f$`,
+		fmt.Sprintf(`ALTER ROLE %s SET search_path = forbid, pg_catalog, public`, name))
+	lock, err = schedlock.New(open(t, as), schedlock.WithSessionGrace(5*time.Second),
+		schedlock.WithLogger(quiet))
+	require.NoError(t, err)
+	lease, err = lock.Acquire(bg)
+	require.NoError(t, err)
+	r = Examine(bg, as)
+	healthy(t, r)
+	finding(t, r, "sign of death", Note, "none", "idle_session_timeout is 10min", "TTL")
+	require.NoError(t, lease.Release(bg))
 }

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/migrations"
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// facts is what the tables say, read in one transaction. The stores' own
-// methods are not used: they refuse what cannot be read, an older schema too,
-// and to name exactly that is the task here.
+// facts is what the tables say, read in one transaction, and not by the stores'
+// own methods: these refuse what cannot be read, an older schema too, and to name
+// exactly that is the task here. Only look asks them.
 type facts struct {
 	now      time.Time // of the database
 	version  int64     // of the schema
@@ -24,29 +25,28 @@ type facts struct {
 	running  []run // in progress, oldest first
 	requests []ledger.Request
 	pauses   []ledger.Pause // in force
+	apps     []driver.App   // of the terms
 }
 
 type lockRow struct {
-	schedlock.Owner
+	driver.Owner
 	created, heartbeat stamp
 	token              string
 	term               int64
-	state              schedlock.State
-	timing             schedlock.Timing
+	state              driver.State
+	timing             driver.Timing
 	fileID             string // "": NULL
 }
 
 type term struct {
-	schedlock.Owner
+	driver.Owner
 	number          int64
 	token           string
 	acquired, ended stamp
-	reason          schedlock.EndReason
+	reason          driver.EndReason
 	ttl             time.Duration
 	fileID          string
 }
-
-func (t term) open() bool { return t.ended.text == "" }
 
 type job struct {
 	name, spec string
@@ -101,13 +101,15 @@ func readStamp(text string) stamp {
 // A dialect is in what the two databases differ when their rows are read.
 type dialect struct {
 	tx     sql.TxOptions // one snapshot for all statements
+	first  string        // statement of the transaction; "": none
 	exists string        // 1 if there are tables, else 0
 	clock  string        // "": this machine's
 }
 
 var (
 	sqliteDialect = dialect{
-		exists: `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
+		exists: `SELECT count(*) FROM sqlite_master
+			WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
 	}
 	postgresDialect = dialect{
 		tx:     sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
@@ -120,19 +122,28 @@ var (
 const (
 	sqlSchema = `SELECT max(version), max(min_code) FROM scheduler_lock_schema`
 	sqlLock   = `
-SELECT pid, hostname, created_at, heartbeat_at, token, term, state, ttl_ms, renew_deadline_ms, heartbeat_ms, coalesce(file_id, '')
+SELECT pid, hostname, created_at, heartbeat_at, token, term, state,
+       ttl_ms, renew_deadline_ms, heartbeat_ms, coalesce(file_id, '')
 FROM scheduler_lock WHERE id = 1`
 	sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, coalesce(end_reason, ''), ttl_ms, coalesce(file_id, '')
+SELECT term, token, pid, hostname, acquired_at, ended_at, coalesce(end_reason, ''),
+       ttl_ms, coalesce(file_id, '')
 FROM scheduler_terms ORDER BY term DESC LIMIT 100`
+	sqlApps = `
+SELECT coalesce(app, ''), coalesce(program, '') FROM scheduler_terms ORDER BY term DESC LIMIT 100`
 	sqlJobs = `
 SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job LIMIT 1000`
 	sqlRunning = `
-SELECT job, scheduled_at, started_at, term FROM scheduler_runs WHERE status = 'in_progress' ORDER BY id LIMIT 1000`
+SELECT job, scheduled_at, started_at, term FROM scheduler_runs
+WHERE status = 'in_progress' ORDER BY id LIMIT 1000`
 	sqlRequests = `
-SELECT job, requested_at, requested_by FROM scheduler_requests ORDER BY requested_at LIMIT 1000`
+SELECT q.job, q.requested_at, q.requested_by FROM scheduler_requests q
+WHERE NOT EXISTS (SELECT 1 FROM scheduler_pauses p
+                  WHERE p.job IN ('', q.job) AND p.resumed_at IS NULL)
+ORDER BY q.requested_at LIMIT 1000`
 	sqlPauses = `
-SELECT job, paused_at, paused_by, reason FROM scheduler_pauses WHERE resumed_at IS NULL ORDER BY job LIMIT 1000`
+SELECT job, paused_at, paused_by, reason FROM scheduler_pauses
+WHERE resumed_at IS NULL ORDER BY job LIMIT 1000`
 )
 
 // readFacts reads everything. A version of 0 means that there are no tables.
@@ -142,6 +153,11 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 		return f, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
+	if d.first != "" {
+		if _, err := tx.ExecContext(ctx, d.first); err != nil {
+			return f, err
+		}
+	}
 	var tables int
 	if err := tx.QueryRowContext(ctx, d.exists).Scan(&tables); err != nil || tables == 0 {
 		return f, err
@@ -164,8 +180,10 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 		var ttl, renew, heartbeat int64
 		f.row = &lockRow{}
 		r := f.row
-		err := rows.Scan(&r.PID, &r.Hostname, &r.created, &r.heartbeat, &r.token, &r.term, &r.state, &ttl, &renew, &heartbeat, &r.fileID)
-		r.timing = schedlock.Timing{TTL: millis(ttl), RenewDeadline: millis(renew), HeartbeatInterval: millis(heartbeat)}
+		err := rows.Scan(&r.PID, &r.Hostname, &r.created, &r.heartbeat, &r.token, &r.term, &r.state,
+			&ttl, &renew, &heartbeat, &r.fileID)
+		r.timing = driver.Timing{TTL: millis(ttl), RenewDeadline: millis(renew),
+			HeartbeatInterval: millis(heartbeat)}
 		return err
 	})
 	each("scheduler_terms", sqlTerms, func(rows *sql.Rows) error {
@@ -173,7 +191,8 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 			t   term
 			ttl int64
 		)
-		err := rows.Scan(&t.number, &t.token, &t.PID, &t.Hostname, &t.acquired, &t.ended, &t.reason, &ttl, &t.fileID)
+		err := rows.Scan(&t.number, &t.token, &t.PID, &t.Hostname, &t.acquired, &t.ended, &t.reason,
+			&ttl, &t.fileID)
 		t.ttl = millis(ttl)
 		f.terms = append(f.terms, t)
 		return err
@@ -190,6 +209,14 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 		f.running = append(f.running, r)
 		return err
 	})
+	if f.version >= 10 {
+		each("scheduler_terms", sqlApps, func(rows *sql.Rows) error {
+			var a driver.App
+			err := rows.Scan(&a.Name, &a.Program)
+			f.apps = append(f.apps, a)
+			return err
+		})
+	}
 	if f.version >= 2 {
 		each("scheduler_requests", sqlRequests, func(rows *sql.Rows) error {
 			var (
@@ -220,6 +247,42 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 		err = tx.QueryRowContext(ctx, d.clock).Scan(&f.now)
 	}
 	return f, err
+}
+
+// look is what a standby sees. If that cannot be read, such as from older
+// tables, or another leads by then, it is what the rows tell without a sign.
+func (x facts) look(ctx context.Context, store driver.Store) driver.Snapshot {
+	own := x.view()
+	if seen, err := assess.LookAtSession(ctx, store); err == nil && sameHolder(own, seen) {
+		return seen
+	}
+	return own
+}
+
+func sameHolder(a, b driver.Snapshot) bool {
+	switch {
+	case (a.Row == nil) != (b.Row == nil), (a.Newest == nil) != (b.Newest == nil):
+		return false
+	case a.Row != nil && (a.Row.RawToken != b.Row.RawToken || a.Row.Term != b.Row.Term):
+		return false
+	}
+	return a.Newest == nil || a.Newest.Term == b.Newest.Term && a.Newest.Open() == b.Newest.Open()
+}
+
+func (x facts) view() driver.Snapshot {
+	v := driver.Snapshot{Now: x.now}
+	if r := x.row; r != nil {
+		v.Row = &driver.Row{Ref: driver.Ref{Owner: r.Owner, Term: r.term}, RawToken: r.token,
+			State:     r.state,
+			CreatedAt: r.created.time, HeartbeatAt: r.heartbeat.time, Timing: r.timing}
+	}
+	if len(x.terms) > 0 {
+		t := x.terms[0]
+		v.Newest = &driver.Term{Ref: driver.Ref{Owner: t.Owner, Term: t.number},
+			AcquiredAt: t.acquired.time,
+			EndedAt:    t.ended.time, EndReason: t.reason, TTL: t.ttl}
+	}
+	return v
 }
 
 func eachRow(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) error) error {

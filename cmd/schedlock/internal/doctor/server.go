@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,14 +14,22 @@ func (s server) checkReadOnly(ctx context.Context) {
 		recovery bool
 		readOnly string
 	)
-	if !s.row(ctx, "role of the server", `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')`, &recovery, &readOnly) {
+	if !s.row(ctx, "role of the server",
+		`SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')`, &recovery,
+		&readOnly) {
 		return
 	}
 	switch {
 	case recovery:
-		s.fail("role of the server", "it is in recovery: a hot standby, which cannot be written", "connect to the primary, or add target_session_attrs=read-write and all hosts to the URL; if the primary is gone, promote this one")
+		s.fail("role of the server", "it is in recovery: a hot standby, which cannot be written",
+			"connect to the primary, or add target_session_attrs=read-write and all hosts to the "+
+				"URL; if the primary is gone, promote this one")
 	case readOnly == "on":
-		s.fail("role of the server", "default_transaction_read_only is on for this role, database or server: the lock cannot write", "find who has set it (pg_db_role_setting, ALTER SYSTEM; managed servers do when the disk is full), and reset it")
+		s.fail("role of the server",
+			"default_transaction_read_only is on for this role, database or server: "+
+				"the lock cannot write",
+			"find who has set it (pg_db_role_setting, ALTER SYSTEM; "+
+				"managed servers do when the disk is full), and reset it")
 	default:
 		s.ok("role of the server", "a primary that can be written")
 	}
@@ -30,26 +40,47 @@ func (s server) checkSchemas(ctx context.Context) (found bool) {
 	var path, current, here string
 	if !s.row(ctx, "schema", `
 SELECT current_setting('search_path'), coalesce(current_schema(), ''),
-       coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('scheduler_lock')), '')`, &path, &current, &here) {
+       coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                 WHERE c.oid = to_regclass('scheduler_lock')), '')`, &path, &current, &here) {
 		return true
 	}
 	all, ok := s.lines(ctx, "schema", `
 SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p') AND NOT pg_is_other_temp_schema(n.oid) ORDER BY 1`)
+WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p')
+  AND NOT pg_is_other_temp_schema(n.oid) ORDER BY 1`)
 	if !ok {
 		return true
 	}
 	switch {
 	case here == "" && len(all) == 0:
-		s.fail("tables", fmt.Sprintf("there are no tables of the lock in this database; search_path %s", path), "start the app, which makes them, or run `schedlock migrate`; if the app runs, this is not its database")
+		s.fail("tables", fmt.Sprintf("there are no tables of the lock in this database; "+
+			"search_path %s", path),
+			"start the app, which makes them, or run `schedlock migrate`; "+
+				"if the app runs, this is not its database")
+		return false
+	case here == "" && s.limits.schema != "":
+		s.fail("tables", fmt.Sprintf("schema %s has no tables of the lock; schema %s has",
+			s.limits.schema, strings.Join(all, ", ")),
+			fmt.Sprintf("correct --schema, or start the app, which makes them; "+
+				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.config.User))
 		return false
 	case here == "":
-		s.fail("search_path", fmt.Sprintf("the tables are in schema %s, which the search_path %s does not have, or which role %s may not use", strings.Join(all, ", "), path, s.config.User),
-			fmt.Sprintf(`ALTER ROLE %q SET search_path = %q, or ?search_path=%s in the URL; or GRANT USAGE ON SCHEMA %q TO %q`, s.config.User, all[0], all[0], all[0], s.config.User))
+		s.fail("search_path", fmt.Sprintf("the tables are in schema %s, which the search_path %s "+
+			"does not have, or which role %s may not use",
+			strings.Join(all, ", "), path, s.config.User),
+			fmt.Sprintf(`ALTER ROLE %q SET search_path = %q, or ?search_path=%s in the URL; `+
+				`or GRANT USAGE ON SCHEMA %q TO %q`,
+				s.config.User, all[0], all[0], all[0], s.config.User))
 		return false
+	case s.limits.schema != "":
+		s.ok("schema", fmt.Sprintf("the tables are in schema %s, as --schema says", here))
 	case len(all) > 1:
-		s.warn("search_path", fmt.Sprintf("several schemas have the tables: %s; this role uses %s", strings.Join(all, ", "), here),
-			"replicas with another search_path form a fleet of their own, with a leader of its own: if that is not meant, give all of them one search_path, and drop the other tables once nobody uses them")
+		s.warn("search_path", fmt.Sprintf("several schemas have the tables: %s; this role uses %s",
+			strings.Join(all, ", "), here),
+			"replicas with another search_path form a fleet of their own, "+
+				"with a leader of its own: if each is an app of its own (postgres.WithSchema), "+
+				"name one with --schema; if that is not meant, give all of them one search_path, "+
+				"and drop the other tables once nobody uses them")
 	default:
 		s.ok("search_path", fmt.Sprintf("the tables are in schema %s; search_path %s", here, path))
 	}
@@ -76,7 +107,9 @@ func judgeClocks(f *findings, apart time.Duration, ahead bool) {
 	found := fmt.Sprintf("the server's clock is %s %s this machine's", short(apart), direction)
 	switch {
 	case apart > time.Minute:
-		f.warn("server clock", found, "nothing is judged by it, but the times of logs and tables do not fit: look at NTP on both machines")
+		f.warn("server clock", found,
+			"nothing is judged by it, but the times of logs and tables do not fit: "+
+				"look at NTP on both machines")
 	case apart > time.Second:
 		f.note("server clock", found+"; nothing is judged by it")
 	default:
@@ -88,6 +121,7 @@ func judgeClocks(f *findings, apart time.Duration, ahead bool) {
 type settings struct {
 	commit, standbys, isolation, autovacuum string
 	statement, lock, idle, transaction      float64 // milliseconds
+	session                                 string  // idle_session_timeout, as it is shown
 }
 
 const sqlSettings = `
@@ -96,11 +130,14 @@ SELECT current_setting('synchronous_commit'), current_setting('synchronous_stand
        extract(epoch FROM current_setting('statement_timeout')::interval) * 1000,
        extract(epoch FROM current_setting('lock_timeout')::interval) * 1000,
        extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000,
-       extract(epoch FROM coalesce(current_setting('transaction_timeout', true), '0')::interval) * 1000`
+       extract(epoch FROM
+               coalesce(current_setting('transaction_timeout', true), '0')::interval) * 1000,
+       coalesce(current_setting('idle_session_timeout', true), '0')`
 
 func (s server) checkSettings(ctx context.Context) {
 	var x settings
-	if s.row(ctx, "settings", sqlSettings, &x.commit, &x.standbys, &x.isolation, &x.autovacuum, &x.statement, &x.lock, &x.idle, &x.transaction) {
+	if s.row(ctx, "settings", sqlSettings, &x.commit, &x.standbys, &x.isolation, &x.autovacuum,
+		&x.statement, &x.lock, &x.idle, &x.transaction, &x.session) {
 		judgeSettings(s.findings, x, s.config.User)
 	}
 }
@@ -111,42 +148,117 @@ func judgeSettings(f *findings, x settings, role string) {
 		worst = level
 		f.add(level, "settings", found, do)
 	}
-	reset := func(name, value string) string { return fmt.Sprintf("ALTER ROLE %q SET %s = %s", role, name, value) }
+	reset := func(name, value string) string {
+		return fmt.Sprintf("ALTER ROLE %q SET %s = %s", role, name, value)
+	}
 	if x.commit == "off" {
-		say(Note, "synchronous_commit is off: the lock writes durably all the same; the app's own commits may be lost with a crash", "")
+		say(Note, "synchronous_commit is off: the lock writes durably all the same; "+
+			"the app's own commits may be lost with a crash", "")
 	}
 	if x.standbys != "" && x.commit != "off" && x.commit != "local" {
-		say(Note, fmt.Sprintf("synchronous replication (%s): acquisitions and starts of runs wait for a replica, and hang if none answers; heartbeats do not", x.standbys), "")
+		say(Note, fmt.Sprintf("synchronous replication (%s): acquisitions and starts of runs "+
+			"wait for a replica, and hang if none answers; heartbeats do not", x.standbys), "")
 	}
 	for _, t := range []struct {
 		name string
 		ms   float64
 	}{{"statement_timeout", x.statement}, {"transaction_timeout", x.transaction}} {
 		if t.ms > 0 && t.ms < 1000 {
-			say(Warning, fmt.Sprintf("%s is %g ms: statements of the lock may wait a second for another transaction, and are ended before", t.name, t.ms), reset(t.name, "'5s'")+", or higher")
+			say(Warning, fmt.Sprintf("%s is %g ms: statements of the lock may wait a second "+
+				"for another transaction, and are ended before", t.name, t.ms),
+				reset(t.name, "'5s'")+", or higher")
 		}
 	}
 	if x.lock > 0 && x.lock < 1000 {
-		say(Note, fmt.Sprintf("lock_timeout is %g ms: acquisitions set their own; a heartbeat that another transaction delays fails sooner, and is repeated", x.lock), "")
+		say(Note, fmt.Sprintf("lock_timeout is %g ms: acquisitions set their own; a heartbeat "+
+			"that another transaction delays fails sooner, and is repeated", x.lock), "")
 	}
 	if x.idle > 0 && x.idle < 1000 {
-		say(Warning, fmt.Sprintf("idle_in_transaction_session_timeout is %g ms: a job's fenced transaction that thinks longer is ended with its session", x.idle), reset("idle_in_transaction_session_timeout", "'60s'"))
+		say(Warning, fmt.Sprintf("idle_in_transaction_session_timeout is %g ms: "+
+			"a job's fenced transaction that thinks longer is ended with its session", x.idle),
+			reset("idle_in_transaction_session_timeout", "'60s'"))
+	}
+	if x.session != "0" && x.session != "" {
+		say(Note, fmt.Sprintf("idle_session_timeout is %s: the lock turns it off "+
+			"for its own session; others of this role that are idle are ended, and opened again",
+			x.session), "")
 	}
 	if x.isolation != "read committed" {
-		say(Warning, fmt.Sprintf("default_transaction_isolation is %s: a pause is exact only at read committed, and statements may fail with 40001", x.isolation), reset("default_transaction_isolation", "'read committed'"))
+		say(Warning, fmt.Sprintf("default_transaction_isolation is %s: a pause is exact "+
+			"only at read committed, and statements may fail with 40001", x.isolation),
+			reset("default_transaction_isolation", "'read committed'"))
 	}
 	if x.autovacuum != "on" {
-		say(Warning, "autovacuum is off: each heartbeat and run leaves a dead row", "turn it on, or run VACUUM scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs often")
+		say(Warning, "autovacuum is off: each heartbeat and run leaves a dead row",
+			"turn it on, or run VACUUM scheduler_lock, scheduler_terms, scheduler_jobs, "+
+				"scheduler_runs often")
 	}
 	if worst == OK {
 		f.ok("settings", "nothing that hurts the lock")
 	}
 }
 
+const sqlRowSecurity = `
+SELECT format('%I', t.name)
+FROM unnest(ARRAY['scheduler_lock', 'scheduler_terms', 'scheduler_jobs', 'scheduler_runs',
+                  'scheduler_requests', 'scheduler_pauses', 'scheduler_lock_schema']) AS t (name)
+WHERE row_security_active(to_regclass(t.name)::oid) ORDER BY 1`
+
+// checkRowSecurity reports whether this role sees all rows.
+func (s server) checkRowSecurity(ctx context.Context) (shown bool) {
+	tables, ok := s.lines(ctx, "row-level security", sqlRowSecurity)
+	switch {
+	case !ok:
+	case len(tables) > 0:
+		s.fail("row-level security", fmt.Sprintf("it is active for role %s on %s: "+
+			"rows may be hidden, so who holds the lock cannot be told, "+
+			"and no replica with this role leads",
+			s.config.User, strings.Join(tables, ", ")),
+			fmt.Sprintf("as a superuser: ALTER ROLE %q BYPASSRLS; or as the owner of the tables: "+
+				"ALTER TABLE %s DISABLE ROW LEVEL SECURITY",
+				s.config.User, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
+		return false
+	default:
+		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.config.User))
+	}
+	return true
+}
+
+// sqlSign reads what the leader has written; before version 4 of the schema
+// there are no such columns.
+const sqlSign = `
+SELECT (to_jsonb(l) ->> 'grace_ms')::bigint, coalesce(to_jsonb(l) ->> 'ttl_only', '')
+FROM scheduler_lock l WHERE l.id = 1`
+
+// checkSign says what the end of the leader's session means.
+func (s server) checkSign(ctx context.Context) {
+	var (
+		grace sql.NullInt64
+		why   string
+	)
+	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return q.QueryRowContext(ctx, sqlSign).Scan(&grace, &why)
+	})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+	case err != nil:
+		s.note("sign of death", "not looked at: "+err.Error())
+	case grace.Valid:
+		s.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
+			"others wait for %s only", millis(grace.Int64)))
+	default:
+		if why == "" {
+			why = "the leader does not say why"
+		}
+		s.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
+	}
+}
+
 // sqlConnections counts in what every role may see.
 const sqlConnections = `
 SELECT current_setting('max_connections')::bigint,
-       current_setting('superuser_reserved_connections')::bigint + coalesce(current_setting('reserved_connections', true), '0')::bigint,
+       current_setting('superuser_reserved_connections')::bigint
+           + coalesce(current_setting('reserved_connections', true), '0')::bigint,
        (SELECT sum(numbackends) FROM pg_stat_database),
        (SELECT datconnlimit FROM pg_database WHERE datname = current_database()),
        (SELECT numbackends FROM pg_stat_database WHERE datname = current_database()),
@@ -155,11 +267,13 @@ SELECT current_setting('max_connections')::bigint,
 
 func (s server) checkConnections(ctx context.Context) {
 	var most, reserved, used, dbMost, dbUsed, roleMost, roleUsed int
-	if !s.row(ctx, "connections", sqlConnections, &most, &reserved, &used, &dbMost, &dbUsed, &roleMost, &roleUsed) {
+	if !s.row(ctx, "connections", sqlConnections, &most, &reserved, &used, &dbMost, &dbUsed,
+		&roleMost, &roleUsed) {
 		return
 	}
 	free := most - reserved - used
-	found := fmt.Sprintf("%d of the server's %d connections are used, %d are reserved", used, most, reserved)
+	found := fmt.Sprintf("%d of the server's %d connections are used, %d are reserved", used, most,
+		reserved)
 	if dbMost >= 0 && dbMost-dbUsed < free {
 		free = dbMost - dbUsed
 		found = fmt.Sprintf("%d of the database's %d connections are used", dbUsed, dbMost)
@@ -169,7 +283,9 @@ func (s server) checkConnections(ctx context.Context) {
 		found = fmt.Sprintf("%d of the role's %d connections are used", roleUsed, roleMost)
 	}
 	if free < s.limits.freeConnections {
-		s.warn("connections", found+fmt.Sprintf(": %d are free", max(free, 0)), "each replica needs one for the lock, the leader a few more: make the apps' pools smaller, put a pooler in front, or raise the limit")
+		s.warn("connections", found+fmt.Sprintf(": %d are free", max(free, 0)),
+			"each replica needs one for the lock, the leader a few more: "+
+				"make the apps' pools smaller, put a pooler in front, or raise the limit")
 		return
 	}
 	s.ok("connections", found)
@@ -177,10 +293,12 @@ func (s server) checkConnections(ctx context.Context) {
 
 // sqlLong: what a role may not see of others' sessions is empty.
 const sqlLong = `
-SELECT format('pid %s (%s%s), in a transaction since %s', pid, coalesce(usename::text, '?'), coalesce(', application "' || nullif(application_name, '') || '"', ''),
+SELECT format('pid %s (%s%s), in a transaction since %s', pid, coalesce(usename::text, '?'),
+              coalesce(', application "' || nullif(application_name, '') || '"', ''),
               to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
 FROM pg_stat_activity
-WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 ms' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 ms'
+  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
 ORDER BY xact_start`
 
 func (s server) checkTransactions(ctx context.Context) {
@@ -188,38 +306,48 @@ func (s server) checkTransactions(ctx context.Context) {
 	switch {
 	case !ok:
 	case len(long) > 0:
-		s.note("transactions", fmt.Sprintf("older than %s, which keeps the tables from vacuum: %s; to end one: SELECT pg_terminate_backend(pid)", s.limits.longTransaction, list(long)))
+		s.note("transactions", fmt.Sprintf("older than %s, which keeps the tables from vacuum: "+
+			"%s; to end one: SELECT pg_terminate_backend(pid)",
+			s.limits.longTransaction, list(long)))
 	default:
-		s.ok("transactions", fmt.Sprintf("none that this role sees is older than %s", s.limits.longTransaction))
+		s.ok("transactions", fmt.Sprintf("none that this role sees is older than %s",
+			s.limits.longTransaction))
 	}
 }
 
 // sqlHolders is who has locked a table of the lock for longer than a heartbeat
 // or a run takes. A reader's lock blocks only migrations.
 const sqlHolders = `
-SELECT DISTINCT format('pid %s (%s%s), %s since %s', coalesce(k.pid::text, '(prepared transaction)'), coalesce(a.usename::text, '?'),
+SELECT DISTINCT format('pid %s (%s%s), %s since %s',
+              coalesce(k.pid::text, '(prepared transaction)'), coalesce(a.usename::text, '?'),
               coalesce(', application "' || nullif(a.application_name, '') || '"', ''), k.mode,
-              coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time'))
+              coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+                       'an unknown time'))
 FROM pg_locks k LEFT JOIN pg_stat_activity a ON a.pid = k.pid
 WHERE k.locktype = 'relation' AND k.relation = to_regclass('scheduler_lock') AND k.granted
   AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND k.mode <> 'AccessShareLock' AND k.pid IS DISTINCT FROM pg_backend_pid()
-  AND CASE WHEN k.pid IS NULL THEN true ELSE a.xact_start < clock_timestamp() - $1::bigint * interval '1 ms' END`
+  AND CASE WHEN k.pid IS NULL THEN true
+           ELSE a.xact_start < clock_timestamp() - $1::bigint * interval '1 ms' END`
 
 func (s server) checkLocks(ctx context.Context) {
 	holders, ok := s.lines(ctx, "locks", sqlHolders, s.limits.longLock.Milliseconds())
 	switch {
 	case !ok:
 	case len(holders) > 0:
-		s.warn("locks", fmt.Sprintf("scheduler_lock is locked for more than %s: %s", s.limits.longLock, list(holders)),
-			"heartbeats or a take-over may wait for it: a fenced transaction of a job is too long, or somebody has left one open; to end it: SELECT pg_terminate_backend(pid)")
+		s.warn("locks", fmt.Sprintf("scheduler_lock is locked for more than %s: %s",
+			s.limits.longLock, list(holders)),
+			"heartbeats or a take-over may wait for it: a fenced transaction of a job is too "+
+				"long, or somebody has left one open; to end it: SELECT pg_terminate_backend(pid)")
 	default:
-		s.ok("locks", fmt.Sprintf("nobody locks scheduler_lock for more than %s", s.limits.longLock))
+		s.ok("locks", fmt.Sprintf("nobody locks scheduler_lock for more than %s",
+			s.limits.longLock))
 	}
 }
 
 const sqlBloat = `
-SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd, pg_relation_size(relid) FROM pg_stat_user_tables WHERE relid = to_regclass('scheduler_lock')`
+SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd, pg_relation_size(relid)
+FROM pg_stat_user_tables WHERE relid = to_regclass('scheduler_lock')`
 
 func (s server) checkBloat(ctx context.Context) {
 	var dead, updated, hot, bytes int64
@@ -240,9 +368,13 @@ func judgeBloat(f *findings, dead, updated, hot, bytes int64) {
 	}
 	switch {
 	case dead > manyDead, bytes > large:
-		f.warn("bloat", found, "end the long transactions above, then VACUUM scheduler_lock; look whether autovacuum runs")
+		f.warn("bloat", found,
+			"end the long transactions above, then VACUUM scheduler_lock; "+
+				"look whether autovacuum runs")
 	case updated > manyUpdates && hot*2 < updated:
-		f.warn("bloat", found, "a heartbeat should touch no index: is there an index on heartbeat_at, beat or state (drop it), or a transaction that stays open for long?")
+		f.warn("bloat", found,
+			"a heartbeat should touch no index: is there an index on heartbeat_at, "+
+				"beat or state (drop it), or a transaction that stays open for long?")
 	default:
 		f.ok("bloat", found)
 	}

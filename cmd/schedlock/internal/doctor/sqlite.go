@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/driver"
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/ncruces/go-sqlite3/vfs"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/leasefile"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -26,6 +27,7 @@ func examineSQLite(ctx context.Context, f *findings, dsn string, limits bounds) 
 		return
 	}
 	readable := checkPermissions(f, path)
+	checkLockFiles(f, path)
 	accepted := checkMount(f, path)
 	checkLog(f, path, limits)
 	checkDSN(f, dsn)
@@ -36,7 +38,7 @@ func examineSQLite(ctx context.Context, f *findings, dsn string, limits bounds) 
 	var part findings
 	err := sqlite.Read(ctx, dsn, func(ctx context.Context, store *sqlite.Store) error {
 		part = findings{} // it may be called again
-		return readSQLite(ctx, &part, store.DB(), path, limits)
+		return readSQLite(ctx, &part, store, path, limits)
 	})
 	f.adopt(&part)
 	if err != nil {
@@ -52,16 +54,22 @@ func checkDSN(f *findings, dsn string) {
 		return
 	}
 	for _, p := range query["_pragma"] {
-		words := strings.FieldsFunc(strings.ToLower(p), func(r rune) bool { return strings.ContainsRune("(=) ", r) })
-		if len(words) == 2 && words[0] == "synchronous" && !slices.Contains([]string{"full", "extra", "2", "3"}, words[1]) {
-			f.note("synchronous", fmt.Sprintf("the DSN sets %s: the lock's own writes are made with FULL all the same, the app's own may be lost with the power", p))
+		words := strings.FieldsFunc(strings.ToLower(p), func(r rune) bool {
+			return strings.ContainsRune("(=) ", r)
+		})
+		if len(words) == 2 && words[0] == "synchronous" &&
+			!slices.Contains([]string{"full", "extra", "2", "3"}, words[1]) {
+			f.note("synchronous", fmt.Sprintf("the DSN sets %s: the lock's own writes are made "+
+				"with FULL all the same, the app's own may be lost with the power", p))
 		}
 	}
 }
 
 // readSQLite is everything that needs the file to be opened. What it cannot
 // read at all is its error.
-func readSQLite(ctx context.Context, f *findings, db *sql.DB, path string, limits bounds) error {
+func readSQLite(ctx context.Context, f *findings, store *sqlite.Store, path string,
+	limits bounds) error {
+	db := store.DB()
 	version, mode, err := describeSQLite(ctx, db)
 	if err != nil {
 		return err
@@ -70,11 +78,12 @@ func readSQLite(ctx context.Context, f *findings, db *sql.DB, path string, limit
 	if mode == "wal" {
 		f.ok("journal mode", "wal")
 	} else {
-		f.warn("journal mode", mode, "readers and heartbeats wait for each other: the next start of the app sets WAL, unless it gives the lock its own *sql.DB or its DSN says otherwise; "+
+		f.warn("journal mode", mode, "readers and heartbeats wait for each other: "+
+			"the next start of the app sets WAL, unless it gives the lock its own *sql.DB; "+
 			"by hand, with the app stopped: PRAGMA journal_mode = WAL")
 	}
 	if checkIntegrity(ctx, f, db, path, limits) {
-		judgeSQLite(ctx, f, db, path)
+		judgeSQLite(ctx, f, store, path, mode == "wal")
 	}
 	return nil
 }
@@ -86,7 +95,9 @@ func describeSQLite(ctx context.Context, db *sql.DB) (version, mode string, err 
 		return "", "", err
 	}
 	defer conn.Close()
-	if err := conn.QueryRowContext(ctx, `SELECT sqlite_version() FROM (SELECT count(*) FROM sqlite_master)`).Scan(&version); err != nil {
+	if err := conn.QueryRowContext(ctx,
+		`SELECT sqlite_version()
+		FROM (SELECT count(*) FROM sqlite_master)`).Scan(&version); err != nil {
 		return "", "", err
 	}
 	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
@@ -96,7 +107,8 @@ func describeSQLite(ctx context.Context, db *sql.DB) (version, mode string, err 
 	// which one it will have. It is read through SQLite's own descriptor: the
 	// lock's rule is that nobody else opens the file.
 	err = conn.Raw(func(raw any) error {
-		pointer, err := raw.(driver.Conn).Raw().FileControl("main", sqlite3.FCNTL_FILE_POINTER)
+		pointer, err := raw.(sqlite3driver.Conn).Raw().FileControl("main",
+			sqlite3.FCNTL_FILE_POINTER)
 		file, ok := pointer.(vfs.File)
 		if !ok {
 			return err
@@ -116,7 +128,8 @@ func checkIntegrity(ctx context.Context, f *findings, db *sql.DB, path string, l
 	const byHand = "PRAGMA quick_check"
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > limits.quickCheck {
-		f.note("integrity", fmt.Sprintf("not looked at: the file has %s, more than %s; run %s in a shell", size(info.Size()), size(limits.quickCheck), byHand))
+		f.note("integrity", fmt.Sprintf("not looked at: the file has %s, more than %s; "+
+			"run %s in a shell", size(info.Size()), size(limits.quickCheck), byHand))
 		return true
 	}
 	checking, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -125,12 +138,14 @@ func checkIntegrity(ctx context.Context, f *findings, db *sql.DB, path string, l
 	err = db.QueryRowContext(checking, `PRAGMA quick_check(1)`).Scan(&found)
 	switch {
 	case err != nil && checking.Err() != nil:
-		f.note("integrity", "not looked at to the end: it takes more than five seconds; run "+byHand+" in a shell")
+		f.note("integrity", "not looked at to the end: it takes more than five seconds; run "+
+			byHand+" in a shell")
 	case err != nil:
 		failToRead(f, "integrity", err)
 		return false
 	case found != "ok":
-		f.fail("integrity", "the database is damaged: "+firstLine(found), "stop the replicas, keep a copy of all its files, and restore it from a backup")
+		f.fail("integrity", "the database is damaged: "+firstLine(found),
+			"stop the replicas, keep a copy of all its files, and restore it from a backup")
 		return false
 	default:
 		f.ok("integrity", "quick_check finds nothing")
@@ -139,10 +154,12 @@ func checkIntegrity(ctx context.Context, f *findings, db *sql.DB, path string, l
 }
 
 func failToRead(f *findings, check string, err error) {
-	do := "do what it says, if it says something, and run this again; if it stays, see the app's log"
+	do := "do what it says, if it says something, and run this again; " +
+		"if it stays, see the app's log"
 	switch {
 	case errors.Is(err, sqlite3.NOTADB):
-		do = "this is another kind of file, an encrypted database, or one whose beginning was overwritten: check the path, or restore it from a backup"
+		do = "this is another kind of file, an encrypted database, or one whose beginning was " +
+			"overwritten: check the path, or restore it from a backup"
 	case errors.Is(err, sqlite3.CORRUPT):
 		do = "stop the replicas, keep a copy of all its files, and restore it from a backup"
 	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
@@ -150,100 +167,134 @@ func failToRead(f *findings, check string, err error) {
 	case errors.Is(err, sqlite3.READONLY_ROLLBACK):
 		do = "a writer has died inside a transaction: the next start of the app rolls it back"
 	case errors.Is(err, sqlite3.CANTOPEN), errors.Is(err, sqlite3.READONLY):
-		do = "run it as the app's user: a database in WAL mode can be read only by who may write its -shm file"
+		do = "run it as the app's user: a database in WAL mode can be read only by who may write " +
+			"its -shm file"
 	}
 	f.fail(check, "it cannot be read: "+err.Error(), do)
 }
 
 func firstLine(s string) string {
-	s, _, _ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(s, "*** in database main ***")), "\n")
+	s, _,
+		_ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(s, "*** in database main ***")), "\n")
 	return s
 }
 
 // judgeSQLite reads the rows and the lease file.
-func judgeSQLite(ctx context.Context, f *findings, db *sql.DB, path string) {
+func judgeSQLite(ctx context.Context, f *findings, store *sqlite.Store, path string, wal bool) {
 	for try := 1; ; try++ {
-		before, err := readFacts(ctx, db, sqliteDialect)
+		before, err := readFacts(ctx, store.DB(), sqliteDialect)
 		if err != nil {
 			failToRead(f, "tables", err)
 			return
 		}
 		var part findings
-		sign := checkLease(&part, before, path)
-		after, err := readFacts(ctx, db, sqliteDialect)
-		if err == nil && try < 3 && !sameHolder(before, after) {
+		seen := before.look(ctx, store)
+		checkLease(&part, before, seen, path)
+		if seen.Sign == driver.SignAlive && wal {
+			checkBeside(&part, path)
+		}
+		after, err := readFacts(ctx, store.DB(), sqliteDialect)
+		if err == nil && try < 3 && !sameHolder(before.view(), after.view()) {
 			continue // the file and the row are of different leaders
 		}
-		judge(f, before, sign)
+		judge(f, before, seen)
 		f.adopt(&part)
 		return
 	}
 }
 
-func sameHolder(a, b facts) bool {
-	switch {
-	case (a.row == nil) != (b.row == nil), len(a.terms) != len(b.terms):
-		return false
-	case a.row != nil && a.row.token != b.row.token:
-		return false
+// checkBeside looks for the files that a living leader must have open, in WAL
+// mode.
+func checkBeside(f *findings, path string) {
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if _, err := os.Lstat(path + suffix); errors.Is(err, fs.ErrNotExist) {
+			f.fail("files", path+suffix+
+				" is missing, although a process that may lead has the database open: "+
+				"it was removed under that process"+users(path),
+				"that process gives up its lease at once, and opens the database anew if it can; "+
+					"if this stays for more than a few seconds, restart it")
+			return
+		}
 	}
-	return len(a.terms) == 0 || a.terms[0].number == b.terms[0].number && a.terms[0].open() == b.terms[0].open()
+	f.ok("files", "the -wal and -shm files of the leader are in place")
 }
 
 // checkLease compares the lease file with the row: whether the holder lives,
-// and whether its death could be proven.
-func checkLease(f *findings, x facts, path string) schedlock.Sign {
-	var token schedlock.Token
+// and whether its death could be proven. seen is what a standby sees: it knows
+// which bytes do not count.
+func checkLease(f *findings, x facts, seen driver.Snapshot, path string) {
+	var token driver.Token
 	var fileID string
 	switch {
 	case x.row != nil:
-		token, _ = schedlock.ParseToken(x.row.token)
+		token, _ = driver.ParseToken(x.row.token)
 		fileID = x.row.fileID
 	case len(x.terms) > 0:
-		token, _ = schedlock.ParseToken(x.terms[0].token)
+		token, _ = driver.ParseToken(x.terms[0].token)
 		fileID = x.terms[0].fileID
 	}
-	p, err := sqlite.ProbeLease(path, token)
+	var p leasefile.State
+	file, err := leasefile.Find(path)
+	if err == nil {
+		p, err = file.Probe(token)
+	}
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		f.note("lease file", "deaths cannot be proven here, the TTL decides: "+err.Error())
-		return schedlock.SignNone
+		return
 	case errors.Is(err, fs.ErrNotExist) && x.row == nil:
 		f.note("lease file", "there is none: the next start of a replica makes it")
-		return schedlock.SignNone
+		return
 	case errors.Is(err, fs.ErrNotExist) && fileID == "":
-		f.note("lease file", "there is none: the holder could not make it, so its death cannot be proven and the TTL decides")
-		return schedlock.SignNone
+		f.note("lease file",
+			"there is none: the holder could not make it, so its death cannot be proven and "+
+				"the TTL decides")
+		return
 	case errors.Is(err, fs.ErrNotExist):
-		f.warn("lease file", "there is none, though the lock is held: it was deleted, so the death of this holder cannot be proven and the TTL decides",
-			"do not delete it while replicas run; the next leader makes another, so restart the leader when it suits")
-		return schedlock.SignNone
+		f.warn("lease file",
+			"there is none, though the lock is held: "+
+				"it was deleted, so the death of this holder cannot be proven and the TTL decides",
+			"do not delete it while replicas run; the next leader makes another, "+
+				"so restart the leader when it suits")
+		return
+	case errors.Is(err, fs.ErrPermission):
+		f.note("lease file",
+			"this user may not read it, as only those may who may write the database: "+
+				"run this as the app's user")
+		return
 	case err != nil:
-		f.fail("lease file", err.Error(), "deaths cannot be proven until it can be read: check its owner and mode, or stop the replicas and remove it")
-		return schedlock.SignNone
+		f.fail("lease file", err.Error(),
+			"deaths cannot be proven until it can be read: check its owner and mode, "+
+				"or stop the replicas and remove it")
+		return
 	}
 	found := path + "-lease, id " + p.ID
 	switch {
+	case x.row == nil && (p.Held || p.Others) && seen.Sign == driver.SignDead:
+		f.note("lease file", found+": a process still holds a byte of it whose term has ended: "+
+			"it hangs, and delays nobody; look for it with fuser or lsof")
 	case x.row == nil && (p.Held || p.Others):
-		f.warn("lease file", found+": a process holds a byte of it, though there is no lock row", "a leader whose row was deleted, or whose jobs still run: nobody else leads before it has ended; look for it with fuser or lsof")
-		return schedlock.SignAlive
+		f.warn("lease file", found+": a process holds a byte of it, though there is no lock row",
+			"a leader whose row was deleted, or whose jobs still run: "+
+				"nobody else leads before it has ended; look for it with fuser or lsof")
 	case x.row == nil:
 		f.ok("lease file", found+": nobody holds it")
-		return schedlock.SignNone
 	case p.Held:
 		f.ok("lease file", found+": the holder lives")
-		return schedlock.SignAlive
-	case p.Others:
-		f.warn("lease file", found+": a process holds it for another token than the row's", "the row was edited, or the database replaced by a copy or a backup: its leader steps down at its next heartbeat; until then nobody else leads")
-		return schedlock.SignNone
+	case p.Others && seen.Sign != driver.SignDead:
+		f.warn("lease file", found+": a process holds it for another token than the row's",
+			"the row was edited, or the database replaced by a copy or a backup: "+
+				"its leader steps down at its next heartbeat; until then nobody else leads")
 	case fileID == "":
-		f.note("lease file", found+": the holder could not lock it, so its death cannot be proven and the TTL decides")
-		return schedlock.SignNone
+		f.note("lease file", found+
+			": the holder could not lock it, so its death cannot be proven and the TTL decides")
 	case fileID != p.ID:
-		f.warn("lease file", found+fmt.Sprintf(": the holder locked another one, id %s, so its death cannot be proven and the TTL decides", fileID),
-			"the lease file was deleted, or the database was copied here: restart the leader when it suits; do not delete the file while replicas run")
-		return schedlock.SignNone
+		f.warn("lease file", found+fmt.Sprintf(": the holder locked another one, id %s, "+
+			"so its death cannot be proven and the TTL decides", fileID),
+			"the lease file was deleted, or the database was copied here: "+
+				"restart the leader when it suits; do not delete the file while replicas run")
+	default:
+		f.note("lease file", found+
+			": nobody holds the byte of the row's token, so that process has ended")
 	}
-	f.note("lease file", found+": nobody holds the byte of the row's token, so that process has ended")
-	return schedlock.SignDead
 }

@@ -24,9 +24,11 @@ func users(path string) string {
 		fds, _ := os.ReadDir(proc + "/fd")
 		for _, fd := range fds {
 			// Not by name: a process in a container knows it by another.
-			if info, err := os.Stat(proc + "/fd/" + fd.Name()); err == nil && os.SameFile(info, db) {
+			if info, err := os.Stat(proc + "/fd/" + fd.Name()); err == nil &&
+				os.SameFile(info, db) {
 				comm, _ := os.ReadFile(proc + "/comm")
-				found = append(found, fmt.Sprintf("pid %s (%s)", filepath.Base(proc), strings.TrimSpace(string(comm))))
+				found = append(found, fmt.Sprintf("pid %s (%s)",
+					filepath.Base(proc), strings.TrimSpace(string(comm))))
 				break
 			}
 		}
@@ -51,7 +53,8 @@ func checkWriter(ctx context.Context, f *findings, path string, limits bounds) {
 	defer file.Close()
 	for end := time.Now().Add(limits.longWrite); ; time.Sleep(20 * time.Millisecond) {
 		lock := unix.Flock_t{Type: unix.F_WRLCK, Start: writeLockByte, Len: 1}
-		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil || ctx.Err() != nil {
+		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil ||
+			ctx.Err() != nil {
 			return
 		}
 		if lock.Type == unix.F_UNLCK {
@@ -62,6 +65,8 @@ func checkWriter(ctx context.Context, f *findings, path string, limits bounds) {
 			break
 		}
 	}
-	f.warn("writers", fmt.Sprintf("somebody has written, or held a write transaction open, for more than %s%s", limits.longWrite, users(path)),
-		"heartbeats wait for it, and the leader steps down if it lasts: look for a long transaction or import, or a process that was stopped inside one; end it if need be")
+	f.warn("writers", fmt.Sprintf("somebody has written, or held a write transaction open, "+
+		"for more than %s%s", limits.longWrite, users(path)),
+		"heartbeats wait for it, and the leader steps down if it lasts: look for a long "+
+			"transaction or import, or a process that was stopped inside one; end it if need be")
 }

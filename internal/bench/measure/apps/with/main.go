@@ -24,9 +24,10 @@ func main() {
 		Open: sqlite.Opener("file:app.db"),
 		Jobs: []tasks.Job{{Name: "clean-up", Spec: tasks.Every(time.Hour), Do: cleanUp}},
 		Server: func(*startup.App) *http.Server {
-			return &http.Server{Addr: "127.0.0.1:8080", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				fmt.Fprintln(w, "hello")
-			})}
+			return &http.Server{Addr: "127.0.0.1:8080",
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					fmt.Fprintln(w, "hello")
+				})}
 		},
 	})
 	if err != nil {

@@ -30,9 +30,10 @@ func main() {
 			}
 		}
 	}()
-	server := &http.Server{Addr: "127.0.0.1:8080", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "hello")
-	})}
+	server := &http.Server{Addr: "127.0.0.1:8080",
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "hello")
+		})}
 	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
 	if err := server.ListenAndServe(); err != http.ErrServerClosed {
 		log.Fatal(err)

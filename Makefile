@@ -1,0 +1,64 @@
+# The parts of CI (.ci/run) by name, and the long runs. CONTRIBUTING.md explains
+# them. `go test ./...` needs none of this.
+
+GO ?= go
+# How long each soak lasts.
+FOR ?= 4m
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' Makefile | expand -t 16
+
+.PHONY: lint
+lint: format vet tidy staticcheck ## all checks that run no test
+
+.PHONY: format
+format: ## gofmt has nothing to change
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted:"; echo "$$files"; exit 1; }
+
+.PHONY: vet
+vet: ## go vet, here and where the lock falls back to the TTL
+	$(GO) vet ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=windows CGO_ENABLED=0 $(GO) vet ./...
+	GOOS=freebsd CGO_ENABLED=0 $(GO) vet ./...
+	cd internal/drivers && $(GO) vet ./...
+
+.PHONY: tidy
+tidy: ## go mod tidy has nothing to change
+	$(GO) mod tidy -diff
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck, the version of go.mod
+	$(GO) tool staticcheck ./...
+
+.PHONY: short
+short: ## tests without a server, in seconds
+	$(GO) test -short ./...
+
+.PHONY: test
+test: ## all tests but soaks
+	$(GO) test ./...
+
+.PHONY: race
+race: ## the same with the race detector, in random order
+	$(GO) test -race -shuffle=on ./...
+
+.PHONY: drivers
+drivers: ## other SQLite drivers; needs a C compiler
+	cd internal/drivers && $(GO) test ./...
+
+.PHONY: containers
+containers: ## the demo app under docker compose; needs a Docker engine
+	$(GO) test ./cmd/demoapp -run '^TestDockerCompose$$' -containers
+
+.PHONY: soak
+soak: ## the fault harness on both databases for FOR each, and the other long runs
+	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR)
+	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=postgres
+	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
+	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
+	$(GO) test ./cmd/demoapp -v -timeout 0 -soak
+	$(GO) test ./schedlock/named -v -timeout 0 -named.soak
+	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
+	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000

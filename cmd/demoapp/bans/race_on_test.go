@@ -1,5 +1,0 @@
-//go:build race
-
-package bans
-
-const raceEnabled = true

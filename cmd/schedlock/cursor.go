@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const resetHelp = `The cursor of a job says which of its ticks were decided. If a wrong clock, or a
+hand, has set it far ahead, or to what is no time, this sets it to now. Ticks
+before now that were not decided are not run. Ticks to come that have run
+already do not run again, as long as the ledger has their runs.
+
+Whoever leads goes on from there within one heartbeat interval.
+
+Examples:
+  schedlock reset-cursor import
+
+Exit codes: 0 done, 4 cannot do it
+`
+
+// A cursorJSON is where a job goes on.
+type cursorJSON struct {
+	Job      string    `json:"job"`
+	Cursor   timestamp `json:"cursor"`
+	NextTick timestamp `json:"next_tick"`
+}
+
+func resetCursor(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		if t.job() == "" {
+			return 0, &usageError{"reset-cursor", "reset-cursor needs the name of a job"}
+		}
+		return exitDone, t.act(ctx, func(ctx context.Context, s store) error {
+			var j ledger.Job
+			err := t.bounded(ctx, func(ctx context.Context) (err error) {
+				j, err = s.ResetCursor(ctx, t.job())
+				return err
+			})
+			switch {
+			case err != nil:
+				return fmt.Errorf("reset-cursor: %w", err)
+			case t.json:
+				t.encode(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))})
+			default:
+				fmt.Fprintln(t.out, plain(fmt.Sprintf("job %q goes on from %s; "+
+					"its next tick is at %s", j.Name, at(j.Cursor), at(nextTick(j)))))
+			}
+			return nil
+		})
+	}
+}

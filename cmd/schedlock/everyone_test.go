@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/cmd/schedlock/internal/doctor"
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/prom"
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/schedlock/statuspage"
+)
+
+// A place is a database of its own, with its tables.
+type place struct {
+	dsn   string
+	later *strings.Replacer // of EARLIER and LATER in statements
+	open  func() (driver.Store, func() error)
+	watch func() (driver.Store, func() error) // for a standby that takes nothing
+}
+
+// Stores for a standby that judges, and takes nothing.
+type (
+	watchedFile   struct{ *sqlite.Store }
+	watchedServer struct{ *postgres.Store }
+)
+
+var errWatchesOnly = errors.New("this standby only watches")
+
+func (watchedFile) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, errWatchesOnly
+}
+
+func (watchedServer) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, errWatchesOnly
+}
+
+func newFile(t *testing.T) place {
+	path := migrated(t, folder(t))
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(bg, path)
+		require.NoError(t, err)
+		return s
+	}
+	const at = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', "
+	return place{path, strings.NewReplacer("EARLIER", at+"'-1 hour')", "LATER", at+"'+1 day')"),
+		func() (driver.Store, func() error) { s := open(); return s, s.Close },
+		func() (driver.Store, func() error) { s := open(); return watchedFile{s}, s.Close }}
+}
+
+func newServer(t *testing.T) place {
+	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	open := func() *postgres.Store {
+		s, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
+		require.NoError(t, err)
+		return s
+	}
+	return place{databaseURL, strings.NewReplacer("EARLIER",
+		"now() - interval '1 hour'", "LATER", "now() + interval '1 day'"),
+		func() (driver.Store, func() error) { s := open(); return s, s.Close },
+		func() (driver.Store, func() error) { s := open(); return watchedServer{s}, s.Close }}
+}
+
+func (p place) edit(t *testing.T, statements ...string) {
+	t.Helper()
+	statements = slices.Clone(statements) // both databases share them
+	for i := range statements {
+		statements[i] = p.later.Replace(statements[i])
+	}
+	if isPostgres(p.dsn) {
+		execute(t, p.dsn, statements...)
+	} else {
+		edit(t, p.dsn, statements...)
+	}
+}
+
+// lock is on a store of its own.
+func (p place) lock(t *testing.T, open func() (driver.Store,
+	func() error)) (lock *schedlock.Lock, cut func()) {
+	t.Helper()
+	store, end := open()
+	lock, err := schedlock.New(store, schedlock.WithTTL(10*time.Minute),
+		schedlock.WithHeartbeatInterval(2*time.Minute), schedlock.WithSessionGrace(5*time.Second),
+		schedlock.WithLogger(discard))
+	require.NoError(t, err)
+	closed := false
+	cut = func() {
+		if !closed {
+			closed = true
+			require.NoError(t, end())
+		}
+	}
+	t.Cleanup(cut)
+	return lock, cut
+}
+
+// What everybody says of a lock comes from one judgement.
+func TestEverybodySaysTheSameOfALock(t *testing.T) {
+	t.Parallel()
+	const (
+		file, server = 1, 2
+		both         = file | server
+		deleted      = `DELETE FROM scheduler_lock`
+		failedOver   = `UPDATE scheduler_lock SET timeline = 'F00D'`
+		ended        = `UPDATE scheduler_terms SET ended_at = EARLIER, end_reason = 'released'`
+	)
+	never := func(*testing.T, place) {}
+	led := func(statements ...string) func(*testing.T, place) {
+		return func(t *testing.T, p place) {
+			lock, _ := p.lock(t, p.open)
+			_, err := lock.Acquire(bg)
+			require.NoError(t, err)
+			p.edit(t, statements...)
+		}
+	}
+	released := func(statements ...string) func(*testing.T, place) {
+		return func(t *testing.T, p place) {
+			lock, cut := p.lock(t, p.open)
+			lease, err := lock.Acquire(bg)
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(bg))
+			cut()
+			p.edit(t, statements...)
+		}
+	}
+	died := func(statements ...string) func(*testing.T, place) {
+		return func(t *testing.T, p place) {
+			cmd := startReplica(t, p.dsn, "10m")
+			leads(t, p.dsn, cmd)
+			kill(cmd)
+			p.edit(t, statements...)
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		on      int
+		make    func(*testing.T, place)
+		verdict verdict
+		atOnce  bool // a standby takes it now
+		says    []string
+	}{
+		{"a leader", both, led(), held, false, nil},
+		{"it drains", both, led(`UPDATE scheduler_lock SET state = 'draining'`), held, false, nil},
+		{"it has expired", both, led(`UPDATE scheduler_lock SET heartbeat_at = EARLIER`), stale,
+			false, nil},
+		{"its stamp lies far ahead", both, led(`UPDATE scheduler_lock SET heartbeat_at = LATER`),
+			stale, false, nil},
+		{"its process has ended", file, died(), dead, true, nil},
+		{"its session has ended", server, died(), stale, false, []string{"session"}},
+		{"it has expired, and its session has ended", server,
+			died(`UPDATE scheduler_lock SET heartbeat_at = EARLIER`), stale, false,
+			[]string{"session"}},
+		{"its term has ended, its row stands", server, led(ended), dead, true, nil},
+		{"its term has ended, its row stands, its process lives", file, led(ended), held,
+			false, nil},
+		{"its term has ended, its row stands, its process has ended", file, died(ended), dead,
+			true, nil},
+		{"its row was deleted", both, led(deleted), unfinished, false, nil},
+		{"its row was deleted, its process has ended", file, died(deleted), dead, true, nil},
+		{"its row was deleted, its session has ended", server, died(deleted), unfinished,
+			false, nil},
+		{"its row was deleted, its term has ended, its process lives", file, led(deleted, ended),
+			unfinished, false, nil},
+		{"nobody ever led", both, never, free, true, nil},
+		{"nobody leads", both, released(), free, true, nil},
+		{"nobody leads, the server has failed over", server,
+			released(`UPDATE scheduler_terms SET timeline = 'F00D'`), free, false,
+			[]string{"failed over"}},
+		{"a leader, the server has failed over", server, led(failedOver), held, false, nil},
+		{"its session has ended, the server has failed over", server, died(failedOver), held,
+			false, nil},
+	} {
+		for _, db := range []struct {
+			name string
+			on   int
+			make func(*testing.T) place
+		}{{"SQLite", file, newFile}, {"PostgreSQL", server, newServer}} {
+			if tc.on&db.on == 0 {
+				continue
+			}
+			t.Run(tc.name+"/"+db.name, func(t *testing.T) {
+				t.Parallel()
+				p := db.make(t)
+				tc.make(t, p)
+
+				var s statusJSON
+				// The server notices the end of a session soon.
+				eventually(t, "status: "+string(tc.verdict), func() bool {
+					s = statusJSON{}
+					strict(t, call(t, "status", "--json", "--db", p.dsn).out, &s)
+					return s.Verdict == tc.verdict && (len(tc.says) == 0 ||
+						strings.Contains(s.Summary, tc.says[0]))
+				})
+				assert.Equal(t, tc.atOnce, s.Standby.AtOnce, s.Standby)
+
+				found := lockFinding(t, p.dsn)
+				calm := tc.verdict == held || tc.verdict == free
+				assert.Equal(t, calm, found.Level != doctor.Warning, "doctor: %+v", found)
+				said := ages.ReplaceAllString(s.Summary, "")
+				assert.True(t, strings.HasPrefix(ages.ReplaceAllString(found.Found, ""), said),
+					"doctor: %+v, status: %s", found, s.Summary)
+				if !calm {
+					assert.Equal(t, s.ToDo, found.Do, "doctor: %+v", found)
+				}
+
+				lock, _ := p.lock(t, p.watch)
+				ctx, cancel := context.WithCancel(bg)
+				ended := make(chan struct{})
+				go func() { defer close(ended); _, _ = lock.Wait(ctx) }()
+				defer func() { cancel(); <-ended }()
+				eventually(t, "the standby has looked", func() bool {
+					return lock.Status().State == schedlock.SelfStandby
+				})
+				reason := lock.Status().Reason
+				assert.Equal(t, tc.atOnce, strings.Contains(reason, "about to take"), "standby: %s",
+					reason)
+
+				headline, body := page(t, lock)
+				switch {
+				case s.Lock == nil:
+					assert.Equal(t, "nobody leads", headline)
+				case tc.verdict == held:
+					assert.Contains(t, headline, " leads")
+				default:
+					assert.NotContains(t, headline, " leads")
+				}
+				takes := strings.Contains(body, "takes over at once") ||
+					strings.Contains(body, "takes it at its next look")
+				assert.Equal(t, tc.atOnce, takes, "page: %s", body)
+
+				for _, says := range tc.says {
+					for who, text := range map[string]string{"doctor": found.Found,
+						"standby": reason, "page": body} {
+						assert.Contains(t, text, says, who)
+					}
+				}
+				assert.Equal(t, map[string]float64{"schedlock_leader": 0, "standby": 1},
+					gauges(t, lock))
+			})
+		}
+	}
+}
+
+// lockFinding is what doctor says of the lock.
+func lockFinding(t *testing.T, dsn string) doctor.Finding {
+	t.Helper()
+	r := doctor.Examine(bg, dsn)
+	for _, f := range r.Findings {
+		if f.Check == "lock" {
+			return f
+		}
+	}
+	t.Fatalf("doctor does not speak of the lock: %+v", r)
+	return doctor.Finding{}
+}
+
+var (
+	ages       = regexp.MustCompile(`-?\d[\dhms.µ]*s`)
+	titlePart  = regexp.MustCompile(`<title>(.*) – `)
+	leaderPart = regexp.MustCompile(`(?s)<div id="leader">(.*)<div id="beat"`)
+)
+
+// page is what the live page says of who leads.
+func page(t *testing.T, lock *schedlock.Lock) (headline, body string) {
+	t.Helper()
+	h, err := statuspage.New(statuspage.Config{Lock: lock, Log: discard})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+	title, leader := titlePart.FindStringSubmatch(w.Body.String()),
+		leaderPart.FindStringSubmatch(w.Body.String())
+	require.True(t, title != nil && leader != nil, w.Body.String())
+	return title[1], leader[1]
+}
+
+// gauges are those that are about leading, and the state that is 1.
+func gauges(t *testing.T, lock *schedlock.Lock) map[string]float64 {
+	t.Helper()
+	m := prom.New()
+	m.Watch(lock, nil)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	found := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.Metric {
+			value := metric.GetGauge().GetValue()
+			switch {
+			case f.GetName() == "schedlock_leader":
+				found[f.GetName()] = value
+			case f.GetName() == "schedlock_state" && value != 0:
+				found[metric.Label[0].GetValue()] = value
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock/named"
+)
+
+const locksHelp = `Without arguments it lists the named locks, task locks, time-out locks and elections
+that somebody holds, that rest, or that were revoked and not taken since.
+
+"locks release KIND NAME" tells the holder of a lock to leave: it finds out at its next
+extension, within a third of its TTL. Nobody takes the lock before the time of the
+holder's last extension is over, so two never hold it. A lock that rests, or a
+time-out lock, is free at once. Who and why stay until the lock is taken again.
+KIND is lock, task, timeout or election.
+
+  --force         required for release
+  --reason TEXT   why (required for release)
+  --by NAME       who (default: user@host)
+
+Examples:
+  schedlock locks
+  schedlock locks release lock import --force --reason "the import hangs"
+
+Exit codes: 0 done, 1 nobody holds the lock, 4 cannot tell, or cannot do it, 64 called
+wrongly, or without --force
+`
+
+const whyForceLock = "a lock is normally released by who holds it, and its TTL frees that of a " +
+	"dead holder. " +
+	"release tells the holder to leave although it goes on; if you mean that, add --force"
+
+type namedLockJSON struct {
+	Kind       string    `json:"kind"` // lock, task, timeout, election
+	Name       string    `json:"name"`
+	Term       int64     `json:"term"`
+	PID        int       `json:"pid"`
+	Hostname   string    `json:"hostname"`
+	AcquiredAt timestamp `json:"acquired_at"`
+	// until it can be taken, unless it is extended
+	LeftSeconds float64           `json:"left_seconds"`
+	Resting     bool              `json:"resting"`
+	Revoked     *named.Revocation `json:"revoked"` // by, reason; null: it was not
+}
+
+func newNamedLockJSON(i named.Info) namedLockJSON {
+	return namedLockJSON{Kind: string(i.Kind), Name: i.Name, Term: i.Term, PID: i.PID,
+		Hostname:   i.Hostname,
+		AcquiredAt: timestamp(i.AcquiredAt), LeftSeconds: i.Left.Seconds(), Resting: i.Resting,
+		Revoked: i.Revoked}
+}
+
+func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	force := flags.Bool("force", false, "")
+	by := flags.String("by", userAtHost(), "")
+	reason := flags.String("reason", "", "")
+	return func(ctx context.Context) (int, error) {
+		switch {
+		case len(t.args) == 0:
+			return exitDone, t.listLocks(ctx)
+		case t.args[0] != "release":
+			return 0, &usageError{"locks", fmt.Sprintf("locks does not take %s: only release",
+				t.shown(t.args[0]))}
+		case len(t.args) != 3:
+			return 0, &usageError{"locks", "locks release needs the kind of the lock and its name"}
+		case !*force:
+			return 0, &usageError{"locks", whyForceLock}
+		case strings.TrimSpace(*reason) == "":
+			return 0, &usageError{"locks", "--reason is required: the row keeps why"}
+		case strings.TrimSpace(*by) == "":
+			return 0, &usageError{"locks", "--by is empty: the row keeps who"}
+		}
+		return t.releaseLock(ctx, named.Key{Kind: named.Kind(t.args[1]), Name: t.args[2]}, *by,
+			*reason)
+	}
+}
+
+func (t *tool) listLocks(ctx context.Context) error {
+	var list []named.Info
+	err := t.look(ctx, func(ctx context.Context, s store) error {
+		locks, err := named.New(s.Named())
+		if err == nil {
+			list, err = locks.List(ctx)
+		}
+		return err
+	})
+	if err == nil {
+		showList(t, list, newNamedLockJSON, "nobody holds a named lock", t.showLocks)
+	}
+	return err
+}
+
+func (t *tool) showLocks(list []named.Info) {
+	b := newTable("kind", "name", "term", "holder", "since", "left", "state")
+	for _, i := range list {
+		state, paint := "held", green
+		switch {
+		case i.Revoked != nil:
+			state, paint = fmt.Sprintf("revoked by %s: %s", i.Revoked.By,
+				short(i.Revoked.Reason)), yellow
+		case i.Resting || i.Kind == named.KindTimeout:
+			state, paint = "rests", ""
+		}
+		b.add(paint, string(i.Kind), i.Name, strconv.FormatInt(i.Term, 10),
+			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), at(i.AcquiredAt),
+			span(i.Left.Round(time.Second)), state)
+	}
+	t.table(b)
+}
+
+type releasedLockJSON struct {
+	Kind    string            `json:"kind"`
+	Name    string            `json:"name"`
+	Term    int64             `json:"term"` // 0: nobody held it
+	Revoked *named.Revocation `json:"revoked"`
+	Message string            `json:"message"`
+}
+
+func (t *tool) releaseLock(ctx context.Context, key named.Key, by,
+	reason string) (code int, err error) {
+	report := releasedLockJSON{Kind: string(key.Kind), Name: key.Name}
+	err = t.act(ctx, func(ctx context.Context, s store) error {
+		return t.bounded(ctx, func(ctx context.Context) error {
+			locks, err := named.New(s.Named())
+			if err != nil {
+				return err
+			}
+			info, err := locks.Info(ctx, key)
+			switch {
+			case err != nil:
+				return err
+			case info == nil || info.FailedOver:
+				code, report.Message = exitNothing, fmt.Sprintf("%s: nobody holds it", key)
+				return nil
+			}
+			report.Term = info.Term
+			order, err := locks.Revoke(ctx, key, info.Term, by, reason)
+			if errors.Is(err, named.ErrNotHeld) {
+				code, report.Message = exitNothing,
+					fmt.Sprintf("%s: nobody holds it under term %d any more", key, info.Term)
+				return nil
+			}
+			if err == nil {
+				report.Revoked = &order
+				report.Message = fmt.Sprintf("%s (term %d) is revoked by %s: %s", key, info.Term,
+					order.By, order.Reason)
+			}
+			return err
+		})
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case t.json:
+		t.encode(report)
+	default:
+		fmt.Fprintln(t.out, plain(report.Message))
+	}
+	return code, nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.com/schedlock/tasks/queue"
+)
+
+const queueHelp = `  queue [count]                 how many tasks each queue has, by state
+  queue list QUEUE              its tasks, of all states or one
+  queue requeue QUEUE ID...     make tasks pending again that are done or failed
+  queue prune QUEUE             delete tasks that are done or failed
+
+  --state S          list: pending, in_progress, done or failed only
+  -n N               list: how many of each state (default 20)
+  --retries N        requeue: how many retries they get (default 0)
+  --older-than 168h  prune: only what ended so long ago (required)
+
+Examples:
+  schedlock queue list mail --state failed
+  schedlock queue requeue mail order-17 order-18 --retries 3
+  schedlock queue prune mail --older-than 720h
+
+Exit codes: 0 done, 1 nothing to requeue, 4 cannot tell, or cannot do it, 64 called
+wrongly
+`
+
+type countJSON struct {
+	Queue      string `json:"queue"`
+	Pending    int64  `json:"pending"`
+	Delayed    int64  `json:"delayed"`
+	InProgress int64  `json:"in_progress"`
+	Done       int64  `json:"done"`
+	Failed     int64  `json:"failed"`
+}
+
+type taskJSON struct {
+	Queue       string    `json:"queue"`
+	ID          string    `json:"id"`
+	State       string    `json:"state"`
+	Attempts    int       `json:"attempts"`
+	RetriesLeft int       `json:"retries_left"`
+	VisibleAt   timestamp `json:"visible_at"`
+	Error       string    `json:"error"`
+	AddedAt     timestamp `json:"added_at"`
+	UpdatedAt   timestamp `json:"updated_at"`
+}
+
+func newTaskJSON(i queue.Info) taskJSON {
+	return taskJSON{i.Queue, i.ID, string(i.State), i.Attempts, i.RetriesLeft,
+		timestamp(i.VisibleAt), i.LastError,
+		timestamp(i.AddedAt), timestamp(i.UpdatedAt)}
+}
+
+// queueOptions are the flags of queue.
+type queueOptions struct {
+	state      string
+	n, retries int
+	olderThan  time.Duration
+}
+
+func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	var o queueOptions
+	flags.StringVar(&o.state, "state", "", "")
+	flags.IntVar(&o.n, "n", 20, "")
+	flags.IntVar(&o.retries, "retries", 0, "")
+	flags.DurationVar(&o.olderThan, "older-than", -1, "")
+	return func(ctx context.Context) (int, error) {
+		what, args := "count", t.args
+		if len(args) > 0 {
+			what, args = args[0], args[1:]
+		}
+		wrong := func(format string, a ...any) (int, error) {
+			return 0, &usageError{"queue", fmt.Sprintf(format, a...)}
+		}
+		switch {
+		case what == "count" && len(args) == 0:
+			return exitDone, t.countTasks(ctx)
+		case what == "count":
+			return wrong("queue count takes no arguments")
+		case what != "list" && what != "requeue" && what != "prune":
+			return wrong("queue does not take %s: only count, list, requeue and prune",
+				t.shown(what))
+		case len(args) == 0 || args[0] == "":
+			return wrong("queue %s needs the name of a queue", what)
+		case what != "requeue" && len(args) > 1:
+			return wrong("queue %s does not take %s", what, t.shown(args[1]))
+		case what == "list" && o.n < 1:
+			return wrong("-n %d is not above 0", o.n)
+		case what == "requeue" && len(args) < 2:
+			return wrong("queue requeue needs the ids of tasks")
+		case what == "prune" && o.olderThan < 0:
+			return wrong("queue prune needs --older-than, not below 0")
+		}
+		switch what {
+		case "list":
+			return exitDone, t.listTasks(ctx, args[0], o)
+		case "requeue":
+			return t.requeue(ctx, args[0], o.retries, args[1:])
+		}
+		return exitDone, t.prune(ctx, args[0], o.olderThan)
+	}
+}
+
+func (t *tool) countTasks(ctx context.Context) error {
+	var counts []queue.Count
+	err := t.look(ctx, func(ctx context.Context, s store) error {
+		q, err := queue.New(s.Queue())
+		if err == nil {
+			counts, err = q.Count(ctx)
+		}
+		return err
+	})
+	if err == nil {
+		line := func(c queue.Count) countJSON { return countJSON(c) }
+		showList(t, counts, line, "there are no tasks", t.showCounts)
+	}
+	return err
+}
+
+func (t *tool) showCounts(counts []queue.Count) {
+	b := newTable("queue", "pending", "delayed", "in progress", "done", "failed")
+	for _, c := range counts {
+		paint := colour("")
+		if c.Failed > 0 {
+			paint = yellow
+		}
+		n := func(i int64) string { return strconv.FormatInt(i, 10) }
+		b.add(paint, c.Queue, n(c.Pending), n(c.Delayed), n(c.InProgress), n(c.Done), n(c.Failed))
+	}
+	t.table(b)
+}
+
+func (t *tool) listTasks(ctx context.Context, name string, o queueOptions) error {
+	states := queue.States
+	if o.state != "" {
+		states = []queue.State{queue.State(o.state)}
+	}
+	var list []queue.Info
+	err := t.look(ctx, func(ctx context.Context, s store) error {
+		list = nil
+		q, err := queue.New(s.Queue())
+		for _, state := range states {
+			if err == nil {
+				var some []queue.Info
+				some, err = q.List(ctx, name, state, o.n)
+				list = append(list, some...)
+			}
+		}
+		return err
+	})
+	if err == nil {
+		showList(t, list, newTaskJSON, "there are no such tasks", t.showTasks)
+	}
+	return err
+}
+
+func (t *tool) showTasks(list []queue.Info) {
+	b := newTable("id", "state", "attempts", "retries left", "visible at", "added", "updated",
+		"error")
+	for _, i := range list {
+		paint := colour("")
+		if i.State == queue.Failed {
+			paint = red
+		}
+		b.add(paint, i.ID, string(i.State), strconv.Itoa(i.Attempts), strconv.Itoa(i.RetriesLeft),
+			at(i.VisibleAt), at(i.AddedAt), at(i.UpdatedAt), short(i.LastError))
+	}
+	t.table(b)
+}
+
+type requeuedJSON struct {
+	Queue    string   `json:"queue"`
+	Requeued []string `json:"requeued"`
+}
+
+func (t *tool) requeue(ctx context.Context, name string, retries int, ids []string) (int, error) {
+	done := requeuedJSON{Queue: name, Requeued: []string{}}
+	err := t.act(ctx, func(ctx context.Context, s store) error {
+		return t.bounded(ctx, func(ctx context.Context) error {
+			q, err := queue.New(s.Queue())
+			if err != nil {
+				return err
+			}
+			requeued, err := q.Requeue(ctx, name, retries, ids...)
+			done.Requeued = append(done.Requeued, requeued...)
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	if t.json {
+		t.encode(done)
+	} else {
+		fmt.Fprintln(t.out, plain(fmt.Sprintf("%d of %d tasks of queue %q are pending again",
+			len(done.Requeued), len(ids), name)))
+	}
+	if len(done.Requeued) == 0 {
+		return exitNothing, nil
+	}
+	return exitDone, nil
+}
+
+// pruneBatch is how many rows one transaction deletes.
+const pruneBatch = 1000
+
+type prunedJSON struct {
+	Queue   string `json:"queue"`
+	Deleted int64  `json:"deleted"`
+}
+
+func (t *tool) prune(ctx context.Context, name string, olderThan time.Duration) error {
+	done := prunedJSON{Queue: name}
+	err := t.act(ctx, func(ctx context.Context, s store) error {
+		q, err := queue.New(s.Queue())
+		for deleted := int64(pruneBatch); err == nil && deleted == pruneBatch; {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			err = t.bounded(ctx, func(ctx context.Context) (err error) {
+				deleted, err = q.Prune(ctx, name, olderThan, pruneBatch)
+				return err
+			})
+			done.Deleted += deleted
+			time.Sleep(10 * time.Millisecond) // others write, too
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w (%d tasks were deleted before)", err, done.Deleted)
+	case t.json:
+		t.encode(done)
+	default:
+		fmt.Fprintln(t.out,
+			plain(fmt.Sprintf("%d tasks of queue %q are deleted", done.Deleted, name)))
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const runbook = "docs/operating.md"
+
+// composed are the log lines whose text is put together, by where that is.
+var composed = map[string][]string{
+	"schedlock/log.go: first": {"database does not answer", "database refuses us",
+		"lock row cannot be taken over", "release failed"},
+}
+
+// Whoever is called at night finds a heading for what the alert, the log or the
+// doctor says.
+func TestTheRunbookHasAHeadingForEachAlertLogLineAndFinding(t *testing.T) {
+	known := map[string]string{}
+	alert := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`)
+	for _, found := range alert.FindAllStringSubmatch(read(t, "docs/alerts.yaml"), -1) {
+		known[found[1]] = "alert"
+	}
+	require.NotEmpty(t, known)
+	walk(t, func(path string) {
+		switch {
+		case strings.HasSuffix(path, "_test.go"):
+		case strings.HasPrefix(path, filepath.Join("cmd", "schedlock", "internal", "doctor")):
+			for _, check := range checks(t, path) {
+				known[check] = "finding of doctor"
+			}
+		case strings.HasPrefix(path, filepath.Join("internal", "bench")),
+			strings.HasPrefix(path, filepath.Join("internal", "pgtest")):
+		default:
+			for _, line := range logged(t, path) {
+				known[line] = "log line of " + path
+			}
+		}
+	})
+	assert.Contains(t, known, "lost the lock")
+	assert.Contains(t, known, "journal mode")
+
+	var headings []string
+	for _, line := range prose(read(t, runbook)) {
+		if strings.HasPrefix(line, "#") {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
+				headings = append(headings, name[1])
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if !slices.Contains(headings, name) {
+			t.Errorf("%s has no heading with `%s`: %s", runbook, name, known[name])
+		}
+	}
+	for _, name := range headings {
+		if known[name] == "" {
+			t.Errorf("%s has a heading with `%s`, which nothing says", runbook, name)
+		}
+	}
+}
+
+func parse(t *testing.T, path string) (file *ast.File, constants map[string]string) {
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, 0)
+	require.NoError(t, err)
+	constants = map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == 1 && len(spec.Values) == 1 {
+			if text, ok := literal(spec.Values[0]); ok {
+				constants[spec.Names[0].Name] = text
+			}
+		}
+		return true
+	})
+	return file, constants
+}
+
+func literal(e ast.Expr) (string, bool) {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(lit.Value)
+	return text, err == nil
+}
+
+// logged are the texts of the lines that a file logs at level WARN or ERROR. What
+// is not a constant in them is an ellipsis.
+func logged(t *testing.T, path string) (lines []string) {
+	file, constants := parse(t, path)
+	var text func(ast.Expr) string
+	text = func(e ast.Expr) string {
+		switch e := e.(type) {
+		case *ast.BasicLit:
+			s, _ := literal(e)
+			return s
+		case *ast.BinaryExpr:
+			return text(e.X) + text(e.Y)
+		case *ast.Ident:
+			if s, ok := constants[e.Name]; ok {
+				return s
+			}
+			if all, ok := composed[filepath.ToSlash(path)+": "+e.Name]; ok {
+				lines = append(lines, all...)
+				return ""
+			}
+		}
+		return "…"
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if on, ok := selector.X.(*ast.Ident); ok && (on.Name == "http" || on.Name == "t") {
+			return true
+		}
+		message := -1
+		switch selector.Sel.Name {
+		case "Warn", "Error":
+			message = 0
+		case "WarnContext", "ErrorContext":
+			message = 1
+		case "Log", "LogAttrs", "logFailure", "NewRecord":
+			message = 2
+		}
+		if message < 0 || len(call.Args) <= message {
+			return true
+		}
+		level, ok := call.Args[max(message-1, 0)].(*ast.SelectorExpr)
+		if ok && (level.Sel.Name == "LevelInfo" || level.Sel.Name == "LevelDebug") {
+			return true
+		}
+		if line := text(call.Args[message]); line != "" && line != "…" {
+			lines = append(lines, line)
+		}
+		return true
+	})
+	return lines
+}
+
+// checks are the names of the findings of a file of package doctor.
+func checks(t *testing.T, path string) (names []string) {
+	file, constants := parse(t, path)
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		name := -1
+		switch fun := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			if slices.Contains([]string{"ok", "note", "warn", "fail"}, fun.Sel.Name) {
+				name = 0
+			}
+		case *ast.Ident:
+			if fun.Name == "failToRead" {
+				name = 1
+			}
+		}
+		if name < 0 || len(call.Args) <= name {
+			return true
+		}
+		switch arg := call.Args[name].(type) {
+		case *ast.BasicLit:
+			check, _ := literal(arg)
+			names = append(names, check)
+		case *ast.Ident:
+			if check, ok := constants[arg.Name]; ok {
+				names = append(names, check)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// settable are the packages whose options and configurations an app sets.
+var settable = []string{"migrations", "schedlock", "schedlock/sqlite", "schedlock/postgres",
+	"schedlock/named", "schedlock/prom", "schedlock/statuspage", "startup", "tasks", "tasks/queue"}
+
+// configurations are the structs that are filled in by an app.
+var configurations = []string{"startup.Config", "startup.Stage", "tasks.Job", "tasks.Retry",
+	"statuspage.Config"}
+
+func TestTheConfigurationPageHasEverySetting(t *testing.T) {
+	page := read(t, "docs/configuration.md")
+	for _, folder := range settable {
+		files, err := os.ReadDir(filepath.Join(root, folder))
+		require.NoError(t, err)
+		for _, f := range files {
+			if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+				continue
+			}
+			file, _ := parse(t, filepath.Join(folder, f.Name()))
+			for _, name := range settings(file) {
+				if !strings.Contains(page, "`"+name+"`") {
+					t.Errorf("docs/configuration.md has no `%s`", name)
+				}
+			}
+		}
+	}
+	variables := regexp.MustCompile(`fs\.\w+Var\(&[\w.]+, "([a-z-]+)"`).
+		FindAllStringSubmatch(read(t, "cmd/demoapp/config.go"), -1)
+	require.NotEmpty(t, variables)
+	for _, v := range variables {
+		name := "DEMOAPP_" + strings.ToUpper(strings.ReplaceAll(v[1], "-", "_"))
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/configuration.md has no `%s`", name)
+		}
+	}
+}
+
+// settings are the options of a file, and the fields of its configurations, as a
+// user writes them.
+func settings(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil && (strings.HasPrefix(d.Name.Name, "With") ||
+				strings.HasSuffix(d.Name.Name, "FromEnv")) {
+				names = append(names, file.Name.Name+"."+d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				typ, ok := spec.(*ast.TypeSpec)
+				if !ok || !slices.Contains(configurations, file.Name.Name+"."+typ.Name.Name) {
+					continue
+				}
+				for _, field := range typ.Type.(*ast.StructType).Fields.List {
+					for _, name := range field.Names {
+						if name.IsExported() {
+							names = append(names, file.Name.Name+"."+typ.Name.Name+"."+name.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+package faults
+
+import "slices"
+
+// Faults are all of them, in the order of the table.
+var Faults = []Fault{
+	{Name: "kill -9 of the leader", Inject: KillLeader},
+	{Name: "kill -9 of all", Inject: KillAll, Alone: true},
+	{Name: "SIGSTOP past the TTL, SIGCONT", Inject: StopPastTTL, Alone: true},
+	{Name: "SIGSTOP past the TTL, one pid and host for all", Inject: StopSameOwner, Alone: true},
+	{Name: "SIGSTOP, another leads, kill -9 of the stopped one", Inject: StopThenKill, Alone: true},
+	{Name: "SIGSTOP, another leads, kill -9 of that one", Inject: StopOld, Alone: true},
+	{Name: "SIGSTOP for a quarter of the TTL", Inject: StopShort, Alone: true},
+	{Name: "SIGTERM in the middle of a job", Inject: TerminateInJob},
+	{Name: "leader revoked in the middle of a job", Inject: Revoke, Alone: true},
+	{Name: "job ignores its cancellation", Inject: IgnoreCancel},
+	{Name: "job panics", Inject: PanicJob},
+	{Name: "job fails, kill -9 of the leader before its next attempt", Inject: FailJob,
+		Alone: true},
+	{Name: "job leaves a child behind, kill -9 of the leader", Inject: ChildLeft},
+	{Name: "write lock held for 0.4 TTL", Inject: BlockPart},
+	{Name: "write lock held beyond the TTL", Inject: BlockBeyond},
+	{Name: "disk full", Inject: FillDisk},
+	{Name: "file read-only", Inject: ReadOnly, Alone: true},
+	{Name: "file deleted", Inject: Unlink, Restore: true, Alone: true},
+	{Name: "file moved away and back", Inject: MoveAway, Alone: true},
+	{Name: "file replaced by an older copy", Inject: ReplaceOlder, Restore: true, Alone: true},
+	{Name: "side files removed", Inject: RemoveSideFiles, Alone: true},
+	{Name: "hard link made", Inject: LinkHard, Alone: true},
+	{Name: "folder switched", Inject: SwitchFolder, Alone: true},
+	{Name: "lease file deleted", Inject: DeleteLeaseFile, Alone: true},
+	{Name: "another user locks what he may read, kill -9 of the leader", Inject: LockAsStranger,
+		Alone: true},
+	{Name: "row deleted, SIGSTOP for a moment", Inject: DeleteRow, Alone: true},
+	{Name: "row and lease file deleted, SIGSTOP for a moment", Inject: DeleteRowAndLeaseFile,
+		Alone: true},
+	{Name: "row's token edited, SIGSTOP for a moment", Inject: EditToken, Alone: true},
+	{Name: "row's term edited, SIGSTOP for a moment", Inject: EditTerm, Alone: true},
+	{Name: "row's pid edited, SIGSTOP for a moment", Inject: EditPID, Alone: true},
+	{Name: "row stamped into the past, SIGSTOP for a moment", Inject: StampPast, Alone: true},
+	{Name: "row stamped into the future, SIGSTOP for a moment", Inject: StampFuture, Alone: true},
+	{Name: "row's TTL set to 1 ms, SIGSTOP for a moment", Inject: EditTTL, Alone: true},
+	{Name: "clock of the leader stepped by an hour, and back", Inject: ClockOfLeader, Clock: true},
+	{Name: "clock of all stepped by an hour, and back", Inject: ClockOfAll, Clock: true},
+	{Name: "the app's pool exhausted", Inject: ExhaustPool},
+	{Name: "the app's pool exhausted, kill -9 of the leader", Inject: ExhaustPoolKill, Alone: true},
+	{Name: "header corrupted", Inject: CorruptHeader, Last: true, Alone: true},
+	{Name: "pages corrupted", Inject: CorruptPages, Last: true, Alone: true},
+}
+
+// PostgresFaults are those that only a server, or a network, can have.
+var PostgresFaults = []Fault{
+	{Name: "server restarted, fast", Inject: RestartFast, Alone: true},
+	{Name: "server restarted, immediate", Inject: RestartImmediate, Alone: true},
+	{Name: "server stopped past the TTL", Inject: StopServer, Alone: true},
+	{Name: "kill -9 of the postmaster", Inject: KillPostmaster, Alone: true},
+	{Name: "all backends terminated", Inject: TerminateAll},
+	{Name: "all backends terminated, again and again", Inject: TerminateAgain},
+	{Name: "the leader's backends terminated", Inject: TerminateLeaders},
+	{Name: "the leader's session ended every 200 ms", Inject: TerminateAlways, Alone: true},
+	{Name: "SIGSTOP, session ended, another leads, SIGCONT", Inject: StopSessionEnded, Alone: true},
+	{Name: "partition of the leader", Inject: PartitionLeader, Alone: true},
+	{Name: "idle time-out in a partition", Inject: IdleTimeout, Alone: true},
+	{Name: "forwarder in between", Inject: ForwarderBetween, Alone: true},
+	{Name: "partition of a standby", Inject: PartitionStandby, Alone: true},
+	{Name: "partition of all", Inject: PartitionAll, Alone: true},
+	{Name: "partition for a quarter of the TTL", Inject: PartitionShort},
+	{Name: "answers after 2 s", Inject: Delay},
+	{Name: "answers lost after the commit", Inject: LoseAnswers},
+	{Name: "PgBouncer restarted", Inject: RestartBouncer, Alone: true},
+	{Name: "replica promoted, the last heartbeats lost", Inject: PromoteLosingBeats, Restore: true,
+		Alone: true},
+	{Name: "replica promoted, the last acquisition lost", Inject: PromoteLosingTerm, Restore: true,
+		Alone: true},
+	{Name: "tables put back to a backup", Inject: RestoreTables, Restore: true, Alone: true},
+	{Name: "clock of the server stepped by an hour, and back", Inject: ClockOfServer, Clock: true},
+	{Name: "max_connections reached, the leader's backends terminated", Inject: ExhaustServer,
+		Alone: true},
+	{Name: "disk of the server full", Inject: FillServerDisk, Alone: true},
+}
+
+// sharedFaults are those of Faults that PostgreSQL can suffer too: not those
+// of a file, nor those of a clock that its store does not ask.
+func sharedFaults() []Fault {
+	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {
+		return f.Last || f.Clock || f.Restore || slices.Contains([]string{
+			"disk full", "file read-only", "file moved away and back", "lease file deleted",
+			"another user locks what he may read, kill -9 of the leader",
+			"side files removed", "hard link made", "folder switched",
+			"row and lease file deleted, SIGSTOP for a moment",
+		}, f.Name)
+	})
+}
+
+// fault returns the fault with that name.
+func fault(name string) Fault {
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
+		if f.Name == name {
+			return f
+		}
+	}
+	panic("no fault " + name)
+}

@@ -1,0 +1,219 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"time"
+)
+
+// BlockPart: a foreign process holds the write lock for 0.4 TTL. Bound: the
+// leader stays, in the same term. (Half a TTL is survived at the default
+// settings; at a TTL of two seconds the fixed busy time-out weighs too much.)
+func BlockPart(ctx context.Context, c *Cluster, in *Injection) error {
+	_, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	unblock, err := c.db.Block(ctx)
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL*2/5)
+	unblock()
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// BlockBeyond: a foreign process holds the write lock for more than a TTL. At
+// the renew deadline the leader must step down. Bound: TTL + 2 s after the
+// lock is free.
+func BlockBeyond(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	unblock, err := c.db.Block(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		unblock()
+		in.To, in.Bound = bootTime(), c.boundTTL()
+	}()
+	c.sleep(ctx, c.TTL+c.TTL/4)
+	if _, leads := p.leads(); leads {
+		in.note("%s still leads, although no heartbeat can have succeeded for more than a TTL",
+			p.name)
+	}
+	return nil
+}
+
+// edit returns the fault of an edit that takes the row from its holder, while
+// that is stopped for a moment and cannot notice. Nobody may lead before it
+// has; it must step down at its next heartbeat. Bound: TTL + 2 s.
+func edit(e Edit) func(context.Context, *Cluster, *Injection) error {
+	return func(ctx context.Context, c *Cluster, in *Injection) error {
+		return c.whileStopped(ctx, in, func() error { return c.db.Edit(ctx, e) })
+	}
+}
+
+func (c *Cluster) whileStopped(ctx context.Context, in *Injection, do func() error) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.freeze(ctx, p); err != nil {
+		return err
+	}
+	defer p.resume()
+	if err := do(); err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL/4)
+	if next, b := c.leader(); next != nil && next != p {
+		in.note("%s leads in term %d, although the leader before may still do so", next.name,
+			b.Term)
+	}
+	p.resume()
+	in.To, in.Bound = bootTime(), c.boundTTL()
+	if !c.await(ctx, c.TTL, func() bool {
+		now, leads := p.leads()
+		return !leads || now.Term != b.Term
+	}) {
+		in.note("%s still leads a TTL after its row was taken away", p.name)
+	}
+	return nil
+}
+
+// The edits that take the row from its holder.
+var (
+	DeleteRow = edit(editDelete)
+	EditToken = edit(editToken)
+	EditTerm  = edit(editTerm)
+)
+
+// harmless returns the fault of an edit that leaves the row to its holder.
+// Then the leader is stopped for a part of its TTL: whatever stands in the row
+// now, nobody may take it for dead. Bound: the leader stays.
+func harmless(e Edit) func(context.Context, *Cluster, *Injection) error {
+	return func(ctx context.Context, c *Cluster, in *Injection) error {
+		_, b, err := c.target(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.db.Edit(ctx, e); err != nil {
+			return err
+		}
+		if err := StopShort(ctx, c, in); err != nil {
+			return err
+		}
+		in.Keeps = b.Term
+		return nil
+	}
+}
+
+// The edits that leave the row to its holder: ownership is token and term;
+// stamps decide nothing; the TTL is in the history too.
+var (
+	EditPID     = harmless(editPID)
+	StampPast   = harmless(editPast)
+	StampFuture = harmless(editFuture)
+	EditTTL     = harmless(editTTL)
+)
+
+// ClockOfLeader: the wall clock of the leader is set an hour ahead, or back,
+// and after a while right again. Bound: it stays the leader, in the same term,
+// and no run starts twice. (While the clock is behind what the ledger has seen
+// jobs wait, by design; so afterwards the cursors are deleted.)
+func ClockOfLeader(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	return c.stepClocks(ctx, in, b, []int{p.slot})
+}
+
+// ClockOfAll is ClockOfLeader for all processes, one after the other.
+func ClockOfAll(ctx context.Context, c *Cluster, in *Injection) error {
+	_, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	return c.stepClocks(ctx, in, b, c.random.Perm(c.Processes))
+}
+
+func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots []int) error {
+	step := time.Hour
+	if c.random.IntN(2) == 0 {
+		step = -step
+	}
+	for _, offset := range []time.Duration{step, 0} {
+		for _, slot := range slots {
+			if err := c.steer(slot, func(s *Control) { s.Clock = offset }); err != nil {
+				return err
+			}
+			c.sleep(ctx, 2*lookControl)
+		}
+		c.sleep(ctx, 3*c.Heartbeat)
+	}
+	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
+	in.after = c.forgetCursors
+	return nil
+}
+
+// forgetCursors makes jobs that wait for a time in the future run again.
+func (c *Cluster) forgetCursors(ctx context.Context) error {
+	since := bootTime()
+	if err := c.db.Edit(ctx, editJobs); err != nil {
+		return err
+	}
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	p.terminate() // it keeps its cursors in memory
+	_, err = c.settle(ctx, since, false)
+	return err
+}
+
+// ExhaustPool: all connections of the pool that the lock shares with the app
+// are in use, in every process, for a TTL. Bound: the leader stays, and works.
+func ExhaustPool(ctx context.Context, c *Cluster, in *Injection) error {
+	_, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	heal, err := c.exhaustAll()
+	defer heal()
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL)
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// ExhaustPoolKill is ExhaustPool with a kill -9 of the leader meanwhile; the
+// next one finds the pool exhausted. Bound: that of KillLeader, and it works.
+func ExhaustPoolKill(ctx context.Context, c *Cluster, in *Injection) error {
+	heal, err := c.exhaustAll()
+	in.after = func(context.Context) error { heal(); return nil }
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, 100*time.Millisecond)
+	return KillLeader(ctx, c, in)
+}
+
+func (c *Cluster) exhaustAll() (heal func(), err error) {
+	all := func(on bool) error {
+		for slot := range c.Processes {
+			if err := c.steer(slot, func(s *Control) { s.Exhaust = on }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return func() { _ = all(false) }, all(true)
+}

@@ -1,0 +1,357 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// KillLeader: kill -9. Bound: 250 ms where the kernel proves the death, else
+// TTL + 2 s.
+func KillLeader(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	return nil
+}
+
+// KillAll: kill -9 of every process at once; all are restarted. Bound: that of
+// KillLeader, counted from when the first one serves again.
+func KillAll(ctx context.Context, c *Cluster, in *Injection) error {
+	if _, _, err := c.target(ctx); err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	for _, p := range c.running() {
+		p.kill()
+	}
+	return c.awaitUp(ctx, bootTime(), 1, in)
+}
+
+// awaitUp waits until n processes that were started after a moment serve, and
+// sets To.
+func (c *Cluster) awaitUp(ctx context.Context, since time.Duration, n int, in *Injection) error {
+	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(since) >= n }) {
+		in.note("fewer than %d processes came up again", n)
+	}
+	in.To = bootTime()
+	return nil
+}
+
+// up is how many processes serve that were started after a moment.
+func (c *Cluster) up(since time.Duration) (n int) {
+	for _, p := range c.running() {
+		if records, _ := readRecords(p.file("log")); len(records) > 0 && records[0].At > since {
+			n++
+		}
+	}
+	return n
+}
+
+// StopPastTTL: SIGSTOP of the leader until another leads, and a while longer;
+// then SIGCONT. The other must not lead before the TTL has passed, and must
+// stay the leader; the first must start nothing (the rules see to that).
+// Bound: TTL + 2 s from the SIGSTOP.
+func StopPastTTL(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	next, b, err := c.stopUntilAnother(ctx, p, in)
+	defer p.resume()
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/2)
+	p.resume()
+	c.sleep(ctx, 3*c.Heartbeat)
+	c.mustStill(ctx, next, b, in)
+	return nil
+}
+
+func (c *Cluster) stopUntilAnother(ctx context.Context, p *process,
+	in *Injection) (*process, Belief, error) {
+	if err := c.freeze(ctx, p); err != nil {
+		return nil, Belief{}, err
+	}
+	in.From = bootTime()
+	in.To, in.Bound = in.From, c.boundTTL()
+	next, b, err := c.other(ctx, p, c.settleLimit())
+	// The last heartbeat of a leader may be as old as the renew deadline.
+	early := b.First.After - in.From
+	if err == nil && early < 0 {
+		return next, b, fmt.Errorf("%w: %s led before %s was stopped", errCannotInject, next.name,
+			p.name)
+	}
+	if err == nil && early < c.TTL/4-100*time.Millisecond {
+		in.early("%s led only %v after its predecessor was stopped; the TTL is %v", next.name,
+			early, c.TTL)
+	}
+	return next, b, err
+}
+
+// mustStill notes a problem unless p leads in the term of b. (Whether its word
+// is fresh depends on the machine, so it is asked for a while.)
+func (c *Cluster) mustStill(ctx context.Context, p *process, b Belief, in *Injection) {
+	if !c.await(ctx, c.TTL/4, func() bool {
+		now, ok := p.leads()
+		return ok && now.Term == b.Term
+	}) {
+		in.note("%s, which led in term %d, does not lead any more", p.name, b.Term)
+	}
+}
+
+// StopThenKill: SIGSTOP of the leader until another leads; then kill -9 of the
+// stopped one. Its death must not be taken for that of the second: the second
+// stays. Bound: TTL + 2 s from the SIGSTOP.
+func StopThenKill(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	next, b, err := c.stopUntilAnother(ctx, p, in)
+	if err != nil {
+		p.resume()
+		return err
+	}
+	p.kill()
+	c.sleep(ctx, c.TTL/2)
+	c.mustStill(ctx, next, b, in)
+	return nil
+}
+
+// StopOld: SIGSTOP of the leader until another leads; while it is still stopped,
+// kill -9 of that one. The byte of the stopped one must not keep the third from
+// seeing that the second is dead. Bound: that of KillLeader.
+func StopOld(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	next, _, err := c.stopUntilAnother(ctx, p, in)
+	defer p.resume()
+	if err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	next.kill()
+	in.To = in.From
+	_, _, err = c.other(ctx, next, c.settleLimit())
+	return err
+}
+
+// StopShort: SIGSTOP of the leader for less than the renew deadline leaves.
+// Bound: it stays the leader.
+func StopShort(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.freeze(ctx, p); err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL/4)
+	p.resume()
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// StopSameOwner is StopPastTTL where all processes bear one pid and hostname:
+// the heartbeat and the release of the resumed one must not touch the row of
+// the other. Bound: TTL + 2 s from the SIGSTOP.
+func StopSameOwner(ctx context.Context, c *Cluster, in *Injection) error {
+	if !c.SameOwner {
+		return errCannotInject
+	}
+	return StopPastTTL(ctx, c, in)
+}
+
+// TerminateInJob: SIGTERM while a run is under way. It is drained, the row is
+// released, the process exits with 0. Bound: 100 ms after the release where
+// standbys are woken, else 1.5 s.
+func TerminateInJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.awaitStart(ctx, p, jobSlow) {
+		return nil // it lost the lock meanwhile
+	}
+	in.Bound = c.boundHandOver(ctx)
+	p.terminate()
+	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+		in.note("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+	in.To = bootTime()
+	records, err := readRecords(p.file("log"))
+	for _, r := range records {
+		if r.Kind == KindReleased {
+			in.To = r.At
+		}
+	}
+	if p.code != 0 {
+		in.note("%s exited with %d after SIGTERM: %s", p.name, p.code, tail(p.file("stderr"), 1000))
+	}
+	return err
+}
+
+// Revoke: an operator tells the leader to leave while a run is under way. It
+// must drain from its next heartbeat on, and release. Bound: that of
+// TerminateInJob, after its release.
+func Revoke(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.awaitStart(ctx, p, jobSlow) {
+		return nil // it lost the lock meanwhile
+	}
+	if err := c.db.Edit(ctx, editRevoke); err != nil {
+		return err
+	}
+	in.Bound = c.boundHandOver(ctx)
+	released := func() bool {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindReleased && r.Term == b.Term {
+				in.To = r.At
+			}
+		}
+		return in.To > 0
+	}
+	if !c.await(ctx, c.Heartbeat+c.Drain+c.TTL, released) {
+		in.note("%s has not released term %d, long after it was told to leave", p.name, b.Term)
+	}
+	return nil
+}
+
+// IgnoreCancel: SIGTERM while a run is under way that ignores its context for
+// longer than the drain waits. While it runs the lock stays held; OnStuck lets
+// it end, or exits. Bound: that of KillLeader, after the process has ended.
+func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second }); err != nil {
+		return err
+	}
+	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
+	p.expect() // should it lose the lock meanwhile, it may exit at once
+	c.sleep(ctx, 2*lookControl)
+	if !c.awaitStart(ctx, p, jobOdd) {
+		return nil
+	}
+	in.Bound = c.boundDeath(ctx)
+	p.terminate()
+	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+		in.note("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+	in.To = p.endedAt
+	return nil
+}
+
+// PanicJob: a job panics, again and again. Bound: the leader stays.
+func PanicJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	if err := c.steer(p.slot, func(s *Control) { s.Panic = true }); err != nil {
+		return err
+	}
+	c.sleep(ctx, 6*c.Tick)
+	return c.steer(p.slot, func(s *Control) { s.Panic = false })
+}
+
+// FailJob: the first attempts of the odd job fail, and the leader is killed
+// with kill -9 before the next one starts, or just then. Bound: that of
+// KillLeader; and the next leader starts that attempt.
+func FailJob(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Fail = true }); err != nil {
+		return err
+	}
+	defer c.steer(p.slot, func(s *Control) { s.Fail = false })
+	c.sleep(ctx, 2*lookControl)
+	since := bootTime()
+	var failed Record
+	if !c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since {
+				failed = r
+			}
+		}
+		return failed.At != 0
+	}) {
+		return nil // it lost the lock meanwhile
+	}
+	// its end is written down meanwhile, or not
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Tick/4))))
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	// Unless p itself came so far. A pause, and what else the next leader has
+	// missed, come before.
+	if !c.await(ctx, in.Bound+answerLimit, func() bool { return c.startedAgain(failed) }) {
+		in.note("the run of %s for %d was not started again", failed.Job, failed.Tick)
+	}
+	return nil
+}
+
+// startedAgain reports whether some process has started a later attempt.
+func (c *Cluster) startedAgain(failed Record) bool {
+	c.mu.Lock()
+	all := slices.Clone(c.all)
+	c.mu.Unlock()
+	for _, p := range all {
+		records, _ := readRecords(p.file("log"))
+		for _, r := range records {
+			if r.Kind == KindStart && r.Job == failed.Job && r.Tick == failed.Tick &&
+				r.Attempt > failed.Attempt {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ChildLeft: a job leaves a child process behind, then kill -9 of the leader.
+// The child must not keep alive what proves its parent's death. Bound: that of
+// KillLeader.
+func ChildLeft(ctx context.Context, c *Cluster, in *Injection) error {
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL }); err != nil {
+		return err
+	}
+	c.awaitStart(ctx, p, jobOdd)
+	c.sleep(ctx, 50*time.Millisecond)
+	if err := c.steer(p.slot, func(s *Control) { s.Child = 0 }); err != nil {
+		return err
+	}
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+	return nil
+}

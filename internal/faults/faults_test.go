@@ -1,0 +1,433 @@
+//go:build linux
+
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/pgtest"
+)
+
+// A group is a cluster of the short run, with the faults that it suffers.
+type group struct {
+	name                      string
+	sameOwner, appPool, small bool
+	postgres, pooler          bool
+	sessions                  bool // their end is a sign
+	tunnel                    bool // or would be one: a tunnel is in between
+	faults                    []string
+	locks                     bool // named locks and a queue are used too
+	load                      bool // and much else at once
+	judge                     func(*testing.T, *History)
+}
+
+func (g group) open(t *testing.T, dir string) (Database, error) {
+	small := func(small, tunnel bool) (Database, error) {
+		if g.postgres {
+			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
+		}
+		return newSQLite(dir, g.appPool, small)
+	}
+	db, err := small(g.small, g.tunnel)
+	if errors.Is(err, errCannotInject) { // the fault that needs it says so
+		db, err = small(false, false)
+	}
+	return db, err
+}
+
+var groups = []group{
+	{name: "processes", faults: []string{
+		"kill -9 of the leader", "kill -9 of all", "SIGSTOP past the TTL, SIGCONT",
+		"SIGSTOP, another leads, kill -9 of the stopped one",
+		"SIGSTOP, another leads, kill -9 of that one", "SIGTERM in the middle of a job",
+		"job panics", "job fails, kill -9 of the leader before its next attempt",
+		"job leaves a child behind, kill -9 of the leader", "file read-only",
+	}},
+	{name: "one pid and host for all, on the app's pool", sameOwner: true, appPool: true,
+		faults: []string{
+			"SIGSTOP past the TTL, one pid and host for all", "SIGSTOP for a quarter of the TTL",
+			"clock of the leader stepped by an hour, and back",
+			"clock of all stepped by an hour, and back",
+			"the app's pool exhausted", "the app's pool exhausted, kill -9 of the leader",
+			"side files removed",
+		}},
+	{name: "small disk", small: true, faults: []string{
+		"disk full", "file moved away and back", "write lock held for 0.4 TTL",
+		"write lock held beyond the TTL",
+		"lease file deleted", "another user locks what he may read, kill -9 of the leader",
+		"hard link made", "folder switched", "job ignores its cancellation",
+		"leader revoked in the middle of a job",
+	}},
+	{name: "rows and files", sameOwner: true, faults: []string{
+		"row deleted, SIGSTOP for a moment", "row and lease file deleted, SIGSTOP for a moment",
+		"row's token edited, SIGSTOP for a moment", "row's term edited, SIGSTOP for a moment",
+		"row's pid edited, SIGSTOP for a moment",
+		"row stamped into the past, SIGSTOP for a moment",
+		"row stamped into the future, SIGSTOP for a moment",
+		"row's TTL set to 1 ms, SIGSTOP for a moment", "file deleted",
+		"file replaced by an older copy",
+	}},
+}
+
+// Without a group only a soak injects a fault. The test of corruption injects those
+// that are Last.
+func TestEachFaultIsInAGroup(t *testing.T) {
+	t.Parallel()
+	// in dedicated histories
+	named := []string{"server stopped past the TTL", "all backends terminated, again and again"}
+	for _, g := range slices.Concat(groups, postgresGroups, lockGroups) {
+		named = append(named, g.faults...)
+	}
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
+		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
+	}
+}
+
+// testRun is what the clusters of one test share.
+type testRun struct {
+	t      *testing.T
+	seed   uint64
+	stalls *StallMeter
+
+	mu     sync.Mutex
+	report Report
+	count  count
+	locks  lockCount
+}
+
+func newTestRun(t *testing.T) *testRun {
+	r := &testRun{t: t, seed: *seedFlag, stalls: NewStallMeter()}
+	if r.seed == 0 {
+		r.seed = rand.Uint64()>>32 + 1
+	}
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
+		r.report.line(f.Name)
+	}
+	t.Logf("-faults.seed=%d", r.seed)
+	if *soakFor == 0 && *loadFor == 0 && t.Name() != loadTestName {
+		t.Parallel()
+	}
+	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
+	return r
+}
+
+// publish prints the table, and writes it where it was asked for.
+func (r *testRun) publish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Lines = slices.DeleteFunc(r.report.Lines, func(l Line) bool {
+		return l.Times == 0 && l.Violations == 0 && l.Note == ""
+	})
+	var text strings.Builder
+	_ = r.report.Write(&text)
+	fmt.Fprintf(&text, "\n%v\n%v\n", r.count, r.locks)
+	fmt.Printf("%s, seed %d:\n\n%s\n", r.t.Name(), r.seed, text.String())
+	if *reportFile != "" {
+		if err := os.WriteFile(*reportFile, []byte(text.String()), 0o644); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// with runs one cluster: start, do, close, check. In the default run, which has
+// few processors beside the tests of other packages, a cluster in which somebody
+// only came too late has two more chances: whether replicas are available is
+// judged in a soak, on a quiet machine. Whether they are safe is judged each time.
+func (r *testRun) with(t *testing.T, g group, number int,
+	do func(context.Context, *Cluster) (map[string]error, error)) {
+	for left := 2; ; left-- {
+		late := r.once(t, g, number, do, left > 0 && *soakFor == 0 && *loadFor == 0)
+		if late == "" {
+			return
+		}
+		t.Logf("once more, as nothing but time was the matter: %s", late)
+	}
+}
+
+// lateRules are those that a machine without processors to spare breaks.
+var lateRules = []string{RuleSomebody, RuleKeeps, RuleLives, RuleFault, RuleStartsWork,
+	RuleRequests}
+
+// dir is a new folder for a cluster. Only a soak waits for a real disk: what a
+// process has written outlives its kill in memory, too.
+func (r *testRun) dir(t *testing.T, g group, number int) string {
+	switch {
+	case *keepFiles != "":
+		require.NoError(t, os.MkdirAll(*keepFiles, 0o755))
+		dir, err := os.MkdirTemp(*keepFiles, fmt.Sprintf("%s%d-",
+			strings.ReplaceAll(g.name, " ", "-"), number))
+		require.NoError(t, err)
+		return dir
+	case *soakFor > 0 || *loadFor > 0:
+		return t.TempDir()
+	}
+	return pgtest.TempDir(t)
+}
+
+// once is one try; with another to come it returns why that is needed.
+func (r *testRun) once(t *testing.T, g group, number int,
+	do func(context.Context, *Cluster) (map[string]error, error), another bool) (late string) {
+	dir := r.dir(t, g, number)
+	db, err := g.open(t, dir)
+	require.NoError(t, err)
+	defer db.Close()
+	ctx := t.Context()
+	config := Config{
+		Dir: dir, Processes: 3, TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond,
+		Tick: 200 * time.Millisecond, Drain: 300 * time.Millisecond,
+		SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
+		Locks: g.locks, Load: g.load,
+	}
+	if *soakFor == 0 { // the default run has few processors
+		config.Tick, config.Frugal = 300*time.Millisecond, *loadFor == 0
+	}
+	if g.load {
+		config.Processes, config.Tick = 2, time.Second
+	}
+	if g.postgres { // a request may take a second
+		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
+	}
+	if g.sessions { // so that a grace, too, can take some load
+		config.TTL, config.Heartbeat, config.Grace = 8*time.Second, time.Second, 2*time.Second
+		if *soakFor == 0 && !g.load { // the default run has little time
+			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
+		}
+	}
+	c, err := NewCluster(ctx, config, db)
+	require.NoError(t, err)
+	refused, err := do(ctx, c)
+	if err == nil {
+		if err = c.Quiet(ctx); err != nil {
+			err = fmt.Errorf("in the end: %w", err)
+		}
+	}
+	if err != nil && another {
+		late = err.Error()
+	} else if err != nil {
+		t.Errorf("%v\n%s", err, c.Describe(ctx))
+	}
+	require.NoError(t, c.Close())
+	var h *History
+	c.await(ctx, 2*time.Minute, func() bool { // a starved server is slow to accept a connection
+		h, err = c.History(ctx)
+		return err == nil
+	})
+	require.NoError(t, err)
+	slack := *slackFlag
+	if slack < 0 {
+		slack = 500 * time.Millisecond
+		if *soakFor == 0 { // beside the tests of other packages, which need the machine too
+			slack = keepsSlack
+		}
+	}
+	vs := Check(h, slack, r.stalls.Worst)
+	if another {
+		safe := true
+		for _, v := range vs {
+			safe = safe && slices.Contains(lateRules, v.Rule)
+			late = cmp.Or(late, v.String())
+		}
+		if late != "" && safe {
+			return late
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if *keepFiles != "" {
+		require.NoError(t, h.writeLedger(filepath.Join(dir, "ledger")))
+	}
+	r.mu.Lock()
+	r.report.Add(h, vs)
+	r.mu.Unlock()
+	for name, why := range refused {
+		t.Logf("not injected: %s: %v", name, why)
+		r.refuse(name, why)
+	}
+	if g.locks {
+		n := h.lockCount()
+		t.Log(n)
+		assert.NotZero(t, n.holds, "nobody has held a named lock")
+		assert.NotZero(t, n.writes, "nobody has written under one")
+		assert.NotZero(t, n.done, "no task was done")
+	}
+	t.Logf("%d processes, %d failed starts, %d terms, %d fenced writes, %v", len(c.all), c.failed,
+		len(h.Beliefs), len(h.Writes), h.count())
+	r.mu.Lock()
+	r.count = r.count.plus(h.count())
+	r.locks = r.locks.plus(h.lockCount())
+	r.mu.Unlock()
+	for i, v := range vs {
+		t.Errorf("%v", v)
+		if i < 3 {
+			t.Log(Evidence(h, v, dir))
+		}
+	}
+	if g.judge != nil {
+		g.judge(t, h)
+	}
+	return ""
+}
+
+func (r *testRun) refuse(name string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.line(name).Note = why.Error()
+}
+
+// Every fault, at least twice.
+func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
+	missing.Long(t, "takes a minute")
+	run := newTestRun(t)
+	var together together
+	// No name occurs twice: a # in a path would end the DSN.
+	for n, g := range slices.Concat(groups, groups) {
+		together.run(t, fmt.Sprint(g.name, ", ", n), func(t *testing.T) {
+			run.with(t, g, n, g.times(1))
+		})
+	}
+	for n := range 4 {
+		together.run(t, fmt.Sprint("corruption, ", n), func(t *testing.T) {
+			run.with(t, group{name: "corruption"}, 100+n,
+				func(ctx context.Context, c *Cluster) (map[string]error, error) {
+					return nil, c.Inject(ctx,
+						fault([]string{"header corrupted", "pages corrupted"}[n%2]))
+				})
+		})
+	}
+	together.run(t, "storm", func(t *testing.T) {
+		run.with(t, group{name: "storm", appPool: true}, 200,
+			func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				return c.Storm(ctx, survivable(true, Faults...), 8, 0)
+			})
+	})
+	together.Wait()
+}
+
+// times returns what injects every fault of the group n times.
+func (g group) times(n int) func(context.Context, *Cluster) (map[string]error, error) {
+	return func(ctx context.Context, c *Cluster) (map[string]error, error) {
+		refused := map[string]error{}
+		for range n {
+			for _, i := range c.random.Perm(len(g.faults)) {
+				err := c.Inject(ctx, fault(g.faults[i]))
+				if errors.Is(err, errCannotInject) {
+					refused[g.faults[i]] = err
+				} else if err != nil {
+					return refused, err
+				}
+			}
+		}
+		return refused, nil
+	}
+}
+
+// together runs subtests at once, however few processors there are: they
+// mostly wait.
+type together struct {
+	sync.WaitGroup
+	all bool // however many they are; else as many of all tests as there is room for
+}
+
+// room is for the clusters of all tests.
+var room = sync.OnceValue(func() chan struct{} {
+	if raced() {
+		return make(chan struct{}, 5)
+	}
+	return make(chan struct{}, 7)
+})
+
+// raced reports whether the race detector slows everything down.
+func raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
+	w.Go(func() {
+		if !w.all {
+			room() <- struct{}{}
+			defer func() { <-room() }()
+		}
+		t.Run(name, do)
+	})
+}
+
+// survivable returns the faults of a storm, without those that step clocks or
+// those that lose the database.
+func survivable(clocks bool, faults ...Fault) []Fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool {
+		return f.Last || clocks && f.Restore || !clocks && f.Clock
+	})
+}
+
+// The harness' rules hold without an excuse: nothing that was committed is lost.
+func TestSideFilesRemovedInAnyOrder(t *testing.T) {
+	missing.Long(t, "takes ten seconds")
+	run := newTestRun(t)
+	var together together
+	together.run(t, "side files", func(t *testing.T) {
+		run.with(t, group{name: "side files"}, 300,
+			group{faults: []string{"side files removed"}}.times(*ordersFlag))
+	})
+	together.Wait()
+}
+
+func TestSoak(t *testing.T) {
+	if *soakFor == 0 {
+		t.Skip("-faults.soak=10m runs a random storm of that length")
+	}
+	require.Contains(t, backends, *soakOn)
+	only, err := regexp.Compile(*onlyFlag)
+	require.NoError(t, err)
+	run := newTestRun(t)
+	together := together{all: true}
+	for n := range *soakMany * 2 {
+		g := group{name: fmt.Sprintf("storm %d", n), sameOwner: n%4 < 2, appPool: n/2%2 == 0,
+			small: n%3 == 2}
+		faults := Faults
+		if *soakOn == kindPostgres {
+			// Small disks and poolers have no replica.
+			g.postgres, g.small, g.pooler = true, n%6 == 2, n%6 == 4 || n%6 == 1
+			g.tunnel = n%6 == 5
+			g.sessions = n%2 == 0 || g.tunnel
+			faults = slices.Concat(sharedFaults(), PostgresFaults)
+		}
+		if g.locks = n%3 == 0; g.locks {
+			faults = slices.Concat(faults, LockFaults)
+		}
+		faults = slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool {
+			return !only.MatchString(f.Name)
+		})
+		require.NotEmpty(t, faults, "-faults.only=%s", *onlyFlag)
+		together.run(t, g.name, func(t *testing.T) {
+			run.with(t, g, n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				return c.Storm(ctx, survivable(n%2 == 0, faults...), 0, *soakFor)
+			})
+		})
+	}
+	together.Wait()
+}
+
+// The rules about ticks differ where a clock was set.
+func TestSeveralFaultsAtOnceSetTheClockIfOneDoes(t *testing.T) {
+	assert.True(t, atOnce([]Fault{{Name: "a"}, {Name: "b", Clock: true}}).Clock)
+	assert.False(t, atOnce([]Fault{{Name: "a"}, {Name: "b"}}).Clock)
+}

@@ -1,0 +1,207 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Fault is one way to hurt a cluster. Inject does it and heals it, and fills
+// in the injection: when it was over (default: when Inject returns), the bound,
+// what must stay.
+type Fault struct {
+	Name   string
+	Inject func(ctx context.Context, c *Cluster, in *Injection) error
+
+	// Last: the cluster is of no use afterwards.
+	Last bool
+	// Clock and Restore must not meet in one cluster: after the machines'
+	// clocks went back and the database was lost, nothing knows which terms
+	// there were.
+	Clock, Restore bool
+	// Alone: it makes no sense while another fault is under way.
+	Alone bool
+}
+
+// Inject injects one fault and waits until somebody leads and works again. It
+// returns an error that wraps errCannotInject if it could not; everything else
+// that goes wrong is in the history.
+func (c *Cluster) Inject(ctx context.Context, f Fault) error {
+	if f.Restore || f.Last {
+		defer c.users.keepFromPausing(f.Last)()
+	}
+	if f.Clock {
+		c.clockSet.Store(true)
+	}
+	in := Injection{Fault: f.Name, From: bootTime()}
+	err := f.Inject(ctx, c, &in)
+	if errors.Is(err, errCannotInject) || ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		in.note("%v", err)
+	}
+	if in.To == 0 {
+		in.To = bootTime()
+	}
+	if !in.Silent {
+		if _, err := c.settle(ctx, in.To, in.idle); err != nil && ctx.Err() == nil {
+			in.note("%v", err)
+		}
+	}
+	in.Until = bootTime()
+	c.mu.Lock()
+	c.injections = append(c.injections, in)
+	c.mu.Unlock()
+	c.Logf("%s: took %v, settled after %v", f.Name, (in.To - in.From).Round(time.Millisecond),
+		(in.Until - in.To).Round(time.Millisecond))
+	if in.after != nil {
+		if err := in.after(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("after %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// early adds a take-over that came too soon.
+func (in *Injection) early(format string, args ...any) {
+	in.Early = strings.TrimPrefix(in.Early+"; "+fmt.Sprintf(format, args...), "; ")
+}
+
+// note adds a problem.
+func (in *Injection) note(format string, args ...any) {
+	if in.Problem != "" {
+		in.Problem += "; "
+	}
+	in.Problem += fmt.Sprintf(format, args...)
+}
+
+// The bounds of the design, from the fault to the next leader.
+const (
+	boundProven  = 250 * time.Millisecond // a crash, where the kernel proves it
+	boundRelease = 100 * time.Millisecond // a clean release, where standbys are woken
+	boundSession = 2 * time.Second        // after the grace, where the end of a session is a sign
+)
+
+// boundTTL holds where nothing proves or tells the end of the holder, and for
+// everything that heals by itself.
+func (c *Cluster) boundTTL() time.Duration { return c.TTL + 2*time.Second }
+
+// boundDeath is the bound for the death of the present holder.
+func (c *Cluster) boundDeath(ctx context.Context) time.Duration {
+	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
+		return boundProven
+	} else if err == nil && ok && row.Session {
+		return c.Grace + boundSession
+	}
+	return c.boundTTL()
+}
+
+// boundHandOver is the bound for a clean release by the present holder.
+func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
+	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
+		return boundRelease
+	}
+	if s, ok := c.db.(*postgresServer); ok && s.bouncer == nil {
+		return boundRelease // LISTEN
+	}
+	return 1500 * time.Millisecond
+}
+
+// target is the leader that a fault is for; every fault but the last of a
+// storm finds one.
+func (c *Cluster) target(ctx context.Context) (*process, Belief, error) {
+	var (
+		p *process
+		b Belief
+	)
+	if !c.await(ctx, c.settleLimit(), func() bool { p, b = c.leader(); return p != nil }) {
+		return nil, b, errors.New("nobody leads")
+	}
+	return p, b, nil
+}
+
+// other waits for a leader that is not p.
+func (c *Cluster) other(ctx context.Context, p *process,
+	within time.Duration) (*process, Belief, error) {
+	var (
+		next *process
+		b    Belief
+	)
+	if !c.await(ctx, within, func() bool {
+		next, b = c.leader()
+		return next != nil && next != p
+	}) {
+		return nil, b, fmt.Errorf("nobody leads %v after %s", within, p.name)
+	}
+	return next, b, nil
+}
+
+// awaitStart waits until a process has a run of the job under way that began
+// after the call.
+func (c *Cluster) awaitStart(ctx context.Context, p *process, job string) bool {
+	since := bootTime()
+	return c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
+		records, _ := readRecords(p.file("log"))
+		under := false
+		for _, r := range records {
+			if r.Job == job && r.At > since {
+				under = r.Kind == KindStart || under && r.Kind != KindEnd
+			}
+		}
+		return under
+	})
+}
+
+// History reads everything. Call it after Close.
+func (c *Cluster) History(ctx context.Context) (*History, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := &History{ClockSet: c.clockSet.Load(), Logs: map[string][]Record{},
+		Stops: map[string][]Span{}, Forgot: c.forgot, Promoted: c.promotions,
+		Injections: c.injections, Exits: c.exits,
+		AtMostOnce: []string{jobOnce}}
+	for _, p := range c.all {
+		records, err := readRecords(p.file("log"))
+		if err != nil {
+			return nil, err
+		}
+		beliefs, err := readBeliefs(p.file("beliefs"), p.name)
+		if err != nil {
+			return nil, err
+		}
+		h.Logs[p.name] = records
+		h.Beliefs = append(h.Beliefs, beliefs...)
+		h.Runs = append(h.Runs, runsOf(p.name, records, beliefs)...)
+		h.Stops[p.name] = p.stops
+		if err := h.addLocks(p.name, p.file("locks")); err != nil {
+			return nil, err
+		}
+	}
+	h.Stepped = c.stepped
+	for _, in := range c.injections {
+		if in.Silent {
+			return h, nil // the database is of no use
+		}
+	}
+	if err := c.db.Read(ctx, h); err != nil || !c.Locks {
+		return h, err
+	}
+	return h, c.db.ReadLocks(ctx, h)
+}
+
+// Describe says how the cluster is now: for a test that has failed.
+func (c *Cluster) Describe(ctx context.Context) string {
+	row, held, err := c.db.Row(ctx)
+	text := fmt.Sprintf("row %+v, held %v, error %v\n", row, held, err)
+	for _, p := range c.running() {
+		b, ok := lastBelief(p.file("beliefs"), p.name)
+		text += fmt.Sprintf("%s: leads %v, believed last: %v\n%s\n", p.name, ok &&
+			bootTime()-b.Last.Before < freshBelief, b, tail(p.file("stderr"), 2000))
+	}
+	return text
+}

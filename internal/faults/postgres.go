@@ -1,0 +1,427 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/internal/pgtest"
+)
+
+// postgresServer is a PostgreSQL server under test, with one database. Every
+// slot of the cluster comes to it through a proxy of its own, and with a role
+// that is no superuser.
+type postgresServer struct {
+	t       testing.TB
+	server  *pgtest.Server  // a promoted replica takes its place
+	bouncer *pgtest.Bouncer // nil: there is none
+	proxies []*proxy        // by slot
+	appPool bool
+	data    string // a small tmpfs, made by us; "" if it is none
+	tunnel  string // folder of the tunnels' ends; "": the proxies are no tunnels
+
+	mu   sync.Mutex
+	anew []Anew // see History
+}
+
+var _ Database = (*postgresServer)(nil)
+
+const (
+	pgDatabase = "app"
+	pgRole     = "app"
+
+	// pgSmallDisk is what a server needs, and little more.
+	pgSmallDisk = 160 << 20
+
+	pgConnections = 60
+)
+
+// sqlMakePostgres: clock_timestamp() of this schema comes first, so that the
+// server's clock can be stepped.
+const sqlMakePostgres = `
+CREATE SCHEMA faults;
+CREATE TABLE faults.clock (step interval NOT NULL);
+INSERT INTO faults.clock VALUES ('0');
+CREATE FUNCTION faults.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS 'SELECT pg_catalog.clock_timestamp() + (SELECT step FROM faults.clock)';
+CREATE TABLE faults_writes (
+    -- grows in the order of the terms: drawn behind the fence
+    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    term bigint NOT NULL,
+    job  text NOT NULL,
+    tick bigint NOT NULL
+);
+CREATE TABLE faults_locks (
+    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- likewise
+    name text NOT NULL,
+    term bigint NOT NULL
+)`
+
+// newPostgres starts a server. With small its data lie on a file system small
+// enough to be filled; errCannotInject if this process may not mount one. With
+// tunnel the proxies are tunnels, which nobody vouches for, see serveTunnel;
+// errCannotInject if this process may not make a network.
+func newPostgres(t testing.TB, slots int, appPool, pooler, small,
+	tunnel bool) (*postgresServer, error) {
+	s := &postgresServer{t: t, appPool: appPool}
+	if tunnel {
+		if err := mayTunnel(); err != nil {
+			return nil, fmt.Errorf("%w: a network of its own for each process: %w",
+				errCannotInject, err)
+		}
+		s.tunnel = t.TempDir()
+	}
+	s.server = pgtest.Start(t, fmt.Sprintf("max_connections=%d", pgConnections),
+		"min_wal_size=32MB", "max_wal_size=48MB")
+	if small {
+		if err := s.shrink(); err != nil {
+			return nil, err
+		}
+	}
+	ctx := t.Context()
+	err := s.admin(ctx, "postgres", func(conn *pgx.Conn) error {
+		return execAll(ctx, conn, `CREATE ROLE `+pgRole+` LOGIN`,
+			`CREATE DATABASE `+pgDatabase+` OWNER `+pgRole,
+			`ALTER DATABASE `+pgDatabase+` SET search_path = faults, public, pg_catalog`)
+	})
+	if err == nil {
+		err = s.admin(ctx, pgDatabase, func(conn *pgx.Conn) error {
+			return execAll(ctx, conn, `GRANT CREATE ON DATABASE `+pgDatabase+` TO `+pgRole,
+				`SET ROLE `+pgRole, sqlMakePostgres)
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if pooler {
+		s.bouncer = pgtest.PgBouncer(t, s.server)
+	}
+	for range slots {
+		p, err := newProxy(s.tunnelEnd(len(s.proxies)), s.target())
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.proxies = append(s.proxies, p)
+	}
+	return s, nil
+}
+
+func execAll(ctx context.Context, conn *pgx.Conn, queries ...string) error {
+	for _, query := range queries {
+		if _, err := conn.Exec(ctx, query); err != nil {
+			return fmt.Errorf("%.60s: %w", query, err)
+		}
+	}
+	return nil
+}
+
+// target is where the proxies lead to.
+func (s *postgresServer) target() string {
+	address := s.server.URL(pgDatabase)
+	if s.bouncer != nil {
+		address = s.bouncer.URL(pgDatabase)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		panic(err) // pgtest made it
+	}
+	return u.Host
+}
+
+// shrink moves the data onto a small tmpfs.
+func (s *postgresServer) shrink() error {
+	data := filepath.Join(s.server.Dir(), "data")
+	info, err := os.Stat(data)
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	s.server.Stop(s.t, "fast")
+	away := data + ".away"
+	if err := os.Rename(data, away); err != nil {
+		return err
+	}
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("size=%d,mode=0700,uid=%d,gid=%d", pgSmallDisk, owner.Uid, owner.Gid)
+	if err := unix.Mount("none", data, "tmpfs", 0, options); err != nil {
+		return fmt.Errorf("%w: mount a tmpfs: %w", errCannotInject, err)
+	}
+	s.data = data
+	if err := os.CopyFS(data, os.DirFS(away)); err != nil {
+		return err
+	}
+	err = filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o600)
+		if entry.IsDir() {
+			mode = 0o700
+		}
+		return errors.Join(os.Chmod(path, mode), os.Chown(path, int(owner.Uid), int(owner.Gid)))
+	})
+	if err := errors.Join(err, os.RemoveAll(away)); err != nil {
+		return err
+	}
+	s.server.StartAgain(s.t)
+	return nil
+}
+
+// Settings implements Database.
+func (s *postgresServer) Settings(p *Settings) {
+	query := url.Values{"sslmode": {"disable"}, "application_name": {p.Name}}
+	if s.bouncer != nil {
+		query.Set("default_query_exec_mode", "exec")
+	}
+	host := s.proxies[p.Slot].addr()
+	if p.Tunnel = s.tunnelEnd(p.Slot); p.Tunnel != "" {
+		host = s.target()
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(pgRole), Host: host, Path: "/" + pgDatabase,
+		RawQuery: query.Encode()}
+	p.Kind, p.DSN, p.AppPool = kindPostgres, u.String(), s.appPool
+}
+
+// Close implements Database. The server itself ends with the test.
+func (s *postgresServer) Close() error {
+	for _, p := range s.proxies {
+		p.Close()
+	}
+	if s.data == "" {
+		return nil
+	}
+	s.server.Stop(s.t, "immediate")
+	return unix.Unmount(s.data, unix.MNT_DETACH)
+}
+
+// admin is a task of a superuser.
+func (s *postgresServer) admin(ctx context.Context, database string,
+	do func(*pgx.Conn) error) error {
+	return connected(ctx, s.server.URL(database), do)
+}
+
+func connected(ctx context.Context, address string, do func(*pgx.Conn) error) error {
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		return err
+	}
+	config.ConnectTimeout = time.Minute // use has a limit of its own; a set-up needs none
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	err = do(conn)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, conn.Close(closing))
+}
+
+func (s *postgresServer) use(ctx context.Context, do func(*pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return s.admin(ctx, pgDatabase, do)
+}
+
+func (s *postgresServer) exec(ctx context.Context, queries ...string) error {
+	return s.use(ctx, func(conn *pgx.Conn) error { return execAll(ctx, conn, queries...) })
+}
+
+// Row implements Database.
+func (s *postgresServer) Row(ctx context.Context) (row Row, ok bool, err error) {
+	err = s.use(ctx, func(conn *pgx.Conn) error {
+		err := conn.QueryRow(ctx,
+			`SELECT term, grace_ms IS NOT NULL FROM scheduler_lock`).Scan(&row.Term, &row.Session)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		ok = err == nil
+		return err
+	})
+	return row, ok, err
+}
+
+// Proves implements Database: there is no kernel in common.
+func (s *postgresServer) Proves(Row) bool { return false }
+
+var postgresEdits = map[Edit]string{
+	editDelete: `DELETE FROM scheduler_lock`,
+	editToken:  `UPDATE scheduler_lock SET token = md5(random()::text)`,
+	editTerm:   `UPDATE scheduler_lock SET term = term + 7`,
+	editPID:    `UPDATE scheduler_lock SET pid = pid + 7`,
+	editPast: `UPDATE scheduler_lock
+		SET heartbeat_at = '2001-01-01T00:00:00Z', created_at = '2001-01-01T00:00:00Z'`,
+	editFuture: `UPDATE scheduler_lock
+		SET heartbeat_at = '2101-01-01T00:00:00Z', created_at = '2101-01-01T00:00:00Z'`,
+	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
+	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
+	editJobs:   `DELETE FROM scheduler_jobs`,
+}
+
+// Edit implements Database.
+func (s *postgresServer) Edit(ctx context.Context, e Edit) error {
+	if e != editJobs {
+		return s.exec(ctx, postgresEdits[e])
+	}
+	return s.use(ctx, func(conn *pgx.Conn) error {
+		// Whoever decides waits from here.
+		if err := execAll(ctx, conn, `BEGIN`, `LOCK TABLE scheduler_jobs`); err != nil {
+			return err
+		}
+		var anew Anew
+		var err error
+		if anew.Jobs, err = readJobRows(ctx, conn); err != nil {
+			return err
+		}
+		if err := conn.QueryRow(ctx, sqlNewestRun).Scan(&anew.Newest); err != nil {
+			return err
+		}
+		if err := execAll(ctx, conn, postgresEdits[e], `COMMIT`); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.anew = append(s.anew, anew)
+		return nil
+	})
+}
+
+// Paused implements Database.
+func (s *postgresServer) Paused(ctx context.Context) (paused bool, err error) {
+	err = s.use(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, sqlPaused).Scan(&paused)
+	})
+	return paused, err
+}
+
+// Block implements Database: a session of the harness has locked all tables
+// that the lock writes.
+func (s *postgresServer) Block(ctx context.Context) (unblock func(), err error) {
+	conn, err := pgx.Connect(ctx, s.server.URL(pgDatabase))
+	if err != nil {
+		return nil, err
+	}
+	unblock = func() { conn.Close(context.WithoutCancel(ctx)) }
+	for {
+		err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
+			`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs,
+				scheduler_requests, scheduler_pauses IN EXCLUSIVE MODE`)
+		if err == nil {
+			return unblock, nil
+		}
+		// The program locks its tables in another order: the server may end
+		// either of the two.
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "40P01" {
+			if err = execAll(ctx, conn, `ROLLBACK`); err == nil {
+				continue
+			}
+		}
+		unblock()
+		return nil, err
+	}
+}
+
+// Blocked implements Database: somebody has the row locked.
+func (s *postgresServer) Blocked(ctx context.Context) bool {
+	err := s.exec(ctx, `BEGIN`, `SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`, `ROLLBACK`)
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "55P03" // lock_not_available
+}
+
+// Read implements Database.
+func (s *postgresServer) Read(ctx context.Context, h *History) error {
+	s.mu.Lock()
+	h.Anew = slices.Clone(s.anew)
+	s.mu.Unlock()
+	return s.use(ctx, func(conn *pgx.Conn) (err error) {
+		if h.Terms, err = collectTerms(ctx, conn, sqlReadTerms); err != nil {
+			return err
+		}
+		if h.Writes, err = collectTerms(ctx, conn, sqlReadWrites); err != nil {
+			return err
+		}
+		h.Ledger, err = collect(ctx, conn, sqlReadLedger,
+			func(row pgx.CollectableRow) (r LedgerRow, err error) {
+				var tick, until, started pgtype.Timestamptz
+				err = row.Scan(&r.ID, &r.Job, &tick, &until, &r.Count, &r.Attempt, &r.Term,
+					&r.Started,
+					&started, &r.Cut,
+					&r.Owed, &r.Reason, &r.AskedBy, &r.AskedFor)
+				r.Tick, r.Until, r.StartedAt = micros(tick), micros(until), micros(started)
+				return r, err
+			})
+		if err != nil {
+			return err
+		}
+		if h.Jobs, err = readJobRows(ctx, conn); err != nil {
+			return err
+		}
+		h.Pending, err = collect(ctx, conn, sqlReadRequests,
+			func(row pgx.CollectableRow) (a Ask, err error) {
+				var at pgtype.Timestamptz
+				err = row.Scan(&a.Process, &a.Number, &a.Job, &at)
+				a.Tick = micros(at)
+				return a, err
+			})
+		return err
+	})
+}
+
+// ReadLocks implements Database.
+func (s *postgresServer) ReadLocks(ctx context.Context, h *History) error {
+	return s.use(ctx, func(conn *pgx.Conn) (err error) {
+		if h.LockWrites, err = collect(ctx, conn, sqlReadLockWrites,
+			pgx.RowToStructByPos[LockWrite]); err != nil {
+			return err
+		}
+		h.Tasks, err = collect(ctx, conn, sqlReadTasks, pgx.RowToStructByPos[TaskRow])
+		return err
+	})
+}
+
+// micros is a time in Unix microseconds; NULL is 0.
+func micros(t pgtype.Timestamptz) int64 {
+	if !t.Valid {
+		return 0
+	}
+	return t.Time.UnixMicro()
+}
+
+func collect[T any](ctx context.Context, conn *pgx.Conn, query string,
+	read pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := conn.Query(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.AppendRows([]T{}, rows, read)
+}
+
+func readJobRows(ctx context.Context, conn *pgx.Conn) ([]JobRow, error) {
+	return collect(ctx, conn, sqlReadJobs, func(row pgx.CollectableRow) (j JobRow, err error) {
+		var cursor pgtype.Timestamptz
+		err = row.Scan(&j.Name, &j.Spec, &cursor)
+		j.Cursor = micros(cursor)
+		return j, err
+	})
+}
+
+func collectTerms(ctx context.Context, conn *pgx.Conn, query string) ([]int64, error) {
+	return collect(ctx, conn, query, pgx.RowTo[int64])
+}

@@ -1,0 +1,298 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"example.com/schedlock/internal/missing"
+)
+
+var postgresGroups = []group{
+	{name: "server", postgres: true, faults: []string{
+		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
+		"all backends terminated",
+		"the leader's backends terminated",
+		"job fails, kill -9 of the leader before its next attempt",
+		"SIGTERM in the middle of a job",
+	}},
+	{name: "sessions", postgres: true, sessions: true, faults: []string{
+		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
+		"the leader's session ended every 200 ms",
+		"kill -9 of the postmaster",
+	}},
+	{name: "sessions in a partition", postgres: true, sessions: true, faults: []string{
+		"partition of the leader", "idle time-out in a partition",
+	}},
+	{name: "tunnel", postgres: true, sessions: true, tunnel: true, faults: []string{
+		"forwarder in between", "kill -9 of the leader",
+	}},
+	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
+		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
+		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
+	}},
+	{name: "pooler", postgres: true, pooler: true, faults: []string{
+		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
+		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
+	}},
+	{name: "small disk and full house", postgres: true, small: true, faults: []string{
+		"disk of the server full", "max_connections reached, the leader's backends terminated",
+		"clock of the server stepped by an hour, and back",
+	}},
+	{name: "rows", postgres: true, sameOwner: true, faults: []string{
+		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
+		"row's term edited, SIGSTOP for a moment",
+		"row's TTL set to 1 ms, SIGSTOP for a moment", "tables put back to a backup",
+		"write lock held for 0.4 TTL",
+		"write lock held beyond the TTL",
+	}},
+	{name: "fail-over", postgres: true, locks: true, faults: []string{
+		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+	}},
+}
+
+// Every fault of a server and its network, and the dedicated histories twice;
+// with -faults.soak twice and 20 times.
+func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
+	missing.Long(t, "takes a minute")
+	run := newTestRun(t)
+	times, dedicatedTimes := 1, 2 // a machine has few processors, and the default run a minute
+	if *soakFor > 0 {
+		times, dedicatedTimes = 2, 20
+	}
+	var together together
+	for n, g := range postgresGroups {
+		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 300+n, g.times(times)) })
+	}
+	for n, d := range dedicated {
+		together.run(t, d.name, func(t *testing.T) {
+			run.with(t, group{postgres: true, sessions: d.sessions, locks: d.locks}, 400+n,
+				func(ctx context.Context, c *Cluster) (map[string]error, error) {
+					for range dedicatedTimes {
+						if err := c.Inject(ctx, Fault{Name: d.name,
+							Restore: true, Inject: func(ctx context.Context, c *Cluster,
+								in *Injection) error {
+								return d.do(ctx, t, c, c.db.(*postgresServer), in)
+							}}); err != nil {
+							return nil, err
+						}
+					}
+					return nil, nil
+				})
+		})
+	}
+	together.Wait()
+}
+
+// dedicated are histories of several steps, each with a cluster of its own.
+var dedicated = []struct {
+	name     string
+	sessions bool
+	locks    bool
+	do       func(context.Context, *testing.T, *Cluster, *postgresServer, *Injection) error
+}{
+	{"a partitioned leader cancels its jobs before a standby leads", false, false,
+		partitionedLeader},
+	{"a restart of the server keeps the leader if it is short", false, false, shortAndLongRestart},
+	{"terminated backends never make two leaders", false, false, terminatedBackends},
+	{"a lost acquisition makes no second leader on a promoted replica", false, true,
+		lostAcquisition},
+	{"an answer lost after the commit makes no second leader", false, false, lostAnswer},
+	{"a leader whose session is ended all the time stays", true, false, endedAllTheTime},
+}
+
+// For a minute, in a soak.
+func endedAllTheTime(ctx context.Context, _ *testing.T, c *Cluster, _ *postgresServer,
+	in *Injection) error {
+	d := time.Second
+	if *soakFor > 0 {
+		d = time.Minute / 20 // it comes 20 times
+	}
+	return c.endSessions(ctx, d, in)
+}
+
+// cancelledAt is when a process wrote down that a run of the term was told to
+// end, 0 if it was not.
+func cancelledAt(p *process, term int64, since time.Duration) time.Duration {
+	records, _ := readRecords(p.file("log"))
+	for _, r := range records {
+		if r.Kind == KindCancelled && r.Term == term && r.At > since {
+			return r.At
+		}
+	}
+	return 0
+}
+
+func partitionedLeader(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+	in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	// A job that is under way when the deadline comes, as it ignores all else.
+	if err := c.steer(p.slot, func(s *Control) { s.Ignore = 2 * c.TTL }); err != nil {
+		return err
+	}
+	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
+	p.expect() // OnStuck may end it
+	if !c.awaitStart(ctx, p, jobOdd) {
+		return errors.New("no run of the odd job started")
+	}
+	if err := PartitionLeader(ctx, c, in); err != nil {
+		return err
+	}
+	told := cancelledAt(p, b.Term, in.From)
+	next, after, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case told == 0:
+		in.note("no job of %s was cancelled", p.name)
+	case told > after.First.After:
+		in.note("%s led at %v, before the jobs of %s were cancelled at %v", next.name,
+			after.First.After, p.name, told)
+	case after.Term <= b.Term:
+		in.note("term %d after term %d", after.Term, b.Term)
+	}
+	t.Logf("jobs cancelled after %v, another leads after %v",
+		(told - in.From).Round(time.Millisecond),
+		(after.First.After - in.From).Round(time.Millisecond))
+	return nil
+}
+
+func shortAndLongRestart(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+	in *Injection) error {
+	_, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	from := bootTime()
+	s.server.Restart(t, []string{"fast", "immediate"}[c.random.IntN(2)])
+	took := bootTime() - from
+	c.sleep(ctx, c.TTL)
+	if _, now, err := c.target(ctx); err != nil {
+		return err
+	} else if took < c.TTL/4 && now.Term != b.Term {
+		in.note("after a restart of %v term %d leads, not %d", took, now.Term, b.Term)
+	}
+	t.Logf("restart took %v", took.Round(time.Millisecond))
+	return StopServer(ctx, c, in) // and a long one
+}
+
+func terminatedBackends(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+	in *Injection) error {
+	if err := TerminateAll(ctx, c, in); err != nil {
+		return err
+	}
+	c.sleep(ctx, c.TTL/2)
+	return TerminateAgain(ctx, c, in)
+}
+
+// The replica saw the release of the term before, and nothing of the present
+// one: to it the lock is free.
+func lostAcquisition(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+	in *Injection) error {
+	replica, err := c.follow(ctx, s)
+	if err != nil {
+		return err
+	}
+	p, before, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	in.From = bootTime()
+	for slot := range c.Processes {
+		if slot != p.slot {
+			s.become(network{Hole: true}, slot)
+		}
+	}
+	defer s.become(network{})
+	p.terminate()
+	<-p.exited
+	s.become(network{Hole: true}, p.slot) // and whatever is started in its place
+	if row, held, err := s.Row(ctx); err != nil || held {
+		return fmt.Errorf("the row after the release: %+v, %v, %w", row, held, err)
+	}
+	if err := c.caughtUp(ctx, s, replica); err != nil {
+		return err
+	}
+	if err := c.detach(ctx, s, replica); err != nil {
+		return err
+	}
+	lucky := (p.slot + 1) % c.Processes
+	s.become(network{}, lucky)
+	old, lost, err := c.other(ctx, p, c.settleLimit())
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, c.Heartbeat)
+	s.become(network{Hole: true}, lucky)
+	s.failOver(replica)
+	in.To, in.Bound = bootTime(), c.boundTTL()
+	for slot := range c.Processes {
+		if slot != lucky {
+			s.become(network{}, slot)
+		}
+	}
+	next, b, err := c.other(ctx, old, c.settleLimit())
+	c.promoted(Span{in.From, bootTime()})
+	if err != nil {
+		return err
+	}
+	if b.Term <= lost.Term || lost.Term <= before.Term {
+		in.note("terms %d, %d (lost), %d", before.Term, lost.Term, b.Term)
+	}
+	s.become(network{}, lucky)
+	c.sleep(ctx, 3*c.Heartbeat)
+	c.mustStill(ctx, next, b, in)
+	if now, leads := old.leads(); leads && now.Term == lost.Term {
+		in.note("%s still leads in the lost term %d", old.name, lost.Term)
+	}
+	return nil
+}
+
+// The answer to an acquisition is lost, and then those to all kinds of
+// requests for a while.
+func lostAnswer(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+	in *Injection) error {
+	p, b, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.terminate(ctx, ""); err != nil { // so that statements are prepared anew
+		return err
+	}
+	c.sleep(ctx, 2*c.Heartbeat)
+	lost := make(chan struct{}, c.Processes)
+	for slot := range c.Processes {
+		one := make(chan struct{})
+		s.become(network{LoseAfter: []byte("INSERT INTO scheduler_lock"), Lost: one}, slot)
+		go func() {
+			select {
+			case <-one:
+				lost <- struct{}{}
+			case <-ctx.Done():
+			}
+		}()
+	}
+	defer s.become(network{})
+	p.kill()
+	select {
+	case <-lost:
+	case <-time.After(c.settleLimit()):
+		return errors.New("nobody's acquisition was lost")
+	}
+	_, next, err := c.other(ctx, p, c.settleLimit())
+	if err != nil {
+		return err
+	}
+	if next.Term <= b.Term {
+		in.note("term %d after term %d", next.Term, b.Term)
+	}
+	return LoseAnswers(ctx, c, in)
+}

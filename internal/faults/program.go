@@ -1,0 +1,388 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
+)
+
+// programEnv holds the Settings of a process of the test program, as JSON.
+const programEnv = "FAULTS_PROGRAM"
+
+// Settings are what the harness tells a process of the test program.
+type Settings struct {
+	Name      string // of the process; its files begin with it
+	Slot      int    // of the process, in its cluster
+	Log       string // path of the log
+	Beliefs   string // path of the beliefs file
+	Control   string // path of the file with its Control
+	Kind      string // of the database
+	DSN       string
+	AppPool   bool // the lock uses the app's own pool
+	TTL       time.Duration
+	Heartbeat time.Duration
+	Drain     time.Duration
+	Grace     time.Duration
+	Tick      time.Duration
+	Owner     *driver.Owner // nil: its own
+	Quiet     bool          // never call IsLeader from outside
+	ExitStuck bool          // OnStuck ends the process
+	Locks     bool          // use named locks and a queue
+	LockLog   string        // path of their log
+	Load      bool          // be under load: see load.go
+	Frugal    bool          // use one processor
+	Tunnel    string        // path of the far end of a tunnel to the server; "": there is none
+}
+
+// Control is what a process of the test program is told while it runs. It
+// looks every few milliseconds.
+type Control struct {
+	Clock   time.Duration // what its wall clock is ahead
+	Panic   bool          // the next runs of the odd job panic,
+	Ignore  time.Duration // or ignore their context for so long,
+	Child   time.Duration // or leave a child process behind that lives so long
+	Fail    bool          // or fail in their first attempt
+	Exhaust bool          // all connections of the app's pool are in use
+	Order   Order         // is given once
+}
+
+// An Order is what a process asks of the scheduler, as a user would do who
+// clicks on its web page.
+type Order struct {
+	Number int  // a new one makes a new order
+	Kind   Kind // KindAsking, KindPausing, or KindResuming
+	Job    string
+}
+
+// ServeProgram must be called first in the TestMain (or main) of a binary that
+// the harness re-executes. In a process that the harness has started it is the
+// whole program, and never returns.
+func ServeProgram() {
+	text, ok := os.LookupEnv(programEnv)
+	if !ok {
+		return
+	}
+	var s Settings
+	err := json.Unmarshal([]byte(text), &s)
+	if err == nil {
+		os.Unsetenv(programEnv)
+		err = runProgram(s)
+	}
+	if err != nil {
+		time.AfterFunc(time.Second, func() { os.Exit(exitFailed) }) // should nobody read stderr
+		fmt.Fprintln(os.Stderr, "test program:", err)
+		os.Exit(exitFailed)
+	}
+	os.Exit(0)
+}
+
+// keepRuns is more than there will be: what is deleted proves nothing.
+const keepRuns = 10_000_000
+
+// exitFailed is how the program ends if it could not start, or not stop.
+const exitFailed = 1
+
+// program is one process of the test program: a web app without the web.
+type program struct {
+	Settings
+	log     *os.File
+	beliefs *os.File
+	control atomic.Pointer[Control]
+	app     *startup.App
+	backend backend
+	runs    atomic.Int64 // started in this process
+	elected chan struct{}
+}
+
+func runProgram(s Settings) (err error) {
+	p := &program{Settings: s, elected: make(chan struct{}, 1)}
+	p.control.Store(&Control{})
+	if p.log, err = os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
+		return err
+	}
+	if p.beliefs, err = os.OpenFile(s.Beliefs, os.O_CREATE|os.O_WRONLY|os.O_TRUNC,
+		0o644); err != nil {
+		return err
+	}
+	if s.Tunnel != "" {
+		if err := serveTunnel(s); err != nil {
+			return err
+		}
+	}
+	p.readControl()() // a process that is restarted has the clock of its machine
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+
+	var onStuck func([]tasks.Run)
+	if s.ExitStuck {
+		onStuck = func([]tasks.Run) { os.Exit(1) }
+	}
+	lock := []schedlock.Option{schedlock.WithTTL(s.TTL),
+		schedlock.WithHeartbeatInterval(s.Heartbeat),
+		schedlock.WithSessionGrace(s.Grace), schedlock.WithObserver(p.observe)}
+	if s.Owner != nil {
+		lock = append(lock, schedlock.WithOwner(*s.Owner))
+	}
+	look := p.loop(p.look)
+	p.app, err = startup.NewApp(startup.Config{
+		Open: p.open, Jobs: p.jobs(), Lock: lock, Drain: s.Drain, OnStuck: onStuck,
+		KeepRuns: keepRuns, OnRun: p.onRun(),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Stages: append(p.lockStages(), []startup.Stage{
+			{Name: "look", After: []string{startup.StageDatabase}, Start: look.start,
+				Stop: look.stop},
+		}...),
+	})
+	if err != nil {
+		return err
+	}
+	told := context.AfterFunc(ctx, func() { p.record(Record{Kind: KindDown}) })
+	defer told()
+	return p.app.Run(ctx)
+}
+
+func (p *program) open(ctx context.Context) (driver.Store, error) {
+	open, ok := backends[p.Kind]
+	if !ok {
+		return nil, fmt.Errorf("no database of kind %q", p.Kind)
+	}
+	var err error
+	if p.backend, err = open(ctx, p.Settings, p.now); err != nil {
+		return nil, err
+	}
+	p.record(Record{Kind: KindUp})
+	return p.backend.store, nil
+}
+
+// now is the wall clock of this process, which the harness steps.
+func (p *program) now() time.Time { return time.Now().Add(p.control.Load().Clock) }
+
+// record appends one record, stamped now, in one write.
+func (p *program) record(r Record) {
+	if r.At == 0 {
+		r.At = bootTime()
+	}
+	if _, err := p.log.WriteString(r.String() + "\n"); err != nil {
+		fmt.Fprintln(os.Stderr, "test program:", err)
+		os.Exit(exitPanic) // a history with holes proves nothing
+	}
+}
+
+// complain is for who looks for a fault. Nobody reads stderr under load.
+func (p *program) complain(format string, args ...any) {
+	if !p.Load {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+// observe is for schedlock.WithObserver.
+func (p *program) observe(e schedlock.Event) {
+	switch e.Kind {
+	case schedlock.EventElected:
+		p.record(Record{Kind: KindElected, Term: e.Term})
+		select {
+		case p.elected <- struct{}{}:
+		default:
+		}
+	case schedlock.EventLost:
+		p.record(Record{Kind: KindLost, Term: e.Term})
+	case schedlock.EventReleased:
+		p.record(Record{Kind: KindReleased, Term: e.Term})
+	}
+}
+
+const (
+	lookBelief  = 2 * time.Millisecond  // between two checks of a leader
+	lookControl = 20 * time.Millisecond // between two looks at the control file
+)
+
+// look returns the step of the loop, which looks at the control file and,
+// oftener while there is a lease, at the belief. It returns the time until its
+// next step.
+func (p *program) look() func() time.Duration {
+	control, believe := p.readControl(), p.believe()
+	var looked time.Duration
+	return func() time.Duration {
+		if now := bootTime(); now-looked >= lookControl {
+			looked = now
+			control()
+		}
+		if believe(); p.app.Lock().Lease() != nil {
+			return lookBelief
+		}
+		return lookControl
+	}
+}
+
+// believe returns the step of the sampler: one leader check. The term is known
+// only if the lease was the same before and after.
+func (p *program) believe() func() {
+	var (
+		belief Belief
+		line   int64 // the offset of belief's line
+		at     = int64(-beliefLine)
+		runs   int64 // before the belief
+
+		looked time.Duration // the last step
+		doubt  time.Duration // until then a quiet process need not have noticed
+	)
+	return func() {
+		now := bootTime()
+		if now-looked > freshBelief { // it was stopped, or had no time
+			doubt = now + quietGrace
+		}
+		looked = now
+		lock := p.app.Lock()
+		lease := lock.Lease()
+		if lease == nil {
+			return
+		}
+		s := Sample{Before: bootTime()}
+		leads := p.Quiet || leading(lock)
+		s.After = bootTime()
+		if p.Quiet && s.After < doubt {
+			return
+		}
+		if !leads || lock.Lease() != lease {
+			return
+		}
+		if belief.Term != lease.Term() {
+			at += beliefLine
+			line, runs = at, p.runs.Load()
+			belief = Belief{Term: lease.Term(), Quiet: p.Quiet, First: s}
+		}
+		belief.Last, belief.Runs = s, int(p.runs.Load()-runs)
+		if _, err := p.beliefs.WriteAt([]byte(belief.line()), line); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// leading reports whether the lock says that this process leads. One that
+// drains still does.
+func leading(lock *schedlock.Lock) bool {
+	err := lock.IsLeader(context.Background())
+	return err == nil || errors.Is(err, schedlock.ErrDraining)
+}
+
+// readControl returns the step that follows the control file, and ends the
+// process should the harness die.
+func (p *program) readControl() func() {
+	var last string
+	parent := os.Getppid()
+	return func() {
+		if os.Getppid() != parent {
+			os.Exit(exitFailed) // the harness is gone
+		}
+		text, err := os.ReadFile(p.Control)
+		if err != nil || string(text) == last {
+			return
+		}
+		var c Control
+		if json.Unmarshal(text, &c) != nil {
+			return
+		}
+		last = string(text)
+		was := p.control.Swap(&c)
+		if was.Exhaust != c.Exhaust && p.backend.exhaust != nil {
+			p.backend.exhaust(c.Exhaust)
+		}
+		// It is not what the process before was told.
+		if was.Order.Number != c.Order.Number && p.app != nil {
+			go p.give(c.Order)
+		}
+	}
+}
+
+// give gives an order, and writes down what became of it.
+func (p *program) give(o Order) {
+	r := Record{Kind: o.Kind, Job: o.Job, Attempt: o.Number}
+	p.record(r)
+	ctx, cancel := context.WithTimeout(context.Background(), orderLimit)
+	defer cancel()
+	err, reason := error(nil), strconv.Itoa(o.Number)
+	switch runner := p.app.Runner(); o.Kind {
+	case KindAsking:
+		var request ledger.Request
+		request, err = runner.Trigger(ctx, o.Job, p.Name, reason)
+		r.Kind, r.Tick = KindAsked, request.At.UnixMicro()
+	case KindPausing:
+		var pause ledger.Pause
+		pause, err = runner.PauseAll(ctx, p.Name, reason)
+		r.Kind, r.Tick = KindPaused, pause.Since.UnixMicro()
+	case KindResuming:
+		_, err = runner.ResumeAll(ctx, p.Name)
+		r.Kind = KindResumed
+	}
+	if err != nil {
+		p.complain("order %d: %v", o.Number, err)
+		r.Kind, r.Tick = KindDeclined, 0
+	}
+	p.record(r)
+}
+
+// orderLimit is how long a process waits for the answer to an order.
+const orderLimit = 3 * time.Second
+
+// A loop repeats a step until it is stopped, as a stage of the app. The step
+// returns the time until the next one, which comes at once when the process is
+// elected.
+type loop struct {
+	step  func() func() time.Duration
+	now   <-chan struct{}
+	end   chan struct{}
+	ended chan struct{}
+}
+
+func (p *program) loop(step func() func() time.Duration) *loop {
+	return &loop{step: step, now: p.elected, end: make(chan struct{}), ended: make(chan struct{})}
+}
+
+func (l *loop) start(context.Context) error {
+	step := l.step()
+	go func() {
+		defer close(l.ended)
+		for {
+			select {
+			case <-l.end:
+				return
+			case <-l.now:
+			case <-time.After(step()):
+			}
+		}
+	}()
+	return nil
+}
+
+func (l *loop) stop(context.Context) error {
+	close(l.end)
+	<-l.ended
+	return nil
+}
+
+// bootTime reads CLOCK_BOOTTIME.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err)
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// A Line is one line of the report.
+type Line struct {
+	Fault      string
+	Times      int
+	Violations int
+	Worst      time.Duration // the longest time without a leader, once the fault was over
+	Bound      time.Duration // the largest bound that held, by design
+	Silent     bool          // nobody need lead afterwards
+	Note       string        // why it was not injected
+}
+
+// A Report counts over several clusters.
+type Report struct {
+	Lines []Line // one for each fault, in order
+}
+
+func (r *Report) line(fault string) *Line {
+	i := slices.IndexFunc(r.Lines, func(l Line) bool { return l.Fault == fault })
+	if i < 0 {
+		i = len(r.Lines)
+		r.Lines = append(r.Lines, Line{Fault: fault})
+	}
+	return &r.Lines[i]
+}
+
+// Add counts the injections of a history and the violations that it has.
+func (r *Report) Add(h *History, vs []Violation) {
+	for _, in := range h.Injections {
+		l := r.line(in.Fault)
+		l.Times++
+		if l.Silent = in.Silent; !in.Silent {
+			l.Worst = max(l.Worst, h.Leaderless(in))
+			l.Bound = max(l.Bound, in.Bound)
+		}
+	}
+	for _, v := range vs {
+		fault := v.Fault
+		if fault == "" {
+			fault = "none yet"
+		}
+		r.line(fault).Violations++
+	}
+}
+
+// Total returns how many faults were injected, and how many violations there
+// were.
+func (r *Report) Total() (times, violations int) {
+	for _, l := range r.Lines {
+		times += l.Times
+		violations += l.Violations
+	}
+	return times, violations
+}
+
+// count is how much of what the rules look at there was.
+type count struct{ runs, again, cut, ticks, requests, pauses int }
+
+func (h *History) count() (n count) {
+	n.runs = len(h.Runs)
+	for _, r := range h.Runs {
+		if r.Attempt > 1 {
+			n.again++
+		}
+		if r.End == 0 {
+			n.cut++
+		}
+	}
+	for _, row := range h.Ledger {
+		if row.AskedBy == "" {
+			n.ticks += int(max(row.Count, 1))
+		}
+	}
+	for _, a := range h.asks() {
+		if a.Granted > 0 {
+			n.requests++
+		}
+	}
+	n.pauses = len(h.pauses())
+	return n
+}
+
+func (n count) plus(o count) count {
+	return count{n.runs + o.runs, n.again + o.again, n.cut + o.cut, n.ticks + o.ticks,
+		n.requests + o.requests, n.pauses + o.pauses}
+}
+
+// String is a line below the table.
+func (n count) String() string {
+	return fmt.Sprintf("%d runs, %d of them second or third attempts, %d cut by the death of "+
+		"their process; %d ticks in the ledgers, %d requests granted, %d pauses",
+		n.runs, n.again, n.cut, n.ticks, n.requests, n.pauses)
+}
+
+// Write writes the table, in Markdown.
+func (r *Report) Write(w io.Writer) error {
+	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
+	text := "| fault | times | violations | worst time without a leader | bound |\n| --- | ---: " +
+		"| ---: | ---: | ---: |\n"
+	for _, l := range r.Lines {
+		switch {
+		case l.Times == 0 && l.Note != "":
+			text += fmt.Sprintf("| %s | 0 | | %s | |\n", l.Fault, l.Note)
+		case l.Silent:
+			text += fmt.Sprintf("| %s | %d | %d | (nobody need lead) | |\n", l.Fault, l.Times,
+				l.Violations)
+		default:
+			text += fmt.Sprintf("| %s | %d | %d | %s | %s |\n", l.Fault, l.Times, l.Violations,
+				ms(l.Worst), ms(l.Bound))
+		}
+	}
+	times, violations := r.Total()
+	text += fmt.Sprintf("| **total** | **%d** | **%d** | | |\n", times, violations)
+	_, err := io.WriteString(w, text)
+	return err
+}

@@ -1,0 +1,340 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
+	"golang.org/x/sys/unix"
+)
+
+// sqliteFile is a SQLite database under test.
+type sqliteFile struct {
+	path    string // leads through a link to …
+	dir     string // … its folder
+	appPool bool
+	mounted bool // its folder is a small tmpfs, made by us
+
+	gate sync.RWMutex // held for writing while the harness must not open it
+	mu   sync.Mutex
+	anew []Anew // see History
+}
+
+var _ Database = (*sqliteFile)(nil)
+
+// smallDisk is the size of the tmpfs of a database on a small disk.
+const smallDisk = 8 << 20
+
+// newSQLite makes the folder of a database file. With small the folder is a
+// file system of its own, small enough to be filled; errCannotInject if this
+// process may not mount one.
+func newSQLite(dir string, appPool, small bool) (*sqliteFile, error) {
+	dir = filepath.Join(dir, "db")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	link := filepath.Join(filepath.Dir(dir), "current")
+	f := &sqliteFile{path: filepath.Join(link, "app.db"), dir: dir, appPool: appPool,
+		mounted: small}
+	if err := f.lead(dir); err != nil {
+		return nil, err
+	}
+	if small {
+		if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d",
+			smallDisk)); err != nil {
+			return nil, fmt.Errorf("%w: mount a tmpfs: %w", errCannotInject, err)
+		}
+	}
+	return f, nil
+}
+
+// Settings implements Database.
+func (f *sqliteFile) Settings(s *Settings) {
+	s.Kind, s.DSN, s.AppPool = kindSQLite, "file:"+f.path, f.appPool
+}
+
+// Close implements Database.
+func (f *sqliteFile) Close() error {
+	if f.mounted {
+		return unix.Unmount(f.dir, unix.MNT_DETACH)
+	}
+	return nil
+}
+
+// use opens the file for one task. It never makes it: a file that was deleted
+// must stay so.
+func (f *sqliteFile) use(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	f.gate.RLock()
+	defer f.gate.RUnlock()
+	db, err := driver.Open("file:" + f.path + "?mode=rw&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(ctx, conn)
+}
+
+const sqlRow = `
+SELECT term, file_id IS NOT NULL FROM scheduler_lock`
+
+// Row implements Database.
+func (f *sqliteFile) Row(ctx context.Context) (row Row, ok bool, err error) {
+	err = f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		err := conn.QueryRowContext(ctx, sqlRow).Scan(&row.Term, &row.Proof)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		ok = err == nil
+		return err
+	})
+	return row, ok, err
+}
+
+// Proves implements Database.
+func (f *sqliteFile) Proves(row Row) bool { return row.Proof }
+
+var sqlEdits = map[Edit]string{
+	editDelete: `DELETE FROM scheduler_lock`,
+	editToken:  `UPDATE scheduler_lock SET token = lower(hex(randomblob(16)))`,
+	editTerm:   `UPDATE scheduler_lock SET term = term + 7`,
+	editPID:    `UPDATE scheduler_lock SET pid = pid + 7`,
+	editPast: `UPDATE scheduler_lock
+		SET heartbeat_at = '2001-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
+	editFuture: `UPDATE scheduler_lock
+		SET heartbeat_at = '2101-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
+	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
+	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
+	editJobs:   `DELETE FROM scheduler_jobs`,
+}
+
+const sqlNewestRun = `
+SELECT coalesce(max(id), 0) FROM scheduler_runs`
+
+// Edit implements Database.
+func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		if e != editJobs {
+			_, err := conn.ExecContext(ctx, sqlEdits[e])
+			return err
+		}
+		var anew Anew
+		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+			return err
+		}
+		if err := conn.QueryRowContext(ctx, sqlNewestRun).Scan(&anew.Newest); err != nil {
+			return err
+		}
+		var err error
+		if anew.Jobs, err = readJobs(ctx, conn); err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, sqlEdits[e]+`; COMMIT`); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.anew = append(f.anew, anew)
+		return nil
+	})
+}
+
+const sqlPaused = `
+SELECT count(*) > 0 FROM scheduler_pauses WHERE resumed_at IS NULL`
+
+// Paused implements Database.
+func (f *sqliteFile) Paused(ctx context.Context) (paused bool, err error) {
+	err = f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return conn.QueryRowContext(ctx, sqlPaused).Scan(&paused)
+	})
+	return paused, err
+}
+
+// Block implements Database: a foreign process (the harness) has the write
+// lock.
+func (f *sqliteFile) Block(ctx context.Context) (unblock func(), err error) {
+	locked, end, ended := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+			if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+				return err
+			}
+			locked <- nil
+			<-end
+			_, err := conn.ExecContext(ctx, `ROLLBACK`)
+			return err
+		})
+		if err != nil {
+			locked <- err
+		}
+	}()
+	if err := <-locked; err != nil {
+		return nil, err
+	}
+	return func() { close(end); <-ended }, nil
+}
+
+// Blocked implements Database.
+func (f *sqliteFile) Blocked(ctx context.Context) bool {
+	err := f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 20; BEGIN IMMEDIATE; ROLLBACK`)
+		return err
+	})
+	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
+}
+
+const (
+	sqlReadTerms  = `SELECT term FROM scheduler_terms ORDER BY term`
+	sqlReadWrites = `SELECT term FROM faults_writes ORDER BY id`
+
+	sqlReadLedger = `
+SELECT id, job, scheduled_at, until, coalesce(count, 0), attempt, term, status <> 'skipped',
+       started_at, status = 'abandoned', retry_at IS NOT NULL,
+       coalesce(error, ''), coalesce(requested_by, ''), coalesce(request_reason, '')
+FROM scheduler_runs ORDER BY id`
+
+	sqlReadJobs     = `SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
+	sqlReadRequests = `SELECT requested_by, CAST(reason AS integer), job, requested_at
+		FROM scheduler_requests ORDER BY requested_at`
+)
+
+// Read implements Database.
+func (f *sqliteFile) Read(ctx context.Context, h *History) error {
+	f.mu.Lock()
+	h.Anew = slices.Clone(f.anew)
+	f.mu.Unlock()
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		if h.Terms, err = readInts(ctx, conn, sqlReadTerms); err != nil {
+			return err
+		}
+		if h.Writes, err = readInts(ctx, conn, sqlReadWrites); err != nil {
+			return err
+		}
+		h.Ledger, err = readRows(ctx, conn, sqlReadLedger,
+			func(scan func(...any) error) (r LedgerRow, err error) {
+				var tick, until, started micro
+				err = scan(&r.ID, &r.Job, &tick, &until, &r.Count, &r.Attempt, &r.Term, &r.Started,
+					&started, &r.Cut,
+					&r.Owed, &r.Reason, &r.AskedBy, &r.AskedFor)
+				r.Tick, r.Until, r.StartedAt = int64(tick), int64(until), int64(started)
+				return r, err
+			})
+		if err != nil {
+			return err
+		}
+		if h.Jobs, err = readJobs(ctx, conn); err != nil {
+			return err
+		}
+		h.Pending, err = readRows(ctx, conn, sqlReadRequests,
+			func(scan func(...any) error) (a Ask, err error) {
+				err = scan(&a.Process, &a.Number, &a.Job, (*micro)(&a.Tick))
+				return a, err
+			})
+		return err
+	})
+}
+
+// ReadLocks implements Database.
+func (f *sqliteFile) ReadLocks(ctx context.Context, h *History) error {
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		h.LockWrites, err = readRows(ctx, conn, sqlReadLockWrites,
+			func(scan func(...any) error) (w LockWrite, err error) {
+				err = scan(&w.Name, &w.Term)
+				return w, err
+			})
+		if err != nil {
+			return err
+		}
+		h.Tasks, err = readRows(ctx, conn, sqlReadTasks,
+			func(scan func(...any) error) (r TaskRow, err error) {
+				err = scan(&r.Task, &r.State, &r.Attempts, &r.RetriesLeft)
+				return r, err
+			})
+		return err
+	})
+}
+
+// micro is a time in Unix microseconds; NULL is 0.
+type micro int64
+
+// Scan implements sql.Scanner.
+func (m *micro) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		return fmt.Errorf("%T is no time", value)
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	*m = micro(at.UnixMicro())
+	return err
+}
+
+func readRows[T any](ctx context.Context, conn *sql.Conn, query string,
+	read func(scan func(...any) error) (T, error)) ([]T, error) {
+	rows, err := conn.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := []T{}
+	for rows.Next() {
+		row, err := read(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, row)
+	}
+	return list, rows.Err()
+}
+
+func readJobs(ctx context.Context, conn *sql.Conn) ([]JobRow, error) {
+	return readRows(ctx, conn, sqlReadJobs, func(scan func(...any) error) (j JobRow, err error) {
+		err = scan(&j.Name, &j.Spec, (*micro)(&j.Cursor))
+		return j, err
+	})
+}
+
+func readInts(ctx context.Context, conn *sql.Conn, query string) ([]int64, error) {
+	return readRows(ctx, conn, query, func(scan func(...any) error) (n int64, err error) {
+		err = scan(&n)
+		return n, err
+	})
+}
+
+// copyTo makes a consistent copy, as a backup does.
+func (f *sqliteFile) copyTo(ctx context.Context, path string) error {
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, `VACUUM INTO '`+strings.ReplaceAll(path, "'", "''")+`'`)
+		return err
+	})
+}
+
+// remove deletes the database with what SQLite keeps beside it, as an operator
+// does. The lease file stays.
+func (f *sqliteFile) remove() error {
+	var errs []error
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(f.path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,52 @@
+// Package leasefiletest makes what tests of the lease file need beside it.
+package leasefiletest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"example.com/schedlock/internal/filesystem"
+	"example.com/schedlock/internal/missing"
+)
+
+// NewDatabase makes what stands for a database file: only its name, owner and
+// mode matter.
+func NewDatabase(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := filesystem.Type(dir); err != nil || filesystem.Local[kind] == "" {
+		missing.Skip(t, "a local file system that is known: %s is %#x (%v)", dir, kind, err)
+	}
+	path := filepath.Join(dir, "app.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// LetIn opens the test's own folders to others.
+func LetIn(t *testing.T, dir string) {
+	t.Helper()
+	ours, err := filepath.EvalSymlinks(os.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case strings.HasPrefix(dir, ours+"/"):
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		case info.Mode().Perm()&0o001 == 0:
+			missing.Skip(t, "a folder for temporary files that others may enter: %s", dir)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+// Package missing says what a test does on a machine that lacks something which
+// the test needs: a program, a right, a file system. The test is skipped, with a
+// line that names what is missing. Where the environment has CI=true it fails
+// instead: a run that counts has tried everything.
+package missing
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Skip ends the test because something is missing, which the line names.
+func Skip(t testing.TB, format string, args ...any) {
+	t.Helper()
+	line := "missing on this machine: " + fmt.Sprintf(format, args...)
+	if os.Getenv("CI") == "true" {
+		t.Fatal(line + " (CI=true: nothing may be missing)")
+	}
+	t.Skip(line)
+}
+
+// Long skips a test that is not for -short, which it says why. With CI=true it
+// fails: a run that counts leaves out nothing.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if flag.Lookup("test.short") == nil || !testing.Short() { // a program has no such flag
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("-short leaves out what " + why + " (CI=true: nothing may be left out)")
+	}
+	t.Skip("-short: it " + why)
+}
+
+// Root skips the test unless it runs as root: only root can become somebody
+// else, or mount.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Skip(t, "the rights of root")
+	}
+}

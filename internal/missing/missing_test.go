@@ -1,0 +1,60 @@
+package missing
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A recorder is a test that remembers how it ended.
+type recorder struct {
+	testing.TB
+	end string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Skip(args ...any) {
+	r.end = "skipped: " + fmt.Sprint(args...)
+	runtime.Goexit()
+}
+func (r *recorder) Fatal(args ...any) { r.end = "failed: " + fmt.Sprint(args...); runtime.Goexit() }
+
+func ended(f func(testing.TB)) string {
+	r, done := &recorder{end: "passed"}, make(chan struct{})
+	go func() {
+		defer close(done)
+		f(r)
+	}()
+	<-done
+	return r.end
+}
+
+func TestWhatIsMissingSkipsATestAndFailsItInCI(t *testing.T) {
+	lacks := func(t testing.TB) { Skip(t, "the program %s", "promtool") }
+	t.Setenv("CI", "")
+	assert.Equal(t, "skipped: missing on this machine: the program promtool", ended(lacks))
+	t.Setenv("CI", "true")
+	assert.Equal(t, "failed: missing on this machine: the program promtool "+
+		"(CI=true: nothing may be missing)", ended(lacks))
+}
+
+func TestWhatIsLongIsLeftOutByShortAndNeverInCI(t *testing.T) {
+	slow := func(t testing.TB) { Long(t, "takes a minute") }
+	was := flag.Lookup("test.short").Value.String()
+	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", was)) })
+	for _, tc := range []struct{ short, ci, want string }{
+		{"false", "", "passed"},
+		{"false", "true", "passed"},
+		{"true", "", "skipped: -short: it takes a minute"},
+		{"true", "true", "failed: -short leaves out what takes a minute " +
+			"(CI=true: nothing may be left out)"},
+	} {
+		require.NoError(t, flag.Set("test.short", tc.short))
+		t.Setenv("CI", tc.ci)
+		assert.Equal(t, tc.want, ended(slow))
+	}
+}

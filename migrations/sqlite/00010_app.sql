@@ -1,0 +1,14 @@
+-- Which app leads, for SQLite: two apps that share a lock by mistake can tell.
+--
+-- Code of the versions before works with these columns: it leaves them NULL, and what is not known is
+-- nobody's other app.
+
+-- +goose Up
+
+ALTER TABLE scheduler_lock ADD COLUMN app     TEXT /* the app of the holder, as it was named, else its program; NULL: older code has written the row */;
+ALTER TABLE scheduler_lock ADD COLUMN program TEXT /* import path of the main package of the holder, or the name of its executable file */;
+
+ALTER TABLE scheduler_terms ADD COLUMN app     TEXT /* the app of the leader of this term, as in the lock row */;
+ALTER TABLE scheduler_terms ADD COLUMN program TEXT /* the program of the leader of this term, as in the lock row */;
+
+INSERT INTO scheduler_lock_schema (version, min_code) VALUES (10, 1);

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package schedlock
-
-import "time"
-
-func bootTime() time.Duration { return monotonic() }

@@ -1,0 +1,181 @@
+package locktest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// Stores that break a rule of requests, pauses and pruning.
+var brokenOrders = []broken{
+	{71, "a request's time is local", "",
+		after(func(c *triggerCall) { c.request.At = c.request.At.In(time.FixedZone("", 3600)) })},
+	{71, "it is forgotten why", "", after(func(c *pendingCall) {
+		for i := range c.in.Requests {
+			c.in.Requests[i].Reason = ""
+		}
+	})},
+	{72, "requests of one second have one time", "different times",
+		after(func(c *triggerCall) { c.request.At = c.request.At.Truncate(time.Second) })},
+	{72, "one request a job is kept", "the times in Inbox", after(func(c *pendingCall) {
+		c.in.Requests = slices.CompactFunc(c.in.Requests, func(a, b ledger.Request) bool {
+			return a.Job == b.Job
+		})
+	})},
+	{73, "it does not matter who asks", "Trigger",
+		before(func(c *triggerCall) { c.action.By = "somebody" })},
+	{73, "a job that is not there is asked for", "Trigger of job",
+		forgive[*triggerCall](ledger.ErrNoJob)},
+	{73, "a job that is not there is paused", "Pause of job", forgive[*pauseCall](ledger.ErrNoJob)},
+	{74, "what is paused may be asked for", "Trigger",
+		func(c *triggerCall) { unpaused(c.s, c.do) }},
+	{74, "it is not told who paused", "Trigger", after(func(c *triggerCall) {
+		if errors.Is(c.err, ledger.ErrPaused) {
+			c.err = ledger.ErrPaused
+		}
+	})},
+	{75, "a request starts twice", "one ", after(func(c *answerCall) { c.started = c.err == nil })},
+	{75, "it is forgotten who asked", "",
+		after(func(c *answerCall) { c.run.RequestedBy, c.run.RequestReason = "", "" })},
+	{75, "a request stays", "", after(func(c *pendingCall) {
+		runs, _ := c.s.Runs(c.ctx, "", 100)
+		for _, r := range runs {
+			c.in.Requests = append(c.in.Requests,
+				ledger.Request{Action: ledger.Action{Job: r.Job, By: r.RequestedBy},
+					At: r.ScheduledAt})
+		}
+	})},
+	{76, "what is skipped starts", "", before(func(c *answerCall) { c.skip = "" })},
+	{76, "a NUL is refused", "invalid byte sequence",
+		refuse(errNUL, func(c *answerCall) bool { return strings.Contains(c.skip, "\x00") })},
+	{77, "all start", "how many", after(func(c *answerCall) { c.started = c.err == nil })},
+	{78, "anybody answers", "", before(func(c *answerCall) { c.ref = theirs(c.s, c.ref) })},
+	{78, "anybody skips", "", before(func(c *answerCall) {
+		if c.skip != "" {
+			c.ref = theirs(c.s, c.ref)
+		}
+	})},
+	{79, "a pause stops no tick", "Decide", func(c *decideCall) { unpaused(c.s, c.do) }},
+	{79, "a pause stops no attempt", "Retry", func(c *retryCall) { unpaused(c.s, c.do) }},
+	{79, "a pause stops no answer", "Answer", func(c *answerCall) { unpaused(c.s, c.do) }},
+	{79, "a refusal moves the cursor", "something was written", after(func(c *decideCall) {
+		if errors.Is(c.err, ledger.ErrPaused) {
+			c.d.Start = time.Time{}
+			_, _, _ = c.s.Decide(c.ctx, c.ref, c.d)
+		}
+	})},
+	{80, "a pause stops every decision", "a decision that starts nothing", func(c *decideCall) {
+		if in, _ := c.s.Pending(c.ctx); in.Paused(c.d.Job) != nil {
+			c.err = &ledger.PausedError{Pause: *in.Paused(c.d.Job)}
+			return
+		}
+		c.do()
+	}},
+	{80, "a pause of one job stops them all", "Retry",
+		refuse(ledger.ErrPaused, func(c *retryCall) bool {
+			in, _ := c.s.Pending(c.ctx)
+			return len(in.Pauses) > 0
+		})},
+	{80, "a pause stops every answer", "Answer, to skip",
+		refuse(ledger.ErrPaused, func(c *answerCall) bool {
+			in, _ := c.s.Pending(c.ctx)
+			return in.Paused(c.request.Job) != nil
+		})},
+	{81, "the pause is looked at before the transaction", "once Pause has returned",
+		func(c *decideCall) {
+			if in, _ := c.s.Pending(c.ctx); in.Paused(c.d.Job) != nil {
+				c.err = ledger.ErrPaused
+				return
+			}
+			time.Sleep(time.Millisecond)
+			unpaused(c.s, c.do)
+		}},
+	{82, "the last to pause is its author", "Pause again",
+		before(func(c *pauseCall) { _, _ = c.s.Resume(c.ctx, c.action.Job, "me") })},
+	{82, "a pause has no reason", "", after(func(c *pendingCall) {
+		for i := range c.in.Pauses {
+			c.in.Pauses[i].Reason = ""
+		}
+	})},
+	{83, "all pauses end at once", "after Resume", func(c *resumeCall) {
+		in, err := c.s.Pending(c.ctx)
+		for _, p := range in.Pauses {
+			if p.Job != c.job {
+				_, _ = c.s.Resume(c.ctx, p.Job, c.by)
+			}
+		}
+		if c.err = err; err == nil {
+			c.do()
+		}
+	}},
+	{83, "a pause that has ended is forgotten", "", after(func(c *pendingCall) {
+		c.in.Pauses = slices.DeleteFunc(c.in.Pauses, func(p ledger.Pause) bool {
+			return !p.InForce()
+		})
+	})},
+	{83, "there always was a pause", "that is not paused",
+		after(func(c *resumeCall) { c.resumed = c.err == nil })},
+	{84, "the newest come first", "oldest first",
+		after(func(c *pendingCall) { slices.Reverse(c.in.Requests) })},
+	{84, "the inbox has no bound", "500", after(func(c *pendingCall) {
+		if len(c.in.Requests) == 500 {
+			c.in.Requests = append(c.in.Requests, c.in.Requests[499])
+		}
+	})},
+	{84, "the limit is for all jobs together", "500", after(func(c *pendingCall) {
+		c.in.Requests = c.in.Requests[:min(len(c.in.Requests), 100)]
+	})},
+	{85, "the limit is no limit", "keep 2, limit",
+		before(func(c *pruneCall) { c.limit = 1 << 30 })},
+	{85, "one more stays", "keep 2, limit", before(func(c *pruneCall) { c.keep++ })},
+	{85, "all jobs are pruned", "",
+		before(func(c *pruneCall) { _, _ = c.s.Prune(c.ctx, "b", c.keep, c.limit) })},
+	{85, "it counts what it might have deleted", "deleted",
+		after(func(c *pruneCall) { c.deleted = int64(c.limit) })},
+	{85, "stats shrink", "Jobs", after(func(c *jobsCall) {
+		for i := range c.jobs {
+			runs, _ := c.s.Runs(c.ctx, c.jobs[i].Name, 100)
+			c.jobs[i].Done = int64(len(runs))
+		}
+	})},
+	{86, "what is owed goes", "the ticks that stay", before(func(c *pruneCall) {
+		owed, _ := c.s.Retries(c.ctx)
+		for _, r := range owed {
+			_, _ = c.s.GiveUp(c.ctx, holder(c.s), r)
+		}
+	})},
+	{86, "what is in progress goes", "the ticks that stay", before(func(c *pruneCall) {
+		runs, _ := c.s.Runs(c.ctx, c.job, 100)
+		for _, r := range runs {
+			_, _ = c.s.Finish(c.ctx, r, ledger.End{Status: ledger.Done})
+		}
+	})},
+	{86, "what has not ended is not counted", "keep 2", before(func(c *pruneCall) {
+		runs, _ := c.s.Runs(c.ctx, c.job, 100)
+		for _, r := range runs {
+			if !r.Final() && c.keep > 0 {
+				c.keep++
+			}
+		}
+	})},
+	{87, "Retry has no context", "Retry with", deaf("Retry")},
+	{87, "GiveUp has no context", "GiveUp with", deaf("GiveUp")},
+	{87, "Retries has no context", "Retries with", deaf("Retries")},
+	{87, "Run has no context", "Run with", deaf("Run")},
+	{87, "Trigger has no context", "Trigger with", deaf("Trigger")},
+	{87, "Answer has no context", "Answer with", deaf("Answer")},
+	{87, "Pause has no context", "Pause with", deaf("Pause")},
+	{87, "Resume has no context", "Resume with", deaf("Resume")},
+	{87, "Inbox has no context", "Inbox with", deaf("Pending")},
+	{87, "Prune has no context", "Prune with", deaf("Prune")},
+	{96, "there is always room for one more", "", forgive[*triggerCall](ledger.ErrBacklog)},
+	{96, "it does not count", "Pending", after(func(c *pendingCall) { c.in.Backlog = nil })},
+	{96, "a pause hides nothing", "paused", func(c *pendingCall) {
+		unpaused(c.s, c.do)
+		now, _ := c.s.Pending(c.ctx)
+		c.in.Pauses = now.Pauses
+	}},
+}

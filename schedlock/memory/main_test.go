@@ -1,0 +1,12 @@
+package memory_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "32") // nearly all tests only wait; -parallel overrides it
+	os.Exit(m.Run())
+}

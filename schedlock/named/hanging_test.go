@@ -1,0 +1,111 @@
+package named_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/named"
+)
+
+// A connection has died without a word. The first statements on it get no
+// answer; the next ones go over another.
+func TestAWaitGoesOnAfterAStatementWithoutAnAnswer(t *testing.T) {
+	for _, op := range []string{"look", "take"} {
+		t.Run(op, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a, _ := w.replica(1)
+				for name, wait := range map[string]func(*testing.T) (*faulty,
+					func() (*named.Lock, error)){
+					"x": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
+						b, store := w.replica(2)
+						return store, func() (*named.Lock, error) { return b.Lock(ctx, "x") }
+					},
+					"office": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
+						b, store := w.election(2)
+						return store, func() (*named.Lock, error) { return b.WaitForLeader(ctx) }
+					},
+				} {
+					store, lock := wait(t)
+					held := make(chan error, 1)
+					holder := try(t, a, name)
+					go func() { time.Sleep(time.Second); held <- holder.Unlock(ctx) }()
+					left := 2
+					store.during(func(ctx context.Context, o string) error {
+						if o != op || left == 0 {
+							return nil
+						}
+						left--
+						return hang(op)(ctx, o)
+					}, nil)
+					start := at()
+					got, err := lock()
+					require.NoError(t, err, name)
+					require.NoError(t, got.Check())
+					require.NoError(t, <-held)
+					require.Less(t, at()-start, 30*time.Second, name)
+					require.NoError(t, got.Unlock(ctx))
+				}
+			})
+		})
+	}
+}
+
+// Nobody waits for ever for a database that does not answer, though the caller
+// has set no limit.
+func TestADatabaseThatDoesNotAnswerEndsEveryCall(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		e, silentStore := w.election(1)
+		lock := try(t, a, "x")
+		for _, s := range []*faulty{store, silentStore} {
+			s.during(func(ctx context.Context, op string) error { return hang(op)(ctx, op) }, nil)
+		}
+		key := named.Key{Kind: named.KindLock, Name: "x"}
+		for what, call := range map[string]func() error{
+			"Info":    func() error { _, err := a.Info(ctx, key); return err },
+			"Locked":  func() error { _, err := a.Locked(ctx, "x"); return err },
+			"Leader":  func() error { _, err := e.Leader(ctx); return err },
+			"Owned":   func() error { _, err := lock.Owned(ctx); return err },
+			"Clean":   func() error { _, err := a.Clean(ctx); return err },
+			"Extend":  func() error { return lock.Extend(ctx) },
+			"TryLock": func() error { _, err := a.TryLock(ctx, "y"); return err },
+			"TryTask": func() error { _, err := a.TryTask(ctx, "y", 0, time.Minute); return err },
+			"OncePer": func() error { _, err := a.OncePer(ctx, "y", time.Minute); return err },
+		} {
+			start := at()
+			require.Error(t, call(), what)
+			require.LessOrEqual(t, at()-start, 13*time.Second, what)
+		}
+		start := at()
+		_, err := a.Lock(ctx, "y")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, at()-start, time.Minute)
+		short, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		start = at()
+		_, err = a.TryLock(short, "y")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, at()-start, 5*time.Second,
+			"the context, and what the doc comment names")
+		require.Error(t, lock.Unlock(ctx))
+	})
+}
+
+// "Free" is no answer to a question that names no row.
+func TestAKeyWithoutAKindIsRefused(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		n := len(store.ops)
+		for _, kind := range []named.Kind{"", "Lock", "locks"} {
+			_, err := a.Info(ctx, named.Key{Kind: kind, Name: "x"})
+			require.ErrorContains(t, err,
+				`of the lock "x" is none of ["lock" "task" "timeout" "election"]`)
+		}
+		require.Len(t, store.ops, n, "the database was asked")
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}

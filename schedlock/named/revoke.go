@@ -1,0 +1,84 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// listLimit is how many locks List returns.
+const listLimit = 1000
+
+// List tells who holds which lock, of any kind, and which locks were revoked and
+// not taken since; the latter have no time left once they can be taken. At most
+// 1,000, by kind and name.
+func (l *Locks) List(ctx context.Context) ([]Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	rows, err := l.store.List(ctx, listLimit)
+	if err != nil {
+		return nil, fmt.Errorf("list named locks: %w", err)
+	}
+	infos := make([]Info, len(rows))
+	for i, row := range rows {
+		infos[i] = row.Info
+	}
+	return infos, nil
+}
+
+// ErrNotHeld is what Revoke returns for a lock that nobody has under that term.
+var ErrNotHeld = errors.New("nobody holds the lock under that term")
+
+// Revoke is for an operator: it takes a lock from its holder, which finds out at
+// its next extension, at most a third of its TTL later; its context ends then, and
+// the cause says who and why. Nobody takes the lock before the time of the holder's
+// last extension is over, so two never hold it. What nobody holds, but nobody may
+// take yet (a task lock at rest, a time-out lock), is free at once.
+//
+// It acts only on the acquisition with that term, which Info and List tell, else it
+// returns ErrNotHeld. If that was revoked before it returns the first order.
+func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
+	reason string) (Revocation, error) {
+	err := checkKey(key)
+	if by == "" {
+		err = errors.Join(err, errors.New("the name of who revokes it is empty"))
+	} else {
+		err = errors.Join(err, names.Check("the name of who revokes it", by))
+	}
+	if err != nil {
+		return Revocation{}, fmt.Errorf("revoke: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	r := Revocation{By: by,
+		Reason: ledger.Cut(strings.ReplaceAll(strings.ToValidUTF8(reason, "\uFFFD"), "\x00",
+			"\uFFFD"))}
+	revoked, err := l.store.Revoke(ctx, key, term, r.Mark())
+	if err != nil {
+		return Revocation{}, broken("revoke", key, err)
+	}
+	if revoked {
+		return r, nil
+	}
+	row, err := l.store.Look(ctx, key)
+	switch {
+	case err != nil:
+		return Revocation{}, broken("look at", key, err)
+	case row != nil && row.Term == term && row.Revoked != nil:
+		return *row.Revoked, nil
+	}
+	return Revocation{}, broken("revoke", key, ErrNotHeld)
+}
+
+// whyNotOurs says who has revoked a lock that could not be extended.
+func (k *Lock) whyNotOurs(ctx context.Context) string {
+	row, err := k.locks.store.Look(ctx, k.ref.Key)
+	if err == nil && row != nil && row.Term == k.ref.Term && row.Revoked != nil {
+		return fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	}
+	return "its row has expired, or is another's"
+}

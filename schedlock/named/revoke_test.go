@@ -1,0 +1,55 @@
+package named_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/schedlock/named"
+)
+
+// The holder hears of it at its next extension, who and why included, and nobody
+// has the lock before that.
+func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		locks, err := named.New(memory.New().Named(), named.WithTTL(30*time.Second))
+		require.NoError(t, err)
+		lock, err := locks.Lock(ctx, "import")
+		require.NoError(t, err)
+		lock.KeepAlive()
+		time.Sleep(time.Minute)
+
+		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term()+1,
+			"ann", "")
+		require.ErrorIs(t, err, named.ErrNotHeld)
+		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term(),
+			"", "")
+		require.ErrorContains(t, err, "who revokes it is empty")
+		order, err := locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"},
+			lock.Term(), "ann", "it hangs")
+		require.NoError(t, err)
+		again, err := locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"},
+			lock.Term(), "bob", "me too")
+		require.NoError(t, err)
+		require.Equal(t, order, again, "the first order stays")
+		list, err := locks.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, &order, list[0].Revoked)
+
+		next, err := locks.Lock(ctx, "import")
+		require.NoError(t, err)
+		require.Error(t, lock.Err(), "two hold it")
+		require.ErrorIs(t, lock.Err(), driver.ErrLost)
+		require.ErrorContains(t, lock.Err(), "it was revoked by ann: it hangs")
+		require.NoError(t, next.Unlock(ctx))
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
+	})
+}

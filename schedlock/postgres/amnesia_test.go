@@ -1,0 +1,330 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// A fail-over that loses what the old server has acknowledged: the replica has
+// what was there when the fail-over was begun, and nothing that comes later.
+
+// cutOff makes a replica of a server, and cuts it off.
+func cutOff(t *testing.T, server *pgtest.Server) *pgtest.Server {
+	t.Helper()
+	replica := server.Standby(t)
+	conn := session(t, replica.URL("postgres"))
+	receivers := func(n int) func() bool {
+		return func() bool {
+			return n == value[int](t, conn, `SELECT count(*) FROM pg_stat_wal_receiver`)
+		}
+	}
+	// A replica that could not connect at first tries again every 5 s.
+	require.Eventually(t, receivers(1), 3*patience, 10*time.Millisecond, "the replica follows")
+	exec(t, conn, `ALTER SYSTEM SET primary_conninfo = ''`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	eventually(t, "the replica follows no more", receivers(0))
+	return replica
+}
+
+// unwatched is a claim of what the look found free.
+func unwatched(view driver.Snapshot) driver.Claim {
+	c := claim(view, time.Minute)
+	c.Watched = false
+	return c
+}
+
+// leads takes the lock as an app does.
+func leads(t *testing.T, ctx context.Context, store *postgres.Store,
+	ttl time.Duration) (*schedlock.Lock, error) {
+	t.Helper()
+	lock := newLock(t, store, ttl)
+	_, err := lock.Acquire(ctx)
+	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the machine is busy
+		_, err = lock.Acquire(ctx)
+	}
+	return lock, err
+}
+
+// A history is how a fleet can leave a database, from never used to held.
+type history struct {
+	name string
+	make func(t *testing.T, store *postgres.Store)
+}
+
+var histories = []history{
+	{"the lock was never held", func(*testing.T, *postgres.Store) {}},
+	{"the newest term was released", func(t *testing.T, store *postgres.Store) {
+		release(t, store, acquire(t, store, time.Second))
+	}},
+	{"the newest term has no end", func(t *testing.T, store *postgres.Store) {
+		acquire(t, store, time.Second)
+	}},
+}
+
+// A forgetting is a database of which a promoted server has the history, and
+// nothing that came later.
+type forgetting[T any] struct {
+	name     string
+	view     driver.Snapshot // before the fail-over
+	promoted string          // URL on the promoted server
+	lost     T               // what came later
+}
+
+// failOver makes databases, and one fail-over of all of them.
+func failOver[T any](t *testing.T, of []history, later func(t *testing.T,
+	store *postgres.Store) T) []forgetting[T] {
+	t.Helper()
+	var (
+		all    []forgetting[T]
+		stores []*postgres.Store
+		names  []string
+	)
+	for _, h := range of {
+		url := migrated(t)
+		store := open(t, url)
+		h.make(t, store)
+		all = append(all, forgetting[T]{name: h.name, view: look(t, store)})
+		stores, names = append(stores, store), append(names, databaseName(t, url))
+	}
+	replica := cutOff(t, pgtest.Shared(t))
+	for i := range all {
+		all[i].lost = later(t, stores[i])
+	}
+	replica.Promote(t)
+	for i := range all {
+		all[i].promoted = replica.URL(names[i])
+	}
+	return all
+}
+
+// A renewed lock is one whose lease is renewed until stop.
+type renewed struct {
+	lock *schedlock.Lock
+	end  context.CancelFunc
+	done chan struct{}
+}
+
+func renew(t *testing.T, lock *schedlock.Lock) *renewed {
+	require.NoError(t, lock.Lease().TakeRenewal())
+	going, end := context.WithCancel(ctx)
+	r := &renewed{lock, end, make(chan struct{})}
+	t.Cleanup(end)
+	go func() {
+		defer close(r.done)
+		for lease := lock.Lease(); going.Err() == nil && lease.Err() == nil; {
+			_ = lease.Heartbeat(going) // one that fails is repeated
+			select {
+			case <-going.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	return r
+}
+
+// stop returns the term of a lease that was renewed a moment ago.
+func (r *renewed) stop(t *testing.T) int64 {
+	t.Helper()
+	r.end()
+	<-r.done
+	lease := r.lock.Lease()
+	require.NotNil(t, lease, "the machine was too busy to renew a lease for 9 s")
+	return lease.Term()
+}
+
+func nothing(*testing.T, *postgres.Store) (none struct{}) { return none }
+
+func TestNobodyLeadsOnAPromotedServerWhileTheLeaderOfALostTermDoes(t *testing.T) {
+	t.Parallel()
+	const ttl = 12 * time.Second
+	for _, f := range failOver(t, histories[:2], func(t *testing.T,
+		store *postgres.Store) *renewed {
+		lock, err := leads(t, ctx, store, ttl)
+		require.NoError(t, err)
+		return renew(t, lock)
+	}) {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			promoted := open(t, f.promoted)
+			require.True(t, look(t, promoted).FailedOver)
+			term := f.lost.stop(t) // until now its server went on, and it with it
+			lock, err := leads(t, ctx, promoted, ttl)
+			require.NoError(t, err)
+			require.ErrorIs(t, f.lost.lock.IsLeader(ctx), schedlock.ErrNotLeader, "two leaders")
+			require.Greater(t, lock.Lease().Term(), term)
+		})
+	}
+}
+
+// What a replica has read before the fail-over is no judgement of the server
+// that comes after it.
+func TestAClaimDoesNotTravelOverAFailOver(t *testing.T) {
+	t.Parallel()
+	for _, f := range failOver(t, histories, nothing) {
+		t.Run(f.name, func(t *testing.T) {
+			promoted := open(t, f.promoted)
+			for _, c := range []driver.Claim{unwatched(f.view), claim(f.view, time.Minute)} {
+				_, err := promoted.Acquire(ctx, c)
+				require.ErrorIs(t, err, driver.ErrConflict)
+			}
+			require.Equal(t, f.view.Row == nil, look(t, promoted).Row == nil)
+		})
+	}
+}
+
+// The statement asks on which timeline the newest term was acquired, whatever
+// the claimant has made of its look.
+func TestAFreeLockIsFreeOnTheTimelineOfItsNewestTermOnly(t *testing.T) {
+	t.Parallel()
+	for _, f := range failOver(t, histories[:2], nothing) {
+		t.Run(f.name, func(t *testing.T) {
+			promoted := open(t, f.promoted)
+			view := look(t, promoted)
+			_, err := promoted.Acquire(ctx, unwatched(view))
+			require.ErrorIs(t, err, driver.ErrConflict)
+			_, err = promoted.Acquire(ctx, claim(view, time.Minute)) // it was watched for a TTL
+			require.NoError(t, err)
+		})
+	}
+}
+
+// The release and the term that followed it are lost. Then the release comes
+// once more, after a heartbeat that was on its way for long, or without one.
+func TestWhatALeaderWritesAfterItsEndDoesNotVouchForAnotherTimeline(t *testing.T) {
+	t.Parallel()
+	var refs []driver.Ref
+	held := func(t *testing.T, store *postgres.Store) {
+		refs = append(refs, acquire(t, store, time.Minute))
+	}
+	i := -1
+	for n, f := range failOver(t, []history{{"release", held}, {"heartbeat", held}},
+		func(t *testing.T, store *postgres.Store) *schedlock.Lock {
+			i++
+			release(t, store, refs[i])
+			lock, err := leads(t, ctx, store, 10*time.Minute)
+			require.NoError(t, err)
+			return lock
+		}) {
+		t.Run(f.name, func(t *testing.T) {
+			promoted := open(t, f.promoted)
+			if f.name == "heartbeat" {
+				heartbeat(t, promoted, refs[n])
+			}
+			require.True(t, look(t, promoted).FailedOver)
+			release(t, promoted, refs[n])
+			require.True(t, look(t, promoted).FailedOver)
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, err := leads(t, short, promoted, time.Minute)
+			require.NoError(t, f.lost.IsLeader(ctx))
+			require.ErrorIs(t, err, context.DeadlineExceeded, "two leaders")
+		})
+	}
+}
+
+// shadow makes the server's clock_timestamp() for those who look in schema
+// first, and returns a URL for them.
+func shadow(t *testing.T, url, schema, body string) string {
+	t.Helper()
+	conn := session(t, url)
+	exec(t, conn, `CREATE SCHEMA `+schema)
+	exec(t, conn, fmt.Sprintf(`
+		CREATE FUNCTION %s.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+		DECLARE now timestamptz := pg_catalog.clock_timestamp();
+		BEGIN %s RETURN now; END $$`, schema, body))
+	return as(t, url, "postgres", "search_path", schema+",public,pg_catalog")
+}
+
+// lags makes the server's clock an hour late, for those who use the URL.
+func lags(t *testing.T, url string) string {
+	return shadow(t, url, "late", `now := now - interval '1 hour';`)
+}
+
+func TestTermsGrowOverAFailOverWhateverTheClocksSay(t *testing.T) {
+	t.Parallel()
+	for _, f := range failOver(t, histories, func(t *testing.T, store *postgres.Store) driver.Ref {
+		acquire(t, store, time.Second)
+		return acquire(t, store, time.Second)
+	}) {
+		t.Run(f.name, func(t *testing.T) {
+			promoted := open(t, lags(t, f.promoted))
+			view := look(t, promoted)
+			require.Greater(t, time.Since(view.Now), 59*time.Minute)
+			ref := acquire(t, promoted, time.Minute)
+			require.Greater(t, ref.Term, f.lost.Term)
+			require.Less(t, ref.Term, int64(1)<<53, "a number for JavaScript")
+			next := acquire(t, promoted, time.Minute)
+			require.Equal(t, ref.Term+1, next.Term, "on one timeline they grow as ever")
+		})
+	}
+}
+
+func TestTermsGrowOverTwoFailOversThatHaveEachLostTheNewest(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store, database := open(t, url), databaseName(t, url)
+	acquire(t, store, time.Second)
+	first := cutOff(t, pgtest.Shared(t))
+	acquire(t, store, time.Second)
+
+	first.Promote(t)
+	second := cutOff(t, first)
+	lost := acquire(t, open(t, first.URL(database)), time.Second)
+
+	second.Promote(t)
+	ref := acquire(t, open(t, lags(t, second.URL(database))), time.Minute)
+	require.Greater(t, ref.Term, lost.Term)
+	require.Less(t, ref.Term, int64(1)<<53)
+}
+
+// A claimant stalls in the middle of its statement, after the statement's
+// snapshot and with the time, and so the term, that it has read. Meanwhile
+// another has the lock and gives it back: to the stalled one it looks free yet.
+func TestAClaimantThatStallsGetsNoTermThatIsLowerThanAnothers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range histories[:2] {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			url := migrated(t)
+			store := open(t, url)
+			tc.make(t, store)
+			stalls := open(t, shadow(t, url, "stalls", `PERFORM pg_advisory_xact_lock(7);`))
+
+			gate := session(t, url)
+			exec(t, gate, `SELECT pg_advisory_lock(7)`)
+			stalled := make(chan error, 1)
+			c := unwatched(look(t, store))
+			go func() {
+				_, err := stalls.Acquire(ctx, c)
+				stalled <- err
+			}()
+			eventually(t, "the claimant stalls", func() bool {
+				return value[int](t, gate,
+					`SELECT count(*) FROM pg_locks
+						WHERE locktype = 'advisory' AND NOT granted`) == 1
+			})
+			ref := acquire(t, store, time.Minute)
+			release(t, store, ref)
+			exec(t, gate, `SELECT pg_advisory_unlock(7)`)
+			select {
+			case err := <-stalled:
+				require.ErrorIs(t, err, driver.ErrConflict)
+			case <-time.After(patience):
+				t.Fatal("the claimant stalls for ever")
+			}
+			terms, err := store.Terms(ctx, 1)
+			require.NoError(t, err)
+			require.Equal(t, ref.Term, terms[0].Term)
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+)
+
+// SQLCaptureTasks is what Capture sends.
+func SQLCaptureTasks(limit int) string { return fmt.Sprintf(sqlCaptureTasks, limit) }
+
+const SQLMendTasks = sqlMendTasks
+
+// HoldMending keeps Capture from looking for what a step of the clock has left
+// behind in a queue, until release is called.
+func (s *Store) HoldMending(queue string) (release func()) {
+	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.mending.Due(queue, func() { close(held); <-end })
+	}()
+	<-held
+	return func() { close(end); <-ended }
+}
+
+// BreakUnseen closes the lock's connection as something does whose error nobody
+// looks at.
+func (s *Store) BreakUnseen(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.conn.Close(ctx)
+}

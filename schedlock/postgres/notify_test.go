@@ -1,0 +1,89 @@
+package postgres_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/postgres"
+)
+
+// fillNotifyQueue makes the server refuse each transaction that notifies, at its
+// commit, as it does while its queue is full. That takes 8 GB on PostgreSQL 15, so
+// the queue cannot be written to the disk here: it is full with what fits into the
+// memory.
+func fillNotifyQueue(t *testing.T, server *pgtest.Server, conn *pgx.Conn) (empty func()) {
+	t.Helper()
+	dir := filepath.Join(server.Dir(), "data", "pg_notify")
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	empty = func() { require.NoError(t, os.Rename(dir+".away", dir)) }
+	notify := `SELECT pg_notify('scheduler_lock', '')`
+	for range 100 { // pages of 8 kB, of which a few are in memory
+		if _, err := conn.Exec(ctx, `SELECT pg_notify('x', repeat('x', 7000))`); err != nil {
+			break
+		}
+	}
+	for range 1000 { // what is left of the last one
+		if _, err := conn.Exec(ctx, notify); err != nil {
+			require.ErrorContains(t, err, "could not access status")
+			return empty
+		}
+	}
+	t.Fatal("the server still takes notifications")
+	return empty
+}
+
+func TestAFullNotifyQueueKeepsNobodyFromReleasing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	url := server.Database(t)
+	migrate(t, url)
+	var log syncBuffer
+	holder := open(t, url, postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	conn := session(t, url)
+	ref := acquire(t, holder, time.Minute)
+	empty := fillNotifyQueue(t, server, conn)
+
+	release(t, holder, ref)
+	require.Nil(t, look(t, holder).Row)
+	require.False(t, look(t, holder).Newest.Open())
+	lock := newLock(t, open(t, url), time.Minute)
+	lease, err := lock.Acquire(ctx)
+	require.NoError(t, err, "the next one leads at once")
+	require.NoError(t, lease.Release(ctx))
+	release(t, holder, acquire(t, holder, time.Minute))
+	require.Equal(t, 1, strings.Count(log.String(), "does not notify the standbys"), log.String())
+
+	empty()
+	standby := open(t, url)
+	ref = acquire(t, holder, time.Minute)
+	woken := awaiting(ctx, standby, look(t, standby))
+	release(t, holder, ref)
+	ends(t, woken)
+}
+
+// A role that may not notify, and other transactions that keep those from
+// committing which do, keep nobody from releasing either.
+func TestAReleaseNeedsNoRightToNotify(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	url := server.Database(t)
+	migrate(t, url)
+	conn := session(t, url)
+	role := newRole(t, url, "")
+	exec(t, conn, `REVOKE EXECUTE ON FUNCTION pg_catalog.pg_notify(text, text) FROM PUBLIC`)
+	exec(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
+	store := open(t, as(t, url, role))
+	release(t, store, acquire(t, store, time.Minute))
+	view := look(t, store)
+	require.Nil(t, view.Row)
+	require.Equal(t, driver.EndReleased, view.Newest.EndReason)
+}

@@ -1,0 +1,59 @@
+package prom_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/schedlock/prom"
+	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
+)
+
+var _ startup.Metrics = (*prom.Metrics)(nil)
+
+func TestOneLineInTheConfigOfAnAppGivesAllMetrics(t *testing.T) {
+	store := memory.New()
+	ran, told := make(chan struct{}), make(chan tasks.RunEvent, 10)
+	jobs := []tasks.Job{{Name: "import", Spec: tasks.Every(time.Hour), AtOnce: true,
+		Do: func(context.Context, tasks.Run) error {
+			close(ran)
+			return nil
+		}}}
+	m := prom.New(prom.WithJobs(jobs))
+	app, err := startup.NewApp(startup.Config{
+		Open: func(context.Context) (driver.Store, error) { return store, nil },
+		Jobs: jobs, Metrics: m,
+		OnRun: func(e tasks.RunEvent) { told <- e },
+		Log:   slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	value := func(name string, labels ...string) float64 {
+		t.Helper()
+		return scraped(t, m).value(name, labels...)
+	}
+	require.EqualValues(t, 1, value("schedlock_state", "state=starting"))
+	require.EqualValues(t, 0, value("schedlock_leader"))
+
+	require.NoError(t, app.Start(t.Context()))
+	<-ran
+	<-told // the start
+	<-told // the end: the app's own function is told too
+	require.EqualValues(t, 1, value("schedlock_state", "state=leading"))
+	require.EqualValues(t, 60, value("schedlock_ttl_seconds"))
+	require.Eventually(t, func() bool {
+		return value("schedlock_elections_total", "previous=none") == 1
+	},
+		20*time.Second, 10*time.Millisecond, "the observer is told in its own goroutine")
+	require.Eventually(t, func() bool {
+		return value("schedlock_runs_total", "job_name=import", "status=done") == 1
+	},
+		20*time.Second, 10*time.Millisecond, "and so is each function for runs")
+	require.NoError(t, app.Stop(t.Context()))
+	require.EqualValues(t, 1, value("schedlock_state", "state=stopped"))
+}

@@ -1,0 +1,27 @@
+package schedlock
+
+import "errors"
+
+// sayUnproven logs one line when deaths cannot be proven, for each reason, and
+// one when they can be again.
+func (l *Lock) sayUnproven() {
+	var why string
+	err := l.store.ProofOfDeath()
+	if err != nil {
+		why = err.Error()
+	}
+	l.mu.Lock()
+	said := l.whyUnproven
+	l.whyUnproven = why
+	l.mu.Unlock()
+	const text = "deaths cannot be proven here: after a crash the TTL decides"
+	switch {
+	case why == said:
+	case err == nil:
+		l.log.Info("deaths can be proven again")
+	case errors.Is(err, errors.ErrUnsupported):
+		l.log.Info(text, "err", err)
+	default:
+		l.log.Warn(text, "err", err)
+	}
+}

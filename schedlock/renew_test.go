@@ -1,0 +1,164 @@
+package schedlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/memory"
+)
+
+func TestALeaseRenewsItselfUntilItIsReleased(t *testing.T) {
+	for name, campaign := range map[string]func(*schedlock.Lock) (*schedlock.Lease, error){
+		"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
+		"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newRenewing(t, db), newRenewing(t, db)
+				start := time.Now()
+				lease, err := campaign(a.lock)
+				require.NoError(t, err)
+				stop, cancel := context.WithCancel(ctx)
+				waiter := b.stand(stop)
+				sleepUntil(start, time.Hour)
+				require.True(t, a.leads())
+				require.NoError(t, lease.Err())
+				require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
+					"one in each interval")
+				require.Empty(t, waiter)
+				cancel()
+				<-waiter
+				require.NoError(t, lease.Release(ctx))
+				time.Sleep(time.Hour)
+				require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
+					"none after the end")
+			})
+		})
+	}
+}
+
+func TestARenewalThatFailsIsRepeatedEveryRetryInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		start := time.Now()
+		lease := a.lead()
+		a.db.set(fault{kind: broken})
+		sleepUntil(start, every+20*retry)
+		require.Equal(t, 21, a.db.count("heartbeat"))
+		a.db.heal()
+		sleepUntil(start, 3*renew)
+		require.NoError(t, lease.Err(), "the same lease")
+		require.True(t, a.leads())
+	})
+}
+
+// A heartbeat that is under way when the lease ends is not cut short, and the
+// release comes after it.
+func TestAReleaseWaitsForARenewalThatIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		start := time.Now()
+		lease := a.lead()
+		a.db.set(fault{kind: late, after: time.Second}, "heartbeat")
+		sleepUntil(start, every)
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, every+time.Second, time.Since(start))
+		require.Nil(t, rowOf(t, db))
+	})
+}
+
+func TestARenewalThatHangsDoesNotHoldUpTheReleaseForLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		start := time.Now()
+		lease := a.lead()
+		a.db.set(fault{kind: hang}, "heartbeat")
+		sleepUntil(start, every+retry/2)
+		released := time.Now()
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, time.Second, time.Since(released), "nor is it cut short at once")
+		require.Nil(t, rowOf(t, db))
+		require.Zero(t, a.seen.count(schedlock.EventHeartbeatFailed), "nor is that an outage")
+	})
+}
+
+func TestTheRenewalOfALeaseIsTakenOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		start := time.Now()
+		lease := a.lead()
+		sleepUntil(start, 2*every+every/2)
+		require.Equal(t, 2, a.db.count("heartbeat"))
+		require.NoError(t, lease.TakeRenewal())
+		require.ErrorContains(t, lease.TakeRenewal(), "was taken before")
+		sleepUntil(start, 4*every)
+		require.Equal(t, 2, a.db.count("heartbeat"), "it is the caller's now")
+		require.NoError(t, lease.Heartbeat(ctx))
+		sleepUntil(start, 4*every+renew-time.Millisecond)
+		require.True(t, a.leads())
+		sleepUntil(start, 4*every+renew)
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost, "who has not sent another")
+
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "")
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
+	})
+}
+
+// Whoever holds a lease and knows nothing of orders leaves all the same.
+func TestAnOrderToLeaveReachesALeaseWhoseOwnerDoesNotLook(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newRenewing(t, db), newRenewing(t, db)
+		start := time.Now()
+		lease := a.lead()
+		waiter := b.stand(t.Context())
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "an update")
+		require.NoError(t, err)
+		sleepUntil(start, every)
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining, "it starts nothing")
+		require.NoError(t, lease.Context().Err(), "what runs goes on")
+		sleepUntil(start, every+ttl-renew-time.Millisecond)
+		require.NoError(t, lease.Err())
+		sleepUntil(start, every+ttl-renew)
+		require.ErrorContains(t, lease.Err(), "an operator has told this replica to leave")
+		require.NoError(t, lease.Release(ctx), "its work has returned")
+		require.NoError(t, (<-waiter).err)
+		terms, err := db.Terms(ctx, 2)
+		require.NoError(t, err)
+		require.Equal(t, driver.EndRevoked, terms[1].EndReason)
+	})
+}
+
+func TestAnOrderToLeaveLeavesALeaseToAnOwnerWhoDrainsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		lease := a.lead()
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "")
+		require.NoError(t, err)
+		<-lease.Revoked()
+		lease.Drain()
+		time.Sleep(time.Hour) // its work takes long
+		synctest.Wait()
+		require.NoError(t, lease.Err())
+		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, driver.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
+	})
+}
+
+func TestADrainIsInTheRowAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		lease := a.lead()
+		lease.Drain()
+		synctest.Wait()
+		require.Equal(t, driver.StateDraining, rowOf(t, db).State)
+		require.NoError(t, lease.Release(ctx))
+	})
+}

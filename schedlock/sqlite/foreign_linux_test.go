@@ -1,0 +1,162 @@
+package sqlite
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// An app that imports another driver registers "sqlite3" too.
+func TestWhoImportsThisPackageRegistersNoDriver(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"../../schedlock", "../../schedlock/sqlite", "../../migrations", "../../tasks",
+		"../../startup").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "github.com/ncruces/go-sqlite3\n")
+	for _, name := range []string{"github.com/ncruces/go-sqlite3/driver", "modernc.org/sqlite",
+		"github.com/mattn/go-sqlite3"} {
+		assert.NotContains(t, strings.Split(string(out), "\n"), name)
+	}
+}
+
+// Another SQLite is, to the kernel, a descriptor that we do not know.
+func openElsewhere(t *testing.T, path string) *os.File {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	raw, err := template()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	link := filepath.Join(filepath.Dir(path), "link.db")
+	require.NoError(t, os.Symlink(path, link))
+	file := openElsewhere(t, path)
+	var wg sync.WaitGroup
+	for name, open := range map[string]func() error{
+		"Opener":       func() error { _, err := Opener(path)(bg); return err },
+		"by a link":    func() error { _, err := Opener(link)(bg); return err },
+		"OpenExisting": func() error { _, err := OpenExisting(bg, path); return err },
+		"Read":         func() error { return Read(bg, path, nil) },
+	} {
+		wg.Go(func() {
+			err := open()
+			assert.ErrorContains(t, err,
+				"is open in this process already, through another SQLite driver", name)
+			assert.ErrorContains(t, err, "sqlite.Use(db)", name)
+			assert.ErrorContains(t, err, path, name)
+		})
+	}
+	wg.Wait()
+	require.NoFileExists(t, path+"-wal")
+	require.NoFileExists(t, path+"-lease")
+	require.NoError(t, file.Close())
+	mustOpen(t, path)
+}
+
+func TestAFileThatTheSameDriverHasOpenIsNotRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := driver.Open("file:" + path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(500)")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.PingContext(bg))
+	require.NoError(t, mustOpen(t, path).Migrate(bg))
+}
+
+// A process that gets no processor may need long to open a file.
+func TestConnectionsOfOursThatAreBeingOpenedPutTheVerdictOff(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	openElsewhere(t, s.Path())
+	opening.Add(1)
+	found := make(chan int, 1)
+	go func() { found <- s.files.foreign(true) }()
+	select {
+	case fd := <-found:
+		opening.Add(-1)
+		require.Fail(t, "it did not wait", "descriptor %d", fd)
+	case <-time.After(2 * openingTime):
+	}
+	opening.Add(-1)
+	require.NotZero(t, <-found)
+}
+
+// While many connections are opened at the same time there is always one that is
+// not known yet, but never the same.
+func TestConnectionsThatAreJustOpenedAreNoOtherDriver(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	file := openElsewhere(t, s.Path())
+	found := make(chan int)
+	go func() { found <- s.files.foreign(true) }()
+	for tick := time.NewTicker(openingTime / 10); ; {
+		select {
+		case fd := <-found:
+			require.Zero(t, fd)
+			return
+		case <-tick.C:
+			next := openElsewhere(t, s.Path())
+			require.NoError(t, file.Close())
+			file = next
+		}
+	}
+}
+
+// sql.Open opens nothing: an app's driver may open the file after the lock has.
+func TestConnectionsStayOpenWhenAnotherDriverComesLater(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	conn, err := s.DB().Conn(bg)
+	require.NoError(t, err)
+	count := func() (n int) {
+		all, err := descriptors()
+		require.NoError(t, err)
+		for _, d := range all {
+			if d.file == s.files.file {
+				n++
+			}
+		}
+		return n
+	}
+	file := openElsewhere(t, s.Path())
+	before := count()
+	s.DB().SetMaxIdleConns(-1) // each that is given back is closed
+	require.NoError(t, conn.Close())
+	assert.Equal(t, before, count(), "closing it would have taken the locks of the other away")
+	_, err = s.DB().Conn(bg)
+	assert.ErrorContains(t, err, "sqlite.Use(db)")
+	require.NoError(t, file.Close())
+	conn, err = s.DB().Conn(bg)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+}
+
+// Who copies the file may open it as he likes, for reading.
+func TestAReaderOfTheFileIsInNobodysWayOnceItIsOpen(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	file, err := os.Open(s.Path())
+	require.NoError(t, err)
+	defer file.Close()
+	s.DB().SetMaxIdleConns(-1)
+	for range 2 {
+		conn, err := s.DB().Conn(bg)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package sqlite
-
-func checkMount(string) error { return nil }

@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+)
+
+// unreleased is a store whose release has failed, because another program held
+// the database, which it does not any more.
+func unreleased(t *testing.T) (*Store, driver.Ref) {
+	t.Helper()
+	s := newStore(t)
+	if err := s.ProofOfDeath(); err != nil {
+		missing.Skip(t, "a proof of death: %v", err)
+	}
+	ref := acquire(t, s, nobody)
+	writer := foreign(t, s)
+	run(t, writer, `BEGIN IMMEDIATE`)
+	_, err := s.Release(bg, ref, driver.EndReleased)
+	require.Error(t, err)
+	run(t, writer, `ROLLBACK`)
+	return s, ref
+}
+
+// leadsSoon fails unless a replica on the store leads long before the TTL.
+func leadsSoon(t *testing.T, s *Store) {
+	t.Helper()
+	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	defer cancel()
+	lease, err := lock.Wait(ctx)
+	require.NoError(t, err, "the TTL decides")
+	require.NoError(t, lease.Release(bg))
+}
+
+func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
+	t.Run("the store is opened anew", func(t *testing.T) {
+		t.Parallel()
+		s, _ := unreleased(t)
+		require.NoError(t, s.Close())
+		leadsSoon(t, mustOpen(t, s.Path()))
+	})
+	t.Run("the store campaigns anew", func(t *testing.T) {
+		t.Parallel()
+		s, _ := unreleased(t)
+		leadsSoon(t, s)
+	})
+	t.Run("the row has gone", func(t *testing.T) {
+		t.Parallel()
+		s, _ := unreleased(t)
+		run(t, foreign(t, s), `DELETE FROM scheduler_lock`)
+		look(t, s)
+		leadsSoon(t, mustOpen(t, s.Path()))
+	})
+	t.Run("the row is another's", func(t *testing.T) {
+		t.Parallel()
+		s, first := unreleased(t)
+		next := mustOpen(t, s.Path())
+		ref := acquire(t, next, nobody)
+		look(t, s)
+		_, err := next.Release(bg, ref, driver.EndReleased)
+		require.NoError(t, err)
+		assert.False(t, s.heldFile(first.Token).Valid, "it has seen that its row is another's")
+		leadsSoon(t, mustOpen(t, s.Path()))
+	})
+	t.Run("the release is repeated", func(t *testing.T) {
+		t.Parallel()
+		s, ref := unreleased(t)
+		assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign,
+			"until then nobody says that it has died")
+		deleted, err := s.Release(bg, ref, driver.EndReleased)
+		require.NoError(t, err)
+		require.True(t, deleted)
+		leadsSoon(t, mustOpen(t, s.Path()))
+	})
+}
+
+func TestAStoreThatIsClosedKeepsTheByteOfALeaseThatLasts(t *testing.T) {
+	s := newStore(t)
+	if err := s.ProofOfDeath(); err != nil {
+		missing.Skip(t, "a proof of death: %v", err)
+	}
+	acquire(t, s, nobody)
+	require.NoError(t, s.Close())
+	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
+}

@@ -1,0 +1,179 @@
+package sqlite
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3/driver"
+	"github.com/ncruces/go-sqlite3/vfs"
+	_ "github.com/ncruces/go-sqlite3/vfs/memdb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// breaking are parameters of a DSN with which two replicas could lead, or none,
+// and what the error names.
+var breaking = map[string][]string{
+	"nolock=1":                        {"nolock=1", "remove it"},
+	"nolock=TRUE":                     {"nolock=TRUE"},
+	"nolock=7":                        {"nolock=7"},
+	"%6eolock=yes":                    {"nolock=yes"},
+	"nolock=0&nolock=1":               {"nolock=1"},
+	"nolock%00x=1":                    {"NUL"},
+	"immutable=1":                     {"immutable=1", "remove it"},
+	"immutable=on":                    {"immutable=on"},
+	"vfs=memdb":                       {"in memory"},
+	"vfs=other":                       {"vfs=other", "remove it"},
+	"vfs=os&vfs=other":                {"vfs=other"},
+	"vfs=os&vfs=memdb":                {"in memory"},
+	"vfs=adiantum&textkey=hush":       {"vfs=adiantum", "sqlite.Use"},
+	"mode=rw&mode=memory":             {"in memory"},
+	"_pragma=locking_mode(exclusive)": {"locking_mode(exclusive)", "remove it"},
+	"_pragma=Locking_Mode%20%3D%20'EXCLUSIVE'":                {"Locking_Mode = 'EXCLUSIVE'"},
+	"_pragma=main.locking_mode=exclusive":                     {"main.locking_mode=exclusive"},
+	`_pragma=%22locking_mode%22(%22exclusive%22)`:             {`locking_mode`},
+	"_pragma=locking_mode/**/=/**/exclusive":                  {"locking_mode"},
+	"_pragma=cache_size(9)%3BPRAGMA%20locking_mode=exclusive": {"locking_mode"},
+	"_pragma=journal_mode(delete)": {"journal_mode(delete)", "WAL",
+		"remove it"},
+	"_pragma=journal_mode=TRUNCATE":       {"journal_mode=TRUNCATE"},
+	"_pragma=journal_mode(persist)":       {"journal_mode(persist)"},
+	"_pragma=journal_mode(memory)":        {"journal_mode(memory)"},
+	"_pragma=%20Journal_Mode%20=%20'off'": {"Journal_Mode"},
+	"_pragma=main.journal_mode(off)":      {"main.journal_mode(off)"},
+}
+
+func TestADSNThatBreaksThePromiseIsRefusedAtOnce(t *testing.T) {
+	existing, dir := newStore(t), t.TempDir()
+	for params, wants := range breaking {
+		t.Run(params, func(t *testing.T) {
+			for name, path := range map[string]string{
+				"new": filepath.Join(dir, "app.db"), "in use": existing.Path(),
+			} {
+				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+				defer cancel()
+				s, err := Open(ctx, "file:"+path+"?"+params)
+				require.Nil(t, s, name)
+				require.NoError(t, ctx.Err(), "it waited: %v", err)
+				for _, want := range wants {
+					assert.ErrorContains(t, err, want, name)
+				}
+				assert.ErrorContains(t, err, path)
+				assert.NotContains(t, err.Error(), "hush", "a key is no part of an error")
+				assert.Equal(t, err, CheckDSN("file:"+path+"?"+params))
+				if name == "new" {
+					assert.NoFileExists(t, path)
+				}
+			}
+		})
+	}
+}
+
+func TestADSNThatSaysTheSameInOtherWordsIsAccepted(t *testing.T) {
+	t.Parallel()
+	for _, params := range []string{
+		"nolock=0", "immutable=false", "vfs=os", "cache=shared", "_pragma=journal_mode(WAL)",
+		"_pragma=journal_mode%20=%20'wal'", "_pragma=temp.journal_mode(memory)",
+		"_pragma=locking_mode(normal)", "_pragma=locking_mode", "_pragma=journal_mode",
+	} {
+		t.Run(params, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "app.db")
+			a := mustOpen(t, "file:"+path+"?"+params)
+			require.NoError(t, a.Migrate(bg))
+			b := mustOpen(t, "file:"+path+"?"+params)
+			ref := acquire(t, a, nobody)
+			require.Equal(t, ref.Token, look(t, b).Row.Token)
+		})
+	}
+}
+
+func TestUseRefusesAPoolThatBreaksThePromise(t *testing.T) {
+	vfs.Register("other", foreignVFS{vfs.Find("os")})
+	defer vfs.Unregister("other")
+	for params, want := range map[string]string{
+		"nolock=1":                        "nolock=1",
+		"immutable=1":                     "immutable=1",
+		"vfs=other":                       "VFS",
+		"_pragma=locking_mode(exclusive)": "locking_mode",
+		"_pragma=locking_mode/**/=exclusive&_pragma=journal_mode(wal)": "locking_mode",
+		"_pragma=journal_mode(off)":                                    "journal mode",
+		"_pragma=journal_mode(memory)":                                 "journal mode",
+	} {
+		t.Run(params, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "app.db")
+			raw, err := template()
+			require.NoError(t, err)
+			if strings.Contains(params, "nolock") || strings.Contains(params, "journal_mode(") {
+				raw = nil // a database in WAL mode cannot be opened like that
+			}
+			require.NoError(t, os.WriteFile(path, raw, 0o600))
+			db, err := driver.Open("file:" + path + "?" + params)
+			require.NoError(t, err)
+			defer db.Close()
+			if !strings.Contains(params, "&") { // else the app itself can have no second one
+				app, err := db.Conn(bg) // in use already
+				require.NoError(t, err)
+				defer app.Close()
+				_, _ = app.ExecContext(bg, `CREATE TABLE t (x)`)
+			}
+			ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+			defer cancel()
+			s, err := openOn(ctx, db)
+			require.Nil(t, s)
+			require.NoError(t, ctx.Err(), "it waited: %v", err)
+			require.ErrorContains(t, err, want)
+			assert.ErrorContains(t, err, path)
+		})
+	}
+}
+
+// A foreignVFS hands out files of the default one that hide what they are; a
+// wrappingVFS, as those that encrypt, says what it wraps.
+type (
+	foreignVFS   struct{ vfs.VFS }
+	foreignFile  struct{ vfs.File }
+	wrappingVFS  struct{ vfs.VFS }
+	wrappingFile struct{ vfs.File }
+)
+
+func (v foreignVFS) OpenFilename(n *vfs.Filename,
+	flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
+	f, flags, err := v.VFS.(vfs.VFSFilename).OpenFilename(n, flags)
+	return foreignFile{f}, flags, err
+}
+
+func (v wrappingVFS) OpenFilename(n *vfs.Filename,
+	flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
+	f, flags, err := v.VFS.(vfs.VFSFilename).OpenFilename(n, flags)
+	return wrappingFile{f}, flags, err
+}
+
+func (f wrappingFile) Unwrap() vfs.File { return f.File }
+
+func (f wrappingFile) SharedMemory() vfs.SharedMemory {
+	return f.File.(vfs.FileSharedMemory).SharedMemory()
+}
+
+func TestUseAcceptsWhatKeepsThePromise(t *testing.T) {
+	vfs.Register("wrapping", wrappingVFS{vfs.Find("os")})
+	defer vfs.Unregister("wrapping")
+	for _, params := range []string{
+		"", "_pragma=journal_mode(wal)", "_pragma=journal_mode(delete)", "cache=shared",
+		"vfs=wrapping", "vfs=wrapping&_pragma=journal_mode(wal)",
+	} {
+		t.Run(params, func(t *testing.T) {
+			db, err := driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") + "?" + params)
+			require.NoError(t, err)
+			defer db.Close()
+			s, err := openOn(bg, db)
+			require.NoError(t, err)
+			cleanUp(t, s)
+			require.NoError(t, s.Migrate(bg))
+			acquire(t, s, nobody)
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package startup_test
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks/queue"
+)
+
+func TestAnAppHasItsNamedLocksAndQueuesOnceItsDatabaseIsOpen(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	stage := d.stage("own", nil, nil)
+	stage.After = []string{startup.StageDatabase}
+	owner := driver.Owner{PID: 63, Hostname: "here"}
+	app := newApp(t, startup.Config{
+		Open: db.open, Stages: []startup.Stage{stage},
+		Lock:       []schedlock.Option{schedlock.WithOwner(owner)},
+		NamedLocks: []named.Option{named.WithTTL(5 * time.Minute)},
+		Queues:     []queue.Option{queue.WithTimeout(7 * time.Minute)},
+	})
+	require.Nil(t, app.Locks())
+	require.Nil(t, app.Queues())
+	require.NoError(t, app.Start(t.Context()))
+	locks, queues := app.Locks(), app.Queues()
+	require.Same(t, locks, app.Locks(), "one handle")
+	require.Same(t, queues, app.Queues())
+
+	lock, err := locks.TryLock(t.Context(), "import")
+	require.NoError(t, err)
+	info, err := locks.Info(t.Context(), named.Key{Kind: named.KindLock, Name: "import"})
+	require.NoError(t, err)
+	assert.Equal(t, owner, info.Owner, "the same replica in every table")
+	assert.Greater(t, info.Left, 4*time.Minute)
+	require.NoError(t, lock.Unlock(t.Context()))
+
+	_, err = queues.Add(t.Context(), "mail", 0, "order-17")
+	require.NoError(t, err)
+	got, err := queues.Capture(t.Context(), "mail", 1)
+	require.NoError(t, err)
+	assert.Greater(t, got[0].Left(), 5*time.Minute)
+
+	require.NoError(t, app.Stop(t.Context()))
+	require.Same(t, locks, app.Locks(), "as long as the app is there")
+}
+
+// Run it with -race.
+func TestAnAppMayBeAskedForItsPartsWhileItStarts(t *testing.T) {
+	var d diary
+	app := newApp(t, startup.Config{Open: newDatabase(&d).open})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for app.Locks() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			// They come all at once.
+			assert.NotNil(t, app.Queues())
+			assert.NotNil(t, app.Lock())
+			assert.NotNil(t, app.Runner())
+			_, err := app.Locks().Locked(context.Background(), "import")
+			assert.NoError(t, err)
+		})
+	}
+	require.NoError(t, app.Start(t.Context()))
+	wg.Wait()
+	require.NoError(t, app.Stop(t.Context()))
+}
+
+func TestMistakesInTheOptionsOfNamedLocksAndQueuesAreNamedAtOnce(t *testing.T) {
+	_, err := startup.NewApp(startup.Config{Open: newDatabase(&diary{}).open, Log: silence,
+		NamedLocks: []named.Option{named.WithTTL(time.Millisecond)},
+		Queues:     []queue.Option{queue.WithTimeout(0)}})
+	require.ErrorContains(t, err, "named locks: option WithTTL: TTL 1ms is below 40ms")
+	require.ErrorContains(t, err, "queue: option WithTimeout: 0s is not")
+}
+
+// onlyRuns is a store that has the scheduler's lock and its ledger, no more.
+type onlyRuns struct {
+	lockStore
+	runStore
+	io.Closer
+}
+
+type (
+	lockStore = driver.Store
+	runStore  = ledger.Store
+)
+
+func TestAStoreMayHaveNoNamedLocksAndNoQueues(t *testing.T) {
+	db := newDatabase(&diary{})
+	app := newApp(t, startup.Config{Open: func(context.Context) (driver.Store, error) {
+		return onlyRuns{db.Store, db.Store, db}, nil
+	}})
+	require.NoError(t, app.Start(t.Context()))
+	assert.Nil(t, app.Locks())
+	assert.Nil(t, app.Queues())
+	require.NoError(t, app.Stop(t.Context()))
+}

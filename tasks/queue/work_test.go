@@ -1,0 +1,445 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/tasks/queue"
+)
+
+// seen is what OnEvent was told.
+type seen struct {
+	mu     sync.Mutex
+	events []queue.Event
+}
+
+func (s *seen) tell(e queue.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+}
+
+func (s *seen) of(kind queue.EventKind) (events []queue.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// A bench is a call of Work in a bubble.
+type bench struct {
+	*testing.T
+	seen
+	q    *queue.Queues
+	stop context.CancelFunc
+	out  chan error
+}
+
+func work(t *testing.T, q *queue.Queues, handle queue.Handler, o queue.WorkOptions) *bench {
+	b := &bench{T: t, q: q, out: make(chan error, 1)}
+	if o.OnEvent == nil {
+		o.OnEvent = b.tell
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var ctx context.Context
+	ctx, b.stop = context.WithCancel(context.Background())
+	t.Cleanup(b.stop)
+	go func() { b.out <- q.Work(ctx, "q", handle, o) }()
+	return b
+}
+
+func (b *bench) get(id string) queue.Info {
+	b.Helper()
+	info, found, err := b.q.Get(ctx, "q", id)
+	require.NoError(b, err)
+	require.True(b, found)
+	return info
+}
+
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+func TestWorkDoesEachTaskOnceAndEndsWithItsContext(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		ids := []string{"a", "b", "c", "d", "e", "f", "g"}
+		add(t, q, "q", 0, ids...)
+		var (
+			mu          sync.Mutex
+			did         []string
+			now, atOnce int
+		)
+		b := work(t, q, func(_ context.Context, task *queue.Task) error {
+			mu.Lock()
+			did, now = append(did, task.ID), now+1
+			atOnce = max(atOnce, now)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return nil
+		}, queue.WorkOptions{Workers: 3})
+		time.Sleep(10 * time.Second)
+		add(t, q, "q", 0, "later")
+		time.Sleep(5 * time.Second)
+		b.stop()
+		require.NoError(t, <-b.out)
+		slices.Sort(did)
+		require.Equal(t, append(ids, "later"), did)
+		require.Equal(t, 3, atOnce)
+		for _, id := range did {
+			require.Equal(t, queue.Done, b.get(id).State)
+		}
+		require.Len(t, b.of(queue.EventDone), 8)
+		require.Len(t, b.of(queue.EventStarted), 8)
+		require.Equal(t, time.Second, b.of(queue.EventDone)[0].Took)
+	})
+}
+
+// counting counts captures.
+type counting struct {
+	taskqueue.Store
+	captures atomic.Int64
+	err      atomic.Pointer[error]
+	hang     atomic.Bool // Extend does not answer
+}
+
+func (c *counting) Capture(ctx context.Context, name string, token driver.Token, hold time.Duration,
+	limit int) ([]queue.Info, error) {
+	c.captures.Add(1)
+	if err := c.err.Load(); err != nil {
+		return nil, *err
+	}
+	return c.Store.Capture(ctx, name, token, hold, limit)
+}
+
+func (c *counting) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
+	ids []string) ([]string, error) {
+	if c.hang.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return c.Store.Extend(ctx, name, token, hold, ids)
+}
+
+func counted(t *testing.T, opts ...queue.Option) (*counting, *queue.Queues) {
+	c := &counting{Store: memory.New().Queue()}
+	q, err := queue.New(c, opts...)
+	require.NoError(t, err)
+	return c, q
+}
+
+func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c, q := counted(t)
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			return nil
+		}, queue.WorkOptions{MaxPause: 4 * time.Second})
+		time.Sleep(100 * time.Second)
+		n := c.captures.Load()
+		require.Greater(t, n, int64(15))
+		require.Less(t, n, int64(60), "50 ms, 100 ms … 4 s, and then every 4 s")
+		refused := errors.New("refused")
+		c.err.Store(&refused)
+		time.Sleep(1000 * time.Second)
+		require.Less(t, c.captures.Load()-n, int64(100),
+			"captures of a database that does not answer")
+		require.NotEmpty(t, b.of(queue.EventStoreErr))
+		require.ErrorIs(t, b.of(queue.EventStoreErr)[0].Err, refused)
+		c.err.Store(nil)
+		add(t, q, "q", 0, "a")
+		time.Sleep(time.Minute)
+		require.Equal(t, queue.Done, b.get("a").State, "after the outage")
+		b.stop()
+		require.NoError(t, <-b.out)
+	})
+}
+
+func TestAPanicIsAFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 0, "panic", "goexit", "good")
+		b := work(t, q, func(_ context.Context, task *queue.Task) error {
+			switch task.ID {
+			case "panic":
+				panic("at the disco")
+			case "goexit":
+				runtime.Goexit()
+			}
+			return nil
+		}, queue.WorkOptions{})
+		time.Sleep(10 * time.Second)
+		b.stop()
+		require.NoError(t, <-b.out)
+		require.Equal(t, queue.Failed, b.get("panic").State)
+		require.Equal(t, "panic: at the disco", b.get("panic").LastError)
+		require.Equal(t, queue.Failed, b.get("goexit").State)
+		require.Contains(t, b.get("goexit").LastError, "runtime.Goexit")
+		require.Equal(t, queue.Done, b.get("good").State)
+		failed := b.of(queue.EventFailed)
+		require.Len(t, failed, 2)
+		require.True(t, failed[0].Panic && failed[1].Panic)
+	})
+}
+
+func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 3, "a")
+		var at []time.Time
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			at = append(at, time.Now())
+			return errors.New("why")
+		}, queue.WorkOptions{RetryDelay: 10 * time.Second, MaxRetryDelay: 20 * time.Second,
+			MaxPause: 100 * time.Millisecond})
+		time.Sleep(5 * time.Minute)
+		b.stop()
+		require.NoError(t, <-b.out)
+		require.Len(t, at, 4)
+		for i, want := range []time.Duration{10 * time.Second, 20 * time.Second, 20 * time.Second} {
+			require.InDelta(t, want, at[i+1].Sub(at[i]), float64(time.Second))
+		}
+		require.Equal(t, queue.Failed, b.get("a").State)
+		require.Equal(t, "why", b.get("a").LastError)
+	})
+}
+
+// A fault that hits every task must not use up all their retries at once.
+func TestWorkPausesAfterFailuresInARow(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		for i := range 100 {
+			add(t, q, "q", 0, fmt.Sprintf("%d", i))
+		}
+		var calls atomic.Int64
+		var good atomic.Bool
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			calls.Add(1)
+			if good.Load() {
+				return nil
+			}
+			return errors.New("the mail server is down")
+		}, queue.WorkOptions{})
+		time.Sleep(2 * time.Minute)
+		require.Less(t, calls.Load(), int64(20))
+		good.Store(true)
+		time.Sleep(2 * time.Minute)
+		require.EqualValues(t, 100, calls.Load())
+		b.stop()
+		require.NoError(t, <-b.out)
+	})
+}
+
+func TestATaskIsExtendedWhileItsHandlerRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t, queue.WithTimeout(3*time.Second))
+		add(t, q, "q", 1, "a")
+		var calls atomic.Int64
+		handle := func(ctx context.Context, _ *queue.Task) error {
+			calls.Add(1)
+			sleepOrEnd(ctx, time.Minute)
+			return context.Cause(ctx)
+		}
+		a, b := work(t, q, handle, queue.WorkOptions{}), work(t, q, handle, queue.WorkOptions{})
+		time.Sleep(2 * time.Minute)
+		a.stop()
+		b.stop()
+		require.NoError(t, errors.Join(<-a.out, <-b.out))
+		require.EqualValues(t, 1, calls.Load(), "another worker has taken it meanwhile")
+		require.Equal(t, queue.Done, a.get("a").State)
+	})
+}
+
+func sleepOrEnd(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// The handler's context ends before another worker can have the task, also if
+// the statement that would extend it hangs.
+func TestALostTaskEndsItsHandlersContextFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c, q := counted(t, queue.WithTimeout(10*time.Second))
+		add(t, q, "q", 1, "a")
+		c.hang.Store(true)
+		began := time.Now()
+		var ended time.Duration
+		var cause error
+		b := work(t, q, func(ctx context.Context, _ *queue.Task) error {
+			if !c.hang.Load() {
+				return nil
+			}
+			<-ctx.Done()
+			ended, cause = time.Since(began), context.Cause(ctx)
+			c.hang.Store(false)
+			return ctx.Err()
+		}, queue.WorkOptions{})
+		time.Sleep(time.Minute)
+		b.stop()
+		require.NoError(t, <-b.out)
+		require.LessOrEqual(t, ended, 9*time.Second+100*time.Millisecond)
+		require.Greater(t, ended, 8*time.Second)
+		require.ErrorIs(t, cause, schedlock.ErrLost)
+		require.Len(t, b.of(queue.EventLost), 1)
+		require.Equal(t, queue.Done, b.get("a").State, "the next attempt")
+		require.Zero(t, b.get("a").RetriesLeft)
+	})
+}
+
+func TestAStopDrainsThenInterruptsAndReleases(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 0, "short", "long", "waits")
+		began := time.Now()
+		var cause error
+		b := work(t, q, func(ctx context.Context, task *queue.Task) error {
+			if task.ID == "short" {
+				time.Sleep(20 * time.Second)
+				return ctx.Err()
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		}, queue.WorkOptions{Workers: 2, Drain: 30 * time.Second})
+		time.Sleep(5 * time.Second)
+		b.stop()
+		require.NoError(t, <-b.out)
+		require.InDelta(t, 35*time.Second, time.Since(began), float64(2*time.Second))
+		require.ErrorIs(t, cause, queue.ErrDrained)
+		require.Equal(t, queue.Done, b.get("short").State)
+		require.Equal(t, queue.Pending, b.get("long").State,
+			"an attempt that a stop interrupts costs no retry")
+		require.Equal(t, queue.Pending, b.get("waits").State,
+			"nothing is captured during the drain")
+		require.Zero(t, b.get("waits").Attempts)
+		require.Len(t, b.of(queue.EventReleased), 1)
+	})
+}
+
+// Its work goes on: so its task must not be released.
+func TestAHandlerThatIgnoresItsContextIsLeftToTheTimeOut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 1, "a")
+		began, hang := time.Now(), make(chan struct{})
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			<-hang
+			return nil
+		}, queue.WorkOptions{Drain: -1})
+		time.Sleep(time.Second)
+		b.stop()
+		var stuck *queue.StuckError
+		require.ErrorAs(t, <-b.out, &stuck)
+		require.Equal(t, []string{"a"}, stuck.IDs)
+		require.LessOrEqual(t, time.Since(began), 13*time.Second)
+		require.Equal(t, queue.InProgress, b.get("a").State)
+		time.Sleep(2 * time.Minute)
+		require.Len(t, capture(t, q, "q", 1), 1, "after the time-out another worker has it")
+		close(hang)
+		synctest.Wait()
+		require.Equal(t, queue.InProgress, b.get("a").State,
+			"the late end of the first worker changes nothing")
+	})
+}
+
+func TestAnAttemptHasALimit(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 0, "heeds", "ignores")
+		hang := make(chan struct{})
+		b := work(t, q, func(ctx context.Context, task *queue.Task) error {
+			if task.ID == "ignores" {
+				<-hang
+				return nil
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, queue.WorkOptions{Workers: 2, Limit: time.Minute})
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, queue.ErrLimit.Error(), b.get("heeds").LastError)
+		require.Equal(t, queue.Failed, b.get("ignores").State, "the other worker has found it lost")
+		require.Len(t, b.of(queue.EventStuck), 1)
+		close(hang)
+		b.stop()
+		require.NoError(t, <-b.out)
+	})
+}
+
+func TestAHandlerMayEndItsTaskItself(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 5, "a")
+		b := work(t, q, func(ctx context.Context, task *queue.Task) error {
+			return q.Fail(ctx, task, errors.New("not today"), 24*time.Hour)
+		}, queue.WorkOptions{})
+		time.Sleep(time.Minute)
+		b.stop()
+		require.NoError(t, <-b.out)
+		require.Equal(t, "not today", b.get("a").LastError)
+		require.Equal(t, 1, b.get("a").Attempts)
+		require.Len(t, b.of(queue.EventEnded), 1)
+	})
+}
+
+// An observer that hangs or panics holds up nobody.
+func TestAnObserverIsBounded(t *testing.T) {
+	for name, observe := range map[string]func(queue.Event){
+		"hangs":  func(queue.Event) { time.Sleep(24 * time.Hour) },
+		"panics": func(queue.Event) { panic("no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				q := newQueues(t)
+				add(t, q, "q", 0, "a", "b", "c")
+				b := work(t, q, func(context.Context, *queue.Task) error {
+					return nil
+				}, queue.WorkOptions{OnEvent: observe})
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, queue.Done, b.get("c").State)
+				b.stop()
+				require.NoError(t, <-b.out)
+				time.Sleep(1000 * time.Hour) // by then all calls have returned
+			})
+		})
+	}
+}
+
+func TestWorkSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	q := newQueues(t)
+	err := q.Work(ctx, "", nil, queue.WorkOptions{Workers: 1001, MaxPause: -1,
+		RetryDelay: time.Hour, MaxRetryDelay: time.Second, Limit: -1})
+	for _, says := range []string{"the name of the queue is empty", "the Handler is nil",
+		"Workers 1001 is not from 1 to 1000",
+		"MaxPause -1ns is not", "MaxRetryDelay 1s is not from 1h", "Limit -1ns is not"} {
+		require.ErrorContains(t, err, says)
+	}
+}

@@ -1,0 +1,179 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// wake takes the steps of a job that are due, and executes what they start.
+func (t *term) wake(j *termJob) {
+	what := atDatabase(j.Name)
+	if !t.enter(what) {
+		return
+	}
+	defer t.leave(what)
+	for {
+		run, ok := t.next(j)
+		if !ok {
+			return
+		}
+		t.mu.Lock()
+		t.active++ // also when the gate is shut: it has started
+		t.mu.Unlock()
+		go func() {
+			defer t.leave("")
+			t.execute(j, run)
+			t.wake(j) // what has waited for the end of this run
+		}()
+	}
+}
+
+// next takes the steps of j that are due, up to the first that starts a run; ok
+// is false if none did.
+func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-t.ctx.Done():
+		return run, false
+	}
+	conflicts := 0 // in a row
+	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
+		s, found := t.choose(j)
+		if !found {
+			j.stir()
+			return run, false
+		}
+		run, started, err := t.write(s)
+		switch {
+		case err == nil:
+			conflicts = 0
+		case errors.Is(err, schedlock.ErrLost):
+			t.beat()
+			return run, false
+		case errors.Is(err, ledger.ErrPaused):
+			if t.retry(t.ctx, t.readPending) != nil {
+				return run, false
+			}
+			t.conflict(j, &conflicts, err)
+			continue
+		case errors.Is(err, driver.ErrConflict):
+			t.conflict(j, &conflicts, err)
+		default:
+			return run, false
+		}
+		if tick, attempt := s.starts(); !started && !tick.IsZero() {
+			// It may be our own write, whose answer was lost.
+			if run, started = t.adopt(j, tick, attempt); t.ctx.Err() != nil {
+				return run, false
+			}
+		}
+		if t.written(j, s, run, err != nil) != nil {
+			return run, false
+		}
+		if started {
+			return run, t.begin(j, s, run)
+		}
+	}
+	return run, false
+}
+
+// begin notes that a run has started in the ledger. The database has agreed; now
+// this replica must still trust its lease, or the run is not executed.
+func (t *term) begin(j *termJob, s step, run ledger.Run) (ok bool) {
+	if !t.trusted() {
+		return false
+	}
+	t.mu.Lock()
+	t.running[run.ID] = execution{Run: t.run(run)}
+	t.mu.Unlock()
+	j.runBegins(s.busyFrom)
+	j.overlapsWait = overlapsFirst
+	j.overlapsAt = t.lease.Now().Add(j.overlapsWait)
+	return true
+}
+
+// overlapsFirst is how long a run has been under way when the ticks that it
+// overlaps are recorded for the first time. That time doubles then, so that a
+// run of a day adds some rows and not one for each tick, and a database that is
+// late with a run does not get another write for that.
+const overlapsFirst = 2 * time.Second
+
+// adopt returns the run of a tick if this leader has started it without having
+// learnt of it: it is in progress for this term, and nobody executes it.
+func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, mine bool) {
+	err := t.retry(t.ctx, func(ctx context.Context) (err error) {
+		run, mine, err = t.ledger.Run(ctx, j.Name, tick)
+		return err
+	})
+	t.mu.Lock()
+	_, executing := t.running[run.ID]
+	t.mu.Unlock()
+	return run, err == nil && mine && !executing &&
+		run.Status == ledger.InProgress && run.Term == t.lease.Term() && run.Attempt == attempt
+}
+
+// conflict counts how often in a row the ledger has not agreed with what was
+// just read of it, and says so once.
+func (t *term) conflict(j *termJob, conflicts *int, err error) {
+	if *conflicts++; *conflicts == 2 {
+		t.log.Warn("the ledger does not agree with what was just read of it: the job is tried again, with pauses",
+			"job", j.Name, "term", t.lease.Term(), "err", err)
+	}
+}
+
+// pause ends at once, but after more than one conflict in a row it lasts a retry
+// interval: a loop over the database does not spin. false: nothing new may start
+// any more.
+func (t *term) pause(conflicts int) bool {
+	if conflicts < 2 {
+		return true
+	}
+	select {
+	case <-t.ctx.Done():
+		return false
+	case <-t.shut:
+		return false
+	case <-time.After(t.lock.Timing().RetryInterval()):
+		return true
+	}
+}
+
+// trusted reports whether this replica still trusts its lease. While that is
+// suspended it waits: for milliseconds, as a rule.
+func (t *term) trusted() bool {
+	for {
+		err := t.lock.IsLeader(t.ctx)
+		if !errors.Is(err, schedlock.ErrSuspended) {
+			return err == nil || errors.Is(err, schedlock.ErrDraining)
+		}
+		select {
+		case <-t.ctx.Done():
+			return false
+		case <-time.After(suspendedPause):
+		}
+	}
+}
+
+const suspendedPause = 5 * time.Millisecond
+
+// attempt turns the time at which a run is due again into one of this process.
+// No clock that was set meanwhile can make it longer than the job's policy.
+func (t *term) attempt(j *termJob, r ledger.Run) attempt {
+	wait := min(max(r.RetryAt.Sub(t.lease.Now()), 0), j.Retry.longest())
+	return attempt{run: r, due: time.Now().Add(wait)}
+}
+
+// owe lets an attempt start when it is due.
+func (t *term) owe(j *termJob, a attempt) { j.owe(a, func() { t.wake(j) }) }
+
+// run is what a job, and OnRun, are told of a run.
+func (t *term) run(r ledger.Run) Run {
+	return Run{Job: r.Job, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt, Term: r.Term,
+		Lease: t.lease, RequestedBy: r.RequestedBy, RequestReason: r.RequestReason}
+}

@@ -1,0 +1,146 @@
+package tasks
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// A jobState says how far the runs of a job are, as far as they keep others
+// from starting: a job with OverlapAllow is always idle.
+type jobState int
+
+const (
+	idle      jobState = iota // the next run may start
+	running                   // a run has not returned
+	recording                 // all have returned, but the end of one is not in the ledger yet
+)
+
+// termJob is a job during one term.
+type termJob struct {
+	Job
+	spec  Spec
+	alarm gocron.Job
+
+	turn         chan struct{} // guards what follows: one step at a time
+	row          *ledger.Job   // nil: not in the ledger yet
+	catchUpTo    time.Time     // undecided ticks up to it run, one after the other
+	overlapsAt   time.Time     // while a run is under way: when what it overlaps is recorded next
+	overlapsWait time.Duration // from there to the next time
+
+	mu         sync.Mutex // guards what follows
+	active     int        // runs whose end is not recorded
+	returned   int        // of these, runs that have returned
+	returnedAt time.Time  // when the latest of them did
+	busyFrom   time.Time  // when a run began that kept others from starting
+	busyUntil  time.Time  // when the latest run had ended
+	stirred    time.Time  // when nothing was due, or something ended that had kept it from starting
+	retries    []attempt  // in the order in which they are due
+}
+
+// An attempt is one that a run is owed.
+type attempt struct {
+	run   ledger.Run // as the attempt before has left it
+	due   time.Time  // by this process' monotonic clock
+	timer *time.Timer
+}
+
+// state needs j.mu.
+func (j *termJob) state() jobState {
+	switch {
+	case j.active == 0 || j.Overlap == OverlapAllow:
+		return idle
+	case j.active > j.returned:
+		return running
+	}
+	return recording
+}
+
+// unmoved returns the state of the job, and for how long it has not changed
+// although a tick that is due should have changed it.
+func (j *termJob) unmoved() (s jobState, since time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s = j.state(); s == recording {
+		return s, time.Since(j.returnedAt)
+	}
+	return s, time.Since(j.stirred)
+}
+
+// runBegins notes that a run starts. from is when the job became busy; zero: it
+// goes on being busy.
+func (j *termJob) runBegins(from time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.active++
+	if !from.IsZero() {
+		j.busyFrom = from
+	}
+}
+
+// runReturned notes that a run has returned: from now on the job may be stalled.
+func (j *termJob) runReturned() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.returned++
+	j.returnedAt = time.Now()
+	j.stirred = j.returnedAt
+}
+
+// runEnded notes that the end of a run is recorded, or given up.
+func (j *termJob) runEnded(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.active--
+	j.returned--
+	j.busyUntil, j.stirred = now, time.Now()
+}
+
+// stir notes that the job is not stalled.
+func (j *termJob) stir() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stirred = time.Now()
+}
+
+// retry returns the attempt that is due, nil if there is none.
+func (j *termJob) retry() *attempt {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.retries) == 0 || time.Now().Before(j.retries[0].due) {
+		return nil
+	}
+	return &j.retries[0]
+}
+
+// owe adds an attempt; wake is called when it is due.
+func (j *termJob) owe(a attempt, wake func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	a.timer = time.AfterFunc(time.Until(a.due), wake)
+	i, _ := slices.BinarySearchFunc(j.retries, a, func(x, y attempt) int {
+		return cmp.Or(x.due.Compare(y.due), -1) // behind its equals
+	})
+	j.retries = slices.Insert(j.retries, i, a)
+}
+
+// settle forgets what is owed to a run.
+func (j *termJob) settle(run ledger.Run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.retries = slices.DeleteFunc(j.retries, func(a attempt) bool { return a.run.ID == run.ID })
+}
+
+// stop silences the timers.
+func (j *termJob) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.retries {
+		a.timer.Stop()
+	}
+}
