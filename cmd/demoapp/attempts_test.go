@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 
 func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-		f := newFleet(t, "CONTROL=true", "TICK=1h", "TICK_ATTEMPTS=3")
+		f := newFleet(t, "CONTROL=true", seldom, "TICK_ATTEMPTS=3")
 		leader, _ := f.startLeader("TICK_FAIL=2")
 		leader.awaitJob()
 		require.Equal(t, http.StatusAccepted, leader.order("/jobs/tick/run?by=ann").status)
@@ -59,7 +60,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 		})
 
 		job := shape{
-			"name": `^"tick"$`, "spec": `^"every 1h0m0s`, "known": "^true$", "next": stampPattern,
+			"name": `^"tick"$`, "spec": `^"every 1000h0m0s`, "known": "^true$", "next": stampPattern,
 			"paused":       null,
 			"last_success": stampPattern, "last_failure": stampPattern,
 			"last_error": `^"told to fail`, "streak": "^0$",
@@ -74,10 +75,14 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 			return list[2]
 		}
 		job.check(t, tick(leader))
-		never := shape{"name": `^"expire"$`, "spec": `^"every 5m0s`, "last_success": null,
-			"last_failure": null, "last_error": noText,
-			"done": "^0$", "failed": "^0$", "average_seconds": "^0$", "longest_seconds": "^0$"}
-		job.with(never).check(t, list[0])
+		expire := shape{"name": `^"expire"$`, "spec": `^"every 5m0s`, "last_failure": null,
+			"last_error": noText, "failed": "^0$"}
+		never := shape{"last_success": null, "done": "^0$", "average_seconds": "^0$",
+			"longest_seconds": "^0$"}
+		if !bytes.Contains(list[0], []byte(`"done":0,`)) { // its tick fell into this test
+			never = shape{"done": "^1$"}
+		}
+		job.with(expire).with(never).check(t, list[0])
 		leader.order("/jobs/tick/pause?by=ann")
 		paused := shape{"paused": `^\{"by":"ann","reason":"","since":"[^"]+","everything":false\}$`}
 		job.with(paused).check(t, tick(leader))

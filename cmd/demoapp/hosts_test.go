@@ -34,7 +34,7 @@ func (r *replica) asHost(method, path, host string) answer {
 // same origin as the app, so that nothing but the name of the host gives it away.
 func TestAPageWhoseNameWasReboundReadsNothingAndOrdersNothing(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "CONTROL=true", "TICK=1h")
+	f := newFleet(t, "CONTROL=true", seldom)
 	r, term := f.startLeader()
 	r.awaitJob()
 	port := r.url[strings.LastIndex(r.url, ":"):]

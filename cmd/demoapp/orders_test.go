@@ -45,7 +45,7 @@ func (r *replica) awaitJob() {
 
 func TestARunThatIsRequestedFromAStandbyStartsOnTheLeaderWithinASecond(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-		f := newFleet(t, "CONTROL=true", "TICK=1h")
+		f := newFleet(t, "CONTROL=true", seldom)
 		leader, term := f.startLeader()
 		standby := f.start()
 		standby.awaitJob()
@@ -80,7 +80,7 @@ func TestARunThatIsRequestedFromAStandbyStartsOnTheLeaderWithinASecond(t *testin
 
 func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "CONTROL=true", "TICK=1h", "JOB_DURATION=1h", "DRAIN=100ms")
+	f := newFleet(t, "CONTROL=true", seldom, "JOB_DURATION=1h", "DRAIN=100ms")
 	leader, _ := f.startLeader()
 	leader.awaitJob()
 	asked := shape{"job": `^"tick"$`, "requested_at": stampPattern,
@@ -130,7 +130,7 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 
 func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-		f := newFleet(t, "CONTROL=true", "TICK=1h", "JOB_DURATION=300ms", "LOCK_TTL=4s",
+		f := newFleet(t, "CONTROL=true", seldom, "JOB_DURATION=300ms", "LOCK_TTL=4s",
 			"LOCK_HEARTBEAT=300ms", everyRun)
 		leader, term := f.startLeader()
 		standby := f.start()
@@ -254,7 +254,7 @@ func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
 
 func TestWithoutControlEveryOrderIsRefused(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "TICK=1h")
+	f := newFleet(t, seldom)
 	r, _ := f.startLeader()
 	r.awaitJob()
 	for _, path := range []string{"/jobs/tick/run", "/jobs/tick/pause", "/jobs/tick/resume",
@@ -279,7 +279,7 @@ func TestWithoutControlEveryOrderIsRefused(t *testing.T) {
 
 func TestOrdersAreTakenFromThisSiteOnly(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "CONTROL=true", "TICK=1h")
+	f := newFleet(t, "CONTROL=true", seldom)
 	r, _ := f.startLeader()
 	r.awaitJob()
 	paths := []string{"/jobs/tick/run", "/jobs/tick/pause", "/jobs/tick/resume", "/pause?all=true",
@@ -318,7 +318,7 @@ func TestOrdersAreTakenFromThisSiteOnly(t *testing.T) {
 
 func TestAWrongOrderIsRefusedWithTheReason(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-		f := newFleet(t, "CONTROL=true", "TICK=1h")
+		f := newFleet(t, "CONTROL=true", seldom)
 		r, _ := f.startLeader()
 		r.awaitJob()
 		for _, tc := range []struct {
@@ -365,7 +365,7 @@ func TestAWrongOrderIsRefusedWithTheReason(t *testing.T) {
 
 func TestAnOrderThatTheDatabaseDoesNotTakeIsRefusedInTime(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "CONTROL=true", "TICK=1h")
+	f := newFleet(t, "CONTROL=true", seldom)
 	r, _ := f.startLeader()
 	r.awaitJob()
 	done := f.holdWriteLock()

@@ -12,7 +12,7 @@ import (
 
 func TestAfterAHandOverTheOldLeaderDoesNotSayWhatItSawBefore(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
-		f := newFleet(t, "TICK=1h", "LOCK_HEARTBEAT=1s")
+		f := newFleet(t, seldom, "LOCK_HEARTBEAT=1s")
 		old, term := f.startLeader()
 		next := f.start()
 		f.sql(`UPDATE scheduler_lock SET state = 'revoked'`)

@@ -32,6 +32,10 @@ const replicaVariable = "SCHEDLOCK_TEST_REPLICA"
 // everyRun is for newFleet: the logs have a line for every start of a run.
 const everyRun = "TEST_EVERY_RUN=1"
 
+// seldom is for newFleet: no tick of that job falls into a test, but for one
+// in a thousand hours.
+const seldom = "TICK=1000h"
+
 var soak = flag.Bool("soak", false, "repeat what is scaled down by default: "+
 	"20 rounds of 20 replicas, 200 starts and stops, 30 faults of a leader, "+
 	"100,001 runs on PostgreSQL")
