@@ -50,7 +50,7 @@ drivers: ## other SQLite drivers; needs a C compiler
 
 .PHONY: containers
 containers: ## the demo app under docker compose; needs a Docker engine
-	$(GO) test ./cmd/demoapp -run '^TestDockerCompose$$' -containers
+	$(GO) test ./internal/e2e -run '^TestDockerCompose$$' -containers
 
 .PHONY: soak
 soak: ## the fault harness on both databases for FOR each, and the other long runs
@@ -58,7 +58,7 @@ soak: ## the fault harness on both databases for FOR each, and the other long ru
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=postgres
 	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
 	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
-	$(GO) test ./cmd/demoapp -v -timeout 0 -soak
+	$(GO) test ./internal/e2e -v -timeout 0 -soak
 	$(GO) test ./schedlock/named -v -timeout 0 -named.soak
 	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
 	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000

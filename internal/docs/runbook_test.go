@@ -217,7 +217,7 @@ func TestTheConfigurationPageHasEverySetting(t *testing.T) {
 		}
 	}
 	variables := regexp.MustCompile(`fs\.\w+Var\(&[\w.]+, "([a-z-]+)"`).
-		FindAllStringSubmatch(read(t, "cmd/demoapp/config.go"), -1)
+		FindAllStringSubmatch(read(t, "cmd/demoapp/app/config.go"), -1)
 	require.NotEmpty(t, variables)
 	for _, v := range variables {
 		name := "DEMOAPP_" + strings.ToUpper(strings.ReplaceAll(v[1], "-", "_"))

@@ -1,0 +1,65 @@
+package app
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/tasks"
+)
+
+func TestJobsTakeTheirPoliciesFromTheConfiguration(t *testing.T) {
+	t.Parallel()
+	jobs := func(env ...string) (tick, imports tasks.Job) {
+		cfg, err := LoadConfig(nil, func(name string) (string, bool) {
+			for _, v := range env {
+				if value, ok := strings.CutPrefix(v, strings.TrimPrefix(name, envPrefix)+"="); ok {
+					return value, true
+				}
+			}
+			return "", false
+		}, io.Discard)
+		require.NoError(t, err)
+		all := (&app{cfg: cfg}).jobs()
+		require.Equal(t, []string{"tick", "import", "expire"},
+			[]string{all[0].Name, all[1].Name, all[2].Name})
+		all[0].Do, all[1].Do = nil, nil
+		return all[0], all[1]
+	}
+	tick, imports := jobs()
+	require.Equal(t, tasks.Job{Name: "tick", Spec: tasks.Every(time.Second),
+		Retry: tasks.Retry{Attempts: 1}}, tick)
+	require.Equal(t, tasks.Job{Name: "import", Spec: tasks.Every(importInterval), AtOnce: true,
+		CatchUp: tasks.Latest, Overlap: tasks.OverlapSkip,
+		Retry: tasks.Retry{Attempts: 3, Backoff: 5 * time.Second}, Timeout: 5 * time.Minute},
+		imports)
+	tick, _ = jobs("TICK_CATCHUP=7", "TICK_OVERLAP=queue", "TICK_ATTEMPTS=4", "TICK_TIMEOUT=3s")
+	require.Equal(t, tasks.Job{Name: "tick", Spec: tasks.Every(time.Second), CatchUp: tasks.All(7),
+		Overlap: tasks.OverlapQueue,
+		Retry:   tasks.Retry{Attempts: 4}, Timeout: 3 * time.Second}, tick)
+	tick, _ = jobs("TICK_CATCHUP=skip", "TICK_OVERLAP=allow", "TICK_AT_MOST_ONCE=true")
+	require.Equal(t, tasks.Job{Name: "tick", Spec: tasks.Every(time.Second), CatchUp: tasks.Skip,
+		Overlap: tasks.OverlapAllow,
+		Retry:   tasks.Retry{Attempts: 1}, AtMostOnce: true}, tick)
+	tick, _ = jobs("TICK_CATCHUP=latest", "TICK_OVERLAP=skip")
+	require.Equal(t, []any{tasks.Latest, tasks.OverlapSkip}, []any{tick.CatchUp, tick.Overlap})
+}
+
+func TestALimitIsAtMost100000(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"100000", "100001", "99999999999999999999"} {
+		n, err := parseLimit(limit)
+		require.NoError(t, err)
+		require.Equal(t, 100_000, n, "limit=%s", limit)
+	}
+}
+
+func TestAWaitIsAtMost30s(t *testing.T) {
+	t.Parallel()
+	wait, err := parseWait("1h")
+	require.NoError(t, err)
+	require.Equal(t, 30*time.Second, wait)
+}

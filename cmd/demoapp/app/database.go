@@ -1,0 +1,242 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/schedlock/cmd/demoapp/bans"
+	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/pgdsn"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+const (
+	// startLimit bounds what a start waits for PostgreSQL: a process that
+	// cannot reach its database should say so soon.
+	startLimit = 8 * time.Second
+	// connectTimeout bounds an attempt to connect, which otherwise takes as
+	// long as TCP lets it, and its place in the pool as long.
+	connectTimeout = 5 * time.Second
+)
+
+// isPostgres tells the two kinds of database URL apart.
+func isPostgres(dsn string) bool {
+	kind, err := datasource.Of(dsn)
+	return err == nil && kind == datasource.PostgreSQL
+}
+
+// openLock opens the lock's database.
+func openLock(dsn string, log *slog.Logger) func(context.Context) (driver.Store, error) {
+	if !isPostgres(dsn) {
+		return sqlite.Opener(dsn)
+	}
+	open := postgres.Opener(dsn, postgres.WithLogger(log))
+	return func(ctx context.Context) (driver.Store, error) {
+		ctx, cancel := context.WithTimeout(ctx, startLimit)
+		defer cancel()
+		store, err := open(ctx)
+		if err != nil {
+			return nil, advise(err, "lock-database-url", "database-url")
+		}
+		return store, nil
+	}
+}
+
+// database is the app's own database, on connections that are not the lock's:
+// one of the two is set.
+type database struct {
+	bans *bans.Store
+	file *sqlite.Store
+	pool *pgxpool.Pool
+}
+
+func openDatabase(ctx context.Context, dsn string) (*database, error) {
+	if !isPostgres(dsn) {
+		return openFile(ctx, dsn)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	d, err := openServer(ctx, dsn)
+	if err != nil {
+		return nil, advise(err, "database-url")
+	}
+	return d, nil
+}
+
+func openFile(ctx context.Context, dsn string) (*database, error) {
+	file, err := sqlite.Open(ctx, withBusyTimeout(dsn))
+	if err != nil {
+		return nil, err
+	}
+	d := &database{bans: bans.NewStore(file.DB(), bans.SQLite), file: file}
+	if err := d.bans.Migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("database %s: %w", file.Path(), err), d.close())
+	}
+	return d, nil
+}
+
+func openServer(ctx context.Context, dsn string) (*database, error) {
+	cfg, err := pgdsn.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		// Statements without a name pass through any pooler.
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "demoapp"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{bans: bans.NewStore(stdlib.OpenDBFromPool(pool), bans.PostgreSQL), pool: pool}
+	if err := d.bans.Migrate(ctx); err != nil {
+		c := cfg.ConnConfig
+		return nil, errors.Join(fmt.Errorf("database %q on %s:%d: %w", c.Database, c.Host, c.Port,
+			pgdsn.Safe(err)), d.close())
+	}
+	return d, nil
+}
+
+func (d *database) close() error {
+	if d.file != nil {
+		return d.file.Close()
+	}
+	d.pool.Close()
+	return nil
+}
+
+// check reports whether the database answers, and is the one that was opened.
+func (d *database) check(ctx context.Context) error {
+	if d.file != nil {
+		if err := d.file.CheckFile(); err != nil {
+			return err
+		}
+	}
+	_, err := d.bans.Count(ctx)
+	return err
+}
+
+// sqlIdentity names what the fence locks: the server's start, the database and
+// the table.
+const sqlIdentity = `
+SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time())::text,
+    (SELECT oid::text FROM pg_catalog.pg_database WHERE datname = current_database()),
+    coalesce(to_regclass('scheduler_lock')::oid::text, 'none'))`
+
+// holds reports whether the lock row is in this database, so that the fence
+// works in the app's own transactions. Two URLs may lead to one database.
+func (d *database) holds(ctx context.Context, lock driver.Store) (bool, error) {
+	switch lock := lock.(type) {
+	case *sqlite.Store:
+		return d.file != nil && lock.Path() == d.file.Path(), nil
+	case *postgres.Store:
+		if d.pool == nil {
+			return false, nil
+		}
+		for ctx.Err() == nil { // again if the server was restarted meanwhile
+			var before, mine, after string
+			for _, q := range []struct {
+				pool *pgxpool.Pool
+				dest *string
+			}{{lock.Pool(), &before}, {d.pool, &mine}, {lock.Pool(), &after}} {
+				if err := q.pool.QueryRow(ctx, sqlIdentity).Scan(q.dest); err != nil {
+					return false, fmt.Errorf("compare the app's database with the lock's: %w", err)
+				}
+			}
+			if before == after {
+				return before == mine, nil
+			}
+		}
+		return false, ctx.Err()
+	}
+	return false, nil
+}
+
+// advise adds what to do to an error that the server itself did not explain,
+// and to one of the app's own tables.
+func advise(err error, flags ...string) error {
+	names := make([]string, len(flags))
+	for i, f := range flags {
+		names[i] = variable(f)
+	}
+	where := strings.Join(names, " or ")
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if errors.Is(err, driver.ErrPermanent) || strings.Contains(err.Error(), "GRANT") {
+			return err // it says so itself
+		}
+		switch pg.Code {
+		case "28P01", "28000":
+			return fmt.Errorf("%w: check user and password in %s, and pg_hba.conf", err, where)
+		case "3D000":
+			return fmt.Errorf("%w: create the database, or correct %s", err, where)
+		case "42501":
+			return fmt.Errorf("%w: GRANT USAGE, CREATE ON SCHEMA to the role of %s", err, where)
+		}
+		return err
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok ||
+		errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: see that the server runs and can be reached, or correct %s",
+			err, where)
+	}
+	return err
+}
+
+// withBusyTimeout lets the app wait longer for another writer than the lock
+// does.
+func withBusyTimeout(dsn string) string {
+	if strings.Contains(dsn, "busy_timeout") {
+		return dsn
+	}
+	if !strings.HasPrefix(dsn, "file:") { // a path
+		path := filepath.Clean(dsn)
+		if !filepath.IsAbs(path) {
+			path = "./" + path // a path, whatever it looks like
+		}
+		uri := url.URL{Path: filepath.ToSlash(path)}
+		dsn = "file:" + uri.EscapedPath()
+	}
+	sep := "?"
+	if strings.Contains(dsn, "?") {
+		sep = "&"
+	}
+	return dsn + sep + "_pragma=busy_timeout(5000)"
+}
+
+// checkURL returns what is wrong with the URL of a database, and shows no part
+// of it that may be a password.
+func checkURL(dsn string) error {
+	kind, err := datasource.Of(dsn)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
+	case kind == datasource.PostgreSQL:
+		if _, err := pgdsn.Parse(dsn); err != nil {
+			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), pgdsn.Form, err)
+		}
+	default:
+		if err := sqlite.CheckDSN(dsn); err != nil {
+			return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
+	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+		f := newFleet(t, "CONTROL=true", seldom, "TICK_ATTEMPTS=3")
+		leader, _ := f.startLeader("TICK_FAIL=2")
+		leader.awaitJob()
+		require.Equal(t, http.StatusAccepted, leader.order("/jobs/tick/run?by=ann").status)
+
+		// The first attempt fails, the second is due.
+		run := shape{
+			"job": `^"tick"$`, "scheduled_at": stampPattern, "started_at": stampPattern,
+			"finished_at": stampPattern, "status": `^"failed"$`,
+			"term": anyInteger, "pid": anyInteger, "hostname": anyText, "attempt": "^1$",
+			"error":    `^"told to fail by DEMOAPP_TICK_FAIL=2"$`,
+			"retry_at": stampPattern, "requested_by": `^"ann"$`,
+		}
+		var list []json.RawMessage
+		eventually(t, "it has failed, and the page says when it is tried again", func() error {
+			a := leader.get("/runs?job=tick")
+			if !a.contains(`"failed"`) || !leader.get("/").contains("again at ") {
+				return fmt.Errorf("%s", a.body)
+			}
+			decode(t, a.body, &list)
+			run.with(shape{"attempt": "^[12]$"}).check(t, list[0]) // a busy test looks too late
+			return nil
+		})
+		done := leader.awaitRun("the third is done", func(r runRow) bool {
+			return r.Status == "done"
+		})
+		require.Equal(t, 3, done.Attempt)
+		decode(t, leader.get("/runs?job=tick").body, &list)
+		run.with(shape{"status": `^"done"$`, "attempt": "^3$", "error": noText,
+			"retry_at": ""}).check(t, list[0])
+		require.True(t, leader.get("/").contains(", attempt 3"))
+		eventually(t, "it is counted", func() error {
+			failed := leader.metric("schedlock_runs_total", "job_name", "tick", "status", "failed")
+			done := leader.metric("schedlock_runs_total", "job_name", "tick", "status", "done")
+			if failed != 2 || done != 1 {
+				return fmt.Errorf("%v failed, %v done", failed, done)
+			}
+			return nil
+		})
+
+		job := shape{
+			"name": `^"tick"$`, "spec": `^"every 1000h0m0s`, "known": "^true$", "next": stampPattern,
+			"paused":       null,
+			"last_success": stampPattern, "last_failure": stampPattern,
+			"last_error": `^"told to fail`, "streak": "^0$",
+			"done": "^1$", "failed": "^2$", "average_seconds": `^\d+(\.\d+)?(e-\d+)?$`,
+			"longest_seconds": `^\d+(\.\d+)?(e-\d+)?$`,
+		}
+		tick := func(r *replica) json.RawMessage {
+			a := r.get("/jobs")
+			require.Equal(t, http.StatusOK, a.status)
+			decode(t, a.body, &list)
+			require.Len(t, list, 3)
+			return list[2]
+		}
+		job.check(t, tick(leader))
+		expire := shape{"name": `^"expire"$`, "spec": `^"every 5m0s`, "last_failure": null,
+			"last_error": noText, "failed": "^0$"}
+		never := shape{"last_success": null, "done": "^0$", "average_seconds": "^0$",
+			"longest_seconds": "^0$"}
+		if !bytes.Contains(list[0], []byte(`"done":0,`)) { // its tick fell into this test
+			never = shape{"done": "^1$"}
+		}
+		job.with(expire).with(never).check(t, list[0])
+		leader.order("/jobs/tick/pause?by=ann")
+		paused := shape{"paused": `^\{"by":"ann","reason":"","since":"[^"]+","everything":false\}$`}
+		job.with(paused).check(t, tick(leader))
+		leader.order("/jobs/tick/resume")
+		leader.stop()
+
+		// All attempts fail; and a run takes longer than it may.
+		leader, _ = f.startLeader("TICK_FAIL=9", "JOB_DURATION=1h", "TICK_TIMEOUT=100ms",
+			"TICK_ATTEMPTS=1")
+		a := leader.order("/jobs/tick/run?wait=20s")
+		require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+		run.with(shape{"error": `time-out of 100ms`, "retry_at": "",
+			"requested_by": "web page"}).check(t, a.body)
+		job.with(shape{"streak": "^1$", "failed": "^3$",
+			"last_error": "time-out of 100ms"}).check(t, tick(leader))
+	})
+}
+
+func TestARunThatIsCutShortIsTakenUpByTheNextLeader(t *testing.T) {
+	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+		for _, once := range []bool{false, true} {
+			t.Run(fmt.Sprintf("at most once %v", once), func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t, "TICK=1s", "TICK_OVERLAP=allow", "LOCK_TTL=4s",
+					"LOCK_HEARTBEAT=300ms", fmt.Sprintf("TICK_AT_MOST_ONCE=%v", once), everyRun)
+				leader, term := f.startLeader("JOB_DURATION=1h")
+				var took []time.Duration
+				for range soakRounds(20) {
+					next := f.start("JOB_DURATION=1h")
+					cut := leader.awaitRun("a run is under way", func(r runRow) bool {
+						return r.Status == "in_progress" && r.Term == term && r.Attempt == 1
+					})
+					leader.kill()
+					before := term
+					leader, term = next, next.awaitLeading()
+					acquired := leader.terms()[0].AcquiredAt
+					var found, again runRow
+					eventually(t, "it is abandoned, and what follows", func() error {
+						for _, r := range leader.runs("tick") {
+							if !r.ScheduledAt.Equal(cut.ScheduledAt) {
+								continue
+							}
+							if r.Status == "abandoned" {
+								found = r
+							}
+							if again = r; r.Attempt == 2 || once && r.Status == "abandoned" {
+								return nil
+							}
+						}
+						return fmt.Errorf("%+v", again)
+					})
+					if found.Attempt == 1 { // else this test has looked too late
+						require.Equal(t, before, found.Term)
+						took = append(took, found.FinishedAt.Sub(acquired))
+						require.Equal(t, once, found.RetryAt.IsZero())
+					}
+					if !once {
+						require.Equal(t, term, again.Term)
+						require.GreaterOrEqual(t, again.StartedAt.Sub(acquired),
+							400*time.Millisecond, "after its backoff")
+					}
+					j := leader.job("tick")
+					require.False(t, j.LastFailure.Before(acquired))
+					require.Less(t, j.LastFailure.Sub(acquired), soon(3*time.Second),
+						"it is milliseconds on a quiet machine")
+					leader.awaitLine("run abandoned by its leader", "attempt=1")
+					require.Positive(t, leader.metric("schedlock_runs_total",
+						"job_name", "tick", "status", "abandoned"))
+					if once {
+						leader.awaitLine("run abandoned by its leader: it is not repeated")
+						leader.awaitRun("the next tick runs", func(r runRow) bool {
+							return r.ScheduledAt.After(cut.ScheduledAt) && r.Term == term
+						})
+						// The longest backoff, and more: nothing must happen until then.
+						time.Sleep(time.Until(acquired.Add(1500 * time.Millisecond)))
+						kept := leader.awaitRun("it is there", func(r runRow) bool {
+							return r.ScheduledAt.Equal(cut.ScheduledAt)
+						})
+						require.Equal(t, found, kept)
+					}
+				}
+				if len(took) > 0 {
+					logTimes(t, "from the acquisition until what was cut short is abandoned", took)
+				}
+				f.requireStartedOnce(leader)
+			})
+		}
+	})
+}

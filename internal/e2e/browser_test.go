@@ -1,0 +1,286 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"image/color"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
+)
+
+// Where the pictures of the page go, the one in the README among them:
+//
+//	go test ./internal/e2e -run TestThePageInABrowser -args -pictures ../../docs
+var pictures = flag.String("pictures", "", "folder for pictures of the page")
+
+// browser is a real Chromium on a page.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu      sync.Mutex
+	console []string // errors and warnings, violations of the policy among them
+}
+
+// browsers are the names under which Chromium is installed.
+var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
+	"chrome"}
+
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := ""
+	for _, name := range browsers {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		missing.Skip(t, "Chromium, on the PATH (Debian: apt-get install chromium)")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(program),
+		chromedp.Headless,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true))
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx}
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException ||
+				m.Type == chromedp.ConsoleWarning {
+				b.mu.Lock()
+				b.console = append(b.console, m.String())
+				b.mu.Unlock()
+			}
+		}
+	}()
+	return b
+}
+
+// do repeats actions on a node that the page has drawn anew meanwhile.
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	err := chromedp.Do(ctx, actions...)
+	for err != nil && strings.Contains(err.Error(), "Could not find node with given id") {
+		err = chromedp.Do(ctx, actions...)
+	}
+	require.NoError(b.t, err)
+}
+
+// eval is the value of an expression on the page, or on the next one if a button
+// has just led there.
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	for err != nil && strings.Contains(err.Error(), "Inspected target navigated or closed") {
+		v, err = chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	}
+	require.NoError(b.t, err, expression)
+	return v
+}
+
+func (b *browser) text(id string) string {
+	b.t.Helper()
+	return eval[string](b, fmt.Sprintf(`document.getElementById(%q)?.innerText ?? ""`, id))
+}
+
+// left is how much of the bar is left, in percent.
+func (b *browser) left() float64 {
+	b.t.Helper()
+	return eval[float64](b, `100 * document.getElementById("bar-left").getBoundingClientRect().width
+		/ document.getElementById("bar").getBoundingClientRect().width`)
+}
+
+// sees waits until an element has a text, and returns how long that took.
+func (b *browser) sees(id, text string) time.Duration {
+	b.t.Helper()
+	begin := time.Now()
+	eventually(b.t, fmt.Sprintf("#%s shows %q", id, text), func() error {
+		if got := b.text(id); !strings.Contains(got, text) {
+			return errors.New(got)
+		}
+		return nil
+	})
+	return time.Since(begin)
+}
+
+// requireSilence fails if the page has complained.
+func (b *browser) requireSilence() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(b.t, b.console, "the browser's console")
+}
+
+// look is how somebody looks at the page.
+type look struct {
+	name          string
+	scheme        string
+	width, height int64
+}
+
+var looks = []look{
+	{"light", "light", 1100, 1000},
+	{"dark", "dark", 1100, 1000},
+	{"phone", "light", 360, 740},
+}
+
+// picture looks at the page, keeps the picture, and fails if it is blank, or
+// wider than its window.
+func (b *browser) picture(l look) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	media := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}}
+	require.NoError(b.t, chromedp.Do(ctx,
+		chromedp.EmulateViewport(l.width, l.height, chromedp.EmulateScale(2))))
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
+	require.NoError(b.t, err)
+	b.sees("beat-left", "s")
+	eval[bool](b, `window.scrollTo(0, 0), true`)
+	raw, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	img, err := png.Decode(bytes.NewReader(raw))
+	require.NoError(b.t, err)
+	require.Equal(b.t, 2*l.width, int64(img.Bounds().Dx()))
+	colours := map[color.Color]int{}
+	for y := 0; y < img.Bounds().Dy(); y += 5 {
+		for x := 0; x < img.Bounds().Dx(); x += 5 {
+			colours[img.At(x, y)]++
+		}
+	}
+	require.Greater(b.t, len(colours), 20, "%s: an empty page", l.name)
+	r, g, blue, _ := img.At(4, 4).RGBA()
+	require.Equal(b.t, l.scheme == "dark", r+g+blue < 3*0x8000, "%s: the background", l.name)
+	require.LessOrEqual(b.t, eval[int64](b, `document.documentElement.scrollWidth`), l.width,
+		"%s: wider than the window", l.name)
+	if *pictures != "" {
+		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, "page-"+l.name+".png"),
+			raw, 0o644))
+	}
+}
+
+func TestThePageInABrowser(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "CONTROL=true", "LOCK_TTL=8s", "LOCK_HEARTBEAT=1s", "TICK=1s", "TICK_FAIL=0")
+	b := newBrowser(t)
+	leader, _ := f.startLeader()
+	standby, third := f.start(), f.start()
+
+	// Whoever opens the page of a standby sees who leads, and the bar.
+	b.do(chromedp.Navigate(standby.url + "/"))
+	b.sees("leader", fmt.Sprintf("pid %d", leader.pid()))
+	b.sees("self", "standby")
+	eval[bool](b, `window.notLoadedAgain = true`)
+	falls, jumps, lowest := 0, 0, b.left()
+	eventually(t, "the bar runs down, and jumps back", func() error {
+		switch now := b.left(); {
+		case now < lowest-1:
+			falls, lowest = falls+1, now
+		case now > lowest+5:
+			jumps, lowest = jumps+1, now
+		}
+		if falls < 5 || jumps < 2 {
+			return fmt.Errorf("%d times lower, %d jumps back, lowest %.1f %%", falls, jumps, lowest)
+		}
+		return nil
+	})
+
+	// Who leads dies: the page says so by itself.
+	for range 2 {
+		var next int
+		leader.kill()
+		died := time.Now()
+		eventually(t, "the page shows another leader", func() error {
+			text := b.text("leader")
+			for _, r := range []*replica{standby, third} {
+				if r != leader && strings.Contains(text, fmt.Sprintf("pid %d ", r.pid())) {
+					next = r.pid()
+					return nil
+				}
+			}
+			return errors.New(text)
+		})
+		took := time.Since(died)
+		t.Logf("the page shows the next leader %v after the one before was killed",
+			took.Round(time.Millisecond))
+		if *soak {
+			require.Less(t, took, 2*time.Second)
+		}
+		require.Equal(t, next, standby.lock().Lock.PID)
+		if next == standby.pid() {
+			break // another death would take the page with it
+		}
+		leader = third
+	}
+	b.sees("self", "leading")
+
+	// By its buttons, which the browser sends with where it is from.
+	if third.hasExited() {
+		third = f.start()
+	}
+	third.awaitLine("standing by")
+	b.do(chromedp.Click("#handover summary"), chromedp.SendKeys("#handover input[name=by]", "ann"),
+		chromedp.SendKeys("#handover input[name=reason]",
+			"to see the page"), chromedp.Click("#handover form button"))
+	b.sees("leader", fmt.Sprintf("pid %d", third.pid()))
+	b.sees("terms", "told to leave by ann: to see the page")
+	b.do(chromedp.Click(`button[aria-label="pause expire"]`))
+	b.sees("jobs", "paused by")
+	b.do(chromedp.Click(`button[aria-label="resume expire"]`))
+	eventually(t, "it is resumed", func() error {
+		if strings.Contains(b.text("jobs"), "paused by") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	b.do(chromedp.Click(`button[aria-label="run import now"]`))
+	eventually(t, "the import was run", func() error {
+		for _, r := range standby.runs("import") {
+			if r.RequestedBy != "" && r.Status == "done" {
+				return nil
+			}
+		}
+		return errors.New("not yet")
+	})
+
+	if *pictures != "" {
+		eventually(t, "there is something to see", func() error {
+			if n := len(standby.runs("tick")); n < 25 {
+				return fmt.Errorf("%d runs", n)
+			}
+			return nil
+		})
+	}
+	for _, l := range looks {
+		b.picture(l)
+	}
+	b.requireSilence()
+}

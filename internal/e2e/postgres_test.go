@@ -1,0 +1,498 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/pgtest"
+)
+
+// soakRounds is how often a case is repeated: twice, or as often as it takes to
+// believe it under -soak.
+func soakRounds(often int) int {
+	if *soak {
+		return often
+	}
+	return 2
+}
+
+// requireNoTickTwice checks that no tick has two runs.
+func requireNoTickTwice(t *testing.T, r *replica) {
+	t.Helper()
+	seen := map[time.Time]bool{}
+	for _, run := range r.runs("tick") {
+		require.False(t, seen[run.ScheduledAt], "two runs of the tick at %v", run.ScheduledAt)
+		seen[run.ScheduledAt] = true
+	}
+}
+
+// logTimes logs the middle and the longest.
+func logTimes(t *testing.T, what string, took []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	t.Logf("%d times %s: p50 %v, max %v", len(took), what, took[len(took)/2], took[len(took)-1])
+}
+
+// databaseOf is the name in a URL.
+func databaseOf(t *testing.T, url string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	return config.Database
+}
+
+// as is the URL for another role.
+func as(role, url string) string { return strings.Replace(url, "postgres@", role+"@", 1) }
+
+// handOver lets the leader go and measures until the next leads, by the stamps
+// of the database.
+func handOver(t *testing.T, f *fleet, replicas []*replica, rounds int) (took []time.Duration) {
+	t.Helper()
+	leader, term := awaitOneLeader(t, replicas, 0)
+	for range rounds {
+		old := leader
+		leader.stop()
+		require.Empty(t, leader.errorLines())
+		at := slices.Index(replicas, old)
+		leader, term = awaitOneLeader(t, slices.Delete(slices.Clone(replicas), at, at+1), term)
+		replicas[at] = f.start() // only now: it would find the lock free before a standby does
+		terms := leader.terms()
+		require.Equal(t, old.pid(), terms[1].PID)
+		require.Equal(t, "released", terms[1].EndReason)
+		require.False(t, terms[1].EndedAt.After(terms[0].AcquiredAt))
+		took = append(took, terms[0].AcquiredAt.Sub(terms[1].EndedAt))
+	}
+	requireNoTickTwice(t, leader)
+	return took
+}
+
+func TestOnPostgresALeaderThatIsToldToStopHandsOver(t *testing.T) {
+	t.Parallel()
+	f := newPostgresFleet(t, "TICK=200ms")
+	var replicas []*replica
+	for range 5 {
+		replicas = append(replicas, f.start())
+	}
+	took := handOver(t, f, replicas, soakRounds(30))
+	logTimes(t, "from the release to the next acquisition", took)
+	assert.Less(t, took[len(took)-1], soon(2*time.Second))
+	for _, r := range replicas {
+		r.stop()
+		require.Empty(t, r.errorLines())
+	}
+	f.requireNoRow()
+}
+
+func TestOnPostgresAKilledLeaderIsReplacedWithinItsTTL(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		ttl    time.Duration
+		env    []string
+		rounds int
+	}{{4 * time.Second, []string{"LOCK_TTL=4s", "LOCK_HEARTBEAT=500ms"}, soakRounds(20)}}
+	if *soak {
+		cases = append(cases, cases[0])
+		cases[1].ttl, cases[1].env, cases[1].rounds = time.Minute, nil, 1
+	}
+	for _, tc := range cases {
+		t.Run(tc.ttl.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newPostgresFleet(t, append(tc.env, "TICK=200ms")...)
+			replicas := []*replica{f.start(), f.start(), f.start()}
+			leader, term := awaitOneLeader(t, replicas, 0)
+			var took []time.Duration
+			for range tc.rounds {
+				killed := time.Now()
+				leader.kill()
+				replicas[slices.Index(replicas, leader)] = f.start()
+				before := term
+				leader, term = awaitOneLeader(t, replicas, before)
+				terms := leader.terms()
+				require.Equal(t, before, terms[1].Term)
+				took = append(took, terms[0].AcquiredAt.Sub(killed))
+			}
+			logTimes(t, "from SIGKILL to the next acquisition", took)
+			assert.Less(t, took[len(took)-1], tc.ttl+soon(2*time.Second))
+			requireNoTickTwice(t, leader)
+		})
+	}
+}
+
+func TestOnPostgresStrictModeIsRefusedWhileAnotherReplicaLeads(t *testing.T) {
+	t.Parallel()
+	f := newPostgresFleet(t, "MODE=strict", "LOCK_HEARTBEAT=300ms")
+	leader, term := f.startLeader()
+	second := f.launch()
+	require.Equal(t, 3, second.wait())
+	lines := second.log.with("demoapp: ")
+	require.Len(t, lines, 1, "%s", second.log.String())
+	require.Contains(t, lines[0], fmt.Sprintf("pid %d on host", leader.pid()))
+	require.Contains(t, lines[0], fmt.Sprintf("(term %d)", term))
+	leader.awaitHeartbeats(2)
+	leader.stop()
+	third, next := f.startLeader()
+	require.Greater(t, next, term)
+	third.stop()
+	f.requireNoRow()
+}
+
+// twentyAtOnce starts twenty replicas in the same instant.
+func twentyAtOnce(t *testing.T, f *fleet) {
+	t.Helper()
+	for range 20 {
+		f.prepare()
+	}
+	for _, r := range f.replicas {
+		r.begin()
+	}
+	for _, r := range f.replicas {
+		r.awaitServing()
+	}
+	leader, term := awaitOneLeader(t, f.replicas, 0)
+	require.Len(t, leader.terms(), 1, "nobody else has led")
+	for _, r := range f.replicas {
+		require.Equal(t, http.StatusOK, r.get("/readyz").status)
+		lock := r.lock()
+		require.Equal(t, term, lock.Lock.Term)
+		require.Equal(t, r == leader, lock.Self.Leader)
+	}
+	eventually(t, "the bans are there", func() error {
+		if page := leader.get("/"); !page.contains("192.0.2.0/26") {
+			return fmt.Errorf("%s", page.body)
+		}
+		return nil
+	})
+}
+
+func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
+	for round := range soakRounds(10) - 1 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			f := newPostgresFleet(t)
+			twentyAtOnce(t, f)
+			for _, r := range f.replicas {
+				r.signal(syscall.SIGTERM)
+			}
+			for _, r := range f.replicas {
+				require.Equal(t, 0, r.wait())
+				require.Empty(t, r.errorLines())
+			}
+			f.requireNoRow()
+		})
+	}
+}
+
+func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
+	server := pgtest.Shared(t)
+	pooler := pgtest.PgBouncer(t, server)
+	direct := server.Database(t)
+	f := newFleetOn(t, direct, "TICK=200ms")
+	f.url = pooler.URL(databaseOf(t, direct))
+	twentyAtOnce(t, f)
+	require.Len(t, f.replicas[0].log.with("no LISTEN"), 1)
+	for _, r := range f.replicas[3:] {
+		r.signal(syscall.SIGTERM)
+	}
+	for _, r := range f.replicas[3:] {
+		require.Equal(t, 0, r.wait())
+	}
+	took := handOver(t, f, f.replicas[:3:3], soakRounds(30))
+	logTimes(t, "from the release to the next acquisition, by polling", took)
+	assert.Less(t, took[len(took)-1], soon(3*time.Second), "it is 1.5 s on a quiet machine")
+	for _, r := range f.replicas {
+		require.Empty(t, r.errorLines())
+	}
+}
+
+func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	f := newFleetOn(t, server.Database(t), "LOCK_TTL=6s", "LOCK_HEARTBEAT=300ms", "TICK=200ms",
+		"CONTROL=true")
+	replicas := []*replica{f.start(), f.start(), f.start()}
+	leader, term := awaitOneLeader(t, replicas, 0)
+
+	restarts := 0
+restart:
+	before := len(leader.terms())
+	server.Restart(t, "fast") // within half the session grace, 2.5 s, unless the machine is busy
+	restarts++
+	eventually(t, "all are ready again", func() error {
+		for _, r := range replicas {
+			if a := r.get("/readyz"); a.status != http.StatusOK {
+				return fmt.Errorf("%s", a.body)
+			}
+		}
+		return nil
+	})
+	again, same := awaitOneLeader(t, replicas, 0)
+	if same != term && restarts < 10 {
+		t.Logf("restart %d took too long: term %d is followed by %d", restarts, term, same)
+		leader, term = again, same
+		goto restart
+	}
+	leader.awaitHeartbeats(3)
+	require.Equal(t, leader.pid(), again.pid())
+	require.Equal(t, term, same)
+	require.Len(t, leader.terms(), before)
+
+	for _, outage := range []struct {
+		name       string
+		begin, end func()
+	}{
+		{"stopped", func() { server.Stop(t, "immediate") }, func() { server.StartAgain(t) }},
+		{"hung", func() {
+			signalTree(t, server.PID(), syscall.SIGSTOP)
+		}, func() { signalTree(t, server.PID(), syscall.SIGCONT) }},
+	} {
+		leader, term = awaitOneLeader(t, replicas, 0)
+		outage.begin()
+		t.Cleanup(func() { // a failed test must be able to stop the server
+			if pid := server.PID(); pid != 0 {
+				signalTree(t, pid, syscall.SIGCONT)
+			}
+		})
+		eventually(t, "the leader steps down, and all serve meanwhile", func() error {
+			var asking sync.WaitGroup // at once, as each answer takes until its limit
+			for _, r := range replicas {
+				ask := func(path string, check func(answer)) {
+					asking.Go(func() {
+						a, err := r.try(http.MethodGet, path)
+						if assert.NoError(t, err) {
+							check(a)
+						}
+					})
+				}
+				asked := time.Now()
+				ask("/readyz", func(a answer) {
+					assert.Equal(t, http.StatusServiceUnavailable, a.status, outage.name)
+					assert.Less(t, time.Since(asked), soon(10*time.Second),
+						"an answer of /readyz is bounded by 2 s")
+				})
+				ask("/healthz", func(a answer) { assert.Equal(t, http.StatusOK, a.status) })
+				ask("/", func(a answer) {
+					assert.Contains(t, string(a.body), ">This replica</h2>")
+				})
+			}
+			if asking.Wait(); t.Failed() {
+				t.FailNow()
+			}
+			var self struct{ Self selfState }
+			decode(t, leader.get("/lock").body, &self)
+			if self.Self.Leader {
+				return fmt.Errorf("%+v", self)
+			}
+			return nil
+		})
+		leader.awaitLine("lost the lock", fmt.Sprintf("term=%d", term))
+		asked := time.Now()
+		require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status,
+			outage.name)
+		require.Less(t, time.Since(asked), soon(2*orderTimeout))
+		outage.end()
+		leader, term = awaitOneLeader(t, replicas, term)
+		leader.awaitRun("its runs appear", func(r runRow) bool {
+			return r.Term == term && r.Status == "done"
+		})
+		requireNoTickTwice(t, leader)
+	}
+	for _, r := range replicas {
+		require.False(t, r.hasExited())
+		r.stop()
+	}
+	f.requireNoRow()
+}
+
+func TestARowThatIsLockedIsShownWithWhoLocksIt(t *testing.T) {
+	t.Parallel()
+	// What the dead leader leaves must be there still when its row is locked.
+	f := newPostgresFleet(t, "LOCK_TTL=5s", "LOCK_HEARTBEAT=500ms")
+	leader, term := f.startLeader()
+	standby := f.start()
+	conn, err := pgx.Connect(context.Background(), f.server+"&application_name=report")
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	leader.kill()
+	_, err = conn.Exec(context.Background(), `BEGIN; SELECT FROM scheduler_lock FOR UPDATE`)
+	require.NoError(t, err)
+	eventually(t, "the standby says who is in the way", func() error {
+		a, page := standby.get("/lock"), standby.get("/")
+		var found struct {
+			Lock struct {
+				BlockedBy string `json:"blocked_by"`
+			}
+		}
+		decode(t, a.body, &found)
+		if !strings.Contains(found.Lock.BlockedBy, `application "report"`) ||
+			!page.contains("locked by backend") {
+			return fmt.Errorf("%s, page %s", a.body, page.body)
+		}
+		return nil
+	})
+	_, err = conn.Exec(context.Background(), `ROLLBACK`)
+	require.NoError(t, err)
+	require.Greater(t, standby.awaitLeading(), term)
+}
+
+func TestTheFenceGuardsTheAppsTablesOnlyInTheDatabaseOfTheLock(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t)
+	for _, tc := range []struct {
+		name   string
+		urls   func(t *testing.T, f *fleet) (app, lock string)
+		fenced bool
+	}{
+		{"one URL", func(t *testing.T, f *fleet) (string, string) {
+			db := server.Database(t)
+			return db, db
+		}, true},
+		{"two URLs of one database", func(t *testing.T, f *fleet) (string, string) {
+			db := server.Database(t)
+			return db + "&pool_max_conns=2&default_query_exec_mode=simple_protocol", db
+		}, true},
+		{"two databases", func(t *testing.T, f *fleet) (string, string) {
+			return server.Database(t), server.Database(t)
+		}, false},
+		{"two databases that both have a lock", func(t *testing.T, f *fleet) (string, string) {
+			app := server.Database(t)
+			f.url = app
+			other, _ := f.startLeader()
+			other.stop()
+			_, err := queryServer(app, `DELETE FROM bans`)
+			require.NoError(t, err)
+			return app, server.Database(t)
+		}, false},
+		{"the app on PostgreSQL", func(t *testing.T, f *fleet) (string, string) {
+			return server.Database(t), "file:" + f.db
+		}, false},
+		{"the lock on PostgreSQL", func(t *testing.T, f *fleet) (string, string) {
+			return "file:" + f.db, server.Database(t)
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			app, lock := tc.urls(t, f)
+			r, _ := f.startLeader("DATABASE_URL="+app, "LOCK_DATABASE_URL="+lock)
+			r.awaitLine("block lists imported")
+			eventually(t, "the page shows the bans", func() error {
+				if page := r.get("/"); !page.contains("192.0.2.0/26") {
+					return fmt.Errorf("%s", page.body)
+				}
+				return nil
+			})
+			want := 1
+			if tc.fenced {
+				want = 0
+			}
+			require.Len(t, r.log.with("the importer writes unfenced"), want)
+			require.Equal(t, http.StatusOK, r.get("/readyz").status)
+			r.stop()
+			require.Empty(t, r.errorLines())
+		})
+	}
+}
+
+func TestPostgresThatCannotBeUsedAtStartIsSaidInOneLine(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Shared(t) // the rule and the roles are this test's own
+	hba := filepath.Join(server.Dir(), "data", "pg_hba.conf")
+	rules, err := os.ReadFile(hba)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(hba,
+		append([]byte("host all app 127.0.0.1/32 scram-sha-256\n"), rules...), 0o600))
+	_, err = queryServer(server.URL("postgres"),
+		`DROP ROLE IF EXISTS app; DROP ROLE IF EXISTS reader;
+		CREATE ROLE app LOGIN PASSWORD 'right';
+		CREATE ROLE reader LOGIN; SELECT pg_reload_conf()`)
+	require.NoError(t, err)
+	eventually(t, "the server has read pg_hba.conf", func() error {
+		conn, err := pgx.Connect(context.Background(), as("app", server.URL("postgres")))
+		if err == nil {
+			conn.Close(context.Background())
+			return errors.New("it asks for no password")
+		}
+		return nil
+	})
+	silent, err := net.Listen("tcp4", "127.0.0.1:0") // it accepts, and says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+	const closed = "127.0.0.1:1" // a port that was closed could be another's meanwhile
+	migrated := server.Database(t)
+	f := newFleetOn(t, migrated)
+	first, _ := f.startLeader()
+	first.stop()
+	_, err = queryServer(migrated, `GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;
+		GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader;
+		REVOKE INSERT, DELETE ON bans FROM reader`)
+	require.NoError(t, err)
+	halfway := server.Database(t)
+	f.url = halfway
+	other, _ := f.startLeader()
+	other.stop()
+	_, err = queryServer(halfway,
+		`GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;
+		REVOKE UPDATE ON scheduler_lock FROM reader`)
+	require.NoError(t, err)
+
+	empty := server.Database(t)
+	t.Run("cases", func(t *testing.T) { // which wait for each other before the databases go
+		for _, tc := range []struct {
+			name, url, lock string
+			words           []string
+		}{
+			{"wrong password", as("app:secret", empty), "", []string{"28P01", "password"}},
+			{"no such role", as("nobody", empty), "", []string{`role "nobody"`, "pg_hba.conf"}},
+			{"no such database", server.URL("nonsense"), "",
+				[]string{`"nonsense"`, "create the database"}},
+			{"nobody listens", "postgres://u:secret@" + closed + "/db", "",
+				[]string{"refused", closed, "DEMOAPP_DATABASE_URL"}},
+			{"no answer", "postgres://u:secret@" + silent.Addr().String() + "/db?sslmode=disable",
+				"", []string{silent.Addr().String(), "DEMOAPP_DATABASE_URL"}},
+			{"may not create tables", as("reader", empty), "",
+				[]string{`GRANT CREATE ON SCHEMA "public" TO "reader"`}},
+			{"may not create its own table", as("reader", empty), migrated,
+				[]string{"bans", "GRANT USAGE, CREATE ON SCHEMA", "DEMOAPP_DATABASE_URL"}},
+			{"may not use the lock", as("reader", halfway), "",
+				[]string{"GRANT UPDATE ON public.scheduler_lock TO reader"}},
+			{"may not use its own table", as("reader", migrated), "",
+				[]string{"GRANT DELETE ON public.bans TO reader; " +
+					"GRANT INSERT ON public.bans TO reader"}},
+			{"the app's own server is away", "postgres://u:secret@" + closed + "/db", migrated,
+				[]string{"refused", "DEMOAPP_DATABASE_URL"}},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				f := newFleetOn(t, tc.url, "LOCK_DATABASE_URL="+tc.lock)
+				r := f.launch()
+				require.Equal(t, 1, r.wait())
+				require.Less(t, time.Since(r.begun), soon(20*time.Second),
+					"it is about 10 s on a machine that does nothing else")
+				lines := r.log.with("demoapp: ")
+				require.Len(t, lines, 1, "%s", r.log.String())
+				require.True(t, strings.HasSuffix(r.log.String(), lines[0]+"\n"),
+					"nothing follows: %s", r.log.String())
+				for _, w := range tc.words {
+					require.Contains(t, lines[0], w)
+				}
+				require.NotContains(t, r.log.String(), "secret")
+			})
+		}
+	})
+}

@@ -1,0 +1,34 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAfterAHandOverTheOldLeaderDoesNotSayWhatItSawBefore(t *testing.T) {
+	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+		f := newFleet(t, seldom, "LOCK_HEARTBEAT=1s")
+		old, term := f.startLeader()
+		next := f.start()
+		f.sql(`UPDATE scheduler_lock SET state = 'revoked'`)
+		ended := fmt.Sprintf("its lease of term %d has ended (the lock was released); ", term)
+		before, leads := fmt.Sprintf("pid %d on host ", old.pid()),
+			fmt.Sprintf("pid %d on host ", next.pid())
+		eventually(t, "the old leader has looked at the lock", func() error {
+			self := old.lock().Self
+			if self.State == "standby" {
+				require.False(t, strings.HasPrefix(self.Reason, before), self.Reason)
+			}
+			if self.State != "standby" || strings.HasPrefix(self.Reason, ended) ||
+				!strings.HasPrefix(self.Reason, leads) { // nobody, until the next has looked
+				return fmt.Errorf("%+v", self)
+			}
+			return nil
+		})
+	})
+}

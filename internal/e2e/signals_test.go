@@ -1,0 +1,163 @@
+//go:build unix
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// awaitDraining waits until the replica says that it drains, on every page
+// that tells its state.
+func (r *replica) awaitDraining() {
+	r.t.Helper()
+	eventually(r.t, "the replica serves and says that it drains", func() error {
+		l, page := r.lock(), r.get("/")
+		if l.Self.State != "draining" || l.Self.Leader || !l.Held || l.Lock.PID != r.pid() ||
+			l.Lock.State != "draining" ||
+			page.status != http.StatusOK ||
+			!page.contains(`<span class="tag draining">draining</span>`) {
+			return fmt.Errorf("%+v, page %d", l, page.status)
+		}
+		return nil
+	})
+}
+
+func TestLeaderThatIsToldToStopFinishesItsRunAndHandsOver(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			const duration = 5 * time.Second // the looks at the draining leader must fit in
+			f := newFleet(t, "TICK=500ms", "LOCK_HEARTBEAT=250ms")
+			leader, term := f.startLeader("JOB_DURATION=" + duration.String())
+			standby := f.start()
+			run := leader.awaitRun("a run is under way", func(r runRow) bool {
+				return r.Status == "in_progress"
+			})
+
+			leader.signal(sig)
+			leader.awaitDraining()
+			require.Equal(t, http.StatusOK, leader.get("/readyz").status)
+			require.Equal(t, "standby", standby.lock().Self.State,
+				"nobody leads before the run has ended")
+			require.Equal(t, 0, leader.wait())
+			require.Empty(t, leader.errorLines())
+
+			next := standby.awaitLeading()
+			require.Greater(t, next, term)
+			terms := standby.terms()
+			require.Len(t, terms, 2)
+			require.Equal(t, "released", terms[1].EndReason)
+			require.False(t, terms[1].EndedAt.After(terms[0].AcquiredAt),
+				"the row is deleted before the next is put in: %+v", terms)
+			ended := standby.awaitRun("the run has ended", func(r runRow) bool {
+				return r.ScheduledAt.Equal(run.ScheduledAt)
+			})
+			require.Equal(t, "done", ended.Status)
+			require.Equal(t, term, ended.Term)
+			require.GreaterOrEqual(t, ended.FinishedAt.Sub(ended.StartedAt), duration,
+				"it was not cut short")
+			require.False(t, ended.FinishedAt.After(terms[1].EndedAt),
+				"it ended before the lock was given up")
+			for _, r := range standby.runs("tick") {
+				require.NotEqual(t, "abandoned", r.Status, "%+v", r)
+			}
+			standby.awaitRun("runs with the new term appear", func(r runRow) bool {
+				return r.Term == next && r.Status == "done"
+			})
+
+			standby.stop()
+			f.requireNoRow()
+		})
+	}
+}
+
+func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "JOB_DURATION=1h", "TICK=200ms", "LOCK_HEARTBEAT=250ms", "DRAIN=30m")
+	leader, _ := f.startLeader()
+	leader.awaitRun("a run is under way", func(r runRow) bool { return r.Status == "in_progress" })
+	leader.signal(syscall.SIGTERM)
+	leader.awaitDraining()
+	eventually(t, "a signal that comes later counts, and no run is awaited", func() error {
+		if leader.hasExited() {
+			return nil
+		}
+		_ = leader.cmd.Process.Signal(syscall.SIGINT) // it may have ended meanwhile
+		return errors.New("the process goes on")
+	})
+	require.Equal(t, 1, leader.wait())
+	require.Len(t, leader.log.with("second signal", "signal=interrupt"), 1)
+}
+
+// A supervisor and a shell both pass a Ctrl-C on, and some send SIGTERM twice.
+func TestSignalsThatComeTogetherAreOne(t *testing.T) {
+	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+		for name, burst := range map[string]func(*replica){
+			"SIGTERM twice within 1 ms": func(r *replica) {
+				r.signal(syscall.SIGTERM)
+				time.Sleep(time.Millisecond / 2) // else the kernel makes one of them itself
+				r.signal(syscall.SIGTERM)
+			},
+			"SIGTERM and SIGINT": func(r *replica) {
+				r.signal(syscall.SIGTERM)
+				r.signal(syscall.SIGINT)
+			},
+			"three of each": func(r *replica) {
+				for range 3 {
+					r.signal(syscall.SIGINT)
+					r.signal(syscall.SIGTERM)
+				}
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t, "JOB_DURATION=1s", "TICK=200ms", "LOCK_HEARTBEAT=250ms")
+				var leader *replica
+				var term int64
+				eventually(t, "the signals were sent together", func() error {
+					leader, term = f.startLeader()
+					leader.awaitRun("a run is under way", func(r runRow) bool {
+						return r.Status == "in_progress" && r.Term == term
+					})
+					begun := time.Now()
+					burst(leader)
+					took := time.Since(begun)
+					code := leader.wait()
+					if code != 0 && took > together/4 {
+						return fmt.Errorf("the machine is busy: they were sent within %v", took)
+					}
+					require.Equal(t, 0, code, "the second one ended it")
+					return nil
+				})
+				require.Empty(t, leader.log.with("second signal"))
+				require.Empty(t, leader.errorLines())
+				f.requireNoRow()
+				require.Equal(t, "0", f.sql(fmt.Sprintf(
+					`SELECT count(*) FROM scheduler_runs
+						WHERE term = %d AND status <> 'done' AND status <> 'skipped'`, term)),
+					"a run was cut short")
+			})
+		}
+	})
+}
+
+func TestDrainLimitCancelsARunThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "JOB_DURATION=1h", "TICK=200ms", "DRAIN=300ms")
+	leader, term := f.startLeader()
+	leader.awaitRun("a run is under way", func(r runRow) bool { return r.Status == "in_progress" })
+	leader.stop()
+	require.Equal(t, "failed|1", f.sql(fmt.Sprintf(
+		`SELECT status, error LIKE '%%drain limit%%' FROM scheduler_runs
+			WHERE job = 'tick' AND term = %d AND started_at IS NOT NULL`, term)))
+	f.requireNoRow()
+}

@@ -1,0 +1,235 @@
+//go:build unix
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireEveryTickOnce checks that every tick of the job tick, from the first
+// in the ledger to the last, is there exactly once: as a run, or in one range
+// of skipped ones. Its times are those of the spec that /jobs shows.
+func (f *fleet) requireEveryTickOnce(r *replica, interval time.Duration) (ran, skipped int64) {
+	f.t.Helper()
+	rest, ok := strings.CutPrefix(r.job("tick").Spec, fmt.Sprintf("every %v offset ", interval))
+	require.True(f.t, ok, "%+v", r.job("tick"))
+	offset, err := time.ParseDuration(rest)
+	require.NoError(f.t, err)
+
+	runs := slices.DeleteFunc(r.runs("tick"), func(r runRow) bool { return r.RequestedBy != "" })
+	require.NotEmpty(f.t, runs)
+	slices.Reverse(runs)
+	first := runs[0].ScheduledAt
+	require.Equal(f.t, int64(offset), first.UnixNano()%int64(interval), "the first is no tick: %+v",
+		runs[0])
+	due := first
+	for i, run := range runs {
+		require.Equal(f.t, due, run.ScheduledAt,
+			"a gap, or a tick that is there twice, between %+v and %+v", runs[max(i-1, 0)], run)
+		last, count := run.ScheduledAt, int64(1)
+		if run.Count > 0 {
+			last, count = run.Until, run.Count
+		}
+		require.Equal(f.t, last, run.ScheduledAt.Add(time.Duration(count-1)*interval),
+			"its end and its count: %+v", run)
+		if run.Status == "skipped" {
+			require.Contains(f.t, []string{"missed", "overlap", "paused"}, run.Error, "%+v", run)
+			require.Zero(f.t, run.Attempt)
+			skipped += count
+		} else {
+			require.Zero(f.t, run.Count, "%+v", run)
+			require.Positive(f.t, run.Attempt, "%+v", run)
+			ran++
+		}
+		due = last.Add(interval)
+	}
+	require.Equal(f.t, int64(due.Sub(first)/interval), ran+skipped)
+	return ran, skipped
+}
+
+var startedLine = regexp.MustCompile(
+	`msg="run started" job=tick tick=(\S+) term=(\d+) attempt=(\d+)`)
+
+// requireStartedOnce checks that no attempt of a run was started twice, by
+// what the processes themselves say (everyRun), and that the ledger, which is
+// written before and read after that, has each.
+func (f *fleet) requireStartedOnce(leader *replica) (starts int) {
+	f.t.Helper()
+	type attempt struct {
+		tick   time.Time
+		number int
+	}
+	seen := map[attempt]string{}
+	for _, r := range f.replicas {
+		for _, line := range r.log.with("run started", "job=tick") {
+			found := startedLine.FindStringSubmatch(line)
+			require.NotNil(f.t, found, line)
+			tick, err := time.Parse(time.RFC3339Nano, found[1])
+			require.NoError(f.t, err)
+			number, err := strconv.Atoi(found[3])
+			require.NoError(f.t, err)
+			a := attempt{tick, number}
+			require.Empty(f.t, seen[a], "started twice: %s", line)
+			seen[a] = line
+		}
+	}
+	require.NotEmpty(f.t, seen)
+	attempts := map[time.Time]int{}
+	for _, r := range leader.runs("tick") {
+		attempts[r.ScheduledAt.Truncate(time.Millisecond)] = r.Attempt // as the log has it
+	}
+	for a, line := range seen {
+		require.LessOrEqual(f.t, a.number, attempts[a.tick], "not in the ledger: %s", line)
+	}
+	return len(seen)
+}
+
+func TestTicksThatNobodyLedForAreRunAsTheirPolicySays(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]int{"latest": 1, "5": 5, "skip": 0} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			// a second and 10 minutes, scaled down
+			const interval, gap = 200 * time.Millisecond, 2 * time.Second
+			f := newFleet(t, "TICK=200ms", "TICK_CATCHUP="+policy, everyRun)
+			leader, _ := f.startLeader()
+			leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+			leader.stop()
+			left := time.Now()
+			time.Sleep(gap) // nobody is there who could say that ticks were due
+			leader, term := f.startLeader()
+			live := leader.terms()[0].AcquiredAt
+			leader.awaitRun("its own tick is done", func(r runRow) bool {
+				return r.Status == "done" && r.ScheduledAt.After(live)
+			})
+			ran, missed := 0, int64(0)
+			began := time.Now()
+			for _, r := range leader.runs("tick") {
+				if r.Term == term && r.Status != "skipped" && r.StartedAt.Before(began) {
+					began = r.StartedAt
+				}
+				switch {
+				case r.Status == "skipped" && r.Error == "missed":
+					missed += max(r.Count, 1)
+				case r.Term == term && r.ScheduledAt.After(left) && !r.ScheduledAt.After(live):
+					ran++
+				}
+			}
+			// Some of its own may have been due before it had decided.
+			require.LessOrEqual(t, ran, want)
+			require.GreaterOrEqual(t, ran, want-1-int(began.Sub(live)/interval))
+			require.GreaterOrEqual(t, missed+int64(ran), int64(gap/interval)-1)
+			f.requireEveryTickOnce(leader, interval)
+			f.requireStartedOnce(leader)
+		})
+	}
+}
+
+// awaitAnyLeader is awaitOneLeader on a machine that may be so busy that the
+// database does not answer, or that the leader changes by itself.
+func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *replica, term int64) {
+	t.Helper()
+	eventually(t, "one of the replicas leads", func() error {
+		for _, r := range replicas {
+			a, err := r.try(http.MethodGet, "/lock")
+			if err != nil {
+				return err
+			}
+			var said lockAnswer
+			decode(t, a.body, &said)
+			if said.Self.Leader && said.Self.Term > after {
+				leader, term = r, said.Self.Term
+				return nil
+			}
+		}
+		return errors.New("nobody says so")
+	})
+	return leader, term
+}
+
+// Leaders are killed, told to stop, and stopped past their TTL, again and
+// again: every tick is in the ledger exactly once, and nothing starts twice.
+func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
+	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+		interval, rounds := 200*time.Millisecond, 6 // each fault twice
+		if *soak {
+			interval, rounds = time.Second, 30
+		}
+		f := newFleet(t, "LOCK_TTL=2s", "LOCK_HEARTBEAT=200ms", "TICK="+interval.String(),
+			"JOB_DURATION="+(interval/3).String(), everyRun)
+		var replicas []*replica
+		for range 5 {
+			replicas = append(replicas, f.start())
+		}
+		begun := time.Now()
+		done := map[string]int{}
+		for round := range rounds {
+			old, term := awaitAnyLeader(t, replicas, 0)
+			at := slices.Index(replicas, old)
+			others := slices.Delete(slices.Clone(replicas), at, at+1)
+			what := []string{"SIGKILL", "SIGTERM", "SIGSTOP"}[round%3]
+			done[what]++
+			switch what {
+			case "SIGKILL":
+				old.kill()
+			case "SIGTERM":
+				old.stop()
+			case "SIGSTOP":
+				f.freeze(old)
+			}
+			next, term := awaitAnyLeader(t, others, term)
+			if what == "SIGSTOP" {
+				old.signal(syscall.SIGCONT)
+			} else {
+				replicas[at] = f.start()
+			}
+			next.awaitRun("the next leader's runs appear", func(r runRow) bool {
+				return r.Term >= term && r.Status == "done"
+			})
+		}
+		var leader *replica
+		const settled = "what was cut short has ended, and the newest leader runs ticks"
+		eventually(t, settled, func() error {
+			var term int64
+			leader, term = awaitAnyLeader(t, replicas, 0) // it may change by itself
+			done := fmt.Errorf("term %d has no run that is done", term)
+			for _, r := range leader.runs("tick") {
+				if !r.RetryAt.IsZero() || r.Status == "in_progress" && r.Term != term {
+					return fmt.Errorf("term %d: %+v", term, r)
+				}
+				if r.Term == term && r.Status == "done" {
+					done = nil
+				}
+			}
+			return done
+		})
+		ran, skipped := f.requireEveryTickOnce(leader, interval)
+		starts := f.requireStartedOnce(leader)
+		again := 0
+		for _, r := range leader.runs("tick") {
+			again += max(r.Attempt-1, 0)
+		}
+		t.Logf("%v in %v: %d ticks ran, %d further attempts, %d skipped; "+
+			"%d starts, none twice; %d terms",
+			done, time.Since(begun).Round(time.Second), ran, again, skipped, starts,
+			len(leader.terms()))
+		for _, r := range replicas {
+			r.signal(syscall.SIGTERM)
+		}
+		for _, r := range replicas {
+			require.Equal(t, 0, r.wait())
+		}
+		f.requireNoRow()
+	})
+}
