@@ -18,7 +18,8 @@ type asking struct {
 func (l *Lock) askedInVain() {
 	a := &l.asking
 	if a.quit.Load() && a.saidQuit.CompareAndSwap(false, true) {
-		l.log.Warn("somebody still asks whether this replica leads, though the lock was stopped: jobs may have run beside those of the next leader",
+		l.log.Warn("somebody still asks whether this replica leads, though the lock was stopped: "+
+			"jobs may have run beside those of the next leader",
 			"do", "shut the scheduler down first, and call Lock.Stop last")
 	}
 	if a.saidVain.Load() || len(l.campaigning) > 0 {
@@ -33,7 +34,8 @@ func (l *Lock) askedInVain() {
 	}
 	if asked := now.Sub(*since); asked >= l.timing.TTL+l.timing.RetryInterval() && l.isIdle() &&
 		a.saidVain.CompareAndSwap(false, true) {
-		l.log.Warn("somebody asks whether this replica leads, but it does not campaign for the lock, so it never will",
+		l.log.Warn("somebody asks whether this replica leads, but it does not campaign for the lock, "+
+			"so it never will",
 			"for", asked.Round(time.Second), "do",
 			"call Lock.Start, and Lock.Stop when the scheduler was shut down; "+
 				"or Lock.Run, or Wait again")

@@ -57,11 +57,12 @@ func gocronApp(folder string) error {
 	}
 	defer store.(io.Closer).Close()
 
-	lock, err := schedlock.New(store, schedlock.WithTTL(appTTL), schedlock.WithObserver(func(e schedlock.Event) { // added
+	tell := func(e schedlock.Event) { // added
 		if e.Kind == schedlock.EventElected || e.Kind == schedlock.EventLost {
 			say(string(e.Kind))
 		}
-	}))
+	}
+	lock, err := schedlock.New(store, schedlock.WithTTL(appTTL), schedlock.WithObserver(tell))
 	if err != nil {
 		return err
 	}

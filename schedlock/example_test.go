@@ -46,7 +46,8 @@ func ExampleGetLockInfo() {
 		fmt.Println(err) // "could not read" never looks like "free"
 		return
 	}
-	fmt.Printf("pid %d on host %q is %s; it beats every %v\n", info.PID, info.Hostname, info.State, info.Timing.HeartbeatInterval)
+	fmt.Printf("pid %d on host %q is %s; it beats every %v\n",
+		info.PID, info.Hostname, info.State, info.Timing.HeartbeatInterval)
 	// Output:
 	// <nil> <nil>
 	// pid 1 on host "a" is leading; it beats every 10s
@@ -243,8 +244,9 @@ func takeOver(ctx context.Context, store driver.Store) error {
 		return err
 	}
 	_, err = store.Acquire(ctx, driver.Claim{
-		Ref:      driver.Ref{Owner: driver.Owner{PID: 1, Hostname: "b"}, Token: driver.NewToken()},
-		Timing:   driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
+		Ref: driver.Ref{Owner: driver.Owner{PID: 1, Hostname: "b"}, Token: driver.NewToken()},
+		Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+			HeartbeatInterval: 10 * time.Second},
 		Expected: judged,
 		Reason:   driver.EndExpired,
 	})

@@ -46,7 +46,8 @@ func (o *logObserver) observe(e Event) {
 	case EventRevoked:
 		o.log.Warn("revoked by an operator", "term", e.Term)
 	case EventSuspended:
-		o.log.Warn("the database session has ended: nothing starts until a heartbeat on a new one succeeds", "term", e.Term)
+		o.log.Warn("the database session has ended: nothing starts until a heartbeat on a new one "+
+			"succeeds", "term", e.Term)
 	case EventResumed:
 		o.log.Info("leads on, on a new database session", "term", e.Term, "after",
 			e.Took.Round(time.Microsecond))

@@ -1,7 +1,6 @@
 package startup_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -334,174 +332,6 @@ func TestAStoreWithoutALedgerIsRefusedAndClosed(t *testing.T) {
 	}})
 	assert.ErrorContains(t, app.Start(t.Context()), "keeps no run ledger")
 	assert.Equal(t, []string{"close"}, d.read())
-}
-
-func TestADrainingAppServesAndItsOpenStreamsEndAtOnce(t *testing.T) {
-	for name, own := range map[string]func(net.Listener) context.Context{
-		"": nil,
-		"with a context of its own": func(net.Listener) context.Context {
-			return context.Background()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var d diary
-			db := newDatabase(&d)
-			running, mayReturn := make(chan struct{}), make(chan struct{})
-			mux := http.NewServeMux()
-			var app *startup.App
-			mux.HandleFunc("/state", func(w http.ResponseWriter, r *http.Request) {
-				io.WriteString(w, string(app.Lock().Status().State))
-			})
-			mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
-				io.WriteString(w, "hello\n")
-				w.(http.Flusher).Flush()
-				<-r.Context().Done()
-			})
-			app = newApp(t, startup.Config{
-				Open: db.open,
-				Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-					Do: func(context.Context, tasks.Run) error {
-						close(running)
-						<-mayReturn
-						return nil
-					}}},
-				Server: func(*startup.App) *http.Server {
-					return &http.Server{Addr: "127.0.0.1:0", Handler: mux, BaseContext: own}
-				},
-			})
-			require.NoError(t, app.Start(t.Context()))
-			url := "http://" + app.Addr().String()
-			<-running
-			stream,
-				err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url +
-				"/stream")
-			require.NoError(t, err)
-			defer stream.Body.Close()
-			hello, err := bufio.NewReader(stream.Body).ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, "hello\n", hello)
-
-			stopped := make(chan error, 1)
-			go func() { stopped <- app.Stop(context.Background()) }()
-			waitFor(t, "the page says that it drains", func() bool {
-				resp, err := http.Get(url + "/state")
-				if err != nil {
-					return false
-				}
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				return err == nil && string(body) == string(schedlock.SelfDraining)
-			})
-			require.NotNil(t, db.info(t), "held while the job runs")
-			require.Empty(t, stopped)
-			http.DefaultClient.CloseIdleConnections()
-			close(mayReturn)
-			begin := time.Now()
-			require.NoError(t, <-stopped)
-			assert.Less(t, time.Since(begin), 10*time.Second,
-				"the stream would have lasted for ever")
-			assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
-		})
-	}
-}
-
-func TestAStuckJobKeepsTheLockThroughTheShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		db := newDatabase(&d)
-		mayReturn := make(chan struct{})
-		app := newApp(t, startup.Config{
-			Open: db.open, Strict: true, Drain: 5 * time.Second,
-			Jobs: []tasks.Job{{Name: "deaf", Spec: tasks.Every(time.Hour), AtOnce: true,
-				Do: func(context.Context, tasks.Run) error {
-					<-mayReturn
-					return nil
-				}}},
-			OnStuck: func(runs []tasks.Run) { d.write("stuck: " + runs[0].Job) },
-		})
-		require.NoError(t, app.Start(t.Context()))
-		synctest.Wait()
-		budget, cancel := context.WithTimeout(t.Context(), app.StopBudget())
-		defer cancel()
-		begin := time.Now()
-		err := app.Stop(budget)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.LessOrEqual(t, time.Since(begin), app.StopBudget())
-		assert.Contains(t, d.read(), "stuck: deaf")
-		assert.NotContains(t, d.read(), "release")
-		require.NotNil(t, db.info(t), "nobody else may lead while it runs")
-		close(mayReturn)
-		synctest.Wait()
-		assert.Nil(t, db.info(t))
-	})
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	var d diary
-	db := newDatabase(&d)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	app := newApp(t, startup.Config{Open: db.open, Strict: true,
-		Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-			Do: func(context.Context, tasks.Run) error { cancel(); return nil }}}})
-	require.NoError(t, app.Run(ctx))
-	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
-}
-
-func TestRunEndsWithItsContextAlsoWhileTheAppStarts(t *testing.T) {
-	bad := errors.New("cannot stop")
-	for name, why := range map[string]error{"cancelled": nil,
-		"by a signal": errors.New("terminated")} {
-		t.Run(name, func(t *testing.T) {
-			var d diary
-			db := newDatabase(&d)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			app := newApp(t, startup.Config{Open: db.open,
-				Strict: true, Stages: []startup.Stage{
-					d.stage("first", nil, fail(bad)),
-					d.stage("slow", func(ctx context.Context) error {
-						cancel(why)
-						return obey(ctx)
-					}, nil),
-				}})
-			err := app.Run(ctx)
-			assert.ErrorIs(t, err, bad, "a roll-back that fails is told")
-			assert.NotErrorIs(t, err, context.Canceled)
-			assert.Equal(t, []string{"open", "acquire", "start first", "start slow", "stop first",
-				"release", "close"}, d.read())
-		})
-	}
-}
-
-func TestRunEndsWhenTheServerFails(t *testing.T) {
-	var d diary
-	db := newDatabase(&d)
-	listening := make(chan net.Listener, 1)
-	app := newApp(t, startup.Config{Open: db.open, Strict: true,
-		Server: func(*startup.App) *http.Server {
-			return &http.Server{Addr: "127.0.0.1:0",
-				BaseContext: func(l net.Listener) context.Context {
-					listening <- l
-					return context.Background()
-				}}
-		}})
-	ended := make(chan error, 1)
-	go func() { ended <- app.Run(context.Background()) }()
-	(<-listening).Close() // as if the kernel had taken it away
-	select {
-	case err := <-ended:
-		assert.ErrorContains(t, err, "serve on 127.0.0.1:")
-		assert.ErrorIs(t, err, net.ErrClosed)
-	case <-time.After(tooLong):
-		t.Fatal("it goes on without a server")
-	}
-	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
-}
-
-func TestStopBudgetIsEnoughForEveryStage(t *testing.T) {
-	app := newApp(t, startup.Config{Open: newDatabase(&diary{}).open, Drain: time.Minute,
-		Stages: []startup.Stage{{Name: "own", StopTimeout: 7 * time.Second}, {Name: "other"}}})
-	assert.GreaterOrEqual(t, app.StopBudget(), time.Minute+7*time.Second+30*time.Second)
 }
 
 func TestTwoAppsOnOneFileHandOver(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 func ExampleApp_Locks() {
 	ctx, dsn, remove := exampleSetUp() // an app writes "file:app.db"
 	defer remove()
-	app, err := startup.NewApp(startup.Config{Open: sqlite.Opener(dsn), Log: slog.New(slog.DiscardHandler)})
+	app, err := startup.NewApp(startup.Config{Open: sqlite.Opener(dsn),
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -17,7 +17,8 @@ func Example() {
 		}
 	}
 	g, err := startup.New([]startup.Stage{
-		{Name: "http", After: []string{"database"}, Start: say("listen"), Stop: say("close the listener")},
+		{Name: "http", After: []string{"database"}, Start: say("listen"),
+			Stop: say("close the listener")},
 		{Name: "database", Start: say("open the database"), Stop: say("close the database")},
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -104,7 +104,8 @@ func (r *Runner) pause(ctx context.Context, job, by, reason string) (ledger.Paus
 func (r *Runner) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
 	if job == "" {
 		return false,
-			errors.New("resume: the name of the job is empty: ResumeAll ends the pause of the whole scheduler")
+			errors.New("resume: the name of the job is empty: ResumeAll ends the pause of the whole " +
+				"scheduler")
 	}
 	return r.resume(ctx, job, by)
 }
@@ -136,7 +137,8 @@ func (r *Runner) look() {
 type JobInfo struct {
 	ledger.Job
 	Known bool // this replica's code has the job
-	// the oldest tick that is not decided; in the past while a run is under way that it overlaps, if nobody has led since, or during a pause; zero: there is none
+	// the oldest tick that is not decided; in the past while a run is under way that it overlaps,
+	// if nobody has led since, or during a pause; zero: there is none
 	Next  time.Time
 	Pause *ledger.Pause // that keeps it from starting; nil: none
 }

@@ -186,7 +186,8 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 		sleepUntil(45 * time.Minute)
 		assert.Equal(t, []string{"00:10:00", "00:10:00", "00:30:00", "00:40:00", "00:40:00"},
 			clocks(d.read()), "the ticks of k were missed, those of j nobody knows")
-		assert.Equal(t, 1, b.log.count(`the cursor of a job could not be read: it counts as now" job=j cursor="\"yesterday\""`))
+		assert.Equal(t, 1, b.log.count(`the cursor of a job could not be read: it counts as now" `+
+			`job=j cursor="\"yesterday\""`))
 		rows, err := w.db.Jobs(ctx)
 		require.NoError(t, err)
 		for _, j := range rows {

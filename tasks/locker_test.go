@@ -43,14 +43,15 @@ func TestALockerLetsEachRunHappenOnce(t *testing.T) {
 		var ran, skipped atomic.Int32
 		for pid, behind := range []time.Duration{0, 3 * time.Second} {
 			locker := newLocker(t, w, pid+1, 30*time.Second, 10*time.Minute)
-			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(lockerFunc(func(ctx context.Context, job string) (gocron.Lock, error) {
+			counted := func(ctx context.Context, job string) (gocron.Lock, error) {
 				lock, err := locker.Lock(ctx, job)
 				if err != nil {
 					assert.ErrorIs(t, err, schedlock.ErrHeld)
 					skipped.Add(1)
 				}
 				return lock, err
-			})))
+			}
+			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(lockerFunc(counted)))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Shutdown()) }()
 			_, err = s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func() {

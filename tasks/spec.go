@@ -69,9 +69,11 @@ func (s Spec) Offset(o time.Duration) Spec {
 	case s.cron != nil:
 		return specErrorf("schedule %q with offset %v: only intervals have an offset", s, o)
 	case o < 0 || o >= d:
-		return specErrorf("schedule every %v with offset %v: the offset must be at least 0 and below the interval", d, o)
+		return specErrorf("schedule every %v with offset %v: the offset must be at least 0 and below "+
+			"the interval", d, o)
 	case o%time.Microsecond != 0:
-		return specErrorf("schedule every %v with offset %v: the offset must be a whole number of microseconds", d, o)
+		return specErrorf("schedule every %v with offset %v: the offset must be a whole number of "+
+			"microseconds", d, o)
 	}
 	s.every.offset, s.every.placed = o.Microseconds(), true
 	return s

@@ -70,7 +70,8 @@ type cronSpec struct {
 const cronMaxShift = 3 * 60 * 60 // seconds; see "Changes of the clock"
 
 var (
-	cronParser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	cronParser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month |
+		cron.Dow)
 
 	// The library would read "*-foo" as "*" and drop empty elements.
 	cronElement = regexp.MustCompile(`^(\*|([0-9]+|[a-z]{3})(-([0-9]+|[a-z]{3}))?)(/[0-9]+)?$`)
@@ -129,7 +130,8 @@ func cronFields(expr string) ([]string, error) {
 	case strings.HasPrefix(expr, "@"):
 		full, ok := cronDescriptors[expr]
 		if !ok {
-			return nil, fmt.Errorf("unknown descriptor %s: use @yearly, @annually, @monthly, @weekly, @daily, @midnight or @hourly", expr)
+			return nil, fmt.Errorf("unknown descriptor %s: use @yearly, @annually, @monthly, @weekly, "+
+				"@daily, @midnight or @hourly", expr)
 		}
 		expr = full
 	}
@@ -145,7 +147,8 @@ func cronFields(expr string) ([]string, error) {
 	for _, field := range fields {
 		for element := range strings.SplitSeq(field, ",") {
 			if !cronElement.MatchString(element) {
-				return nil, fmt.Errorf("cannot read %q in field %q: use *, a number, a name, a range a-b, with or without a step /n", element, field)
+				return nil, fmt.Errorf("cannot read %q in field %q: use *, a number, a name, a range a-b, "+
+					"with or without a step /n", element, field)
 			}
 		}
 	}
@@ -159,7 +162,8 @@ func cronZone(zone string) (*time.Location, error) {
 	switch name := strings.ToLower(zone); {
 	case name == "local", strings.HasSuffix(name, "localtime"), strings.HasSuffix(name,
 		"posixrules"):
-		return nil, errors.New("the zone of the machine is refused, two replicas may disagree on it: use a name such as Europe/Berlin")
+		return nil, errors.New("the zone of the machine is refused, two replicas may disagree on it: " +
+			"use a name such as Europe/Berlin")
 	case strings.HasPrefix(name, "right/"), strings.HasPrefix(name, "posix/"):
 		return nil,
 			errors.New("the zone belongs to the files of one machine: use a name such as Europe/Berlin")

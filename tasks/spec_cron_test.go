@@ -166,7 +166,8 @@ func TestAYearOfEverySecondIsCounted(t *testing.T) {
 // Where no clock changes, the library itself is the reference.
 func TestWallTimesAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
-	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month |
+		cron.Dow)
 	rapid.Check(t, func(t *rapid.T) {
 		expr := cronExprGen().Draw(t, "expr")
 		s := Cron(expr, "UTC")
@@ -215,7 +216,8 @@ func TestCronTicksAreThoseOfAClockWatcher(t *testing.T) {
 
 func watchClock(expr string, loc *time.Location, from, upto int64) (ticks []time.Time) {
 	const threeHours = 3 * 3600
-	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month |
+		cron.Dow)
 	lib, err := parser.Parse(expr)
 	if err != nil {
 		panic(err)

@@ -122,7 +122,8 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 // just read of it, and says so once.
 func (t *term) conflict(j *termJob, conflicts *int, err error) {
 	if *conflicts++; *conflicts == 2 {
-		t.log.Warn("the ledger does not agree with what was just read of it: the job is tried again, with pauses",
+		t.log.Warn("the ledger does not agree with what was just read of it: the job is tried again, "+
+			"with pauses",
 			"job", j.Name, "term", t.lease.Term(), "err", err)
 	}
 }

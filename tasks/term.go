@@ -227,7 +227,8 @@ func (t *term) putBack(ctx context.Context, j *termJob) error {
 	case err != nil:
 		return err
 	}
-	t.log.Warn("the cursor of a job stood too far ahead, and was put back: a clock was wrong, or a hand has set it",
+	t.log.Warn("the cursor of a job stood too far ahead, and was put back: a clock was wrong, or "+
+		"a hand has set it",
 		"job", j.Name, "cursor", j.row.Cursor, "to", to, "term", t.lease.Term())
 	j.row.Cursor, j.row.RawCursor, j.catchUpTo = to, "", time.Time{}
 	return nil

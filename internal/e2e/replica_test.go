@@ -87,16 +87,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(replicaVariable) != "" {
 		os.Exit(replicaMain())
 	}
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen { // the tests wait more than they compute
-		side := "16"
-		if raceEnabled { // then they compute more
-			side = "6"
-		}
-		_ = flag.Set("test.parallel", side)
-	}
 	os.Exit(pgtest.Run(m))
 }
 

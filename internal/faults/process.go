@@ -63,6 +63,9 @@ func startProcess(dir string, s Settings, slot int) (*process, error) {
 	if s.Tunnel != "" {
 		ownNetwork(p.cmd.SysProcAttr)
 	}
+	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the pipe, see ServeProgram
+		return nil, err
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

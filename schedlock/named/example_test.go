@@ -72,10 +72,11 @@ func ExampleLocks_WithTask() {
 		return
 	}
 	for range 2 { // replicas
-		ran, err := locks.WithTask(ctx, "report", 30*time.Second, 10*time.Minute, func(context.Context, *named.Lock) error {
-			fmt.Println("the report is sent")
-			return nil
-		})
+		ran, err := locks.WithTask(ctx, "report", 30*time.Second, 10*time.Minute,
+			func(context.Context, *named.Lock) error {
+				fmt.Println("the report is sent")
+				return nil
+			})
 		fmt.Println(ran, err)
 	}
 	// Output:
@@ -152,7 +153,8 @@ func ExampleLock_Fence() {
 func ExampleElection() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	election, err := named.NewElection(memory.New().Named(), "chief", silent, named.FromEnv("APP_CHIEF_", nil))
+	election, err := named.NewElection(memory.New().Named(), "chief", silent,
+		named.FromEnv("APP_CHIEF_", nil))
 	if err != nil {
 		fmt.Println(err)
 		return

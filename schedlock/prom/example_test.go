@@ -28,7 +28,9 @@ func Example() {
 	app, err := startup.NewApp(startup.Config{
 		Open: sqlite.Opener("file:app.db"),
 		Jobs: jobs, Metrics: m,
-		Server: func(*startup.App) *http.Server { return &http.Server{Addr: "127.0.0.1:8080", Handler: mux} },
+		Server: func(*startup.App) *http.Server {
+			return &http.Server{Addr: "127.0.0.1:8080", Handler: mux}
+		},
 	})
 	if err != nil {
 		log.Panic(err)

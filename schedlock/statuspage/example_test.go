@@ -24,7 +24,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	runner, err := tasks.NewRunner(lock, store, []tasks.Job{{
-		Name: "import", Spec: tasks.Every(5 * time.Minute), Do: func(context.Context, tasks.Run) error { return nil },
+		Name: "import", Spec: tasks.Every(5 * time.Minute),
+		Do: func(context.Context, tasks.Run) error { return nil },
 	}})
 	if err != nil {
 		log.Fatal(err)
@@ -34,9 +35,12 @@ func Example() {
 		Title:  "demoapp",
 		Lock:   lock,
 		Runner: runner,
-		Sections: []statuspage.Section{{Title: "Bans", Render: func(context.Context) (template.HTML, error) {
-			return "<p>1,204 in all</p>", nil
-		}}},
+		Sections: []statuspage.Section{{
+			Title: "Bans",
+			Render: func(context.Context) (template.HTML, error) {
+				return "<p>1,204 in all</p>", nil
+			},
+		}},
 	})
 	if err != nil {
 		log.Fatal(err)

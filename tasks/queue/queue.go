@@ -41,7 +41,8 @@ type Option func(*Queues) error
 func WithTimeout(d time.Duration) Option {
 	return func(q *Queues) error {
 		if d < minTimeout || d > maxTimeout || d%time.Millisecond != 0 {
-			return fmt.Errorf("option WithTimeout: %v is not a whole number of milliseconds from %v to %v", d, minTimeout, maxTimeout)
+			return fmt.Errorf("option WithTimeout: %v is not a whole number of milliseconds "+
+				"from %v to %v", d, minTimeout, maxTimeout)
 		}
 		q.timeout = d
 		return nil

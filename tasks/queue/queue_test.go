@@ -181,7 +181,8 @@ func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
 	var lost *queue.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, []*queue.Task{tasks[1], tasks[3]}, lost.Tasks)
-	require.Equal(t, `lost: task "b" of queue "one", "d" of queue "two": the time-out has passed, or it was ended before`, err.Error())
+	require.Equal(t, `lost: task "b" of queue "one", "d" of queue "two": the time-out has passed, `+
+		`or it was ended before`, err.Error())
 	for id, want := range map[string]queue.State{"a": queue.Done, "b": queue.Pending,
 		"c": queue.Done} {
 		info, found, err := q.Get(ctx, "one", id)

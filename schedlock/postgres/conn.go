@@ -1,0 +1,223 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"example.com/schedlock/schedlock/driver"
+)
+
+var errClosed = errors.New("the store is closed")
+
+// use gives f the lock's connection, for statementTimeout if the caller has set no
+// limit. A connection that has failed is dropped: the next user opens another.
+func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
+		defer cancel()
+	}
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err = f(ctx, conn); err == nil {
+		if conn.IsClosed() { // by something that f could do without
+			s.drop()
+		}
+		return nil
+	}
+	switch c := code(err); {
+	case conn.IsClosed():
+	case c == codeNoPrivilege:
+		if why := hidden(ctx, s.on(conn)); why != nil {
+			err = why
+		}
+	case c == codeLockTimeout:
+		if who, _ := s.blocker(ctx, conn, 0); who != "" {
+			err = fmt.Errorf("%s: %w", who, err)
+		}
+	}
+	if conn.IsClosed() || readOnly(err) {
+		s.drop()
+	}
+	return s.explain(err)
+}
+
+// take waits for the turn, and ends a wait for a hint that has it.
+func (s *Store) take(ctx context.Context) error {
+	s.mu.Lock()
+	s.wanted++
+	if s.yield != nil {
+		s.yield()
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.wanted--
+		s.mu.Unlock()
+	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if s.isClosed() {
+		return errClosed
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.closed:
+		return errClosed
+	}
+}
+
+func (s *Store) leave() { <-s.turn }
+
+func (s *Store) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.yield != nil {
+		s.yield()
+	}
+}
+
+// dropTimeout bounds the farewell to a server that may not listen any more.
+const dropTimeout = time.Second
+
+// drop ends the connection. The turn is held.
+func (s *Store) drop() {
+	if s.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	s.session.end()       // before the server knows
+	_ = s.conn.Close(ctx) // it is given up, whatever the server says
+	s.conn = nil
+}
+
+// How long a server that refuses us for good is left alone.
+const (
+	minBackoff = time.Second
+	maxBackoff = 30 * time.Second
+)
+
+// connect returns the connection, opened anew if there is none. The turn is
+// held.
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+	if s.conn != nil && !s.conn.IsClosed() {
+		return s.conn, nil
+	}
+	s.drop()
+	if s.refused != nil && time.Now().Before(s.again) {
+		return nil, s.refused
+	}
+	conn, session, err := s.dial(ctx)
+	if err != nil {
+		err = s.explain(err)
+		s.refused = nil
+		if errors.Is(err, driver.ErrPermanent) {
+			s.backoff = min(max(2*s.backoff, minBackoff), maxBackoff)
+			s.refused, s.again = err, time.Now().Add(s.backoff)
+		}
+		return nil, err
+	}
+	s.conn, s.session, s.refused, s.backoff = conn, session, nil, 0
+	return conn, nil
+}
+
+// sqlGreet begins a session that is our own. No plan of ours depends on a
+// parameter, so each statement is planned once: to plan an acquisition takes
+// longer than to execute it.
+func sqlGreet(channel string) string {
+	return `LISTEN ` + channel + `; SET plan_cache_mode = force_generic_plan`
+}
+
+const sqlOwnSession = `
+SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(),
+       host(inet_client_addr()), inet_client_port(),
+       (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid()))`
+
+func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error) {
+	config := s.config.Copy()
+	if s.prepare != nil {
+		if err := s.prepare(ctx, config); err != nil {
+			return nil, nil, err
+		}
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // see committed; statements say their own
+	heard := make(chan struct{}, 1)
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
+		if n.Channel != s.channel() { // of a LISTEN in the app's AfterConnect
+			return
+		}
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}
+	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return nil, nil, err
+	}
+	opened := conn // a return of nil overwrites conn
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+			defer cancel()
+			_ = opened.Close(ctx)
+		}
+	}()
+	if err := s.welcome(ctx, conn); err != nil {
+		return nil, nil, err
+	}
+	var (
+		pid     uint32
+		e       ends
+		started pgtype.Timestamptz
+	)
+	if err := s.on(conn).QueryRow(ctx, sqlOwnSession, pgx.QueryExecModeExec).Scan(&pid, &e.server,
+		&e.serverPort,
+		&e.client, &e.clientPort, &started); err != nil {
+		return nil, nil, err
+	}
+	s.pooled.Store(pid != conn.PgConn().PID())
+	x = s.inspect(conn, e, started)
+	x.heard = heard
+	if s.pooled.Load() {
+		s.say("a pooler is between the scheduler lock and the server: " +
+			"no LISTEN, so a standby notices a release by polling")
+		return conn, x, nil
+	}
+	if s.reader {
+		return conn, x, nil
+	}
+	_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())+";"+sqlKeep).ReadAll()
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && !conn.IsClosed() {
+		x.why = cmp.Or(x.why, "the server does not let the holder change its time-outs: "+e.Message)
+		_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())).ReadAll()
+	}
+	return conn, x, err
+}
+
+// welcome makes a new session as the app wants it, and as our statements do.
+func (s *Store) welcome(ctx context.Context, conn *pgx.Conn) error {
+	if s.greet != nil {
+		if err := s.greet(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return s.isolate(ctx, conn)
+}

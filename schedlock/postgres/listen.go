@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"example.com/schedlock/schedlock/driver"
+)
+
+// AwaitHint implements driver.Store: it returns at a release, or when
+// the connection is lost. Behind a pooler it just waits.
+func (s *Store) AwaitHint(ctx context.Context, _ driver.Snapshot) {
+	for ctx.Err() == nil {
+		switch s.listen(ctx) {
+		case hinted:
+			return
+		case deaf:
+			<-ctx.Done()
+		}
+	}
+}
+
+// What listen can end with.
+type heard int
+
+const (
+	hinted    heard = iota // look now
+	disturbed              // somebody else needs the connection: listen again after them
+	deaf                   // nothing can be heard
+)
+
+// primers are the statements of a take-over and of what follows, for a lock
+// that nobody has: an epoch, a token and a term that do not exist. They find
+// nothing, and write nothing.
+var primers = []struct {
+	query string
+	args  []any
+}{
+	{sqlTakeFree, []any{1, "", "", 0, 1, 1, 1, "", keepTerms,
+		nil, nil, nil, "", "", "", 0, 0, false}},
+	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms,
+		nil, nil, nil, "", "", "", "", 0, 0, ""}},
+	{sqlHeartbeat, []any{"", "", 0, nil}},
+	{sqlRelease, []any{1, "", "", 0, ""}},
+}
+
+// primeTimeout bounds prime: a heartbeat waits for its turn meanwhile.
+const primeTimeout = time.Second
+
+// prime prepares, plans and tries what a standby will need in the moment in
+// which it takes over, while it has nothing else to do; the turn is held. The
+// server reads its catalogs and plans a statement when it first executes it,
+// which took two thirds of an acquisition. A server that does not answer in
+// time, or that refuses to write, is not asked for it again (the driver closes
+// the connection in the first case): it will do all that when it must.
+func (s *Store) prime(ctx context.Context) {
+	s.primed = s.conn
+	if s.mode() != pgx.QueryExecModeCacheStatement {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, primeTimeout)
+	defer cancel()
+	for _, p := range primers {
+		if _, err := s.conn.Exec(ctx, p.query, append([]any{s.mode()}, p.args...)...); err != nil {
+			s.unprimed = true
+			return
+		}
+	}
+}
+
+// listen waits for a notification on the lock's connection, which it gives up
+// as soon as somebody else needs it.
+func (s *Store) listen(ctx context.Context) heard {
+	select {
+	case s.turn <- struct{}{}:
+		defer s.leave()
+	case <-ctx.Done():
+		return deaf
+	case <-s.closed:
+		return deaf
+	}
+	if s.conn != nil && s.conn.IsClosed() { // whoever used it did not notice
+		s.drop()
+		return hinted
+	}
+	if s.conn == nil || s.pooled.Load() {
+		return deaf
+	}
+	if s.primed != s.conn && !s.unprimed {
+		s.prime(ctx)
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.yield = cancel
+	if s.wanted > 0 || s.isClosed() {
+		cancel()
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.yield = nil
+		s.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-s.session.heard:
+			return hinted
+		default:
+		}
+		switch err := s.conn.PgConn().WaitForNotification(waiting); {
+		case err == nil: // of whatever channel
+		case s.conn.IsClosed():
+			s.drop() // the next look opens another
+			return hinted
+		default:
+			return disturbed
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// ops are all statements that the lock depends on.
+func ops(s *Store, ref driver.Ref) map[string]func(context.Context) error {
+	now := time.Now()
+	return map[string]func(context.Context) error{
+		"look": func(ctx context.Context) error { _, err := s.Look(ctx); return err },
+		"acquire": func(ctx context.Context) error {
+			v, err := s.Look(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = s.Acquire(ctx, claimOf(v, nobody))
+			return err
+		},
+		"heartbeat": func(ctx context.Context) error {
+			_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
+			return err
+		},
+		"release": func(ctx context.Context) error {
+			_, err := s.Release(ctx, ref, driver.EndReleased)
+			return err
+		},
+		"jobs": func(ctx context.Context) error { _, err := s.Jobs(ctx); return err },
+		"abandon": func(ctx context.Context) error {
+			_, err := s.Abandon(ctx, ref, nil)
+			return err
+		},
+		"decide": func(ctx context.Context) error {
+			_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: "j",
+				Spec: "s", To: now, Start: now,
+				Skipped: []ledger.Skip{{First: now.Add(-2 * time.Second),
+					Last: now.Add(-time.Second), Count: 2, Reason: ledger.Missed}}})
+			return err
+		},
+		"finish": func(ctx context.Context) error {
+			_, err := s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1},
+				ledger.End{Status: ledger.Done})
+			return err
+		},
+		"retry": func(ctx context.Context) error {
+			_, _, err := s.Retry(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
+			return err
+		},
+		"give up": func(ctx context.Context) error {
+			_, err := s.GiveUp(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
+			return err
+		},
+		"run": func(ctx context.Context) error {
+			_, _, err := s.Run(ctx, "k", noon)
+			return err
+		},
+		"retries": func(ctx context.Context) error { _, err := s.Retries(ctx); return err },
+		"inbox":   func(ctx context.Context) error { _, err := s.Pending(ctx); return err },
+		"trigger": func(ctx context.Context) error {
+			_, err := s.Trigger(ctx, ledger.Action{Job: "k", By: "me"})
+			return err
+		},
+		"answer": func(ctx context.Context) error {
+			_, _, err := s.Answer(ctx, ref, ledger.Request{Action: ledger.Action{Job: "k"},
+				At: noon}, "")
+			return err
+		},
+		"pause": func(ctx context.Context) error {
+			_, err := s.Pause(ctx, ledger.Action{Job: "k", By: "me"})
+			return err
+		},
+		"resume": func(ctx context.Context) error {
+			_, err := s.Resume(ctx, "k", "me")
+			return err
+		},
+		"prune": func(ctx context.Context) error {
+			_, err := s.Prune(ctx, "k", 0, 10)
+			return err
+		},
+	}
+}
+
+// seed gives the ledger's operations something to do: a run in progress, one
+// that is owed an attempt, one that another term left, and a request.
+func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
+	t.Helper()
+	run(t, conn, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+		VALUES ('k', 's', ?1, ?1)`, formatTime(noon))
+	for i, r := range []struct {
+		status  ledger.Status
+		term    int64
+		retryAt time.Time
+	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term,
+		noon}, {ledger.InProgress, 1, time.Time{}}} {
+		run(t, conn, `INSERT INTO scheduler_runs
+			(id, job, scheduled_at, started_at, status, term, pid, hostname, attempt, retry_at)
+			VALUES (?1, 'k', ?2, ?2, ?3, ?4, 1, 'h', 1, ?5)`,
+			i+1, formatTime(noon.Add(time.Duration(i-5)*time.Hour)),
+			string(r.status), r.term, formatOptional(r.retryAt))
+	}
+	run(t, conn, `INSERT INTO scheduler_requests VALUES ('k', ?1, 'me', '')`, formatTime(noon))
+}
+
+// A loser that keeps the write lock starves the leader's heartbeat.
+func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	other := foreign(t, s)
+	ref := acquire(t, s, nobody)
+	cancelled := 0
+	for i := range 50 {
+		for name, op := range ops(s, ref) {
+			ctx, cancel := context.WithCancel(bg)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				wait := time.Duration(rand.IntN(1500)) * time.Microsecond
+				for end := time.Now().Add(wait); time.Now().Before(end); {
+				}
+				cancel()
+			}()
+			err := op(ctx)
+			wantNoWriteLock(t, other, fmt.Sprintf("%s %d (%v)", name, i, err))
+			<-done
+			if errors.Is(err, sqlite3.INTERRUPT) {
+				require.ErrorIs(t, err, context.Canceled, name)
+			}
+			if errors.Is(err, context.Canceled) {
+				cancelled++
+			}
+			if i%5 == 0 { // the next ones have something to do
+				run(t, other,
+					`DELETE FROM scheduler_jobs;
+					DELETE FROM scheduler_runs;
+					DELETE FROM scheduler_requests`)
+				ref = acquire(t, s, nobody)
+				seed(t, other, ref)
+			}
+		}
+	}
+	t.Logf("%d of 900 were cancelled under way", cancelled)
+	require.Positive(t, cancelled)
+	// The store works after all that.
+	ref = acquire(t, s, nobody)
+	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
+	require.NoError(t, err)
+}
+
+func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')",
+		"SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
+		for name, when := range map[string]string{
+			"acquire":   "BEFORE INSERT ON scheduler_terms",
+			"release":   "BEFORE UPDATE OF ended_at ON scheduler_terms",
+			"heartbeat": "AFTER UPDATE OF heartbeat_at ON scheduler_lock",
+			"decide":    "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'",
+			"finish":    "BEFORE UPDATE ON scheduler_jobs",
+			"abandon":   "BEFORE UPDATE ON scheduler_jobs",
+			"retry":     "AFTER UPDATE ON scheduler_runs",
+			"answer":    "BEFORE INSERT ON scheduler_runs",
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				s := newStore(t)
+				other := foreign(t, s)
+				ref := acquire(t, s, nobody)
+				seed(t, other, ref)
+				run(t, other, `CREATE TRIGGER sabotage `+when+` BEGIN SELECT `+raise+`; END`)
+				before := dump(t, other)
+				for range 3 {
+					require.ErrorContains(t, ops(s, ref)[name](bg), "sabotage")
+					wantNoWriteLock(t, other, name)
+				}
+				assert.Equal(t, before, dump(t, other))
+				run(t, other, `DROP TRIGGER sabotage`)
+				assert.NoError(t, ops(s, ref)[name](bg))
+			})
+		}
+	}
+}
+
+func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
+	t.Parallel()
+	each := func(t *testing.T, name string) {
+		t.Parallel()
+		s := newStore(t)
+		ref := acquire(t, s, nobody)
+		op := ops(s, ref)[name]
+		other := foreign(t, s)
+		run(t, other, `BEGIN IMMEDIATE`)
+		switch name {
+		case "look", "jobs", "run", "retries", "inbox":
+			assert.NoError(t, op(bg), "%s only reads", name)
+			return
+		}
+		begin := time.Now()
+		err := op(bg)
+		took := time.Since(begin)
+		assert.ErrorIs(t, err, sqlite3.BUSY, name)
+		assert.NotErrorIs(t, err, driver.ErrLost, name)
+		assert.ErrorContains(t, err, s.Path(), name)
+		assert.Greater(t, took, busyTimeout/2, "%s waits for a while", name)
+		assert.Less(t, took, 20*busyTimeout, name)
+
+		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+		begin = time.Now()
+		assert.Error(t, op(ctx), name)
+		assert.Less(t, time.Since(begin), 20*busyTimeout, "%s respects its context", name)
+		cancel()
+		run(t, other, `ROLLBACK`)
+		_, err = s.Heartbeat(bg, ref, driver.StateLeading)
+		assert.NoError(t, err)
+	}
+	for name := range ops(nil, driver.Ref{}) {
+		t.Run(name, func(t *testing.T) { each(t, name) })
+	}
+}
+
+func TestAWaitForTheTurnEndsWithTheContext(t *testing.T) {
+	s := newStore(t)
+	inside, leave := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.use(bg, func(context.Context, *sql.Conn) error { close(inside); <-leave; return nil })
+	})
+	<-inside
+	ctx, cancel := context.WithCancelCause(bg)
+	cancel(errors.New("no patience"))
+	_, err := s.Look(ctx)
+	assert.ErrorContains(t, err, "no patience")
+	close(leave)
+	wg.Wait()
+}

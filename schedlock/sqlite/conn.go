@@ -1,0 +1,311 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// use runs do on the store's own connection, alone. The wait for the turn, for
+// a connection, and the statements all end with ctx.
+func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	select {
+	case <-s.closed:
+		return fmt.Errorf("database %s was closed", s.path)
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-s.closed:
+		return fmt.Errorf("database %s was closed", s.path)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if ctx.Err() != nil { // not every driver asks before it runs a statement
+		return context.Cause(ctx)
+	}
+	if lost := s.files.lost(); lost != nil && s.conn != nil {
+		s.discard() // the next one, of a pool of our own, has the new files open
+	}
+	fresh := s.conn == nil
+	if fresh {
+		if err := s.files.check(); !s.owned && err != nil {
+			return err
+		}
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.checkConnection(ctx, conn); err != nil {
+			conn.Close()
+			return err
+		}
+		if err := s.configure(ctx, conn); err != nil {
+			conn.Close()
+			return err
+		}
+		s.conn, s.durable = conn, true
+		if err := s.findOpen(ctx, conn); err != nil {
+			s.discard()
+			return err
+		}
+	}
+	err := do(ctx, s.conn)
+	if ctx.Err() != nil && errors.Is(err, sqlite3.INTERRUPT) {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	if fresh {
+		s.followSides()
+	}
+	if !s.owned && s.conn != nil && s.files.path != "" && s.files.sets.Load().beside.Load() == nil {
+		s.findSides(ctx, s.conn) // somebody may have changed the journal mode
+	}
+	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sqldriver.ErrBadConn) {
+		s.discard()
+	}
+	return err
+}
+
+const (
+	sqlDurable = `PRAGMA synchronous = FULL`
+	sqlLazy    = `PRAGMA synchronous = NORMAL`
+)
+
+// configure sets on the connection what the store needs, and keeps what the pool
+// had set: an app that waits for 5 s must not find a connection that waits for
+// half a second.
+func (s *Store) configure(ctx context.Context, conn *sql.Conn) error {
+	var wait, synchronous int
+	if err := conn.QueryRowContext(ctx, `PRAGMA busy_timeout`).Scan(&wait); err != nil {
+		return err
+	}
+	s.before = fmt.Sprintf(`PRAGMA busy_timeout = %d`, wait)
+	if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = `+busyTimeoutMillis); err != nil {
+		return err
+	}
+	if err := conn.QueryRowContext(ctx, `PRAGMA synchronous`).Scan(&synchronous); err != nil {
+		return errors.Join(err, restore(conn, s.before))
+	}
+	s.before = fmt.Sprintf(`PRAGMA synchronous = %d; `, synchronous) + s.before
+	if _, err := conn.ExecContext(ctx, sqlDurable); err != nil {
+		return errors.Join(err, restore(conn, s.before))
+	}
+	return nil
+}
+
+// restore sets on a connection what it had, or closes it.
+func restore(conn *sql.Conn, before string) error {
+	_, err := conn.ExecContext(context.Background(), before)
+	if err != nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	return err
+}
+
+// setDurable says whether the next commits wait for the disk; the turn is held,
+// and no transaction is open. SQLite does it when it compiles the statement, so
+// that cannot be kept prepared, and is left out where nothing changes.
+func (s *Store) setDurable(ctx context.Context, durable bool) error {
+	if s.durable == durable {
+		return nil
+	}
+	query := sqlLazy
+	if durable {
+		query = sqlDurable
+	}
+	s.durable = false // whatever becomes of it: then it is set again
+	_, err := s.conn.ExecContext(ctx, query)
+	s.durable = durable && err == nil
+	return err
+}
+
+// discard closes the connection instead of giving it back to the pool, so that
+// the next call takes a new one; the turn is held.
+func (s *Store) discard() {
+	s.forget()
+	if s.conn != nil && s.closesQuietly() {
+		_ = s.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	s.release()
+}
+
+// prepare keeps the statements of the connection; the turn is held.
+func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := s.stmts[query]; ok {
+		return stmt, nil
+	}
+	stmt, err := s.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s.stmts[query] = stmt
+	return stmt, nil
+}
+
+// each hands every row of a query on the connection to row; the turn is held.
+func (s *Store) each(ctx context.Context, query string, args []any,
+	row func(*sql.Rows) error) error {
+	stmt, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// write runs do in one BEGIN IMMEDIATE transaction, which is rolled back
+// unless do returns nil and the commit succeeds. The statements go to the
+// connection itself: a sql.Tx would roll back from another goroutine when ctx
+// ends, and what came after would be written outside the transaction.
+func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) error {
+	if err := s.mayWrite(); err != nil {
+		return err
+	}
+	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		tx := tx{s}
+		if err := s.setDurable(ctx, true); err != nil {
+			return err
+		}
+		// Not kept prepared: SQLite looks for an interruption after so many steps
+		// in the life of a statement, and could find one when it has begun.
+		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+			s.rollBack(ctx, conn) // if ctx has ended, a driver may have begun all the same
+			return err
+		}
+		// Once more: to begin may have taken half a second.
+		if err := s.mayWrite(); err != nil {
+			s.rollBack(ctx, conn)
+			return err
+		}
+		always := context.WithoutCancel(ctx)
+		committed := false
+		defer func() {
+			if !committed {
+				s.rollBack(ctx, conn)
+			}
+		}()
+		if err := do(ctx, tx); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err = tx.exec(always, `COMMIT`)
+		committed = err == nil
+		return err
+	})
+	if err == nil {
+		err = s.mayWrite() // what was committed to files that are gone, others will not find
+	}
+	return s.explain(err)
+}
+
+// rollBack ends the transaction, if there is one; the turn is held.
+func (s *Store) rollBack(ctx context.Context, conn *sql.Conn) {
+	_, err := conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
+	if err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+		s.discard() // whatever it still holds goes with the connection
+	}
+}
+
+// tx runs prepared statements in the open transaction.
+type tx struct{ s *Store }
+
+func (t tx) exec(ctx context.Context, query string, args ...any) (affected int64, err error) {
+	stmt, err := t.s.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (t tx) row(ctx context.Context, query string, args []any, dest ...any) error {
+	stmt, err := t.s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return cmp.Or(rows.Err(), sql.ErrNoRows)
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	// To the end: a statement outside a transaction commits there, and not every
+	// driver tells when that fails in Close.
+	rows.Next()
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// explain adds the file's name and, for the errors that have one, what to do.
+func (s *Store) explain(err error) error {
+	var hint string
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrConflict),
+		// answers, no faults
+		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob), errors.Is(err,
+			ledger.ErrBacklog):
+		return err
+	case strings.Contains(err.Error(), "no such table: scheduler_"):
+		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
+			driver.ErrPermanent, s.path, err)
+	case is(err, sqlite3.NOTADB, sqlite3.CORRUPT):
+		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup",
+			s.path, driver.ErrCorrupt, err)
+	case is(err, sqlite3.FULL):
+		hint = "; the disk is full"
+	case is(err, sqlite3.READONLY):
+		hint = "; the file, or its folder, cannot be written by this user"
+	}
+	if strings.Contains(err.Error(), s.path) { // also if it is not known yet
+		return fmt.Errorf("%w%s", err, hint)
+	}
+	return fmt.Errorf("database %s: %w%s", s.path, err, hint)
+}
+
+// retryBusy repeats what failed because other processes hold the file, as many
+// do that set WAL on one new file at once.
+func retryBusy(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !is(err, sqlite3.BUSY, sqlite3.LOCKED) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Duration(1+rand.IntN(20)) * time.Millisecond):
+		}
+	}
+}

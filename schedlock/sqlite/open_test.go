@@ -1,0 +1,220 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/child"
+	"example.com/schedlock/schedlock/driver"
+)
+
+func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(t *testing.T, s *Store){
+		"unlinked": func(t *testing.T, s *Store) { require.NoError(t, os.Remove(s.Path())) },
+		"moved away": func(t *testing.T, s *Store) {
+			require.NoError(t, os.Rename(s.Path(), s.Path()+".old"))
+		},
+		"its folder moved away": func(t *testing.T, s *Store) {
+			dir := filepath.Dir(s.Path())
+			require.NoError(t, os.Rename(dir, dir+".old"))
+			t.Cleanup(func() { os.Rename(dir+".old", dir) })
+		},
+		"replaced by an older copy of itself": func(t *testing.T, s *Store) {
+			raw, err := os.ReadFile(s.Path() + ".copy")
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(s.Path()+".new", raw, 0o600))
+			require.NoError(t, os.Rename(s.Path()+".new", s.Path()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			run(t, foreign(t, s), `VACUUM INTO '`+s.Path()+`.copy'`)
+			ref := acquire(t, s, nobody)
+			_, err := s.Heartbeat(bg, ref, driver.StateLeading)
+			require.NoError(t, err)
+			harm(t, s)
+			before := listing(t, filepath.Dir(filepath.Dir(s.Path())))
+			wal, _ := os.ReadFile(s.Path() + "-wal") // not there if its folder was moved
+
+			_, err = s.Heartbeat(bg, ref, driver.StateLeading)
+			require.ErrorIs(t, err, driver.ErrLost)
+			changed, ok := errors.AsType[*FileChangedError](err)
+			require.True(t, ok)
+			assert.Equal(t, s.Path(), changed.Path)
+			assert.Equal(t, name != "replaced by an older copy of itself",
+				errors.Is(err, os.ErrNotExist))
+			assert.ErrorContains(t, err, s.Path())
+			for name, op := range ops(s, ref) {
+				err := op(bg)
+				switch name {
+				case "look", "acquire", "decide", "heartbeat", "abandon", "finish", "retry",
+					"give up", "trigger", "answer", "pause", "resume", "prune":
+					assert.ErrorAs(t, err, &changed, name)
+				case "release":
+					assert.NoError(t, err, "the row went with its file")
+				}
+			}
+			now, _ := os.ReadFile(s.Path() + "-wal")
+			assert.True(t, bytes.Equal(wal, now), "pages were written beside another file")
+			assert.Equal(t, before, listing(t, filepath.Dir(filepath.Dir(s.Path()))),
+				"nothing was created in its place")
+		})
+	}
+}
+
+func TestTwentyOpenOneNewFileAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	for range 3 {
+		path := filepath.Join(t.TempDir(), "deep", "app.db")
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		stores, errs := make([]*Store, n), make([]error, n)
+		for i := range n {
+			wg.Go(func() {
+				<-start
+				if stores[i], errs[i] = Open(bg, path); errs[i] == nil {
+					errs[i] = stores[i].Migrate(bg)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		for i, err := range errs {
+			assert.NoError(t, err)
+			if stores[i] != nil {
+				assert.NoError(t, stores[i].Close())
+			}
+		}
+	}
+}
+
+// As when another program has just begun to fill the file: SQLite does not
+// wait by itself where the journal mode is set.
+func TestOpenWaitsForWhoeverHoldsTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := sqlite3driver.Open("file:" + path)
+	require.NoError(t, err)
+	defer db.Close()
+	conn, err := db.Conn(bg)
+	require.NoError(t, err)
+	defer conn.Close()
+	run(t, conn, `CREATE TABLE theirs (x)`)
+	run(t, conn, `BEGIN EXCLUSIVE`)
+
+	short, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = Open(short, path)
+	require.Error(t, err)
+	assert.Less(t, time.Since(begin), 20*time.Second)
+
+	opened := make(chan error, 1)
+	go func() {
+		s, err := Open(bg, path)
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("did not wait: %v", err)
+	case <-time.After(3 * busyTimeout): // longer than one statement waits
+	}
+	run(t, conn, `COMMIT`)
+	assert.NoError(t, <-opened)
+}
+
+func init() {
+	child.Modes["store open"] = func() {
+		fmt.Println("ready")
+		io.ReadFull(os.Stdin, make([]byte, 1))
+		s, err := Open(bg, os.Args[1])
+		if err == nil {
+			err = s.Migrate(bg)
+		}
+		if err == nil {
+			_, err = s.Look(bg)
+		}
+		fmt.Println(err)
+	}
+}
+
+func TestTwentyProcessesOpenOneNewFileAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "deep", "app.db")
+	var children []*child.Process
+	for range 20 {
+		children = append(children, child.Start(t, "store open", path))
+	}
+	for _, c := range children {
+		require.Equal(t, "ready", c.Line())
+	}
+	for _, c := range children {
+		c.Say("go")
+	}
+	for _, c := range children {
+		assert.Equal(t, "<nil>", c.Line())
+	}
+}
+
+func TestTimes(t *testing.T) {
+	at := time.Date(2026, 3, 1, 13, 0, 0, 120456789, time.FixedZone("", 3600))
+	assert.Equal(t, "2026-03-01T12:00:00.120456Z", formatTime(at))
+	assert.Equal(t, sql.NullString{}, formatOptional(time.Time{}))
+	for text, want := range map[string]time.Time{
+		"2026-03-01T12:00:00.120456Z":      at.Truncate(time.Microsecond),
+		"2026-03-01T12:00:00Z":             at.Truncate(time.Second),
+		"2026-03-01T13:00:00.120456+01:00": at.Truncate(time.Microsecond),
+		"2026-03-01 12:00:00":              at.Truncate(time.Second),
+		"2026-03-01 12:00:00.12":           at.Truncate(10 * time.Millisecond),
+	} {
+		got, err := parseTime(text)
+		require.NoError(t, err)
+		assert.True(t, got.Equal(want), text)
+		assert.Equal(t, time.UTC, got.Location())
+	}
+	for _, text := range []string{"", "yesterday", "2026-13-01T12:00:00Z",
+		strings.Repeat("9", 1000)} {
+		_, err := parseTime(text)
+		assert.ErrorContains(t, err, "is not of the form")
+		assert.Zero(t, stamp(text))
+	}
+	for ms, want := range map[int64]time.Duration{-1: 0, 0: 0, 1: time.Millisecond,
+		1 << 62: 24 * time.Hour} {
+		assert.Equal(t, want, fromMillis(ms))
+	}
+}
+
+// A web page that looks at the history must not put an empty database where
+// the old one was.
+func TestADeletedFileIsNotMadeAnewByAConnection(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	s := mustOpen(t, path)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		require.NoError(t, os.Remove(path+suffix))
+	}
+	s.DB().SetMaxIdleConns(0) // those that come are new
+	for range 10 {
+		_, _ = s.Runs(t.Context(), "", 1)
+		_, _ = s.Look(t.Context())
+	}
+	require.NoFileExists(t, path)
+}

@@ -1,0 +1,87 @@
+package tasks
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheDatabasesClockIsSetForward(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Minute).Offset(0)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		term := a.lock.Lease().Term()
+		sleepUntil(15 * time.Minute)
+		w.setClock(time.Hour)
+		sleepUntil(16 * time.Minute)
+		assert.Equal(t, []string{"j 00:10:00", "j 01:10:00"}, d.read(),
+			"caught up after the next heartbeat")
+		assert.Equal(t, "00:20:00-01:00:00 (5) skipped missed", w.rows("j")[1])
+		sleepUntil(25 * time.Minute)
+		assert.Equal(t, "j 01:20:00", d.read()[2], "and the alarm follows the new time")
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(85*time.Minute))
+		assert.Equal(t, term, a.lock.Lease().Term())
+		assert.Equal(t, 1, a.log.count(`"the database's clock was set" by=1h0m0s`))
+	})
+}
+
+func TestTheDatabasesClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(10 * time.Minute).Offset(0)
+		a := w.join([]Job{d.job("j", spec, 0)})
+		a.lead()
+		term := a.lock.Lease().Term()
+		sleepUntil(95 * time.Minute)
+		require.Len(t, d.read(), 9)
+		w.setClock(-time.Hour)
+		sleepUntil((90 + 60 + 10) * time.Minute)
+		require.Equal(t, 1, a.log.count(`"the database's clock was set" by=-1h0m0s`))
+		require.Equal(t, "j 01:40:00", d.read()[9], "it waits until the cursor is passed")
+		require.Len(t, d.read(), 10)
+		sleepUntil((90 + 60 + 30) * time.Minute)
+		assert.Len(t, d.read(), 12)
+		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(2*time.Hour))
+		assert.Equal(t, term, a.lock.Lease().Term())
+		assert.True(t, a.leads(), "a job that waits for its cursor is not stalled")
+	})
+}
+
+func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		spec := Every(7 * time.Second).Offset(0)
+		jobs := []Job{d.job("j", spec, 2*time.Second)}
+		a, b := w.join(jobs), w.join(jobs)
+		a.lead()
+		b.stand()
+		newest := midnight
+		for i, step := range []time.Duration{time.Hour, -time.Hour, -90 * time.Second,
+			40 * time.Minute, time.Second, -time.Hour, 3 * time.Hour} {
+			sleepUntil(time.Duration(i+1) * 3 * time.Minute)
+			newest = later(newest, w.now())
+			w.setClock(step)
+			if i == 6 { // else the next leader puts the cursor back
+				require.NoError(t, a.runner.Stop(ctx))
+			}
+		}
+		sleepUntil(time.Hour)
+		newest = later(newest, w.now())
+		// Until the next heartbeat a leader goes on with the time that was.
+		rows := w.runs("j")
+		last := rows[len(rows)-1].ScheduledAt
+		assert.WithinRange(t, last, newest.Add(-7*time.Second), newest.Add(every))
+		wantEachTickOnce(t, w, "j", spec, midnight, last)
+		runs := d.read()
+		slices.Sort(runs)
+		assert.Equal(t, runs, slices.Compact(slices.Clone(runs)), "no tick ran twice")
+	})
+}
