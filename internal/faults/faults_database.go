@@ -10,11 +10,7 @@ import (
 // BlockPart: a foreign process holds the write lock for 0.4 TTL. Bound: the
 // leader stays, in the same term. (Half a TTL is survived at the default
 // settings; at a TTL of two seconds the fixed busy time-out weighs too much.)
-func BlockPart(ctx context.Context, c *Cluster, in *Injection) error {
-	_, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func BlockPart(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
 	unblock, err := c.db.Block(ctx)
 	if err != nil {
 		return err
@@ -28,11 +24,7 @@ func BlockPart(ctx context.Context, c *Cluster, in *Injection) error {
 // BlockBeyond: a foreign process holds the write lock for more than a TTL. At
 // the renew deadline the leader must step down. Bound: TTL + 2 s after the
 // lock is free.
-func BlockBeyond(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	unblock, err := c.db.Block(ctx)
 	if err != nil {
 		return err
@@ -97,20 +89,13 @@ var (
 // Then the leader is stopped for a part of its TTL: whatever stands in the row
 // now, nobody may take it for dead. Bound: the leader stays.
 func harmless(e Edit) func(context.Context, *Cluster, *Injection) error {
-	return func(ctx context.Context, c *Cluster, in *Injection) error {
-		_, b, err := c.target(ctx)
-		if err != nil {
-			return err
-		}
+	return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
+		b Belief) error {
 		if err := c.db.Edit(ctx, e); err != nil {
 			return err
 		}
-		if err := StopShort(ctx, c, in); err != nil {
-			return err
-		}
-		in.Keeps = b.Term
-		return nil
-	}
+		return StopShort(ctx, c, in, p, b)
+	})
 }
 
 // The edits that leave the row to its holder: ownership is token and term;
@@ -126,20 +111,12 @@ var (
 // and after a while right again. Bound: it stays the leader, in the same term,
 // and no run starts twice. (While the clock is behind what the ledger has seen
 // jobs wait, by design; so afterwards the cursors are deleted.)
-func ClockOfLeader(ctx context.Context, c *Cluster, in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func ClockOfLeader(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	return c.stepClocks(ctx, in, b, []int{p.slot})
 }
 
 // ClockOfAll is ClockOfLeader for all processes, one after the other.
-func ClockOfAll(ctx context.Context, c *Cluster, in *Injection) error {
-	_, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func ClockOfAll(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
 	return c.stepClocks(ctx, in, b, c.random.Perm(c.Processes))
 }
 
@@ -179,11 +156,7 @@ func (c *Cluster) forgetCursors(ctx context.Context) error {
 
 // ExhaustPool: all connections of the pool that the lock shares with the app
 // are in use, in every process, for a TTL. Bound: the leader stays, and works.
-func ExhaustPool(ctx context.Context, c *Cluster, in *Injection) error {
-	_, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func ExhaustPool(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
 	heal, err := c.exhaustAll()
 	defer heal()
 	if err != nil {
@@ -203,7 +176,7 @@ func ExhaustPoolKill(ctx context.Context, c *Cluster, in *Injection) error {
 		return err
 	}
 	c.sleep(ctx, 100*time.Millisecond)
-	return KillLeader(ctx, c, in)
+	return onLeader(KillLeader)(ctx, c, in)
 }
 
 func (c *Cluster) exhaustAll() (heal func(), err error) {

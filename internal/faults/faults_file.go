@@ -29,11 +29,7 @@ func (c *Cluster) outage() time.Duration { return c.TTL + c.TTL/4 }
 
 // FillDisk: the file system is full for more than a TTL, and the WAL has to
 // grow. Bound: TTL + 2 s after there is room again.
-func FillDisk(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func FillDisk(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	if !f.mounted {
 		return fmt.Errorf("%w: needs a small file system, which only root can mount",
 			errCannotInject)
@@ -70,15 +66,8 @@ func FillDisk(ctx context.Context, c *Cluster, in *Injection) error {
 // it read-only. With chattr +i where that can be had; otherwise with chmod,
 // which only those notice that open the file. Bound: TTL + 2 s after the file
 // can be written again.
-func ReadOnly(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func ReadOnly(ctx context.Context, c *Cluster, in *Injection,
+	f *sqliteFile, p *process, _ Belief) error {
 	thaw, err := f.immutable()
 	if err != nil {
 		return err
@@ -136,15 +125,8 @@ func (f *sqliteFile) immutable() (thaw func(), err error) {
 // heartbeat, nobody leads, nobody makes a new file in its place. Then all
 // processes are restarted, and make a new database. Bound: TTL + 2 s after
 // the first serves again.
-func Unlink(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func Unlink(ctx context.Context, c *Cluster, in *Injection,
+	f *sqliteFile, p *process, _ Belief) error {
 	if err := f.remove(); err != nil {
 		return err
 	}
@@ -196,11 +178,7 @@ func (c *Cluster) promoted(s Span) {
 // MoveAway: the file is renamed for more than a TTL, and then put back. The
 // leader steps down at its next heartbeat; all heals by itself. Bound: TTL +
 // 2 s after the file is back.
-func MoveAway(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func MoveAway(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	// One that started meanwhile would make a new file beside the old one's WAL.
 	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(0) == c.Processes }) {
 		return errors.New("not all processes are up")
@@ -225,18 +203,14 @@ func MoveAway(ctx context.Context, c *Cluster, in *Injection) error {
 // once, while the leader still works on the old file; it must step down at its
 // next heartbeat, and is restarted too. Bound: TTL + 2 s after the first
 // serves again.
-func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	backup := f.path + ".backup"
 	_ = os.Remove(backup) // of an injection that failed
 	if err := f.copyTo(ctx, backup); err != nil {
 		return err
 	}
 	if c.random.IntN(2) == 0 { // a backup that knows another leader
-		if err := KillLeader(ctx, c, &Injection{}); err != nil {
+		if err := onLeader(KillLeader)(ctx, c, &Injection{}); err != nil {
 			return err
 		}
 	}
@@ -272,15 +246,8 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection) error {
 // at once: nothing would prove its death. The next one makes another, and is
 // killed: that proves its death again. Without a lease file it cannot be
 // injected.
-func DeleteLeaseFile(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func DeleteLeaseFile(ctx context.Context, c *Cluster, in *Injection,
+	f *sqliteFile, p *process, b Belief) error {
 	if err := os.Remove(f.path + "-lease"); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: there is no lease file", errCannotInject)
 	} else if err != nil {
@@ -295,16 +262,12 @@ func DeleteLeaseFile(ctx context.Context, c *Cluster, in *Injection) error {
 	if _, err := c.settle(ctx, bootTime(), true); err != nil {
 		return err
 	}
-	return KillLeader(ctx, c, in)
+	return onLeader(KillLeader)(ctx, c, in)
 }
 
 // DeleteRowAndLeaseFile is DeleteRow where the lease file is deleted too:
 // nothing but the history of terms says that somebody may still lead.
-func DeleteRowAndLeaseFile(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func DeleteRowAndLeaseFile(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	return c.whileStopped(ctx, in, func() error {
 		if err := os.Remove(f.path + "-lease"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -12,7 +12,7 @@ import (
 
 // LockFaults are those of the holders of named locks.
 var LockFaults = []Fault{
-	{Name: "kill -9 of the holder of a lock", Inject: KillHolder},
+	{Name: "kill -9 of the holder of a lock", Inject: onLeader(KillHolder)},
 	{Name: "SIGSTOP of the holder of a lock past its TTL, SIGCONT", Inject: StopHolder,
 		Alone: true},
 	{Name: "SIGSTOP of the holder of a lock for a part of its TTL", Inject: StopHolderShort,
@@ -24,10 +24,7 @@ var LockFaults = []Fault{
 // KillHolder: kill -9 of the process that holds the first named lock. Another
 // takes it when its TTL has passed. Bound, should it have led: that of
 // KillLeader.
-func KillHolder(ctx context.Context, c *Cluster, in *Injection) error {
-	if _, _, err := c.target(ctx); err != nil {
-		return err
-	}
+func KillHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	p, err := c.holder(ctx)
 	if p == nil {
 		return err

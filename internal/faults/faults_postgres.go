@@ -188,11 +188,7 @@ func (c *Cluster) endSessions(ctx context.Context, d time.Duration, in *Injectio
 // StopSessionEnded: SIGSTOP of the leader, whose session is ended meanwhile,
 // until another leads and a while longer; then SIGCONT. The other must not lead
 // before the grace has passed, and stay the leader. Bound: grace + 2 s.
-func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	s, err := c.sessions(ctx)
 	if err != nil {
 		return err

@@ -11,11 +11,7 @@ import (
 
 // KillLeader: kill -9. Bound: 250 ms where the kernel proves the death, else
 // TTL + 2 s.
-func KillLeader(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func KillLeader(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	in.Bound = c.boundDeath(ctx)
 	in.From = bootTime()
 	p.kill()
@@ -25,10 +21,7 @@ func KillLeader(ctx context.Context, c *Cluster, in *Injection) error {
 
 // KillAll: kill -9 of every process at once; all are restarted. Bound: that of
 // KillLeader, counted from when the first one serves again.
-func KillAll(ctx context.Context, c *Cluster, in *Injection) error {
-	if _, _, err := c.target(ctx); err != nil {
-		return err
-	}
+func KillAll(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	in.Bound = c.boundDeath(ctx)
 	for _, p := range c.running() {
 		p.kill()
@@ -60,11 +53,7 @@ func (c *Cluster) up(since time.Duration) (n int) {
 // then SIGCONT. The other must not lead before the TTL has passed, and must
 // stay the leader; the first must start nothing (the rules see to that).
 // Bound: TTL + 2 s from the SIGSTOP.
-func StopPastTTL(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func StopPastTTL(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	next, b, err := c.stopUntilAnother(ctx, p, in)
 	defer p.resume()
 	if err != nil {
@@ -112,11 +101,7 @@ func (c *Cluster) mustStill(ctx context.Context, p *process, b Belief, in *Injec
 // StopThenKill: SIGSTOP of the leader until another leads; then kill -9 of the
 // stopped one. Its death must not be taken for that of the second: the second
 // stays. Bound: TTL + 2 s from the SIGSTOP.
-func StopThenKill(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func StopThenKill(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	next, b, err := c.stopUntilAnother(ctx, p, in)
 	if err != nil {
 		p.resume()
@@ -131,11 +116,7 @@ func StopThenKill(ctx context.Context, c *Cluster, in *Injection) error {
 // StopOld: SIGSTOP of the leader until another leads; while it is still stopped,
 // kill -9 of that one. The byte of the stopped one must not keep the third from
 // seeing that the second is dead. Bound: that of KillLeader.
-func StopOld(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func StopOld(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	next, _, err := c.stopUntilAnother(ctx, p, in)
 	defer p.resume()
 	if err != nil {
@@ -151,11 +132,7 @@ func StopOld(ctx context.Context, c *Cluster, in *Injection) error {
 
 // StopShort: SIGSTOP of the leader for less than the renew deadline leaves.
 // Bound: it stays the leader.
-func StopShort(ctx context.Context, c *Cluster, in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func StopShort(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	if err := c.freeze(ctx, p); err != nil {
 		return err
 	}
@@ -172,17 +149,13 @@ func StopSameOwner(ctx context.Context, c *Cluster, in *Injection) error {
 	if !c.SameOwner {
 		return errCannotInject
 	}
-	return StopPastTTL(ctx, c, in)
+	return onLeader(StopPastTTL)(ctx, c, in)
 }
 
 // TerminateInJob: SIGTERM while a run is under way. It is drained, the row is
 // released, the process exits with 0. Bound: 100 ms after the release where
 // standbys are woken, else 1.5 s.
-func TerminateInJob(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func TerminateInJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	if !c.awaitStart(ctx, p, jobSlow) {
 		return nil // it lost the lock meanwhile
 	}
@@ -208,11 +181,7 @@ func TerminateInJob(ctx context.Context, c *Cluster, in *Injection) error {
 // Revoke: an operator tells the leader to leave while a run is under way. It
 // must drain from its next heartbeat on, and release. Bound: that of
 // TerminateInJob, after its release.
-func Revoke(ctx context.Context, c *Cluster, in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func Revoke(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	if !c.awaitStart(ctx, p, jobSlow) {
 		return nil // it lost the lock meanwhile
 	}
@@ -238,11 +207,7 @@ func Revoke(ctx context.Context, c *Cluster, in *Injection) error {
 // IgnoreCancel: SIGTERM while a run is under way that ignores its context for
 // longer than the drain waits. While it runs the lock stays held; OnStuck lets
 // it end, or exits. Bound: that of KillLeader, after the process has ended.
-func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	if err := c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second }); err != nil {
 		return err
 	}
@@ -263,11 +228,7 @@ func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection) error {
 }
 
 // PanicJob: a job panics, again and again. Bound: the leader stays.
-func PanicJob(ctx context.Context, c *Cluster, in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func PanicJob(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	if err := c.steer(p.slot, func(s *Control) { s.Panic = true }); err != nil {
 		return err
@@ -279,11 +240,7 @@ func PanicJob(ctx context.Context, c *Cluster, in *Injection) error {
 // FailJob: the first attempts of the odd job fail, and the leader is killed
 // with kill -9 before the next one starts, or just then. Bound: that of
 // KillLeader; and the next leader starts that attempt.
-func FailJob(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	if err := c.steer(p.slot, func(s *Control) { s.Fail = true }); err != nil {
 		return err
 	}
@@ -336,11 +293,7 @@ func (c *Cluster) startedAgain(failed Record) bool {
 // ChildLeft: a job leaves a child process behind, then kill -9 of the leader.
 // The child must not keep alive what proves its parent's death. Bound: that of
 // KillLeader.
-func ChildLeft(ctx context.Context, c *Cluster, in *Injection) error {
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func ChildLeft(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	if err := c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL }); err != nil {
 		return err
 	}

@@ -19,11 +19,7 @@ const stranger = 65534
 // LockAsStranger: a user who may enter the folder, and write nothing in it, puts
 // read locks on all of the lease file, if he may open it; then the leader is
 // killed. Bound: that of KillLeader. Who is not root cannot become somebody else.
-func LockAsStranger(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func LockAsStranger(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: only root can become another user", errCannotInject)
 	}
@@ -41,7 +37,7 @@ func LockAsStranger(ctx context.Context, c *Cluster, in *Injection) error {
 	if err != nil {
 		return err
 	}
-	if err := KillLeader(ctx, c, in); err != nil {
+	if err := onLeader(KillLeader)(ctx, c, in); err != nil {
 		return err
 	}
 	_, _, err = c.other(ctx, p, c.settleLimit()) // the locks stay until then

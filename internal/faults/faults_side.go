@@ -17,11 +17,7 @@ import (
 // of them, before or after, and started again. The leader's term ends; what was
 // committed is not lost. On the app's pool only the lease file is: connections that
 // are not ours would write to two databases at once. Bound: TTL + 2 s.
-func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	if f.mounted {
 		return fmt.Errorf("%w: a small disk has no room for a -wal file that was removed "+
 			"and for its copy", errCannotInject)
@@ -70,15 +66,8 @@ func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection) error {
 // LinkHard: the database file gets a second name. The leader stays and says so;
 // a process that is started meanwhile refuses the file. Then the name is removed
 // again. Bound: the leader stays.
-func LinkHard(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func LinkHard(ctx context.Context, c *Cluster, in *Injection,
+	f *sqliteFile, p *process, b Belief) error {
 	name := filepath.Join(filepath.Dir(f.path), "second.db")
 	_ = os.Remove(name) // of an injection that failed
 	if err := os.Link(f.path, name); err != nil {
@@ -142,11 +131,7 @@ func victimSlot(p *process) int {
 // of the database or with nothing, for more than a TTL, and then back. The
 // leader steps down, nobody leads meanwhile, all heals by itself. Bound: TTL +
 // 2 s after it leads back.
-func SwitchFolder(ctx context.Context, c *Cluster, in *Injection) error {
-	f, err := c.file()
-	if err != nil {
-		return err
-	}
+func SwitchFolder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
 	if f.appPool {
 		return fmt.Errorf("%w: SQLite tells only where the path of an app's pool leads, "+
 			"not how it was given", errCannotInject)

@@ -125,6 +125,41 @@ func (c *Cluster) target(ctx context.Context) (*process, Belief, error) {
 	return p, b, nil
 }
 
+// onLeader is the Inject of a fault of the leader p, in the term of b.
+func onLeader(do func(ctx context.Context, c *Cluster, in *Injection, p *process,
+	b Belief) error) func(context.Context, *Cluster, *Injection) error {
+	return func(ctx context.Context, c *Cluster, in *Injection) error {
+		p, b, err := c.target(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, in, p, b)
+	}
+}
+
+// onFile is the Inject of a fault of the database file.
+func onFile(do func(ctx context.Context, c *Cluster, in *Injection,
+	f *sqliteFile) error) func(context.Context, *Cluster, *Injection) error {
+	return func(ctx context.Context, c *Cluster, in *Injection) error {
+		f, err := c.file()
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, in, f)
+	}
+}
+
+// onFileOfLeader is the Inject of a fault of the database file and the leader.
+func onFileOfLeader(do func(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile,
+	p *process, b Belief) error) func(context.Context, *Cluster, *Injection) error {
+	return onFile(func(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
+		return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
+			b Belief) error {
+			return do(ctx, c, in, f, p, b)
+		})(ctx, c, in)
+	})
+}
+
 // other waits for a leader that is not p.
 func (c *Cluster) other(ctx context.Context, p *process,
 	within time.Duration) (*process, Belief, error) {

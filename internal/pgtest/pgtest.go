@@ -76,7 +76,7 @@ var shared struct {
 // Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
 // code.
 func Run(m interface{ Run() int }) int {
-	sideBySide()
+	sideBySide(6)
 	code := m.Run()
 	if shared.server != nil {
 		shared.server.process.remove()
@@ -84,14 +84,22 @@ func Run(m interface{ Run() int }) int {
 	return code
 }
 
+// RunAlone is [Run] for a package that keeps many processes busy. Of such packages one runs at a
+// time on a machine, whatever go test -p says: side by side they would starve each other.
+func RunAlone(m interface{ Run() int }) int {
+	sideBySide(10)
+	defer alone()()
+	return Run(m)
+}
+
 // sideBySide lets more tests run at a time than there are cores, unless -parallel says how many:
 // most of them wait for a server.
-func sideBySide() {
+func sideBySide(n int) {
 	flag.Parse()
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
 	if !said {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0))))
+		_ = flag.Set("test.parallel", strconv.Itoa(max(n, runtime.GOMAXPROCS(0))))
 	}
 }
 
