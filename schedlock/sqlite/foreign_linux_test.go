@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,4 +160,29 @@ func TestAReaderOfTheFileIsInNobodysWayOnceItIsOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
+}
+
+// Many that start at once on a machine that has no processor to spare found each
+// other, time and again, and took that for a process whose -wal was removed.
+func TestThoseWhoOnlyAskWhetherTheyAreAloneDoNotFindEachOther(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	path := s.Path()
+	require.NoError(t, s.Close())
+	require.NoFileExists(t, path+"-wal")
+	files, err := findFiles(path)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	var found atomic.Int64
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				if !files.alone(bg) {
+					found.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.Zero(t, found.Load(), "of 800 who asked so many found another")
 }

@@ -300,10 +300,11 @@ func (f *databaseFiles) missing() string {
 	return ""
 }
 
-// alone reports whether nobody else has the database open in WAL mode. It asks
-// SQLite's own file for the lock that a last connection takes before it removes
-// the files beside it, and reads in the header which journal mode there is. What
-// is wrong with the file shows when it is opened.
+// alone reports whether nobody else has the database open in WAL mode. It reads in
+// the header which journal mode there is, and asks SQLite's own file whether
+// somebody has a lock: where that cannot be asked, for the lock that a last
+// connection takes before it removes the files beside it. What is wrong with the
+// file shows when it is opened.
 func (f *databaseFiles) alone(ctx context.Context) bool {
 	conn, err := openConn(ctx, fileURI(f.path)+"?mode=rw")
 	if err != nil {
@@ -315,15 +316,19 @@ func (f *databaseFiles) alone(ctx context.Context) bool {
 	if err != nil || !ok {
 		return true
 	}
+	inWAL := func() bool {
+		var header [20]byte
+		n, _ := file.ReadAt(header[:], 0)
+		return n == len(header) && header[18] == 2 && header[19] == 2
+	}
+	if locked, ok := lockedElsewhere(file); ok {
+		return !inWAL() || !locked
+	}
 	defer file.Unlock(vfs.LOCK_NONE)
 	if err := file.Lock(vfs.LOCK_SHARED); err != nil {
 		return !isBusy(err)
 	}
-	var header [20]byte
-	if n, _ := file.ReadAt(header[:], 0); n < len(header) || header[18] != 2 || header[19] != 2 {
-		return true // not in WAL mode
-	}
-	return !isBusy(file.Lock(vfs.LOCK_EXCLUSIVE))
+	return !inWAL() || !isBusy(file.Lock(vfs.LOCK_EXCLUSIVE))
 }
 
 // isBusy knows SQLITE_BUSY as package vfs returns it, whose type has no name.
