@@ -33,7 +33,10 @@ func Main(m *testing.M) {
 		os.Exit(0)
 	}
 	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
-	os.Exit(m.Run())
+	end := Alone()
+	code := m.Run()
+	end()
+	os.Exit(code)
 }
 
 // Environ is the environment of a child of which many share the machine. It has

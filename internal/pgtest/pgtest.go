@@ -42,6 +42,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/missing"
 )
 
@@ -84,11 +85,10 @@ func Run(m interface{ Run() int }) int {
 	return code
 }
 
-// RunAlone is [Run] for a package that keeps many processes busy. Of such packages one runs at a
-// time on a machine, whatever go test -p says: side by side they would starve each other.
+// RunAlone is [Run] for a package that keeps many processes busy: see [child.Alone].
 func RunAlone(m interface{ Run() int }) int {
 	sideBySide(10)
-	defer alone()()
+	defer child.Alone()()
 	return Run(m)
 }
 

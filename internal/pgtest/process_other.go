@@ -27,5 +27,3 @@ func (p *process) start(func() bool, string, ...string) error { return errPlatfo
 func (p *process) stop(syscall.Signal) error                  { return errPlatform }
 func (p *process) remove()                                    {}
 func (p *process) ended() bool                                { return true }
-
-func alone() (end func()) { return func() {} }

@@ -234,17 +234,3 @@ func reap(pid int) bool {
 	reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 	return reaped == pid || err == syscall.ECHILD
 }
-
-// alone waits until no other test binary is, and returns how to end that. Without a folder for
-// temporary files it does nothing.
-func alone() (end func()) {
-	name := fmt.Sprintf("schedlock-tests-%d.lock", os.Getuid())
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), name), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return func() {}
-	}
-	for err = syscall.EINTR; err == syscall.EINTR; {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
-	}
-	return func() { _ = file.Close() }
-}

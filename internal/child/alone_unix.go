@@ -1,0 +1,33 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// aloneEnv is set in the processes that a test binary starts which is alone.
+const aloneEnv = "SCHEDLOCK_TEST_ALONE"
+
+// Alone waits until no other test binary on this machine is, and returns how to
+// end that. It is for packages that keep many processes busy: side by side, as go
+// test -p lets them be, they would starve each other.
+func Alone() (end func()) {
+	if os.Getenv(aloneEnv) != "" {
+		return func() {} // started by one that is
+	}
+	name := fmt.Sprintf("schedlock-tests-%d.lock", os.Getuid())
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return func() {}
+	}
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+	}
+	_ = os.Setenv(aloneEnv, "1")
+	return func() { _ = file.Close() }
+}
