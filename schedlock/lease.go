@@ -96,6 +96,13 @@ func (l *Lease) Ref() driver.Ref { return l.ref }
 // itself, and ends TTL − renew deadline later.
 func (l *Lease) Revoked() <-chan struct{} { return l.revoked }
 
+// Confirmed is how long ago the heartbeat was sent, or the acquisition, that last
+// confirmed the lease. Below the renew deadline it is trusted, and from the TTL on
+// another replica may lead.
+func (l *Lease) Confirmed() time.Duration {
+	return l.lock.clock.Since(&l.confirmed.Load().sent)
+}
+
 // Now is the database's time: as of the last heartbeat, plus what the
 // monotonic clock has counted since. The wall clock of this machine does not
 // matter to it.

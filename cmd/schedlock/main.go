@@ -18,6 +18,8 @@
 //	reset-cursor JOB        let a job whose cursor is wrong go on from now
 //	locks                   who holds which named lock; locks release takes one away
 //	queue                   how many tasks each queue has; list, requeue and prune
+//	exec -- COMMAND         run a command while this machine holds the lock
+//	fence                   the SQL that guards a transaction of such a command
 //	migrate [--dry-run]     bring the tables up to date
 //	doctor                  look for what is wrong with the set-up
 //	version                 of this program, and of the tables it knows
@@ -46,6 +48,7 @@
 //	run       asked; --wait: done    failed, skipped or abandoned
 //	locks     listed, or revoked     nobody holds the lock
 //	queue     done                   nothing to requeue
+//	exec      that of the command; 75: another holds the lock; see help exec
 //	doctor    nothing to do          warnings                      errors
 //	others    done
 //
@@ -111,7 +114,9 @@ const databaseVariable = "SCHEDLOCK_DATABASE_URL"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr)
+	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
+		inner: isInner(os.Args)}
+	code := t.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
@@ -130,6 +135,10 @@ type tool struct {
 	timeout time.Duration
 	noColor bool
 	args    []string // of the command
+	argv    []string // all of the program
+	inner   bool     // this is the process that guard.Outer has started
+
+	timeoutGiven bool // in front of the command
 
 	reader keptReader
 	schema int64 // version of the tables, as of the last look
@@ -140,11 +149,13 @@ type tool struct {
 type command struct {
 	name    string
 	args    string // as help shows them
-	maxArgs int
+	maxArgs int    // anyProgram: they are a program and its own arguments
 	summary string
 	help    string
 	setUp   func(*tool, *flag.FlagSet) func(context.Context) (int, error)
 }
+
+const anyProgram = -1
 
 var commands []command
 
@@ -166,6 +177,9 @@ func init() { // help refers to the table
 		{"locks", "[release KIND NAME]", 3, "who holds which named lock, and an order to leave",
 			locksHelp, locks},
 		{"queue", "[count|list|requeue|prune]", 1000, "the tasks of queues", queueHelp, queues},
+		{"exec", "-- COMMAND", anyProgram, "run a command while this machine holds the lock",
+			execHelp, runCommand},
+		{"fence", "", 0, "the SQL that guards a transaction of such a command", fenceHelp, fence},
 		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
 		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},
 		{"version", "", 0, "of this program, and of the tables it knows", versionHelp, version},
@@ -195,16 +209,15 @@ func (e *usageError) Error() string {
 
 // run is main, returning the exit code. It is the one place where errors are
 // shown.
-func run(ctx context.Context, args []string, lookup func(string) (string, bool), in io.Reader, out,
-	errOut io.Writer) int {
-	t := &tool{lookup: lookup, in: in, out: out, errOut: errOut, timeout: defaultTimeout}
+func (t *tool) run(ctx context.Context, args []string) int {
+	t.argv, t.timeout = args, defaultTimeout
 	code, err := t.do(ctx, args)
 	t.reader.close()
 	if err == nil {
 		return code
 	}
 	text := plain(message.OneLine(err.Error()))
-	fmt.Fprintln(errOut, "schedlock:", text)
+	fmt.Fprintln(t.errOut, "schedlock:", text)
 	if t.json {
 		t.encode(errorJSON{text})
 	}
@@ -212,8 +225,20 @@ func run(ctx context.Context, args []string, lookup func(string) (string, bool),
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
+	if failed := new(codeError); errors.As(err, &failed) {
+		return failed.code
+	}
 	return exitUnknown
 }
+
+// A codeError has an exit code of its own.
+type codeError struct {
+	code int
+	err  error
+}
+
+func (e *codeError) Error() string { return e.err.Error() }
+func (e *codeError) Unwrap() error { return e.err }
 
 func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	global := t.flagSet("")
@@ -240,18 +265,26 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	if cmd.name == "migrate" && !given(global, "timeout") {
 		t.timeout = migrateTimeout
 	}
+	t.timeoutGiven = given(global, "timeout")
 	flags := t.flagSet(cmd.name)
 	action := cmd.setUp(t, flags)
-	if err := t.parse(flags, args[1:]); err != nil {
+	parse := t.parse
+	if cmd.maxArgs == anyProgram {
+		parse = t.parseUpToArguments
+	}
+	if err := parse(flags, args[1:]); err != nil {
 		return t.flagError(cmd.name, args[1:], err)
 	}
 	switch {
+	case cmd.maxArgs == anyProgram:
 	case len(t.args) > cmd.maxArgs:
 		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %s",
 			cmd.name, t.shown(t.args[cmd.maxArgs]))}
 	case slices.ContainsFunc(t.args, isAddress):
 		return 0, &usageError{cmd.name,
 			"an argument looks like the address of a database: give that with --db"}
+	}
+	switch {
 	case t.timeout <= 0:
 		return 0, &usageError{cmd.name, fmt.Sprintf("--timeout %v is not above 0", t.timeout)}
 	}
@@ -309,6 +342,13 @@ func (t *tool) parse(flags *flag.FlagSet, args []string) error {
 		t.args = append(t.args, rest[0])
 		args = rest[1:]
 	}
+}
+
+// parseUpToArguments is parse for a command whose arguments have flags of their own.
+func (t *tool) parseUpToArguments(flags *flag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	t.args = flags.Args()
+	return err
 }
 
 func (t *tool) flagError(command string, args []string, err error) (int, error) {

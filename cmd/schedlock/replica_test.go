@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 		main()
 	case "replica":
 		replica(os.Args[1])
+	case "beacon":
+		beacon(os.Args[1])
 	default:
 		code := pgtest.Run(m)
 		if binary.dir != "" {
@@ -172,10 +174,9 @@ func callWith(t testing.TB, env map[string]string, args ...string) result {
 	defer cancel()
 	var out, errOut bytes.Buffer
 	args = append([]string{"--timeout", callTimeout.String()}, args...)
-	code := run(ctx, args, func(name string) (string, bool) {
-		v, ok := env[name]
-		return v, ok
-	}, strings.NewReader(""), &out, &errOut)
+	call := &tool{in: strings.NewReader(""), out: &out, errOut: &errOut,
+		lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok }}
+	code := call.run(ctx, args)
 	return result{code, out.String(), errOut.String()}
 }
 

@@ -22,8 +22,8 @@ func FuzzNoOutputOfTheCommandHasAPartOfAPassword(f *testing.F) {
 		try := func(env map[string]string, args ...string) {
 			var out bytes.Buffer
 			lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-			run(ctx, append(args, "--timeout", "100ms"), lookup, strings.NewReader("yes\n"),
-				&out, &out)
+			call := &tool{lookup: lookup, in: strings.NewReader("yes\n"), out: &out, errOut: &out}
+			call.run(ctx, append(args, "--timeout", "100ms"))
 			outputs = append(outputs, out.String())
 		}
 		commands := []string{"status", "history", "runs", "jobs", "doctor", "migrate",

@@ -141,7 +141,15 @@ func (f *File) Hold(t driver.Token) (Byte, error) {
 		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
 		return errors.Join(err, unix.Close(fd))
 	})
-	return Byte{ID: id, Dev: uint64(st.Dev), Ino: st.Ino, Release: release}, nil
+	duplicate := func() (*os.File, error) {
+		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("lease file %s: duplicate a descriptor: %w", f.path, err)
+		}
+		return os.NewFile(uintptr(copied), f.path), nil
+	}
+	return Byte{ID: id, Dev: uint64(st.Dev), Ino: st.Ino, Release: release,
+		Duplicate: duplicate}, nil
 }
 
 // confirm makes sure that others see what we hold: else it proves nothing.

@@ -19,6 +19,7 @@ package leasefile
 import (
 	"cmp"
 	"encoding/binary"
+	"os"
 	"slices"
 
 	"example.com/schedlock/schedlock/driver"
@@ -95,4 +96,8 @@ type Byte struct {
 	// called the byte stays held as long as the process lives, even if the
 	// Byte is forgotten or its File closed.
 	Release func() error
+
+	// Duplicate returns another descriptor of the lock on the byte. Until Release,
+	// the byte stays held as long as one of them is open, in whatever process.
+	Duplicate func() (*os.File, error)
 }

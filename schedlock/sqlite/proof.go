@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 
 	"example.com/schedlock/internal/leasefile"
 	"example.com/schedlock/schedlock/driver"
@@ -25,6 +26,21 @@ func (s *Store) ProofOfDeath() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return cmp.Or(s.leaseErr, s.holdErr, s.probeErr)
+}
+
+// LeaseDescriptor returns a descriptor for a program that starts others under a
+// lease, and hands it on to them: while it is open in any process, nobody takes the
+// holder of the lease for dead before its TTL has passed, though the program has
+// died. A release is not held up by it. The caller closes the file. (nil, nil): no
+// death can be proven here, so the TTL decides anyway.
+func (s *Store) LeaseDescriptor(token driver.Token) (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held, ok := s.bytes[token]
+	if !ok || held.Duplicate == nil {
+		return nil, nil
+	}
+	return held.Duplicate()
 }
 
 // probed is what a claim and AwaitHint need of a look.

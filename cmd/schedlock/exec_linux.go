@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"example.com/schedlock/cmd/schedlock/internal/guard"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/postgres"
+	"example.com/schedlock/schedlock/sqlite"
+)
+
+// isInner reports whether this process was started by guard.Outer.
+func isInner(args []string) bool { return len(args) > 0 && args[0] == guard.InnerName }
+
+func (x *execution) run(context.Context) (int, error) {
+	if !x.tool.inner {
+		signal.Reset(os.Interrupt, syscall.SIGTERM) // Outer passes them on
+		return guard.Outer(x.tool.argv, x.tool.errOut), nil
+	}
+	inner, err := guard.NewInner()
+	if err != nil {
+		return 0, &codeError{guard.ExitFailed, fmt.Errorf("exec: %w", err)}
+	}
+	code, err := x.inside(inner)
+	if err != nil {
+		failed := new(codeError)
+		if !errors.As(err, &failed) {
+			failed = &codeError{guard.ExitFailed, fmt.Errorf("exec: %w", err)}
+		}
+		inner.Exit(failed.code)
+		return 0, failed
+	}
+	return inner.Exit(code), nil
+}
+
+// openLimit bounds the opening of the database, its migrations included.
+const openLimit = time.Minute
+
+func (x *execution) inside(inner *guard.Inner) (int, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	go func() {
+		select {
+		case sig := <-inner.Told():
+			cancel(guard.Signal(sig))
+		case <-inner.Gone():
+			cancel(guard.Signal(syscall.SIGKILL))
+		case <-ctx.Done():
+		}
+	}()
+	level := slog.LevelWarn
+	if x.verbose {
+		level = slog.LevelInfo
+	}
+	log := slog.New(slog.NewTextHandler(x.tool.errOut, &slog.HandlerOptions{Level: level}))
+	store, err := x.open(ctx, log)
+	if err != nil {
+		return x.cut(ctx, err)
+	}
+	defer store.Close()
+	locks, err := x.locks(store, log)
+	if err != nil {
+		return 0, err
+	}
+	return x.campaign(ctx, inner, locks, log)
+}
+
+// open opens and migrates the database. It makes a SQLite file that is not there.
+func (x *execution) open(ctx context.Context, log *slog.Logger) (store, error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if !isPostgres(x.tool.dsn) {
+		s, err := sqlite.Opener(x.tool.dsn).Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	opts := []postgres.Option{postgres.WithLogger(log)}
+	if x.tool.inside != "" {
+		opts = append(opts, postgres.WithSchema(x.tool.inside))
+	}
+	s, err := postgres.Opener(x.tool.dsn, opts...).Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// cut is the end of exec before a command ran, if a signal was the reason.
+func (x *execution) cut(ctx context.Context, err error) (int, error) {
+	var sig guard.Signal
+	if errors.As(context.Cause(ctx), &sig) {
+		return guard.ExitSignal(syscall.Signal(sig)), nil
+	}
+	return 0, err
+}
+
+// errLate is the cause of a context when --timeout has passed.
+var errLate = errors.New("the time has passed")
+
+// A holder is the lock while it is held.
+type holder struct {
+	guard.Hold
+	term    int64
+	token   driver.Token
+	revoked <-chan struct{} // nil: nobody can
+	drain   func()
+	release func(context.Context) error
+}
+
+// A taker takes the lock: at once, or not at all, or it waits.
+type taker func(ctx context.Context, wait bool) (*holder, error)
+
+// campaign runs the command each time that the lock is had.
+func (x *execution) campaign(ctx context.Context, inner *guard.Inner, take taker,
+	log *slog.Logger) (int, error) {
+	const longest = time.Minute
+	pause, wait := time.Second, !x.noWait && x.oncePer == 0
+	for first := true; ; first = false {
+		takeCtx, cancel := ctx, context.CancelFunc(func() {})
+		if first && x.within > 0 {
+			takeCtx, cancel = context.WithTimeoutCause(ctx, x.within, errLate)
+		}
+		h, err := take(takeCtx, wait || !first)
+		late := errors.Is(context.Cause(takeCtx), errLate)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return x.cut(ctx, err)
+		case errors.Is(err, schedlock.ErrHeld), err != nil && late:
+			return x.notHad(err)
+		case err != nil:
+			return 0, err
+		}
+		begun := time.Now()
+		end, err := x.under(ctx, inner, h)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case ctx.Err() != nil, x.oncePer > 0:
+			return end.Code, nil
+		case !end.Own:
+			log.Warn("the command was stopped, as the lock was lost or handed over",
+				"term", h.term, "code", end.Code)
+			pause = time.Second
+		case x.restart == restartNever, x.restart == restartOnFailure && end.Code == 0:
+			return end.Code, nil
+		default:
+			log.Warn("the command has ended, and is started again", "code", end.Code,
+				"pause", pause)
+		}
+		select {
+		case <-ctx.Done():
+			return x.cut(ctx, ctx.Err())
+		case <-time.After(pause):
+		}
+		if pause = min(2*pause, longest); time.Since(begun) > longest {
+			pause = time.Second
+		}
+	}
+}
+
+func (x *execution) notHad(err error) (int, error) {
+	if x.skipOK {
+		return exitDone, nil
+	}
+	if !errors.Is(err, schedlock.ErrHeld) {
+		err = fmt.Errorf("the lock was not had within %v", x.within)
+	}
+	return 0, &codeError{exitTemporary, err}
+}
+
+// under runs the command, and gives the lock back.
+func (x *execution) under(ctx context.Context, inner *guard.Inner, h *holder) (guard.End, error) {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-h.revoked:
+			h.drain()
+			cancel(errors.New("handed over"))
+		case <-work.Done():
+		}
+	}()
+	end, err := inner.Run(work, h.Hold, guard.Command{Args: x.tool.args, Env: x.environ(h),
+		Grace: x.grace})
+	if h.Lease != nil {
+		h.Lease.Close()
+	}
+	released := h.release(context.WithoutCancel(ctx))
+	var start *guard.StartError
+	switch {
+	case errors.As(err, &start):
+		return end, &codeError{start.Code(), err}
+	case err != nil:
+		return end, err
+	case released != nil && !errors.Is(released, schedlock.ErrLost):
+		fmt.Fprintln(x.tool.errOut, "schedlock: exec: the lock is not given back:",
+			plain(released.Error()))
+	}
+	return end, nil
+}
+
+// environ is that of the command.
+func (x *execution) environ(h *holder) []string {
+	host, _ := os.Hostname()
+	name, kind := x.name, string(named.KindLock)
+	switch {
+	case name == "":
+		name, kind = kindScheduler, kindScheduler
+	case x.oncePer > 0:
+		kind = string(named.KindTask)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		for _, own := range []string{"NAME", "KIND", "TERM", "TOKEN", "HOLDER"} {
+			if strings.HasPrefix(v, "SCHEDLOCK_"+own+"=") {
+				return true
+			}
+		}
+		return false
+	})
+	return append(env, variableName+"="+name, variableKind+"="+kind, variableTerm+"="+strconv.FormatInt(h.term, 10),
+		variableToken+"="+h.token.String(),
+		fmt.Sprintf("SCHEDLOCK_HOLDER=%d on %s", os.Getpid(), host))
+}
+
+// locks returns how to take the lock that was asked for.
+func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
+	if x.name == "" {
+		return x.schedulerLock(s, log)
+	}
+	opts := []named.Option{named.WithLogger(log)}
+	if x.oncePer == 0 {
+		opts = append(opts, named.WithTTL(x.ttl))
+	}
+	locks, err := named.New(s.Named(), opts...)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, wait bool) (*holder, error) {
+		var (
+			l   *named.Lock
+			err error
+		)
+		switch {
+		case x.oncePer > 0:
+			l, err = locks.TryTask(ctx, x.name, x.oncePer, x.atMost)
+		case wait:
+			l, err = locks.Lock(ctx, x.name)
+		default:
+			l, err = locks.TryLock(ctx, x.name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if x.oncePer == 0 {
+			l.KeepAlive()
+		}
+		return &holder{Hold: guard.Hold{Done: l.Done(), Confirmed: l.Confirmed,
+			Trusted: x.trusted(), TTL: x.ttl}, term: l.Term(), token: l.Ref().Token,
+			release: l.Unlock}, nil
+	}, nil
+}
+
+func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
+	lock, err := schedlock.New(s, schedlock.WithTTL(x.ttl), schedlock.WithLogger(log),
+		schedlock.WithApp("schedlock exec"))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, wait bool) (*holder, error) {
+		take := lock.Acquire
+		if wait {
+			take = lock.Wait
+		}
+		lease, err := take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		h := &holder{Hold: guard.Hold{Done: lease.Done(), Confirmed: lease.Confirmed,
+			Trusted: lock.Timing().RenewDeadline, TTL: lock.Timing().TTL}, term: lease.Term(),
+			token: lease.Ref().Token, revoked: lease.Revoked(), drain: lease.Drain,
+			release: lease.Release}
+		if s, ok := s.(*sqlite.Store); ok {
+			h.Lease, err = s.LeaseDescriptor(lease.Ref().Token)
+		}
+		if err != nil {
+			return nil, errors.Join(err, lease.Release(context.WithoutCancel(ctx)))
+		}
+		return h, nil
+	}, nil
+}

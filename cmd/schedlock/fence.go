@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/driver"
+)
+
+const fenceHelp = `It prints the SQL statement with which a program that schedlock exec runs guards a
+transaction of its own, in the database of the lock. Run it first in the transaction.
+If it returns or changes one row, the program still holds the lock, and nobody
+else gets it before the transaction has ended. If it is no row, roll back.
+
+The statement has the token and the term of SCHEDLOCK_TOKEN, SCHEDLOCK_TERM and
+SCHEDLOCK_NAME. The database is not opened: --db tells its kind.
+
+Examples:
+  schedlock fence --db app.db
+
+Exit codes: 0 printed; 64 called wrongly, or not by a command of schedlock exec
+`
+
+// The variables of a command's environment.
+const (
+	variableName  = "SCHEDLOCK_NAME"
+	variableTerm  = "SCHEDLOCK_TERM"
+	variableToken = "SCHEDLOCK_TOKEN"
+	variableKind  = "SCHEDLOCK_KIND"
+)
+
+// kindScheduler is the kind of the scheduler's own lock; the others are those of
+// named locks.
+const kindScheduler = "scheduler"
+
+func fence(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) {
+		statement, err := t.fence()
+		if err != nil {
+			return 0, &usageError{"fence", err.Error()}
+		}
+		if t.json {
+			t.encode(struct {
+				SQL string `json:"sql"`
+			}{statement})
+		} else {
+			fmt.Fprintln(t.out, statement)
+		}
+		return exitDone, nil
+	}
+}
+
+// fence returns the statement: that of the stores, without what depends on the
+// time. A lock that has ended, but that nobody has taken, passes: until the
+// transaction has ended nobody takes it. All that stands in it was checked: a token is of
+// hexadecimal digits, a term is a number, and a name is quoted.
+func (t *tool) fence() (string, error) {
+	value := func(name string) string { v, _ := t.lookup(name); return v }
+	token, err := driver.ParseToken(value(variableToken))
+	if err != nil {
+		return "", fmt.Errorf("%s has no token: run it in a command of schedlock exec",
+			variableToken)
+	}
+	term, err := strconv.ParseInt(value(variableTerm), 10, 64)
+	if err != nil || term <= 0 {
+		return "", fmt.Errorf("%s=%.40q is not a term", variableTerm, value(variableTerm))
+	}
+	table, which, same := "scheduler_lock", "id = 1", "beat = beat"
+	if kind := value(variableKind); kind != kindScheduler {
+		name := value(variableName)
+		if err := names.Check(variableName, name); err != nil || name == "" {
+			return "", fmt.Errorf("%s=%.40q is not the name of a lock", variableName, name)
+		}
+		table, same = "named_locks", "token = token"
+		which = fmt.Sprintf("kind = %s AND name = %s", quoted(kind), quoted(name))
+	}
+	which += fmt.Sprintf(" AND token = '%s' AND term = %d", token, term)
+	if isPostgres(t.dsn) {
+		if t.inside != "" {
+			table = `"` + strings.ReplaceAll(t.inside, `"`, `""`) + `".` + table
+		}
+		return fmt.Sprintf("SELECT term FROM %s WHERE %s FOR KEY SHARE", table, which), nil
+	}
+	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", table, same, which), nil
+}
+
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -1,0 +1,62 @@
+package guard
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// adopt makes this process the parent of all that its descendants leave behind
+// (prctl(2), PR_SET_CHILD_SUBREAPER).
+func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// children are the processes whose parent is this one, dead ones that were not
+// reaped included.
+func children() (pids []int) {
+	self := os.Getpid()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if parent(pid) == self {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parent reads the fourth field of /proc/PID/stat; the second one may have blanks
+// and brackets. 0: there is no such process.
+func parent(pid int) int {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(string(fields[1]))
+	return ppid
+}
+
+// dieWithParent is the part of SysProcAttr by which a child dies with us.
+func dieWithParent(attr *unix.SysProcAttr) { attr.Pdeathsig = unix.SIGKILL }
+
+// bootTime goes on while the machine is suspended, and is the same in all
+// processes.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
