@@ -25,9 +25,8 @@ type Inner struct {
 	gone     chan struct{} // closed when outer has died
 	told     chan unix.Signal
 
-	mu      sync.Mutex
-	group   int // of the command that runs
-	stopped bool
+	mu    sync.Mutex
+	group int // of the command that runs
 }
 
 // NewInner is called by the process that Outer has started.

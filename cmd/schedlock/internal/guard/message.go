@@ -109,5 +109,3 @@ func received(rights []byte) *os.File {
 	unix.CloseOnExec(fds[0])
 	return os.NewFile(uintptr(fds[0]), "lease")
 }
-
-func (c *conn) close() { _ = c.socket.Close() }
