@@ -471,3 +471,27 @@ func TestExecUnderFaults(t *testing.T) {
 		}
 	})
 }
+
+func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
+	inBoth(t, func(t *testing.T, dsn string) {
+		for name, target := range map[string]func(w *worker) int{
+			"outer": (*worker).pid,
+			"inner": (*worker).inner,
+			"the command": func(w *worker) int {
+				pids := childrenOf(w.inner())
+				require.NotEmpty(t, pids)
+				return pids[0]
+			},
+		} {
+			w := startExec(t, dsn, "--ttl", "3s", "sh", "-c",
+				"setsid sleep 1000 & echo $!; exec sleep 1000")
+			daemon, err := strconv.Atoi(w.line())
+			require.NoError(t, err)
+			require.NoError(t, unix.Kill(target(w), unix.SIGKILL), name)
+			require.Eventually(t, func() bool {
+				return unix.Kill(daemon, 0) == unix.ESRCH
+			}, time.Minute, time.Millisecond, "what the command has started, after %s", name)
+			require.NotZero(t, w.wait())
+		}
+	})
+}
