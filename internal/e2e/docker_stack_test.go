@@ -70,7 +70,7 @@ func newStack(t *testing.T) *stack {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o644))
 	}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o",
-		filepath.Join(s.dir, "demoapp"), ".")
+		filepath.Join(s.dir, "demoapp"), "../../cmd/demoapp")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
