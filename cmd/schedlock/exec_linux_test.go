@@ -86,6 +86,7 @@ func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
 type worker struct {
 	t     testing.TB
 	cmd   *exec.Cmd
+	out   *os.File
 	lines *bufio.Scanner
 	err   bytes.Buffer
 	ended chan struct{}
@@ -99,7 +100,7 @@ func startExec(t testing.TB, dsn string, args ...string) *worker {
 	out, w1, err := os.Pipe()
 	require.NoError(t, err)
 	w.cmd.Stdout = w1
-	w.lines = bufio.NewScanner(out)
+	w.out, w.lines = out, bufio.NewScanner(out)
 	require.NoError(t, w.cmd.Start())
 	w1.Close()
 	go func() {
@@ -116,7 +117,8 @@ func startExec(t testing.TB, dsn string, args ...string) *worker {
 
 func (w *worker) line() string {
 	w.t.Helper()
-	require.True(w.t, w.lines.Scan(), "the command has ended")
+	require.NoError(w.t, w.out.SetReadDeadline(time.Now().Add(time.Minute)))
+	require.True(w.t, w.lines.Scan(), "the command has ended, or says nothing")
 	return w.lines.Text()
 }
 

@@ -280,6 +280,8 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 	}
 	started := make(chan result)
 	over := make(chan struct{})
+	i.mu.Lock() // a signal that comes meanwhile waits for the command
+	defer i.mu.Unlock()
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		pid, err := i.reaper.start(func() (int, error) {
@@ -308,9 +310,7 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 	if r.err != nil {
 		return 0, &StartError{Command: c.Args[0], Err: r.err}
 	}
-	i.mu.Lock()
 	i.group = r.pid
-	i.mu.Unlock()
 	_ = i.conn.send(message{Group: &r.pid}, nil)
 	return r.pid, nil
 }
