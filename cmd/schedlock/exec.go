@@ -33,8 +33,8 @@ command and all that it has started have ended. It stops the command if the lock
 is lost, if an operator hands it over (schedlock release), or on SIGTERM, SIGINT,
 SIGHUP or SIGQUIT. Other signals are passed on. After a loss it waits for the lock again.
 
-The command's environment has SCHEDLOCK_NAME, SCHEDLOCK_TERM, which is the fencing
-token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates the database, as an app does.
+The command's environment has SCHEDLOCK_NAME, SCHEDLOCK_KIND, SCHEDLOCK_TERM, which is
+the fencing token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates the database, as an app does.
 
 Examples:
   schedlock exec --db app.db -- python scheduler.py

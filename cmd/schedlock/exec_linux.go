@@ -233,8 +233,8 @@ func (x *execution) environ(h *holder) []string {
 		}
 		return false
 	})
-	return append(env, variableName+"="+name, variableKind+"="+kind, variableTerm+"="+strconv.FormatInt(h.term, 10),
-		variableToken+"="+h.token.String(),
+	return append(env, variableName+"="+name, variableKind+"="+kind,
+		variableTerm+"="+strconv.FormatInt(h.term, 10), variableToken+"="+h.token.String(),
 		fmt.Sprintf("SCHEDLOCK_HOLDER=%d on %s", os.Getpid(), host))
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	sqlitedriver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -496,4 +499,61 @@ func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 			require.NotZero(t, w.wait())
 		}
 	})
+}
+
+// The fence finds one row while the command's lock is held, and none afterwards.
+func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
+	inBoth(t, func(t *testing.T, dsn string) {
+		for _, lock := range [][]string{nil, {"--name", "it's"},
+			{"--name", "nightly", "--once-per", "1h"}} {
+			w := startExec(t, dsn, append(lock, "sh", "-c",
+				`"$0" fence --db "$1"; exec sleep 1000`, binary.path, dsn)...)
+			statement := w.line()
+			rows := func() int64 {
+				if isPostgres(dsn) {
+					conn, err := pgx.Connect(t.Context(), dsn)
+					require.NoError(t, err)
+					defer conn.Close(context.Background())
+					tag, err := conn.Exec(t.Context(), statement)
+					require.NoError(t, err, statement)
+					return tag.RowsAffected()
+				}
+				db, err := sqlitedriver.Open("file:" + dsn + "?_pragma=busy_timeout(10000)")
+				require.NoError(t, err)
+				defer db.Close()
+				r, err := db.ExecContext(t.Context(), statement)
+				require.NoError(t, err, statement)
+				n, err := r.RowsAffected()
+				require.NoError(t, err)
+				return n
+			}
+			require.EqualValues(t, 1, rows(), statement)
+			require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
+			require.Equal(t, 128+15, w.wait())
+			require.Zero(t, rows(), statement)
+		}
+	})
+}
+
+func TestExecRefusesWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ flags, says string }{
+		{"--ttl 1s", "TTL 1s is too short"},
+		{"--grace 15s", "--grace 15s does not fit"},
+		{"--grace 14.751s", "at most 14.75s remain"},
+		{"--grace -1s", "--grace -1s is below 0"},
+		{"--restart often", `--restart "often" is neither`},
+		{"--no-wait --timeout 3s", "--no-wait and --timeout 3s exclude each other"},
+		{"--once-per 23h", "--once-per 23h0m0s needs --name"},
+		{"--once-per 25h --name n", "--once-per 25h0m0s"},
+		{"--at-most 23h", "--at-most 23h0m0s needs --once-per"},
+		{"--skip-ok", "--skip-ok needs"},
+	} {
+		path := filepath.Join(folder(t), "app.db")
+		r := finish(t, execOf(t, path, append(strings.Fields(tc.flags), "echo", "it ran")...))
+		assert.Equal(t, exitUsage, r.code, tc.flags)
+		assert.Contains(t, r.err, tc.says)
+		assert.Empty(t, r.out)
+		assert.NoFileExists(t, path)
+	}
 }

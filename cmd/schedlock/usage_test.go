@@ -38,6 +38,8 @@ func TestUsageErrors(t *testing.T) {
 		{"run a b --db x", `run does not take "b"`},
 		{"status --db x --timeout 5", "timeout"},
 		{"status --db x --timeout 0s", "--timeout 0s is not above 0"},
+		{"exec --db x", "the command is missing"},
+		{"fence --db x", "SCHEDLOCK_TOKEN has no token"},
 		{"history -n 0 --db x", "-n 0 is not above 0"},
 		{"runs -n -1 --db x", "-n -1 is not above 0"},
 		{"watch --interval 1ms --db x", "--interval 1ms is below 10ms"},

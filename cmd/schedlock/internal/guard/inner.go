@@ -70,7 +70,10 @@ func (i *Inner) listen() {
 		case m.Signal == unix.SIGUSR1 || m.Signal == unix.SIGUSR2 || m.Signal == unix.SIGWINCH:
 			i.pass(m.Signal)
 		case m.Signal != 0:
-			i.told <- m.Signal
+			select {
+			case i.told <- m.Signal:
+			default: // it was told often enough; the end of outer must be noticed
+			}
 		}
 	}
 }
