@@ -49,7 +49,10 @@ func TestAwaitWaitsOutWhatWasSeen(t *testing.T) {
 	}
 }
 
-func TestAwaitEndsWithItsContext(t *testing.T) {
+// withAndWithoutEvents runs a test on a byte that is held, where the kernel tells of
+// changes and where Await has to poll.
+func withAndWithoutEvents(t *testing.T,
+	test func(t *testing.T, f *File, token driver.Token, seen State)) {
 	for name, start := range map[string]func(int) (int, error){
 		"events":  unix.InotifyInit1,
 		"polling": func(int) (int, error) { return -1, unix.EMFILE },
@@ -59,65 +62,60 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 			f.watch.start = start
 			token := driver.NewToken()
 			mustHold(t, f, token)
-			seen := mustProbe(t, f, token)
-			var late []time.Duration
-			for i := range 10 {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan time.Time, 1)
-				time.AfterFunc(time.Duration(i)*3*time.Millisecond, func() {
-					ended <- time.Now()
-					cancel()
-				})
-				f.Await(ctx, token, seen)
-				late = append(late, time.Since(<-ended))
-				if ctx.Err() == nil {
-					t.Error("await returned although nothing has changed")
-				}
-				cancel()
-			}
-			slices.Sort(late)
-			// Half of the time a poll would last: it was not the poll that ended it.
-			if late[len(late)/2] > pollWithout/2 {
-				t.Errorf("await ends late: %s", describe(late))
-			}
-			cancelled, cancel := context.WithCancel(t.Context())
-			cancel()
-			f.Await(cancelled, token, seen)
+			test(t, f, token, mustProbe(t, f, token))
 		})
 	}
 }
 
-func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
-	for name, start := range map[string]func(int) (int, error){
-		"events":  unix.InotifyInit1,
-		"polling": func(int) (int, error) { return -1, unix.EMFILE },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newLeaseFile(t)
-			f.watch.start = start
-			token := driver.NewToken()
-			mustHold(t, f, token)
-			seen := mustProbe(t, f, token)
-			used := func() time.Duration {
-				var u unix.Rusage
-				if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-					t.Fatal(err)
-				}
-				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-			}
-			before, begin := used(), time.Now()
-			for range 2 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-				f.Await(ctx, token, seen)
+func TestAwaitEndsWithItsContext(t *testing.T) {
+	withAndWithoutEvents(t, func(t *testing.T, f *File, token driver.Token, seen State) {
+		var late []time.Duration
+		for i := range 10 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan time.Time, 1)
+			time.AfterFunc(time.Duration(i)*3*time.Millisecond, func() {
+				ended <- time.Now()
 				cancel()
+			})
+			f.Await(ctx, token, seen)
+			late = append(late, time.Since(<-ended))
+			if ctx.Err() == nil {
+				t.Error("await returned although nothing has changed")
 			}
-			share := float64(used()-before) / float64(time.Since(begin))
-			t.Logf("%.2f %% of a core", 100*share)
-			if share > 0.10 {
-				t.Errorf("await uses %.0f %% of a core", 100*share)
+			cancel()
+		}
+		slices.Sort(late)
+		// Half of the time a poll would last: it was not the poll that ended it.
+		if late[len(late)/2] > pollWithout/2 {
+			t.Errorf("await ends late: %s", describe(late))
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.Await(cancelled, token, seen)
+	})
+}
+
+func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
+	withAndWithoutEvents(t, func(t *testing.T, f *File, token driver.Token, seen State) {
+		used := func() time.Duration {
+			var u unix.Rusage
+			if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
+			return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+		before, begin := used(), time.Now()
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			f.Await(ctx, token, seen)
+			cancel()
+		}
+		share := float64(used()-before) / float64(time.Since(begin))
+		t.Logf("%.2f %% of a core", 100*share)
+		if share > 0.10 {
+			t.Errorf("await uses %.0f %% of a core", 100*share)
+		}
+	})
 }
 
 // A process that opens and closes the file for writing all the time must not
@@ -213,36 +211,26 @@ func TestManyMayAwaitAtOnce(t *testing.T) {
 
 func TestCloseEndsAwait(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(int) (int, error){
-		"events":  unix.InotifyInit1,
-		"polling": func(int) (int, error) { return -1, unix.EMFILE },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newLeaseFile(t)
-			f.watch.start = start
-			token := driver.NewToken()
-			mustHold(t, f, token)
-			seen := mustProbe(t, f, token)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			time.AfterFunc(60*time.Millisecond, func() { f.Close() })
-			f.Await(ctx, token, seen)
-			if ctx.Err() != nil {
-				t.Error("await outlasted close")
-			}
-			if err := f.Close(); err != nil {
-				t.Errorf("closed again: %v", err)
-			}
-			if now := mustProbe(t, f, token); !now.Held {
-				t.Error("close has released a byte")
-			}
-			// A caller in a loop must not spin on what is closed.
-			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			f.Await(short, token, State{})
-			if short.Err() == nil {
-				t.Error("await returned at once after close")
-			}
-		})
-	}
+	withAndWithoutEvents(t, func(t *testing.T, f *File, token driver.Token, seen State) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		time.AfterFunc(60*time.Millisecond, func() { f.Close() })
+		f.Await(ctx, token, seen)
+		if ctx.Err() != nil {
+			t.Error("await outlasted close")
+		}
+		if err := f.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
+		if now := mustProbe(t, f, token); !now.Held {
+			t.Error("close has released a byte")
+		}
+		// A caller in a loop must not spin on what is closed.
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		f.Await(short, token, State{})
+		if short.Err() == nil {
+			t.Error("await returned at once after close")
+		}
+	})
 }
