@@ -100,6 +100,7 @@ func startExec(t testing.TB, dsn string, args ...string) *worker {
 	t.Helper()
 	w := &worker{t: t, cmd: execOf(t, dsn, args...), ended: make(chan struct{})}
 	w.cmd.Stderr = &w.err
+	w.cmd.WaitDelay = time.Second // what is left behind may keep it open
 	out, w1, err := os.Pipe()
 	require.NoError(t, err)
 	w.cmd.Stdout = w1
