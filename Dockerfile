@@ -1,13 +1,13 @@
-# The demo app in an image that holds nothing but the binary and a folder for
-# the database. It runs as user 65532, which needs no entry in any passwd file,
+# The demo app in an image that holds nothing but its binary, that of the command
+# schedlock, and a folder for the database. It runs as user 65532, which needs no entry in any passwd file,
 # and needs no zone files and no certificates: the zones are in the binary, and
 # the app calls nobody.
 #
 # There are two ways to the same image:
 #
-#   build      compiles the binary in a container (the default)
-#   prebuilt   takes the binary that lies in this folder, for places that cannot
-#              pull the compiler's image: CGO_ENABLED=0 go build ./cmd/demoapp
+#   build      compiles the binaries in a container (the default)
+#   prebuilt   takes those that lie in bin, for places that cannot pull the
+#              compiler's image: CGO_ENABLED=0 go build -o bin/ ./cmd/...
 #
 # The stages stand in this order because the engine's older builder, unlike
 # BuildKit, runs all stages that stand before the target, needed or not.
@@ -36,15 +36,15 @@ ENTRYPOINT ["/demoapp"]
 # to "build" and there is no binary; LICENSE is there because a COPY must find
 # something.
 FROM base AS prebuilt
-COPY LICENSE demoap[p] /
+COPY LICENSE bi[n]/* /
 
 FROM golang:1.26-alpine AS compile
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/demoapp ./cmd/demoapp
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/...
 
 FROM base AS build
 COPY LICENSE /
-COPY --from=compile /out/demoapp /
+COPY --from=compile /out/* /

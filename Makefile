@@ -49,8 +49,8 @@ drivers: ## other SQLite drivers; needs a C compiler
 	cd internal/drivers && $(GO) test ./...
 
 .PHONY: containers
-containers: ## the demo app under docker compose; needs a Docker engine
-	$(GO) test ./internal/e2e -run '^TestDockerCompose$$' -containers
+containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APScheduler
+	$(GO) test ./internal/e2e -run '^TestDocker' -containers
 
 .PHONY: soak
 soak: ## the fault harness on both databases for FOR each, and the other long runs
@@ -59,6 +59,7 @@ soak: ## the fault harness on both databases for FOR each, and the other long ru
 	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
 	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
 	$(GO) test ./internal/e2e -v -timeout 0 -soak
+	$(GO) test ./internal/e2e -v -timeout 0 -run DockerPython -containers -python.for=$(FOR)
 	$(GO) test ./schedlock/named -v -timeout 0 -named.soak
 	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
 	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/clock/clocktest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -24,6 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if !runAsApp() {
+		child.InMemory()
 		goleak.VerifyTestMain(m)
 	}
 }

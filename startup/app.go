@@ -150,32 +150,15 @@ func NewApp(cfg Config) (*App, error) {
 		errs = append(errs, fmt.Errorf("%w: %d workers: run one worker, or use standby mode",
 			ErrTooManyWorkers, cfg.Workers))
 	}
-	if cfg.Drain < 0 {
-		errs = append(errs, fmt.Errorf("drain limit %v is below 0", cfg.Drain))
-	}
 	if cfg.Drain == 0 {
 		cfg.Drain = defaultDrain
-	}
-	if cfg.KeepRuns < 0 {
-		errs = append(errs, fmt.Errorf("number of runs to keep, %d, is below 0", cfg.KeepRuns))
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
 	cfg.Log = logqueue.Wrap(cfg.Log)
 	a := &App{cfg: cfg, served: make(chan struct{}), failed: make(chan error, 1)}
-	// All are made again on the real store; here only to check the options.
-	lock, err := schedlock.New(noStore{}, a.lockOptions()...)
-	if err != nil {
-		errs = append(errs, err)
-		lock = new(schedlock.Lock) // the jobs are checked all the same
-	}
-	if _, err := tasks.NewRunner(lock, noLedger{}, cfg.Jobs); err != nil {
-		errs = append(errs, err)
-	}
-	_, err = named.New(noLocks{}, cfg.NamedLocks...)
-	errs = append(errs, err)
-	_, err = queue.New(noQueues{}, cfg.Queues...)
+	_, err := a.open(noStore{}) // it checks the options, and says all that is wrong
 	errs = append(errs, err)
 	graph, err := New(a.stages(), cfg.Log)
 	errs = append(errs, err)
@@ -187,12 +170,15 @@ func NewApp(cfg Config) (*App, error) {
 }
 
 // noStore stands for the store while options are checked; it is never asked.
-type (
-	noStore  struct{ driver.Store }
-	noLedger struct{ ledger.Store }
-	noLocks  struct{ namedlock.Store }
-	noQueues struct{ taskqueue.Store }
-)
+type noStore struct {
+	driver.Store
+	runs
+}
+
+type runs interface{ ledger.Store }
+
+func (noStore) Named() namedlock.Store { return struct{ namedlock.Store }{} }
+func (noStore) Queue() taskqueue.Store { return struct{ taskqueue.Store }{} }
 
 // defaultDrain is that of Config.Drain. How long a stop may take depends on it.
 const defaultDrain = 20 * time.Second
@@ -337,39 +323,36 @@ func (a *App) openDatabase(ctx context.Context) error {
 	return nil
 }
 
-// open makes what stands on a store.
+// open makes what stands on a store. Its error is all that is wrong with the
+// configuration.
 func (a *App) open(store driver.Store) (*opened, error) {
-	o := &opened{store: store}
 	runs, ok := store.(ledger.Store)
 	if !ok {
 		return nil,
 			fmt.Errorf("the store %T keeps no run ledger: it has no methods of ledger.Store", store)
 	}
-	var err error
-	if o.lock, err = schedlock.New(store, a.lockOptions()...); err != nil {
-		return nil, err
+	o := &opened{store: store}
+	var lockErr, runnerErr, namedErr, queueErr error
+	if o.lock, lockErr = schedlock.New(store, a.lockOptions()...); lockErr != nil {
+		o.lock = new(schedlock.Lock) // the rest is checked all the same
 	}
-	if o.runner, err = tasks.NewRunner(o.lock, runs, a.cfg.Jobs, a.runnerOptions()...); err != nil {
-		return nil, err
-	}
+	o.runner, runnerErr = tasks.NewRunner(o.lock, runs, a.cfg.Jobs, a.runnerOptions()...)
 	if s, ok := store.(interface{ Named() namedlock.Store }); ok {
-		opts := append([]named.Option{named.WithLogger(a.cfg.Log), named.WithOwner(o.lock.Owner())},
-			a.cfg.NamedLocks...)
-		if o.locks, err = named.New(s.Named(), opts...); err != nil {
-			return nil, err
+		opts := []named.Option{named.WithLogger(a.cfg.Log)}
+		if lockErr == nil {
+			opts = append(opts, named.WithOwner(o.lock.Owner()))
 		}
+		o.locks, namedErr = named.New(s.Named(), append(opts, a.cfg.NamedLocks...)...)
 	}
 	if s, ok := store.(interface{ Queue() taskqueue.Store }); ok {
-		if o.queues, err = queue.New(s.Queue(), a.cfg.Queues...); err != nil {
-			return nil, err
-		}
+		o.queues, queueErr = queue.New(s.Queue(), a.cfg.Queues...)
 	}
-	return o, nil
+	return o, errors.Join(lockErr, runnerErr, namedErr, queueErr)
 }
 
 func (a *App) runnerOptions() []tasks.Option {
 	opts := []tasks.Option{tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain)}
-	if a.cfg.KeepRuns > 0 {
+	if a.cfg.KeepRuns != 0 {
 		opts = append(opts, tasks.WithKeepRuns(a.cfg.KeepRuns))
 	}
 	if a.cfg.OnStuck != nil {

@@ -17,12 +17,16 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/startup"
 )
 
 // A goroutine that is left over fails the tests; inside a synctest bubble,
 // synctest itself sees to that.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.InMemory()
+	goleak.VerifyTestMain(m)
+}
 
 // diary writes down which functions of which stages were called.
 type diary struct {

@@ -3,3 +3,4 @@
 package main
 
 func beacon(string) {}
+func writer(string) {}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -155,6 +156,30 @@ func openServer(ctx context.Context, dsn string, opts []postgres.Option) (store,
 
 func openFile(ctx context.Context, dsn string) (store, error) {
 	s, err := sqlite.OpenExisting(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openLimit bounds openAndMigrate.
+const openLimit = time.Minute
+
+// openAndMigrate opens the database as an app does: it makes a SQLite file that is
+// not there, and brings the tables up to date.
+func (t *tool) openAndMigrate(ctx context.Context, log *slog.Logger,
+	file ...sqlite.Option) (store, error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if !isPostgres(t.dsn) {
+		s, err := sqlite.Opener(t.dsn, file...).Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	opts := append(t.serverOptions(), postgres.WithLogger(log))
+	s, err := postgres.Opener(t.dsn, opts...).Open(ctx)
 	if err != nil {
 		return nil, err
 	}

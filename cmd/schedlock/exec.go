@@ -11,6 +11,7 @@ import (
 	"example.com/schedlock/cmd/schedlock/internal/guard"
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/rules"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
 )
 
@@ -26,6 +27,9 @@ const execHelp = `  --name NAME       hold this named lock instead of the schedu
   --at-most D       with --once-per: after how long others take over from a machine that died
                     (default and minimum: D of --once-per); the command has 3/4 of it
   --skip-ok         exit with 0 instead of 75
+  --pid-namespace   in a PID namespace of its own, so that nothing outlives exec even if both of
+                    its processes are killed. The command has other pids there, cannot
+                    signal processes outside, and sudo fails unless exec runs as root
   -v, --verbose     log also who leads
 
 It waits until it has the lock, runs the command, and gives the lock back when the
@@ -67,6 +71,9 @@ type execution struct {
 	atMost  time.Duration
 	skipOK  bool
 	verbose bool
+
+	pidNamespace bool
+	owner        driver.Owner // what the lock's row shows
 }
 
 func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -79,6 +86,7 @@ func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error)
 	flags.DurationVar(&x.oncePer, "once-per", 0, "")
 	flags.DurationVar(&x.atMost, "at-most", 0, "")
 	flags.BoolVar(&x.skipOK, "skip-ok", false, "")
+	flags.BoolVar(&x.pidNamespace, "pid-namespace", false, "")
 	flags.BoolVar(&x.verbose, "verbose", false, "")
 	flags.BoolVar(&x.verbose, "v", false, "")
 	return func(ctx context.Context) (int, error) {

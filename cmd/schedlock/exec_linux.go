@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,17 +17,15 @@ import (
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
-	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
 // isInner reports whether this process was started by guard.Outer.
-func isInner(args []string) bool { return len(args) > 0 && args[0] == guard.InnerName }
+func isInner(args []string) bool { return guard.IsInner(args) }
 
 func (x *execution) run(context.Context) (int, error) {
 	if !x.tool.inner {
-		signal.Reset(os.Interrupt, syscall.SIGTERM) // Outer passes them on
-		return guard.Outer(x.tool.argv, x.tool.errOut), nil
+		return guard.Outer(x.tool.argv, x.pidNamespace, x.tool.errOut), nil
 	}
 	inner, err := guard.NewInner()
 	if err != nil {
@@ -45,10 +43,9 @@ func (x *execution) run(context.Context) (int, error) {
 	return inner.Exit(code), nil
 }
 
-// openLimit bounds the opening of the database, its migrations included.
-const openLimit = time.Minute
-
 func (x *execution) inside(inner *guard.Inner) (int, error) {
+	host, _ := os.Hostname()
+	x.owner = driver.Owner{PID: inner.Outer(), Hostname: cmp.Or(host, "unknown")}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	go func() {
@@ -65,7 +62,7 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 		level = slog.LevelInfo
 	}
 	log := slog.New(slog.NewTextHandler(x.tool.errOut, &slog.HandlerOptions{Level: level}))
-	store, err := x.open(ctx, log)
+	store, err := x.tool.openAndMigrate(ctx, log)
 	if err != nil {
 		return x.cut(ctx, err)
 	}
@@ -75,28 +72,6 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 		return 0, err
 	}
 	return x.campaign(ctx, inner, locks, log)
-}
-
-// open opens and migrates the database. It makes a SQLite file that is not there.
-func (x *execution) open(ctx context.Context, log *slog.Logger) (store, error) {
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
-	defer cancel()
-	if !isPostgres(x.tool.dsn) {
-		s, err := sqlite.Opener(x.tool.dsn).Open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
-	}
-	opts := []postgres.Option{postgres.WithLogger(log)}
-	if x.tool.inside != "" {
-		opts = append(opts, postgres.WithSchema(x.tool.inside))
-	}
-	s, err := postgres.Opener(x.tool.dsn, opts...).Open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // cut is the end of exec before a command ran, if a signal was the reason.
@@ -217,7 +192,6 @@ func (x *execution) under(ctx context.Context, inner *guard.Inner, h *holder) (g
 
 // environ is that of the command.
 func (x *execution) environ(h *holder) []string {
-	host, _ := os.Hostname()
 	name, kind := x.name, string(named.KindLock)
 	switch {
 	case name == "":
@@ -235,7 +209,7 @@ func (x *execution) environ(h *holder) []string {
 	})
 	return append(env, variableName+"="+name, variableKind+"="+kind,
 		variableTerm+"="+strconv.FormatInt(h.term, 10), variableToken+"="+h.token.String(),
-		fmt.Sprintf("SCHEDLOCK_HOLDER=%d on %s", os.Getpid(), host))
+		fmt.Sprintf("SCHEDLOCK_HOLDER=%d on %s", x.owner.PID, x.owner.Hostname))
 }
 
 // locks returns how to take the lock that was asked for.
@@ -243,7 +217,7 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 	if x.name == "" {
 		return x.schedulerLock(s, log)
 	}
-	opts := []named.Option{named.WithLogger(log)}
+	opts := []named.Option{named.WithLogger(log), named.WithOwner(x.owner)}
 	if x.oncePer == 0 {
 		opts = append(opts, named.WithTTL(x.ttl))
 	}
@@ -278,7 +252,7 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 
 func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 	lock, err := schedlock.New(s, schedlock.WithTTL(x.ttl), schedlock.WithLogger(log),
-		schedlock.WithApp("schedlock exec"))
+		schedlock.WithApp("schedlock exec"), schedlock.WithOwner(x.owner))
 	if err != nil {
 		return nil, err
 	}

@@ -4,17 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,25 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/schedlock/driver"
 )
-
-var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
-
-// inBoth runs a test on a new SQLite file and on a new PostgreSQL database.
-func inBoth(t *testing.T, test func(t *testing.T, dsn string)) {
-	t.Helper()
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		test(t, filepath.Join(folder(t), "app.db"))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		test(t, pgtest.Shared(t).Database(t))
-	})
-}
 
 // execOf is schedlock exec on a database.
 func execOf(t testing.TB, dsn string, args ...string) *exec.Cmd {
@@ -146,14 +124,15 @@ func (w *worker) inner() int {
 	return pids[0]
 }
 
-func childrenOf(pid int) (pids []int) {
-	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, task := range tasks {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
-		for _, f := range strings.Fields(string(text)) {
-			n, err := strconv.Atoi(f)
-			if err == nil {
-				pids = append(pids, n)
+func childrenOf(parents ...int) (pids []int) {
+	for _, parent := range parents {
+		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+		for _, list := range lists {
+			text, _ := os.ReadFile(list)
+			for _, f := range strings.Fields(string(text)) {
+				if n, err := strconv.Atoi(f); err == nil {
+					pids = append(pids, n)
+				}
 			}
 		}
 	}
@@ -180,9 +159,47 @@ func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
 	})
 }
 
+// SIGTERM at the moment in which exec begins to catch it, which the test closes in on:
+// earlier ones end it at once, later ones with an exit code.
+func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	call(t, "migrate", "--db", dsn)
+	delay, step := 8*time.Millisecond, 4*time.Millisecond
+	for range 150 {
+		w := startExec(t, dsn, "sleep", "1000")
+		time.Sleep(delay) // the moment is the test's input
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
+		w.wait()
+		status := w.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if step = max(step*3/4, 50*time.Microsecond); status.Signaled() {
+			delay += step
+		} else {
+			require.Equal(t, 128+15, status.ExitStatus(), &w.err)
+			delay = max(delay-step, 0)
+		}
+	}
+}
+
+// An outer process that was stopped past the TTL reads first what inner has said meanwhile.
+func TestExecGoesOnAfterItWasStopped(t *testing.T) {
+	inBoth(t, func(t *testing.T, dsn string) {
+		w := startExec(t, dsn, "--ttl", "2s", "sh", "-c",
+			`trap 'echo told' USR1; echo up; while :; do sleep 0.01; done`)
+		w.line()
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGSTOP))
+		time.Sleep(3 * time.Second) // the fault: past the TTL
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGCONT))
+		for range 5 {
+			require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
+			require.Equal(t, "told", w.line())
+		}
+	})
+}
+
 func TestExecGivesTheCommandItsGrace(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
-		w := startExec(t, dsn, "sh", "-c", `trap 'echo told; exit 3' TERM; echo up; `+
+		w := startExec(t, dsn, "sh", "-c", `trap 'sleep 0.3; echo told; exit 3' TERM; echo up; `+
 			`while :; do sleep 0.02; done`)
 		w.line()
 		require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
@@ -246,238 +263,6 @@ func TestExecStartsTheCommandAgain(t *testing.T) {
 	})
 }
 
-func TestOfManyCronLinesOneRuns(t *testing.T) {
-	missing.Long(t, "starts many processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		count := 12
-		if *execFaults > 4 {
-			count = 50
-		}
-		require.Zero(t, finish(t, execOf(t, dsn, "true")).code) // the tables
-		marks := filepath.Join(folder(t), "marks")
-		var wg sync.WaitGroup
-		codes := make([]int, count)
-		for i := range count {
-			wg.Go(func() {
-				args := []string{"--name", "nightly", "--once-per", "23h", "--", "sh", "-c",
-					"echo x >> " + marks}
-				if i%2 == 1 {
-					args = append([]string{"--skip-ok"}, args...)
-				}
-				cmd := execOf(t, dsn, args...)
-				_ = cmd.Run()
-				codes[i] = cmd.ProcessState.ExitCode()
-			})
-		}
-		wg.Wait()
-		text, err := os.ReadFile(marks)
-		require.NoError(t, err)
-		require.Equal(t, "x\n", string(text))
-		ran := 0
-		for i, code := range codes {
-			switch {
-			case i%2 == 1 || code == 0:
-				require.Zero(t, code)
-				ran++
-			default:
-				require.Equal(t, exitTemporary, code)
-			}
-		}
-		require.LessOrEqual(t, ran, count/2+1)
-	})
-}
-
-// The beacon writes a line every few milliseconds, and so does its child, which
-// leaves the process group: when, who, in which term.
-func beacon(path string) {
-	if os.Getenv("BEACON_CHILD") == "" {
-		cmd := exec.Command("/proc/self/exe", path)
-		cmd.Env = append(os.Environ(), "BEACON_CHILD=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	for {
-		fmt.Fprintf(file, "%d %d %s\n", boot(), os.Getpid(), os.Getenv("SCHEDLOCK_TERM"))
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func boot() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return time.Duration(ts.Nano())
-}
-
-// A beat is one line of a beacon.
-type beat struct {
-	at   time.Duration
-	pid  int
-	term int64
-}
-
-func beatsOf(t testing.TB, path string) (beats []beat) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		var b beat
-		if n, _ := fmt.Sscanf(line, "%d %d %d\n", &b.at, &b.pid, &b.term); n == 3 {
-			beats = append(beats, b)
-		}
-	}
-	return beats
-}
-
-// requireOneTermAtATime fails if a term goes on after a later one has begun.
-func requireOneTermAtATime(t testing.TB, beats []beat) {
-	t.Helper()
-	first := map[int64]time.Duration{}
-	for _, b := range beats {
-		if at, ok := first[b.term]; !ok || b.at < at {
-			first[b.term] = b.at
-		}
-	}
-	for _, b := range beats {
-		for term, at := range first {
-			require.False(t, term > b.term && b.at > at,
-				"pid %d of term %d was alive %v after term %d had begun", b.pid, b.term, b.at-at,
-				term)
-		}
-	}
-}
-
-// fleet keeps some calls of exec running.
-type execFleet struct {
-	t     *testing.T
-	dsn   string
-	beats string
-	calls []*exec.Cmd
-	ended []chan struct{}
-}
-
-func (f *execFleet) start(i int) {
-	f.t.Helper()
-	cmd := execOf(f.t, f.dsn, "--ttl", "3s", "--restart", "always", "--", "env",
-		childEnv+"=beacon", binary.path, f.beats)
-	cmd.Stderr = os.Stderr
-	require.NoError(f.t, cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	f.calls[i], f.ended[i] = cmd, ended
-}
-
-// awaitTerm waits until a beacon of a term above one is alive.
-func (f *execFleet) awaitTerm(above int64) int64 {
-	f.t.Helper()
-	var term int64
-	require.Eventually(f.t, func() bool {
-		beats := beatsOf(f.t, f.beats)
-		if len(beats) == 0 {
-			return false
-		}
-		last := slices.MaxFunc(beats, func(a, b beat) int { return int(a.at - b.at) })
-		term = last.term
-		return term > above && boot()-last.at < time.Second
-	}, time.Minute, 20*time.Millisecond, "a command in a term above %d", above)
-	return term
-}
-
-// leading is the call whose command is alive in a term.
-func (f *execFleet) leading(term int64) (outer, inner, command int) {
-	f.t.Helper()
-	for _, cmd := range f.calls {
-		for _, inner := range childrenOf(cmd.Process.Pid) {
-			for _, command := range childrenOf(inner) {
-				env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", command))
-				if bytes.Contains(env, fmt.Appendf(nil, "SCHEDLOCK_TERM=%d\x00", term)) {
-					return cmd.Process.Pid, inner, command
-				}
-			}
-		}
-	}
-	return 0, 0, 0
-}
-
-func TestExecUnderFaults(t *testing.T) {
-	missing.Long(t, "kills and stops processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		process(t) // makes the binary
-		f := &execFleet{t: t, dsn: dsn, beats: filepath.Join(folder(t), "beats"),
-			calls: make([]*exec.Cmd, 3), ended: make([]chan struct{}, 3)}
-		for i := range f.calls {
-			f.start(i)
-		}
-		stop := func() {
-			for i, cmd := range f.calls {
-				_ = cmd.Process.Signal(unix.SIGCONT)
-				_ = cmd.Process.Signal(unix.SIGTERM)
-				select {
-				case <-f.ended[i]:
-				case <-time.After(20 * time.Second):
-					t.Errorf("call %d does not end", i)
-					_ = cmd.Process.Kill()
-				}
-			}
-		}
-		t.Cleanup(stop)
-		term := f.awaitTerm(0)
-		for round := range *execFaults {
-			outer, inner, command := f.leading(term)
-			require.NotZero(t, outer, "whose command is that of term %d", term)
-			targets := []int{outer, inner, command}
-			which := rand.IntN(len(targets))
-			kind := rand.IntN(3)
-			t.Logf("%d: fault %d on process %d of term %d", round, kind, which, term)
-			switch kind {
-			case 0:
-				_ = unix.Kill(targets[which], unix.SIGKILL)
-			case 1:
-				_ = unix.Kill(targets[which], unix.SIGSTOP)
-				time.Sleep(4 * time.Second) // the fault itself: past the TTL
-				_ = unix.Kill(targets[which], unix.SIGCONT)
-				if which != 1 { // the lock stays held: only inner must be awake
-					_ = unix.Kill(outer, unix.SIGTERM)
-				}
-			case 2:
-				_ = unix.Kill(outer, unix.SIGTERM)
-			}
-			term = f.awaitTerm(term)
-			for i, ended := range f.ended {
-				select {
-				case <-ended:
-					f.start(i)
-				default:
-				}
-			}
-		}
-		stop()
-		requireOneTermAtATime(t, beatsOf(t, f.beats))
-		seen := map[int]bool{}
-		for _, b := range beatsOf(t, f.beats) {
-			seen[b.pid] = true
-		}
-		for pid := range seen {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			assert.False(t, err == nil && bytes.Contains(text, []byte(f.beats)),
-				"process %d was left behind", pid)
-		}
-	})
-}
-
 func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
 		for name, target := range map[string]func(w *worker) int{
@@ -500,6 +285,29 @@ func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 			require.NotZero(t, w.wait())
 		}
 	})
+}
+
+// On SQLite what outlives both processes keeps the descriptor of the lease file, so that
+// nothing proves a death: the TTL decides.
+func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	w := startExec(t, dsn, "--ttl", "3s", "sh", "-c",
+		"setsid sleep 1000 & echo $!; exec sleep 1000")
+	daemon, err := strconv.Atoi(w.line())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
+	inner := w.inner()
+	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} { // neither sees the other die
+		require.NoError(t, unix.Kill(w.pid(), signal))
+		require.NoError(t, unix.Kill(inner, signal))
+	}
+	next := startExec(t, dsn, "--ttl", "3s", "echo", "next")
+	require.Equal(t, "next", next.line())
+	require.Zero(t, next.wait())
+	require.NoError(t, unix.Kill(daemon, 0), "it has outlived both")
+	terms := call(t, "history", "--db", dsn, "--json").out
+	require.Regexp(t, `"end_reason": *"`+driver.EndExpired+`"`, terms)
 }
 
 // The fence finds one row while the command's lock is held, and none afterwards.

@@ -14,7 +14,7 @@ import (
 )
 
 func (t *tool) usage(w io.Writer) {
-	fmt.Fprint(w, "schedlock shows who holds the scheduler lock, and lets an operator act.\n\n"+
+	fmt.Fprint(w, "schedlock: "+whatItDoes+".\n\n"+
 		"Usage: schedlock [flags] command [flags] [arguments]\n\nCommands:\n")
 	for _, c := range commands {
 		fmt.Fprintf(w, "  %-18s %s\n", c.name+strings.TrimRight(" "+c.args, " "), c.summary)
@@ -23,9 +23,14 @@ func (t *tool) usage(w io.Writer) {
 		"  --version       without a command: what the command version says\n\nExamples:\n"+
 		"  schedlock --db /srv/app/app.db status\n"+
 		"  "+databaseVariable+"=postgres://app@db/app schedlock history -n 5\n\n"+
-		"Exit codes: 0 done, 4 cannot tell, 64 called wrongly; "+
-		"those of a command: schedlock help COMMAND\n")
+		exitHelp)
 }
+
+const (
+	whatItDoes = "show who holds the scheduler lock of a fleet, and let an operator act"
+	exitHelp   = "Exit codes: 0 done, 4 cannot tell, 64 called wrongly; " +
+		"those of a command: schedlock help COMMAND\n"
+)
 
 const globalHelp = `Flags of every command, before or behind it:
   --db DSN        path of a SQLite file, file: URI, or postgres:// URL (default: ` +
@@ -44,7 +49,7 @@ func (t *tool) help(args []string) (int, error) {
 	cmd := findCommand(args[0])
 	if cmd == nil {
 		t.json = t.json || asksForJSON(args)
-		return 0, &usageError{"", fmt.Sprintf("command %s is unknown", t.shown(args[0]))}
+		return 0, t.unknown(args[0])
 	}
 	if cmd.setUp == nil {
 		t.usage(t.out)
@@ -53,6 +58,51 @@ func (t *tool) help(args []string) (int, error) {
 	fmt.Fprintf(t.out, "Usage: schedlock %s [flags]%s\n\n%s: %s.\n\n%s\n%s",
 		cmd.name, strings.TrimRight(" "+cmd.args, " "), cmd.name, cmd.summary, cmd.help, globalHelp)
 	return exitDone, nil
+}
+
+// unknown says that there is no such command, and which one may be meant.
+func (t *tool) unknown(name string) error {
+	shown := t.shown(name)
+	text := fmt.Sprintf("command %s is unknown", shown)
+	if !strings.Contains(shown, name) { // nor is anything near it
+		return &usageError{"", text}
+	}
+	best := 3 // more than a slip
+	for _, c := range commands {
+		if d := distance(name, c.name); d < best {
+			best = d
+			text = fmt.Sprintf("command %s is unknown; did you mean %s?", shown, c.name)
+		}
+	}
+	return &usageError{"", text}
+}
+
+// distance is how many letters have to be added, removed or changed to make b of a,
+// or neighbours exchanged (the optimal string alignment distance).
+func distance(a, b string) int {
+	if len(a) > 20 {
+		return len(a) // no command
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+		for j := 1; j <= len(b); j++ {
+			if i == 0 {
+				rows[i][j] = j
+				continue
+			}
+			changed := 1
+			if a[i-1] == b[j-1] {
+				changed = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+changed)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
 }
 
 const versionHelp = `Exit codes: 0 done

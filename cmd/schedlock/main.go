@@ -20,8 +20,11 @@
 //	queue                   how many tasks each queue has; list, requeue and prune
 //	exec -- COMMAND         run a command while this machine holds the lock
 //	fence                   the SQL that guards a transaction of such a command
+//	lead                    a sidecar: campaign for the lock, and answer over HTTP who leads
 //	migrate [--dry-run]     bring the tables up to date
 //	doctor                  look for what is wrong with the set-up
+//	completion SHELL        a script that completes commands and flags in bash, zsh or fish
+//	man                     the manual page
 //	version                 of this program, and of the tables it knows
 //	help [COMMAND]          help, with the flags of a command and examples
 //
@@ -113,12 +116,12 @@ const (
 const databaseVariable = "SCHEDLOCK_DATABASE_URL"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
 		inner: isInner(os.Args)}
-	code := t.run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	t.untilSignal = func() (context.Context, context.CancelFunc) {
+		return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	}
+	os.Exit(t.run(context.Background(), os.Args[1:]))
 }
 
 // A tool is one call of the program.
@@ -137,6 +140,8 @@ type tool struct {
 	args    []string // of the command
 	argv    []string // all of the program
 	inner   bool     // this is the process that guard.Outer has started
+	// untilSignal makes the context of a command that a signal ends; nil: no signal does.
+	untilSignal func() (context.Context, context.CancelFunc)
 
 	timeoutGiven bool // in front of the command
 
@@ -180,12 +185,20 @@ func init() { // help refers to the table
 		{"exec", "-- COMMAND", anyProgram, "run a command while this machine holds the lock",
 			execHelp, runCommand},
 		{"fence", "", 0, "the SQL that guards a transaction of such a command", fenceHelp, fence},
+		{"lead", "", 0, "a sidecar: campaign for the lock, and answer over HTTP who leads", leadHelp,
+			sidecars},
 		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
 		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},
+		{"completion", "bash|zsh|fish", 1000, "a script that completes commands and flags",
+			completionHelp, completion},
+		{"man", "", 0, "the manual page", manHelp, man},
 		{"version", "", 0, "of this program, and of the tables it knows", versionHelp, version},
 		{"help", "[COMMAND]", 1, "help for a command", "", nil},
 	}
 }
+
+// withoutDatabase are the commands that need none.
+var withoutDatabase = []string{"completion", "man", "version"}
 
 func findCommand(name string) *command {
 	for i := range commands {
@@ -258,7 +271,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	switch {
 	case cmd == nil:
 		t.json = t.json || asksForJSON(args)
-		return 0, &usageError{"", fmt.Sprintf("command %s is unknown", t.shown(args[0]))}
+		return 0, t.unknown(args[0])
 	case cmd.name == "help":
 		return t.help(args[1:])
 	}
@@ -280,7 +293,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	case len(t.args) > cmd.maxArgs:
 		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %s",
 			cmd.name, t.shown(t.args[cmd.maxArgs]))}
-	case slices.ContainsFunc(t.args, isAddress):
+	case cmd.name != "completion" && slices.ContainsFunc(t.args, isAddress):
 		return 0, &usageError{cmd.name,
 			"an argument looks like the address of a database: give that with --db"}
 	}
@@ -291,7 +304,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	if t.dsn == "" {
 		t.dsn, _ = t.lookup(databaseVariable)
 	}
-	if cmd.name != "version" {
+	if !slices.Contains(withoutDatabase, cmd.name) {
 		if t.dsn == "" {
 			return 0, &usageError{cmd.name, "the database is not named: give --db or set " +
 				databaseVariable}
@@ -304,6 +317,13 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 		}
 	}
 	t.colour = t.wantsColour()
+	// What guards a program catches signals itself. None may be caught before it does
+	// that: it would be lost.
+	if guards := cmd.maxArgs == anyProgram && !t.inner; t.untilSignal != nil && !guards {
+		var stop context.CancelFunc
+		ctx, stop = t.untilSignal()
+		defer stop()
+	}
 	return action(ctx)
 }
 

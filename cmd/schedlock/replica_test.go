@@ -32,7 +32,7 @@ import (
 
 // The test binary is also the tool, and a replica.
 const (
-	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica
+	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica, beacon, writer
 	replicaTTL  = "SCHEDLOCK_TEST_TTL"
 	replicaGate = "SCHEDLOCK_TEST_GATE" // the job "long" runs until this file exists
 )
@@ -51,6 +51,8 @@ func TestMain(m *testing.M) {
 		replica(os.Args[1])
 	case "beacon":
 		beacon(os.Args[1])
+	case "writer":
+		writer(os.Args[1])
 	default:
 		code := pgtest.Run(m)
 		if binary.dir != "" {
@@ -231,6 +233,20 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 		t.Fatal(err)
 	}
 	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+// inBoth runs a test on a new SQLite file and on a new PostgreSQL database.
+func inBoth(t *testing.T, test func(t *testing.T, dsn string)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, filepath.Join(folder(t), "app.db"))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, pgtest.Shared(t).Database(t))
+	})
 }
 
 // folder is a new folder that every user may enter.

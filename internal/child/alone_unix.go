@@ -21,7 +21,7 @@ func Alone() (end func()) {
 		return func() {} // started by one that is
 	}
 	name := fmt.Sprintf("schedlock-tests-%d.lock", os.Getuid())
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), name), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(filepath.Join(Disk, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return func() {}
 	}

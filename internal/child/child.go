@@ -34,6 +34,7 @@ func Main(m *testing.M) {
 	}
 	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
 	end := Alone()
+	InMemory()
 	code := m.Run()
 	end()
 	os.Exit(code)

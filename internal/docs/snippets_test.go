@@ -117,6 +117,7 @@ func TestOnlyTheLock(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		defer store.Close()
 		lock, err := schedlock.New(store)
 		if err != nil {
 			return err

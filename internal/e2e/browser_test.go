@@ -55,8 +55,11 @@ func newBrowser(t *testing.T) *browser {
 	if program == "" {
 		missing.Skip(t, "Chromium, on the PATH (Debian: apt-get install chromium)")
 	}
+	dir, err := os.MkdirTemp("", "browser") // it leaves folders behind
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(program),
-		chromedp.Headless,
+		chromedp.Headless, chromedp.Env("TMPDIR="+dir),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true))
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)

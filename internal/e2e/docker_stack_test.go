@@ -29,7 +29,7 @@ import (
 // A stack is compose.yaml in a folder of its own, under a name of its own.
 type stack struct {
 	t        *testing.T
-	dir      string   // has compose.yaml, the Dockerfile and the binary
+	dir      string   // has compose.yaml, the Dockerfile and the binaries
 	env      []string // of the commands
 	client   []string // docker compose, or docker-compose
 	project  string
@@ -53,9 +53,9 @@ type leadership struct {
 	term int64
 }
 
-// newStack builds the binary and prepares the stack, which is torn down at the
-// end of the test, whatever happens.
-func newStack(t *testing.T) *stack {
+// newStack builds the binaries and prepares the stack of these services, which is torn
+// down at the end of the test, whatever happens.
+func newStack(t *testing.T, services ...string) *stack {
 	t.Helper()
 	compose := requireDocker(t)
 	s := &stack{t: t, dir: t.TempDir(), project: "schedlock-test-" +
@@ -69,8 +69,12 @@ func newStack(t *testing.T) *stack {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o644))
 	}
+	for _, name := range []string{"docs/python", "cmd/demoapp/blocklists"} {
+		require.NoError(t, os.CopyFS(filepath.Join(s.dir, name),
+			os.DirFS(filepath.Join("..", "..", name))))
+	}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o",
-		filepath.Join(s.dir, "demoapp"), "../../cmd/demoapp")
+		filepath.Join(s.dir, "bin")+"/", "../../cmd/demoapp", "../../cmd/schedlock")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -78,9 +82,10 @@ func newStack(t *testing.T) *stack {
 	s.env = append(s.env, "SCHEDLOCK_IMAGE_TARGET=prebuilt",
 		"DEMOAPP_LOCK_TTL="+dockerTTL.String(), "DEMOAPP_LOCK_HEARTBEAT="+dockerHeartbeat.String(),
 		"DEMOAPP_TICK="+dockerTick.String(), "DEMOAPP_JOB_DURATION="+dockerRun.String())
-	for i, service := range []string{"a", "b", "c"} {
+	for i, service := range services {
 		port := freePort(t, 11_000+3_000*i) // PostgreSQL servers of other tests are above
-		s.env = append(s.env, "SCHEDLOCK_PORT_"+strings.ToUpper(service)+"="+port)
+		s.env = append(s.env, "SCHEDLOCK_PORT_"+
+			strings.ToUpper(strings.ReplaceAll(service, "-", "_"))+"="+port)
 		s.replicas = append(s.replicas, &container{service: service,
 			replica: replica{t: t, url: "http://127.0.0.1:" + port}})
 	}

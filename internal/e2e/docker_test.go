@@ -22,7 +22,7 @@ import (
 
 // The tests with containers take minutes and need a Docker engine:
 //
-//	go test ./internal/e2e -run TestDockerCompose -containers
+//	go test ./internal/e2e -run TestDocker -containers
 var containers = flag.Bool("containers", false,
 	"run the tests with containers, which need a Docker engine")
 
@@ -43,7 +43,7 @@ const takeOverLimit = 2 * time.Second
 // each step leaves a running stack to the next.
 func TestDockerCompose(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
+	s := newStack(t, "a", "b", "c")
 	s.up()
 	s.killLeader()
 	s.crashLeader()
@@ -82,6 +82,8 @@ func (s *stack) up() {
 			c.service+"</strong>", "each is process 1 of its container")
 		require.Contains(s.t, string(page.body), "192.0.2.", "bans of the built-in lists")
 		s.docker("exec", c.id, "/demoapp", "healthcheck")
+		require.Contains(s.t, s.docker("exec", c.id, "/schedlock", "--db", "/data/demoapp.db",
+			"status"), `on host "`+s.leader.service+`" leads`)
 		_, err := s.run("docker", "exec", "-e", "DEMOAPP_ADDR=127.0.0.1:9", c.id, "/demoapp",
 			"healthcheck")
 		require.Equal(s.t, exitFailed, exitCode(err),

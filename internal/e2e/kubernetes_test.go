@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -78,6 +79,8 @@ type podSpec struct {
 
 type podContainer struct {
 	Name, Image string
+	Command     []string
+	Args        []string
 	Ports       []struct {
 		Name          string
 		ContainerPort int `yaml:"containerPort"`
@@ -263,4 +266,24 @@ func TestKubernetesManifestFitsTheApp(t *testing.T) {
 	require.Greater(t,
 		time.Duration(c.Startup.PeriodSeconds*c.Startup.FailureThreshold)*time.Second, time.Minute,
 		"the two stages before HTTP: the lock's database, and the bans")
+}
+
+func TestTheManifestOfTheSidecarIsOne(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("../../docs/kubernetes-sidecar.yaml")
+	require.NoError(t, err)
+	decoder := yaml.NewDecoder(bytes.NewReader(file))
+	decoder.KnownFields(true)
+	var d resource[deploymentSpec]
+	require.NoError(t, decoder.Decode(&d))
+	pod := d.Spec.Template.Spec
+	require.Len(t, pod.Containers, 2)
+	lead := pod.Containers[1]
+	require.Equal(t, []string{"/schedlock"}, lead.Command)
+	require.Contains(t, lead.Args, "127.0.0.1:7070")
+	require.Equal(t, "SCHEDLOCK_DATABASE_URL", lead.Env[0].Name)
+	i := slices.Index(lead.Args, "--valid-for")
+	valid, err := time.ParseDuration(lead.Args[i+1])
+	require.NoError(t, err)
+	require.Greater(t, time.Duration(pod.Grace)*time.Second, valid+10*time.Second)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 )
@@ -176,7 +177,10 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 		require.NoError(t, err)
 		return dir
 	case *soakFor > 0 || *loadFor > 0:
-		return t.TempDir()
+		dir, err := os.MkdirTemp(child.Disk, "faults")
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+		return dir
 	}
 	return pgtest.TempDir(t)
 }

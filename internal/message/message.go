@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // OneLine puts a message of several lines, such as pgx has, into one.
@@ -46,7 +48,7 @@ const hidden = "a value that is not shown, as it may have a password,"
 // address that were not quoted come as arguments of their own, so among them
 // nothing is shown: others are what else was given.
 func Argument(value string, others ...string) string {
-	if !word.MatchString(value) {
+	if !isWord(value) {
 		return hidden
 	}
 	for _, o := range others {
@@ -59,8 +61,14 @@ func Argument(value string, others ...string) string {
 	return fmt.Sprintf("%q", value)
 }
 
+// isWord reports whether a value has at most 40 letters, numbers, and . _ + -.
+func isWord(value string) bool {
+	return utf8.RuneCountInString(value) <= 40 && !strings.ContainsFunc(value, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !strings.ContainsRune("._+-", r)
+	})
+}
+
 var (
-	word       = regexp.MustCompile(`^[\pL\pN._+-]{0,40}$`)
 	password   = regexp.MustCompile(`(?i)p\w{0,3}[sw]\w*=`)
 	noSuchFlag = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
 	noArgument = regexp.MustCompile(`^flag needs an argument: -(.*)$`)

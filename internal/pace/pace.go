@@ -9,7 +9,8 @@ import (
 
 const (
 	every = time.Second
-	share = 100 // it takes at most one part in so many of the time
+	share = 100         // it takes at most one part in so many of the time
+	most  = time.Minute // a disk that stood still once must not put it off for long
 
 	// maxKeys bounds what is remembered. If it is forgotten, something is done
 	// once more.
@@ -24,7 +25,7 @@ type Pace struct {
 }
 
 // Due calls f if it is time for it again: a second after it was called for that
-// key, and a hundred times as long as it took.
+// key, and a hundred times as long as it took, but at most a minute.
 func (p *Pace) Due(key string, f func()) {
 	if !p.begin(key) {
 		return
@@ -33,7 +34,7 @@ func (p *Pace) Due(key string, f func()) {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.next[key] = time.Now().Add(max(every, share*time.Since(start)))
+		p.next[key] = time.Now().Add(min(most, max(every, share*time.Since(start))))
 	}()
 	f()
 }

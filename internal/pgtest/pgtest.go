@@ -78,6 +78,7 @@ var shared struct {
 // code.
 func Run(m interface{ Run() int }) int {
 	sideBySide(6)
+	child.InMemory()
 	code := m.Run()
 	if shared.server != nil {
 		shared.server.process.remove()

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/child"
 )
 
 // watchdog reads a process id per line, 0 for none, until the test binary closes its end of the
@@ -50,8 +52,8 @@ func (e *diedError) Error() string { return fmt.Sprintf("%s did not start: %s", 
 func newProcess(disk bool) (*process, error) {
 	p := &process{}
 	base := os.TempDir()
-	if memory := Memory(); memory != "" && !disk && os.Getenv("TMPDIR") == "" {
-		base = memory
+	if disk {
+		base = child.Disk
 	}
 	if os.Getuid() == 0 {
 		var err error

@@ -146,18 +146,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestConformanceThroughAPooler(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Shared(t)
-	direct := server.Database(t)
-	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
-	migrate(t, url)
-	locktest.Run(t, func(t testing.TB) locktest.Database {
-		empty(t, direct)
-		return conformance(t, direct, url+"&default_query_exec_mode=exec", locktest.Hints)
-	})
-}
-
 // empty makes the tables as good as new, which is faster than a new database.
 func empty(t testing.TB, url string) {
 	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs,

@@ -193,6 +193,7 @@ func TestManyReplicasMakeOneSchemaAtOnce(t *testing.T) {
 	})
 }
 
+// A pooler changes how statements are sent, a schema their text: one run is for both.
 func TestConformanceInASchemaThroughAPooler(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t)

@@ -88,7 +88,7 @@ func must[T any](v T, err error) T {
 // database, and a moment later both files.
 func TestADatabaseThatIsJustBeingMadeIsNotMissing(t *testing.T) {
 	t.Parallel()
-	dir := quickDir(t)
+	dir := t.TempDir()
 	for i := range 3000 {
 		path := filepath.Join(dir, fmt.Sprintf("%d.db", i))
 		made := make(chan error, 1)

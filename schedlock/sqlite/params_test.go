@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -165,7 +166,8 @@ func TestUseAcceptsWhatKeepsThePromise(t *testing.T) {
 		"", "_pragma=journal_mode(wal)", "_pragma=journal_mode(delete)", "cache=shared",
 		"vfs=wrapping", "vfs=wrapping&_pragma=journal_mode(wal)",
 	} {
-		t.Run(params, func(t *testing.T) {
+		// Else the name of its folder would have a #, which ends a path in a URI.
+		t.Run(cmp.Or(params, "none"), func(t *testing.T) {
 			db, err := driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") + "?" + params)
 			require.NoError(t, err)
 			defer db.Close()

@@ -90,6 +90,20 @@ func WithClock(now func() time.Time) Option {
 	}
 }
 
+// WithoutProofOfDeath lets the TTL decide when this process has died: no other
+// replica takes it for dead before. It is for a program that leads on behalf of
+// others, which may outlive it. On PostgreSQL that is so unless a lock has
+// schedlock.WithSessionGrace.
+func WithoutProofOfDeath() Option {
+	return func(s *Store) error {
+		s.findLease = func(string) (*leasefile.File, error) {
+			return nil, fmt.Errorf("this program leads on behalf of others, which may outlive it: %w",
+				errors.ErrUnsupported) // chosen, so it is logged at INFO
+		}
+		return nil
+	}
+}
+
 // Open opens the database file that dsn names (a path, or a file: URI with the
 // driver's parameters), on connections of its own. The file and its parent
 // folders are made if they do not exist; tables are not, see package

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -59,31 +58,9 @@ func newStore(t testing.TB, opts ...Option) *Store {
 	t.Helper()
 	raw, err := template()
 	require.NoError(t, err)
-	path := filepath.Join(quickDir(t), "app.db")
+	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	return mustOpen(t, path, opts...)
-}
-
-// roomInMemory tells that /dev/shm is in memory, and has room.
-var roomInMemory = func() bool { return false }
-
-var onDisk = flag.Bool("sqlite.ondisk", false, "no database of the tests is in /dev/shm")
-
-// quickDir is a folder in memory, where there is one: what is flushed is not
-// waited for. Tests of files as such use t.TempDir.
-func quickDir(t testing.TB) string {
-	t.Helper()
-	if *onDisk || !roomInMemory() {
-		return t.TempDir()
-	}
-	parent, err := os.MkdirTemp("/dev/shm", "schedlock")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(parent)) })
-	dir := filepath.Join(parent, "001")
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	return dir
 }
 
 // template is a database that was migrated once, as a file.

@@ -17,9 +17,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"example.com/schedlock/internal/child"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.InMemory()
+	goleak.VerifyTestMain(m)
+}
 
 var t0 = time.Date(2026, 11, 21, 9, 50, 46, 123456789, time.UTC)
 

@@ -29,10 +29,10 @@
 //
 // If outer and inner are both killed, or both stopped past the TTL, nobody is left
 // to act: the kernel still kills the command itself when inner is killed, but not
-// what it has started. On SQLite the tree then holds on to the lease file, so
-// that nobody takes the holder for dead before its TTL has passed. A process of
-// another user, such as one that sudo has started, cannot be killed by us. For
-// all of these there is the fence: see schedlock fence.
+// what it has started, unless they are in a PID namespace. On SQLite the tree then
+// holds on to the lease file, so that nobody takes the holder for dead before its
+// TTL has passed. A process of another user, such as one that sudo has started,
+// cannot be killed by us. For all of these there is the fence: see schedlock fence.
 package guard
 
 import "time"

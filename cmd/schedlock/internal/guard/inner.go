@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 // Inner is the process that holds the lock and starts the command.
 type Inner struct {
 	conn     *conn
+	outer    int // its pid
 	reaper   *reaper
 	terminal *terminal
 	gone     chan struct{} // closed when outer has died
@@ -31,6 +34,13 @@ type Inner struct {
 
 // NewInner is called by the process that Outer has started.
 func NewInner() (*Inner, error) {
+	outer, err := strconv.Atoi(strings.TrimPrefix(os.Args[0], innerName))
+	if err != nil {
+		return nil, fmt.Errorf("pid of the outer process: %w", err)
+	}
+	if err := settle(); err != nil {
+		return nil, err
+	}
 	unix.CloseOnExec(3)
 	c, err := newConn(os.NewFile(3, "outer"))
 	if err != nil {
@@ -39,7 +49,7 @@ func NewInner() (*Inner, error) {
 	if err := adopt(); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	i := &Inner{conn: c, reaper: startReaper(), terminal: ownTerminal(),
+	i := &Inner{conn: c, outer: outer, reaper: startReaper(), terminal: ownTerminal(),
 		gone: make(chan struct{}), told: make(chan unix.Signal, 16)}
 	// Those of the terminal go to outer too, which passes them on. Caught, not
 	// ignored: what is ignored stays so in the command.
@@ -86,6 +96,9 @@ func (i *Inner) pass(sig unix.Signal) {
 		_ = unix.Kill(-i.group, sig)
 	}
 }
+
+// Outer is the pid of the process that the user has started.
+func (i *Inner) Outer() int { return i.outer }
 
 // Told are the signals by which outer was told to end.
 func (i *Inner) Told() <-chan unix.Signal { return i.told }
@@ -274,7 +287,7 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 		attr.Files = append(attr.Files, h.Lease)
 	}
 	dieWithParent(attr.Sys)
-	if i.terminal != nil && i.terminal.foreground() == i.terminal.group {
+	if i.terminal.ours() {
 		attr.Sys.Foreground, attr.Sys.Ctty = true, i.terminal.fd
 	}
 	type result struct {
@@ -287,6 +300,7 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 	defer i.mu.Unlock()
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		dropRights()
 		pid, err := i.reaper.start(func() (int, error) {
 			p, err := os.StartProcess(path, c.Args, attr)
 			if err != nil {
@@ -296,8 +310,8 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 		}, func(s unix.WaitStatus) {
 			switch {
 			case s.Stopped():
-				if attr.Sys.Foreground && s.StopSignal() != unix.SIGSTOP {
-					_ = i.conn.send(message{Paused: true}, nil)
+				if sig := s.StopSignal(); sig != unix.SIGSTOP {
+					_ = i.conn.send(message{Paused: sig}, nil)
 				}
 			default:
 				ended <- s
@@ -321,11 +335,10 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 // leave notes that no command runs.
 func (i *Inner) leave() {
 	i.mu.Lock()
+	group := i.group
 	i.group = 0
 	i.mu.Unlock()
-	if i.terminal != nil && i.terminal.foreground() != i.terminal.group {
-		i.terminal.give(i.terminal.group)
-	}
+	i.terminal.takeBack(group)
 	none := 0
 	_ = i.conn.send(message{Group: &none}, nil)
 }

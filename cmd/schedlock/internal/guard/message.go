@@ -20,7 +20,7 @@ type message struct {
 	KillAt *time.Duration `json:",omitempty"`
 	Group  *int           `json:",omitempty"` // of the command that runs; 0: none does
 	Held   bool           `json:",omitempty"` // a descriptor comes with this message
-	Paused bool           `json:",omitempty"` // the terminal has stopped the command
+	Paused unix.Signal    `json:",omitempty"` // by which the terminal has stopped the command
 	Code   *int           `json:",omitempty"` // the exit code; inner is about to exit
 
 	// To inner.

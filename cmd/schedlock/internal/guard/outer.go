@@ -7,13 +7,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// InnerName is os.Args[0] of the inner process.
-const InnerName = "schedlock: inner"
+// innerName and the pid of outer are os.Args[0] of the inner process.
+const innerName = "schedlock: inner of "
+
+// IsInner reports whether a process with these arguments was started by [Outer].
+func IsInner(args []string) bool { return len(args) > 0 && strings.HasPrefix(args[0], innerName) }
 
 // passed are the signals that outer passes on, unless whoever has started it
 // wants them ignored, as nohup does with SIGHUP.
@@ -21,9 +26,14 @@ var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, u
 	unix.SIGUSR2, unix.SIGWINCH}
 
 // Outer starts this program again with the same arguments, as inner, and watches
-// it. It returns the exit code. errOut is told what went wrong.
-func Outer(args []string, errOut io.Writer) int {
-	o := &outer{errOut: errOut, reaper: startReaper(), terminal: ownTerminal()}
+// it. It returns the exit code. errOut is told what went wrong. With namespace
+// inner and the command get a PID namespace of their own.
+func Outer(args []string, namespace bool, errOut io.Writer) int {
+	o := &outer{errOut: errOut, namespace: namespace, reaper: startReaper(),
+		terminal: ownTerminal(), continued: make(chan os.Signal, 1)}
+	if o.terminal != nil {
+		signal.Notify(o.continued, unix.SIGCONT)
+	}
 	signals := make(chan os.Signal, 16)
 	for _, s := range passed {
 		if !signal.Ignored(s) {
@@ -48,13 +58,15 @@ const (
 func ExitSignal(s unix.Signal) int { return 128 + int(s) }
 
 type outer struct {
-	errOut   io.Writer
-	reaper   *reaper
-	terminal *terminal // nil: there is none to give away
-	conn     *conn
-	inner    int
-	ended    chan unix.WaitStatus
-	messages chan message
+	errOut    io.Writer
+	namespace bool
+	reaper    *reaper
+	terminal  *terminal      // nil: there is none
+	continued chan os.Signal // SIGCONT, if there is a terminal
+	conn      *conn
+	inner     int
+	ended     chan unix.WaitStatus
+	messages  chan message
 
 	killAt time.Duration // 0: nothing is to be killed
 	group  int           // of the command
@@ -76,9 +88,13 @@ func (o *outer) start(args []string) error {
 	}
 	defer far.Close()
 	o.conn, o.ended, o.messages = near, make(chan unix.WaitStatus, 1), make(chan message)
+	args = append([]string{innerName + strconv.Itoa(os.Getpid())}, args...)
+	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, far}}
 	o.inner, err = o.reaper.start(func() (int, error) {
-		p, err := os.StartProcess(exe, append([]string{InnerName}, args...), &os.ProcAttr{
-			Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, far}})
+		if o.namespace {
+			return startInNamespace(exe, args, attr)
+		}
+		p, err := os.StartProcess(exe, args, attr)
 		if err != nil {
 			return 0, err
 		}
@@ -113,6 +129,9 @@ func (o *outer) listen() {
 	}
 }
 
+// arrival is how long what inner has said may take to be read: far below Slack.
+const arrival = 10 * time.Millisecond
+
 // watch does what has to be done until the tree has ended, and returns the exit
 // code. Timers do not count the time for which the machine was suspended, so it
 // looks often.
@@ -126,6 +145,8 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 		select {
 		case s := <-signals:
 			_ = o.conn.send(message{Signal: s.(unix.Signal)}, nil)
+		case <-o.continued:
+			o.resume()
 		case m, ok := <-messages:
 			if !ok {
 				messages = nil
@@ -133,12 +154,23 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 			}
 			o.take(m)
 		case <-late:
-			if bootTime() >= o.killAt {
-				fmt.Fprintln(o.errOut, "schedlock: exec: the process that holds the lock has not "+
-					"renewed it in time: it and the command are killed")
-				o.reaper.kill(o.group)
-				return o.finish(ExitSignal(unix.SIGKILL))
+			if bootTime() < o.killAt {
+				continue
 			}
+			select {
+			case m, ok := <-messages: // it was this process that was stopped
+				if !ok {
+					messages = nil
+					continue
+				}
+				o.take(m)
+				continue
+			case <-time.After(arrival):
+			}
+			fmt.Fprintln(o.errOut, "schedlock: exec: the process that holds the lock has not "+
+				"renewed it in time: it and the command are killed")
+			o.reaper.kill(o.group)
+			return o.finish(ExitSignal(unix.SIGKILL))
 		case status := <-o.ended:
 			o.reaper.kill(o.group)
 			if messages != nil {
@@ -164,25 +196,63 @@ func (o *outer) take(m message) {
 		o.killAt = *m.KillAt
 	}
 	if m.Group != nil {
-		o.group = *m.Group
+		o.begin(*m.Group)
 	}
 	if m.Code != nil {
 		o.code = m.Code
 	}
-	if m.Paused {
-		o.pause()
+	if m.Paused != 0 {
+		o.pause(m.Paused)
 	}
 }
 
-// pause stops this process, as the terminal has stopped the command, until the
-// shell lets it go on. Inner goes on: the lock stays held.
-func (o *outer) pause() {
-	if o.terminal == nil {
+// begin notes the group of the command that runs from now on, if any.
+func (o *outer) begin(group int) {
+	if group == 0 {
+		o.terminal.takeBack(o.group)
+	} else if o.namespace {
+		group = translated(o.inner, group)
+	}
+	if o.group = group; o.terminal.ours() {
+		o.terminal.give(group) // inner has, unless it is in a namespace
+	}
+}
+
+// pause stops this process group, as the terminal has stopped the command by a
+// signal, until the shell lets it go on. Inner goes on: the lock stays held.
+func (o *outer) pause(sig unix.Signal) {
+	t := o.terminal
+	if t == nil {
 		return
 	}
-	o.terminal.give(o.terminal.group)
-	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
-	if o.terminal.foreground() == o.terminal.group { // fg, not bg
+	front := t.foreground()
+	if sig != unix.SIGTSTP && (front == t.group || front == o.group) {
+		// It only asks for what we have, or asked before it got it.
+		t.piped = false
+		o.resume()
+		return
+	}
+	if front == o.group {
+		t.give(t.group)
+	}
+	select {
+	case <-o.continued: // an old one
+	default:
+	}
+	// The whole group: the shell may know only its first process. Without a shell
+	// with job control the kernel ignores these signals, and nothing has stopped.
+	_ = unix.Kill(0, sig)
+	select {
+	case <-o.continued:
+	case <-time.After(100 * time.Millisecond): // nothing stopped, or it was let go on
+	}
+	o.resume()
+}
+
+// resume lets the command go on, with the terminal if the shell has given it to us:
+// after fg, not after bg.
+func (o *outer) resume() {
+	if o.terminal.ours() {
 		o.terminal.give(o.group)
 	}
 	_ = o.conn.send(message{Resume: true}, nil)
@@ -190,8 +260,6 @@ func (o *outer) pause() {
 
 // finish gives the terminal back.
 func (o *outer) finish(code int) int {
-	if t := o.terminal; t != nil && t.foreground() != t.group {
-		t.give(t.group)
-	}
+	o.terminal.takeBack(o.group)
 	return code
 }

@@ -87,6 +87,10 @@ func (r *reaper) empty() (bool, <-chan struct{}) {
 func (r *reaper) signal(group int, sig unix.Signal, had map[int]bool) {
 	r.mu.Lock() // so that no pid is reaped, and used again, before it gets the signal
 	defer r.mu.Unlock()
+	if sig == unix.SIGKILL && namespaced() {
+		_ = unix.Kill(-1, sig) // all but this process
+		return
+	}
 	targets := children()
 	if group > 0 {
 		targets = append(targets, -group)
@@ -125,11 +129,9 @@ func (r *reaper) await(group int, until time.Duration) bool {
 // kill kills all children, and those that become children by that, until there
 // is none.
 func (r *reaper) kill(group int) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for pause := time.Duration(0); !r.await(group, bootTime()+pause); {
 		r.signal(group, unix.SIGKILL, map[int]bool{})
-		if r.await(group, bootTime()+pause) {
-			return
-		}
+		pause = min(max(2*pause, time.Millisecond), 50*time.Millisecond)
 	}
 }
 

@@ -9,21 +9,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is that of standard input, if this process group has it.
+// A terminal is that of standard input. The shell gives it to one process group of
+// the session at a time: that is in the foreground, the others are not.
 type terminal struct {
 	fd    int
 	group int // ours
+	// Standard output is a pipe: a pager at its end reads from the terminal, too. A
+	// command gets the terminal if it asks for it, not before.
+	piped bool
 }
 
-// ownTerminal returns nil unless standard input is a terminal that is ours to
-// give away.
+// ownTerminal returns nil unless standard input is the terminal of this session.
+// A process whose group has no number in its PID namespace leaves it to outer.
 func ownTerminal() *terminal {
-	fd := int(os.Stdin.Fd())
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if err != nil || group != unix.Getpgrp() {
+	fd, group := int(os.Stdin.Fd()), unix.Getpgrp()
+	if _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err != nil || group == 0 {
 		return nil
 	}
-	return &terminal{fd: fd, group: group}
+	var out unix.Stat_t
+	err := unix.Fstat(int(os.Stdout.Fd()), &out)
+	return &terminal{fd: fd, group: group,
+		piped: err == nil && out.Mode&unix.S_IFMT == unix.S_IFIFO}
+}
+
+// ours reports whether the command gets the terminal now.
+func (t *terminal) ours() bool {
+	return t != nil && !t.piped && t.foreground() == t.group
+}
+
+// takeBack takes the terminal from a command that has ended, or from what it has
+// given it to. It does not take it from the shell.
+func (t *terminal) takeBack(group int) {
+	if t == nil {
+		return
+	}
+	if front := t.foreground(); front != t.group && (front == group || !exists(front)) {
+		t.give(t.group)
+	}
 }
 
 // foreground is the process group that reads from the terminal now.

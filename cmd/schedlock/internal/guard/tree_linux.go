@@ -15,8 +15,9 @@ func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) 
 
 // children are the processes whose parent is this one, dead ones that were not
 // reaped included.
-func children() (pids []int) {
-	self := os.Getpid()
+func children() []int { return childrenOf(os.Getpid()) }
+
+func childrenOf(process int) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -26,7 +27,7 @@ func children() (pids []int) {
 		if err != nil {
 			continue
 		}
-		if parent(pid) == self {
+		if parent(pid) == process {
 			pids = append(pids, pid)
 		}
 	}
