@@ -109,29 +109,29 @@ func TestExecInTheBackgroundOfAShell(t *testing.T) {
 	})
 }
 
-// A pager behind exec reads from the terminal.
-func TestExecBeforeAPager(t *testing.T) {
-	inTerminals(t, func(t *testing.T, s *shell, call string) {
-		s.enter(call[:strings.LastIndex(call, " ")] + ` -c 'echo up; exec sleep 1000' | ` +
-			`sh -c 'read it; echo "page: $it"; read key </dev/tty; echo "key <$key>"'` + "\n")
-		s.await("page: up")
-		s.enter("one\n")
-		s.await("key <one>")
-		s.enter("\x03")
-		s.await(prompt)
-	})
-}
-
-// A command before a pipe gets the terminal if it reads from it.
-func TestExecBeforeAPipeReads(t *testing.T) {
-	inTerminals(t, func(t *testing.T, s *shell, call string) {
-		s.enter(call + " | cat\n")
-		s.await("up")
-		s.enter("one\n")
-		s.await("got <one>")
-		s.enter("\x04")
-		s.await(prompt)
-	})
+// Whoever of a pipe reads from the terminal gets what is typed: the pager behind exec
+// that opens it, and a command of exec that reads.
+func TestExecBeforeAPipe(t *testing.T) {
+	for _, tc := range []struct{ name, command, behind, started, reads, ends string }{
+		{"the pager reads", ` -c 'echo up; exec sleep 1000'`,
+			`sh -c 'read it; echo "page: $it"; read key </dev/tty; echo "key <$key>"'`,
+			"page: up", "key <one>", "\x03"},
+		{"the command reads", "", "cat", "up", "got <one>", "\x04"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inTerminals(t, func(t *testing.T, s *shell, call string) {
+				if tc.command != "" { // instead of the script
+					call = call[:strings.LastIndex(call, " ")] + tc.command
+				}
+				s.enter(call + " | " + tc.behind + "\n")
+				s.await(tc.started)
+				s.enter("one\n")
+				s.await(tc.reads)
+				s.enter(tc.ends)
+				s.await(prompt)
+			})
+		})
+	}
 }
 
 // The shell that has job control knows only the shell that has started exec.

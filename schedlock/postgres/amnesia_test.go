@@ -233,13 +233,15 @@ func TestWhatALeaderWritesAfterItsEndDoesNotVouchForAnotherTimeline(t *testing.T
 }
 
 // shadow makes the server's clock_timestamp() for those who look in schema
-// first, and returns a URL for them.
+// first, and returns a URL for them. What its body waits for is no lock of
+// the statement, so the statement's lock_timeout does not end it.
 func shadow(t *testing.T, url, schema, body string) string {
 	t.Helper()
 	conn := session(t, url)
 	exec(t, conn, `CREATE SCHEMA `+schema)
 	exec(t, conn, fmt.Sprintf(`
-		CREATE FUNCTION %s.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+		CREATE FUNCTION %s.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE
+		SET lock_timeout = 0 AS $$
 		DECLARE now timestamptz := pg_catalog.clock_timestamp();
 		BEGIN %s RETURN now; END $$`, schema, body))
 	return as(t, url, "postgres", "search_path", schema+",public,pg_catalog")
