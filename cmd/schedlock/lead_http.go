@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -42,8 +43,10 @@ func listen(addr string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("listen on %s: another process answers there", addr)
 	}
-	if errors.Is(err, syscall.ECONNREFUSED) { // nobody listens there any more
-		_ = os.Remove(path)
+	if errors.Is(err, syscall.ECONNREFUSED) { // nobody listens there any more, or it is no socket
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+			_ = os.Remove(path)
+		}
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
