@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -40,6 +42,21 @@ func TestUseMakesTheTablesAndChecksTheRightsAsOpenerDoes(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 	require.NoError(t, pool.Ping(ctx), "the app's pool stays open")
+}
+
+func TestAStartWithTablesUpToDateNeedsOneConnection(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, migrated(t))
+	config := pool.Config()
+	var made atomic.Int32
+	config.AfterConnect = func(context.Context, *pgx.Conn) error { made.Add(1); return nil }
+	counting, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	defer counting.Close()
+	store, err := postgres.Use(counting, silent).Open(ctx)
+	require.NoError(t, err)
+	defer store.Close()
+	require.Equal(t, int32(1), made.Load())
 }
 
 func TestUseNamesTheRightThatIsMissing(t *testing.T) {

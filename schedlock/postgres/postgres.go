@@ -222,6 +222,9 @@ func (s *Store) Pooled() bool { return s.pooled.Load() }
 // Migrate brings the tables up to date, and makes the schema of WithSchema; see
 // migrations.Up.
 func (s *Store) Migrate(ctx context.Context) error {
+	if s.migrated(ctx) {
+		return nil
+	}
 	config := s.config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	var opts []stdlib.OptionOpenDB
@@ -241,6 +244,19 @@ func (s *Store) Migrate(ctx context.Context) error {
 		err = fmt.Errorf("%w: %w", driver.ErrPermanent, err)
 	}
 	return err
+}
+
+// migrated reports whether there is nothing to migrate. It asks on the lock's connection,
+// which is there: the one that migrates costs several milliseconds. What is wrong the
+// migration finds out, and says.
+func (s *Store) migrated(ctx context.Context) bool {
+	var version, minCode int64
+	err := s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return s.on(conn).QueryRow(ctx, `
+SELECT coalesce(max(version), 0), coalesce(max(min_code), 0) FROM scheduler_lock_schema`,
+			pgx.QueryExecModeExec).Scan(&version, &minCode)
+	})
+	return err == nil && version >= migrations.Latest && minCode <= migrations.Latest
 }
 
 // Close ends the connections. It may be called again. Release the lease
