@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -287,6 +288,19 @@ func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 	})
 }
 
+// stopped reports whether SIGSTOP has stopped all threads of a process. They run on
+// until one of them has come to see the signal.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, stats)
+	return !slices.ContainsFunc(stats, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		return err == nil && !strings.Contains(string(stat), ") T ")
+	})
+}
+
 // On SQLite what outlives both processes keeps the descriptor of the lease file, so that
 // nothing proves a death: the TTL decides.
 func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
@@ -297,10 +311,15 @@ func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 	daemon, err := strconv.Atoi(w.line())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
-	inner := w.inner()
-	for _, signal := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} { // neither sees the other die
-		require.NoError(t, unix.Kill(w.pid(), signal))
-		require.NoError(t, unix.Kill(inner, signal))
+	both := []int{w.pid(), w.inner()}
+	for _, pid := range both { // neither sees the other die
+		require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	}
+	for _, pid := range both {
+		eventually(t, "each of its threads has stopped", func() bool { return stopped(t, pid) })
+	}
+	for _, pid := range both {
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 	}
 	next := startExec(t, dsn, "--ttl", "3s", "echo", "next")
 	require.Equal(t, "next", next.line())
