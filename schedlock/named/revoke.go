@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"example.com/schedlock/internal/names"
-	"example.com/schedlock/schedlock/ledger"
 )
 
 // listLimit is how many locks List returns.
@@ -40,23 +38,22 @@ var ErrNotHeld = errors.New("nobody holds the lock under that term")
 // take yet (a task lock at rest, a time-out lock), is free at once.
 //
 // It acts only on the acquisition with that term, which Info and List tell, else it
-// returns ErrNotHeld. If that was revoked before it returns the first order.
+// returns ErrNotHeld. If that was revoked before it returns the first order. by has at
+// most 200 bytes and is not empty, reason at most 1,000, in several lines if need be.
+// Neither has control characters.
 func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 	reason string) (Revocation, error) {
 	err := checkKey(key)
 	if by == "" {
 		err = errors.Join(err, errors.New("the name of who revokes it is empty"))
-	} else {
-		err = errors.Join(err, names.Check("the name of who revokes it", by))
 	}
+	err = errors.Join(err, names.Check("the name of who revokes it", by), names.CheckReason(reason))
 	if err != nil {
 		return Revocation{}, fmt.Errorf("revoke: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	r := Revocation{By: by,
-		Reason: ledger.Cut(strings.ReplaceAll(strings.ToValidUTF8(reason, "\uFFFD"), "\x00",
-			"\uFFFD"))}
+	r := Revocation{By: by, Reason: reason}
 	revoked, err := l.store.Revoke(ctx, key, term, r.Mark())
 	if err != nil {
 		return Revocation{}, broken("revoke", key, err)

@@ -32,6 +32,9 @@ func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
 		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term(),
 			"", "")
 		require.ErrorContains(t, err, "who revokes it is empty")
+		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term(),
+			"ann", "\x1b[2Jit hangs")
+		require.ErrorContains(t, err, "control character")
 		order, err := locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"},
 			lock.Term(), "ann", "it hangs")
 		require.NoError(t, err)

@@ -246,9 +246,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
-// migrated reports whether there is nothing to migrate. It asks on the lock's connection,
-// which is there: the one that migrates costs several milliseconds. What is wrong the
-// migration finds out, and says.
+// migrated reports whether there is nothing to migrate. It asks on the lock's connection, as
+// opening another takes several milliseconds. If anything is wrong, the migration reports it.
 func (s *Store) migrated(ctx context.Context) bool {
 	var version, minCode int64
 	err := s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
