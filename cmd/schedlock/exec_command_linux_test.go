@@ -68,11 +68,17 @@ func TestExecUnderJobControl(t *testing.T) {
 		missing.Skip(t, "bash, on the PATH")
 	}
 	dsn := filepath.Join(folder(t), "app.db")
-	tool := execOf(t, dsn, "--", "sh", "-c", `'echo started; while :; do echo tick; sleep 0.05; done'`)
+	// Not in sh: while dash starts a program it can't be stopped (vfork), but that program can be.
+	tool := execOf(t, dsn, "--", shell, "-c", `'echo started; while :; do echo tick; sleep 0.05; done'`)
 	cmd := exec.Command(shell, "--norc", "--noprofile", "-i")
 	cmd.Dir, cmd.Env = tool.Dir, append(tool.Env, "PS1=ready> ", "TERM=dumb", "HOME=/nonexistent")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	w := onTerminal(t, cmd)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("it has shown: %s", w.text())
+		}
+	})
 	say := func(text string) {
 		_, err := w.master.WriteString(text)
 		require.NoError(t, err)

@@ -20,13 +20,17 @@ func Alone() (end func()) {
 	if os.Getenv(aloneEnv) != "" {
 		return func() {} // started by one that is
 	}
-	name := fmt.Sprintf("schedlock-tests-%d.lock", os.Getuid())
-	file, err := os.OpenFile(filepath.Join(Disk, name), os.O_CREATE|os.O_RDWR, 0o600)
+	path := filepath.Join(Disk, fmt.Sprintf("schedlock-tests-%d.lock", os.Getuid()))
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return func() {}
 	}
-	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+	fd := int(file.Fd())
+	if errors.Is(syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+		fmt.Fprintf(os.Stderr, "waiting for another test binary, which has locked %s\n", path)
+		for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+			err = syscall.Flock(fd, syscall.LOCK_EX)
+		}
 	}
 	_ = os.Setenv(aloneEnv, "1")
 	return func() { _ = file.Close() }
