@@ -75,7 +75,7 @@ func replica(dsn string) {
 	app, err := startup.NewApp(startup.Config{
 		Open: open,
 		Lock: []schedlock.Option{schedlock.WithTTL(ttl),
-			schedlock.WithHeartbeatInterval(min(time.Second, ttl/4)),
+			schedlock.WithHeartbeatInterval(max(min(time.Second, ttl/4), ttl/20)),
 			schedlock.WithSessionGrace(max(5*time.Second, ttl/5))},
 		Log: slog.New(slog.DiscardHandler), Drain: 10 * time.Minute,
 		Jobs: []tasks.Job{
