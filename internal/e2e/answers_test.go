@@ -139,14 +139,14 @@ type pauseRow struct {
 	Everything bool      `json:"everything"`
 }
 
-// fetch decodes an answer whose status must be 200. A database that did not
-// answer in time is asked again: the machine may be busy.
+// fetch decodes an answer whose status must be 200. A database that can't be read
+// is asked again: the machine may be busy, or a pooler that has died starts anew.
 func fetch[T any](r *replica, path string) (v T) {
 	r.t.Helper()
 	var a answer
 	eventually(r.t, "the database answers GET "+path, func() error {
 		a = r.get(path)
-		if a.status == http.StatusServiceUnavailable && a.contains("did not answer in time") {
+		if a.status == http.StatusServiceUnavailable {
 			return fmt.Errorf("%s", a.body)
 		}
 		return nil
