@@ -211,8 +211,7 @@ func (l *Lock) lateClaim(r *driver.Row) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ours := slices.Contains(l.claims, r.Token)
-	return ours
+	return slices.Contains(l.claims, r.Token)
 }
 
 // dropLateClaim looks whether there is such a row, and gives it back.

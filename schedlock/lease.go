@@ -10,6 +10,7 @@ import (
 
 	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/rules"
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -319,10 +320,8 @@ func insist(ctx context.Context, giveUp func(context.Context) error) error {
 		if err == nil || errors.Is(err, driver.ErrPermanent) || errors.Is(err, ErrCorrupt) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, pause) {
 			return err
-		case <-time.After(pause):
 		}
 	}
 }

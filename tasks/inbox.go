@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -156,7 +157,7 @@ func (t *term) refuse(r ledger.Request) {
 	case err == nil:
 		t.answered(r, ledger.UnknownJob, run)
 	case errors.Is(err, schedlock.ErrLost):
-		t.beat()
+		t.beat.now()
 	}
 }
 
@@ -174,18 +175,10 @@ func (t *term) ring(j *termJob) {
 
 // prune keeps the ledger bounded.
 func (t *term) prune() {
-	wait := time.NewTimer(pruneDelay)
-	defer wait.Stop()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-wait.C:
-		}
+	for wait := pruneDelay; sleep.For(t.ctx, wait); wait = pruneInterval {
 		if err := t.pruneJobs(); err != nil && t.ctx.Err() == nil {
 			t.log.Warn("run ledger not pruned; it is tried again", "err", err)
 		}
-		wait.Reset(pruneInterval)
 	}
 }
 
@@ -208,10 +201,8 @@ func (t *term) pruneJobs() error {
 			if n < pruneBatch {
 				break
 			}
-			select {
-			case <-t.ctx.Done():
+			if !sleep.For(t.ctx, pruneRest) {
 				return t.ctx.Err()
-			case <-time.After(pruneRest):
 			}
 		}
 	}

@@ -412,7 +412,7 @@ func TestStalled(t *testing.T) {
 		a := w.join([]Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}})
 		lease, err := a.lock.Acquire(ctx)
 		require.NoError(t, err)
-		tm := a.runner.newTerm(lease, func() {})
+		tm := a.runner.newTerm(lease, nil)
 		require.NoError(t, tm.start(ctx))
 		require.NoError(t, tm.cron.StopJobs()) // no alarm rings any more
 		j := tm.jobs[0]

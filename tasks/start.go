@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -54,7 +55,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 		case err == nil:
 			conflicts = 0
 		case errors.Is(err, schedlock.ErrLost):
-			t.beat()
+			t.beat.now()
 			return run, false
 		case errors.Is(err, ledger.ErrPaused):
 			if t.retry(t.ctx, t.readPending) != nil {
@@ -132,17 +133,7 @@ func (t *term) conflict(j *termJob, conflicts *int, err error) {
 // interval: a loop over the database does not spin. false: nothing new may start
 // any more.
 func (t *term) pause(conflicts int) bool {
-	if conflicts < 2 {
-		return true
-	}
-	select {
-	case <-t.ctx.Done():
-		return false
-	case <-t.shut:
-		return false
-	case <-time.After(t.lock.Timing().RetryInterval()):
-		return true
-	}
+	return conflicts < 2 || !sleep.Until(t.shut, t.lock.Timing().RetryInterval())
 }
 
 // trusted reports whether this replica still trusts its lease. While that is
@@ -153,10 +144,8 @@ func (t *term) trusted() bool {
 		if !errors.Is(err, schedlock.ErrSuspended) {
 			return err == nil || errors.Is(err, schedlock.ErrDraining)
 		}
-		select {
-		case <-t.ctx.Done():
+		if !sleep.For(t.ctx, suspendedPause) {
 			return false
-		case <-time.After(suspendedPause):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -201,7 +202,7 @@ func (k *Lock) keep() {
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
 	failing := false
-	for pause := k.ttl / 3; sleep(k.ctx, pause); {
+	for pause := k.ttl / 3; sleep.For(k.ctx, pause); {
 		pause = k.ttl / 3
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.

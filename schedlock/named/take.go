@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -149,7 +150,7 @@ func (l *Locks) wait(ctx context.Context, key Key, failed func(error)) (*Lock, e
 		case !isHeld:
 			return nil, err
 		}
-		if !sleep(ctx, pause(longest, held)) {
+		if !sleep.For(ctx, pause(longest, held)) {
 			return nil, gaveUp(ctx, key, inTheWay, err)
 		}
 		// A database whose clock is set forward now must not shorten that.
@@ -186,16 +187,4 @@ func pause(longest time.Duration, held *HeldError) time.Duration {
 		d = min(d, max(held.Info.Left, 0)+time.Millisecond+rand.N(5*time.Millisecond))
 	}
 	return d
-}
-
-// sleep returns false if ctx ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
