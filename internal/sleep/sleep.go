@@ -8,7 +8,7 @@ import (
 
 // For lasts for d, or until ctx ends. It reports whether ctx goes on.
 func For(ctx context.Context, d time.Duration) bool {
-	return ctx.Err() == nil && !Until(ctx.Done(), d)
+	return !Until(ctx.Done(), d)
 }
 
 // Until lasts until done is closed, but not for longer than limit. It reports
