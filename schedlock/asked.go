@@ -22,7 +22,7 @@ func (l *Lock) askedInVain() {
 			"jobs may have run beside those of the next leader",
 			"do", "shut the scheduler down first, and call Lock.Stop last")
 	}
-	if a.saidVain.Load() || len(l.campaigning) > 0 {
+	if a.saidVain.Load() || l.campaigning.Taken() {
 		return
 	}
 	now := l.clock.Now()

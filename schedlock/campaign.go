@@ -32,12 +32,10 @@ func (l *Lock) Wait(ctx context.Context) (*Lease, error) { return l.campaign(ctx
 
 // campaign is both: look, judge, take or wait.
 func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
-	select {
-	case l.campaigning <- struct{}{}:
-		defer func() { <-l.campaigning }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.campaigning.Take(ctx); err != nil {
+		return nil, err
 	}
+	defer l.campaigning.Give()
 	if err := l.mayCampaign(); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -45,9 +46,9 @@ type Lease struct {
 	revoked   chan struct{}
 	revoke    sync.Once
 	ending    sync.Once
-	returned  atomic.Bool   // Release was called: its work has returned
-	busy      chan struct{} // one statement at a time
-	settled   bool          // the row is not ours any more; guarded by busy
+	returned  atomic.Bool // Release was called: its work has returned
+	busy      turn.Turn   // one statement at a time: heartbeat and release never cross
+	settled   bool        // the row is not ours any more; guarded by busy
 	sight     sight
 	renewal   renewal
 }
@@ -66,7 +67,7 @@ type trust struct {
 }
 
 func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
-	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: make(chan struct{}, 1)}
+	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: turn.New()}
 	lease.renewal.stop, lease.renewal.soon = func() {}, make(chan struct{}, 1)
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
 	lease.confirm(c, s)
@@ -194,10 +195,10 @@ func (l *Lease) expire() {
 // ([Timing.RetryInterval]). An answer that comes after the deadline does not
 // revive the lease.
 func (l *Lease) Heartbeat(ctx context.Context) error {
-	if err := l.enter(ctx); err != nil {
+	if err := l.busy.Take(ctx); err != nil {
 		return err
 	}
-	defer l.leave()
+	defer l.busy.Give()
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -344,10 +345,10 @@ func (l *Lease) end(cause error) (e endedLease, first bool) {
 }
 
 func (e endedLease) release(ctx context.Context, cause error) error {
-	if err := e.enter(ctx); err != nil {
+	if err := e.busy.Take(ctx); err != nil {
 		return fmt.Errorf("release term %d: %w", e.ref.Term, err)
 	}
-	defer e.leave()
+	defer e.busy.Give()
 	if e.settled {
 		return nil
 	}
@@ -421,16 +422,3 @@ func (l *Lease) Fence(ctx context.Context, tx any) error {
 	}
 	return nil
 }
-
-// enter waits for the turn to use the store: heartbeat and release of one
-// lease never cross.
-func (l *Lease) enter(ctx context.Context) error {
-	select {
-	case l.busy <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (l *Lease) leave() { <-l.busy }

@@ -63,9 +63,7 @@ func (t *term) watchPending() {
 // hand may have set right: they do not come to a decision that would find out.
 func (t *term) lookAhead() {
 	for _, j := range t.jobs {
-		select {
-		case j.turn <- struct{}{}:
-		default:
+		if !j.turn.TryTake() {
 			continue
 		}
 		found := false
@@ -79,7 +77,7 @@ func (t *term) lookAhead() {
 				j.row, found = row, true
 			}
 		}
-		<-j.turn
+		j.turn.Give()
 		if found {
 			t.ring(j)
 		}

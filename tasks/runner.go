@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -38,8 +39,8 @@ type Runner struct {
 	// The last lease if its release has failed. The campaign uses them; after done
 	// whoever is giving does.
 	held    *schedlock.Lease
-	heldErr error         // until Stop has told it
-	giving  chan struct{} // one at a time
+	heldErr error     // until Stop has told it
+	giving  turn.Turn // one at a time
 }
 
 // settings are what a Runner and its terms need alike.
@@ -151,7 +152,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
 			onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval},
 		jobs:  jobs,
-		ready: make(chan struct{}), done: make(chan struct{}), giving: make(chan struct{}, 1),
+		ready: make(chan struct{}), done: make(chan struct{}), giving: turn.New(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var errs []error
@@ -238,8 +239,10 @@ func (r *Runner) Stop(ctx context.Context) error {
 // giveBack tells why the last lease is not released; whoever asks again has it
 // tried again.
 func (r *Runner) giveBack(ctx context.Context) error {
-	r.giving <- struct{}{}
-	defer func() { <-r.giving }()
+	if err := r.giving.Take(ctx); err != nil {
+		return err
+	}
+	defer r.giving.Give()
 	err := r.heldErr
 	if r.held != nil && err == nil {
 		err = r.held.Release(ctx)

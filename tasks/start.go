@@ -37,12 +37,10 @@ func (t *term) wake(j *termJob) {
 // next takes the steps of j that are due, up to the first that starts a run; ok
 // is false if none did.
 func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
-	select {
-	case j.turn <- struct{}{}:
-		defer func() { <-j.turn }()
-	case <-t.ctx.Done():
+	if j.turn.Take(t.ctx) != nil {
 		return run, false
 	}
+	defer j.turn.Give()
 	conflicts := 0 // in a row
 	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
 		s, found := t.choose(j)

@@ -12,6 +12,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -61,7 +62,7 @@ func (r *Runner) newTerm(lease *schedlock.Lease, beat *heartbeat) *term {
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range r.jobs {
 		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name),
-			turn: make(chan struct{}, 1), stirred: time.Now()})
+			turn: turn.New(), stirred: time.Now()})
 	}
 	return t
 }
@@ -233,13 +234,11 @@ func atDatabase(job string) string { return fmt.Sprintf("the database, about job
 func (t *term) stalled(limit time.Duration) error {
 	now, wedged := t.lease.Now(), false
 	for _, j := range t.jobs {
-		select {
-		case j.turn <- struct{}{}:
-		default:
+		if !j.turn.TryTake() {
 			continue // deciding right now, or waiting for the database
 		}
 		row, spec := j.row, j.spec
-		<-j.turn
+		j.turn.Give()
 		state, unmoved := j.unmoved()
 		if row == nil || row.Spec != spec.String() || state == running || t.paused(j.Name) {
 			continue
