@@ -30,7 +30,8 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) { return l.campaign(
 // WithApp.
 func (l *Lock) Wait(ctx context.Context) (*Lease, error) { return l.campaign(ctx, false) }
 
-// campaign is both: look, judge, take or wait.
+// campaign is Acquire (once) and Wait: it looks, judges, and takes the lock or
+// waits for the next look.
 func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 	if err := l.campaigning.Take(ctx); err != nil {
 		return nil, err
@@ -236,8 +237,8 @@ func (l *Lock) dropClaim(ctx context.Context, ref driver.Ref) error {
 }
 
 // take puts this replica in the place of the holder that was judged. If the
-// answer is lost the row is looked up by its token. A caller that has gone
-// meanwhile, or an answer that came too late, gives the lock back.
+// answer is lost the row is looked up by its token. If the caller has gone
+// meanwhile, or the answer came too late, the lock is given back.
 func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (*Lease, error) {
 	claim := driver.Claim{
 		Ref:      driver.Ref{Owner: l.owner, Token: driver.NewToken()},

@@ -30,7 +30,7 @@ type callbacks struct {
 	current *callback     // nil: none is under way, or it has hung
 	idle    chan struct{} // closed when all was called; nil: it is
 	hung    int
-	lost    int // that were not called; those since the last line about it
+	lost    int // calls that were not made since the last line about it
 }
 
 type callback struct {

@@ -79,7 +79,7 @@ func (t *term) lookAhead() {
 		}
 		j.turn.Give()
 		if found {
-			t.ring(j)
+			go t.wake(j)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (t *term) readPending(ctx context.Context) error {
 			t.log.Info("resumed", "job", p.Job, "by", p.ResumedBy, "term", t.lease.Term())
 			for _, j := range t.jobs {
 				if p.Job == "" || p.Job == j.Name {
-					t.ring(j)
+					go t.wake(j)
 				}
 			}
 		}
@@ -139,7 +139,7 @@ func (t *term) servePending() {
 			t.refuse(r)
 		case !slices.Contains(rung, r.Job):
 			rung = append(rung, r.Job)
-			t.ring(j)
+			go t.wake(j)
 		}
 	}
 }
@@ -157,18 +157,6 @@ func (t *term) refuse(r ledger.Request) {
 	case errors.Is(err, schedlock.ErrLost):
 		t.beat.now()
 	}
-}
-
-// ring wakes a job in the background.
-func (t *term) ring(j *termJob) {
-	what := atDatabase(j.Name)
-	if !t.enter(what) {
-		return
-	}
-	go func() {
-		defer t.leave(what)
-		t.wake(j)
-	}()
 }
 
 // prune keeps the ledger bounded.

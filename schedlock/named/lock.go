@@ -39,7 +39,7 @@ type Lock struct {
 	work      sync.WaitGroup // watch and keep
 	busy      turn.Turn      // one statement at a time
 	settled   bool           // the row is not ours any more; guarded by busy
-	gone      error          // it was not when we released it; guarded by busy
+	gone      error          // what the release found: the row was not ours; guarded by busy
 }
 
 func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {

@@ -69,8 +69,8 @@ func (l *Locks) take(ctx context.Context, key Key, ttl, hold time.Duration) (*Lo
 	return newLock(l, ref, ttl, sent), nil
 }
 
-// claim asks the store until the lock is taken or held: that it is neither,
-// since its holder has left meanwhile, says nothing.
+// claim asks the store until the lock is taken, or somebody else holds it. If the
+// answer is neither, the holder has left meanwhile, and it asks again.
 func (l *Locks) claim(ctx context.Context, key Key, ttl,
 	hold time.Duration) (namedlock.Ref, clock.Stopwatch, error) {
 	var sent clock.Stopwatch

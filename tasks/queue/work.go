@@ -118,7 +118,7 @@ func (w *workers) capture(ctx context.Context) {
 		if w.pauseAfterFailures(ctx); ctx.Err() != nil {
 			return
 		}
-		// What a capture that is cut off has taken, nobody works on.
+		// If the capture were cut off, nobody would work on what it has taken.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		tasks, err := w.q.Capture(bounded, w.queue, n)
 		if ctx.Err() != nil && len(tasks) > 0 {
