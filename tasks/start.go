@@ -41,7 +41,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 		return run, false
 	}
 	defer j.turn.Give()
-	conflicts := 0 // in a row
+	conflicts := 0 // how often in a row the ledger did not agree with what was just read of it
 	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
 		s, found := t.choose(j)
 		if !found {
@@ -49,22 +49,27 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			return run, false
 		}
 		run, started, err := t.write(s)
+		paused := errors.Is(err, ledger.ErrPaused)
 		switch {
 		case err == nil:
 			conflicts = 0
-		case errors.Is(err, schedlock.ErrLost):
-			t.beat.now()
+		case paused || errors.Is(err, driver.ErrConflict):
+			if conflicts++; conflicts == 2 {
+				t.log.Warn("the ledger does not agree with what was just read of it: the job is tried "+
+					"again, with pauses",
+					"job", j.Name, "term", t.lease.Term(), "err", err)
+			}
+		default:
+			if errors.Is(err, schedlock.ErrLost) {
+				t.beat.now()
+			}
 			return run, false
-		case errors.Is(err, ledger.ErrPaused):
+		}
+		if paused {
 			if t.retry(t.ctx, t.readPending) != nil {
 				return run, false
 			}
-			t.conflict(j, &conflicts, err)
 			continue
-		case errors.Is(err, driver.ErrConflict):
-			t.conflict(j, &conflicts, err)
-		default:
-			return run, false
 		}
 		if tick, attempt := s.starts(); !started && !tick.IsZero() {
 			// It may be our own write, whose answer was lost.
@@ -115,16 +120,6 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 	t.mu.Unlock()
 	return run, err == nil && mine && !executing &&
 		run.Status == ledger.InProgress && run.Term == t.lease.Term() && run.Attempt == attempt
-}
-
-// conflict counts how often in a row the ledger has not agreed with what was
-// just read of it, and says so once.
-func (t *term) conflict(j *termJob, conflicts *int, err error) {
-	if *conflicts++; *conflicts == 2 {
-		t.log.Warn("the ledger does not agree with what was just read of it: the job is tried again, "+
-			"with pauses",
-			"job", j.Name, "term", t.lease.Term(), "err", err)
-	}
 }
 
 // pause ends at once, but after more than one conflict in a row it lasts a retry
