@@ -52,8 +52,8 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; "+
 		"%s (TTL %v): stop that process, and its clean shutdown frees the lock; "+
 		"if it is dead, wait until the TTL has passed and start again",
-		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), rules.RoundAge(i.Age), last,
-		i.Timing.TTL)
+		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339),
+		rules.RoundAge(i.Age), last, i.Timing.TTL)
 }
 
 // Is reports whether target is ErrHeld.

@@ -194,7 +194,8 @@ func (c *campaign) drain(t *term) {
 	if !sleep.Until(t.idle, grace) {
 		c.sayStuck(t)
 		for done := false; !done; done = sleep.Until(t.idle, waitInterval) {
-			c.log.Warn("the term does not end yet", "term", c.lease.Term(), "waits_for", t.waitsFor())
+			c.log.Warn("the term does not end yet", "term", c.lease.Term(), "waits_for",
+				t.waitsFor())
 		}
 	}
 	t.end()

@@ -55,8 +55,8 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			conflicts = 0
 		case paused || errors.Is(err, driver.ErrConflict):
 			if conflicts++; conflicts == 2 {
-				t.log.Warn("the ledger does not agree with what was just read of it: the job is tried "+
-					"again, with pauses",
+				t.log.Warn("the ledger does not agree with what was just read of it: "+
+					"the job is tried again, with pauses",
 					"job", j.Name, "term", t.lease.Term(), "err", err)
 			}
 		default:

@@ -18,8 +18,8 @@ func TestAFunctionMayEndAsItLikes(t *testing.T) {
 		isPanic bool
 	}{
 		"it returns":           {f: func() error { return nil }},
-		"it returns an error":  {f: func() error { return io.EOF }, text: "EOF", is: io.EOF},
-		"it panics":            {f: func() error { panic("boom") }, text: "panic: boom", isPanic: true},
+		"it returns an error":  {func() error { return io.EOF }, "EOF", io.EOF, false},
+		"it panics":            {func() error { panic("boom") }, "panic: boom", nil, true},
 		"it panics with error": {func() error { panic(boom) }, "panic: boom", boom, true},
 		"it panics with something that cannot be compared": {f: func() error { panic([]int{1}) },
 			text: "panic: [1]", isPanic: true},
