@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// asking is what somebody should be told who asks IsLeader of a replica that
-// does not lead, and cannot. Each is said once.
+// asking tells when to warn somebody who asks IsLeader of a replica that cannot
+// lead. Each of the two warnings is logged once.
 type asking struct {
-	quit     atomic.Bool               // what Start had begun was stopped
-	saidQuit atomic.Bool               // and somebody asked all the same
-	vain     atomic.Pointer[time.Time] // when the first asked since the last campaign
-	saidVain atomic.Bool
+	quit     atomic.Bool               // Stop has ended what Start had begun
+	saidQuit atomic.Bool               // the log has said that somebody asks after that
+	vain     atomic.Pointer[time.Time] // the first question since the last campaign
+	saidVain atomic.Bool               // the log has said that nobody campaigns
 }
 
 // askedInVain is told of each question while this replica does not lead.
@@ -22,7 +22,7 @@ func (l *Lock) askedInVain() {
 			"jobs may have run beside those of the next leader",
 			"do", "shut the scheduler down first, and call Lock.Stop last")
 	}
-	if a.saidVain.Load() || len(l.campaigning) > 0 {
+	if a.saidVain.Load() || l.campaigning.Taken() {
 		return
 	}
 	now := l.clock.Now()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"example.com/schedlock/internal/rules"
 )
 
 // Errors to test for with errors.Is.
@@ -42,25 +44,17 @@ type HeldError struct {
 
 func (e *HeldError) Error() string {
 	i := e.Info
-	last := fmt.Sprintf("its last heartbeat was %s ago", roundAge(i.HeartbeatAge))
+	last := fmt.Sprintf("its last heartbeat was %s ago", rules.RoundAge(i.HeartbeatAge))
 	if i.HeartbeatAge < 0 {
 		last = fmt.Sprintf("its last heartbeat is stamped %s in the future, so clocks differ",
-			roundAge(-i.HeartbeatAge))
+			rules.RoundAge(-i.HeartbeatAge))
 	}
 	return fmt.Sprintf("scheduler lock is held by pid %d on host %q (term %d) since %s, for %s; "+
 		"%s (TTL %v): stop that process, and its clean shutdown frees the lock; "+
 		"if it is dead, wait until the TTL has passed and start again",
-		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339), roundAge(i.Age), last,
-		i.Timing.TTL)
+		i.PID, i.Hostname, i.Term, i.CreatedAt.UTC().Format(time.RFC3339),
+		rules.RoundAge(i.Age), last, i.Timing.TTL)
 }
 
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
-
-// roundAge makes an age readable: milliseconds below a minute, else seconds.
-func roundAge(d time.Duration) time.Duration {
-	if d > -time.Minute && d < time.Minute {
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(time.Second)
-}

@@ -15,6 +15,7 @@ import (
 	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/internal/rules"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -37,7 +38,7 @@ type Lock struct {
 	// is full can be read).
 	unwritable atomic.Bool
 
-	campaigning chan struct{} // one campaign at a time
+	campaigning turn.Turn // one campaign at a time
 	asking      asking
 	byHand      bool // its leases do not renew themselves, in tests
 
@@ -186,7 +187,7 @@ func New(store driver.Store, opts ...Option) (*Lock, error) {
 		timing:      driver.Timing{TTL: rules.DefaultTTL},
 		clock:       clock.System,
 		log:         slog.Default(),
-		campaigning: make(chan struct{}, 1),
+		campaigning: turn.New(),
 	}
 	var errs []error
 	if store == nil {

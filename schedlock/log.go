@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -109,5 +110,5 @@ func holderAttrs(i *LockInfo) []any {
 		return nil
 	}
 	return []any{"holder_pid", i.PID, "holder_host", i.Hostname, "holder_term", i.Term,
-		"held_for", roundAge(i.Age), "heartbeat_age", roundAge(i.HeartbeatAge)}
+		"held_for", rules.RoundAge(i.Age), "heartbeat_age", rules.RoundAge(i.HeartbeatAge)}
 }

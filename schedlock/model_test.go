@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -172,12 +173,7 @@ func sampling(pause time.Duration, sample func()) (stop func()) {
 	over := make(chan struct{})
 	var sampler sync.WaitGroup
 	sampler.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(pause):
-			}
+		for !sleep.Until(over, pause) {
 			sample()
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -63,10 +64,7 @@ func (l *Lock) Start() {
 				return
 			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)
-			select {
-			case <-g.ctx.Done():
-			case <-time.After(l.timing.TTL):
-			}
+			sleep.For(g.ctx, l.timing.TTL)
 		}
 	}()
 }
@@ -185,10 +183,7 @@ func (l *Lock) lead(g *going, work func(*Lease) error) error {
 			l.log.Warn("release failed; it is repeated while this process runs", "term",
 				lease.Term(), "err", held)
 		}
-		select {
-		case <-g.ctx.Done():
-		case <-time.After(rest):
-		}
+		sleep.For(g.ctx, rest)
 	}
 }
 
@@ -239,9 +234,6 @@ func (l *Lock) serve(ctx context.Context, lease *Lease) error {
 		lease.Drain()
 		left = l.timing.TTL - l.timing.RenewDeadline
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(left):
-	}
+	sleep.For(ctx, left)
 	return nil
 }

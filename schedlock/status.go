@@ -160,5 +160,5 @@ func (l *Lock) standbyReason(s standby) string {
 	age := s.view.Now.Sub(r.HeartbeatAt) + now.Sub(s.at)
 	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; "+
 		"takes over after %v without another",
-		r.PID, r.Hostname, r.Term, roundAge(age), left)
+		r.PID, r.Hostname, r.Term, rules.RoundAge(age), left)
 }

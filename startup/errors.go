@@ -27,21 +27,6 @@ func (e *StageError) Error() string { return fmt.Sprintf("stage %q: %s: %v", e.S
 
 func (e *StageError) Unwrap() error { return e.Err }
 
-// panicError is a panic in a stage. Its text is one line; the stack goes to the
-// log.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// Unwrap returns the value that was panicked with if it is an error.
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
-
 // limitError says which limit a stage has passed. It is a
 // context.DeadlineExceeded.
 type limitError struct{ text string }

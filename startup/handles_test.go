@@ -83,7 +83,7 @@ func TestMistakesInTheOptionsOfNamedLocksAndQueuesAreNamedAtOnce(t *testing.T) {
 		NamedLocks: []named.Option{named.WithTTL(time.Millisecond)},
 		Queues:     []queue.Option{queue.WithTimeout(0)}})
 	require.ErrorContains(t, err, "named locks: option WithTTL: TTL 1ms is below 40ms")
-	require.ErrorContains(t, err, "queue: option WithTimeout: 0s is not")
+	require.ErrorContains(t, err, "queue: time-out 0s is not")
 }
 
 // onlyRuns is a store that has the scheduler's lock and its ledger, no more.

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"example.com/schedlock/internal/safely"
 )
 
 // Start starts the stages in order, each within its StartTimeout. If one fails,
@@ -221,25 +222,14 @@ func (g *Graph) remaining(ctx context.Context) time.Duration {
 	return math.MaxInt64
 }
 
-// call runs fn on a goroutine of its own. Its result, or what it ended with
-// instead of one, can be received once.
+// call runs fn on a goroutine of its own. Its result can be received once.
 func call(ctx context.Context, fn func(context.Context) error) <-chan error {
-	result := make(chan error, 1)
-	if fn == nil {
-		result <- nil
-		return result
-	}
-	go func() {
-		err := errors.New("called runtime.Goexit instead of returning")
-		defer func() {
-			if value := recover(); value != nil {
-				err = &panicError{value, debug.Stack()}
-			}
-			result <- err
-		}()
-		err = fn(ctx)
-	}()
-	return result
+	return safely.Go(func() error {
+		if fn == nil {
+			return nil
+		}
+		return fn(ctx)
+	})
 }
 
 // await waits for a result until ctx has been over for its grace.
@@ -288,8 +278,8 @@ func (g *Graph) logFailure(ctx context.Context, level slog.Level, msg string, st
 		slog.Duration("took", time.Since(begin)),
 		slog.String("error", err.Error()),
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	if p, ok := errors.AsType[*safely.Panic](err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
 	g.log.LogAttrs(ctx, level, msg, attrs...)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -29,7 +30,7 @@ type callbacks struct {
 	current *callback     // nil: none is under way, or it has hung
 	idle    chan struct{} // closed when all was called; nil: it is
 	hung    int
-	lost    int // that were not called; those since the last line about it
+	lost    int // calls that were not made since the last line about it
 }
 
 type callback struct {
@@ -144,15 +145,11 @@ func (c *callbacks) wait(limit time.Duration) {
 	if idle == nil {
 		return
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	said := time.AfterFunc(min(time.Second, limit), func() {
 		c.log.Info("stopping waits for "+c.name, "job", job, "calls", n)
 	})
 	defer said.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
+	if !sleep.Until(idle, limit) {
 		c.log.Warn("stopped without waiting for "+c.name+" any longer", "limit", limit)
 	}
 }

@@ -43,7 +43,7 @@ func (r *Runner) HandOver(ctx context.Context, term int64, by,
 		return revoked, fmt.Errorf("hand over: %w", err)
 	}
 	if t := r.term.Load(); t != nil && t.lease.Term() == term {
-		t.beat()
+		t.beat.now()
 	}
 	return revoked, nil
 }

@@ -14,11 +14,34 @@
 // in which the database itself checks that this replica holds the lock, so no
 // tick is started twice in the fleet.
 //
-// A replica stands by, leads, and leaves: by a drain, or because the lease is
-// lost. That is Runner.run, lead, serve and leave. While it leads, each job is
-// idle, running, or recording the end of a run. An alarm, the end of a run, a
-// retry that is due and a request wake it: it then takes one step after the other
-// until a run has started or nothing is due. A step is one statement to the
+// # The life of a runner
+//
+//	          Campaign            lock won             lock given back, after Stop
+//	starting ──────────▶ standby ──────────▶ leading          ┌──────────▶ stopped
+//	                        ▲   lost, revoked,  │             │
+//	                        │       or Stop     └──────▶ draining
+//	                        │                                 │
+//	                        └─────────────────────────────────┘
+//	                                  lock given back
+//
+// Acquire goes from starting to leading, and Stop from starting or standby to
+// stopped. Which phase follows is said in one place, campaign.next. What always
+// holds:
+//
+//   - A phase follows from what is the case: whether there is a lease, whether it
+//     has ended or was revoked, and whether Stop was called.
+//   - A run starts only while the runner leads, and only after Start. A run that
+//     has started is waited for in draining, whatever it does.
+//   - When a lease is lost, package schedlock first marks the replica as no leader
+//     and then cancels the context of its runs. Only after that does the runner
+//     hear of it, and draining touch the database.
+//   - The heartbeats go on until the lock is given back.
+//
+// # The life of a job, while the runner leads
+//
+// A job is idle, running, or recording the end of a run. An alarm, the end of a
+// run, a retry that is due and a request wake it: it then takes one step after the
+// other until a run has started or nothing is due. A step is one statement to the
 // ledger. It decides about ticks, starts a retry, or answers a request; which one
 // is next is said in one place, term.choose. What always holds:
 //
@@ -28,8 +51,9 @@
 //   - A cursor goes forward, and every tick that it passes is in the ledger. It is
 //     put back only when a term begins, or a hand has edited it, and only if it
 //     stands further ahead than the next tick.
-//   - Whatever has started is waited for before the lock is released.
 //   - A loop that the ledger does not agree with pauses.
+//
+// # What an app chooses
 //
 // What happens with ticks that were missed, with a run that is due while
 // another has not ended, and with one that failed or was cut short, is the

@@ -23,7 +23,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	run := t.run(r)
 	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
 	log.Debug("run started", "late", r.StartedAt.Sub(r.ScheduledAt))
-	t.onRun(RunEvent{Run: run, Status: ledger.InProgress, Count: 1,
+	t.tell(RunEvent{Run: run, Status: ledger.InProgress, Count: 1,
 		Late: max(r.StartedAt.Sub(r.ScheduledAt), 0)})
 	// The process, or its log, may have stood still meanwhile: only a replica that
 	// still trusts its lease calls the job. What it does not call counts as cut
@@ -72,7 +72,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		level := slog.LevelError
 		if errors.Is(err, schedlock.ErrLost) { // the database file is not the one that was opened
 			level = slog.LevelWarn
-			t.beat()
+			t.beat.now()
 		}
 		log.Log(endCtx, level, "end of run not recorded", "status", string(end.Status), "err", err)
 	case !written:
@@ -81,7 +81,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	case !r.RetryAt.IsZero():
 		t.owe(j, t.attempt(j, r))
 	}
-	t.onRun(RunEvent{Run: run, Status: end.Status, Count: 1, Took: end.Took, Err: jobErr,
+	t.tell(RunEvent{Run: run, Status: end.Status, Count: 1, Took: end.Took, Err: jobErr,
 		RetryAt: end.RetryAt})
 	switch {
 	case jobErr != nil:

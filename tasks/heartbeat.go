@@ -23,7 +23,7 @@ type heartbeat struct {
 	lease  *schedlock.Lease
 	timing driver.Timing
 	log    *slog.Logger
-	after  func(jump time.Duration) // called after each success
+	jumped chan time.Duration // holds one: by how much the database's clock was set
 
 	// Of the last success; only beat uses them, one at a time. The lease may
 	// have been confirmed since, by a heartbeat of its own.
@@ -39,10 +39,10 @@ type heartbeat struct {
 
 // startHeartbeat beats every heartbeat interval from now on, and repeats a
 // beat that failed every retry interval, until stop or until the lease ends.
-func startHeartbeat(lease *schedlock.Lease, timing driver.Timing, log *slog.Logger,
-	after func(time.Duration)) (*heartbeat, error) {
-	h := &heartbeat{lease: lease, timing: timing, log: log, after: after, read: lease.Now(),
-		at: time.Now()}
+func startHeartbeat(lease *schedlock.Lease, timing driver.Timing,
+	log *slog.Logger) (*heartbeat, error) {
+	h := &heartbeat{lease: lease, timing: timing, log: log, jumped: make(chan time.Duration, 1),
+		read: lease.Now(), at: time.Now()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	var err error
 	if h.cron, err = gocron.NewScheduler(gocron.WithLocation(time.UTC),
@@ -69,23 +69,30 @@ func (h *heartbeat) beat() {
 	for h.ctx.Err() == nil && h.lease.Err() == nil {
 		start := time.Now()
 		if err := h.lease.Heartbeat(h.ctx); err == nil {
-			now, read := time.Now(), h.lease.Now()
-			took := now.Sub(start)
-			jump := read.Sub(h.read) - now.Sub(h.at)
-			if jump.Abs() <= took+h.took {
-				jump = 0 // this answer, or the one before, may have been under way for that long
-			}
-			h.took, h.read, h.at = took, read, now
-			h.after(jump)
+			h.compare(time.Since(start))
 			return
 		}
-		// Reported by the lease's own event.
+		// The lease's own event reports the error.
 		select {
 		case <-time.After(h.timing.RetryInterval()):
 		case <-h.lease.Done():
 		case <-h.ctx.Done():
 		}
 	}
+}
+
+// compare looks whether the database's clock was set since the last success. took
+// is how long this one has been under way: by so much it may seem to be.
+func (h *heartbeat) compare(took time.Duration) {
+	read, at := h.lease.Now(), time.Now()
+	jump := read.Sub(h.read) - at.Sub(h.at)
+	if jump.Abs() > max(took+h.took, clockJump) {
+		select {
+		case h.jumped <- jump:
+		default:
+		}
+	}
+	h.took, h.read, h.at = took, read, at
 }
 
 // stop ends the heartbeats and waits until the last has returned.

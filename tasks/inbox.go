@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -62,9 +63,7 @@ func (t *term) watchPending() {
 // hand may have set right: they do not come to a decision that would find out.
 func (t *term) lookAhead() {
 	for _, j := range t.jobs {
-		select {
-		case j.turn <- struct{}{}:
-		default:
+		if !j.turn.TryTake() {
 			continue
 		}
 		found := false
@@ -78,9 +77,9 @@ func (t *term) lookAhead() {
 				j.row, found = row, true
 			}
 		}
-		<-j.turn
+		j.turn.Give()
 		if found {
-			t.ring(j)
+			go t.wake(j)
 		}
 	}
 }
@@ -112,7 +111,7 @@ func (t *term) readPending(ctx context.Context) error {
 			t.log.Info("resumed", "job", p.Job, "by", p.ResumedBy, "term", t.lease.Term())
 			for _, j := range t.jobs {
 				if p.Job == "" || p.Job == j.Name {
-					t.ring(j)
+					go t.wake(j)
 				}
 			}
 		}
@@ -140,7 +139,7 @@ func (t *term) servePending() {
 			t.refuse(r)
 		case !slices.Contains(rung, r.Job):
 			rung = append(rung, r.Job)
-			t.ring(j)
+			go t.wake(j)
 		}
 	}
 }
@@ -156,36 +155,16 @@ func (t *term) refuse(r ledger.Request) {
 	case err == nil:
 		t.answered(r, ledger.UnknownJob, run)
 	case errors.Is(err, schedlock.ErrLost):
-		t.beat()
+		t.beat.now()
 	}
-}
-
-// ring wakes a job in the background.
-func (t *term) ring(j *termJob) {
-	what := atDatabase(j.Name)
-	if !t.enter(what) {
-		return
-	}
-	go func() {
-		defer t.leave(what)
-		t.wake(j)
-	}()
 }
 
 // prune keeps the ledger bounded.
 func (t *term) prune() {
-	wait := time.NewTimer(pruneDelay)
-	defer wait.Stop()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-wait.C:
-		}
+	for wait := pruneDelay; sleep.For(t.ctx, wait); wait = pruneInterval {
 		if err := t.pruneJobs(); err != nil && t.ctx.Err() == nil {
 			t.log.Warn("run ledger not pruned; it is tried again", "err", err)
 		}
-		wait.Reset(pruneInterval)
 	}
 }
 
@@ -208,10 +187,8 @@ func (t *term) pruneJobs() error {
 			if n < pruneBatch {
 				break
 			}
-			select {
-			case <-t.ctx.Done():
+			if !sleep.For(t.ctx, pruneRest) {
 				return t.ctx.Err()
-			case <-time.After(pruneRest):
 			}
 		}
 	}

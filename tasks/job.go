@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"example.com/schedlock/internal/names"
+	"example.com/schedlock/internal/safely"
 	"example.com/schedlock/schedlock"
 )
 
@@ -97,25 +97,11 @@ func checkJobs(jobs []Job) error {
 }
 
 // call runs the job and makes an error of a panic, so that a broken job takes
-// neither the web app nor the lock with it. It runs on a goroutine of its own,
-// because runtime.Goexit (of a t.FailNow, say) ends the one that it is on.
+// neither the web app nor the lock with it.
 func (j Job) call(ctx context.Context, run Run) error {
-	result := make(chan error, 1)
-	go func() {
-		var err error
-		returned := false
-		defer func() {
-			v := recover()
-			if v == nil && !returned {
-				v = "called runtime.Goexit instead of returning"
-			}
-			if v != nil {
-				err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-			}
-			result <- err
-		}()
-		err = j.Do(ctx, run)
-		returned = true
-	}()
-	return <-result
+	err := <-safely.Go(func() error { return j.Do(ctx, run) })
+	if p, panicked := errors.AsType[*safely.Panic](err); panicked {
+		return fmt.Errorf("panic: %v\n%s", p.Value, p.Stack)
+	}
+	return err
 }

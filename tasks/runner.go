@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -22,44 +22,52 @@ const defaultDrain = 20 * time.Second
 // defaultKeepRuns is how many of its newest rows each job keeps in the ledger.
 const defaultKeepRuns = 10_000
 
-// drainGrace is how long a drain waits for jobs once it has cancelled them,
-// before it calls them stuck. After a loss it is two thirds of TTL − renew
-// deadline, so that OnStuck has its say before another replica may lead.
-const drainGrace = 2 * time.Second
-
-// errDrained is why a run is cancelled when the drain limit has passed.
-var errDrained = errors.New("the drain limit has passed")
-
 // A Runner campaigns for the lock and runs the jobs while it leads. Use:
 // Campaign, or Acquire; then Start; then Stop, once. Safe for concurrent use.
 type Runner struct {
-	lock    *schedlock.Lock
-	ledger  ledger.Store
-	jobs    []Job
-	log     *slog.Logger
-	drain   time.Duration
-	onStuck func([]Run)
-	keep    int
+	settings
+	jobs []Job
+	term atomic.Pointer[term] // while this replica leads
+
+	ready  chan struct{} // closed by Start: jobs may run
+	open   sync.Once
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	phase  atomic.Int32  // starting, standby, …: see campaign
+	done   chan struct{} // closed when the campaign has stopped
+
+	// The last lease if its release has failed. The campaign uses them; after done
+	// whoever is giving does.
+	held    *schedlock.Lease
+	heldErr error     // until Stop has told it
+	giving  turn.Turn // one at a time
+}
+
+// settings are what a Runner and its terms need alike.
+type settings struct {
+	lock       *schedlock.Lock
+	ledger     ledger.Store
+	log        *slog.Logger
+	drainLimit time.Duration
+	onStuck    func([]Run)
+	stuck      callbacks // of onStuck
+	onRun      []*listener
+	keep       int // newest rows of each job that stay in the ledger; 0: all
 
 	inboxEvery time.Duration // inboxInterval, but in tests that last for days
+}
 
-	onRun  []func(RunEvent)
-	events []*callbacks         // of each onRun
-	stuck  callbacks            // of onStuck
-	term   atomic.Pointer[term] // while this replica leads
+// A listener is a function that WithOnRun was given, and its calls.
+type listener struct {
+	callbacks
+	to func(RunEvent)
+}
 
-	ready    chan struct{} // closed by Start: jobs may run
-	open     sync.Once
-	ctx      context.Context // ends with Stop
-	cancel   context.CancelFunc
-	campaign sync.Once
-	begun    atomic.Bool   // by Campaign, Acquire or Stop
-	done     chan struct{} // closed when the campaign has returned
-
-	// Of the last lease, if its release has failed; after done they need giving.
-	held    *schedlock.Lease
-	heldErr error         // until Stop has told it
-	giving  chan struct{} // one at a time
+// tell tells every listener, soon.
+func (s *settings) tell(e RunEvent) {
+	for _, l := range s.onRun {
+		l.call(e.Job, func() { l.to(e) })
+	}
 }
 
 // An Option sets something on NewRunner.
@@ -83,7 +91,7 @@ func WithDrain(limit time.Duration) Option {
 		if limit < 0 {
 			return fmt.Errorf("drain limit %v is below 0", limit)
 		}
-		r.drain = limit
+		r.drainLimit = limit
 		return nil
 	}
 }
@@ -118,7 +126,7 @@ func WithOnRun(f func(RunEvent)) Option {
 		if f == nil {
 			return errors.New("the function for runs is nil")
 		}
-		r.onRun = append(r.onRun, f)
+		r.onRun = append(r.onRun, &listener{to: f})
 		return nil
 	}
 }
@@ -141,9 +149,10 @@ func WithKeepRuns(n int) Option {
 func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 	opts ...Option) (*Runner, error) {
 	r := &Runner{
-		lock: lock, ledger: store, jobs: jobs, log: slog.Default(), drain: defaultDrain,
-		onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval,
-		ready: make(chan struct{}), done: make(chan struct{}), giving: make(chan struct{}, 1),
+		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
+			onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval},
+		jobs:  jobs,
+		ready: make(chan struct{}), done: make(chan struct{}), giving: turn.New(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var errs []error
@@ -158,9 +167,9 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 	}
 	errs = append(errs, checkJobs(jobs))
 	r.log = logqueue.Wrap(r.log)
-	r.stuck = callbacks{name: "OnStuck", log: r.log}
-	for range r.onRun {
-		r.events = append(r.events, &callbacks{name: "OnRun", log: r.log})
+	r.stuck.name, r.stuck.log = "OnStuck", r.log
+	for _, l := range r.onRun {
+		l.name, l.log = "OnRun", r.log
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
@@ -177,7 +186,7 @@ func (r *Runner) Campaign() { r.begin(nil) }
 // that wraps schedlock.ErrStopped if the runner campaigns already or was
 // stopped.
 func (r *Runner) Acquire(ctx context.Context) error {
-	if r.begun.Load() {
+	if r.phase.Load() != starting {
 		return fmt.Errorf("the runner campaigns already, or was stopped: %w", schedlock.ErrStopped)
 	}
 	lease, err := r.lock.Acquire(ctx)
@@ -190,17 +199,15 @@ func (r *Runner) Acquire(ctx context.Context) error {
 	return nil
 }
 
-// begin starts the campaign; false: one runs already, or was stopped.
-func (r *Runner) begin(first *schedlock.Lease) (started bool) {
-	r.campaign.Do(func() {
-		started = true
-		r.begun.Store(true)
-		go func() {
-			defer close(r.done)
-			r.run(first)
-		}()
-	})
-	return started
+// begin starts the campaign, with the first lease if there is one; false: it was
+// started before.
+func (r *Runner) begin(first *schedlock.Lease) bool {
+	if !r.phase.CompareAndSwap(starting, standby) {
+		return false
+	}
+	c := &campaign{Runner: r, lease: first}
+	go c.run()
+	return true
 }
 
 // Start lets jobs run, now and in every later term. Before, the lock is held
@@ -215,10 +222,7 @@ func (r *Runner) Start() { r.open.Do(func() { close(r.ready) }) }
 // called again, and then tries to release again.
 func (r *Runner) Stop(ctx context.Context) error {
 	r.cancel()
-	r.campaign.Do(func() { // never started
-		r.begun.Store(true)
-		close(r.done)
-	})
+	r.begin(nil) // if nobody has: it stops at once
 	select {
 	case <-r.done:
 		return r.giveBack(ctx)
@@ -235,241 +239,14 @@ func (r *Runner) Stop(ctx context.Context) error {
 // giveBack tells why the last lease is not released; whoever asks again has it
 // tried again.
 func (r *Runner) giveBack(ctx context.Context) error {
-	r.giving <- struct{}{}
-	defer func() { <-r.giving }()
+	if err := r.giving.Take(ctx); err != nil {
+		return err
+	}
+	defer r.giving.Give()
 	err := r.heldErr
 	if r.held != nil && err == nil {
 		err = r.held.Release(ctx)
 	}
 	r.heldErr = nil
 	return err
-}
-
-// run is the campaign: wait, lead, again.
-func (r *Runner) run(lease *schedlock.Lease) {
-	defer logqueue.Flush(r.log, flushLimit)
-	defer r.tell()
-	for {
-		if lease == nil {
-			var err error
-			if lease, err = r.lock.Wait(r.ctx); err != nil {
-				if errors.Is(err, driver.ErrPermanent) && r.ctx.Err() == nil {
-					r.log.Error("campaign refused: it is repeated while this process runs",
-						"err", err)
-					r.sleep(r.lock.Timing().TTL)
-					continue
-				}
-				if r.ctx.Err() == nil {
-					r.log.Error("campaign ended", "err", err)
-				}
-				if r.held != nil { // the campaign may have made up for it
-					r.release(r.held)
-				}
-				return
-			}
-		}
-		err := r.lead(lease)
-		if r.ctx.Err() != nil {
-			return
-		}
-		r.sleep(r.rest(lease, err))
-		lease = nil
-	}
-}
-
-// flushLimit is how long Stop waits for a log that does not keep up.
-const flushLimit = time.Second
-
-// tell waits until the app was told what it is to be told, but not for long.
-func (r *Runner) tell() {
-	end := time.Now().Add(callbackLimit)
-	for _, c := range append([]*callbacks{&r.stuck}, r.events...) {
-		c.wait(max(time.Until(end), 0))
-	}
-}
-
-// rest is how long this replica keeps out of the next campaign; err is why it
-// stepped down.
-func (r *Runner) rest(lease *schedlock.Lease, err error) time.Duration {
-	if errors.Is(lease.Err(), schedlock.ErrCorrupt) {
-		return r.lock.Timing().TTL // winning again would only lead here again
-	}
-	select {
-	case <-lease.Revoked():
-	default:
-		if err == nil {
-			return 0
-		}
-	}
-	return 2 * r.lock.Timing().RetryInterval() // let another have it
-}
-
-func (r *Runner) sleep(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-r.ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-// lead holds one term, from the acquisition to the release. Its error is why
-// this replica stepped down although it held the lock.
-func (r *Runner) lead(lease *schedlock.Lease) error {
-	jumped := make(chan time.Duration, 1)
-	after := func(jump time.Duration) {
-		if jump > clockJump || jump < -clockJump {
-			select {
-			case jumped <- jump:
-			default:
-			}
-		}
-	}
-	beat, err := startHeartbeat(lease, r.lock.Timing(), r.log, after)
-	if err != nil {
-		lease.StepDown(err)
-		r.release(lease)
-		return err
-	}
-	t := r.newTerm(lease, beat.now)
-	r.term.Store(t)
-	defer r.term.Store(nil)
-	err = r.serve(t, lease, jumped)
-	r.leave(t, lease, beat)
-	r.release(lease)
-	beat.stop()
-	return err
-}
-
-// serve runs the jobs until the term has to end. Its error is that of lead.
-func (r *Runner) serve(t *term, lease *schedlock.Lease, jumped <-chan time.Duration) error {
-	select {
-	case <-r.ready:
-	case <-r.ctx.Done():
-		return nil
-	case <-lease.Done():
-		return nil
-	case <-lease.Revoked():
-		return nil
-	}
-	ctx, cancel := context.WithCancel(t.ctx)
-	stop := context.AfterFunc(r.ctx, cancel)
-	err := t.start(ctx)
-	stop()
-	cancel()
-	if err != nil {
-		if r.ctx.Err() != nil || lease.Err() != nil {
-			return nil
-		}
-		lease.StepDown(err)
-		return err
-	}
-	look := time.NewTicker(r.lock.Timing().HeartbeatInterval)
-	defer look.Stop()
-	looked, at := lease.Now(), time.Now()
-	for {
-		select {
-		case <-lease.Done():
-			return nil
-		case <-lease.Revoked():
-			return nil
-		case <-r.ctx.Done():
-			return nil
-		case jump := <-jumped:
-			r.log.Warn("the database's clock was set", "by", jump.Round(time.Millisecond), "term",
-				lease.Term())
-			t.rearm(jump)
-		case <-look.C:
-			err := t.stalled(r.lock.Timing().TTL)
-			// A clock that was set an hour ahead makes ticks late at once; they
-			// are decided before the next look.
-			jump := lease.Now().Sub(looked) - time.Since(at)
-			looked, at = lease.Now(), time.Now()
-			if err != nil && jump.Abs() < clockJump {
-				lease.StepDown(err)
-				return err
-			}
-		}
-	}
-}
-
-// leave ends what the term has started: on a loss at once, otherwise as a
-// drain. It returns when every job has returned, however long that takes.
-func (r *Runner) leave(t *term, lease *schedlock.Lease, beat *heartbeat) {
-	t.close()
-	timing := r.lock.Timing()
-	wait := (timing.TTL - timing.RenewDeadline) * 2 / 3
-	if lease.Err() == nil {
-		lease.Drain()
-		beat.now() // so that the row says it
-		start := time.Now()
-		limit := time.NewTimer(r.drain)
-		if what := t.waitsFor(); len(what) > 0 {
-			r.log.Info("the drain waits", "term", lease.Term(), "for", what, "limit", r.drain)
-		}
-		select {
-		case <-t.idle:
-		case <-lease.Done():
-		case <-limit.C:
-			wait = drainGrace
-			r.log.Warn("drain limit passed: cancelling running jobs", "term", lease.Term(), "limit",
-				r.drain, "runs", len(t.stuck()), "waits_for", t.waitsFor())
-		}
-		limit.Stop()
-		t.cancel(errDrained)
-		defer func() {
-			r.log.Info("drained", "term", lease.Term(), "took",
-				time.Since(start).Round(time.Millisecond))
-		}()
-	}
-	grace := time.NewTimer(wait)
-	defer grace.Stop()
-	select {
-	case <-t.idle:
-	case <-grace.C:
-		stuck := t.stuck()
-		for _, run := range stuck {
-			r.log.Error("job does not return although it was cancelled", "job", run.Job, "tick",
-				run.ScheduledAt, "term", run.Term)
-		}
-		if len(stuck) > 0 { // else only the ledger is waited for: no job's fault
-			r.stuck.call(stuck[0].Job, func() { r.onStuck(stuck) })
-		}
-		r.await(t, lease)
-	}
-	t.end()
-}
-
-// await waits until all has returned, and says now and then for what.
-func (r *Runner) await(t *term, lease *schedlock.Lease) {
-	again := time.NewTicker(waitInterval)
-	defer again.Stop()
-	for {
-		select {
-		case <-t.idle:
-			return
-		default:
-			r.log.Warn("the term does not end yet", "term", lease.Term(), "waits_for", t.waitsFor())
-		}
-		select {
-		case <-t.idle:
-			return
-		case <-again.C:
-		}
-	}
-}
-
-// waitInterval is the time between two lines about what a term waits for.
-const waitInterval = 30 * time.Second
-
-func (r *Runner) release(lease *schedlock.Lease) {
-	r.held, r.heldErr = nil, lease.Release(context.Background())
-	if r.heldErr != nil {
-		r.held = lease
-		if r.ctx.Err() == nil {
-			r.log.Warn("release failed; it is repeated while this process runs", "term",
-				lease.Term(), "err", r.heldErr)
-		}
-	}
 }

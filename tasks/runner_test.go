@@ -412,14 +412,14 @@ func TestStalled(t *testing.T) {
 		a := w.join([]Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}})
 		lease, err := a.lock.Acquire(ctx)
 		require.NoError(t, err)
-		tm := a.runner.newTerm(lease, func() {})
+		tm := a.runner.newTerm(lease, nil)
 		require.NoError(t, tm.start(ctx))
 		require.NoError(t, tm.cron.StopJobs()) // no alarm rings any more
 		j := tm.jobs[0]
 		set := func(row *ledger.Job) {
-			j.turn <- struct{}{}
+			j.turn.TryTake()
 			j.row = row
-			<-j.turn
+			j.turn.Give()
 		}
 		set(nil)
 		assert.NoError(t, tm.stalled(time.Minute), "not in the ledger yet")
@@ -433,9 +433,9 @@ func TestStalled(t *testing.T) {
 			"a run, or a pause, that was in the way has just ended")
 		time.Sleep(time.Minute + time.Second)
 		assert.ErrorContains(t, tm.stalled(time.Minute), "is due for 1m1s", "since then")
-		j.turn <- struct{}{}
+		j.turn.TryTake()
 		assert.NoError(t, tm.stalled(time.Minute), "is being decided")
-		<-j.turn
+		j.turn.Give()
 		j.active = 1
 		assert.NoError(t, tm.stalled(time.Minute), "waits for a run")
 		j.active = 0

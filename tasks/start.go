@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -36,13 +37,11 @@ func (t *term) wake(j *termJob) {
 // next takes the steps of j that are due, up to the first that starts a run; ok
 // is false if none did.
 func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
-	select {
-	case j.turn <- struct{}{}:
-		defer func() { <-j.turn }()
-	case <-t.ctx.Done():
+	if j.turn.Take(t.ctx) != nil {
 		return run, false
 	}
-	conflicts := 0 // in a row
+	defer j.turn.Give()
+	conflicts := 0 // how often in a row the ledger did not agree with what was just read of it
 	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
 		s, found := t.choose(j)
 		if !found {
@@ -50,22 +49,27 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			return run, false
 		}
 		run, started, err := t.write(s)
+		paused := errors.Is(err, ledger.ErrPaused)
 		switch {
 		case err == nil:
 			conflicts = 0
-		case errors.Is(err, schedlock.ErrLost):
-			t.beat()
+		case paused || errors.Is(err, driver.ErrConflict):
+			if conflicts++; conflicts == 2 {
+				t.log.Warn("the ledger does not agree with what was just read of it: "+
+					"the job is tried again, with pauses",
+					"job", j.Name, "term", t.lease.Term(), "err", err)
+			}
+		default:
+			if errors.Is(err, schedlock.ErrLost) {
+				t.beat.now()
+			}
 			return run, false
-		case errors.Is(err, ledger.ErrPaused):
+		}
+		if paused {
 			if t.retry(t.ctx, t.readPending) != nil {
 				return run, false
 			}
-			t.conflict(j, &conflicts, err)
 			continue
-		case errors.Is(err, driver.ErrConflict):
-			t.conflict(j, &conflicts, err)
-		default:
-			return run, false
 		}
 		if tick, attempt := s.starts(); !started && !tick.IsZero() {
 			// It may be our own write, whose answer was lost.
@@ -118,31 +122,11 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 		run.Status == ledger.InProgress && run.Term == t.lease.Term() && run.Attempt == attempt
 }
 
-// conflict counts how often in a row the ledger has not agreed with what was
-// just read of it, and says so once.
-func (t *term) conflict(j *termJob, conflicts *int, err error) {
-	if *conflicts++; *conflicts == 2 {
-		t.log.Warn("the ledger does not agree with what was just read of it: the job is tried again, "+
-			"with pauses",
-			"job", j.Name, "term", t.lease.Term(), "err", err)
-	}
-}
-
 // pause ends at once, but after more than one conflict in a row it lasts a retry
 // interval: a loop over the database does not spin. false: nothing new may start
 // any more.
 func (t *term) pause(conflicts int) bool {
-	if conflicts < 2 {
-		return true
-	}
-	select {
-	case <-t.ctx.Done():
-		return false
-	case <-t.shut:
-		return false
-	case <-time.After(t.lock.Timing().RetryInterval()):
-		return true
-	}
+	return conflicts < 2 || !sleep.Until(t.shut, t.lock.Timing().RetryInterval())
 }
 
 // trusted reports whether this replica still trusts its lease. While that is
@@ -153,10 +137,8 @@ func (t *term) trusted() bool {
 		if !errors.Is(err, schedlock.ErrSuspended) {
 			return err == nil || errors.Is(err, schedlock.ErrDraining)
 		}
-		select {
-		case <-t.ctx.Done():
+		if !sleep.For(t.ctx, suspendedPause) {
 			return false
-		case <-time.After(suspendedPause):
 		}
 	}
 }

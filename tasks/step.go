@@ -138,7 +138,7 @@ func (t *term) written(j *termJob, s step, run ledger.Run, conflict bool) error 
 // decided takes note of a decision about ticks.
 func (t *term) decided(j *termJob, d ledger.Decision) {
 	for _, k := range d.Skipped {
-		t.onRun(RunEvent{Run: Run{Job: j.Name}, Status: ledger.Skipped, Reason: k.Reason,
+		t.tell(RunEvent{Run: Run{Job: j.Name}, Status: ledger.Skipped, Reason: k.Reason,
 			Count: k.Count})
 		t.log.Info("ticks skipped", "job", j.Name, "reason", k.Reason, "first", k.First,
 			"last", k.Last, "count", k.Count, "term", t.lease.Term())
@@ -159,20 +159,8 @@ func (t *term) decided(j *termJob, d ledger.Decision) {
 func (t *term) answered(r ledger.Request, skip string, run ledger.Run) {
 	t.forget(r)
 	if run.Status == ledger.Skipped {
-		t.onRun(RunEvent{Run: Run{Job: r.Job}, Status: ledger.Skipped, Reason: skip, Count: 1})
+		t.tell(RunEvent{Run: Run{Job: r.Job}, Status: ledger.Skipped, Reason: skip, Count: 1})
 		t.log.Info("request skipped", "job", r.Job, "reason", skip, "requested_by", r.By,
 			"term", t.lease.Term())
 	}
-}
-
-// reload reads the job's row again.
-func (t *term) reload(j *termJob) error {
-	return t.retry(t.ctx, func(ctx context.Context) error {
-		rows, err := t.ledger.Jobs(ctx)
-		if err != nil {
-			return err
-		}
-		j.row = findJob(rows, j.Name)
-		return t.putBack(ctx, j)
-	})
 }

@@ -102,19 +102,26 @@ func late(op string) fault {
 	return none
 }
 
+// agreedWhileSuspended returns a leader that was suspended after the database had
+// agreed to the start of its job j; the answer is on its way.
+func agreedWhileSuspended(w *world, d *diary) *replica {
+	w.t.Helper()
+	w.grace = grace
+	a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
+	a.lead()
+	sleepUntil(4 * time.Second)
+	a.link.set(late)
+	sleepUntil(6 * time.Second)
+	require.Equal(w.t, []string{"00:00:05 in_progress"}, w.rows("j"))
+	a.endSession()
+	return a
+}
+
 func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
-		a.lead()
-		sleepUntil(4 * time.Second)
-		a.link.set(late)
-		sleepUntil(6 * time.Second)
-		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"),
-			"it has agreed, and the answer is on its way")
-		a.endSession()
+		a := agreedWhileSuspended(w, &d)
 		a.link.set(on(refuse, "heartbeat")) // and the answer arrives
 		time.Sleep(grace / 4)
 		synctest.Wait()
@@ -129,15 +136,8 @@ func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *t
 func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
-		a.lead()
-		sleepUntil(4 * time.Second)
-		a.link.set(late)
-		sleepUntil(6 * time.Second)
-		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"))
-		a.endSession()
+		a := agreedWhileSuspended(w, &d)
 		a.link.set(on(refuse)) // and the answer arrives
 		time.Sleep(grace)
 		synctest.Wait()

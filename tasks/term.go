@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
+	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -25,14 +26,9 @@ const (
 
 // A term runs the jobs while one lease lasts.
 type term struct {
-	lock       *schedlock.Lock
-	lease      *schedlock.Lease
-	ledger     ledger.Store
-	log        *slog.Logger
-	onRun      func(RunEvent)
-	inboxEvery time.Duration
-	keep       int    // newest rows of each job that stay in the ledger; 0: all
-	beat       func() // sends a heartbeat at once
+	*settings
+	lease *schedlock.Lease
+	beat  *heartbeat
 
 	ctx    context.Context // of the runs; ends with the lease, or when a drain has passed its limit
 	cancel context.CancelCauseFunc
@@ -41,10 +37,9 @@ type term struct {
 	poke   chan struct{}  // look into the inbox at once
 	helper sync.WaitGroup // what start has begun besides the alarms
 
-	shut chan struct{} // closed when nothing new starts any more
+	shut chan struct{} // closed, under mu, when nothing new starts any more
 
 	mu      sync.Mutex     // guards what follows
-	closed  bool           // shut is
 	active  int            // alarms being handled, runs included
 	labels  map[string]int // what they wait for, if they are no runs
 	idle    chan struct{}
@@ -60,20 +55,14 @@ type execution struct {
 }
 
 // newTerm makes a term that runs nothing yet.
-func (r *Runner) newTerm(lease *schedlock.Lease, beat func()) *term {
-	t := &term{lock: r.lock, lease: lease, ledger: r.ledger, log: r.log, inboxEvery: r.inboxEvery,
-		keep: r.keep, beat: beat,
-		poke: make(chan struct{}, 1), shut: make(chan struct{}), labels: map[string]int{},
-		idle: make(chan struct{}), running: map[int64]execution{}, live: lease.Now()}
+func (r *Runner) newTerm(lease *schedlock.Lease, beat *heartbeat) *term {
+	t := &term{settings: &r.settings, lease: lease, beat: beat, poke: make(chan struct{}, 1),
+		shut: make(chan struct{}), labels: map[string]int{}, idle: make(chan struct{}),
+		running: map[int64]execution{}, live: lease.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
-	t.onRun = func(e RunEvent) {
-		for i, f := range r.onRun {
-			r.events[i].call(e.Job, func() { f(e) })
-		}
-	}
 	for _, j := range r.jobs {
 		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name),
-			turn: make(chan struct{}, 1), stirred: time.Now()})
+			turn: turn.New(), stirred: time.Now()})
 	}
 	return t
 }
@@ -123,6 +112,9 @@ func (t *term) rearm(jump time.Duration) {
 		t.live = t.lease.Now()
 		t.mu.Unlock()
 	}
+	if t.cron == nil {
+		return // not started yet
+	}
 	for _, j := range t.jobs {
 		if _, err := t.cron.Update(j.alarm.ID(), t.cronJob(), gocron.NewTask(t.wake, j),
 			t.alarmOptions(j)...); err != nil {
@@ -130,127 +122,6 @@ func (t *term) rearm(jump time.Duration) {
 		}
 		_ = j.alarm.RunNow()
 	}
-}
-
-// load reads what earlier leaders have left: it marks what they did not end,
-// and reads what is owed, what people have asked, and the cursors.
-func (t *term) load(ctx context.Context) error {
-	abandoned, err := t.ledger.Abandon(ctx, t.lease.Ref(), func(r ledger.Run) time.Time {
-		if j := t.job(r.Job); j != nil {
-			return j.retryAt(t.lease.Now(), r.Attempt, true)
-		}
-		return t.lease.Now() // owed by a leader that has the job
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range abandoned {
-		t.onRun(RunEvent{Run: t.run(r), Status: ledger.Abandoned, Count: 1, Err: errAbandoned,
-			RetryAt: r.RetryAt})
-		t.sayFailed(r, errAbandoned, 0)
-	}
-	owed, err := t.ledger.Retries(ctx)
-	if err != nil {
-		return err
-	}
-	retries := map[string][]attempt{}
-	for _, r := range owed {
-		j := t.job(r.Job)
-		switch {
-		case j == nil: // left to a leader that has it
-		case r.Attempt >= j.attempts(true):
-			if _, err := t.ledger.GiveUp(ctx, t.lease.Ref(), r); err != nil {
-				return err
-			}
-			t.log.Warn("run is not tried again: the job's policy has changed", "job", r.Job, "tick",
-				r.ScheduledAt, "attempt", r.Attempt)
-		default:
-			retries[r.Job] = append(retries[r.Job], t.attempt(j, r))
-		}
-	}
-	inbox, err := t.ledger.Pending(ctx)
-	if err != nil {
-		return err
-	}
-	rows, err := t.ledger.Jobs(ctx)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	t.pending = inbox
-	t.mu.Unlock()
-	for _, j := range t.jobs {
-		j.row = findJob(rows, j.Name)
-		if err := t.putBack(ctx, j); err != nil {
-			return err
-		}
-		for _, a := range retries[j.Name] {
-			t.owe(j, a)
-		}
-	}
-	for _, p := range inbox.Pauses {
-		if p.InForce() {
-			t.sayPaused(p)
-		}
-	}
-	return nil
-}
-
-// putBack sets the cursor of a job to now if it stands too far ahead, because a
-// clock was wrong for a while, or because a hand has set it; j.turn is held, or
-// nobody else has the job yet. What was decided about the ticks in between stays
-// in the ledger, and what has run among them does not start again; so it goes
-// back no further than the ledger does.
-func (t *term) putBack(ctx context.Context, j *termJob) error {
-	now := t.lease.Now().UTC().Truncate(time.Microsecond)
-	if !tooFarAhead(j.spec, j.row, now) {
-		return nil
-	}
-	to := now
-	if t.keep > 0 {
-		runs, err := t.ledger.Runs(ctx, j.Name, t.keep)
-		if err != nil && len(runs) == 0 {
-			return err
-		}
-		if len(runs) == t.keep { // older ones may have been pruned
-			to = later(to, runs[len(runs)-1].ScheduledAt)
-		}
-	}
-	if !to.Before(j.row.Cursor) {
-		return nil
-	}
-	_, _, err := t.ledger.Decide(ctx, t.lease.Ref(), ledger.Decision{Job: j.Name, Spec: j.row.Spec,
-		From: j.row.Cursor, RawFrom: j.row.RawCursor, To: to, Back: true})
-	switch {
-	case errors.Is(err, driver.ErrConflict): // it stands elsewhere by now: the next decision finds out
-		return nil
-	case err != nil:
-		return err
-	}
-	t.log.Warn("the cursor of a job stood too far ahead, and was put back: a clock was wrong, or "+
-		"a hand has set it",
-		"job", j.Name, "cursor", j.row.Cursor, "to", to, "term", t.lease.Term())
-	j.row.Cursor, j.row.RawCursor, j.catchUpTo = to, "", time.Time{}
-	return nil
-}
-
-// job returns the job of that name, nil if this code has none.
-func (t *term) job(name string) *termJob {
-	for _, j := range t.jobs {
-		if j.Name == name {
-			return j
-		}
-	}
-	return nil
-}
-
-func findJob(rows []ledger.Job, name string) *ledger.Job {
-	for _, r := range rows {
-		if r.Name == name {
-			return &r
-		}
-	}
-	return nil
 }
 
 // retry repeats do while it fails for a reason that may pass.
@@ -271,10 +142,8 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 			t.log.Warn("run ledger does not answer", "term", t.lease.Term(), "err", err)
 			said = true
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, t.lock.Timing().RetryInterval()) {
 			return err
-		case <-time.After(t.lock.Timing().RetryInterval()):
 		}
 	}
 }
@@ -284,7 +153,7 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 func (t *term) enter(what string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if !t.open() {
 		return false
 	}
 	t.active++
@@ -300,26 +169,25 @@ func (t *term) leave(what string) {
 		delete(t.labels, what)
 	}
 	t.active--
-	if t.closed && t.active == 0 {
+	if t.active == 0 && !t.open() {
 		close(t.idle)
 	}
 }
 
 // open reports whether something new may start.
 func (t *term) open() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.closed
+	select {
+	case <-t.shut:
+		return false
+	default:
+		return true
+	}
 }
 
 // close shuts the gate. idle is closed when all that had started has returned.
 func (t *term) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
-		return
-	}
-	t.closed = true
 	close(t.shut)
 	if t.active == 0 {
 		close(t.idle)
@@ -366,13 +234,11 @@ func atDatabase(job string) string { return fmt.Sprintf("the database, about job
 func (t *term) stalled(limit time.Duration) error {
 	now, wedged := t.lease.Now(), false
 	for _, j := range t.jobs {
-		select {
-		case j.turn <- struct{}{}:
-		default:
+		if !j.turn.TryTake() {
 			continue // deciding right now, or waiting for the database
 		}
 		row, spec := j.row, j.spec
-		<-j.turn
+		j.turn.Give()
 		state, unmoved := j.unmoved()
 		if row == nil || row.Spec != spec.String() || state == running || t.paused(j.Name) {
 			continue

@@ -69,13 +69,16 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 	})
 }
 
+// misbehaviours are what a function of an app may do instead of returning.
+var misbehaviours = map[string]func(hung chan struct{}){
+	"it blocks":  func(hung chan struct{}) { <-hung },
+	"it panics":  func(chan struct{}) { panic("boom") },
+	"it goexits": func(chan struct{}) { runtime.Goexit() },
+}
+
 func TestWhatAnAppDoesInACallbackIsInNobodysWay(t *testing.T) {
 	t.Parallel()
-	for name, misbehave := range map[string]func(hung chan struct{}){
-		"it blocks":  func(hung chan struct{}) { <-hung },
-		"it panics":  func(chan struct{}) { panic("boom") },
-		"it goexits": func(chan struct{}) { runtime.Goexit() },
-	} {
+	for name, misbehave := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				var d diary
@@ -167,11 +170,7 @@ func hanging(c *callbacks) int {
 
 func TestOnStuckHoldsUpNothing(t *testing.T) {
 	t.Parallel()
-	for name, misbehave := range map[string]func(hung chan struct{}){
-		"it blocks":  func(hung chan struct{}) { <-hung },
-		"it panics":  func(chan struct{}) { panic("boom") },
-		"it goexits": func(chan struct{}) { runtime.Goexit() },
-	} {
+	for name, misbehave := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				var d diary

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -30,7 +31,7 @@ type Election struct {
 	key   Key
 
 	current     atomic.Pointer[Lock] // nil: never led, or resigned
-	campaigning chan struct{}        // one campaign at a time
+	campaigning turn.Turn            // one campaign at a time
 
 	mu     sync.Mutex
 	outage struct {
@@ -57,7 +58,7 @@ func NewElection(store namedlock.Store, name string, opts ...Option) (*Election,
 		return nil, fmt.Errorf("election: %w", err)
 	}
 	return &Election{locks: newLocks(store, s), key: Key{Kind: KindElection, Name: s.name.value},
-		campaigning: make(chan struct{}, 1)}, nil
+		campaigning: turn.New()}, nil
 }
 
 func withName(name string) Option {
@@ -74,12 +75,10 @@ func withName(name string) Option {
 // error that wraps the cause of ctx's end if that comes first. The lock is kept
 // alive; work for the leader gets its context. Do not unlock it: call Resign.
 func (e *Election) WaitForLeader(ctx context.Context) (*Lock, error) {
-	select {
-	case e.campaigning <- struct{}{}:
-		defer func() { <-e.campaigning }()
-	case <-ctx.Done():
-		return nil, broken("wait for", e.key, context.Cause(ctx))
+	if err := e.campaigning.Take(ctx); err != nil {
+		return nil, broken("wait for", e.key, err)
 	}
+	defer e.campaigning.Give()
 	if lock := e.current.Load(); lock != nil && lock.holds() {
 		return lock, nil
 	}

@@ -2,8 +2,8 @@ package named
 
 import (
 	"fmt"
-	"time"
 
+	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -17,8 +17,8 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	i := e.Info
 	by := fmt.Sprintf("by pid %d on host %q (term %d), %s ago", i.PID, i.Hostname, i.Term,
-		roundAge(i.Age))
-	left := roundAge(i.Left)
+		rules.RoundAge(i.Age))
+	left := rules.RoundAge(i.Left)
 	switch {
 	case i.FailedOver:
 		return fmt.Sprintf("%s cannot be taken before %s have passed: "+
@@ -73,12 +73,4 @@ func (e *endError) Unwrap() error        { return e.err }
 // broken names the key in an error of the store.
 func broken(what string, key Key, err error) error {
 	return fmt.Errorf("%s %s: %w", what, key, err)
-}
-
-// roundAge makes an age readable: milliseconds below a minute, else seconds.
-func roundAge(d time.Duration) time.Duration {
-	if d > -time.Minute && d < time.Minute {
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(time.Second)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -35,14 +37,14 @@ type Lock struct {
 	keeping   sync.Once
 	keepAlive chan struct{}  // closed: extend it
 	work      sync.WaitGroup // watch and keep
-	busy      chan struct{}  // one statement at a time
+	busy      turn.Turn      // one statement at a time
 	settled   bool           // the row is not ours any more; guarded by busy
-	gone      error          // it was not when we released it; guarded by busy
+	gone      error          // what the release found: the row was not ours; guarded by busy
 }
 
 func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {
 	k := &Lock{locks: l, ref: ref, ttl: ttl, keepAlive: make(chan struct{}),
-		busy: make(chan struct{}, 1)}
+		busy: turn.New()}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.confirmed.Store(&sent)
 	k.work.Go(k.watch)
@@ -157,10 +159,10 @@ func (k *Lock) end(cause error) {
 // as before; try again soon. A lock that has ended is never revived, neither by
 // an answer that comes too late nor because nobody else has taken it.
 func (k *Lock) Extend(ctx context.Context) error {
-	if err := k.enter(ctx); err != nil {
+	if err := k.busy.Take(ctx); err != nil {
 		return broken("extend", k.ref.Key, err)
 	}
-	defer k.leave()
+	defer k.busy.Give()
 	if err := k.Check(); err != nil {
 		return err
 	}
@@ -201,7 +203,7 @@ func (k *Lock) keep() {
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
 	failing := false
-	for pause := k.ttl / 3; sleep(k.ctx, pause); {
+	for pause := k.ttl / 3; sleep.For(k.ctx, pause); {
 		pause = k.ttl / 3
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.
@@ -249,11 +251,11 @@ func (k *Lock) Unlock(ctx context.Context) error {
 
 // free gives up the row of a lock that has ended.
 func (k *Lock) free(ctx context.Context) error {
-	if err := k.enter(ctx); err != nil {
+	if err := k.busy.Take(ctx); err != nil {
 		return broken("release", k.ref.Key, err)
 	}
-	defer k.work.Wait() // after leave: neither has much to do
-	defer k.leave()
+	defer k.work.Wait() // after Give: neither has much to do
+	defer k.busy.Give()
 	if k.settled {
 		return k.gone
 	}
@@ -319,14 +321,3 @@ func (k *Lock) with(ctx context.Context, keep bool, fn func(context.Context,
 	}()
 	return fn(child, k)
 }
-
-func (k *Lock) enter(ctx context.Context) error {
-	select {
-	case k.busy <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (k *Lock) leave() { <-k.busy }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -68,8 +69,8 @@ func (l *Locks) take(ctx context.Context, key Key, ttl, hold time.Duration) (*Lo
 	return newLock(l, ref, ttl, sent), nil
 }
 
-// claim asks the store until the lock is taken or held: that it is neither,
-// since its holder has left meanwhile, says nothing.
+// claim asks the store until the lock is taken, or somebody else holds it. If the
+// answer is neither, the holder has left meanwhile, and it asks again.
 func (l *Locks) claim(ctx context.Context, key Key, ttl,
 	hold time.Duration) (namedlock.Ref, clock.Stopwatch, error) {
 	var sent clock.Stopwatch
@@ -149,7 +150,7 @@ func (l *Locks) wait(ctx context.Context, key Key, failed func(error)) (*Lock, e
 		case !isHeld:
 			return nil, err
 		}
-		if !sleep(ctx, pause(longest, held)) {
+		if !sleep.For(ctx, pause(longest, held)) {
 			return nil, gaveUp(ctx, key, inTheWay, err)
 		}
 		// A database whose clock is set forward now must not shorten that.
@@ -186,16 +187,4 @@ func pause(longest time.Duration, held *HeldError) time.Duration {
 		d = min(d, max(held.Info.Left, 0)+time.Millisecond+rand.N(5*time.Millisecond))
 	}
 	return d
-}
-
-// sleep returns false if ctx ended meanwhile.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

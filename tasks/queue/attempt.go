@@ -3,13 +3,13 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/safely"
+	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -42,21 +42,12 @@ func (a *attempt) run() {
 
 // call calls the handler, whatever it does.
 func (a *attempt) call(ctx context.Context) (err error, panicked bool) {
-	returned := make(chan struct{})
-	go func() { // it may end its goroutine
-		defer close(returned)
-		err,
-			panicked = errors.New("the handler has called runtime.Goexit instead of returning"), true
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v", p)
-				a.log.Error("a handler has panicked", "task", a.task.ID, "panic",
-					ledger.Cut(fmt.Sprint(p)), "stack", ledger.Cut(string(debug.Stack())))
-			}
-		}()
-		err, panicked = a.handle(ctx, a.task), false
-	}()
-	<-returned
+	err = <-safely.Go(func() error { return a.handle(ctx, a.task) })
+	p, panicked := errors.AsType[*safely.Panic](err)
+	if panicked {
+		a.log.Error("a handler has panicked", "task", a.task.ID, "panic", ledger.Cut(err.Error()),
+			"stack", ledger.Cut(string(p.Stack)))
+	}
 	return err, panicked
 }
 
@@ -93,9 +84,7 @@ func (a *attempt) watch(ctx context.Context, returned <-chan struct{},
 
 // stuck says so if a handler does not return.
 func (a *attempt) stuck(returned <-chan struct{}) {
-	select {
-	case <-returned:
-	case <-time.After(stuckAfter):
+	if !sleep.Until(returned, stuckAfter) {
 		a.log.Error("a handler does not return: its task is left to its time-out, and its worker "+
 			"stays busy", "task", a.task.ID)
 		a.tell(Event{Kind: EventStuck, Task: a.task.Info})

@@ -33,7 +33,8 @@ type WorkOptions struct {
 	Limit time.Duration
 
 	// Drain is how long Work waits for running handlers when its context has
-	// ended; then theirs end too. 0 means 20 s; below 0: not at all.
+	// ended; then theirs end too. 0 means 20 s; 1 ns: hardly at
+	// all.
 	Drain time.Duration
 
 	// OnEvent is told of everything that happens to the tasks, one call after
@@ -130,9 +131,6 @@ func (o WorkOptions) withDefaults() (WorkOptions, error) {
 	set("MaxRetryDelay", &o.MaxRetryDelay, max(defaultMaxRetryDelay, o.RetryDelay), o.RetryDelay,
 		maxDelay)
 	set("Limit", &o.Limit, defaultWorkLimit, time.Millisecond, maxDelay)
-	if o.Drain < 0 {
-		o.Drain = time.Nanosecond
-	}
 	set("Drain", &o.Drain, defaultWorkDrain, time.Nanosecond, maxDelay)
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -41,7 +41,7 @@ type Option func(*Queues) error
 func WithTimeout(d time.Duration) Option {
 	return func(q *Queues) error {
 		if d < minTimeout || d > maxTimeout || d%time.Millisecond != 0 {
-			return fmt.Errorf("option WithTimeout: %v is not a whole number of milliseconds "+
+			return fmt.Errorf("time-out %v is not a whole number of milliseconds "+
 				"from %v to %v", d, minTimeout, maxTimeout)
 		}
 		q.timeout = d
@@ -49,16 +49,19 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// New makes a handle on the queues in a store. It does not use the store yet.
+// New makes a handle on the queues in a store. It touches no database. The error
+// names every option that is wrong, with its value and the rule.
 func New(store taskqueue.Store, opts ...Option) (*Queues, error) {
-	if store == nil {
-		return nil, errors.New("queue: the Store is nil")
-	}
 	q := &Queues{store: store, timeout: defaultTimeout}
+	var errs []error
+	if store == nil {
+		errs = append(errs, errors.New("store is nil"))
+	}
 	for _, opt := range opts {
-		if err := opt(q); err != nil {
-			return nil, fmt.Errorf("queue: %w", err)
-		}
+		errs = append(errs, opt(q))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("queue: %w", err)
 	}
 	return q, nil
 }

@@ -108,17 +108,17 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 			_, err := q.Prune(ctx, "", 0, 1)
 			return err
 		},
-		"the Store is nil": func() error { _, err := queue.New(nil); return err },
-		"WithTimeout: 9ms is not a whole": func() error {
+		"store is nil": func() error { _, err := queue.New(nil); return err },
+		"time-out 9ms is not a whole": func() error {
 			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(9*time.Millisecond))
 			return err
 		},
-		"WithTimeout: 24h0m0.001s is not": func() error {
+		"time-out 24h0m0.001s is not": func() error {
 			_, err := queue.New(memory.New().Queue(),
 				queue.WithTimeout(24*time.Hour+time.Millisecond))
 			return err
 		},
-		"WithTimeout: 1.0000005s is not": func() error {
+		"time-out 1.0000005s is not": func() error {
 			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(time.Second+500))
 			return err
 		},

@@ -50,14 +50,14 @@ const (
 	endedIt
 )
 
-// end is after the database has said that we have ended it: whatever another call
-// has heard meanwhile.
+// end notes that the database has confirmed that we have ended the task, whatever
+// another call has heard meanwhile.
 func (t *Task) end() {
 	t.outcome.Store(endedIt)
 	t.held.Store(nil)
 }
 
-// lose is after the database has said that it is not ours.
+// lose notes that the database has said that the task is not ours.
 func (t *Task) lose() {
 	t.outcome.CompareAndSwap(stillOurs, lostIt)
 	t.held.Store(nil)

@@ -12,6 +12,7 @@ import (
 
 	"example.com/schedlock/internal/inturn"
 	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/sleep"
 )
 
 // A Handler does the work of one task. nil means that it is done; an error, or a
@@ -117,7 +118,7 @@ func (w *workers) capture(ctx context.Context) {
 		if w.pauseAfterFailures(ctx); ctx.Err() != nil {
 			return
 		}
-		// What a capture that is cut off has taken, nobody works on.
+		// If the capture were cut off, nobody would work on what it has taken.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		tasks, err := w.q.Capture(bounded, w.queue, n)
 		if ctx.Err() != nil && len(tasks) > 0 {
@@ -136,7 +137,7 @@ func (w *workers) capture(ctx context.Context) {
 		for _, task := range tasks {
 			w.start(task)
 		}
-		pause := time.Duration(0)
+		wait := time.Duration(0)
 		switch {
 		case err == nil && len(tasks) == n:
 			empty = 0
@@ -144,20 +145,20 @@ func (w *workers) capture(ctx context.Context) {
 			if len(tasks) > 0 {
 				empty = 0
 			}
-			pause = doubled(min(minPause, w.MaxPause), empty, w.MaxPause)
+			wait = doubled(min(minPause, w.MaxPause), empty, w.MaxPause)
 			empty++
 		default:
 			if broken++; broken == 1 {
 				w.log.Warn("no task can be captured: it is tried again", "err", err)
 			}
 			w.tell(Event{Kind: EventStoreErr, Err: err})
-			pause = doubled(minPause, broken, maxFailPause)
+			wait = doubled(minPause, broken, maxFailPause)
 		}
 		if (err == nil || errors.Is(err, ErrNone)) && broken > 0 {
 			broken = 0
 			w.log.Info("tasks can be captured again")
 		}
-		sleep(ctx, pause)
+		pause(ctx, wait)
 	}
 }
 
@@ -167,7 +168,7 @@ func (w *workers) pauseAfterFailures(ctx context.Context) {
 	failures := w.failures
 	w.mu.Unlock()
 	if failures > 0 {
-		sleep(ctx, doubled(minPause, failures-1, maxFailPause))
+		pause(ctx, doubled(minPause, failures-1, maxFailPause))
 	}
 }
 
@@ -187,16 +188,10 @@ func (w *workers) takeFree(ctx context.Context) (n int, ok bool) {
 	}
 }
 
-// sleep is for about d, so that replicas do not ask at the same time.
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d*3/4 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+// pause is for about d, so that replicas do not ask at the same time.
+func pause(ctx context.Context, d time.Duration) {
+	if d > 0 {
+		sleep.For(ctx, d*3/4+rand.N(d/2+1))
 	}
 }
 
@@ -224,16 +219,16 @@ func (w *workers) drain() error {
 		w.wg.Wait()
 		close(done)
 	}()
-	if within(done, w.Drain) {
+	if sleep.Until(done, w.Drain) {
 		return nil
 	}
 	w.log.Info("the workers stop: the contexts of the running handlers end", "tasks", w.ids())
 	w.drained(ErrDrained)
 	// What returns in time may still have to write how it ended.
-	if within(done, stuckAfter) {
+	if sleep.Until(done, stuckAfter) {
 		return nil
 	}
-	if w.finishing() && within(done, w.q.timeout) {
+	if w.finishing() && sleep.Until(done, w.q.timeout) {
 		return nil
 	}
 	ids := w.ids()
@@ -241,17 +236,6 @@ func (w *workers) drain() error {
 		"their time-outs", "tasks", ids)
 	w.tell(Event{Kind: EventStuck})
 	return &StuckError{w.queue, ids}
-}
-
-func within(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // finishing reports whether handlers have returned whose tasks have not ended.

@@ -353,7 +353,7 @@ func TestAHandlerThatIgnoresItsContextIsLeftToTheTimeOut(t *testing.T) {
 		b := work(t, q, func(context.Context, *queue.Task) error {
 			<-hang
 			return nil
-		}, queue.WorkOptions{Drain: -1})
+		}, queue.WorkOptions{Drain: 1})
 		time.Sleep(time.Second)
 		b.stop()
 		var stuck *queue.StuckError

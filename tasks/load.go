@@ -1,0 +1,161 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// load reads what earlier leaders have left: it marks what they did not end,
+// and reads what is owed, what people have asked, and the cursors.
+func (t *term) load(ctx context.Context) error {
+	if err := t.abandon(ctx); err != nil {
+		return err
+	}
+	owed, err := t.owed(ctx)
+	if err != nil {
+		return err
+	}
+	inbox, err := t.ledger.Pending(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := t.ledger.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.pending = inbox
+	t.mu.Unlock()
+	for _, j := range t.jobs {
+		j.row = findJob(rows, j.Name)
+		if err := t.putBack(ctx, j); err != nil {
+			return err
+		}
+		for _, a := range owed[j] {
+			t.owe(j, a)
+		}
+	}
+	for _, p := range inbox.Pauses {
+		if p.InForce() {
+			t.sayPaused(p)
+		}
+	}
+	return nil
+}
+
+// abandon marks the runs that their leader did not end.
+func (t *term) abandon(ctx context.Context) error {
+	abandoned, err := t.ledger.Abandon(ctx, t.lease.Ref(), func(r ledger.Run) time.Time {
+		if j := t.job(r.Job); j != nil {
+			return j.retryAt(t.lease.Now(), r.Attempt, true)
+		}
+		return t.lease.Now() // owed by a leader that has the job
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range abandoned {
+		t.tell(RunEvent{Run: t.run(r), Status: ledger.Abandoned, Count: 1, Err: errAbandoned,
+			RetryAt: r.RetryAt})
+		t.sayFailed(r, errAbandoned, 0)
+	}
+	return nil
+}
+
+// owed returns the attempts that runs are owed, and gives those up that the job's
+// policy does not allow any more.
+func (t *term) owed(ctx context.Context) (map[*termJob][]attempt, error) {
+	runs, err := t.ledger.Retries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owed := map[*termJob][]attempt{}
+	for _, r := range runs {
+		j := t.job(r.Job)
+		switch {
+		case j == nil: // left to a leader that has it
+		case r.Attempt < j.attempts(true):
+			owed[j] = append(owed[j], t.attempt(j, r))
+		default:
+			if _, err := t.ledger.GiveUp(ctx, t.lease.Ref(), r); err != nil {
+				return nil, err
+			}
+			t.log.Warn("run is not tried again: the job's policy has changed", "job", r.Job, "tick",
+				r.ScheduledAt, "attempt", r.Attempt)
+		}
+	}
+	return owed, nil
+}
+
+// putBack sets the cursor of a job to now if it stands too far ahead, because a
+// clock was wrong for a while, or because a hand has set it; j.turn is held, or
+// nobody else has the job yet. What was decided about the ticks in between stays
+// in the ledger, and what has run among them does not start again; so it goes
+// back no further than the ledger does.
+func (t *term) putBack(ctx context.Context, j *termJob) error {
+	now := t.lease.Now().UTC().Truncate(time.Microsecond)
+	if !tooFarAhead(j.spec, j.row, now) {
+		return nil
+	}
+	to := now
+	if t.keep > 0 {
+		runs, err := t.ledger.Runs(ctx, j.Name, t.keep)
+		if err != nil && len(runs) == 0 {
+			return err
+		}
+		if len(runs) == t.keep { // older ones may have been pruned
+			to = later(to, runs[len(runs)-1].ScheduledAt)
+		}
+	}
+	if !to.Before(j.row.Cursor) {
+		return nil
+	}
+	_, _, err := t.ledger.Decide(ctx, t.lease.Ref(), ledger.Decision{Job: j.Name, Spec: j.row.Spec,
+		From: j.row.Cursor, RawFrom: j.row.RawCursor, To: to, Back: true})
+	switch {
+	case errors.Is(err, driver.ErrConflict): // it stands elsewhere by now: the next decision finds out
+		return nil
+	case err != nil:
+		return err
+	}
+	t.log.Warn("the cursor of a job stood too far ahead, and was put back: a clock was wrong, or "+
+		"a hand has set it",
+		"job", j.Name, "cursor", j.row.Cursor, "to", to, "term", t.lease.Term())
+	j.row.Cursor, j.row.RawCursor, j.catchUpTo = to, "", time.Time{}
+	return nil
+}
+
+// job returns the job of that name, nil if this code has none.
+func (t *term) job(name string) *termJob {
+	for _, j := range t.jobs {
+		if j.Name == name {
+			return j
+		}
+	}
+	return nil
+}
+
+func findJob(rows []ledger.Job, name string) *ledger.Job {
+	for _, r := range rows {
+		if r.Name == name {
+			return &r
+		}
+	}
+	return nil
+}
+
+// reload reads the job's row again.
+func (t *term) reload(j *termJob) error {
+	return t.retry(t.ctx, func(ctx context.Context) error {
+		rows, err := t.ledger.Jobs(ctx)
+		if err != nil {
+			return err
+		}
+		j.row = findJob(rows, j.Name)
+		return t.putBack(ctx, j)
+	})
+}
