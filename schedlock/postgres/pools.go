@@ -195,6 +195,29 @@ func (p statementPool) Exec(ctx context.Context, query string,
 	return p.on().Exec(ctx, query, args...)
 }
 
+// all returns the value of each row of a query on a pool, after it was scanned into dest.
+func all[T any](ctx context.Context, p statementPool, dest []any, value func() T, query string,
+	args ...any) ([]T, error) {
+	rows, err := p.Query(ctx, query, args...)
+	list, err := collect(rows, err, dest, value)
+	return list, p.s.explain(err)
+}
+
+// collect is all for what a query has returned.
+func collect[T any](rows pgx.Rows, err error, dest []any, value func() T) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	list := []T{}
+	if _, err := pgx.ForEachRow(rows, dest, func() error {
+		list = append(list, value())
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
 // boundRows end with the last row, or when they are closed.
 type boundRows struct {
 	pgx.Rows

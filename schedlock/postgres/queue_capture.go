@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -54,7 +55,7 @@ WITH ` + sqlNow + `, exhausted AS MATERIALIZED (
         last_error = CASE t.state WHEN 'in_progress' THEN $4 ELSE t.last_error END,
         updated_at = s.now
     FROM settings s WHERE t.queue = $1 AND t.id = ANY (ARRAY(SELECT id FROM oldest))
-    RETURNING t.seq, ` + taskColumns + `
+    RETURNING t.seq, ` + columns.TaskColumns + `
 )
 SELECT CASE
            WHEN t.id IS NOT NULL THEN ''
@@ -70,7 +71,7 @@ SELECT CASE
                  ORDER BY k.visible_at DESC LIMIT 1) > (SELECT now FROM settings) THEN 'held'
            WHEN EXISTS (SELECT FROM exhausted) THEN 'exhausted'
            ELSE 'empty'
-       END, ` + taskColumns + `
+       END, ` + columns.TaskColumns + `
 FROM (SELECT) AS one LEFT JOIN captured t ON true
 ORDER BY t.seq`
 
@@ -138,12 +139,12 @@ func (q queueStore) capture(ctx context.Context, name string, token driver.Token
 	var (
 		tasks []taskqueue.Info
 		why   pgtype.Text
-		t     taskRow
+		t     columns.Task
 	)
-	_, err = pgx.ForEachRow(rows, append([]any{&why}, t.dest()...), func() error {
+	_, err = pgx.ForEachRow(rows, append([]any{&why}, t.Dest()...), func() error {
 		switch why.String {
 		case "":
-			tasks = append(tasks, t.info())
+			tasks = append(tasks, t.Value())
 		case "held":
 			return taskqueue.ErrAllHeld
 		case "exhausted":
