@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"example.com/schedlock/schedlock/driver"
 )
 
 // A Time is a column with a time, as text or as the driver's own time.
@@ -68,32 +70,41 @@ func ParseTime(text string) (time.Time, error) {
 // Kept is a time as the tables keep it.
 func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Millis reads a duration in milliseconds. One that is too long for Go becomes the longest.
-func Millis(ms int64) time.Duration { return times(ms, time.Millisecond) }
-
-// Micros reads a duration in microseconds.
-func Micros(us int64) time.Duration { return times(us, time.Microsecond) }
-
-func times(n int64, unit time.Duration) time.Duration {
-	most := math.MaxInt64 / int64(unit)
-	return time.Duration(min(max(n, -most), most)) * unit
+// Millis reads a period in milliseconds: at most driver.MaxTTL, and not below 0.
+func Millis(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), driver.MaxTTL.Milliseconds())) * time.Millisecond
 }
 
-// All returns the value of each row after it was scanned into dest, and closes rows. It takes what
-// a query has returned. With an error it returns no values.
-func All[T any](rows *sql.Rows, err error, dest []any, value func() T) ([]T, error) {
+// Micros reads a sum of durations in microseconds: one that is too long for Go becomes the longest.
+func Micros(us int64) time.Duration {
+	return time.Duration(min(max(us, 0), math.MaxInt64/1000)) * time.Microsecond
+}
+
+// Each calls row for each row, after it was scanned into dest, and closes rows. It takes what a
+// query has returned.
+func Each(rows *sql.Rows, err error, dest []any, row func() error) error {
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	all := []T{}
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, value())
+		if err := row(); err != nil {
+			return err
+		}
 	}
-	if err := rows.Err(); err != nil {
+	return rows.Err()
+}
+
+// All returns the value of each row, as Each. With an error it returns none.
+func All[T any](rows *sql.Rows, err error, dest []any, value func() T) ([]T, error) {
+	all := []T{}
+	if err := Each(rows, err, dest, func() error {
+		all = append(all, value())
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	return all, nil

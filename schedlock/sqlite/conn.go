@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -13,13 +12,18 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// use runs do on the store's own connection, alone. The wait for the turn, for
-// a connection, and the statements all end with ctx.
+// use runs do on the store's own connection, alone, and explains its error. The wait for the turn,
+// for a connection, and the statements all end with ctx.
 func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	return s.explain(s.unexplained(ctx, do))
+}
+
+func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
 	select {
 	case <-s.closed:
 		return fmt.Errorf("database %s was closed", s.path)
@@ -154,24 +158,16 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// each hands every row of a query on the connection to row; the turn is held.
-func (s *Store) each(ctx context.Context, query string, args []any,
-	row func(*sql.Rows) error) error {
+// each calls row for each row of a query on the connection, after it was scanned
+// into dest; the turn is held.
+func (s *Store) each(ctx context.Context, query string, args, dest []any,
+	row func() error) error {
 	stmt, err := s.prepare(ctx, query)
 	if err != nil {
 		return err
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return columns.Each(rows, err, dest, row)
 }
 
 // write runs do in one BEGIN IMMEDIATE transaction, which is rolled back
@@ -244,26 +240,18 @@ func (t tx) exec(ctx context.Context, query string, args ...any) (affected int64
 	return res.RowsAffected()
 }
 
+// row reads the one row of a statement, to its end: a statement outside a transaction commits
+// there.
 func (t tx) row(ctx context.Context, query string, args []any, dest ...any) error {
-	stmt, err := t.s.prepare(ctx, query)
-	if err != nil {
-		return err
+	found := false
+	err := t.s.each(ctx, query, args, dest, func() error {
+		found = true
+		return nil
+	})
+	if err == nil && !found {
+		err = sql.ErrNoRows
 	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return cmp.Or(rows.Err(), sql.ErrNoRows)
-	}
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	// To the end: a statement outside a transaction commits there, and not every
-	// driver tells when that fails in Close.
-	rows.Next()
-	return errors.Join(rows.Err(), rows.Close())
+	return err
 }
 
 // explain adds the file's name and, for the errors that have one, what to do.
@@ -277,7 +265,11 @@ func (s *Store) explain(err error) error {
 		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob), errors.Is(err,
 			ledger.ErrBacklog):
 		return err
-	case strings.Contains(err.Error(), "no such table: scheduler_"):
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrCorrupt):
+		return err // is explained already
+	case strings.Contains(err.Error(), "no such table: scheduler_"),
+		strings.Contains(err.Error(), "no such table: named_locks"),
+		strings.Contains(err.Error(), "no such table: queue_tasks"):
 		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
 			driver.ErrPermanent, s.path, err)
 	case is(err, sqlite3.NOTADB, sqlite3.CORRUPT):

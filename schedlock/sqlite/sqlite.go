@@ -41,6 +41,8 @@ var (
 // concurrent use. What the lock needs goes over one connection that nothing
 // else can use up; reading the history uses the pool.
 type Store struct {
+	driver.Base // what this database lacks
+
 	db    *sql.DB
 	owned bool   // Close closes db
 	wal   bool   // the journal mode must be WAL
