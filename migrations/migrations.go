@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/internal/pgschema"
 )
 
@@ -153,11 +154,8 @@ func (e *TooNewError) Error() string {
 // bounded gives do a context that has a deadline, and makes sure that an error after its end wraps
 // the error of the context: a driver reports an interrupted statement in words of its own.
 func bounded(ctx context.Context, do func(context.Context) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, defaultTimeout)
+	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/schedlock/internal/deadline"
 )
 
 // All but the lock itself goes over two small pools, empty until they are used.
@@ -139,11 +141,8 @@ func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) e
 // changed what it read. Nothing was written then. It gives up when ctx ends, or
 // after statementTimeout if ctx has no deadline.
 func (s *Store) insist(ctx context.Context, f func(context.Context) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	defer cancel()
 	var before error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := f(ctx)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/internal/leasefile"
 	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/migrations"
@@ -206,39 +207,13 @@ func Opener(dsn string, opts ...Option) OpenFunc {
 	return ready(func(ctx context.Context) (*Store, error) { return Open(ctx, dsn, opts...) })
 }
 
-// An OpenFunc opens a store whose tables are up to date. It is what Opener and
-// Use return, and what startup.Config takes:
+// An OpenFunc is what Opener and Use return, and what startup.Config takes:
 //
 //	startup.Config{Open: sqlite.Opener("app.db")}
-//
-// An app without package startup calls its method Open.
-type OpenFunc func(context.Context) (driver.Store, error)
+type OpenFunc = driver.OpenFunc[*Store]
 
-// Open opens the store. Close it at the end, after the lock.
-func (f OpenFunc) Open(ctx context.Context) (*Store, error) {
-	opened, err := f(ctx)
-	if err != nil {
-		return nil, err
-	}
-	store, ok := opened.(*Store)
-	if !ok {
-		return nil, fmt.Errorf("the function has opened a %T, not a *sqlite.Store", opened)
-	}
-	return store, nil
-}
-
-// ready migrates what open has opened.
 func ready(open func(context.Context) (*Store, error)) OpenFunc {
-	return func(ctx context.Context) (driver.Store, error) {
-		store, err := open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := store.Migrate(ctx); err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		return store, nil
-	}
+	return driver.Ready(open, func(ctx context.Context, s *Store) error { return s.Migrate(ctx) })
 }
 
 // Migrate brings the tables up to date; see migrations.Up.
@@ -299,11 +274,8 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) 
 			return nil, err
 		}
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, 30*time.Second)
+	defer cancel()
 	err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) })
 	if err != nil {
 		s.release()
