@@ -295,16 +295,12 @@ func (n namedStore) changed(ctx context.Context, query string, args ...any) (boo
 }
 
 // sqlNamedFence locks the row so that extending passes and a take-over waits.
-// The server ends a transaction that is idle for the TTL, as with sqlFence.
+// The server ends a transaction that is idle for the TTL.
 func sqlNamedFence(locks string) string {
 	return `
-SELECT set_config('idle_in_transaction_session_timeout',
-           CASE WHEN own.ms BETWEEN 1 AND $5::bigint THEN own.ms
-                ELSE $5::bigint END::bigint::text, true),
+SELECT ` + sqlIdle("$5::bigint") + `,
        ` + sqlNotice("true") + `
 FROM ` + locks + ` l
-CROSS JOIN (SELECT extract(epoch FROM
-    current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
 WHERE ` + sqlNamedOurs + `
 FOR KEY SHARE OF l`
 }

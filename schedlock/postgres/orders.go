@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +59,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, e
 		case err != nil:
 			return ledger.Request{}, s.explain(err)
 		case !known:
-			return ledger.Request{}, noJob(o.Job)
+			return ledger.Request{}, ledger.NoJob(o.Job)
 		case p.Since.Valid:
 			return ledger.Request{}, &ledger.PausedError{Pause: p.Value()}
 		case pending >= ledger.MaxPending:
@@ -71,8 +70,6 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, e
 		}
 	}
 }
-
-func noJob(name string) error { return fmt.Errorf("%w: %q", ledger.ErrNoJob, name) }
 
 const sqlAnswer = sqlGuard + `
 paused AS MATERIALIZED (
@@ -155,7 +152,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (ledger.Pause, error
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return ledger.Pause{}, noJob(o.Job)
+		return ledger.Pause{}, ledger.NoJob(o.Job)
 	case err != nil:
 		return ledger.Pause{}, s.explain(err)
 	}

@@ -125,16 +125,11 @@ func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 }
 
 // sqlDoneTasksTx locks the rows, which Capture passes over then. The server ends
-// the transaction when it is idle for the time-out, as with sqlFence.
+// the transaction when it is idle for the time-out.
 func sqlDoneTasksTx(tasks string) string {
 	return `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now,
-           set_config('idle_in_transaction_session_timeout',
-                      CASE WHEN own.ms BETWEEN 1 AND $4::bigint THEN own.ms
-                           ELSE $4::bigint END::bigint::text, true)
-    FROM (SELECT extract(epoch FROM
-          current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
+    SELECT clock_timestamp() AS now, ` + sqlIdle("$4::bigint") + `
 )
 UPDATE ` + tasks + ` t SET state = 'done', visible_at = NULL, updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `

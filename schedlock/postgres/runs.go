@@ -227,7 +227,7 @@ func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err 
 	var at columns.Time
 	err = s.pool.QueryRow(ctx, sqlResetCursor, s.mode(), text(job)).Scan(&j.Name, &j.Spec, &at)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ledger.Job{}, noJob(job)
+		return ledger.Job{}, ledger.NoJob(job)
 	}
 	if err != nil {
 		return ledger.Job{}, s.explain(err)

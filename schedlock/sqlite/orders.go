@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -37,7 +36,7 @@ func isKnown(ctx context.Context, tx tx, job string) error {
 	var one int
 	err := tx.row(ctx, sqlJobExists, []any{job}, &one)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+		return ledger.NoJob(job)
 	}
 	return err
 }

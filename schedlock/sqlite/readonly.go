@@ -14,7 +14,7 @@ import (
 )
 
 // Read hands do a store on the database file that dsn names, for looking only:
-// Look, Terms, Jobs, Run, Runs and Inbox answer, what would write fails. It is
+// Look, Terms, Jobs, Run, Runs and Pending answer, what would write fails. It is
 // for tools that look at a database which others use, or nobody: it makes no
 // file and no folder, neither the database nor what SQLite puts beside it, and
 // changes no byte of them, except the locks in the shared memory (-shm) of a

@@ -208,7 +208,7 @@ func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err 
 		j = ledger.Job{Name: job, Cursor: columns.Kept(s.now())}
 		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), job}, &j.Spec)
 		if errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+			return ledger.NoJob(job)
 		}
 		return err
 	})
