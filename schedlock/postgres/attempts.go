@@ -131,9 +131,16 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 		if err := s.Fence(ctx, tx, ref); err != nil {
 			return err
 		}
-		var r columns.Run
 		rows, err := tx.Query(ctx, sqlLeft, ref.Term)
-		if runs, err = collect(rows, err, r.Dest(), r.Value); err != nil || len(runs) == 0 {
+		if err != nil {
+			return err
+		}
+		var r columns.Run
+		runs = []ledger.Run{}
+		if _, err = pgx.ForEachRow(rows, r.Dest(), func() error {
+			runs = append(runs, r.Value())
+			return nil
+		}); err != nil || len(runs) == 0 {
 			return err
 		}
 		ids, due := make([]int64, len(runs)), make([]pgtype.Timestamptz, len(runs))

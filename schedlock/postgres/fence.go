@@ -18,8 +18,8 @@ func sqlIdle(limit string) string {
 	return `(SELECT set_config('idle_in_transaction_session_timeout',
                 CASE WHEN own.ms BETWEEN 1 AND ` + limit + ` THEN own.ms
                      ELSE ` + limit + ` END::bigint::text, true)
-            FROM (SELECT extract(epoch FROM
-                current_setting('idle_in_transaction_session_timeout')::interval) * 1000) AS own (ms))`
+            FROM (SELECT extract(epoch FROM current_setting(
+                'idle_in_transaction_session_timeout')::interval) * 1000) AS own (ms))`
 }
 
 // sqlFence locks the row so that heartbeats pass and a take-over waits (row

@@ -132,7 +132,8 @@ WITH begun AS (
 )
 SELECT * FROM begun
 UNION ALL
-SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p WHERE p.job = $1 AND p.resumed_at IS NULL`
+SELECT ` + columns.PauseColumns + `
+FROM scheduler_pauses p WHERE p.job = $1 AND p.resumed_at IS NULL`
 )
 
 // Pause implements ledger.Store.
@@ -194,17 +195,13 @@ ORDER BY 1, 2`
 
 // Pending implements ledger.Store; the pauses come in the order of their jobs.
 func (s *Store) Pending(ctx context.Context) (ledger.Pending, error) {
-	rows, err := s.runs.Query(ctx, sqlPending, s.mode(), int64(ledger.PendingLimit))
-	if err != nil {
-		return ledger.Pending{}, s.explain(err)
-	}
 	var (
 		in ledger.Pending
 		at columns.Time
 		p  columns.Pause
 		n  pgtype.Int8
 	)
-	_, err = pgx.ForEachRow(rows, slices.Concat([]any{&at}, p.Dest(), []any{&n}), func() error {
+	err := s.runs.each(ctx, slices.Concat([]any{&at}, p.Dest(), []any{&n}), func() error {
 		switch {
 		case at.Valid:
 			in.Requests = append(in.Requests, ledger.Request{Action: p.Value().Action,
@@ -218,7 +215,7 @@ func (s *Store) Pending(ctx context.Context) (ledger.Pending, error) {
 			in.Pauses = append(in.Pauses, p.Value())
 		}
 		return nil
-	})
+	}, sqlPending, s.mode(), int64(ledger.PendingLimit))
 	if err != nil {
 		return ledger.Pending{}, s.explain(err)
 	}

@@ -102,7 +102,7 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 // A statementPool is a pool whose single statements run at READ COMMITTED, and
 // end in time.
 type statementPool struct {
-	*pgxpool.Pool
+	Pool   *pgxpool.Pool
 	s      *Store
 	places chan struct{} // how many statements there may be at once; nil: as many as connections
 }
@@ -163,17 +163,19 @@ func (s *Store) insist(ctx context.Context, f func(context.Context) error) error
 	}
 }
 
-func (p statementPool) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+// each calls row for each row of a query, after it was scanned into dest.
+func (p statementPool) each(ctx context.Context, dest []any, row func() error, query string,
+	args ...any) error {
 	ctx, end, err := p.begin(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer end()
 	rows, err := p.on().Query(ctx, query, args...)
-	if err != nil {
-		end()
-		return nil, err
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, dest, row)
 	}
-	return boundRows{rows, end}, nil
+	return err
 }
 
 func (p statementPool) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
@@ -194,48 +196,21 @@ func (p statementPool) Exec(ctx context.Context, query string,
 	return p.on().Exec(ctx, query, args...)
 }
 
-// all returns the value of each row of a query on a pool, after it was scanned into dest.
+// all returns the value of each row, as each, and explains the error. With an
+// error it returns none.
 func all[T any](ctx context.Context, p statementPool, dest []any, value func() T, query string,
 	args ...any) ([]T, error) {
-	rows, err := p.Query(ctx, query, args...)
-	list, err := collect(rows, err, dest, value)
-	return list, p.s.explain(err)
-}
-
-// collect is all for what a query has returned.
-func collect[T any](rows pgx.Rows, err error, dest []any, value func() T) ([]T, error) {
-	if err != nil {
-		return nil, err
-	}
 	list := []T{}
-	if _, err := pgx.ForEachRow(rows, dest, func() error {
+	if err := p.each(ctx, dest, func() error {
 		list = append(list, value())
 		return nil
-	}); err != nil {
-		return nil, err
+	}, query, args...); err != nil {
+		return nil, p.s.explain(err)
 	}
 	return list, nil
 }
 
-// boundRows end with the last row, or when they are closed.
-type boundRows struct {
-	pgx.Rows
-	end func()
-}
-
-func (r boundRows) Next() bool {
-	if r.Rows.Next() {
-		return true
-	}
-	r.end()
-	return false
-}
-
-func (r boundRows) Close() {
-	r.Rows.Close()
-	r.end()
-}
-
+// boundRow ends with its Scan.
 type boundRow struct {
 	row pgx.Row
 	end func()

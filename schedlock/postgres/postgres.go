@@ -267,8 +267,8 @@ func (s *Store) Close() error {
 		s.drop()
 		<-s.turn
 		s.watching.Wait()
-		s.runs.Close()
-		s.pool.Close()
+		s.runs.Pool.Close()
+		s.pool.Pool.Close()
 	})
 	return nil
 }

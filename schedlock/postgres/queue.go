@@ -72,7 +72,7 @@ func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries i
 		return q.inside(ctx, tx, sqlAddTasksTx(q.s.table("queue_tasks")), name, int32(retries), ids,
 			ceilMicros(delay))
 	}
-	return q.idsOn(ctx, q.s.patient, sqlAddTasks, name, int32(retries), ids, ceilMicros(delay))
+	return q.ids(ctx, q.s.patient, sqlAddTasks, name, int32(retries), ids, ceilMicros(delay))
 }
 
 // ceilMicros keeps a delay of less than a microsecond one.
@@ -82,14 +82,16 @@ func ceilMicros(d time.Duration) int64 { return (d + time.Microsecond - 1).Micro
 func (q queueStore) inside(ctx context.Context, tx any, query string,
 	args ...any) (ids []string, err error) {
 	var id string
-	dest, value := []any{&id}, func() string { return id }
+	add := func() error { ids = append(ids, id); return nil }
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		rows, queryErr := tx.Query(ctx, query, args...)
-		ids, err = collect(rows, queryErr, dest, value)
+		if err = queryErr; err == nil {
+			_, err = pgx.ForEachRow(rows, []any{&id}, add)
+		}
 	case *sql.Tx:
 		rows, queryErr := tx.QueryContext(ctx, query, args...)
-		ids, err = columns.All(rows, queryErr, dest, value)
+		err = columns.Each(rows, queryErr, []any{&id}, add)
 	default:
 		return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", taskqueue.ErrTx,
 			tx)
@@ -117,11 +119,11 @@ WHERE queue = $1::text AND id = ANY ($2::text[]) AND token = $3::text AND state 
 // that were done before.
 func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	done, err := q.ids(ctx, sqlDoneTasks, name, ids, token.String())
+	done, err := q.ids(ctx, q.s.pool, sqlDoneTasks, name, ids, token.String())
 	if err != nil || len(done) == len(ids) {
 		return done, err
 	}
-	return q.ids(ctx, sqlDoneBefore, name, ids, token.String())
+	return q.ids(ctx, q.s.pool, sqlDoneBefore, name, ids, token.String())
 }
 
 // sqlDoneTasksTx locks the rows, which Capture passes over then. The server ends
@@ -153,7 +155,7 @@ RETURNING t.id`
 // Extend implements taskqueue.Store.
 func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
+	return q.ids(ctx, q.s.pool, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
 }
 
 const sqlReleaseTasks = `
@@ -165,7 +167,7 @@ RETURNING t.id`
 // Release implements taskqueue.Store.
 func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlReleaseTasks, name, ids, token.String())
+	return q.ids(ctx, q.s.pool, sqlReleaseTasks, name, ids, token.String())
 }
 
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
@@ -183,16 +185,13 @@ RETURNING t.id`
 // Fail implements taskqueue.Store.
 func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
 	delay time.Duration) (ended bool, err error) {
-	ids, err := q.ids(ctx, sqlFailTask, name, []string{id}, token.String(), ceilMicros(delay), text)
+	ids, err := q.ids(ctx, q.s.pool, sqlFailTask, name, []string{id}, token.String(),
+		ceilMicros(delay), text)
 	return len(ids) > 0, err
 }
 
 // ids runs a statement that returns ids.
-func (q queueStore) ids(ctx context.Context, query string, args ...any) ([]string, error) {
-	return q.idsOn(ctx, q.s.pool, query, args...)
-}
-
-func (q queueStore) idsOn(ctx context.Context, pool statementPool, query string,
+func (q queueStore) ids(ctx context.Context, pool statementPool, query string,
 	args ...any) (ids []string, err error) {
 	err = q.s.insist(ctx, func(ctx context.Context) error {
 		var id string
@@ -302,7 +301,7 @@ RETURNING t.id`
 // Requeue implements taskqueue.Store.
 func (q queueStore) Requeue(ctx context.Context, name string, retries int,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlRequeueTasks, name, int32(retries), ids)
+	return q.ids(ctx, q.s.pool, sqlRequeueTasks, name, int32(retries), ids)
 }
 
 // What was requeued since the choice stays.

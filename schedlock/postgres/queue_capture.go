@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"example.com/schedlock/internal/columns"
@@ -131,17 +130,12 @@ func (q queueStore) Capture(ctx context.Context, name string, token driver.Token
 
 func (q queueStore) capture(ctx context.Context, name string, token driver.Token,
 	hold time.Duration, limit int) ([]taskqueue.Info, error) {
-	rows, err := q.s.pool.Query(ctx, fmt.Sprintf(sqlCaptureTasks, limit), q.s.mode(), name,
-		token.String(), hold.Microseconds(), taskqueue.LostWorker)
-	if err != nil {
-		return nil, q.s.explain(err)
-	}
 	var (
 		tasks []taskqueue.Info
 		why   pgtype.Text
 		t     columns.Task
 	)
-	_, err = pgx.ForEachRow(rows, append([]any{&why}, t.Dest()...), func() error {
+	err := q.s.pool.each(ctx, append([]any{&why}, t.Dest()...), func() error {
 		switch why.String {
 		case "":
 			tasks = append(tasks, t.Value())
@@ -153,7 +147,8 @@ func (q queueStore) capture(ctx context.Context, name string, token driver.Token
 			return taskqueue.ErrEmpty
 		}
 		return nil
-	})
+	}, fmt.Sprintf(sqlCaptureTasks, limit), q.s.mode(), name, token.String(), hold.Microseconds(),
+		taskqueue.LostWorker)
 	switch {
 	case errors.Is(err, taskqueue.ErrNone):
 		return nil, err
