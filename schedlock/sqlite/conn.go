@@ -254,7 +254,8 @@ func (t tx) row(ctx context.Context, query string, args []any, dest ...any) erro
 	return err
 }
 
-// explain adds the file's name and, for the errors that have one, what to do.
+// explain adds the file's name and, for the errors that have one, what to do. An
+// error that is explained already stays as it is.
 func (s *Store) explain(err error) error {
 	var hint string
 	switch {
@@ -280,10 +281,14 @@ func (s *Store) explain(err error) error {
 	case is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"
 	}
-	if strings.Contains(err.Error(), s.path) { // also if it is not known yet
-		return fmt.Errorf("%w%s", err, hint)
+	text := err.Error()
+	if !strings.Contains(text, s.path) { // it contains one that is not known yet
+		err = fmt.Errorf("database %s: %w", s.path, err)
 	}
-	return fmt.Errorf("database %s: %w%s", s.path, err, hint)
+	if !strings.Contains(text, hint) {
+		err = fmt.Errorf("%w%s", err, hint)
+	}
+	return err
 }
 
 // retryBusy repeats what failed because other processes hold the file, as many

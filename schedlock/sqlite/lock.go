@@ -60,7 +60,7 @@ func (s *Store) Look(ctx context.Context) (view driver.Snapshot, err error) {
 		return nil
 	})
 	if err != nil {
-		return driver.Snapshot{}, s.explain(err)
+		return driver.Snapshot{}, err
 	}
 	s.probe(ctx, &view, rowFile.String, ofTerm.String)
 	s.sayUnproven(view.Row, rowFile.String)

@@ -72,18 +72,16 @@ SET token = excluded.token, term = max(l.term + 1, excluded.term),
 WHERE NOT ` + sqlNamedTaken + `
 RETURNING term`
 
-	sqlNamedLook = `
+	sqlNamedRows = `
 SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
        l.expires_ms, l.hold_ms, l.hold_until,
        CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
-FROM named_locks l
+FROM named_locks l`
+
+	sqlNamedLook = sqlNamedRows + `
 WHERE l.kind = ?4 AND l.name = ?5 AND ` + sqlNamedTaken
 
-	sqlNamedList = `
-SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
-       l.expires_ms, l.hold_ms, l.hold_until,
-       CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
-FROM named_locks l
+	sqlNamedList = sqlNamedRows + `
 WHERE ` + sqlNamedTaken + ` OR l.token LIKE 'revoked:%'
 ORDER BY l.kind, l.name LIMIT ?4`
 

@@ -128,17 +128,12 @@ func openExisting(ctx context.Context, src dataSource, params string,
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(4)
+	db.SetMaxOpenConns(openConns)
 	opts = append(opts[:len(opts):len(opts)], func(s *Store) error {
 		s.findLease, s.brief = leasefile.Find, true
 		return nil
 	})
-	store, err := open(ctx, db, files, opts)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return store, nil
+	return open(ctx, db, files, opts)
 }
 
 // surroundings are a database file and what lies beside it, as far as it tells

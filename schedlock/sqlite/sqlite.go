@@ -148,12 +148,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	db.SetMaxOpenConns(openConns)
 	db.SetMaxIdleConns(openConns)
 	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.wal = true; return nil })
-	store, err := open(ctx, db, files, opts)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return store, nil
+	return open(ctx, db, files, opts)
 }
 
 // openConns is how many connections a pool has. All wait for their next use: to
@@ -223,7 +218,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.use(ctx, func(context.Context, *sql.Conn) error {
 		return s.release()
 	}); err != nil {
-		return s.explain(err)
+		return err
 	}
 	// If the database is busy then, the next call takes it.
 	defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
@@ -261,7 +256,14 @@ func openOn(ctx context.Context, db *sql.DB, opts ...Option) (*Store, error) {
 	return open(ctx, db, &databaseFiles{}, opts)
 }
 
-func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) (*Store, error) {
+// open closes a pool of our own if it fails.
+func open(ctx context.Context, db *sql.DB, files *databaseFiles,
+	opts []Option) (store *Store, err error) {
+	defer func() {
+		if err != nil && files.owned {
+			db.Close()
+		}
+	}()
 	s := &Store{
 		db: db, owned: files.owned, path: files.path, files: files, now: time.Now,
 		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{},
@@ -276,10 +278,9 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) 
 	}
 	ctx, cancel := deadline.Default(ctx, 30*time.Second)
 	defer cancel()
-	err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) })
-	if err != nil {
+	if err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) }); err != nil {
 		s.release()
-		return nil, s.explain(err)
+		return nil, err
 	}
 	lease, err := s.findLease(s.path)
 	if s.lease = lease; lease == nil {
