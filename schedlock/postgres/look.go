@@ -127,6 +127,7 @@ func (s *Store) look(ctx context.Context, query, anyway string,
 		}
 		dest := slices.Concat(c.lock.Dest(), []any{&c.grace, &c.ttlOnly}, c.newest.Dest(),
 			[]any{&c.now, &c.started, &c.timeline, &c.hidden, &c.last})
+		dest = native(dest)
 		if closely {
 			dest = append(dest, &c.session, &c.backend)
 		}

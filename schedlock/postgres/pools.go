@@ -173,7 +173,7 @@ func (p statementPool) each(ctx context.Context, dest []any, row func() error, q
 	defer end()
 	rows, err := p.on().Query(ctx, query, args...)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, dest, row)
+		_, err = pgx.ForEachRow(rows, native(dest), row)
 	}
 	return err
 }

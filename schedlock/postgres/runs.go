@@ -164,7 +164,7 @@ func (s *Store) start(ctx context.Context, query string, args []any,
 		r    columns.Run
 	)
 	err := s.runs.QueryRow(ctx, query, append([]any{s.mode()},
-		args...)...).Scan(slices.Concat(more, []any{&held}, p.Dest(), r.Dest())...)
+		args...)...).Scan(native(slices.Concat(more, []any{&held}, p.Dest(), r.Dest()))...)
 	switch {
 	case err != nil:
 		return ledger.Run{}, s.explain(err)
