@@ -179,10 +179,10 @@ var pruneCases = []testCase{
 					_, _, err := l.Answer(ended(), ref, r, "")
 					return err
 				},
-				"Pause":  func() error { _, err := l.Pause(ended(), order("a")); return err },
-				"Resume": func() error { _, err := l.Resume(ended(), "b", "x"); return err },
-				"Pending":  func() error { _, err := l.Pending(ended()); return err },
-				"Prune":  func() error { _, err := l.Prune(ended(), "a", 0, 10); return err },
+				"Pause":   func() error { _, err := l.Pause(ended(), order("a")); return err },
+				"Resume":  func() error { _, err := l.Resume(ended(), "b", "x"); return err },
+				"Pending": func() error { _, err := l.Pending(ended()); return err },
+				"Prune":   func() error { _, err := l.Prune(ended(), "a", 0, 10); return err },
 			})
 		}},
 }
