@@ -13,10 +13,12 @@ import (
 
 // During a deploy, and after a roll-back, code of version 1 starts on these tables.
 func TestCodeOfVersion1AcceptsTheseTables(t *testing.T) {
-	accepts := func(t *testing.T, db *sql.DB, dialect Dialect, read func() (schema, error)) {
+	accepts := func(t *testing.T, driver, dsn string, dialect Dialect) {
+		db, err := sql.Open(driver, dsn)
+		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, db.Close()) })
 		require.NoError(t, Up(t.Context(), db, dialect))
-		s, err := read()
+		s, err := engines[dialect].read(t.Context(), db, "")
 		require.NoError(t, err)
 		require.Equal(t, Latest, s.version)
 		nothingToDo, err := s.current(1)
@@ -24,16 +26,9 @@ func TestCodeOfVersion1AcceptsTheseTables(t *testing.T) {
 		assert.True(t, nothingToDo)
 	}
 	t.Run("SQLite", func(t *testing.T) {
-		db, err := sql.Open("sqlite3", "file:"+filepath.Join(t.TempDir(), "app.db"))
-		require.NoError(t, err)
-		accepts(t, db, SQLite, func() (schema, error) { return readSQLite(t.Context(), db) })
+		accepts(t, "sqlite3", "file:"+filepath.Join(t.TempDir(), "app.db"), SQLite)
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		db, err := sql.Open("pgx", pgtest.Shared(t).Database(t))
-		require.NoError(t, err)
-		accepts(t, db, PostgreSQL, func() (schema, error) {
-			s, err := readPostgres(t.Context(), db, "")
-			return s.schema, err
-		})
+		accepts(t, "pgx", pgtest.Shared(t).Database(t), PostgreSQL)
 	})
 }

@@ -21,13 +21,13 @@ const versionTable = "scheduler_lock_migrations"
 // applyPending lets goose apply the migrations that are missing, each in a transaction of its own.
 // The caller must keep other processes away meanwhile, and says in hasVersionTable whether the
 // table is there.
-func applyPending(ctx context.Context, db *sql.DB, dialect Dialect, gooseDialect goose.Dialect,
-	schema string, hasVersionTable bool) error {
+func (d engine) applyPending(ctx context.Context, db *sql.DB, schema string,
+	hasVersionTable bool) error {
 	table := versionTable
 	if schema != "" {
 		table = pgschema.Quote(schema) + "." + table
 	}
-	versions, err := database.NewStore(gooseDialect, table)
+	versions, err := database.NewStore(d.goose, table)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func applyPending(ctx context.Context, db *sql.DB, dialect Dialect, gooseDialect
 			return fmt.Errorf("create table %s: %w", versionTable, err)
 		}
 	}
-	folder, err := fs.Sub(files, string(dialect))
+	folder, err := fs.Sub(files, d.folder)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func applyPending(ctx context.Context, db *sql.DB, dialect Dialect, gooseDialect
 	if _, err := provider.Up(ctx); err != nil {
 		var partial *goose.PartialError
 		if errors.As(err, &partial) && partial.Failed != nil && partial.Failed.Source != nil {
-			return fmt.Errorf("apply %s/%s: %w", dialect, partial.Failed.Source.Path, partial.Err)
+			return fmt.Errorf("apply %s/%s: %w", d.folder, partial.Failed.Source.Path, partial.Err)
 		}
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/internal/pgschema"
 )
 
@@ -48,56 +49,39 @@ const defaultTimeout = 30 * time.Second
 // for example because the DSN sets a pragma on a file that is not a database, the
 // driver's error is all there is, and the caller knows its DSN.
 func Up(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) error {
-	cfg, err := configure(dialect, opts)
-	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
-	}
-	err = bounded(ctx, func(ctx context.Context) error {
-		switch dialect {
-		case SQLite:
-			return retryBusy(ctx, func() error { return upSQLite(ctx, db, cfg) })
-		case PostgreSQL:
-			return retryTransient(ctx, func() error { return upPostgres(ctx, db, cfg) })
-		default:
-			return errDialect(dialect)
-		}
+	return run(ctx, dialect, opts, func(ctx context.Context, d engine, cfg config) error {
+		return d.up(ctx, db, cfg)
 	})
-	if err != nil {
-		return fmt.Errorf("migrations: %w", err)
-	}
-	return nil
 }
 
 // Version returns the version of the schema in the database, 0 if it has none of our tables. It
 // only reads. It waits for a busy database as [Up] does, and says nothing about compatibility.
 func Version(ctx context.Context, db *sql.DB, dialect Dialect, opts ...Option) (int64, error) {
-	cfg, err := configure(dialect, opts)
-	if err != nil {
-		return 0, fmt.Errorf("migrations: %w", err)
-	}
 	var version int64
-	err = bounded(ctx, func(ctx context.Context) error {
-		switch dialect {
-		case SQLite:
-			return retryBusy(ctx, func() error {
-				s, err := readSQLite(ctx, db)
-				version = s.version
-				return err
-			})
-		case PostgreSQL:
-			return retryTransient(ctx, func() error {
-				s, err := readPostgres(ctx, db, cfg.schema)
-				version = s.version
-				return err
-			})
-		default:
-			return errDialect(dialect)
-		}
+	err := run(ctx, dialect, opts, func(ctx context.Context, d engine, cfg config) error {
+		s, err := d.read(ctx, db, cfg.schema)
+		version = s.version
+		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("migrations: %w", err)
+		return 0, err
 	}
 	return version, nil
+}
+
+// run does what a call asks for, with its options, again and again until its context ends.
+func run(ctx context.Context, dialect Dialect, opts []Option,
+	do func(context.Context, engine, config) error) error {
+	d, cfg, err := configure(dialect, opts)
+	if err == nil {
+		err = bounded(ctx, func(ctx context.Context) error {
+			return d.retry(ctx, func() error { return do(ctx, d, cfg) })
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	return nil
 }
 
 // Option changes how [Up] works.
@@ -108,18 +92,23 @@ type config struct {
 	schema string // "": the first of the search_path
 }
 
-func configure(dialect Dialect, opts []Option) (config, error) {
-	cfg := config{logger: slog.New(slog.DiscardHandler)}
+func configure(dialect Dialect, opts []Option) (d engine, cfg config, err error) {
+	d, known := engines[dialect]
+	if !known {
+		return d, cfg, fmt.Errorf("dialect %q is unknown: use %q or %q", dialect, SQLite,
+			PostgreSQL)
+	}
+	cfg = config{logger: slog.New(slog.DiscardHandler)}
 	for _, opt := range opts {
 		if err := opt(&cfg); err != nil {
-			return cfg, err
+			return d, cfg, err
 		}
 	}
-	if cfg.schema != "" && dialect != PostgreSQL {
-		return cfg, fmt.Errorf("option WithSchema: schema %q: %s has no schemas, use another file",
-			cfg.schema, dialect)
+	if cfg.schema != "" && d.noSchemas != "" {
+		return d, cfg, fmt.Errorf("option WithSchema: schema %q: %s has no schemas, %s", cfg.schema,
+			dialect, d.noSchemas)
 	}
-	return cfg, nil
+	return d, cfg, nil
 }
 
 // WithSchema keeps the tables, also that of the versions, in a schema of that
@@ -162,54 +151,14 @@ func (e *TooNewError) Error() string {
 		e.Database, e.DatabaseVersion, e.MinCode, e.CodeVersion)
 }
 
-// schema is what a database says about its tables.
-type schema struct {
-	database string // what errors call the database
-	version  int64  // 0: it has none of our tables
-	minCode  int64  // the lowest code version that works with it
-}
-
-// current reports whether there is nothing to do, or returns an error if code of this version must
-// not touch the database.
-func (s schema) current(code int64) (bool, error) {
-	if s.minCode > code {
-		return false, &TooNewError{Database: s.database, DatabaseVersion: s.version,
-			MinCode: s.minCode, CodeVersion: code}
-	}
-	return s.version >= code, nil
-}
-
-// finish checks and logs what a migration has done.
-func (cfg config) finish(ctx context.Context, before, after schema, start time.Time) error {
-	if after.version < Latest {
-		return fmt.Errorf("migrate %s: table %s says that all is applied, "+
-			"but table scheduler_lock_schema only knows version %d: "+
-			"one of the two was edited by hand; restore it from a backup", before.database,
-			versionTable, after.version)
-	}
-	cfg.logger.LogAttrs(ctx, slog.LevelInfo, "scheduler lock schema migrated",
-		slog.String("database", after.database),
-		slog.Int64("from", before.version),
-		slog.Int64("to", after.version),
-		slog.Duration("took", time.Since(start)))
-	return nil
-}
-
 // bounded gives do a context that has a deadline, and makes sure that an error after its end wraps
 // the error of the context: a driver reports an interrupted statement in words of its own.
 func bounded(ctx context.Context, do func(context.Context) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, defaultTimeout)
+	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
-}
-
-func errDialect(dialect Dialect) error {
-	return fmt.Errorf("dialect %q is unknown: use %q or %q", dialect, SQLite, PostgreSQL)
 }

@@ -1,13 +1,13 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -58,88 +58,50 @@ SELECT coalesce(max(version), 0), coalesce(max(min_code), 0)
 FROM %sscheduler_lock_schema`
 )
 
-// postgresState is what a PostgreSQL database says about our tables.
-type postgresState struct {
-	schema
-	role            string
-	createIn        string // schema where new tables land; "": none of the search_path exists
-	foundIn         string // schema of scheduler_lock_schema; "": there is none
-	hasVersionTable bool   // goose's, in createIn
-	named           bool   // the schema was asked for, by WithSchema
-	hasSchema       bool   // it is there
+var postgresEngine = engine{
+	folder: "postgres", goose: goose.DialectPostgres,
+	read:      readPostgres,
+	prepare:   preparePostgres,
+	explain:   explainPostgres,
+	transient: isTransient,
+	shortest:  50 * time.Millisecond, longest: 200 * time.Millisecond,
 }
 
-// errLostRace says that another process has migrated meanwhile: look again.
-var errLostRace = errors.New("another process has migrated the database meanwhile")
-
-// upPostgres is one attempt of Up. There is no lock: see the package comment.
-func upPostgres(ctx context.Context, db *sql.DB, cfg config) error {
-	before, err := readPostgres(ctx, db, cfg.schema)
-	if err != nil {
-		return err
+// preparePostgres makes the schema of WithSchema. Without that, all tables must lie in one.
+func preparePostgres(ctx context.Context, db *sql.DB, s state) error {
+	if s.foundIn != "" && s.foundIn != s.createIn {
+		return fmt.Errorf("its tables are there, but the search_path would let new ones land "+
+			"in schema %q: put %q first", s.createIn, s.foundIn)
 	}
-	if done, err := before.current(Latest); done || err != nil {
-		return err
+	if !s.noSchema {
+		return nil
 	}
-	if before.foundIn != "" && before.foundIn != before.createIn {
-		return fmt.Errorf("migrate %s: its tables are there, but the search_path would let new "+
-			"ones land in schema %q: put %q first",
-			before.database, before.createIn, before.foundIn)
-	}
-
-	start := time.Now()
-	if !before.hasSchema {
-		_, err = db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgschema.Quote(cfg.schema))
-	}
-	if err == nil {
-		err = applyPending(ctx, db, PostgreSQL, goose.DialectPostgres, cfg.schema,
-			before.hasVersionTable)
-	}
-	if err != nil {
-		// A conflict shows once the other has committed, so its work can be seen now. Without any,
-		// "already exists" means tables that are not ours.
-		now, readErr := readPostgres(ctx, db, cfg.schema)
-		switch {
-		case readErr == nil && now.progressedFrom(before):
-			return fmt.Errorf("%w: %w", errLostRace, err)
-		case readErr != nil && isTransient(readErr):
-			return fmt.Errorf("%w: %w", readErr, err) // under SERIALIZABLE a read can fail, too
-		}
-		if readErr != nil {
-			now = before
-		}
-		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version,
-			Latest,
-			now.explain(err))
-	}
-
-	after, err := readPostgres(ctx, db, cfg.schema)
-	if err != nil {
-		return err
-	}
-	return cfg.finish(ctx, before.schema, after.schema, start)
+	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgschema.Quote(s.createIn))
+	return err
 }
 
 // readPostgres reads what the database says about itself, in two statements that need no
 // transaction: a migration creates and fills scheduler_lock_schema at once.
-func readPostgres(ctx context.Context, db *sql.DB, in string) (postgresState, error) {
+func readPostgres(ctx context.Context, db *sql.DB, in string) (state, error) {
 	query, prefix := postgresDatabase, ""
 	if in != "" {
 		query, prefix = fmt.Sprintf(postgresNamed, in), pgschema.Quote(in)+"."
 	}
 	var (
-		s          postgresState
+		s          state
 		name, host string
 		port       int
+		hasSchema  bool
 	)
 	s.named = in != ""
 	err := db.QueryRowContext(ctx, query).
 		Scan(&name, &host, &port, &s.role, &s.createIn, &s.foundIn, &s.hasVersionTable,
-			&s.hasSchema)
+			&hasSchema)
 	if err != nil {
-		return postgresState{}, fmt.Errorf("open the PostgreSQL database: %w", explainConnect(err))
+		return state{}, fmt.Errorf("open the PostgreSQL database: %w", explainConnect(err))
 	}
-	s.database = describePostgres(name, host, port, s.tablesIn())
+	s.noSchema = !hasSchema
+	s.database = describePostgres(name, host, port, cmp.Or(s.foundIn, s.createIn))
 	if s.foundIn == "" {
 		return s, nil
 	}
@@ -154,7 +116,7 @@ func readPostgres(ctx context.Context, db *sql.DB, in string) (postgresState, er
 			err = fmt.Errorf("%w: GRANT SELECT ON scheduler_lock_schema, "+
 				"and what the lock needs, to role %q", err, s.role)
 		}
-		return postgresState{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w",
+		return state{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w",
 			s.database, err)
 	}
 	return s, nil
@@ -170,40 +132,26 @@ func describePostgres(name, host string, port int, schema string) string {
 	return fmt.Sprintf("database %q on %s, schema %q", name, server, schema)
 }
 
-func (s postgresState) tablesIn() string {
-	if s.foundIn != "" {
-		return s.foundIn
-	}
-	return s.createIn
-}
-
-// progressedFrom reports whether somebody has migrated since before was read.
-func (s postgresState) progressedFrom(before postgresState) bool {
-	return s.version > before.version || s.hasVersionTable && !before.hasVersionTable ||
-		s.hasSchema && !before.hasSchema
-}
-
-// explain adds to the error of a migration what to do about it.
-func (s postgresState) explain(err error) error {
-	switch state := sqlState(err); {
-	case state == "42501" && !s.hasSchema:
+func explainPostgres(s state, err error) error {
+	switch code := sqlState(err); {
+	case code == "42501" && s.noSchema:
 		return fmt.Errorf("%w: let an administrator run CREATE SCHEMA %q AUTHORIZATION %q, "+
 			"or GRANT CREATE ON DATABASE to that role", err, s.createIn, s.role)
-	case state == "42501" && s.named:
+	case code == "42501" && s.named:
 		return fmt.Errorf("%w: let an administrator run the migrations, "+
 			"or GRANT USAGE, CREATE ON SCHEMA %q TO %q; "+
 			"tables that are there already must belong to that role", err, s.createIn, s.role)
-	case state == "42501": // insufficient_privilege
+	case code == "42501": // insufficient_privilege
 		return fmt.Errorf("%w: let an administrator run the migrations, "+
 			"or GRANT CREATE ON SCHEMA %q TO %q; "+
 			"tables that are there already must belong to that role", err, s.createIn, s.role)
-	case state == "25006": // read_only_sql_transaction
+	case code == "25006": // read_only_sql_transaction
 		return fmt.Errorf("%w: this server is read-only: connect to the primary", err)
-	case state == "3F000": // invalid_schema_name
+	case code == "3F000": // invalid_schema_name
 		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: "+
 			"create one, or GRANT USAGE, CREATE on it",
 			err, s.role)
-	case state == "42P07": // duplicate_table
+	case code == "42P07": // duplicate_table
 		return fmt.Errorf("%w: the tables in the way are not of this program: "+
 			"move them, or choose another schema", err)
 	}
@@ -223,32 +171,6 @@ func explainConnect(err error) error {
 	return err
 }
 
-// retryTransient repeats attempt until it succeeds, fails for good, or ctx ends.
-func retryTransient(ctx context.Context, attempt func() error) error {
-	const shortest, longest = 50 * time.Millisecond, 200 * time.Millisecond
-	var last error
-	for {
-		err := attempt()
-		if err != nil && ctx.Err() != nil && last != nil {
-			// What ends an attempt half-way says less than what the attempts before ran into.
-			return fmt.Errorf("%w while waiting for the database: %w", ctx.Err(), last)
-		}
-		if err == nil || !isTransient(err) {
-			return err
-		}
-		last = err
-		wait := shortest + rand.N(longest-shortest) // processes that collided must not meet again
-		if errors.Is(err, errLostRace) {
-			wait = rand.N(shortest)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w while waiting for the database: %w", ctx.Err(), err)
-		case <-time.After(wait):
-		}
-	}
-}
-
 // transientStates are the SQLSTATEs that time may cure.
 var transientStates = []string{
 	"40001", // serialization_failure
@@ -262,13 +184,10 @@ var transientStates = []string{
 }
 
 // isTransient reports whether another attempt may succeed: the connection was lost or refused, the
-// server is busy, or another process was faster.
+// server is busy.
 func isTransient(err error) bool {
-	if errors.Is(err, errLostRace) {
-		return true
-	}
-	if state := sqlState(err); state != "" {
-		return strings.HasPrefix(state, "08") || slices.Contains(transientStates, state)
+	if code := sqlState(err); code != "" {
+		return strings.HasPrefix(code, "08") || slices.Contains(transientStates, code)
 	}
 	var network net.Error
 	return errors.As(err, &network) ||

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,10 +21,10 @@ const (
 	// Needs no look at the content, so it answers for a file that is not a database too.
 	sqliteDatabaseList = `PRAGMA database_list`
 
-	sqliteTableExists = `
-SELECT count(*)
-FROM sqlite_master
-WHERE type = 'table' AND name = ?`
+	sqliteTables = `
+SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'scheduler_lock_schema'),
+       EXISTS (SELECT 1 FROM sqlite_master
+               WHERE type = 'table' AND name = 'scheduler_lock_migrations')`
 
 	sqliteSchema = `
 SELECT coalesce(max(version), 0), coalesce(max(min_code), 0)
@@ -36,74 +35,36 @@ FROM scheduler_lock_schema`
 // needs a few milliseconds.
 const lockPoll = 5 * time.Millisecond
 
-// upSQLite is one attempt of Up: it returns a busy error if the database was busy.
-func upSQLite(ctx context.Context, db *sql.DB, cfg config) (err error) {
-	before, err := readSQLite(ctx, db)
-	if err != nil {
-		return err
-	}
-	if done, err := before.current(Latest); done || err != nil {
-		closeLockFile(before.database)
-		return err
-	}
-
-	unlock, err := lockSQLite(ctx, before.database)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unlock()) }()
-
-	// Another process may have done it while we waited.
-	before, err = readSQLite(ctx, db)
-	if err != nil {
-		return err
-	}
-	if done, err := before.current(Latest); done || err != nil {
-		return err
-	}
-	start := time.Now()
-	hasVersionTable, err := existsSQLite(ctx, db, versionTable)
-	if err != nil {
-		return fmt.Errorf("look for table %s in %s: %w", versionTable, before.database, err)
-	}
-	if err := applyPending(ctx, db, SQLite, goose.DialectSQLite3, "", hasVersionTable); err != nil {
-		return fmt.Errorf("migrate %s from version %d to %d: %w", before.database, before.version,
-			Latest, err)
-	}
-
-	after, err := readSQLite(ctx, db)
-	if err != nil {
-		return err
-	}
-	return cfg.finish(ctx, before, after, start)
+var sqliteEngine = engine{
+	folder: "sqlite", goose: goose.DialectSQLite3,
+	noSchemas: "use another file",
+	read:      readSQLite,
+	current:   func(s state) { closeLockFile(s.database) },
+	lock:      lockSQLite,
+	transient: isBusy,
+	shortest:  2 * time.Millisecond, longest: 100 * time.Millisecond,
 }
 
 // readSQLite reads what the database says about itself. A migration creates and fills
 // scheduler_lock_schema in one transaction, so the order of the reads does not matter: the table is
 // there with its row, or not at all.
-func readSQLite(ctx context.Context, db *sql.DB) (schema, error) {
+func readSQLite(ctx context.Context, db *sql.DB, _ string) (state, error) {
 	path, err := pathSQLite(ctx, db)
 	if err != nil {
-		return schema{}, err
+		return state{}, err
 	}
-	s := schema{database: path}
-	exists, err := existsSQLite(ctx, db, "scheduler_lock_schema")
-	if err != nil {
-		return schema{}, fmt.Errorf("look for table scheduler_lock_schema in %s: %w", path, err)
+	s := state{database: path}
+	exists := false
+	if err := db.QueryRowContext(ctx, sqliteTables).Scan(&exists, &s.hasVersionTable); err != nil {
+		return state{}, fmt.Errorf("look for table scheduler_lock_schema in %s: %w", path, err)
 	}
 	if !exists {
 		return s, nil
 	}
 	if err := db.QueryRowContext(ctx, sqliteSchema).Scan(&s.version, &s.minCode); err != nil {
-		return schema{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w", path, err)
+		return state{}, fmt.Errorf("read table scheduler_lock_schema in %s: %w", path, err)
 	}
 	return s, nil
-}
-
-func existsSQLite(ctx context.Context, db *sql.DB, table string) (bool, error) {
-	var n int
-	err := db.QueryRowContext(ctx, sqliteTableExists, table).Scan(&n)
-	return n > 0, err
 }
 
 // inMemory is what errors call a database without a file.
@@ -151,7 +112,8 @@ var inMemoryLock = make(chan struct{}, 1)
 
 // lockSQLite keeps every other caller of it away from the database, in this process and in others,
 // until unlock is called or the process ends. It waits for its turn until ctx ends.
-func lockSQLite(ctx context.Context, path string) (unlock func() error, err error) {
+func lockSQLite(ctx context.Context, _ *sql.DB, s state) (unlock func() error, err error) {
+	path := s.database
 	if path == inMemory {
 		select {
 		case inMemoryLock <- struct{}{}:
@@ -215,22 +177,6 @@ func closeLockFile(path string) {
 	if file, err := os.OpenFile(lockPath(path), os.O_RDONLY|sidefile.OpenFlags, 0); err == nil {
 		sidefile.Follow(file, db)
 		file.Close()
-	}
-}
-
-// retryBusy repeats attempt while the database is busy, until ctx ends.
-func retryBusy(ctx context.Context, attempt func() error) error {
-	const longest = 100 * time.Millisecond
-	for wait := 2 * time.Millisecond; ; wait = min(2*wait, longest) {
-		err := attempt()
-		if err == nil || !isBusy(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w while waiting for a busy database: %w", ctx.Err(), err)
-		case <-time.After(wait/2 + rand.N(wait/2)): // processes that collided must not meet again
-		}
 	}
 }
 

@@ -15,7 +15,7 @@ func TestWithoutADeadlineThirtySecondsAreTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, attempts := time.Now(), 0
 		err := bounded(t.Context(), func(ctx context.Context) error {
-			return retryBusy(ctx, func() error {
+			return sqliteEngine.retry(ctx, func() error {
 				attempts++
 				return errors.New("somebody's driver: database is locked (5) (SQLITE_BUSY)")
 			})
@@ -44,7 +44,7 @@ func TestADriversOwnWordsForAnInterruptionStillWrapTheContext(t *testing.T) {
 func TestOnlyABusyDatabaseIsTriedAgain(t *testing.T) {
 	broken := errors.New("file is not a database")
 	attempts := 0
-	err := retryBusy(t.Context(), func() error { attempts++; return broken })
+	err := sqliteEngine.retry(t.Context(), func() error { attempts++; return broken })
 	require.ErrorIs(t, err, broken)
 	assert.Equal(t, 1, attempts)
 }

@@ -255,14 +255,14 @@ func (s Sign) String() string {
 	return "none"
 }
 
-// View is one look at the database.
+// Snapshot is one look at the database.
 type Snapshot struct {
 	Row    *Row  // nil: there is none
 	Newest *Term // nil: no term was ever held
 	Now    time.Time
 	Sign   Sign
 
-	// Epoch changes when the server may have lost what it had acknowledged:
+	// Incarnation changes when the server may have lost what it had acknowledged:
 	// another postmaster, another timeline. "" for a database without servers.
 	Incarnation string
 
@@ -286,8 +286,8 @@ type Claim struct {
 	Timing  Timing
 	MinTerm int64 // the highest term this replica has seen, + 1
 
-	// Judged is the view that was judged. If it has a row, that row and no other is
-	// deleted: same token, term and beat, and session if it has one. If it has
+	// Expected is the snapshot that was judged. If it has a row, that row and no other
+	// is deleted: same token, term and beat, and session if it has one. If it has
 	// none, there must be none still, and the newest term must be the same.
 	Expected Snapshot
 
@@ -313,7 +313,7 @@ type Grant struct {
 	Session Session   // nil: there is none whose end would be a sign to others
 }
 
-// Beat is what a heartbeat found.
+// Renewal is what a heartbeat found.
 type Renewal struct {
 	State   State
 	Now     time.Time // the database's clock

@@ -221,17 +221,17 @@ type Store interface {
 	Answer(ctx context.Context, ref driver.Ref, r Request, skip string) (run Run, started bool,
 		err error)
 
-	// Pause keeps a job from starting, or every job if the order's Job is "".
+	// Pause keeps a job from starting, or every job if the action's Job is "".
 	// Of a job that is paused already it returns the pause in force, with its
 	// first author. The error wraps [ErrNoJob] if the job has no row.
 	Pause(ctx context.Context, o Action) (Pause, error)
 
 	// Resume ends the pause of a job, or that of the whole scheduler if job is
 	// "": neither ends the other. resumed is false if there was none. by is
-	// checked as that of an Order.
+	// checked as that of an Action.
 	Resume(ctx context.Context, job, by string) (resumed bool, err error)
 
-	// Inbox returns what people have asked of the leader: the requests of the
+	// Pending returns what people have asked of the leader: the requests of the
 	// jobs that are not paused, oldest first, at most [PendingLimit] of each; how
 	// many each job has; and the latest pause of each job and of the whole
 	// scheduler.

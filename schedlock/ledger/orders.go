@@ -14,6 +14,9 @@ import (
 // ErrNoJob says that the database has never seen the job: no leader had it.
 var ErrNoJob = errors.New("no such job")
 
+// NoJob returns an ErrNoJob that names the job.
+func NoJob(job string) error { return fmt.Errorf("%w: %q", ErrNoJob, job) }
+
 // ErrPaused says that nothing was started because of a pause.
 var ErrPaused = errors.New("paused")
 
@@ -29,7 +32,7 @@ func (e *PausedError) Is(target error) bool { return target == ErrPaused }
 // Those that come at the same moment may go beyond it.
 const MaxPending = 1000
 
-// PendingLimit is how many requests of one job an [Pending] has.
+// PendingLimit is how many requests of one job a [Pending] has.
 const PendingLimit = 100
 
 // ErrBacklog says that a job has so many requests already that it gets no more.
@@ -51,18 +54,17 @@ func (e *BacklogError) Error() string {
 // Is makes it an ErrBacklog.
 func (e *BacklogError) Is(target error) bool { return target == ErrBacklog }
 
-// An Order is what somebody asks: which job, who, and why.
+// An Action is what somebody asks: which job, who, and why.
 type Action struct {
 	Job    string // "" where every job can be meant
 	By     string // required: a person, or the part of the app that asks; at most 200 bytes
 	Reason string // at most 1,000 bytes
 }
 
-// Validate names everything that is wrong with the order, except whether
+// Validate names everything that is wrong with the action, except whether
 // there is such a job. Where no job can have that name it wraps ErrNoJob.
 // Names and reasons are UTF-8 without control characters (a reason may have line
-// breaks and tabs) and those that set the
-// direction of writing.
+// breaks and tabs) and without those that set the direction of writing.
 func (o Action) Validate() error {
 	var errs []error
 	if strings.TrimSpace(o.By) == "" {
@@ -113,7 +115,7 @@ func (p Pause) String() string {
 	return text
 }
 
-// Inbox is what people have asked of the leader.
+// Pending is what people have asked of the leader.
 type Pending struct {
 	Requests []Request      // of jobs that may start: of each the oldest, at most PendingLimit
 	Pauses   []Pause        // the latest of each job, and of the whole scheduler

@@ -20,7 +20,7 @@ var brokenOrders = []broken{
 	})},
 	{72, "requests of one second have one time", "different times",
 		after(func(c *triggerCall) { c.request.At = c.request.At.Truncate(time.Second) })},
-	{72, "one request a job is kept", "the times in Inbox", after(func(c *pendingCall) {
+	{72, "one request a job is kept", "the times in Pending", after(func(c *pendingCall) {
 		c.in.Requests = slices.CompactFunc(c.in.Requests, func(a, b ledger.Request) bool {
 			return a.Job == b.Job
 		})
@@ -169,7 +169,7 @@ var brokenOrders = []broken{
 	{87, "Answer has no context", "Answer with", deaf("Answer")},
 	{87, "Pause has no context", "Pause with", deaf("Pause")},
 	{87, "Resume has no context", "Resume with", deaf("Resume")},
-	{87, "Inbox has no context", "Inbox with", deaf("Pending")},
+	{87, "Pending has no context", "Pending with", deaf("Pending")},
 	{87, "Prune has no context", "Prune with", deaf("Prune")},
 	{96, "there is always room for one more", "", forgive[*triggerCall](ledger.ErrBacklog)},
 	{96, "it does not count", "Pending", after(func(c *pendingCall) { c.in.Backlog = nil })},

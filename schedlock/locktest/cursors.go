@@ -154,7 +154,7 @@ var cursorCases = []testCase{
 		}},
 	{Rule: Rule{96, "what one job is asked is bounded",
 		"Trigger returns a *BacklogError with the count and the limit, and writes nothing, while " +
-			"a job has MaxPending requests; another job is no concern. Inbox tells how many each " +
+			"a job has MaxPending requests; another job is no concern. Pending tells how many each " +
 			"job has, and leaves out the requests of jobs that are paused.",
 		"a thousand requests of one job hide those of all others, and fill the database.",
 		[]Feature{Ledger}},

@@ -172,7 +172,7 @@
 //     time to the microsecond, in any time zone; there is none for another
 //     job, another time, or a tick inside a skipped range.
 //  71. Trigger records a request with the database's time, in microseconds and
-//     UTC, who asked, and why, and returns it as Inbox does. It needs no
+//     UTC, who asked, and why, and returns it as Pending does. It needs no
 //     leader.
 //  72. Two requests for a job have two times, also of many at the same time,
 //     and each is kept.
@@ -202,19 +202,19 @@
 //  81. Once Pause has returned, nothing is started that was under way
 //     meanwhile.
 //  82. Pause records the database's time, who paused, and why, and returns it
-//     as Inbox does; of a job that is paused already it returns the pause in
+//     as Pending does; of a job that is paused already it returns the pause in
 //     force, and writes nothing.
 //  83. Resume ends the pause of a job, or that of the whole scheduler, and no
-//     other, and tells whether there was one; Inbox keeps who paused, who
+//     other, and tells whether there was one; Pending keeps who paused, who
 //     resumed, and when, until the next pause, which is a new one.
-//  84. Inbox returns the requests of all jobs, oldest first, at most 100 of
+//  84. Pending returns the requests of all jobs, oldest first, at most 100 of
 //     each, and the others once these are answered.
 //  85. Prune deletes rows of one job, oldest scheduled time first, at most
 //     limit, and tells how many; the newest keep rows stay, and so do the
 //     job's cursor and Stats.
 //  86. Prune leaves rows that are in progress, or owed an attempt, however
 //     old.
-//  87. Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Inbox and
+//  87. Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Pending and
 //     Prune with a context that has ended return an error, soon, and write
 //     nothing.
 //
@@ -248,7 +248,7 @@
 //     soon, with a context that has ended.
 //  96. Trigger returns a *BacklogError with the count and the limit, and
 //     writes nothing, while a job has MaxPending requests; another job is no
-//     concern. Inbox tells how many each job has, and leaves out the requests
+//     concern. Pending tells how many each job has, and leaves out the requests
 //     of jobs that are paused.
 //  97. Of an error's text Finish keeps at most MaxText bytes, whole letters
 //     from its beginning, and a note that it was cut.

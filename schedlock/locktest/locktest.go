@@ -316,7 +316,7 @@ func (e *env) snapshot() (s snapshot) {
 		s.Owed, err = l.Retries(e.ctx)
 		require.NoError(e, err, "Retries")
 		s.Pending, err = l.Pending(e.ctx)
-		require.NoError(e, err, "Inbox")
+		require.NoError(e, err, "Pending")
 		sortPauses(s.Pending.Pauses)
 	}
 	return s

@@ -41,7 +41,7 @@ func (e *env) resume(job string) {
 func (e *env) inbox() ledger.Pending {
 	e.Helper()
 	in, err := e.ledger().Pending(e.ctx)
-	require.NoError(e, err, "Inbox")
+	require.NoError(e, err, "Pending")
 	sortPauses(in.Pauses)
 	return in
 }
@@ -78,7 +78,7 @@ func (e *env) pausedBy(p ledger.Pause, err error, what string) {
 var orderCases = []testCase{
 	{Rule: Rule{71, "a request is kept",
 		"Trigger records a request with the database's time, in microseconds and UTC, who asked, " +
-			"and why, and returns it as Inbox does. It needs no leader.",
+			"and why, and returns it as Pending does. It needs no leader.",
 		"what somebody asked for never runs, or nobody knows who asked.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
@@ -138,9 +138,9 @@ var orderCases = []testCase{
 				kept = append(kept, r.At)
 			}
 			if unknown == 0 {
-				require.Equal(e, times, kept, "the times in Inbox")
+				require.Equal(e, times, kept, "the times in Pending")
 			} else {
-				require.Subset(e, kept, times, "the times in Inbox")
+				require.Subset(e, kept, times, "the times in Pending")
 			}
 		}},
 	{Rule: Rule{73, "an order is checked",

@@ -138,7 +138,7 @@ var pauseCases = []testCase{
 			}
 		}},
 	{Rule: Rule{82, "a pause keeps its author",
-		"Pause records the database's time, who paused, and why, and returns it as Inbox does; " +
+		"Pause records the database's time, who paused, and why, and returns it as Pending does; " +
 			"of a job that is paused already it returns the pause in force, and writes nothing.",
 		"who has paused a job cannot be asked why.", []Feature{Ledger}},
 		run: func(e *env) {
@@ -152,7 +152,7 @@ var pauseCases = []testCase{
 				require.Equal(e, ledger.Pause{Action: order(job),
 					Since: p.Since.UTC().Truncate(time.Microsecond)}, p, "Pause")
 				all = append(all, p)
-				require.Equal(e, all, e.inbox().Pauses, "Inbox")
+				require.Equal(e, all, e.inbox().Pauses, "Pending")
 				e.unchanged(func() {
 					again, err := e.ledger().Pause(e.ctx,
 						ledger.Action{Job: job, By: "other", Reason: "other"})
@@ -163,7 +163,7 @@ var pauseCases = []testCase{
 		}},
 	{Rule: Rule{83, "a pause ends alone",
 		"Resume ends the pause of a job, or that of the whole scheduler, and no other, and tells " +
-			"whether there was one; Inbox keeps who paused, who resumed, and when, until the " +
+			"whether there was one; Pending keeps who paused, who resumed, and when, until the " +
 			"next pause, which is a new one.",
 		"one who resumes their job starts all that others have paused.", []Feature{Ledger}},
 		run: func(e *env) {

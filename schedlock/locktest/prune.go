@@ -13,7 +13,7 @@ import (
 // The inbox and the ledger are bounded; and contexts end.
 var pruneCases = []testCase{
 	{Rule: Rule{84, "the inbox is in order, and bounded",
-		"Inbox returns the requests of all jobs, oldest first, at most 100 of each, and the " +
+		"Pending returns the requests of all jobs, oldest first, at most 100 of each, and the " +
 			"others once these are answered.",
 		"who asked first waits longest, or a script that asks too often fills the leader's memory.",
 		[]Feature{Ledger}},
@@ -155,7 +155,7 @@ var pruneCases = []testCase{
 			left(1, 6) // a run in progress is one of those to keep
 		}},
 	{Rule: Rule{87, "an ended context ends a call about requests",
-		"Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Inbox and Prune with a " +
+		"Retry, GiveUp, Retries, Run, Trigger, Answer, Pause, Resume, Pending and Prune with a " +
 			"context that has ended return an error, soon, and write nothing.",
 		"as rule 34.", []Feature{Ledger}},
 		run: func(e *env) {
@@ -179,10 +179,10 @@ var pruneCases = []testCase{
 					_, _, err := l.Answer(ended(), ref, r, "")
 					return err
 				},
-				"Pause":  func() error { _, err := l.Pause(ended(), order("a")); return err },
-				"Resume": func() error { _, err := l.Resume(ended(), "b", "x"); return err },
-				"Inbox":  func() error { _, err := l.Pending(ended()); return err },
-				"Prune":  func() error { _, err := l.Prune(ended(), "a", 0, 10); return err },
+				"Pause":   func() error { _, err := l.Pause(ended(), order("a")); return err },
+				"Resume":  func() error { _, err := l.Resume(ended(), "b", "x"); return err },
+				"Pending": func() error { _, err := l.Pending(ended()); return err },
+				"Prune":   func() error { _, err := l.Prune(ended(), "a", 0, 10); return err },
 			})
 		}},
 }

@@ -60,24 +60,25 @@ func (tx *Tx) end(commit bool) error {
 	return nil
 }
 
-// fence calls guard for the open transaction tx; what guard returns is Fence's error.
-func (s *Store) fence(ctx context.Context, tx any, guard func(tx *Tx, t *tables) error) error {
+// inside calls f for the open transaction tx, and returns its error. One that is not of this
+// store is wrong.
+func (s *Store) inside(ctx context.Context, tx any, wrong error,
+	f func(tx *Tx, t *tables) error) error {
 	own, ok := tx.(*Tx)
 	if !ok || own == nil || own.s != s {
-		return fmt.Errorf("%w: %T is no transaction of this memory.Store's Begin",
-			driver.ErrNoFence, tx)
+		return fmt.Errorf("%w: %T is no transaction of this memory.Store's Begin", wrong, tx)
 	}
 	return s.do(ctx, func(t *tables, _ time.Time) error {
 		if _, open := s.open[own]; !open {
 			return sql.ErrTxDone
 		}
-		return guard(own, t)
+		return f(own, t)
 	})
 }
 
 // Fence implements driver.Store for a [Tx].
 func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
-	return s.fence(ctx, tx, func(tx *Tx, t *tables) error {
+	return s.inside(ctx, tx, driver.ErrNoFence, func(tx *Tx, t *tables) error {
 		if err := t.holds(ref); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (s *Store) fencedName(key namedlock.Key) bool {
 // Fence implements namedlock.Store for a [Tx], which stays open however long it idles.
 func (n namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 	_ time.Duration) (ours bool, err error) {
-	err = n.s.fence(ctx, tx, func(tx *Tx, t *tables) error {
+	err = n.s.inside(ctx, tx, driver.ErrNoFence, func(tx *Tx, t *tables) error {
 		if ours = t.named.rows[ref.Key].bears(ref, time.Now()); ours {
 			tx.names[ref.Key] = true
 		}

@@ -85,7 +85,7 @@ func New(opts ...Option) *Store {
 
 // stamp is the database's time as a table keeps it: UTC, in microseconds,
 // without a monotonic part.
-func (s *Store) stamp() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+func (s *Store) stamp() time.Time { return tick(s.now()) }
 
 // do runs one transaction. f must have done all its checks before it changes
 // anything: there is no roll-back.

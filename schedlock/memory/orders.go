@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -25,7 +24,7 @@ func (t *tables) mayStart(job string) error {
 // knows returns an error that wraps ErrNoJob unless the job has a row.
 func (t *tables) knows(job string) error {
 	if _, found := t.jobs[job]; !found {
-		return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+		return ledger.NoJob(job)
 	}
 	return nil
 }
@@ -138,7 +137,7 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 	return resumed, err
 }
 
-// Inbox implements ledger.Store; the pauses come in the order of their jobs.
+// Pending implements ledger.Store; the pauses come in the order of their jobs.
 func (s *Store) Pending(ctx context.Context) (in ledger.Pending, err error) {
 	err = s.do(ctx, func(t *tables, _ time.Time) error {
 		in.Requests, in.Pauses = slices.Collect(maps.Values(t.requests)),

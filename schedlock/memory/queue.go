@@ -3,9 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -90,7 +88,7 @@ func (t *tables) add(now time.Time, name string, retries int, delay time.Duratio
 
 func (q queueStore) addTx(ctx context.Context, tx any, name string, retries int,
 	delay time.Duration, ids []string) (added []string, err error) {
-	err = q.inside(ctx, tx, func(tx *Tx, t *tables) {
+	err = q.s.inside(ctx, tx, taskqueue.ErrTx, func(tx *Tx, t *tables) error {
 		for _, id := range ids {
 			if _, found := t.tasks[taskKey{name, id}]; !found {
 				added = append(added, id)
@@ -99,30 +97,15 @@ func (q queueStore) addTx(ctx context.Context, tx any, name string, retries int,
 		tx.commits = append(tx.commits, func(t *tables, now time.Time) {
 			t.add(now, name, retries, delay, added)
 		})
-	})
-	return added, err
-}
-
-// inside calls f for an open transaction.
-func (q queueStore) inside(ctx context.Context, tx any, f func(tx *Tx, t *tables)) error {
-	own, ok := tx.(*Tx)
-	if !ok || own == nil || own.s != q.s {
-		return fmt.Errorf("%w: %T is no transaction of this memory.Store's Begin",
-			taskqueue.ErrTx, tx)
-	}
-	return q.s.do(ctx, func(t *tables, _ time.Time) error {
-		if _, open := q.s.open[own]; !open {
-			return sql.ErrTxDone
-		}
-		f(own, t)
 		return nil
 	})
+	return added, err
 }
 
 // DoneTx implements taskqueue.Store; tx must be a *Tx.
 func (q queueStore) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
 	_ time.Duration, ids []string) (done []string, err error) {
-	err = q.inside(ctx, tx, func(tx *Tx, t *tables) {
+	err = q.s.inside(ctx, tx, taskqueue.ErrTx, func(tx *Tx, t *tables) error {
 		for _, id := range ids {
 			key := taskKey{name, id}
 			if k := t.tasks[key]; !k.ours(token) || q.s.ending(key) {
@@ -137,6 +120,7 @@ func (q queueStore) DoneTx(ctx context.Context, tx any, name string, token drive
 				t.tasks[key] = k
 			})
 		}
+		return nil
 	})
 	return done, err
 }

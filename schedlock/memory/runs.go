@@ -20,12 +20,7 @@ type tickKey struct {
 func keyOf(job string, t time.Time) tickKey { return tickKey{job, t.UnixMicro()} }
 
 // tick is a time as the ledger keeps it.
-func tick(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
-	return t.UTC().Truncate(time.Microsecond)
-}
+func tick(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Jobs implements ledger.Store; the jobs come in the order of their names.
 func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {

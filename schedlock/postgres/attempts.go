@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -17,7 +18,7 @@ const sqlOwed = `r.id = $3::bigint AND r.attempt = $4::integer
 
 const sqlRetry = sqlGuard + `
 paused AS MATERIALIZED (
-    SELECT ` + pauseColumns + `
+    SELECT ` + columns.PauseColumns + `
     FROM held CROSS JOIN scheduler_runs r
     JOIN scheduler_pauses p ON p.job IN ('', r.job)
     WHERE p.resumed_at IS NULL AND ` + sqlOwed + `
@@ -29,7 +30,7 @@ paused AS MATERIALIZED (
         term = $2, pid = $5::bigint, hostname = $6::text
     FROM held h
     WHERE ` + sqlOwed + ` AND NOT EXISTS (SELECT FROM paused)
-    RETURNING ` + runColumns + `
+    RETURNING ` + columns.RunColumns + `
 )
 SELECT ` + sqlStarted
 
@@ -99,7 +100,7 @@ const (
 SELECT clock_timestamp(), set_config('lock_timeout', '1s', true), ` + sqlDurable
 
 	sqlLeft = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 WHERE status = 'in_progress' AND term <> $1::bigint
 ORDER BY id FOR NO KEY UPDATE`
 
@@ -130,7 +131,16 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 		if err := s.Fence(ctx, tx, ref); err != nil {
 			return err
 		}
-		if runs, err = collectRuns(tx.Query(ctx, sqlLeft, ref.Term)); err != nil || len(runs) == 0 {
+		rows, err := tx.Query(ctx, sqlLeft, ref.Term)
+		if err != nil {
+			return err
+		}
+		var r columns.Run
+		runs = []ledger.Run{}
+		if _, err = pgx.ForEachRow(rows, r.Dest(), func() error {
+			runs = append(runs, r.Value())
+			return nil
+		}); err != nil || len(runs) == 0 {
 			return err
 		}
 		ids, due := make([]int64, len(runs)), make([]pgtype.Timestamptz, len(runs))
@@ -138,11 +148,11 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 			r := &runs[i]
 			r.Status, r.FinishedAt = ledger.Abandoned, now.UTC()
 			if retryAt != nil {
-				r.RetryAt = retryAt(*r).UTC().Truncate(time.Microsecond)
+				r.RetryAt = columns.Kept(retryAt(*r))
 			}
 			ids[i], due[i] = r.ID, optional(r.RetryAt)
 		}
-		_, err := tx.Exec(ctx, sqlAbandon, now, ids, due)
+		_, err = tx.Exec(ctx, sqlAbandon, now, ids, due)
 		return err
 	})
 	if err != nil {
@@ -152,12 +162,12 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 }
 
 const sqlRetries = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 WHERE retry_at IS NOT NULL AND status IN ('failed', 'abandoned')
 ORDER BY retry_at, id`
 
 // Retries implements ledger.Store.
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
-	runs, err := collectRuns(s.runs.Query(ctx, sqlRetries))
-	return runs, s.explain(err)
+	var r columns.Run
+	return all(ctx, s.runs, r.Dest(), r.Value, sqlRetries)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -19,11 +20,8 @@ var errClosed = errors.New("the store is closed")
 // use gives f the lock's connection, for statementTimeout if the caller has set no
 // limit. A connection that has failed is dropped: the next user opens another.
 func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	defer cancel()
 	if err := s.take(ctx); err != nil {
 		return err
 	}

@@ -82,8 +82,8 @@ func (s *Store) explain(err error) error {
 	case codeNoDatabase:
 		advice = "create the database, or correct the URL"
 	case codeReadOnly:
-		s.runs.Reset() // their connections lead there too
-		s.pool.Reset()
+		s.runs.Pool.Reset() // their connections lead there too
+		s.pool.Pool.Reset()
 		return fmt.Errorf("%s: the server is read-only "+
 			"(a replica, or its default_transaction_read_only is on); connecting anew: %w",
 			s.name(), err)

@@ -12,12 +12,21 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
+// sqlIdle lets the server end the transaction when it was idle for limit, in
+// milliseconds. A shorter limit of the app's own stays.
+func sqlIdle(limit string) string {
+	return `(SELECT set_config('idle_in_transaction_session_timeout',
+                CASE WHEN own.ms BETWEEN 1 AND ` + limit + ` THEN own.ms
+                     ELSE ` + limit + ` END::bigint::text, true)
+            FROM (SELECT extract(epoch FROM current_setting(
+                'idle_in_transaction_session_timeout')::interval) * 1000) AS own (ms))`
+}
+
 // sqlFence locks the row so that heartbeats pass and a take-over waits (row
 // locks, chapter 13.3.2 of the PostgreSQL manual). A client that dies in the
 // middle must not block the fleet for good, so the server ends a transaction
-// that is idle for the TTL; an app's own shorter limit stays. One that waits for a
-// lock, or works, is not idle: there the server looks each second whether the
-// client is there still.
+// that is idle for the TTL. One that waits for a lock, or works, is not idle:
+// there the server looks each second whether the client is there still.
 //
 // Behind a savepoint the server puts the number of a subtransaction into xmax,
 // and the lock goes with it. Where others hold the row too, xmax has a number
@@ -26,13 +35,9 @@ func sqlFence(lock string) string {
 	return `
 WITH held AS MATERIALIZED (
     SELECT l.id,
-           set_config('idle_in_transaction_session_timeout',
-               CASE WHEN own.ms BETWEEN 1 AND l.ttl_ms THEN own.ms
-                    ELSE l.ttl_ms END::bigint::text, true),
+           ` + sqlIdle("l.ttl_ms") + `,
            ` + sqlNotice("true") + `
     FROM ` + lock + ` l
-    CROSS JOIN (SELECT extract(epoch FROM
-        current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
     WHERE l.id = 1 AND l.token = $1 AND l.term = $2
     FOR KEY SHARE OF l
 )

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/internal/pgdsn"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -207,24 +208,13 @@ func (s *Store) tell(ctx context.Context, conn *pgx.Conn) {
 }
 
 const sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms,
-       revoked_at, revoked_by, revoke_reason, app, program
-FROM scheduler_terms ORDER BY term DESC LIMIT $1::bigint`
+SELECT ` + columns.TermColumns + `
+FROM scheduler_terms t ORDER BY t.term DESC LIMIT $1::bigint`
 
 // Terms implements driver.Store.
 func (s *Store) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
-	rows, err := s.pool.Query(ctx, sqlTerms, int64(min(max(limit, 0), keepTerms)))
-	if err != nil {
-		return nil, s.explain(err)
-	}
-	terms, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (driver.Term, error) {
-		var c termColumns
-		if err := row.Scan(c.dest()...); err != nil {
-			return driver.Term{}, err
-		}
-		return *c.term(), nil
-	})
-	return terms, s.explain(err)
+	var t columns.Term
+	return all(ctx, s.pool, t.Dest(), t.Value, sqlTerms, int64(min(max(limit, 0), keepTerms)))
 }
 
 // Check returns an error that names what the role may not do, and the GRANT

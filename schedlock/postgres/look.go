@@ -3,13 +3,14 @@ package postgres
 import (
 	"context"
 	"errors"
-	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -31,11 +32,8 @@ FROM ` + sqlNewest + ` LEFT JOIN scheduler_lock l ON l.id = 1`
 FROM (SELECT) AS one LEFT JOIN ` + sqlNewest + ` ON true LEFT JOIN scheduler_lock l ON l.id = 1`
 
 	sqlView = `
-SELECT l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat, l.state,
-       l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.grace_ms, l.ttl_only, l.app, l.program,
-       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at,
-       t.end_reason, t.next_term, t.ttl_ms,
-       t.revoked_at, t.revoked_by, t.revoke_reason, t.app, t.program,
+SELECT ` + columns.LockColumns + `, l.grace_ms, l.ttl_only,
+       ` + columns.TermColumns + `,
        clock_timestamp(), pg_postmaster_start_time(), ` + sqlTimeline + `,
        ` + sqlHidden + `,
        `
@@ -117,18 +115,19 @@ func (s *Store) look(ctx context.Context, query, anyway string,
 	closely bool) (view driver.Snapshot, err error) {
 	err = s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var c struct {
-			lock           lockColumns
-			newest         termColumns
+			lock           columns.Lock
+			grace          pgtype.Int8
+			ttlOnly        pgtype.Text
+			newest         columns.Term
 			now, started   time.Time
 			timeline, last pgtype.Text // of the server, and when the newest term was last confirmed
 			session        pgtype.Text // of the holder: how it is, …
 			backend        string      // … and which it is
 			hidden         bool        // rows may be
 		}
-		dest := make([]any, 0, 36)
-		dest = append(dest, c.lock.dest()...)
-		dest = append(dest, c.newest.dest()...)
-		dest = append(dest, &c.now, &c.started, &c.timeline, &c.hidden, &c.last)
+		dest := slices.Concat(c.lock.Dest(), []any{&c.grace, &c.ttlOnly}, c.newest.Dest(),
+			[]any{&c.now, &c.started, &c.timeline, &c.hidden, &c.last})
+		dest = native(dest)
 		if closely {
 			dest = append(dest, &c.session, &c.backend)
 		}
@@ -142,14 +141,16 @@ func (s *Store) look(ctx context.Context, query, anyway string,
 		if err != nil {
 			return err
 		}
-		view.Row, view.Newest, view.Now = c.lock.row(), c.newest.term(), c.now.UTC()
+		view.Row, view.Newest, view.Now = c.lock.Row(), c.newest.Newest(), c.now.UTC()
 		view.Incarnation = epoch(c.timeline, c.started)
 		view.FailedOver = c.timeline.Valid && c.last.Valid && c.last.String != c.timeline.String
 		view.Sign = s.sign(view.Row, c.session.String)
-		if view.Row != nil {
-			view.Row.Session = c.backend
+		if view.Row == nil {
+			return nil
 		}
-		if view.Row != nil && (view.Sign == driver.SignEnded || overdue(view)) {
+		view.Row.Grace, view.Row.TTLOnly = columns.Millis(c.grace.Int64), c.ttlOnly.String
+		view.Row.Session = c.backend
+		if view.Sign == driver.SignEnded || overdue(view) {
 			view.Blocker, err = s.blocker(ctx, conn, blockerAge)
 		}
 		return err
@@ -176,100 +177,4 @@ func epoch(timeline pgtype.Text, started time.Time) string {
 		timeline.String = "replica"
 	}
 	return timeline.String + " " + strconv.FormatInt(started.UnixMicro(), 10)
-}
-
-// lockColumns takes what stands in the row: all NULL if there is none.
-type lockColumns struct {
-	pid, term, beat, ttl, renew, heartbeat, grace pgtype.Int8
-	hostname, token, state, ttlOnly, app, program pgtype.Text
-	created, heartbeatAt                          pgtype.Timestamptz
-}
-
-func (c *lockColumns) dest() []any {
-	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.token, &c.term, &c.beat,
-		&c.state, &c.ttl, &c.renew, &c.heartbeat,
-		&c.grace, &c.ttlOnly, &c.app, &c.program}
-}
-
-func (c *lockColumns) row() *driver.Row {
-	if !c.pid.Valid {
-		return nil
-	}
-	token, _ := driver.ParseToken(c.token.String) // an edited one is nobody's
-	return &driver.Row{
-		Ref: driver.Ref{
-			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
-			Token: token,
-			Term:  c.term.Int64,
-		},
-		RawToken:    c.token.String,
-		Beat:        c.beat.Int64,
-		State:       driver.State(c.state.String),
-		CreatedAt:   stamp(c.created),
-		HeartbeatAt: stamp(c.heartbeatAt),
-		Timing: driver.Timing{
-			TTL:               fromMillis(c.ttl.Int64),
-			RenewDeadline:     fromMillis(c.renew.Int64),
-			HeartbeatInterval: fromMillis(c.heartbeat.Int64),
-		},
-		Grace:   fromMillis(c.grace.Int64),
-		TTLOnly: c.ttlOnly.String,
-		App:     driver.App{Name: c.app.String, Program: c.program.String},
-	}
-}
-
-type termColumns struct {
-	number, pid, next, ttl   pgtype.Int8
-	token, hostname, reason  pgtype.Text
-	acquired, ended, revoked pgtype.Timestamptz
-	revokedBy, revokeReason  pgtype.Text
-	app, program             pgtype.Text
-}
-
-func (c *termColumns) dest() []any {
-	return []any{&c.number, &c.token, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reason,
-		&c.next, &c.ttl,
-		&c.revoked, &c.revokedBy, &c.revokeReason, &c.app, &c.program}
-}
-
-func (c *termColumns) term() *driver.Term {
-	if !c.number.Valid {
-		return nil
-	}
-	token, _ := driver.ParseToken(c.token.String)
-	return &driver.Term{
-		Ref: driver.Ref{
-			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
-			Token: token,
-			Term:  c.number.Int64,
-		},
-		AcquiredAt: stamp(c.acquired),
-		EndedAt:    stamp(c.ended),
-		EndReason:  driver.EndReason(c.reason.String),
-		NextTerm:   c.next.Int64,
-		TTL:        fromMillis(c.ttl.Int64),
-		App:        driver.App{Name: c.app.String, Program: c.program.String},
-		Revoked: driver.Revocation{At: stamp(c.revoked), By: c.revokedBy.String,
-			Reason: c.revokeReason.String},
-	}
-}
-
-// stamp reads a time, zero if it is NULL. An infinite one, which only a hand
-// can have written, becomes the first or the last second that Go can show.
-func stamp(t pgtype.Timestamptz) time.Time {
-	switch {
-	case !t.Valid:
-		return time.Time{}
-	case t.InfinityModifier == pgtype.Infinity:
-		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	case t.InfinityModifier == pgtype.NegativeInfinity:
-		return time.Unix(0, 0).UTC()
-	}
-	return t.Time.UTC()
-}
-
-// fromMillis reads a duration: what is too long for Go becomes the longest.
-func fromMillis(ms int64) time.Duration {
-	const most = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
 }

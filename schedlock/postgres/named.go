@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -19,11 +20,9 @@ import (
 // clients say; one that is set forward on the server ends locks early, and then
 // only fences protect. Every operation is one plain statement on the pool
 // that also serves the queues.
-func (s *Store) Named() namedlock.Store { return (*namedStore)(s) }
+func (s *Store) Named() namedlock.Store { return namedStore{s} }
 
-type namedStore Store
-
-var _ namedlock.Store = (*namedStore)(nil)
+type namedStore struct{ s *Store }
 
 // sqlNamedFree is true for a row l that anybody can take. It asks the clock when
 // the row is looked at, which may be after a wait for it.
@@ -88,8 +87,7 @@ SELECT t.term, v.noted, v.wait_ms, s.free, s.token, s.term, s.pid, s.hostname,
 FROM server v LEFT JOIN taken t ON true LEFT JOIN seen s ON true`
 
 // Take implements namedlock.Store.
-func (n *namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *namedlock.Row, error) {
-	s := (*Store)(n)
+func (n namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *namedlock.Row, error) {
 	for range 3 {
 		var (
 			term        pgtype.Int8
@@ -97,7 +95,7 @@ func (n *namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *named
 			wait        int64
 			seen        namedRow
 		)
-		err := s.patient.QueryRow(ctx, sqlNamedTake, s.mode(), string(c.Kind), c.Name,
+		err := n.s.patient.QueryRow(ctx, sqlNamedTake, n.s.mode(), string(c.Kind), c.Name,
 			c.Token.String(), int64(c.PID), text(c.Hostname),
 			c.TTL.Milliseconds(), c.Hold.Milliseconds(),
 			namedlock.MaxTTL.Milliseconds()).Scan(append([]any{&term, &noted, &wait, &free},
@@ -111,13 +109,13 @@ func (n *namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *named
 		}
 		switch {
 		case err != nil:
-			return 0, nil, s.explain(err)
+			return 0, nil, n.s.explain(err)
 		case term.Valid:
 			return term.Int64, nil, nil
 		case noted.Bool && free.Valid && !free.Bool:
 			return 0, n.mend(ctx, seen.row(c.Key)), nil
 		case noted.Bool && wait > 0:
-			return 0, failedOver(c.Key, fromMillis(wait)), nil
+			return 0, failedOver(c.Key, columns.Millis(wait)), nil
 		case noted.Bool: // somebody was faster
 			return 0, nil, nil
 		}
@@ -133,10 +131,9 @@ SELECT ` + sqlNamedColumns + ` FROM named_locks l WHERE l.kind = $1::text AND l.
 
 // blocked is the row of a holder whose lock has ended, while a transaction of
 // its own is guarded still; nil if it cannot be read.
-func (n *namedStore) blocked(ctx context.Context, key namedlock.Key) *namedlock.Row {
-	s := (*Store)(n)
+func (n namedStore) blocked(ctx context.Context, key namedlock.Key) *namedlock.Row {
 	var r namedRow
-	if err := s.pool.QueryRow(ctx, sqlNamedAnyway, s.mode(), string(key.Kind),
+	if err := n.s.pool.QueryRow(ctx, sqlNamedAnyway, n.s.mode(), string(key.Kind),
 		key.Name).Scan(r.dest()...); err != nil {
 		return nil
 	}
@@ -150,17 +147,16 @@ LEFT JOIN named_locks_floor f ON f.id = 1
 LEFT JOIN named_locks l ON l.kind = $1::text AND l.name = $2::text`
 
 // Look implements namedlock.Store.
-func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
-	s := (*Store)(n)
+func (n namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
 	var (
 		noted, free pgtype.Bool
 		since       pgtype.Int8
 		r           namedRow
 	)
-	err := s.pool.QueryRow(ctx, sqlNamedLook, s.mode(), string(key.Kind),
+	err := n.s.pool.QueryRow(ctx, sqlNamedLook, n.s.mode(), string(key.Kind),
 		key.Name).Scan(append([]any{&noted, &since, &free}, r.dest()...)...)
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, n.s.explain(err)
 	}
 	if r.term.Valid && !free.Bool {
 		row := r.row(key)
@@ -169,13 +165,13 @@ func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Ro
 	}
 	left := namedlock.DefaultTTL
 	if r.ttl.Valid {
-		left = min(fromMillis(r.ttl.Int64), namedlock.MaxTTL)
+		left = min(columns.Millis(r.ttl.Int64), namedlock.MaxTTL)
 	}
 	switch {
 	case !noted.Bool:
 		return failedOver(key, left), nil
-	case since.Valid && fromMillis(since.Int64) < left:
-		return failedOver(key, left-fromMillis(since.Int64)), nil
+	case since.Valid && columns.Millis(since.Int64) < left:
+		return failedOver(key, left-columns.Millis(since.Int64)), nil
 	}
 	return nil, nil
 }
@@ -184,7 +180,7 @@ func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Ro
 type namedRow struct {
 	token, hostname              pgtype.Text
 	term, pid, ttl               pgtype.Int8
-	acquired, expires, hold, now pgtype.Timestamptz
+	acquired, expires, hold, now columns.Time
 }
 
 func (r *namedRow) dest() []any {
@@ -193,17 +189,17 @@ func (r *namedRow) dest() []any {
 }
 
 func (r *namedRow) row(key namedlock.Key) *namedlock.Row {
-	now, end := stamp(r.now), stamp(r.expires)
+	now, end := r.now.Time, r.expires.Time
 	token, _ := driver.ParseToken(r.token.String) // an edited one is nobody's
-	row := &namedlock.Row{Token: token, TTL: fromMillis(r.ttl.Int64), Info: namedlock.Info{
+	row := &namedlock.Row{Token: token, TTL: columns.Millis(r.ttl.Int64), Info: namedlock.Info{
 		Key:        key,
 		Owner:      driver.Owner{PID: int(r.pid.Int64), Hostname: r.hostname.String},
 		Term:       r.term.Int64,
-		AcquiredAt: stamp(r.acquired),
-		Age:        now.Sub(stamp(r.acquired)),
+		AcquiredAt: r.acquired.Time,
+		Age:        now.Sub(r.acquired.Time),
 		Resting:    !r.token.Valid,
 	}}
-	if hold := stamp(r.hold); row.Resting || hold.After(end) {
+	if hold := r.hold.Time; row.Resting || hold.After(end) {
 		end = hold
 	}
 	row.Left = max(end.Sub(now), 0)
@@ -218,21 +214,14 @@ WHERE NOT ` + sqlNamedFree + ` OR l.token LIKE 'revoked:%'
 ORDER BY l.kind COLLATE "C", l.name LIMIT $1::bigint`
 
 // List implements namedlock.Store.
-func (n *namedStore) List(ctx context.Context, limit int) (rows []namedlock.Row, err error) {
-	s := (*Store)(n)
-	found, err := s.pool.Query(ctx, sqlNamedList, s.mode(), int64(limit))
-	if err != nil {
-		return nil, s.explain(err)
-	}
+func (n namedStore) List(ctx context.Context, limit int) ([]namedlock.Row, error) {
 	var (
 		kind, name string
 		r          namedRow
 	)
-	_, err = pgx.ForEachRow(found, append([]any{&kind, &name}, r.dest()...), func() error {
-		rows = append(rows, *r.row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name}))
-		return nil
-	})
-	return rows, s.explain(err)
+	return all(ctx, n.s.pool, append([]any{&kind, &name}, r.dest()...), func() namedlock.Row {
+		return *r.row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name})
+	}, sqlNamedList, n.s.mode(), int64(limit))
 }
 
 // sqlNamedRevoke changes no key: a fenced transaction of the holder is no
@@ -247,17 +236,9 @@ WHERE l.kind = $1::text AND l.name = $2::text AND l.term = $3::bigint AND NOT ` 
 RETURNING set_config('synchronous_commit', 'local', true)`
 
 // Revoke implements namedlock.Store.
-func (n *namedStore) Revoke(ctx context.Context, key namedlock.Key, term int64,
+func (n namedStore) Revoke(ctx context.Context, key namedlock.Key, term int64,
 	mark string) (bool, error) {
-	s := (*Store)(n)
-	var setting string
-	err := s.pool.QueryRow(ctx, sqlNamedRevoke, s.mode(), string(key.Kind), key.Name, term,
-		mark).Scan(&setting)
-	// Either way somebody has changed the row.
-	if errors.Is(err, pgx.ErrNoRows) || code(err) == codeSerialization {
-		return false, nil
-	}
-	return err == nil, s.explain(err)
+	return n.changed(ctx, sqlNamedRevoke, string(key.Kind), key.Name, term, mark)
 }
 
 // What has expired is never touched, though nobody may have taken it. No key
@@ -286,68 +267,63 @@ RETURNING set_config('synchronous_commit', 'local', true)`
 )
 
 // Extend implements namedlock.Store.
-func (n *namedStore) Extend(ctx context.Context, ref namedlock.Ref,
+func (n namedStore) Extend(ctx context.Context, ref namedlock.Ref,
 	ttl time.Duration) (bool, error) {
 	return n.update(ctx, sqlNamedExtend, ref, ttl.Milliseconds())
 }
 
 // Release implements namedlock.Store.
-func (n *namedStore) Release(ctx context.Context, ref namedlock.Ref, keepHold bool) (bool, error) {
+func (n namedStore) Release(ctx context.Context, ref namedlock.Ref, keepHold bool) (bool, error) {
 	return n.update(ctx, sqlNamedRelease, ref, keepHold)
 }
 
 // update runs a statement that changes the row of ref, and tells whether it has.
-func (n *namedStore) update(ctx context.Context, query string, ref namedlock.Ref,
+func (n namedStore) update(ctx context.Context, query string, ref namedlock.Ref,
 	arg any) (bool, error) {
-	s := (*Store)(n)
+	return n.changed(ctx, query, string(ref.Kind), ref.Name, ref.Token.String(), ref.Term, arg)
+}
+
+// changed runs a statement that changes a row, and tells whether it has.
+func (n namedStore) changed(ctx context.Context, query string, args ...any) (bool, error) {
 	var setting string
-	err := s.pool.QueryRow(ctx, query, s.mode(), string(ref.Kind), ref.Name, ref.Token.String(),
-		ref.Term, arg).Scan(&setting)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return false, nil
-	case code(err) == codeSerialization:
-		// The session's isolation is strict, and somebody has changed the row.
+	err := n.s.pool.QueryRow(ctx, query, append([]any{n.s.mode()}, args...)...).Scan(&setting)
+	// The second: the session's isolation is strict, and somebody has changed the row.
+	if errors.Is(err, pgx.ErrNoRows) || code(err) == codeSerialization {
 		return false, nil
 	}
-	return err == nil, s.explain(err)
+	return err == nil, n.s.explain(err)
 }
 
 // sqlNamedFence locks the row so that extending passes and a take-over waits.
-// The server ends a transaction that is idle for the TTL, as with sqlFence.
+// The server ends a transaction that is idle for the TTL.
 func sqlNamedFence(locks string) string {
 	return `
-SELECT set_config('idle_in_transaction_session_timeout',
-           CASE WHEN own.ms BETWEEN 1 AND $5::bigint THEN own.ms
-                ELSE $5::bigint END::bigint::text, true),
+SELECT ` + sqlIdle("$5::bigint") + `,
        ` + sqlNotice("true") + `
 FROM ` + locks + ` l
-CROSS JOIN (SELECT extract(epoch FROM
-    current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
 WHERE ` + sqlNamedOurs + `
 FOR KEY SHARE OF l`
 }
 
 // Fence implements namedlock.Store; tx must be a pgx.Tx or a *sql.Tx, of any
 // isolation level, on the database of the locks.
-func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
+func (n namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 	ttl time.Duration) (bool, error) {
-	s := (*Store)(n)
 	query, err := inside(ctx, tx)
 	if err != nil {
 		return false, err
 	}
-	err = query(sqlNamedFence(s.table("named_locks")), string(ref.Kind), ref.Name,
+	err = query(sqlNamedFence(n.s.table("named_locks")), string(ref.Kind), ref.Name,
 		ref.Token.String(), ref.Term, ttl.Milliseconds()).Scan(new(pgtype.Text), new(pgtype.Text))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows):
-		return false, s.explain(concealed(query, s.table("named_locks")))
+		return false, n.s.explain(concealed(query, n.s.table("named_locks")))
 	case code(err) == codeNoTable:
 		return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 	case code(err) == codeSerialization: // another has taken it since the transaction's snapshot
 		return false, nil
 	}
-	return err == nil, s.explain(err)
+	return err == nil, n.s.explain(err)
 }
 
 // sqlNamedClean raises the floor in the same transaction, so that no term is
@@ -369,8 +345,7 @@ WITH old AS MATERIALIZED (
 SELECT count(*) FROM gone`
 
 // Clean implements namedlock.Store.
-func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
-	s := (*Store)(n)
-	err = s.pool.QueryRow(ctx, sqlNamedClean, s.mode(), int64(max(limit, 0))).Scan(&deleted)
-	return deleted, s.explain(err)
+func (n namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
+	err = n.s.pool.QueryRow(ctx, sqlNamedClean, n.s.mode(), int64(max(limit, 0))).Scan(&deleted)
+	return deleted, n.s.explain(err)
 }

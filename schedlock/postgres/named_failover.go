@@ -60,13 +60,12 @@ RETURNING f.since`
 const sqlNamedFloor = `SELECT EXISTS (SELECT FROM named_locks_floor WHERE id = 1)`
 
 // note notices a fail-over for all names: once, whoever is the first.
-func (n *namedStore) note(ctx context.Context) error {
-	s := (*Store)(n)
+func (n namedStore) note(ctx context.Context) error {
 	var since time.Time
-	err := s.pool.QueryRow(ctx, sqlNamedNote, s.mode()).Scan(&since)
+	err := n.s.pool.QueryRow(ctx, sqlNamedNote, n.s.mode()).Scan(&since)
 	switch {
 	case err == nil:
-		s.log.Warn("the database server has failed over, "+
+		n.s.log.Warn("the database server has failed over, "+
 			"or its clock was set back soon after that: "+
 			"nobody takes a named lock before its TTL has passed, as an acquisition may be lost",
 			"noticed", since.UTC())
@@ -74,16 +73,16 @@ func (n *namedStore) note(ctx context.Context) error {
 	case code(err) == codeSerialization || code(err) == codeLockTimeout: // another does it
 		return nil
 	case !errors.Is(err, pgx.ErrNoRows):
-		return s.explain(err)
+		return n.s.explain(err)
 	}
 	var found bool
-	if err := s.pool.QueryRow(ctx, sqlNamedFloor, s.mode()).Scan(&found); err != nil || found {
-		return s.explain(err)
+	if err := n.s.pool.QueryRow(ctx, sqlNamedFloor, n.s.mode()).Scan(&found); err != nil || found {
+		return n.s.explain(err)
 	}
 	return fmt.Errorf("%w: %s: table named_locks_floor has lost its row: "+
 		"if no named lock is held, INSERT INTO named_locks_floor (id, term) "+
 		"SELECT 1, coalesce(max(term), 0) FROM named_locks",
-		driver.ErrPermanent, s.name())
+		driver.ErrPermanent, n.s.name())
 }
 
 // sqlNamedMend lets a row end a TTL from now of which more is left than that: its
@@ -103,12 +102,11 @@ WHERE l.kind = $1::text AND l.name = $2::text
 
 // mend does that, if the row needs it, and returns the row as it is then. If it
 // cannot, the next Take tries again.
-func (n *namedStore) mend(ctx context.Context, row *namedlock.Row) *namedlock.Row {
+func (n namedStore) mend(ctx context.Context, row *namedlock.Row) *namedlock.Row {
 	if !row.Unsure {
 		return row
 	}
-	s := (*Store)(n)
-	_, err := s.pool.Exec(ctx, sqlNamedMend, s.mode(),
+	_, err := n.s.pool.Exec(ctx, sqlNamedMend, n.s.mode(),
 		string(row.Kind), row.Name, row.TTL.Milliseconds(), row.Term)
 	if err == nil {
 		row.Left, row.Unsure = min(row.Left, row.TTL), false

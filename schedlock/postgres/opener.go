@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,26 +10,10 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-// An OpenFunc opens a store whose tables are up to date. It is what Opener and
-// Use return, and what startup.Config takes:
+// An OpenFunc is what Opener and Use return, and what startup.Config takes:
 //
 //	startup.Config{Open: postgres.Opener("postgres://app@db/app")}
-//
-// An app without package startup calls its method Open.
-type OpenFunc func(context.Context) (driver.Store, error)
-
-// Open opens the store. Close it at the end, after the lock.
-func (f OpenFunc) Open(ctx context.Context) (*Store, error) {
-	opened, err := f(ctx)
-	if err != nil {
-		return nil, err
-	}
-	store, ok := opened.(*Store)
-	if !ok {
-		return nil, fmt.Errorf("the function has opened a %T, not a *postgres.Store", opened)
-	}
-	return store, nil
-}
+type OpenFunc = driver.OpenFunc[*Store]
 
 // Opener connects to the database that url names, as [Open] does, brings the
 // tables up to date, and checks the rights of the role. An outage at this
@@ -58,23 +41,16 @@ func Use(pool *pgxpool.Pool, opts ...Option) OpenFunc {
 
 // ready migrates and checks what open has opened.
 func ready(open func(context.Context) (*Store, error)) OpenFunc {
-	return func(ctx context.Context) (driver.Store, error) {
-		store, err := open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		err = store.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-			return hidden(ctx, store.on(conn))
+	return driver.Ready(open, func(ctx context.Context, s *Store) error {
+		err := s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+			return hidden(ctx, s.on(conn))
 		}) // of the schema's version, too
 		if err == nil {
-			err = store.Migrate(ctx)
+			err = s.Migrate(ctx)
 		}
 		if err == nil {
-			err = store.Check(ctx)
+			err = s.Check(ctx)
 		}
-		if err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		return store, nil
-	}
+		return err
+	})
 }

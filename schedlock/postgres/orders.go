@@ -3,12 +3,12 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -19,7 +19,7 @@ const sqlTrigger = `
 WITH RECURSIVE ` + sqlNow + `, known AS (
     SELECT FROM scheduler_jobs j WHERE j.job = $1::text
 ), paused AS (
-    SELECT ` + pauseColumns + `
+    SELECT ` + columns.PauseColumns + `
     FROM scheduler_pauses p WHERE p.resumed_at IS NULL AND p.job IN ('', $1)
 ), pending AS (
     SELECT count(*) AS n FROM scheduler_requests q WHERE q.job = $1
@@ -50,32 +50,30 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, e
 		var (
 			known   bool
 			pending int64
-			at      pgtype.Timestamptz
-			p       pauseRow
+			at      columns.Time
+			p       columns.Pause
 		)
 		err := s.pool.QueryRow(ctx, sqlTrigger, text(o.Job), o.By, o.Reason,
-			int64(ledger.MaxPending)).Scan(append([]any{&known, &pending, &at}, p.dest()...)...)
+			int64(ledger.MaxPending)).Scan(append([]any{&known, &pending, &at}, p.Dest()...)...)
 		switch {
 		case err != nil:
 			return ledger.Request{}, s.explain(err)
 		case !known:
-			return ledger.Request{}, noJob(o.Job)
-		case p.since.Valid:
-			return ledger.Request{}, &ledger.PausedError{Pause: p.pause()}
+			return ledger.Request{}, ledger.NoJob(o.Job)
+		case p.Since.Valid:
+			return ledger.Request{}, &ledger.PausedError{Pause: p.Value()}
 		case pending >= ledger.MaxPending:
 			return ledger.Request{}, &ledger.BacklogError{Job: o.Job, Pending: int(pending),
 				Limit: ledger.MaxPending}
 		case at.Valid:
-			return ledger.Request{Action: o, At: stamp(at)}, nil
+			return ledger.Request{Action: o, At: at.Time}, nil
 		}
 	}
 }
 
-func noJob(name string) error { return fmt.Errorf("%w: %q", ledger.ErrNoJob, name) }
-
 const sqlAnswer = sqlGuard + `
 paused AS MATERIALIZED (
-    SELECT ` + pauseColumns + `
+    SELECT ` + columns.PauseColumns + `
     FROM held CROSS JOIN scheduler_requests q JOIN scheduler_pauses p ON p.job IN ('', q.job)
     WHERE p.resumed_at IS NULL
       AND q.job = $3::text AND q.requested_at = $4::timestamptz AND $5::text = ''
@@ -93,7 +91,7 @@ paused AS MATERIALIZED (
            nullif($5, ''), t.requested_by, t.reason
     FROM taken t
     ON CONFLICT (job, scheduled_at) DO NOTHING
-    RETURNING ` + runColumns + `
+    RETURNING ` + columns.RunColumns + `
 )
 SELECT ` + sqlStarted
 
@@ -112,7 +110,7 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 // until it has committed. Pause shuts the table against that lock. So it waits
 // for the starts that may not see the pause, and all others wait for it, and
 // see it. A heartbeat does not touch the table; what only reads it, such as
-// Inbox or pg_dump, does not wait.
+// Pending or pg_dump, does not wait.
 const (
 	// A client that died, or was cut off, must not keep the table shut.
 	sqlPauseSettings = `
@@ -130,11 +128,12 @@ WITH begun AS (
     SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
         reason = excluded.reason, resumed_at = NULL, resumed_by = NULL
     WHERE p.resumed_at IS NOT NULL
-    RETURNING ` + pauseColumns + `
+    RETURNING ` + columns.PauseColumns + `
 )
 SELECT * FROM begun
 UNION ALL
-SELECT ` + pauseColumns + ` FROM scheduler_pauses p WHERE p.job = $1 AND p.resumed_at IS NULL`
+SELECT ` + columns.PauseColumns + `
+FROM scheduler_pauses p WHERE p.job = $1 AND p.resumed_at IS NULL`
 )
 
 // Pause implements ledger.Store.
@@ -142,7 +141,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (ledger.Pause, error
 	if err := o.Validate(); err != nil {
 		return ledger.Pause{}, err
 	}
-	var p pauseRow
+	var p columns.Pause
 	err := s.patient.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlPauseSettings); err != nil {
 			return err
@@ -150,15 +149,15 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (ledger.Pause, error
 		if _, err := tx.Exec(ctx, sqlPauseShut); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, sqlPause, text(o.Job), o.By, o.Reason).Scan(p.dest()...)
+		return tx.QueryRow(ctx, sqlPause, text(o.Job), o.By, o.Reason).Scan(p.Dest()...)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return ledger.Pause{}, noJob(o.Job)
+		return ledger.Pause{}, ledger.NoJob(o.Job)
 	case err != nil:
 		return ledger.Pause{}, s.explain(err)
 	}
-	return p.pause(), nil
+	return p.Value(), nil
 }
 
 const sqlResume = `
@@ -175,9 +174,9 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 	return tag.RowsAffected() > 0, s.explain(err)
 }
 
-// sqlInbox reads both tables from one snapshot: requests have a time, and come
+// sqlPending reads both tables from one snapshot: requests have a time, and come
 // first; then, for each job, its pause, and how many requests it has.
-const sqlInbox = `
+const sqlPending = `
 WITH pending AS MATERIALIZED (
     SELECT q.job, count(*) AS n FROM scheduler_requests q GROUP BY q.job
 )
@@ -189,61 +188,36 @@ FROM pending w CROSS JOIN LATERAL (
 WHERE NOT EXISTS (SELECT FROM scheduler_pauses p
                   WHERE p.job IN ('', w.job) AND p.resumed_at IS NULL)
 UNION ALL
-SELECT NULL, ` + pauseColumns + `, NULL FROM scheduler_pauses p
+SELECT NULL, ` + columns.PauseColumns + `, NULL FROM scheduler_pauses p
 UNION ALL
 SELECT NULL, w.job, NULL, NULL, NULL, NULL, NULL, w.n FROM pending w
 ORDER BY 1, 2`
 
-// Inbox implements ledger.Store; the pauses come in the order of their jobs.
+// Pending implements ledger.Store; the pauses come in the order of their jobs.
 func (s *Store) Pending(ctx context.Context) (ledger.Pending, error) {
-	rows, err := s.runs.Query(ctx, sqlInbox, s.mode(), int64(ledger.PendingLimit))
-	if err != nil {
-		return ledger.Pending{}, s.explain(err)
-	}
 	var (
 		in ledger.Pending
-		at pgtype.Timestamptz
-		p  pauseRow
+		at columns.Time
+		p  columns.Pause
 		n  pgtype.Int8
 	)
-	_, err = pgx.ForEachRow(rows, slices.Concat([]any{&at}, p.dest(), []any{&n}), func() error {
+	err := s.runs.each(ctx, slices.Concat([]any{&at}, p.Dest(), []any{&n}), func() error {
 		switch {
 		case at.Valid:
-			in.Requests = append(in.Requests, ledger.Request{Action: p.pause().Action,
-				At: stamp(at)})
+			in.Requests = append(in.Requests, ledger.Request{Action: p.Value().Action,
+				At: at.Time})
 		case n.Valid:
 			if in.Backlog == nil {
 				in.Backlog = map[string]int{}
 			}
-			in.Backlog[p.job.String] = int(n.Int64)
+			in.Backlog[p.Job.String] = int(n.Int64)
 		default:
-			in.Pauses = append(in.Pauses, p.pause())
+			in.Pauses = append(in.Pauses, p.Value())
 		}
 		return nil
-	})
+	}, sqlPending, s.mode(), int64(ledger.PendingLimit))
 	if err != nil {
 		return ledger.Pending{}, s.explain(err)
 	}
 	return in, nil
-}
-
-const pauseColumns = `p.job, p.paused_at, p.paused_by, p.reason, p.resumed_at, p.resumed_by`
-
-// pauseRow takes pauseColumns: all NULL if there is no pause.
-type pauseRow struct {
-	job, by, reason, resumedBy pgtype.Text
-	since, resumed             pgtype.Timestamptz
-}
-
-func (p *pauseRow) dest() []any {
-	return []any{&p.job, &p.since, &p.by, &p.reason, &p.resumed, &p.resumedBy}
-}
-
-func (p *pauseRow) pause() ledger.Pause {
-	return ledger.Pause{
-		Action:    ledger.Action{Job: p.job.String, By: p.by.String, Reason: p.reason.String},
-		Since:     stamp(p.since),
-		Resumed:   stamp(p.resumed),
-		ResumedBy: p.resumedBy.String,
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/schedlock/internal/deadline"
 )
 
 // All but the lock itself goes over two small pools, empty until they are used.
@@ -100,7 +102,7 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 // A statementPool is a pool whose single statements run at READ COMMITTED, and
 // end in time.
 type statementPool struct {
-	*pgxpool.Pool
+	Pool   *pgxpool.Pool
 	s      *Store
 	places chan struct{} // how many statements there may be at once; nil: as many as connections
 }
@@ -139,11 +141,8 @@ func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) e
 // changed what it read. Nothing was written then. It gives up when ctx ends, or
 // after statementTimeout if ctx has no deadline.
 func (s *Store) insist(ctx context.Context, f func(context.Context) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	defer cancel()
 	var before error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := f(ctx)
@@ -164,17 +163,19 @@ func (s *Store) insist(ctx context.Context, f func(context.Context) error) error
 	}
 }
 
-func (p statementPool) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+// each calls row for each row of a query, after it was scanned into dest.
+func (p statementPool) each(ctx context.Context, dest []any, row func() error, query string,
+	args ...any) error {
 	ctx, end, err := p.begin(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer end()
 	rows, err := p.on().Query(ctx, query, args...)
-	if err != nil {
-		end()
-		return nil, err
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, native(dest), row)
 	}
-	return boundRows{rows, end}, nil
+	return err
 }
 
 func (p statementPool) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
@@ -195,25 +196,21 @@ func (p statementPool) Exec(ctx context.Context, query string,
 	return p.on().Exec(ctx, query, args...)
 }
 
-// boundRows end with the last row, or when they are closed.
-type boundRows struct {
-	pgx.Rows
-	end func()
-}
-
-func (r boundRows) Next() bool {
-	if r.Rows.Next() {
-		return true
+// all returns the value of each row, as each, and explains the error. With an
+// error it returns none.
+func all[T any](ctx context.Context, p statementPool, dest []any, value func() T, query string,
+	args ...any) ([]T, error) {
+	list := []T{}
+	if err := p.each(ctx, dest, func() error {
+		list = append(list, value())
+		return nil
+	}, query, args...); err != nil {
+		return nil, p.s.explain(err)
 	}
-	r.end()
-	return false
+	return list, nil
 }
 
-func (r boundRows) Close() {
-	r.Rows.Close()
-	r.end()
-}
-
+// boundRow ends with its Scan.
 type boundRow struct {
 	row pgx.Row
 	end func()

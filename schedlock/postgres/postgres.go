@@ -40,6 +40,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/internal/pgdsn"
@@ -190,11 +191,8 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 	if err := s.openPools(config); err != nil {
 		return nil, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-	}
+	ctx, cancel := deadline.Default(ctx, 10*time.Second)
+	defer cancel()
 	if err := s.use(ctx, func(context.Context, *pgx.Conn) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -269,8 +267,8 @@ func (s *Store) Close() error {
 		s.drop()
 		<-s.turn
 		s.watching.Wait()
-		s.runs.Close()
-		s.pool.Close()
+		s.runs.Pool.Close()
+		s.pool.Pool.Close()
 	})
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -72,7 +72,7 @@ func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries i
 		return q.inside(ctx, tx, sqlAddTasksTx(q.s.table("queue_tasks")), name, int32(retries), ids,
 			ceilMicros(delay))
 	}
-	return q.idsOn(ctx, q.s.patient, sqlAddTasks, name, int32(retries), ids, ceilMicros(delay))
+	return q.ids(ctx, q.s.patient, sqlAddTasks, name, int32(retries), ids, ceilMicros(delay))
 }
 
 // ceilMicros keeps a delay of less than a microsecond one.
@@ -81,30 +81,22 @@ func ceilMicros(d time.Duration) int64 { return (d + time.Microsecond - 1).Micro
 // inside runs a statement that returns ids in a caller's transaction.
 func (q queueStore) inside(ctx context.Context, tx any, query string,
 	args ...any) (ids []string, err error) {
+	var id string
+	add := func() error { ids = append(ids, id); return nil }
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		rows, err := tx.Query(ctx, query, args...)
-		if err != nil {
-			return nil, q.s.explain(err)
+		rows, queryErr := tx.Query(ctx, query, args...)
+		if err = queryErr; err == nil {
+			_, err = pgx.ForEachRow(rows, []any{&id}, add)
 		}
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return ids, q.s.explain(err)
 	case *sql.Tx:
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return nil, q.s.explain(err)
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				return nil, q.s.explain(err)
-			}
-			ids = append(ids, id)
-		}
-		return ids, q.s.explain(rows.Err())
+		rows, queryErr := tx.QueryContext(ctx, query, args...)
+		err = columns.Each(rows, queryErr, []any{&id}, add)
+	default:
+		return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", taskqueue.ErrTx,
+			tx)
 	}
-	return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", taskqueue.ErrTx, tx)
+	return ids, q.s.explain(err)
 }
 
 const (
@@ -127,24 +119,19 @@ WHERE queue = $1::text AND id = ANY ($2::text[]) AND token = $3::text AND state 
 // that were done before.
 func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	done, err := q.ids(ctx, sqlDoneTasks, name, ids, token.String())
+	done, err := q.ids(ctx, q.s.pool, sqlDoneTasks, name, ids, token.String())
 	if err != nil || len(done) == len(ids) {
 		return done, err
 	}
-	return q.ids(ctx, sqlDoneBefore, name, ids, token.String())
+	return q.ids(ctx, q.s.pool, sqlDoneBefore, name, ids, token.String())
 }
 
 // sqlDoneTasksTx locks the rows, which Capture passes over then. The server ends
-// the transaction when it is idle for the time-out, as with sqlFence.
+// the transaction when it is idle for the time-out.
 func sqlDoneTasksTx(tasks string) string {
 	return `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now,
-           set_config('idle_in_transaction_session_timeout',
-                      CASE WHEN own.ms BETWEEN 1 AND $4::bigint THEN own.ms
-                           ELSE $4::bigint END::bigint::text, true)
-    FROM (SELECT extract(epoch FROM
-          current_setting('idle_in_transaction_session_timeout')::interval) * 1000 AS ms) AS own
+    SELECT clock_timestamp() AS now, ` + sqlIdle("$4::bigint") + `
 )
 UPDATE ` + tasks + ` t SET state = 'done', visible_at = NULL, updated_at = s.now
 FROM settings s WHERE ` + sqlOurs + `
@@ -168,7 +155,7 @@ RETURNING t.id`
 // Extend implements taskqueue.Store.
 func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
+	return q.ids(ctx, q.s.pool, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
 }
 
 const sqlReleaseTasks = `
@@ -180,7 +167,7 @@ RETURNING t.id`
 // Release implements taskqueue.Store.
 func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlReleaseTasks, name, ids, token.String())
+	return q.ids(ctx, q.s.pool, sqlReleaseTasks, name, ids, token.String())
 }
 
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
@@ -198,65 +185,52 @@ RETURNING t.id`
 // Fail implements taskqueue.Store.
 func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
 	delay time.Duration) (ended bool, err error) {
-	ids, err := q.ids(ctx, sqlFailTask, name, []string{id}, token.String(), ceilMicros(delay), text)
+	ids, err := q.ids(ctx, q.s.pool, sqlFailTask, name, []string{id}, token.String(),
+		ceilMicros(delay), text)
 	return len(ids) > 0, err
 }
 
 // ids runs a statement that returns ids.
-func (q queueStore) ids(ctx context.Context, query string, args ...any) ([]string, error) {
-	return q.idsOn(ctx, q.s.pool, query, args...)
-}
-
-func (q queueStore) idsOn(ctx context.Context, pool statementPool, query string,
+func (q queueStore) ids(ctx context.Context, pool statementPool, query string,
 	args ...any) (ids []string, err error) {
 	err = q.s.insist(ctx, func(ctx context.Context) error {
-		rows, err := pool.Query(ctx, query, append([]any{q.s.mode()}, args...)...)
-		if err != nil {
-			return q.s.explain(err)
-		}
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return q.s.explain(err)
+		var id string
+		ids, err = all(ctx, pool, []any{&id}, func() string { return id }, query,
+			append([]any{q.s.mode()}, args...)...)
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ids, nil
+	return ids, err
 }
 
-const (
-	taskColumns = `t.queue, t.id, t.state, t.attempts, t.retries_left, t.visible_at,
-       t.last_error, t.created_at, t.updated_at`
-
-	sqlTask = `
-SELECT ` + taskColumns + ` FROM queue_tasks t WHERE t.queue = $1::text AND t.id = $2::text`
-)
+const sqlTask = `
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks t WHERE t.queue = $1::text AND t.id = $2::text`
 
 // Get implements taskqueue.Store.
 func (q queueStore) Get(ctx context.Context, name,
 	id string) (info taskqueue.Info, found bool, err error) {
-	var t taskRow
-	err = q.s.pool.QueryRow(ctx, sqlTask, q.s.mode(), name, id).Scan(t.dest()...)
+	var t columns.Task
+	err = q.s.pool.QueryRow(ctx, sqlTask, q.s.mode(), name, id).Scan(t.Dest()...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return taskqueue.Info{}, false, nil
 	}
-	return t.info(), err == nil, q.s.explain(err)
+	return t.Value(), err == nil, q.s.explain(err)
 }
 
 // Each order is that of an index, so that a list reads no more than it returns.
 const (
 	sqlListReady = `
-SELECT ` + taskColumns + ` FROM queue_tasks t
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks t
 WHERE t.queue = $1::text AND t.state = 'pending' AND t.visible_at IS NULL
 ORDER BY t.seq LIMIT $2::bigint`
 
 	sqlListDelayed = `
-SELECT ` + taskColumns + ` FROM queue_tasks t
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks t
 WHERE t.queue = $1::text AND t.visible_at IS NOT NULL
   AND (t.state = 'pending' OR t.retries_left > 0) AND t.state = 'pending'
 ORDER BY t.visible_at, t.seq LIMIT $2::bigint`
 
 	sqlListHeld = `
-SELECT ` + taskColumns + ` FROM (
+SELECT ` + columns.TaskColumns + ` FROM (
     (SELECT * FROM queue_tasks k
      WHERE k.queue = $1::text AND k.visible_at IS NOT NULL
        AND (k.state = 'pending' OR k.retries_left > 0) AND k.state = 'in_progress'
@@ -268,7 +242,7 @@ SELECT ` + taskColumns + ` FROM (
 ) AS t ORDER BY t.visible_at, t.seq LIMIT $2`
 
 	sqlListEnded = `
-SELECT ` + taskColumns + ` FROM queue_tasks t
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks t
 WHERE t.queue = $1::text AND t.state = $3::text
   AND t.state IN ('done', 'failed')
 ORDER BY t.updated_at DESC, t.seq DESC LIMIT $2::bigint`
@@ -289,17 +263,12 @@ func (q queueStore) List(ctx context.Context, name string, state taskqueue.State
 		if query == sqlListEnded {
 			args = append(args, string(state))
 		}
-		rows, err := q.s.pool.Query(ctx, query, args...)
+		var t columns.Task
+		more, err := all(ctx, q.s.pool, t.Dest(), t.Value, query, args...)
 		if err != nil {
-			return nil, q.s.explain(err)
+			return nil, err
 		}
-		var t taskRow
-		if _, err = pgx.ForEachRow(rows, t.dest(), func() error {
-			tasks = append(tasks, t.info())
-			return nil
-		}); err != nil {
-			return nil, q.s.explain(err)
-		}
+		tasks = append(tasks, more...)
 	}
 	return tasks, nil
 }
@@ -315,18 +284,10 @@ FROM queue_tasks t CROSS JOIN (SELECT clock_timestamp() AS now) AS s
 GROUP BY t.queue ORDER BY t.queue LIMIT 1000`
 
 // Count implements taskqueue.Store.
-func (q queueStore) Count(ctx context.Context) (counts []taskqueue.Count, err error) {
-	rows, err := q.s.pool.Query(ctx, sqlCountTasks, q.s.mode())
-	if err != nil {
-		return nil, q.s.explain(err)
-	}
+func (q queueStore) Count(ctx context.Context) ([]taskqueue.Count, error) {
 	var c taskqueue.Count
-	_, err = pgx.ForEachRow(rows, []any{&c.Queue, &c.Pending,
-		&c.Delayed, &c.InProgress, &c.Done, &c.Failed}, func() error {
-		counts = append(counts, c)
-		return nil
-	})
-	return counts, q.s.explain(err)
+	return all(ctx, q.s.pool, []any{&c.Queue, &c.Pending, &c.Delayed, &c.InProgress, &c.Done,
+		&c.Failed}, func() taskqueue.Count { return c }, sqlCountTasks, q.s.mode())
 }
 
 const sqlRequeueTasks = `
@@ -340,7 +301,7 @@ RETURNING t.id`
 // Requeue implements taskqueue.Store.
 func (q queueStore) Requeue(ctx context.Context, name string, retries int,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, sqlRequeueTasks, name, int32(retries), ids)
+	return q.ids(ctx, q.s.pool, sqlRequeueTasks, name, int32(retries), ids)
 }
 
 // What was requeued since the choice stays.
@@ -364,30 +325,4 @@ func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Durat
 	limit int) (int64, error) {
 	tag, err := q.s.pool.Exec(ctx, sqlPruneTasks, name, olderThan.Microseconds(), int64(limit))
 	return tag.RowsAffected(), q.s.explain(err)
-}
-
-// taskRow takes taskColumns: all NULL if there is no row.
-type taskRow struct {
-	name, id, state, err      pgtype.Text
-	attempts, retries         pgtype.Int8
-	visible, created, updated pgtype.Timestamptz
-}
-
-func (t *taskRow) dest() []any {
-	return []any{&t.name, &t.id, &t.state, &t.attempts, &t.retries, &t.visible, &t.err, &t.created,
-		&t.updated}
-}
-
-func (t *taskRow) info() taskqueue.Info {
-	return taskqueue.Info{
-		Queue:       t.name.String,
-		ID:          t.id.String,
-		State:       taskqueue.State(t.state.String),
-		Attempts:    int(t.attempts.Int64),
-		RetriesLeft: int(t.retries.Int64),
-		VisibleAt:   stamp(t.visible),
-		LastError:   t.err.String,
-		AddedAt:     stamp(t.created),
-		UpdatedAt:   stamp(t.updated),
-	}
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -54,7 +54,7 @@ WITH ` + sqlNow + `, exhausted AS MATERIALIZED (
         last_error = CASE t.state WHEN 'in_progress' THEN $4 ELSE t.last_error END,
         updated_at = s.now
     FROM settings s WHERE t.queue = $1 AND t.id = ANY (ARRAY(SELECT id FROM oldest))
-    RETURNING t.seq, ` + taskColumns + `
+    RETURNING t.seq, ` + columns.TaskColumns + `
 )
 SELECT CASE
            WHEN t.id IS NOT NULL THEN ''
@@ -70,7 +70,7 @@ SELECT CASE
                  ORDER BY k.visible_at DESC LIMIT 1) > (SELECT now FROM settings) THEN 'held'
            WHEN EXISTS (SELECT FROM exhausted) THEN 'exhausted'
            ELSE 'empty'
-       END, ` + taskColumns + `
+       END, ` + columns.TaskColumns + `
 FROM (SELECT) AS one LEFT JOIN captured t ON true
 ORDER BY t.seq`
 
@@ -130,20 +130,15 @@ func (q queueStore) Capture(ctx context.Context, name string, token driver.Token
 
 func (q queueStore) capture(ctx context.Context, name string, token driver.Token,
 	hold time.Duration, limit int) ([]taskqueue.Info, error) {
-	rows, err := q.s.pool.Query(ctx, fmt.Sprintf(sqlCaptureTasks, limit), q.s.mode(), name,
-		token.String(), hold.Microseconds(), taskqueue.LostWorker)
-	if err != nil {
-		return nil, q.s.explain(err)
-	}
 	var (
 		tasks []taskqueue.Info
 		why   pgtype.Text
-		t     taskRow
+		t     columns.Task
 	)
-	_, err = pgx.ForEachRow(rows, append([]any{&why}, t.dest()...), func() error {
+	err := q.s.pool.each(ctx, append([]any{&why}, t.Dest()...), func() error {
 		switch why.String {
 		case "":
-			tasks = append(tasks, t.info())
+			tasks = append(tasks, t.Value())
 		case "held":
 			return taskqueue.ErrAllHeld
 		case "exhausted":
@@ -152,7 +147,8 @@ func (q queueStore) capture(ctx context.Context, name string, token driver.Token
 			return taskqueue.ErrEmpty
 		}
 		return nil
-	})
+	}, fmt.Sprintf(sqlCaptureTasks, limit), q.s.mode(), name, token.String(), hold.Microseconds(),
+		taskqueue.LostWorker)
 	switch {
 	case errors.Is(err, taskqueue.ErrNone):
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -34,7 +35,7 @@ SELECT r.now, k.revoked_at, k.revoked_by, k.revoke_reason FROM revoked r LEFT JO
 func (s *Store) Revoke(ctx context.Context, term int64, by,
 	reason string) (r driver.Revocation, err error) {
 	var (
-		now, at  pgtype.Timestamptz
+		now, at  columns.Time
 		who, why pgtype.Text
 	)
 	err = s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -47,7 +48,7 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 	case err != nil:
 		return r, err
 	case !at.Valid: // somebody has deleted the term from the history
-		return driver.Revocation{At: stamp(now), By: by, Reason: reason}, nil
+		return driver.Revocation{At: now.Time, By: by, Reason: reason}, nil
 	}
-	return driver.Revocation{At: stamp(at), By: who.String, Reason: why.String}, nil
+	return driver.Revocation{At: at.Time, By: who.String, Reason: why.String}, nil
 }

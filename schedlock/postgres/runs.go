@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -22,34 +23,23 @@ const (
 )
 
 const sqlJobs = `
-SELECT j.job, j.spec, CASE WHEN ` + sqlOddCursor + ` THEN NULL ELSE j.cursor_at END,
-       CASE WHEN ` + sqlOddCursor + ` THEN ` + sqlRawCursor + ` END,
-       j.done_count, j.failed_count, j.failure_streak, j.last_done_at, j.last_failed_at,
-       j.last_error, j.done_us, j.longest_us
+SELECT ` + columns.JobColumns + `,
+       CASE WHEN ` + sqlOddCursor + ` THEN NULL ELSE j.cursor_at END,
+       CASE WHEN ` + sqlOddCursor + ` THEN ` + sqlRawCursor + ` END
 FROM scheduler_jobs j ORDER BY j.job`
 
 // Jobs implements ledger.Store.
 func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
-	rows, err := s.runs.Query(ctx, sqlJobs)
-	if err != nil {
-		return nil, s.explain(err)
-	}
-	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Job, error) {
-		var (
-			j                    ledger.Job
-			cursor, done, failed pgtype.Timestamptz
-			raw, errText         pgtype.Text
-			total, longest       int64
-		)
-		err := row.Scan(&j.Name, &j.Spec, &cursor, &raw, &j.Done, &j.Failed, &j.Streak, &done,
-			&failed, &errText, &total, &longest)
-		j.Cursor, j.RawCursor = stamp(cursor), raw.String
-		j.LastDone, j.LastFailed, j.LastError = stamp(done), stamp(failed), errText.String
-		j.Total, j.Longest = time.Duration(total)*time.Microsecond,
-			time.Duration(longest)*time.Microsecond
-		return j, err
-	})
-	return jobs, s.explain(err)
+	var (
+		j      columns.Job
+		cursor columns.Time
+		raw    pgtype.Text
+	)
+	return all(ctx, s.runs, append(j.Dest(), &cursor, &raw), func() ledger.Job {
+		job := j.Value()
+		job.Cursor, job.RawCursor = cursor.Time, raw.String
+		return job
+	}, sqlJobs)
 }
 
 // A write that needs the lock is one statement, and the lock row guards it: it
@@ -69,7 +59,7 @@ WITH settings AS MATERIALIZED (
 const (
 	sqlPausedTick = `
 paused AS MATERIALIZED (
-    SELECT ` + pauseColumns + ` FROM held CROSS JOIN scheduler_pauses p
+    SELECT ` + columns.PauseColumns + ` FROM held CROSS JOIN scheduler_pauses p
     WHERE p.resumed_at IS NULL AND p.job IN ('', $3::text) AND $9::timestamptz IS NOT NULL
     FOR KEY SHARE OF p
 ), `
@@ -128,7 +118,7 @@ skipped AS (
     SELECT $3, $9, m.now, 'in_progress', $2, $7, $8, 1
     FROM moved m WHERE $9 IS NOT NULL
     ON CONFLICT (job, scheduled_at) DO NOTHING
-    RETURNING ` + runColumns + `
+    RETURNING ` + columns.RunColumns + `
 )
 SELECT EXISTS (SELECT FROM moved), ` + sqlStarted
 )
@@ -170,20 +160,20 @@ func (s *Store) start(ctx context.Context, query string, args []any,
 	more ...any) (ledger.Run, error) {
 	var (
 		held bool
-		p    pauseRow
-		r    runRow
+		p    columns.Pause
+		r    columns.Run
 	)
 	err := s.runs.QueryRow(ctx, query, append([]any{s.mode()},
-		args...)...).Scan(slices.Concat(more, []any{&held}, p.dest(), r.dest())...)
+		args...)...).Scan(native(slices.Concat(more, []any{&held}, p.Dest(), r.Dest()))...)
 	switch {
 	case err != nil:
 		return ledger.Run{}, s.explain(err)
 	case !held:
 		return ledger.Run{}, errNotOurs
-	case p.since.Valid:
-		return ledger.Run{}, &ledger.PausedError{Pause: p.pause()}
+	case p.Since.Valid:
+		return ledger.Run{}, &ledger.PausedError{Pause: p.Value()}
 	}
-	return r.run(), nil
+	return r.Value(), nil
 }
 
 // optional is NULL for the zero time.
@@ -191,16 +181,13 @@ func optional(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
 }
 
-const runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
-       attempt, error, retry_at, until, count, requested_by, request_reason`
-
 const (
 	sqlRuns = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 ORDER BY scheduled_at DESC, id DESC LIMIT $1::bigint`
 
 	sqlRunsOfJob = `
-SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = $2::text
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs WHERE job = $2::text
 ORDER BY scheduled_at DESC LIMIT $1::bigint`
 )
 
@@ -210,22 +197,23 @@ func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, 
 	if job != "" {
 		query, args = sqlRunsOfJob, append(args, text(job))
 	}
-	runs, err := collectRuns(s.pool.Query(ctx, query, args...))
-	return runs, s.explain(err)
+	var r columns.Run
+	return all(ctx, s.pool, r.Dest(), r.Value, query, args...)
 }
 
 const sqlRun = `
-SELECT ` + runColumns + `
+SELECT ` + columns.RunColumns + `
 FROM scheduler_runs WHERE job = $1::text AND scheduled_at = $2::timestamptz`
 
 // Run implements ledger.Store.
 func (s *Store) Run(ctx context.Context, job string,
 	tick time.Time) (run ledger.Run, found bool, err error) {
-	runs, err := collectRuns(s.pool.Query(ctx, sqlRun, text(job), tick))
-	if err != nil || len(runs) == 0 {
-		return run, false, s.explain(err)
+	var r columns.Run
+	err = s.pool.QueryRow(ctx, sqlRun, text(job), tick).Scan(r.Dest()...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return run, false, nil
 	}
-	return runs[0], true, nil
+	return r.Value(), err == nil, s.explain(err)
 }
 
 const sqlResetCursor = `
@@ -236,15 +224,15 @@ RETURNING j.job, j.spec, j.cursor_at`
 
 // ResetCursor implements ledger.Store.
 func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
-	var at pgtype.Timestamptz
+	var at columns.Time
 	err = s.pool.QueryRow(ctx, sqlResetCursor, s.mode(), text(job)).Scan(&j.Name, &j.Spec, &at)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ledger.Job{}, noJob(job)
+		return ledger.Job{}, ledger.NoJob(job)
 	}
 	if err != nil {
 		return ledger.Job{}, s.explain(err)
 	}
-	j.Cursor = stamp(at)
+	j.Cursor = at.Time
 	return j, nil
 }
 
@@ -262,49 +250,4 @@ DELETE FROM scheduler_runs WHERE id = ANY (ARRAY(
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
 	tag, err := s.runs.Exec(ctx, sqlPrune, text(job), int64(max(keep, 0)), int64(max(limit, 0)))
 	return tag.RowsAffected(), s.explain(err)
-}
-
-func collectRuns(rows pgx.Rows, err error) ([]ledger.Run, error) {
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Run, error) {
-		var r runRow
-		err := row.Scan(r.dest()...)
-		return r.run(), err
-	})
-}
-
-// runRow takes runColumns: all NULL if there is no row.
-type runRow struct {
-	id, term, pid, attempt, count                pgtype.Int8
-	scheduled, started, finished, retryAt, until pgtype.Timestamptz
-	job, status, hostname, err, by, reason       pgtype.Text
-}
-
-func (r *runRow) dest() []any {
-	return []any{&r.id, &r.job, &r.scheduled, &r.started, &r.finished, &r.status, &r.term, &r.pid,
-		&r.hostname, &r.attempt,
-		&r.err, &r.retryAt, &r.until, &r.count, &r.by, &r.reason}
-}
-
-func (r *runRow) run() ledger.Run {
-	return ledger.Run{
-		ID:            r.id.Int64,
-		Job:           r.job.String,
-		ScheduledAt:   stamp(r.scheduled),
-		StartedAt:     stamp(r.started),
-		FinishedAt:    stamp(r.finished),
-		Status:        ledger.Status(r.status.String),
-		Term:          r.term.Int64,
-		PID:           int(r.pid.Int64),
-		Hostname:      r.hostname.String,
-		Attempt:       int(r.attempt.Int64),
-		Error:         r.err.String,
-		RetryAt:       stamp(r.retryAt),
-		Until:         stamp(r.until),
-		Count:         r.count.Int64,
-		RequestedBy:   r.by.String,
-		RequestReason: r.reason.String,
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -16,7 +17,7 @@ SET status = 'in_progress', attempt = attempt + 1, started_at = ?1,
     finished_at = NULL, retry_at = NULL,
     term = ?2, pid = ?3, hostname = ?4
 WHERE id = ?5 AND attempt = ?6 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL
-RETURNING ` + runColumns
+RETURNING ` + columns.RunColumns
 
 // Retry implements ledger.Store.
 func (s *Store) Retry(ctx context.Context, ref driver.Ref,
@@ -25,13 +26,12 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()),
-			ref.Term, ref.PID, ref.Hostname, run.ID, run.Attempt},
-			func(rows *sql.Rows) (err error) {
-				started = true
-				next, err = scanRun(rows)
-				return err
-			})
+		var r columns.Run
+		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()), ref.Term, ref.PID, ref.Hostname,
+			run.ID, run.Attempt}, r.Dest(), func() error {
+			next, started = r.Value(), true
+			return r.Err()
+		})
 		if err != nil || !started {
 			return err
 		}
@@ -127,7 +127,7 @@ func beginning(text string) string {
 
 const (
 	sqlLeft = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 WHERE status = 'in_progress' AND term <> ?1 ORDER BY term, id`
 
 	sqlAbandon = `
@@ -142,20 +142,20 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		err := s.each(ctx, sqlLeft, []any{ref.Term}, func(rows *sql.Rows) error {
-			run, err := scanRun(rows)
-			runs = append(runs, run)
-			return err
+		var r columns.Run
+		err := s.each(ctx, sqlLeft, []any{ref.Term}, r.Dest(), func() error {
+			runs = append(runs, r.Value())
+			return r.Err()
 		})
 		if err != nil {
 			return err
 		}
-		now := kept(s.now())
+		now := columns.Kept(s.now())
 		for i := range runs {
 			r := &runs[i]
 			r.Status, r.FinishedAt, r.RetryAt = ledger.Abandoned, now, time.Time{}
 			if retryAt != nil {
-				r.RetryAt = kept(retryAt(*r))
+				r.RetryAt = columns.Kept(retryAt(*r))
 			}
 			if _, err := tx.exec(ctx, sqlAbandon, formatTime(now), formatOptional(r.RetryAt),
 				r.ID); err != nil {
@@ -174,7 +174,7 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 }
 
 const sqlRetries = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 WHERE retry_at IS NOT NULL AND status IN ('failed', 'abandoned') ORDER BY retry_at, id`
 
 // Retries implements ledger.Store. A row that a hand has spoiled is owed nothing
@@ -183,7 +183,7 @@ WHERE retry_at IS NOT NULL AND status IN ('failed', 'abandoned') ORDER BY retry_
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
 	var list runList
 	err := s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		return s.each(ctx, sqlRetries, nil, list.add)
+		return s.each(ctx, sqlRetries, nil, list.Dest(), list.add)
 	})
-	return list.runs, s.explain(err)
+	return list.runs, err
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -13,13 +12,18 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// use runs do on the store's own connection, alone. The wait for the turn, for
-// a connection, and the statements all end with ctx.
+// use runs do on the store's own connection, alone, and explains its error. The wait for the turn,
+// for a connection, and the statements all end with ctx.
 func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	return s.explain(s.unexplained(ctx, do))
+}
+
+func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
 	select {
 	case <-s.closed:
 		return fmt.Errorf("database %s was closed", s.path)
@@ -154,24 +158,16 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// each hands every row of a query on the connection to row; the turn is held.
-func (s *Store) each(ctx context.Context, query string, args []any,
-	row func(*sql.Rows) error) error {
+// each calls row for each row of a query on the connection, after it was scanned
+// into dest; the turn is held.
+func (s *Store) each(ctx context.Context, query string, args, dest []any,
+	row func() error) error {
 	stmt, err := s.prepare(ctx, query)
 	if err != nil {
 		return err
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return columns.Each(rows, err, dest, row)
 }
 
 // write runs do in one BEGIN IMMEDIATE transaction, which is rolled back
@@ -244,29 +240,22 @@ func (t tx) exec(ctx context.Context, query string, args ...any) (affected int64
 	return res.RowsAffected()
 }
 
+// row reads the one row of a statement, to its end: a statement outside a transaction commits
+// there.
 func (t tx) row(ctx context.Context, query string, args []any, dest ...any) error {
-	stmt, err := t.s.prepare(ctx, query)
-	if err != nil {
-		return err
+	found := false
+	err := t.s.each(ctx, query, args, dest, func() error {
+		found = true
+		return nil
+	})
+	if err == nil && !found {
+		err = sql.ErrNoRows
 	}
-	rows, err := stmt.QueryContext(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return cmp.Or(rows.Err(), sql.ErrNoRows)
-	}
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	// To the end: a statement outside a transaction commits there, and not every
-	// driver tells when that fails in Close.
-	rows.Next()
-	return errors.Join(rows.Err(), rows.Close())
+	return err
 }
 
-// explain adds the file's name and, for the errors that have one, what to do.
+// explain adds the file's name and, for the errors that have one, what to do. An
+// error that is explained already stays as it is.
 func (s *Store) explain(err error) error {
 	var hint string
 	switch {
@@ -277,7 +266,11 @@ func (s *Store) explain(err error) error {
 		errors.Is(err, ledger.ErrPaused), errors.Is(err, ledger.ErrNoJob), errors.Is(err,
 			ledger.ErrBacklog):
 		return err
-	case strings.Contains(err.Error(), "no such table: scheduler_"):
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrCorrupt):
+		return err // is explained already
+	case strings.Contains(err.Error(), "no such table: scheduler_"),
+		strings.Contains(err.Error(), "no such table: named_locks"),
+		strings.Contains(err.Error(), "no such table: queue_tasks"):
 		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
 			driver.ErrPermanent, s.path, err)
 	case is(err, sqlite3.NOTADB, sqlite3.CORRUPT):
@@ -288,10 +281,14 @@ func (s *Store) explain(err error) error {
 	case is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"
 	}
-	if strings.Contains(err.Error(), s.path) { // also if it is not known yet
-		return fmt.Errorf("%w%s", err, hint)
+	text := err.Error()
+	if !strings.Contains(text, s.path) { // it contains one that is not known yet
+		err = fmt.Errorf("database %s: %w", s.path, err)
 	}
-	return fmt.Errorf("database %s: %w%s", s.path, err, hint)
+	if !strings.Contains(text, hint) {
+		err = fmt.Errorf("%w%s", err, hint)
+	}
+	return err
 }
 
 // retryBusy repeats what failed because other processes hold the file, as many

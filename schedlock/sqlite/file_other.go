@@ -5,7 +5,6 @@ package sqlite
 import (
 	"io/fs"
 	"os"
-	"time"
 )
 
 func readable(string) error { return nil }
@@ -14,13 +13,8 @@ func writable(string) error { return nil }
 
 func changeable(string) error { return nil }
 
-// identify finds out whether there is a file; which one, this system does not
+// examineFile finds out whether there is a file; which one, this system does not
 // tell cheaply.
-func identify(path string) (fileID, error) {
-	stat, err := examineFile(path)
-	return stat.fileID, err
-}
-
 func examineFile(path string) (fileStat, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -30,7 +24,5 @@ func examineFile(path string) (fileStat, error) {
 }
 
 func idOf(fs.FileInfo) fileID { return fileID{} }
-
-func changedAt(fs.FileInfo) (t time.Time, ok bool) { return t, false }
 
 func likeDatabase(*os.File, fs.FileInfo) error { return nil }

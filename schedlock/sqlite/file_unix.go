@@ -25,11 +25,6 @@ func access(path string, mode uint32) error {
 	return nil
 }
 
-func identify(path string) (fileID, error) {
-	stat, err := examineFile(path)
-	return stat.fileID, err
-}
-
 func examineFile(path string) (fileStat, error) {
 	var st unix.Stat_t
 	for {

@@ -61,6 +61,16 @@ type fileStat struct {
 	modified time.Time
 }
 
+func identify(path string) (fileID, error) {
+	stat, err := examineFile(path)
+	return stat.fileID, err
+}
+
+func exists(path string) bool {
+	_, err := examineFile(path)
+	return err == nil
+}
+
 // findFiles finds the database file that a path leads to, and refuses it where
 // two replicas that share it could both come to lead. With a *LinksError
 // it returns what it has found all the same.
@@ -245,16 +255,22 @@ func openFiles(c *sqlite3.Conn) (main fileID, beside *besideFiles, ok bool) {
 	return main, &besideFiles{wal, shm}, ok
 }
 
-func openFile(file any) (fileID, bool) {
+func openFile(file any) (id fileID, ok bool) {
+	info, ok := statOpen(file)
+	if ok {
+		id = idOf(info)
+	}
+	return id, ok
+}
+
+// statOpen asks an open file of the driver's for its state.
+func statOpen(file any) (fs.FileInfo, bool) {
 	open, ok := unwrap(file).(interface{ Stat() (fs.FileInfo, error) })
 	if !ok {
-		return fileID{}, false
+		return nil, false
 	}
 	info, err := open.Stat()
-	if err != nil {
-		return fileID{}, false
-	}
-	return idOf(info), true
+	return info, err == nil
 }
 
 // A LinksError says that the database file has more than one name (hard links).

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
@@ -116,11 +115,6 @@ func (f *databaseFiles) moveIn(open besideFiles) bool {
 	return err == nil
 }
 
-func exists(path string) bool {
-	_, err := identify(path)
-	return err == nil
-}
-
 // saves reports whether what c has open is what belongs to the database file,
 // and whether the -wal file is in its place.
 func (f *databaseFiles) saves(c *sqlite3.Conn, set *fileSet, open besideFiles) (saves, wal bool) {
@@ -147,25 +141,16 @@ func (f *databaseFiles) unspoiled(c *sqlite3.Conn, set *fileSet, now fileStat) b
 		seen.modified.Equal(now.modified) {
 		return true
 	}
-	info, ok := walInfo(c)
+	journal, err := c.FileControl("main", sqlite3.FCNTL_JOURNAL_POINTER)
+	if err != nil {
+		return false
+	}
+	info, ok := statOpen(journal)
 	if !ok {
 		return false
 	}
 	removed, ok := changedAt(info)
 	return ok && info.ModTime().Before(removed) && now.modified.Before(removed)
-}
-
-func walInfo(c *sqlite3.Conn) (fs.FileInfo, bool) {
-	journal, err := c.FileControl("main", sqlite3.FCNTL_JOURNAL_POINTER)
-	if err != nil {
-		return nil, false
-	}
-	open, ok := journal.(interface{ Stat() (fs.FileInfo, error) })
-	if !ok {
-		return nil, false
-	}
-	info, err := open.Stat()
-	return info, err == nil
 }
 
 // putBack makes the -wal file anew from the one that c has open, under another

@@ -5,9 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -16,11 +17,8 @@ const keepTerms = 1000
 
 // Each reads the lock row and the newest term, in one statement.
 const (
-	lookColumns = `l.pid, l.hostname, l.created_at, l.heartbeat_at, l.token, l.term, l.beat,
-       l.state, l.ttl_ms, l.renew_deadline_ms, l.heartbeat_ms, l.file_id, l.app, l.program,
-       t.term, t.token, t.pid, t.hostname, t.acquired_at, t.ended_at,
-       t.end_reason, t.next_term, t.ttl_ms, t.file_id,
-       t.revoked_at, t.revoked_by, t.revoke_reason, t.app, t.program`
+	lookColumns = columns.LockColumns + `, l.file_id,
+       ` + columns.TermColumns + `, t.file_id`
 
 	sqlLook = `
 SELECT ` + lookColumns + `
@@ -43,11 +41,12 @@ func (s *Store) Look(ctx context.Context) (view driver.Snapshot, err error) {
 		return view, err
 	}
 	var (
-		l lockColumns
-		t termColumns
+		l               columns.Lock
+		t               columns.Term
+		rowFile, ofTerm sql.NullString
 	)
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		dest := append(l.dest(), t.dest()...)
+		dest := slices.Concat(l.Dest(), []any{&rowFile}, t.Dest(), []any{&ofTerm})
 		err := s.row(ctx, sqlLook, dest...)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = s.row(ctx, sqlLookWithoutHistory, dest...)
@@ -56,97 +55,16 @@ func (s *Store) Look(ctx context.Context) (view driver.Snapshot, err error) {
 			return err
 		}
 		view.Now = s.now().UTC()
-		view.Row, view.Newest = l.row(), t.term()
+		view.Row, view.Newest = l.Row(), t.Newest()
 		s.settleBytes(view.Row)
 		return nil
 	})
 	if err != nil {
-		return driver.Snapshot{}, s.explain(err)
+		return driver.Snapshot{}, err
 	}
-	s.probe(ctx, &view, l.fileID.String, t.fileID.String)
-	s.sayUnproven(view.Row, l.fileID.String)
+	s.probe(ctx, &view, rowFile.String, ofTerm.String)
+	s.sayUnproven(view.Row, rowFile.String)
 	return view, nil
-}
-
-// lockColumns takes what stands in the row, whatever that is: everything may
-// be NULL because of the outer join.
-type lockColumns struct {
-	pid, term, beat, ttl, renew, heartbeat    sql.NullInt64
-	hostname, created, heartbeatAt, tok, stat sql.NullString
-	fileID, app, program                      sql.NullString
-}
-
-func (c *lockColumns) dest() []any {
-	return []any{&c.pid, &c.hostname, &c.created, &c.heartbeatAt, &c.tok, &c.term, &c.beat, &c.stat,
-		&c.ttl, &c.renew, &c.heartbeat, &c.fileID,
-		&c.app, &c.program}
-}
-
-func (c *lockColumns) row() *driver.Row {
-	if !c.pid.Valid {
-		return nil
-	}
-	token, _ := driver.ParseToken(c.tok.String) // an edited one is nobody's
-	return &driver.Row{
-		Ref: driver.Ref{
-			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
-			Token: token,
-			Term:  c.term.Int64,
-		},
-		RawToken:    c.tok.String,
-		Beat:        c.beat.Int64,
-		State:       driver.State(c.stat.String),
-		CreatedAt:   stamp(c.created.String),
-		HeartbeatAt: stamp(c.heartbeatAt.String),
-		Timing: driver.Timing{
-			TTL:               fromMillis(c.ttl.Int64),
-			RenewDeadline:     fromMillis(c.renew.Int64),
-			HeartbeatInterval: fromMillis(c.heartbeat.Int64),
-		},
-		App: driver.App{Name: c.app.String, Program: c.program.String},
-	}
-}
-
-type termColumns struct {
-	termNo, pid, next, ttl               sql.NullInt64
-	tok, hostname, acquired, ended, reas sql.NullString
-	fileID                               sql.NullString
-	revoked, revokedBy, revokeReason     sql.NullString
-	app, program                         sql.NullString
-}
-
-func (c *termColumns) dest() []any {
-	return []any{&c.termNo, &c.tok, &c.pid, &c.hostname, &c.acquired, &c.ended, &c.reas, &c.next,
-		&c.ttl, &c.fileID,
-		&c.revoked, &c.revokedBy, &c.revokeReason, &c.app, &c.program}
-}
-
-func (c *termColumns) term() *driver.Term {
-	if !c.termNo.Valid {
-		return nil
-	}
-	token, _ := driver.ParseToken(c.tok.String)
-	t := &driver.Term{
-		Ref: driver.Ref{
-			Owner: driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
-			Token: token,
-			Term:  c.termNo.Int64,
-		},
-		AcquiredAt: stamp(c.acquired.String),
-		EndReason:  driver.EndReason(c.reas.String),
-		NextTerm:   c.next.Int64,
-		TTL:        fromMillis(c.ttl.Int64),
-		App:        driver.App{Name: c.app.String, Program: c.program.String},
-		Revoked: driver.Revocation{At: stamp(c.revoked.String), By: c.revokedBy.String,
-			Reason: c.revokeReason.String},
-	}
-	if c.ended.Valid {
-		// Any text ends a term; one that is no time must not reopen it.
-		if t.EndedAt = stamp(c.ended.String); t.EndedAt.IsZero() {
-			t.EndedAt = time.Unix(0, 0).UTC()
-		}
-	}
-	return t
 }
 
 // The statements of an acquisition, in their order.
@@ -208,13 +126,13 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 			return err
 		}
 		if _, err := tx.exec(ctx, sqlInsertLock, c.PID, c.Hostname, stamp, token, grant.Term,
-			millis(c.Timing.TTL), millis(c.Timing.RenewDeadline),
-			millis(c.Timing.HeartbeatInterval), fileID,
+			c.Timing.TTL.Milliseconds(), c.Timing.RenewDeadline.Milliseconds(),
+			c.Timing.HeartbeatInterval.Milliseconds(), fileID,
 			c.App.Name, c.App.Program); err != nil {
 			return err
 		}
 		if _, err := tx.exec(ctx, sqlInsertTerm, grant.Term, token, c.PID, c.Hostname, stamp,
-			millis(c.Timing.TTL), fileID,
+			c.Timing.TTL.Milliseconds(), fileID,
 			c.App.Name, c.App.Program); err != nil {
 			return err
 		}
@@ -342,37 +260,21 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref,
 }
 
 const sqlTerms = `
-SELECT term, token, pid, hostname, acquired_at, ended_at, end_reason, next_term, ttl_ms, file_id,
-       revoked_at, revoked_by, revoke_reason, app, program
-FROM scheduler_terms ORDER BY term DESC LIMIT ?1`
+SELECT ` + columns.TermColumns + `
+FROM scheduler_terms t ORDER BY t.term DESC LIMIT ?1`
 
 // Terms implements driver.Store.
 func (s *Store) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
+	var t columns.Term
 	rows, err := s.db.QueryContext(ctx, sqlTerms, max(limit, 0)) // SQLite takes -1 for no limit
-	if err != nil {
-		return nil, s.explain(err)
-	}
-	defer rows.Close()
-	terms := []driver.Term{}
-	for rows.Next() {
-		var c termColumns
-		if err := rows.Scan(c.dest()...); err != nil {
-			return nil, s.explain(err)
-		}
-		terms = append(terms, *c.term())
-	}
-	return terms, s.explain(rows.Err())
+	terms, err := columns.All(rows, err, t.Dest(), t.Value)
+	return terms, s.explain(err)
 }
 
 // sqlFence writes nothing new, but it takes the write lock, which a SELECT
 // does not: until the transaction ends nobody can take over.
 const sqlFence = `
 UPDATE scheduler_lock SET beat = beat WHERE id = 1 AND token = ?1 AND term = ?2`
-
-// LookAtSession says that there are no sessions to look at.
-func (s *Store) LookAtSession(context.Context) (driver.Snapshot, error) {
-	return driver.Snapshot{}, errors.ErrUnsupported
-}
 
 // Fence implements driver.Store; tx must be a *sql.Tx.
 func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {

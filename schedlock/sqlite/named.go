@@ -10,6 +10,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -71,18 +72,16 @@ SET token = excluded.token, term = max(l.term + 1, excluded.term),
 WHERE NOT ` + sqlNamedTaken + `
 RETURNING term`
 
-	sqlNamedLook = `
+	sqlNamedRows = `
 SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
        l.expires_ms, l.hold_ms, l.hold_until,
        CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
-FROM named_locks l
+FROM named_locks l`
+
+	sqlNamedLook = sqlNamedRows + `
 WHERE l.kind = ?4 AND l.name = ?5 AND ` + sqlNamedTaken
 
-	sqlNamedList = `
-SELECT l.token, l.term, l.pid, l.hostname, l.acquired_at, l.boot_id = ?2,
-       l.expires_ms, l.hold_ms, l.hold_until,
-       CASE WHEN l.ttl_of = l.term THEN l.ttl_ms END, l.kind, l.name
-FROM named_locks l
+	sqlNamedList = sqlNamedRows + `
 WHERE ` + sqlNamedTaken + ` OR l.token LIKE 'revoked:%'
 ORDER BY l.kind, l.name LIMIT ?4`
 
@@ -111,12 +110,12 @@ func (n *namedStore) Take(ctx context.Context,
 			var hold sql.NullInt64
 			var until sql.NullString
 			if c.Hold > 0 {
-				hold, until = sql.NullInt64{Int64: millis(c.Hold),
+				hold, until = sql.NullInt64{Int64: c.Hold.Milliseconds(),
 					Valid: true}, formatOptional(now.wall.Add(c.Hold))
 			}
 			err := tx.row(ctx, sqlNamedTake, now.args(string(c.Kind),
 				c.Name, c.Token.String(), now.wall.UnixMilli(), c.PID, c.Hostname,
-				formatTime(now.wall.Add(c.TTL)), until, millis(c.TTL), hold), &term)
+				formatTime(now.wall.Add(c.TTL)), until, c.TTL.Milliseconds(), hold), &term)
 			if errors.Is(err, sql.ErrNoRows) { // somebody was faster
 				holder, err = n.find(ctx, c.Key)
 			}
@@ -124,7 +123,7 @@ func (n *namedStore) Take(ctx context.Context,
 		})
 	})
 	if err != nil {
-		return 0, nil, n.explain(err)
+		return 0, nil, err
 	}
 	return term, holder, nil
 }
@@ -138,7 +137,7 @@ func (n *namedStore) mend(ctx context.Context, row *namedlock.Row) *namedlock.Ro
 	_, err := n.update(ctx, func(tx tx) (int64, error) {
 		now := n.now()
 		return tx.exec(ctx, sqlNamedMend, now.args(string(row.Kind),
-			row.Name, row.Term, millis(row.TTL),
+			row.Name, row.Term, row.TTL.Milliseconds(),
 			formatTime(now.wall.Add(row.TTL)))...)
 	})
 	if err == nil {
@@ -159,7 +158,7 @@ func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (row *namedloc
 		})
 	})
 	if err != nil {
-		return nil, n.explain(err)
+		return nil, err
 	}
 	return row, nil
 }
@@ -177,26 +176,23 @@ func (n *namedStore) find(ctx context.Context, key namedlock.Key) (*namedlock.Ro
 // rows reads rows; the turn is held.
 func (n *namedStore) rows(ctx context.Context, query string, now namedTime,
 	args []any) (found []namedlock.Row, err error) {
-	err = n.s.each(ctx, query, args, func(rows *sql.Rows) error {
-		var (
-			tok, until sql.NullString
-			acquired   string
-			sameBoot   bool
-			expires    int64
-			hold, ttl  sql.NullInt64
-		)
-		var row namedlock.Row
-		if err := rows.Scan(&tok, &row.Term, &row.PID, &row.Hostname, &acquired, &sameBoot,
-			&expires, &hold, &until, &ttl, &row.Kind, &row.Name); err != nil {
-			return err
-		}
+	var (
+		row             namedlock.Row
+		tok             sql.NullString
+		acquired, until columns.Time
+		sameBoot        bool
+		expires         int64
+		hold, ttl       sql.NullInt64
+	)
+	err = n.s.each(ctx, query, args, []any{&tok, &row.Term, &row.PID, &row.Hostname, &acquired,
+		&sameBoot, &expires, &hold, &until, &ttl, &row.Kind, &row.Name}, func() error {
 		row.Token, _ = driver.ParseToken(tok.String) // an edited one is nobody's
-		row.AcquiredAt = stamp(acquired)
+		row.AcquiredAt = acquired.Time
 		row.Age = now.wall.Sub(row.AcquiredAt)
 		row.Resting = !tok.Valid || !sameBoot
 		switch end := expires; {
 		case !sameBoot:
-			row.Left = stamp(until.String).Sub(now.wall)
+			row.Left, row.TTL, row.Unsure = until.Sub(now.wall), 0, false
 		default:
 			if row.Resting || hold.Int64 > end {
 				end = hold.Int64
@@ -223,7 +219,7 @@ func (n *namedStore) List(ctx context.Context, limit int) (rows []namedlock.Row,
 			return err
 		})
 	})
-	return rows, n.explain(err)
+	return rows, err
 }
 
 const sqlNamedRevoke = `
@@ -276,7 +272,7 @@ func (n *namedStore) Extend(ctx context.Context, ref namedlock.Ref,
 	return n.update(ctx, func(tx tx) (int64, error) {
 		now := n.now()
 		return tx.exec(ctx, sqlNamedExtend, ours(now, ref,
-			formatTime(now.wall.Add(ttl)), millis(ttl))...)
+			formatTime(now.wall.Add(ttl)), ttl.Milliseconds())...)
 	})
 }
 
@@ -304,7 +300,7 @@ func (n *namedStore) update(ctx context.Context, do func(tx) (int64,
 			return err
 		})
 	})
-	return changed && err == nil, n.explain(err)
+	return changed && err == nil, err
 }
 
 // Fence implements namedlock.Store; tx must be a *sql.Tx.
@@ -315,7 +311,7 @@ func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 		return false, fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
 	}
 	if err := n.s.mayWrite(); err != nil {
-		return false, n.explain(err)
+		return false, n.s.explain(err)
 	}
 	var affected int64
 	res, err := t.ExecContext(ctx, sqlNamedFence, ours(n.now(), ref)...)
@@ -326,7 +322,7 @@ func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 		if strings.Contains(err.Error(), "no such table: named_locks") {
 			return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 		}
-		return false, n.explain(err)
+		return false, n.s.explain(err)
 	}
 	return affected > 0, nil
 }
@@ -350,14 +346,12 @@ func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err e
 	err = n.s.write(ctx, func(ctx context.Context, tx tx) error {
 		deleted = 0
 		now := n.now()
-		var highest int64
+		var term, highest int64
 		args := now.args(formatTime(now.wall.Add(-24*time.Hour)), max(limit, 0))
-		err := n.s.each(ctx, sqlNamedClean, args, func(rows *sql.Rows) error {
-			var term int64
-			err := rows.Scan(&term)
+		err := n.s.each(ctx, sqlNamedClean, args, []any{&term}, func() error {
 			highest = max(highest, term)
 			deleted++
-			return err
+			return nil
 		})
 		if err != nil || deleted == 0 {
 			return err
@@ -366,7 +360,7 @@ func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err e
 		return err
 	})
 	if err != nil {
-		return 0, n.explain(err)
+		return 0, err
 	}
 	return deleted, nil
 }
@@ -381,13 +375,4 @@ func (n *namedStore) patiently(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return retryBusy(ctx, do)
-}
-
-func (n *namedStore) explain(err error) error {
-	err = n.s.explain(err)
-	if err != nil && strings.Contains(err.Error(), "no such table: named_locks") {
-		return fmt.Errorf("%w: %w; its migrations were not run (migrations.Up)",
-			driver.ErrPermanent, err)
-	}
-	return err
 }

@@ -5,19 +5,17 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 const (
-	pauseColumns = `job, paused_at, paused_by, reason, resumed_at, resumed_by`
-
 	sqlPausedBy = `
-SELECT ` + pauseColumns + ` FROM scheduler_pauses
+SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p
 WHERE job IN (?1, '') AND resumed_at IS NULL ORDER BY job DESC LIMIT 1`
 
 	sqlJobExists = `
@@ -27,12 +25,9 @@ SELECT 1 FROM scheduler_jobs WHERE job = ?1`
 // mayStart makes the transaction fail while the job, or the whole scheduler,
 // is paused.
 func mayStart(ctx context.Context, tx tx, job string) error {
-	return tx.s.each(ctx, sqlPausedBy, []any{job}, func(rows *sql.Rows) error {
-		p, err := scanPause(rows)
-		if err != nil {
-			return err
-		}
-		return &ledger.PausedError{Pause: p}
+	var p columns.Pause
+	return tx.s.each(ctx, sqlPausedBy, []any{job}, p.Dest(), func() error {
+		return &ledger.PausedError{Pause: p.Value()}
 	})
 }
 
@@ -41,7 +36,7 @@ func isKnown(ctx context.Context, tx tx, job string) error {
 	var one int
 	err := tx.row(ctx, sqlJobExists, []any{job}, &one)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+		return ledger.NoJob(job)
 	}
 	return err
 }
@@ -74,7 +69,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 		if n >= ledger.MaxPending {
 			return &ledger.BacklogError{Job: o.Job, Pending: n, Limit: ledger.MaxPending}
 		}
-		for at := kept(s.now()); ; at = at.Add(time.Microsecond) {
+		for at := columns.Kept(s.now()); ; at = at.Add(time.Microsecond) {
 			n, err := tx.exec(ctx, sqlInsertRequest, o.Job, formatTime(at), o.By, o.Reason)
 			if err != nil {
 				return err
@@ -113,13 +108,13 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		run = ledger.Run{Job: r.Job, ScheduledAt: kept(r.At), Status: ledger.Skipped, Error: skip,
+		run = ledger.Run{Job: r.Job, ScheduledAt: columns.Kept(r.At), Status: ledger.Skipped, Error: skip,
 			Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
 		if skip == "" {
 			if err := mayStart(ctx, tx, r.Job); err != nil {
 				return err
 			}
-			run.Status, run.StartedAt, run.Attempt = ledger.InProgress, kept(s.now()), 1
+			run.Status, run.StartedAt, run.Attempt = ledger.InProgress, columns.Kept(s.now()), 1
 		}
 		err := tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy,
 			&run.RequestReason)
@@ -152,7 +147,7 @@ SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
 WHERE resumed_at IS NOT NULL`
 
 	sqlPauseOf = `
-SELECT ` + pauseColumns + ` FROM scheduler_pauses WHERE job = ?1`
+SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p WHERE job = ?1`
 )
 
 // Pause implements ledger.Store.
@@ -170,10 +165,10 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 			o.Reason); err != nil {
 			return err
 		}
-		return s.each(ctx, sqlPauseOf, []any{o.Job}, func(rows *sql.Rows) (err error) {
-			p, err = scanPause(rows)
-			return err
-		})
+		var c columns.Pause
+		err := tx.row(ctx, sqlPauseOf, []any{o.Job}, c.Dest()...)
+		p = c.Value()
+		return err
 	})
 	if err != nil {
 		return ledger.Pause{}, err
@@ -207,33 +202,32 @@ SELECT requested_at, requested_by, reason
 FROM scheduler_requests WHERE job = ?1 ORDER BY requested_at LIMIT ?2`
 
 	sqlPauses = `
-SELECT ` + pauseColumns + ` FROM scheduler_pauses ORDER BY job`
+SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p ORDER BY job`
 )
 
-// Inbox implements ledger.Store. A request whose time a hand has spoiled cannot
+// Pending implements ledger.Store. A request whose time a hand has spoiled cannot
 // be answered: it stays in the table, and does not keep a leader from all
 // others.
 func (s *Store) Pending(ctx context.Context) (in ledger.Pending, err error) {
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		err := s.each(ctx, sqlPending, nil, func(rows *sql.Rows) error {
-			var (
-				job string
-				n   int
-			)
-			err := rows.Scan(&job, &n)
+		var (
+			job string
+			n   int
+			p   columns.Pause
+		)
+		err := s.each(ctx, sqlPending, nil, []any{&job, &n}, func() error {
 			if in.Backlog == nil {
 				in.Backlog = map[string]int{}
 			}
 			in.Backlog[job] = n
-			return err
+			return nil
 		})
 		if err != nil {
 			return err
 		}
-		err = s.each(ctx, sqlPauses, nil, func(rows *sql.Rows) error {
-			p, err := scanPause(rows)
-			in.Pauses = append(in.Pauses, p)
-			return err
+		err = s.each(ctx, sqlPauses, nil, p.Dest(), func() error {
+			in.Pauses = append(in.Pauses, p.Value())
+			return nil
 		})
 		for job := range in.Backlog {
 			if err == nil && in.Paused(job) == nil {
@@ -245,41 +239,17 @@ func (s *Store) Pending(ctx context.Context) (in ledger.Pending, err error) {
 	slices.SortFunc(in.Requests, func(a, b ledger.Request) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job, b.Job))
 	})
-	return in, s.explain(err)
+	return in, err
 }
 
 // requests appends those of a job; the turn is held.
 func (s *Store) requests(ctx context.Context, job string, list *[]ledger.Request) error {
-	return s.each(ctx, sqlRequests, []any{job, ledger.PendingLimit}, func(rows *sql.Rows) error {
-		var (
-			r  = ledger.Request{Action: ledger.Action{Job: job}}
-			at string
-		)
-		if err := rows.Scan(&at, &r.By, &r.Reason); err != nil {
-			return err
-		}
-		if r.At = stamp(at); formatTime(r.At) == at { // as Answer will look for it
-			*list = append(*list, r)
-		}
-		return nil
-	})
-}
-
-// scanPause reads pauseColumns. Their times only inform; whether there is an
-// end decides.
-func scanPause(rows *sql.Rows) (p ledger.Pause, err error) {
-	var (
-		since              string
-		resumed, resumedBy sql.NullString
-	)
-	if err := rows.Scan(&p.Job, &since, &p.By, &p.Reason, &resumed, &resumedBy); err != nil {
-		return p, err
-	}
-	p.Since, p.ResumedBy = stamp(since), resumedBy.String
-	if resumed.Valid {
-		if p.Resumed = stamp(resumed.String); p.Resumed.IsZero() {
-			p.Resumed = time.Unix(0, 0).UTC()
-		}
-	}
-	return p, nil
+	r, at := ledger.Request{Action: ledger.Action{Job: job}}, ""
+	return s.each(ctx, sqlRequests, []any{job, ledger.PendingLimit}, []any{&at, &r.By, &r.Reason},
+		func() error {
+			if r.At = stamp(at); formatTime(r.At) == at { // as Answer will look for it
+				*list = append(*list, r)
+			}
+			return nil
+		})
 }

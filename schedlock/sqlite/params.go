@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/vfs"
 )
 
 // checkNUL refuses what Go and SQLite would read in two ways.
@@ -142,14 +141,7 @@ func checkFileOf(c *sqlite3.Conn) error {
 	if err != nil {
 		return nil // cannot be told
 	}
-	file, _ := pointer.(vfs.File)
-	for {
-		wrapped, ok := file.(vfs.FileUnwrap)
-		if !ok {
-			break
-		}
-		file = wrapped.Unwrap()
-	}
+	file := unwrap(pointer)
 	if _, ok := file.(interface{ Fd() uintptr }); file != nil && !ok {
 		return fmt.Errorf("its VFS keeps it in a %T, not in a file of the operating system: "+
 			"replicas see each other only by the locks on one: use the default VFS", file)

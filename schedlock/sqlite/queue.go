@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -64,33 +64,31 @@ func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries i
 // change runs a statement that returns ids; args are made when it is its turn.
 func (q queueStore) change(ctx context.Context, query string,
 	args func() []any) (ids []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		ids, err = q.ids(ctx, tx, query, args()...)
+	err = q.s.share(ctx, func(ctx context.Context, _ tx) error {
+		ids, err = q.ids(ctx, query, args()...)
 		return err
 	})
-	return ids, q.explain(err)
+	return ids, err
 }
 
 // inside runs a statement that returns ids in a caller's transaction.
 func (q queueStore) inside(ctx context.Context, tx any, query string,
-	args []any) (ids []string, err error) {
+	args []any) ([]string, error) {
 	t, ok := tx.(*sql.Tx)
 	if !ok || t == nil {
 		return nil, fmt.Errorf("%w: it is a %T, not a *sql.Tx", taskqueue.ErrTx, tx)
 	}
+	var id string
 	rows, err := t.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, q.explain(q.s.explain(err))
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, q.explain(q.s.explain(err))
-		}
-		ids = append(ids, id)
-	}
-	return ids, q.explain(q.s.explain(rows.Err()))
+	ids, err := columns.All(rows, err, []any{&id}, func() string { return id })
+	return ids, q.s.explain(err)
+}
+
+// ours are the first arguments of a statement with sqlOurs, the time among them.
+func (q queueStore) ours(name string, token driver.Token, ids []string,
+	more ...any) []any {
+	ms, boot := bootNow()
+	return append([]any{name, list(ids), token.String(), boot, ms, formatTime(q.s.now())}, more...)
 }
 
 const (
@@ -114,9 +112,7 @@ WHERE queue = ?1 AND id IN (SELECT value FROM json_each(?2)) AND token = ?3 AND 
 func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) (done []string, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		ms, boot := bootNow()
-		n, err := tx.exec(ctx, sqlDoneTasks, name, list(ids), token.String(), boot, ms,
-			formatTime(q.s.now()))
+		n, err := tx.exec(ctx, sqlDoneTasks, q.ours(name, token, ids)...)
 		if err != nil {
 			return err
 		}
@@ -124,19 +120,17 @@ func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 			return nil
 		}
 		// Those of just now among them.
-		done, err = q.ids(ctx, tx, sqlDoneBefore, name, list(ids), token.String())
+		done, err = q.ids(ctx, sqlDoneBefore, name, list(ids), token.String())
 		return err
 	})
-	return done, q.explain(err)
+	return done, err
 }
 
 // DoneTx implements taskqueue.Store; tx must be a *sql.Tx. As it has written, nobody
 // else writes before its end.
 func (q queueStore) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
 	_ time.Duration, ids []string) ([]string, error) {
-	ms, boot := bootNow()
-	return q.inside(ctx, tx, sqlDoneTasks+" RETURNING id",
-		[]any{name, list(ids), token.String(), boot, ms, formatTime(q.s.now())})
+	return q.inside(ctx, tx, sqlDoneTasks+" RETURNING id", q.ours(name, token, ids))
 }
 
 const sqlExtendTasks = `
@@ -146,15 +140,10 @@ RETURNING id`
 
 // Extend implements taskqueue.Store.
 func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
-	ids []string) (extended []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		now := q.s.now()
-		ms, boot := bootNow()
-		extended, err = q.ids(ctx, tx, sqlExtendTasks, name, list(ids), token.String(), boot, ms,
-			formatTime(now), millis(hold), formatTime(now.Add(hold)))
-		return err
+	ids []string) ([]string, error) {
+	return q.change(ctx, sqlExtendTasks, func() []any {
+		return q.ours(name, token, ids, hold.Milliseconds(), formatTime(q.s.now().Add(hold)))
 	})
-	return extended, q.explain(err)
 }
 
 const sqlReleaseTasks = `
@@ -166,14 +155,8 @@ RETURNING id`
 
 // Release implements taskqueue.Store.
 func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
-	ids []string) (released []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		ms, boot := bootNow()
-		released, err = q.ids(ctx, tx, sqlReleaseTasks, name, list(ids), token.String(), boot, ms,
-			formatTime(q.s.now()))
-		return err
-	})
-	return released, q.explain(err)
+	ids []string) ([]string, error) {
+	return q.change(ctx, sqlReleaseTasks, func() []any { return q.ours(name, token, ids) })
 }
 
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
@@ -191,60 +174,51 @@ WHERE ` + sqlOurs
 func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
 	delay time.Duration) (ended bool, err error) {
 	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
-		now := q.s.now()
-		ms, boot := bootNow()
-		n, err := tx.exec(ctx, sqlFailTask, name, list([]string{id}), token.String(), boot, ms,
-			formatTime(now),
-			ceilMillis(delay), formatTime(now.Add(delay)), nullText(text))
+		n, err := tx.exec(ctx, sqlFailTask, q.ours(name, token, []string{id}, ceilMillis(delay),
+			formatTime(q.s.now().Add(delay)), nullText(text))...)
 		ended = n > 0
 		return err
 	})
-	return ended && err == nil, q.explain(err)
+	return ended && err == nil, err
 }
 
-const (
-	taskColumns = `queue, id, state, attempts, retries_left, visible_at, last_error,
-       created_at, updated_at`
-
-	sqlTask = `
-SELECT seq, ` + taskColumns + ` FROM queue_tasks WHERE queue = ?1 AND id = ?2`
-)
+const sqlTask = `
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks WHERE queue = ?1 AND id = ?2`
 
 // Get implements taskqueue.Store.
 func (q queueStore) Get(ctx context.Context, name,
 	id string) (info taskqueue.Info, found bool, err error) {
+	var t columns.Task
 	err = q.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		return q.s.each(ctx, sqlTask, []any{name, id}, func(r *sql.Rows) (err error) {
-			var seq int64
-			found = true
-			info, err = scanTask(r, &seq)
-			return err
+		return q.s.each(ctx, sqlTask, []any{name, id}, t.Dest(), func() error {
+			info, found = t.Value(), true
+			return nil
 		})
 	})
-	return info, found && err == nil, q.explain(q.s.explain(err))
+	return info, found && err == nil, err
 }
 
 // Each order is that of an index, so that a list reads no more than it returns.
 const (
 	sqlListReady = `
-SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ready
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ready
 WHERE queue = ?1 AND state = 'pending' AND visible_ms IS NULL ORDER BY seq LIMIT ?2`
 
 	sqlListDelayed = `
-SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
 WHERE queue = ?1 AND ` + sqlMayRun + ` AND state = 'pending' ORDER BY visible_at, seq LIMIT ?2`
 
 	sqlListHeld = `
-SELECT * FROM (
-    SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
+SELECT ` + columns.TaskColumns + ` FROM (
+    SELECT seq, ` + columns.TaskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_waiting
     WHERE queue = ?1 AND ` + sqlMayRun + ` AND state = 'in_progress'
     UNION ALL
-    SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_last
+    SELECT seq, ` + columns.TaskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_last
     WHERE queue = ?1 AND ` + sqlExhausted + `
 ) ORDER BY visible_at, seq LIMIT ?2`
 
 	sqlListEnded = `
-SELECT seq, ` + taskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ended
+SELECT ` + columns.TaskColumns + ` FROM queue_tasks INDEXED BY queue_tasks_ended
 WHERE queue = ?1 AND state = ?3 AND state IN ('done', 'failed')
 ORDER BY updated_at DESC, seq DESC LIMIT ?2`
 )
@@ -262,18 +236,16 @@ func (q queueStore) List(ctx context.Context, name string, state taskqueue.State
 	case taskqueue.InProgress:
 		queries = []string{sqlListHeld}
 	}
+	var t columns.Task
 	err = q.read(ctx, func(ctx context.Context) error {
-		tasks = nil
 		for _, query := range queries {
 			args := []any{name, limit - len(tasks)}
 			if query == sqlListEnded {
 				args = append(args, string(state))
 			}
-			err := q.s.each(ctx, query, args, func(r *sql.Rows) error {
-				var seq int64
-				info, err := scanTask(r, &seq)
-				tasks = append(tasks, info)
-				return err
+			err := q.s.each(ctx, query, args, t.Dest(), func() error {
+				tasks = append(tasks, t.Value())
+				return nil
 			})
 			if err != nil {
 				return err
@@ -286,21 +258,18 @@ func (q queueStore) List(ctx context.Context, name string, state taskqueue.State
 
 const sqlCountTasks = `
 SELECT queue, sum(state = 'pending' AND (visible_at IS NULL OR visible_at <= ?1)),
-       sum(state = 'pending' AND visible_at > ?1),
+       coalesce(sum(state = 'pending' AND visible_at > ?1), 0),
        sum(state = 'in_progress'), sum(state = 'done'), sum(state = 'failed')
 FROM queue_tasks GROUP BY queue ORDER BY queue LIMIT 1000`
 
 // Count implements taskqueue.Store.
 func (q queueStore) Count(ctx context.Context) (counts []taskqueue.Count, err error) {
+	var c taskqueue.Count
 	err = q.read(ctx, func(ctx context.Context) error {
-		counts = nil
-		return q.s.each(ctx, sqlCountTasks, []any{formatTime(q.s.now())}, func(r *sql.Rows) error {
-			var c taskqueue.Count
-			var delayed sql.NullInt64
-			err := r.Scan(&c.Queue, &c.Pending, &delayed, &c.InProgress, &c.Done, &c.Failed)
-			c.Delayed = delayed.Int64
+		return q.s.each(ctx, sqlCountTasks, []any{formatTime(q.s.now())}, []any{&c.Queue,
+			&c.Pending, &c.Delayed, &c.InProgress, &c.Done, &c.Failed}, func() error {
 			counts = append(counts, c)
-			return err
+			return nil
 		})
 	})
 	return counts, err
@@ -308,12 +277,11 @@ func (q queueStore) Count(ctx context.Context) (counts []taskqueue.Count, err er
 
 // read reads, but not for long.
 func (q queueStore) read(ctx context.Context, do func(context.Context) error) error {
-	err := q.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+	return q.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
 		return do(ctx)
 	})
-	return q.explain(q.s.explain(err))
 }
 
 const sqlRequeueTasks = `
@@ -344,19 +312,17 @@ func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Durat
 		return err
 	})
 	if err != nil {
-		return 0, q.explain(err)
+		return 0, err
 	}
 	return deleted, nil
 }
 
-// ids runs a statement that returns ids.
-func (q queueStore) ids(ctx context.Context, tx tx, query string,
-	args ...any) (ids []string, err error) {
-	err = tx.s.each(ctx, query, args, func(rows *sql.Rows) error {
-		var id string
-		err := rows.Scan(&id)
+// ids runs a statement that returns ids; the turn is held.
+func (q queueStore) ids(ctx context.Context, query string, args ...any) (ids []string, err error) {
+	var id string
+	err = q.s.each(ctx, query, args, []any{&id}, func() error {
 		ids = append(ids, id)
-		return err
+		return nil
 	})
 	return ids, err
 }
@@ -368,29 +334,4 @@ func list(ids []string) string {
 }
 
 // ceilMillis keeps a delay of less than a millisecond one.
-func ceilMillis(d time.Duration) int64 { return millis(d + time.Millisecond - 1) }
-
-// scanTask reads seq and taskColumns. Its times only inform.
-func scanTask(rows *sql.Rows, seq *int64) (taskqueue.Info, error) {
-	var (
-		t                taskqueue.Info
-		state            string
-		visible, errText sql.NullString
-		created, updated string
-	)
-	err := rows.Scan(seq, &t.Queue, &t.ID, &state, &t.Attempts, &t.RetriesLeft, &visible, &errText,
-		&created, &updated)
-	t.State, t.VisibleAt, t.LastError = taskqueue.State(state), stamp(visible.String),
-		errText.String
-	t.AddedAt, t.UpdatedAt = stamp(created), stamp(updated)
-	return t, err
-}
-
-// explain adds what to do where the table is missing.
-func (q queueStore) explain(err error) error {
-	if err != nil && strings.Contains(err.Error(), "no such table: queue_tasks") {
-		return fmt.Errorf("%w: %w; its migrations were not run (migrations.Up)",
-			driver.ErrPermanent, err)
-	}
-	return err
-}
+func ceilMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }

@@ -3,10 +3,10 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -109,7 +109,7 @@ WHERE seq IN (
                          AND (state = 'in_progress' OR visible_at <= ?9) LIMIT ?4 + 0)
     ) ORDER BY seq LIMIT ?4 + 0
 )
-RETURNING seq, ` + taskColumns
+RETURNING seq, ` + columns.TaskColumns
 
 	sqlWhyNoTask = `
 SELECT EXISTS (SELECT 1 FROM queue_tasks INDEXED BY queue_tasks_waiting
@@ -127,6 +127,8 @@ func (q queueStore) Capture(ctx context.Context, name string, token driver.Token
 		info taskqueue.Info
 	}
 	var (
+		seq          int64
+		t            columns.Task
 		rows         []row
 		held, failed bool
 	)
@@ -149,12 +151,10 @@ func (q queueStore) Capture(ctx context.Context, name string, token driver.Token
 		}
 		failed = buried > 0
 		err = q.s.each(ctx, sqlCaptureTasks, []any{name,
-			boot, ms, limit, token.String(), millis(hold), formatTime(now.Add(hold)),
-			taskqueue.LostWorker, formatTime(now)}, func(r *sql.Rows) (err error) {
-			var next row
-			next.info, err = scanTask(r, &next.seq)
-			rows = append(rows, next)
-			return err
+			boot, ms, limit, token.String(), hold.Milliseconds(), formatTime(now.Add(hold)),
+			taskqueue.LostWorker, formatTime(now)}, append([]any{&seq}, t.Dest()...), func() error {
+			rows = append(rows, row{seq, t.Value()})
+			return nil
 		})
 		if err != nil || len(rows) > 0 {
 			return err
@@ -163,7 +163,7 @@ func (q queueStore) Capture(ctx context.Context, name string, token driver.Token
 	})
 	switch {
 	case err != nil:
-		return nil, q.explain(err)
+		return nil, err
 	case len(rows) > 0:
 	case held:
 		return nil, taskqueue.ErrAllHeld

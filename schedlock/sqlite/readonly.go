@@ -14,7 +14,7 @@ import (
 )
 
 // Read hands do a store on the database file that dsn names, for looking only:
-// Look, Terms, Jobs, Run, Runs and Inbox answer, what would write fails. It is
+// Look, Terms, Jobs, Run, Runs and Pending answer, what would write fails. It is
 // for tools that look at a database which others use, or nobody: it makes no
 // file and no folder, neither the database nor what SQLite puts beside it, and
 // changes no byte of them, except the locks in the shared memory (-shm) of a
@@ -128,17 +128,12 @@ func openExisting(ctx context.Context, src dataSource, params string,
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(4)
+	db.SetMaxOpenConns(openConns)
 	opts = append(opts[:len(opts):len(opts)], func(s *Store) error {
 		s.findLease, s.brief = leasefile.Find, true
 		return nil
 	})
-	store, err := open(ctx, db, files, opts)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return store, nil
+	return open(ctx, db, files, opts)
 }
 
 // surroundings are a database file and what lies beside it, as far as it tells

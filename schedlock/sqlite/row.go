@@ -6,10 +6,12 @@ import (
 	"fmt"
 
 	"github.com/ncruces/go-sqlite3"
+
+	"example.com/schedlock/internal/columns"
 )
 
-// row reads the one row of a query without parameters into *sql.NullInt64s and
-// *sql.NullStrings; the turn is held.
+// row reads the one row of a query without parameters into *sql.NullInt64s,
+// *sql.NullStrings and *columns.Times; the turn is held.
 //
 // database/sql asks the driver for the name and the declared type of every
 // column, for every query, and starts a goroutine: with a wide row that takes
@@ -67,6 +69,10 @@ func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string,
 			var text []byte // valid until the next step
 			text, d.Valid = value.([]byte)
 			d.String = string(text)
+		case *columns.Time:
+			if err := d.Scan(value); err != nil {
+				return err
+			}
 		default:
 			return fmt.Errorf("column %d is read into a %T", i+1, d)
 		}

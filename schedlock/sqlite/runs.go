@@ -8,40 +8,31 @@ import (
 	"strconv"
 	"time"
 
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 const sqlJobs = `
-SELECT job, spec, cursor_at, done_count, failed_count, failure_streak,
-       last_done_at, last_failed_at, last_error, done_us, longest_us
+SELECT ` + columns.JobColumns + `, cursor_at
 FROM scheduler_jobs ORDER BY job`
 
 // Jobs implements ledger.Store. A leader needs it to start, so it does not
 // depend on the pool.
 func (s *Store) Jobs(ctx context.Context) (jobs []ledger.Job, err error) {
+	var (
+		j      columns.Job
+		cursor string
+	)
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		return s.each(ctx, sqlJobs, nil, func(rows *sql.Rows) error {
-			var (
-				j                           ledger.Job
-				cursor                      string
-				lastDone, lastFailed, text  sql.NullString
-				doneMicros, longestInMicros int64
-			)
-			err := rows.Scan(&j.Name, &j.Spec, &cursor, &j.Done, &j.Failed, &j.Streak, &lastDone,
-				&lastFailed, &text, &doneMicros, &longestInMicros)
-			if err != nil {
-				return err
-			}
-			j.Cursor, j.RawCursor = readCursor(cursor)
-			j.LastDone, j.LastFailed, j.LastError = stamp(lastDone.String),
-				stamp(lastFailed.String), text.String
-			j.Total, j.Longest = fromMicros(doneMicros), fromMicros(longestInMicros)
-			jobs = append(jobs, j)
+		return s.each(ctx, sqlJobs, nil, append(j.Dest(), &cursor), func() error {
+			job := j.Value()
+			job.Cursor, job.RawCursor = readCursor(cursor)
+			jobs = append(jobs, job)
 			return nil
 		})
 	})
-	return jobs, s.explain(err)
+	return jobs, err
 }
 
 // readCursor returns the time of a cursor, and its text in quotes if that is
@@ -110,7 +101,7 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 				return err
 			}
 		}
-		now := kept(s.now())
+		now := columns.Kept(s.now())
 		var (
 			moved int64
 			err   error
@@ -168,15 +159,12 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 }
 
 const (
-	runColumns = `id, job, scheduled_at, started_at, finished_at, status, term, pid, hostname,
-       attempt, error, until, count, retry_at, requested_by, request_reason`
-
 	sqlRuns = `
-SELECT ` + runColumns + ` FROM scheduler_runs
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs
 ORDER BY scheduled_at DESC, id DESC LIMIT ?1`
 
 	sqlRunsOfJob = `
-SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = ?2
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs WHERE job = ?2
 ORDER BY scheduled_at DESC LIMIT ?1`
 )
 
@@ -187,34 +175,28 @@ func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, 
 	if job != "" {
 		query, args = sqlRunsOfJob, append(args, job)
 	}
+	list := runList{runs: []ledger.Run{}}
 	rows, err := s.db.QueryContext(ctx, query, args...)
-	if err != nil {
+	if err := columns.Each(rows, err, list.Dest(), list.add); err != nil {
 		return nil, s.explain(err)
 	}
-	defer rows.Close()
-	list := runList{runs: []ledger.Run{}}
-	for rows.Next() {
-		if err := list.add(rows); err != nil {
-			return nil, s.explain(err)
-		}
-	}
-	return list.runs, s.explain(errors.Join(rows.Err(), list.spoiled))
+	return list.runs, s.explain(list.spoiled)
 }
 
 const sqlRun = `
-SELECT ` + runColumns + ` FROM scheduler_runs WHERE job = ?1 AND scheduled_at = ?2`
+SELECT ` + columns.RunColumns + ` FROM scheduler_runs WHERE job = ?1 AND scheduled_at = ?2`
 
 // Run implements ledger.Store.
 func (s *Store) Run(ctx context.Context, job string,
 	tick time.Time) (run ledger.Run, found bool, err error) {
+	var r columns.Run
 	err = s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		return s.each(ctx, sqlRun, []any{job, formatTime(tick)}, func(rows *sql.Rows) (err error) {
-			found = true
-			run, err = scanRun(rows)
-			return err
+		return s.each(ctx, sqlRun, []any{job, formatTime(tick)}, r.Dest(), func() error {
+			run, found = r.Value(), true
+			return r.Err()
 		})
 	})
-	return run, found && err == nil, s.explain(err)
+	return run, found && err == nil, err
 }
 
 const sqlResetCursor = `
@@ -223,10 +205,10 @@ UPDATE scheduler_jobs SET cursor_at = ?1, updated_at = ?1 WHERE job = ?2 RETURNI
 // ResetCursor implements ledger.Store.
 func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		j = ledger.Job{Name: job, Cursor: kept(s.now())}
+		j = ledger.Job{Name: job, Cursor: columns.Kept(s.now())}
 		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), job}, &j.Spec)
 		if errors.Is(err, sql.ErrNoRows) {
-			return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+			return ledger.NoJob(job)
 		}
 		return err
 	})
@@ -263,57 +245,18 @@ func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted
 
 // runList gathers rows. Those that a hand has spoiled do not hide the others.
 type runList struct {
+	columns.Run
 	runs    []ledger.Run
 	spoiled error
 }
 
-func (l *runList) add(rows *sql.Rows) error {
-	run, err := scanRun(rows)
-	switch {
-	case err == nil:
-		l.runs = append(l.runs, run)
-	case run.ID != 0:
+func (l *runList) add() error {
+	if err := l.Err(); err != nil {
 		l.spoiled = errors.Join(l.spoiled, err)
-	default:
-		return err
+	} else {
+		l.runs = append(l.runs, l.Value())
 	}
 	return nil
-}
-
-// scanRun reads runColumns. With a time that cannot be read it returns an error
-// and a run that has its ID.
-func scanRun(rows *sql.Rows) (ledger.Run, error) {
-	var (
-		r                                                          ledger.Run
-		scheduled, status                                          string
-		started, finished, until, retry, errText, requestedBy, why sql.NullString
-		count                                                      sql.NullInt64
-	)
-	if err := rows.Scan(&r.ID, &r.Job, &scheduled, &started, &finished, &status, &r.Term, &r.PID,
-		&r.Hostname, &r.Attempt,
-		&errText, &until, &count, &retry, &requestedBy, &why); err != nil {
-		return ledger.Run{}, err
-	}
-	r.Status, r.Error, r.Count = ledger.Status(status), errText.String, count.Int64
-	r.RequestedBy, r.RequestReason = requestedBy.String, why.String
-	for _, t := range []struct {
-		column string
-		text   sql.NullString
-		dest   *time.Time
-	}{
-		{"scheduled_at", sql.NullString{String: scheduled, Valid: true}, &r.ScheduledAt},
-		{"started_at", started, &r.StartedAt},
-		{"finished_at", finished, &r.FinishedAt},
-		{"until", until, &r.Until},
-		{"retry_at", retry, &r.RetryAt},
-	} {
-		var err error
-		if *t.dest, err = parseOptional(t.text); err != nil {
-			return r, fmt.Errorf("scheduler_runs, id %d, job %q: %s: %w", r.ID, r.Job,
-				t.column, err)
-		}
-	}
-	return r, nil
 }
 
 func nullText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/internal/leasefile"
 	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/migrations"
@@ -41,6 +42,8 @@ var (
 // concurrent use. What the lock needs goes over one connection that nothing
 // else can use up; reading the history uses the pool.
 type Store struct {
+	driver.Base // what this database lacks
+
 	db    *sql.DB
 	owned bool   // Close closes db
 	wal   bool   // the journal mode must be WAL
@@ -145,12 +148,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	db.SetMaxOpenConns(openConns)
 	db.SetMaxIdleConns(openConns)
 	opts = append(opts[:len(opts):len(opts)], func(s *Store) error { s.wal = true; return nil })
-	store, err := open(ctx, db, files, opts)
-	if err != nil {
-		db.Close()
-		return nil, err
-	}
-	return store, nil
+	return open(ctx, db, files, opts)
 }
 
 // openConns is how many connections a pool has. All wait for their next use: to
@@ -204,39 +202,13 @@ func Opener(dsn string, opts ...Option) OpenFunc {
 	return ready(func(ctx context.Context) (*Store, error) { return Open(ctx, dsn, opts...) })
 }
 
-// An OpenFunc opens a store whose tables are up to date. It is what Opener and
-// Use return, and what startup.Config takes:
+// An OpenFunc is what Opener and Use return, and what startup.Config takes:
 //
 //	startup.Config{Open: sqlite.Opener("app.db")}
-//
-// An app without package startup calls its method Open.
-type OpenFunc func(context.Context) (driver.Store, error)
+type OpenFunc = driver.OpenFunc[*Store]
 
-// Open opens the store. Close it at the end, after the lock.
-func (f OpenFunc) Open(ctx context.Context) (*Store, error) {
-	opened, err := f(ctx)
-	if err != nil {
-		return nil, err
-	}
-	store, ok := opened.(*Store)
-	if !ok {
-		return nil, fmt.Errorf("the function has opened a %T, not a *sqlite.Store", opened)
-	}
-	return store, nil
-}
-
-// ready migrates what open has opened.
 func ready(open func(context.Context) (*Store, error)) OpenFunc {
-	return func(ctx context.Context) (driver.Store, error) {
-		store, err := open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := store.Migrate(ctx); err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		return store, nil
-	}
+	return driver.Ready(open, func(ctx context.Context, s *Store) error { return s.Migrate(ctx) })
 }
 
 // Migrate brings the tables up to date; see migrations.Up.
@@ -246,7 +218,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.use(ctx, func(context.Context, *sql.Conn) error {
 		return s.release()
 	}); err != nil {
-		return s.explain(err)
+		return err
 	}
 	// If the database is busy then, the next call takes it.
 	defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
@@ -284,7 +256,14 @@ func openOn(ctx context.Context, db *sql.DB, opts ...Option) (*Store, error) {
 	return open(ctx, db, &databaseFiles{}, opts)
 }
 
-func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) (*Store, error) {
+// open closes a pool of our own if it fails.
+func open(ctx context.Context, db *sql.DB, files *databaseFiles,
+	opts []Option) (store *Store, err error) {
+	defer func() {
+		if err != nil && files.owned {
+			db.Close()
+		}
+	}()
 	s := &Store{
 		db: db, owned: files.owned, path: files.path, files: files, now: time.Now,
 		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{},
@@ -297,15 +276,11 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles, opts []Option) 
 			return nil, err
 		}
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-	}
-	err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) })
-	if err != nil {
+	ctx, cancel := deadline.Default(ctx, 30*time.Second)
+	defer cancel()
+	if err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) }); err != nil {
 		s.release()
-		return nil, s.explain(err)
+		return nil, err
 	}
 	lease, err := s.findLease(s.path)
 	if s.lease = lease; lease == nil {
