@@ -167,7 +167,7 @@ func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
 	dsn := filepath.Join(folder(t), "app.db")
 	call(t, "migrate", "--db", dsn)
 	delay, step := 8*time.Millisecond, 4*time.Millisecond
-	for range 60 {
+	for range 150 {
 		w := startExec(t, dsn, "sleep", "1000")
 		time.Sleep(delay) // the moment is the test's input
 		require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
