@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -89,6 +90,7 @@ func TestReleaseOfALiveLeader(t *testing.T) {
 // Whoever died does not read the order: the standby still waits for the TTL
 // where nothing proves the death.
 func TestReleaseDoesNotShortenTheTTLOfADeadHolder(t *testing.T) {
+	missing.Long(t, "waits for a TTL of 8 s")
 	t.Parallel()
 	path := filepath.Join(folder(t), "app.db")
 	const ttl = 8 * time.Second // the order must be given while the second waits

@@ -44,6 +44,7 @@ func heartbeats(t testing.TB, s *Store, ref driver.Ref, n int) {
 // pages; 10,000 heartbeats, one page each, are more than a day's at the default
 // interval.
 func TestADayOfHeartbeatsDoesNotGrowTheFiles(t *testing.T) {
+	missing.Long(t, "writes 10,000 heartbeats")
 	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
