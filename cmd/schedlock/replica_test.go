@@ -174,6 +174,14 @@ func call(t testing.TB, args ...string) result {
 	return callWith(t, nil, args...)
 }
 
+// expect calls the tool, which must exit with this code, and returns all that it says.
+func expect(t testing.TB, code int, args ...string) string {
+	t.Helper()
+	r := call(t, args...)
+	require.Equal(t, code, r.code, "%v: %+v", args, r)
+	return r.out + r.err
+}
+
 func callWith(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
