@@ -150,7 +150,7 @@ func (t *tool) table(b *table) {
 // plain makes text from a database harmless to a terminal.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && !unicode.IsPrint(r) || r == '\n' {
+		if !unicode.IsPrint(r) {
 			return '·'
 		}
 		return r

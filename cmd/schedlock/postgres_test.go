@@ -62,12 +62,7 @@ func leadServer(t testing.TB, databaseURL string) *schedlock.Lease {
 	store, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
-	require.NoError(t, err)
-	lease, err := lock.Acquire(bg)
-	require.NoError(t, err)
-	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
-	return lease
+	return silentLease(t, store)
 }
 
 func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {

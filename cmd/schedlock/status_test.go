@@ -67,13 +67,20 @@ func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlo
 	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	lease := silentLease(t, store)
+	t.Cleanup(func() { _ = lease.Release(bg) })
+	return store, lease
+}
+
+// silentLease is one that sends no heartbeat.
+func silentLease(t testing.TB, store driver.Store) *schedlock.Lease {
+	t.Helper()
 	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
-	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
-	t.Cleanup(func() { _ = lease.Release(bg) })
-	return store, lease
+	require.NoError(t, lease.TakeRenewal())
+	return lease
 }
 
 // edit runs statements as a hand would, and leaves no file behind if nobody
