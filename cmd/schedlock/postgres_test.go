@@ -182,6 +182,7 @@ func TestStatusOfEveryServer(t *testing.T) {
 			[]string{`check the password of role "needs_password"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := finish(t, process(t, "status", "--db", tc.url, "--timeout", patience.String()))
 			assert.Equal(t, tc.code, r.code, r)
 			first, _, _ := strings.Cut(r.out+r.err, "\n")
