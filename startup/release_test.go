@@ -81,7 +81,7 @@ func TestRunReleasesASQLiteFileThatIsBusy(t *testing.T) {
 	// BEGIN IMMEDIATE
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
 	require.NoError(t, err)
-	free := time.AfterFunc(2500*time.Millisecond, func() { _ = tx.Rollback() })
+	free := time.AfterFunc(1200*time.Millisecond, func() { _ = tx.Rollback() })
 	defer free.Stop()
 	require.NoError(t, app.Stop(t.Context()))
 	info, err := sqliteInfo(t, path)

@@ -24,6 +24,17 @@ import (
 // In a shell an operator writes what SQLite calls a time, or anything else.
 func TestAJobGoesOnWhateverAHandWritesIntoACursor(t *testing.T) {
 	t.Parallel()
+	for _, text := range []string{`datetime('now')`, `'yesterday'`, `''`,
+		`'2999-01-01T00:00:00.000000Z'`, `'0001-01-01T00:00:00.000000Z'`, `'99999-01-01'`,
+		`char(0)`, `cast(x'ff' AS TEXT)`} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			goesOnAfter(t, text)
+		})
+	}
+}
+
+func goesOnAfter(t *testing.T, text string) {
 	file := filepath.Join(t.TempDir(), "app.db")
 	store, err := sqlite.Open(ctx, "file:"+file)
 	require.NoError(t, err)
@@ -62,22 +73,18 @@ func TestAJobGoesOnWhateverAHandWritesIntoACursor(t *testing.T) {
 		t.Fatalf("%s: runs in 20 s: %d of the job whose cursor was edited, %d of the other", when,
 			edited.Load()-e, good.Load()-g)
 	}
+	edit := func() {
+		_, err := shell.Exec(`UPDATE scheduler_jobs SET cursor_at = ` + text + ` WHERE job = 'edited'`)
+		require.NoError(t, err)
+	}
 	stop := lead()
 	more("at first")
-	for _, text := range []string{`datetime('now')`, `'yesterday'`, `''`,
-		`'2999-01-01T00:00:00.000000Z'`, `'0001-01-01T00:00:00.000000Z'`, `'99999-01-01'`,
-		`char(0)`, `cast(x'ff' AS TEXT)`} {
-		_, err := shell.Exec(`UPDATE scheduler_jobs SET cursor_at = ` + text +
-			` WHERE job = 'edited'`)
-		require.NoError(t, err, text)
-		more(text + " while it leads")
-		stop()
-		_, err = shell.Exec(`UPDATE scheduler_jobs SET cursor_at = ` + text +
-			` WHERE job = 'edited'`)
-		require.NoError(t, err, text)
-		stop = lead()
-		more(text + " before it leads")
-	}
+	edit()
+	more("while it leads")
+	stop()
+	edit()
+	stop = lead()
+	more("before it leads")
 	stop()
 	jobs, err := store.Jobs(ctx)
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -33,22 +32,16 @@ func resetCursor(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		if t.job() == "" {
 			return 0, &usageError{"reset-cursor", "reset-cursor needs the name of a job"}
 		}
-		return exitDone, t.act(ctx, func(ctx context.Context, s store) error {
-			var j ledger.Job
-			err := t.bounded(ctx, func(ctx context.Context) (err error) {
-				j, err = s.ResetCursor(ctx, t.job())
-				return err
-			})
-			switch {
-			case err != nil:
-				return fmt.Errorf("reset-cursor: %w", err)
-			case t.json:
-				t.encode(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))})
-			default:
-				fmt.Fprintln(t.out, plain(fmt.Sprintf("job %q goes on from %s; "+
-					"its next tick is at %s", j.Name, at(j.Cursor), at(nextTick(j)))))
-			}
-			return nil
+		var j ledger.Job
+		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {
+			j, err = s.ResetCursor(ctx, t.job())
+			return err
 		})
+		if err == nil {
+			t.say(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))},
+				"job %q goes on from %s; its next tick is at %s", j.Name, at(j.Cursor),
+				at(nextTick(j)))
+		}
+		return exitDone, err
 	}
 }

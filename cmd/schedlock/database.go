@@ -137,25 +137,15 @@ func (t *tool) open(ctx context.Context) (s store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	if isPostgres(t.dsn) {
-		s, err = openServer(ctx, t.dsn, t.serverOptions())
+		s, err = opened(postgres.Open(ctx, t.dsn, t.serverOptions()...))
 	} else {
-		s, err = openFile(ctx, t.dsn)
+		s, err = opened(sqlite.OpenExisting(ctx, t.dsn))
 	}
 	return s, t.advise(ctx, err)
 }
 
-// The two return an interface that is nil after an error.
-
-func openServer(ctx context.Context, dsn string, opts []postgres.Option) (store, error) {
-	s, err := postgres.Open(ctx, dsn, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func openFile(ctx context.Context, dsn string) (store, error) {
-	s, err := sqlite.OpenExisting(ctx, dsn)
+// opened returns an interface that is nil after an error.
+func opened[S store](s S, err error) (store, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -172,18 +162,10 @@ func (t *tool) openAndMigrate(ctx context.Context, log *slog.Logger,
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if !isPostgres(t.dsn) {
-		s, err := sqlite.Opener(t.dsn, file...).Open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return opened(sqlite.Opener(t.dsn, file...).Open(ctx))
 	}
 	opts := append(t.serverOptions(), postgres.WithLogger(log))
-	s, err := postgres.Opener(t.dsn, opts...).Open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return opened(postgres.Opener(t.dsn, opts...).Open(ctx))
 }
 
 // bounded runs one statement of a command that takes longer in all.

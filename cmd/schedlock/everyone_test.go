@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
-	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
@@ -63,7 +62,7 @@ func newFile(t *testing.T) place {
 }
 
 func newServer(t *testing.T) place {
-	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	databaseURL := migratedServer(t)
 	open := func() *postgres.Store {
 		s, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
 		require.NoError(t, err)

@@ -29,7 +29,10 @@ import (
 	"example.com/schedlock/internal/pgtest"
 )
 
-var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
+var (
+	execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
+	execCalls  = flag.Int("exec.calls", 20, "how many cron lines TestOfManyCronLinesOneRuns has")
+)
 
 // The beacon writes a line every few milliseconds, and so does its child, which
 // leaves the process group: when, who, in which term.
@@ -451,7 +454,7 @@ func underFaults(f *execFleet) {
 func TestOfManyCronLinesOneRuns(t *testing.T) {
 	missing.Long(t, "starts many processes")
 	inBoth(t, func(t *testing.T, dsn string) {
-		const count = 50
+		count := *execCalls
 		require.Zero(t, finish(t, execOf(t, dsn, "true")).code) // the tables
 		marks := filepath.Join(folder(t), "marks")
 		var wg sync.WaitGroup

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -163,6 +164,7 @@ func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
 // SIGTERM at the moment in which exec begins to catch it, which the test closes in on:
 // earlier ones end it at once, later ones with an exit code.
 func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
+	missing.Long(t, "starts 150 processes")
 	t.Parallel()
 	dsn := filepath.Join(folder(t), "app.db")
 	call(t, "migrate", "--db", dsn)
@@ -184,10 +186,11 @@ func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
 
 // An outer process that was stopped past the TTL reads first what inner has said meanwhile.
 func TestExecGoesOnAfterItWasStopped(t *testing.T) {
+	missing.Long(t, "stops a process for 9 s")
 	inBoth(t, func(t *testing.T, dsn string) {
 		// On a starved machine, too, inner renews within that TTL.
 		w := startExec(t, dsn, "--ttl", "8s", "sh", "-c",
-			`trap 'echo told' USR1; echo up; while :; do sleep 0.01; done`)
+			`(trap '' USR1; exec sleep 1000) & trap 'echo told' USR1; echo up; while :; do wait; done`)
 		w.line()
 		require.NoError(t, w.cmd.Process.Signal(unix.SIGSTOP))
 		time.Sleep(9 * time.Second) // the fault: past the TTL

@@ -112,25 +112,15 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		list := entries(terms, now)
 		list = list[:min(len(list), *n)]
-		if t.json {
-			lines := make([]historyJSON, len(list))
-			for i, e := range list {
-				lines[i] = historyJSON{newTermJSON(e.term), e.lasted.Seconds(),
-					seconds(e.gap, e.gapKnown)}
-			}
-			t.encode(lines)
-			return exitDone, nil
+		line := func(e entry) historyJSON {
+			return historyJSON{newTermJSON(e.term), e.lasted.Seconds(), seconds(e.gap, e.gapKnown)}
 		}
-		t.showHistory(list)
+		showList(t, list, line, "nobody has ever held the lock", t.showHistory)
 		return exitDone, nil
 	}
 }
 
 func (t *tool) showHistory(list []entry) {
-	if len(list) == 0 {
-		fmt.Fprintln(t.out, "nobody has ever held the lock")
-		return
-	}
 	several := slices.ContainsFunc(list, func(e entry) bool {
 		return e.term.App.Differs(list[0].term.App)
 	})

@@ -195,6 +195,11 @@ func (s *sidecar) promise() (term int64, valid time.Duration) {
 	if s.lease == nil || s.lock.IsLeader(context.Background()) != nil {
 		return 0, 0
 	}
+	select {
+	case <-s.lease.Revoked(): // lead is about to give it back
+		return 0, 0
+	default:
+	}
 	now := time.Now()
 	valid = min(s.validFor, s.lock.Timing().RenewDeadline-s.lease.Confirmed())
 	if valid = valid.Truncate(time.Millisecond); valid <= 0 {

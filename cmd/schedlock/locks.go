@@ -126,42 +126,37 @@ type releasedLockJSON struct {
 func (t *tool) releaseLock(ctx context.Context, key named.Key, by,
 	reason string) (code int, err error) {
 	report := releasedLockJSON{Kind: string(key.Kind), Name: key.Name}
-	err = t.act(ctx, func(ctx context.Context, s store) error {
-		return t.bounded(ctx, func(ctx context.Context) error {
-			locks, err := named.New(s.Named())
-			if err != nil {
-				return err
-			}
-			info, err := locks.Info(ctx, key)
-			switch {
-			case err != nil:
-				return err
-			case info == nil || info.FailedOver:
-				code, report.Message = exitNothing, fmt.Sprintf("%s: nobody holds it", key)
-				return nil
-			}
-			report.Term = info.Term
-			order, err := locks.Revoke(ctx, key, info.Term, by, reason)
-			if errors.Is(err, named.ErrNotHeld) {
-				code, report.Message = exitNothing,
-					fmt.Sprintf("%s: nobody holds it under term %d any more", key, info.Term)
-				return nil
-			}
-			if err == nil {
-				report.Revoked = &order
-				report.Message = fmt.Sprintf("%s (term %d) is revoked by %s: %s", key, info.Term,
-					order.By, order.Reason)
-			}
+	err = t.actOnce(ctx, "", func(ctx context.Context, s store) error {
+		locks, err := named.New(s.Named())
+		if err != nil {
 			return err
-		})
+		}
+		info, err := locks.Info(ctx, key)
+		switch {
+		case err != nil:
+			return err
+		case info == nil || info.FailedOver:
+			code, report.Message = exitNothing, fmt.Sprintf("%s: nobody holds it", key)
+			return nil
+		}
+		report.Term = info.Term
+		order, err := locks.Revoke(ctx, key, info.Term, by, reason)
+		if errors.Is(err, named.ErrNotHeld) {
+			code, report.Message = exitNothing,
+				fmt.Sprintf("%s: nobody holds it under term %d any more", key, info.Term)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		report.Revoked = &order
+		report.Message = fmt.Sprintf("%s (term %d) is revoked by %s: %s", key, info.Term,
+			order.By, order.Reason)
+		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case t.json:
-		t.encode(report)
-	default:
-		fmt.Fprintln(t.out, plain(report.Message))
 	}
+	t.say(report, "%s", report.Message)
 	return code, nil
 }

@@ -297,8 +297,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 		return 0, &usageError{cmd.name,
 			"an argument looks like the address of a database: give that with --db"}
 	}
-	switch {
-	case t.timeout <= 0:
+	if t.timeout <= 0 {
 		return 0, &usageError{cmd.name, fmt.Sprintf("--timeout %v is not above 0", t.timeout)}
 	}
 	if t.dsn == "" {
@@ -389,10 +388,5 @@ func (t *tool) shown(arg string) string {
 
 // asksForJSON finds --json behind a mistake, too.
 func asksForJSON(args []string) bool {
-	for _, a := range args {
-		if a == "--json" || a == "-json" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(args, "--json") || slices.Contains(args, "-json")
 }

@@ -38,11 +38,7 @@ func migrate(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if t.json {
-			t.encode(m)
-		} else {
-			fmt.Fprintln(t.out, m.Message)
-		}
+		t.say(m, "%s", m.Message)
 		return exitDone, nil
 	}
 }

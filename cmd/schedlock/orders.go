@@ -74,6 +74,18 @@ func (t *tool) act(ctx context.Context, do func(ctx context.Context, s store) er
 	return do(ctx, s)
 }
 
+// actOnce is act for one statement. Its own error begins with what, unless that is "".
+func (t *tool) actOnce(ctx context.Context, what string,
+	do func(ctx context.Context, s store) error) error {
+	return t.act(ctx, func(ctx context.Context, s store) error {
+		err := t.bounded(ctx, func(ctx context.Context) error { return do(ctx, s) })
+		if err != nil && what != "" {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return err
+	})
+}
+
 func (t *tool) job() string {
 	if len(t.args) == 0 {
 		return ""
@@ -105,22 +117,15 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
 			return 0, err
 		}
-		return exitDone, t.act(ctx, func(ctx context.Context, s store) error {
-			var p ledger.Pause
-			err := t.bounded(ctx, func(ctx context.Context) (err error) {
-				p, err = s.Pause(ctx, *o)
-				return err
-			})
-			switch {
-			case err != nil:
-				return fmt.Errorf("pause: %w", err)
-			case t.json:
-				t.encode(newPauseJSON(p))
-			default:
-				fmt.Fprintln(t.out, plain(p.String()))
-			}
-			return nil
+		var p ledger.Pause
+		err = t.actOnce(ctx, "pause", func(ctx context.Context, s store) (err error) {
+			p, err = s.Pause(ctx, *o)
+			return err
 		})
+		if err == nil {
+			t.say(newPauseJSON(p), "%s", p)
+		}
+		return exitDone, err
 	}
 }
 
@@ -138,30 +143,21 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
 			return 0, err
 		}
-		err = t.act(ctx, func(ctx context.Context, s store) error {
-			return t.bounded(ctx, func(ctx context.Context) (err error) {
-				done.Resumed, err = s.Resume(ctx, done.Job, *by)
-				return err
-			})
+		err = t.actOnce(ctx, "", func(ctx context.Context, s store) (err error) {
+			done.Resumed, err = s.Resume(ctx, done.Job, *by)
+			return err
 		})
 		if err != nil {
 			return 0, fmt.Errorf("resume: %w", err)
-		}
-		if !done.Resumed {
-			code = exitNothing
-		}
-		if t.json {
-			t.encode(done)
-			return code, nil
 		}
 		what, how := "the scheduler", "is resumed"
 		if done.Job != "" {
 			what = fmt.Sprintf("job %q", done.Job)
 		}
 		if !done.Resumed {
-			how = "was not paused"
+			code, how = exitNothing, "was not paused"
 		}
-		fmt.Fprintln(t.out, what, how)
+		t.say(done, "%s %s", what, how)
 		return code, nil
 	}
 }

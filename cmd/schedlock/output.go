@@ -39,6 +39,15 @@ func (t *tool) encode(v any) {
 	_ = e.Encode(v)
 }
 
+// say answers in JSON, or in one line.
+func (t *tool) say(v any, format string, args ...any) {
+	if t.json {
+		t.encode(v)
+	} else {
+		fmt.Fprintln(t.out, plain(fmt.Sprintf(format, args...)))
+	}
+}
+
 // encodeLine is encode in one line.
 func (t *tool) encodeLine(v any) {
 	e := json.NewEncoder(t.out)
@@ -141,7 +150,7 @@ func (t *tool) table(b *table) {
 // plain makes text from a database harmless to a terminal.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && !unicode.IsPrint(r) || r == '\n' {
+		if !unicode.IsPrint(r) {
 			return '·'
 		}
 		return r

@@ -44,11 +44,16 @@ func execute(t testing.TB, databaseURL string, statements ...string) {
 	}
 }
 
-func migratedServer(t testing.TB, databaseURL string) string {
+// migratedServer is a database of the shared server that has its tables.
+func migratedServer(t testing.TB) string {
 	t.Helper()
-	r := call(t, "migrate", "--db", databaseURL)
+	return pgtest.Shared(t).Filled(t, func(url string) { migrateServer(t, url) })
+}
+
+func migrateServer(t testing.TB, url string) {
+	t.Helper()
+	r := call(t, "migrate", "--db", url)
 	require.Equal(t, exitDone, r.code, r)
-	return databaseURL
 }
 
 // leadServer makes this process the leader.
@@ -57,17 +62,12 @@ func leadServer(t testing.TB, databaseURL string) *schedlock.Lease {
 	store, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
-	require.NoError(t, err)
-	lease, err := lock.Acquire(bg)
-	require.NoError(t, err)
-	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
-	return lease
+	return silentLease(t, store)
 }
 
 func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
 	t.Parallel()
-	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	databaseURL := migratedServer(t)
 	lead := func(opts ...schedlock.Option) (*postgres.Store, *schedlock.Lease) {
 		store, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
 		require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
 // A row that row-level security hides is not a lock that is free.
 func TestARowThatAPolicyHidesIsNotFree(t *testing.T) {
 	t.Parallel()
-	databaseURL := migratedServer(t, pgtest.Shared(t).Database(t))
+	databaseURL := migratedServer(t)
 	leadServer(t, databaseURL)
 	u, err := url.Parse(databaseURL)
 	require.NoError(t, err)
@@ -142,20 +142,20 @@ func TestStatusOfEveryServer(t *testing.T) {
 	})
 
 	down := withSecret(t, "postgres://x@127.0.0.1:1/app", "app")
-	free := migratedServer(t, server.Database(t))
-	held := migratedServer(t, server.Database(t))
+	free := migratedServer(t)
+	held := migratedServer(t)
 	lease := leadServer(t, held)
-	silent := migratedServer(t, server.Database(t))
+	silent := migratedServer(t)
 	leadServer(t, silent)
 	execute(t, silent, `UPDATE scheduler_lock SET heartbeat_at = now() - interval '1 hour'`)
-	deleted := migratedServer(t, server.Database(t))
+	deleted := migratedServer(t)
 	leadServer(t, deleted)
 	execute(t, deleted, `DELETE FROM scheduler_lock`)
-	newer := migratedServer(t, server.Database(t))
+	newer := migratedServer(t)
 	execute(t, newer, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`)
-	compatible := migratedServer(t, server.Database(t))
+	compatible := migratedServer(t)
 	execute(t, compatible, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
-	older := migratedServer(t, server.Database(t))
+	older := migratedServer(t)
 	execute(t, older, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`,
 		migrations.Latest))
 	for _, tc := range []struct {
@@ -182,6 +182,7 @@ func TestStatusOfEveryServer(t *testing.T) {
 			[]string{`check the password of role "needs_password"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := finish(t, process(t, "status", "--db", tc.url, "--timeout", patience.String()))
 			assert.Equal(t, tc.code, r.code, r)
 			first, _, _ := strings.Cut(r.out+r.err, "\n")
@@ -236,7 +237,7 @@ func TestReleaseAndHistoryOnAServer(t *testing.T) {
 func TestStatusOfAHotStandby(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Shared(t)
-	databaseURL := migratedServer(t, primary.Database(t))
+	databaseURL := migratedServer(t)
 	lease := leadServer(t, databaseURL)
 	standby := primary.Standby(t)
 	u, err := url.Parse(databaseURL)
@@ -254,7 +255,8 @@ func TestStatusOfAHotStandby(t *testing.T) {
 func TestWatchOutlivesARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
-	databaseURL := migratedServer(t, server.URL("postgres"))
+	databaseURL := server.URL("postgres")
+	migrateServer(t, databaseURL)
 	w := startWatch(t, databaseURL)
 	w.await(t, "start", 0)
 	server.Stop(t, "fast")

@@ -180,26 +180,19 @@ type requeuedJSON struct {
 
 func (t *tool) requeue(ctx context.Context, name string, retries int, ids []string) (int, error) {
 	done := requeuedJSON{Queue: name, Requeued: []string{}}
-	err := t.act(ctx, func(ctx context.Context, s store) error {
-		return t.bounded(ctx, func(ctx context.Context) error {
-			q, err := queue.New(s.Queue())
-			if err != nil {
-				return err
-			}
-			requeued, err := q.Requeue(ctx, name, retries, ids...)
-			done.Requeued = append(done.Requeued, requeued...)
+	err := t.actOnce(ctx, "", func(ctx context.Context, s store) error {
+		q, err := queue.New(s.Queue())
+		if err != nil {
 			return err
-		})
+		}
+		requeued, err := q.Requeue(ctx, name, retries, ids...)
+		done.Requeued = append(done.Requeued, requeued...)
+		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	if t.json {
-		t.encode(done)
-	} else {
-		fmt.Fprintln(t.out, plain(fmt.Sprintf("%d of %d tasks of queue %q are pending again",
-			len(done.Requeued), len(ids), name)))
-	}
+	t.say(done, "%d of %d tasks of queue %q are pending again", len(done.Requeued), len(ids), name)
 	if len(done.Requeued) == 0 {
 		return exitNothing, nil
 	}
@@ -231,14 +224,9 @@ func (t *tool) prune(ctx context.Context, name string, olderThan time.Duration) 
 		}
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%w (%d tasks were deleted before)", err, done.Deleted)
-	case t.json:
-		t.encode(done)
-	default:
-		fmt.Fprintln(t.out,
-			plain(fmt.Sprintf("%d tasks of queue %q are deleted", done.Deleted, name)))
 	}
+	t.say(done, "%d tasks of queue %q are deleted", done.Deleted, name)
 	return nil
 }

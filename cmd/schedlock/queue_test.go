@@ -34,9 +34,7 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	require.NoError(t, q.Done(ctx, tasks[1]))
 	tool := func(code int, args ...string) string {
 		t.Helper()
-		r := call(t, append(args, "--db", path)...)
-		require.Equal(t, code, r.code, "%v: %+v", args, r)
-		return r.out + r.err
+		return expect(t, code, append(args, "--db", path)...)
 	}
 	var counts []countJSON
 	strict(t, tool(exitDone, "queue", "--json"), &counts)

@@ -97,7 +97,8 @@ func (t *tool) release(ctx context.Context, o releaseOrder) (int, error) {
 	row, judged := shown.view.Row, judge(shown.view)
 	switch {
 	case row == nil && judged.verdict == free:
-		t.say(releaseJSON{Running: []runJSON{}, Message: "nothing to release: " + judged.summary})
+		message := "nothing to release: " + judged.summary
+		t.say(releaseJSON{Running: []runJSON{}, Message: message}, "%s", message)
 		return exitNothing, nil
 	case row == nil:
 		return 0, fmt.Errorf("there is no row that could be revoked; %s: %s", judged.summary,
@@ -226,7 +227,7 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 		if judge(shown.view).verdict != held {
 			report.Message += "; " + notHeeded
 		}
-		t.say(report)
+		t.say(report, "%s", report.Message)
 		return exitDone, nil
 	}
 	if !t.json {
@@ -245,7 +246,7 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 		report.Message += fmt.Sprintf("; pid %d on host %q leads now (term %d)", next.PID,
 			next.Hostname, next.Term)
 	}
-	t.say(report)
+	t.say(report, "%s", report.Message)
 	return exitDone, nil
 }
 
@@ -301,15 +302,6 @@ func (t *tool) awaitEnd(ctx context.Context, s store, o releaseOrder,
 			message += "; " + notHeeded
 		}
 		return end, nil, errors.New(message)
-	}
-}
-
-// say writes the outcome.
-func (t *tool) say(r releaseJSON) {
-	if t.json {
-		t.encode(r)
-	} else {
-		fmt.Fprintln(t.out, plain(r.Message))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -89,6 +90,7 @@ func TestReleaseOfALiveLeader(t *testing.T) {
 // Whoever died does not read the order: the standby still waits for the TTL
 // where nothing proves the death.
 func TestReleaseDoesNotShortenTheTTLOfADeadHolder(t *testing.T) {
+	missing.Long(t, "waits for a TTL of 8 s")
 	t.Parallel()
 	path := filepath.Join(folder(t), "app.db")
 	const ttl = 8 * time.Second // the order must be given while the second waits
@@ -203,9 +205,7 @@ func TestOrders(t *testing.T) {
 	leads(t, path, leader)
 	tool := func(code int, args ...string) string {
 		t.Helper()
-		r := call(t, append(args, "--db", path, "--by", "ann")...)
-		require.Equal(t, code, r.code, "%v: %+v", args, r)
-		return r.out + r.err
+		return expect(t, code, append(args, "--db", path, "--by", "ann")...)
 	}
 	eventually(t, "the jobs have rows", func() bool {
 		return strings.Contains(call(t, "jobs", "--db", path).out, "work")
@@ -238,9 +238,7 @@ func TestOrders(t *testing.T) {
 		`UPDATE scheduler_jobs SET cursor_at = '2999-01-01T00:00:00.000000Z' WHERE job = 'work'`)
 	reset := func(code int, args ...string) string {
 		t.Helper()
-		r := call(t, append(args, "--db", path)...)
-		require.Equal(t, code, r.code, "%v: %+v", args, r)
-		return r.out + r.err
+		return expect(t, code, append(args, "--db", path)...)
 	}
 	assert.Contains(t, reset(exitUnknown, "reset-cursor", "unknown"), `no such job: "unknown"`)
 	assert.Contains(t, reset(exitUsage, "reset-cursor"), "needs the name of a job")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -54,6 +55,7 @@ func TestMain(m *testing.M) {
 	case "writer":
 		writer(os.Args[1])
 	default:
+		_ = flag.Set("test.parallel", "12") // most tests wait; -parallel overrides it
 		code := pgtest.Run(m)
 		if binary.dir != "" {
 			os.RemoveAll(binary.dir)
@@ -150,10 +152,12 @@ func leads(t *testing.T, dsn string, cmd *exec.Cmd) statusJSON {
 
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
+	pause := 10 * time.Millisecond
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", patience, what)
 		}
+		pause = min(pause*5/4, 100*time.Millisecond)
 	}
 }
 
@@ -168,6 +172,14 @@ type result struct {
 func call(t testing.TB, args ...string) result {
 	t.Helper()
 	return callWith(t, nil, args...)
+}
+
+// expect calls the tool, which must exit with this code, and returns all that it says.
+func expect(t testing.TB, code int, args ...string) string {
+	t.Helper()
+	r := call(t, args...)
+	require.Equal(t, code, r.code, "%v: %+v", args, r)
+	return r.out + r.err
 }
 
 func callWith(t testing.TB, env map[string]string, args ...string) result {
@@ -235,7 +247,8 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
 }
 
-// inBoth runs a test on a new SQLite file and on a new PostgreSQL database.
+// inBoth runs a test on a SQLite file that is still to be made, and on a new PostgreSQL
+// database with its tables.
 func inBoth(t *testing.T, test func(t *testing.T, dsn string)) {
 	t.Helper()
 	t.Parallel()
@@ -245,7 +258,7 @@ func inBoth(t *testing.T, test func(t *testing.T, dsn string)) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		test(t, pgtest.Shared(t).Database(t))
+		test(t, migratedServer(t))
 	})
 }
 

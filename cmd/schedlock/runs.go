@@ -81,16 +81,10 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			list, err = s.Runs(ctx, *job, *n)
 			return err
 		})
-		switch {
-		case err != nil:
+		if err != nil {
 			return 0, err
-		case t.json:
-			t.encode(newRunsJSON(list))
-		case len(list) == 0:
-			fmt.Fprintln(t.out, "there are no runs")
-		default:
-			t.showRuns(list)
 		}
+		showList(t, list, newRunJSON, "there are no runs", t.showRuns)
 		return exitDone, nil
 	}
 }

@@ -67,19 +67,29 @@ func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlo
 	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	lease := silentLease(t, store)
+	t.Cleanup(func() { _ = lease.Release(bg) })
+	return store, lease
+}
+
+// silentLease is one that sends no heartbeat.
+func silentLease(t testing.TB, store driver.Store) *schedlock.Lease {
+	t.Helper()
 	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
-	require.NoError(t, lease.TakeRenewal()) // and sends no heartbeat
-	t.Cleanup(func() { _ = lease.Release(bg) })
-	return store, lease
+	require.NoError(t, lease.TakeRenewal())
+	return lease
 }
 
 // edit runs statements as a hand would, and leaves no file behind if nobody
 // else has the database open.
 func edit(t testing.TB, path string, statements ...string) {
 	t.Helper()
+	if len(statements) == 0 {
+		return
+	}
 	db, err := sqlite3driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
 		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
@@ -115,18 +125,63 @@ func crashed(t *testing.T, dir string) string {
 // look leaves a trace.
 func TestStatusOfEveryDatabaseFile(t *testing.T) {
 	t.Parallel()
+	type maker func(t *testing.T, dir string) string
+	// A file with its tables, changed by a hand.
+	of := func(statements ...string) maker {
+		return func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			edit(t, path, statements...)
+			return path
+		}
+	}
+	// One with a leader whose clock is off by so much.
+	led := func(off time.Duration, statements ...string) maker {
+		return func(t *testing.T, dir string) string {
+			path := migrated(t, dir)
+			lead(t, path, off)
+			edit(t, path, statements...)
+			return path
+		}
+	}
+	// One whose leader was killed, and of whose files one was removed then.
+	died := func(removed string, statements ...string) maker {
+		return func(t *testing.T, dir string) string {
+			path := crashed(t, dir)
+			if removed != "" {
+				require.NoError(t, os.Remove(path+removed))
+			}
+			edit(t, path, statements...)
+			return path
+		}
+	}
+	written := func(content string) maker {
+		return func(t *testing.T, dir string) string {
+			path := filepath.Join(dir, "app.db")
+			require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+			return path
+		}
+	}
+	unwritable := func(make maker) maker {
+		return func(t *testing.T, dir string) string {
+			path := make(t, dir)
+			readOnly(t, dir)
+			return path
+		}
+	}
+	const (
+		deleted = `DELETE FROM scheduler_lock`
+		ended   = `UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`
+	)
 	for _, tc := range []struct {
 		name   string
-		make   func(t *testing.T, dir string) string
+		make   maker
 		nobody bool
 		code   int
 		says   []string // in the first line
 		proof  string
 	}{
-		{name: "free, never led", make: func(t *testing.T, dir string) string {
-			return migrated(t, dir)
-		},
-			code: exitNothing, says: []string{"free: nobody has ever held"}},
+		{name: "free, never led", make: of(), code: exitNothing,
+			says: []string{"free: nobody has ever held"}},
 		{name: "free, released", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			store, lease := lead(t, path, 0)
@@ -134,11 +189,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			require.NoError(t, store.Close())
 			return path
 		}, code: exitNothing, says: []string{"free: nobody leads", "was released"}},
-		{name: "held", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, 0)
-			return path
-		}, code: exitDone,
+		{name: "held", make: led(0), code: exitDone,
 			says: []string{"held: ", fmt.Sprintf("pid %d on host", os.Getpid()), "leads (term "}},
 		{name: "held, an empty file in the way of the lease file",
 			make: func(t *testing.T, dir string) string {
@@ -148,72 +199,34 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 				return path
 			}, code: exitDone, says: []string{"held: "},
 			proof: "none, only the heartbeats tell: lease file "},
-		{name: "stale, alive", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, -time.Hour)
-			return path
-		}, code: exitStale,
+		{name: "stale, alive", make: led(-time.Hour), code: exitStale,
 			says: []string{"stale: ", "lives, but its last heartbeat was 1h", "TTL 10m0s"}},
-		{name: "stale, no sign", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, -time.Hour)
-			edit(t, path, `UPDATE scheduler_lock SET token = 'edited'`)
-			return path
-		}, code: exitStale, says: []string{"stale: ", "holds the lock (term "}},
-		{name: "far in the future", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, time.Hour)
-			return path
-		}, code: exitStale, says: []string{"stale: ", "in the future"}},
-		{name: "dead", make: crashed, code: exitStale, says: []string{"dead: ", "is proven dead"}},
-		{name: "dead, no row", make: func(t *testing.T, dir string) string {
-			path := crashed(t, dir)
-			edit(t, path, `DELETE FROM scheduler_lock`)
-			return path
-		}, code: exitStale, says: []string{"dead: there is no lock row", "is proven dead"}},
-		{name: "no row, no end, no proof", make: func(t *testing.T, dir string) string {
-			path := crashed(t, dir)
-			require.NoError(t, os.Remove(path+"-lease"))
-			edit(t, path, `DELETE FROM scheduler_lock`)
-			return path
-		}, code: exitStale, says: []string{"not free: ", "has no end"}},
-		{name: "no row, but somebody leads", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			lead(t, path, 0)
-			edit(t, path, `DELETE FROM scheduler_lock`)
-			return path
-		}, code: exitStale, says: []string{"not free: ", "still holds what only a leader holds"}},
-		{name: "leftover row", make: func(t *testing.T, dir string) string {
-			path := crashed(t, dir)
-			require.NoError(t, os.Remove(path+"-lease")) // it proves a death
-			edit(t, path, `UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`)
-			return path
-		}, code: exitStale, says: []string{"dead: ", "has ended its term"}},
-		{name: "a hand has ended the term of one that lives",
-			make: func(t *testing.T, dir string) string {
-				path := migrated(t, dir)
-				lead(t, path, 0)
-				edit(t, path,
-					`UPDATE scheduler_terms SET ended_at = acquired_at, end_reason = 'lost'`)
-				return path
-			}, code: exitDone, says: []string{"held: "}},
+		{name: "stale, no sign",
+			make: led(-time.Hour, `UPDATE scheduler_lock SET token = 'edited'`), code: exitStale,
+			says: []string{"stale: ", "holds the lock (term "}},
+		{name: "far in the future", make: led(time.Hour), code: exitStale,
+			says: []string{"stale: ", "in the future"}},
+		{name: "dead", make: died(""), code: exitStale, says: []string{"dead: ", "is proven dead"}},
+		{name: "dead, no row", make: died("", deleted), code: exitStale,
+			says: []string{"dead: there is no lock row", "is proven dead"}},
+		{name: "no row, no end, no proof", make: died("-lease", deleted), code: exitStale,
+			says: []string{"not free: ", "has no end"}},
+		{name: "no row, but somebody leads", make: led(0, deleted), code: exitStale,
+			says: []string{"not free: ", "still holds what only a leader holds"}},
+		{name: "leftover row", make: died("-lease", ended), // that file proves a death
+			code: exitStale, says: []string{"dead: ", "has ended its term"}},
+		{name: "a hand has ended the term of one that lives", make: led(0, ended), code: exitDone,
+			says: []string{"held: "}},
 		{name: "missing", make: func(_ *testing.T, dir string) string {
 			return filepath.Join(dir, "no", "app.db")
-		},
-			code: exitUnknown, says: []string{"no/app.db: file does not exist",
-				"correct the path"}},
+		}, code: exitUnknown, says: []string{"no/app.db: file does not exist", "correct the path"}},
 		{name: "a directory", make: func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "app.db")
 			require.NoError(t, os.Mkdir(path, 0o755))
 			return path
-		},
-			code: exitUnknown, says: []string{"is a directory, not a file"}},
-		{name: "not a database", make: func(t *testing.T, dir string) string {
-			path := filepath.Join(dir, "app.db")
-			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("dear diary, ", 1000)),
-				0o600))
-			return path
-		}, code: exitUnknown, says: []string{"app.db: ", "damaged", "not a database"}},
+		}, code: exitUnknown, says: []string{"is a directory, not a file"}},
+		{name: "not a database", make: written(strings.Repeat("dear diary, ", 1000)),
+			code: exitUnknown, says: []string{"app.db: ", "damaged", "not a database"}},
 		{name: "corrupt", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			raw, err := os.ReadFile(path)
@@ -224,51 +237,28 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, raw, 0o600))
 			return path
 		}, code: exitUnknown, says: []string{"app.db", "damaged", "restore it from a backup"}},
-		{name: "empty", make: func(t *testing.T, dir string) string {
-			path := filepath.Join(dir, "app.db")
-			require.NoError(t, os.WriteFile(path, nil, 0o600))
-			return path
-		}, code: exitUnknown, says: []string{"has no scheduler tables", "schedlock migrate"}},
+		{name: "empty", make: written(""), code: exitUnknown,
+			says: []string{"has no scheduler tables", "schedlock migrate"}},
 		{name: "of another app", make: func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, "app.db")
 			edit(t, path, `CREATE TABLE bans (address TEXT)`)
 			return path
 		}, code: exitUnknown, says: []string{"has no scheduler tables"}},
-		{name: "older tables", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			edit(t, path, fmt.Sprintf(`DELETE FROM scheduler_lock_schema WHERE version = %d`,
-				migrations.Latest))
-			return path
-		}, code: exitUnknown, says: []string{fmt.Sprintf("tables of version %d",
-			migrations.Latest-1), "older than this tool", "schedlock migrate"}},
-		{name: "newer tables that allow this code", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 1)`)
-			return path
-		}, code: exitNothing, says: []string{"free: "}},
-		{name: "newer tables that do not", make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			edit(t, path, `INSERT INTO scheduler_lock_schema VALUES (99, 98)`)
-			return path
-		}, code: exitUnknown,
+		{name: "older tables", make: of(fmt.Sprintf(
+			`DELETE FROM scheduler_lock_schema WHERE version = %d`, migrations.Latest)),
+			code: exitUnknown, says: []string{fmt.Sprintf("tables of version %d",
+				migrations.Latest-1), "older than this tool", "schedlock migrate"}},
+		{name: "newer tables that allow this code",
+			make: of(`INSERT INTO scheduler_lock_schema VALUES (99, 1)`), code: exitNothing,
+			says: []string{"free: "}},
+		{name: "newer tables that do not",
+			make: of(`INSERT INTO scheduler_lock_schema VALUES (99, 98)`), code: exitUnknown,
 			says: []string{"needs code of version 98 or newer", "deploy a newer release"}},
-		{name: "read-only file", nobody: true, make: func(t *testing.T, dir string) string {
-			path := migrated(t, dir)
-			readOnly(t, dir)
-			return path
-		}, code: exitNothing, says: []string{"free: "}},
-		{name: "read-only file of a dead leader", nobody: true,
-			make: func(t *testing.T, dir string) string {
-				path := crashed(t, dir)
-				readOnly(t, dir)
-				return path
-			}, code: exitUnknown,
-			says: []string{"only if it may write the -", "as the user of the app"}},
-		{name: "-wal without -shm", make: func(t *testing.T, dir string) string {
-			path := crashed(t, dir)
-			require.NoError(t, os.Remove(path+"-shm"))
-			return path
-		}, code: exitUnknown,
+		{name: "read-only file", nobody: true, make: unwritable(of()), code: exitNothing,
+			says: []string{"free: "}},
+		{name: "read-only file of a dead leader", nobody: true, make: unwritable(died("")),
+			code: exitUnknown, says: []string{"only if it may write the -", "as the user of the app"}},
+		{name: "-wal without -shm", make: died("-shm"), code: exitUnknown,
 			says: []string{"no -shm file", "start the app, or run schedlock migrate"}},
 		{name: "unreadable file", nobody: true, make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
@@ -278,8 +268,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 		{name: "behind a symbolic link", make: func(t *testing.T, dir string) string {
 			target := filepath.Join(dir, "data")
 			require.NoError(t, os.Mkdir(target, 0o755))
-			path := migrated(t, target)
-			lead(t, path, 0)
+			path := led(0)(t, target)
 			require.NoError(t, os.Symlink(path, filepath.Join(dir, "app.db")))
 			return filepath.Join(dir, "app.db")
 		}, code: exitDone, says: []string{"held: "}},

@@ -106,7 +106,7 @@ func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
 		}
 		before, begin := used(), time.Now()
 		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
 			f.Await(ctx, token, seen)
 			cancel()
 		}

@@ -66,6 +66,9 @@ type Server struct {
 	bin     string // directory of the binaries
 	disk    bool   // its files are on a disk
 	port    int
+
+	original sync.Once // makes the database of Filled
+	filled   bool
 }
 
 var shared struct {
@@ -183,6 +186,22 @@ func (s *Server) Copy(t testing.TB, of string) string {
 		}
 	})
 	return s.URL(name)
+}
+
+// Filled is [Server.Database] with what fill puts into the first one: the others are copies of it,
+// which is faster. All calls must give the same fill.
+func (s *Server) Filled(t testing.TB, fill func(url string)) string {
+	t.Helper()
+	const original = "original"
+	s.original.Do(func() {
+		need(t, s.admin("CREATE DATABASE "+original+" TEMPLATE template0"))
+		fill(s.URL(original))
+		s.filled = true
+	})
+	if !s.filled {
+		t.Fatal("the original was not filled: see the first test that has failed")
+	}
+	return s.Copy(t, original)
 }
 
 // URL returns the URL of a database, as the superuser and without TLS.

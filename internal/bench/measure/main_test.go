@@ -60,7 +60,7 @@ func TestAnInterruptLeavesNothingBehind(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	file := filepath.Join(t.TempDir(), "benchmarks.md")
 	// Wherever it is by then: this part takes a minute.
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, run(ctx, []string{"-only", "change", "-o", file}, t.Output()),
 		context.DeadlineExceeded)

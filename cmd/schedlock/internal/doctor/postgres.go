@@ -143,19 +143,12 @@ func (s server) row(ctx context.Context, check, query string, dest ...any) bool 
 func (s server) lines(ctx context.Context, check, query string,
 	args ...any) (lines []string, ok bool) {
 	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
-		rows, err := q.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return eachRow(ctx, q, func(rows *sql.Rows) error {
 			var line string
-			if err := rows.Scan(&line); err != nil {
-				return err
-			}
+			err := rows.Scan(&line)
 			lines = append(lines, line)
-		}
-		return rows.Err()
+			return err
+		}, query, args...)
 	})
 	if err != nil {
 		s.note(check, "not looked at: "+err.Error())

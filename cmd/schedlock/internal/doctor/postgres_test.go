@@ -24,17 +24,17 @@ import (
 const secret = "hunter2/secret@x"
 
 // migrated is a new database that has its tables.
-func migrated(t testing.TB) (url string) {
+func migrated(t testing.TB) string {
 	t.Helper()
-	url = pgtest.Shared(t).Database(t)
-	migrate(t, url)
-	return url
+	return pgtest.Shared(t).Filled(t, func(url string) { migrate(t, url) })
 }
 
 func migrate(t testing.TB, url string) {
 	t.Helper()
-	s := open(t, url)
+	s, err := postgres.Open(bg, url, postgres.WithLogger(quiet))
+	require.NoError(t, err)
 	require.NoError(t, s.Migrate(bg))
+	require.NoError(t, s.Close())
 }
 
 func open(t testing.TB, url string) *postgres.Store {
@@ -318,10 +318,10 @@ func TestTablesThatAreLocked(t *testing.T) {
 	_, err := session(t, dsn).Exec(bg, `BEGIN; LOCK TABLE scheduler_lock`)
 	require.NoError(t, err)
 	limits := usual
-	limits.longLock, limits.statement = 0, 2*time.Second
+	limits.longLock, limits.statement = 0, time.Second
 	r := examine(bg, dsn, limits)
 	finding(t, r, "locks", Warning, "AccessExclusiveLock")
-	finding(t, r, "tables", Error, "within 2s", "locks above")
+	finding(t, r, "tables", Error, "within 1s", "locks above")
 }
 
 func TestClocks(t *testing.T) {

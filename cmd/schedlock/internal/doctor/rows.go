@@ -172,7 +172,7 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 		if err != nil {
 			return
 		}
-		if err = eachRow(ctx, tx, query, row); err != nil {
+		if err = eachRow(ctx, tx, row, query); err != nil {
 			err = fmt.Errorf("table %s: %w", table, err)
 		}
 	}
@@ -285,8 +285,9 @@ func (x facts) view() driver.Snapshot {
 	return v
 }
 
-func eachRow(ctx context.Context, tx *sql.Tx, query string, row func(*sql.Rows) error) error {
-	rows, err := tx.QueryContext(ctx, query)
+func eachRow(ctx context.Context, q queryer, row func(*sql.Rows) error, query string,
+	args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

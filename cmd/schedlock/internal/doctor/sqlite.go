@@ -174,9 +174,9 @@ func failToRead(f *findings, check string, err error) {
 }
 
 func firstLine(s string) string {
-	s, _,
-		_ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(s, "*** in database main ***")), "\n")
-	return s
+	s = strings.TrimSpace(strings.TrimPrefix(s, "*** in database main ***"))
+	line, _, _ := strings.Cut(s, "\n")
+	return line
 }
 
 // judgeSQLite reads the rows and the lease file.
