@@ -144,10 +144,9 @@ func (s *Server) Standby(t testing.TB) *Server {
 	need(t, err)
 	t.Cleanup(p.remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
-	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "stream",
-		"-c", "fast",
-		"--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U",
-		"postgres"))
+	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "fetch",
+		"-c", "fast", "--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+		"-U", "postgres"))
 	need(t, standby.startOnFreePort())
 	return standby
 }

@@ -21,7 +21,7 @@ var errClosed = errors.New("the store is closed")
 func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
+		ctx, cancel = context.WithTimeout(ctx, s.bound)
 		defer cancel()
 	}
 	if err := s.take(ctx); err != nil {

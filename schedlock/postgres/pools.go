@@ -109,7 +109,7 @@ func (p statementPool) on() committed { return committed{p.Pool, p.s.lent.Load()
 
 // begin bounds what follows; end must be called once it is over.
 func (p statementPool) begin(ctx context.Context) (_ context.Context, end func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.s.bound)
 	if p.places == nil {
 		return ctx, cancel, nil
 	}
@@ -141,7 +141,7 @@ func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) e
 func (s *Store) insist(ctx context.Context, f func(context.Context) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, statementTimeout)
+		ctx, cancel = context.WithTimeout(ctx, s.bound)
 		defer cancel()
 	}
 	var before error
