@@ -147,10 +147,32 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	admin := session(t, url)
+	admin, open := session(t, url), reopened(t, url)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
-		return conformance(t, admin, url, url)
+		d := conformance(t, admin, url, url)
+		d.Open = func(t testing.TB) driver.Store { return open(t) }
+		return d
 	})
+}
+
+// reopened opens stores as a process that goes on has them: one that has served a
+// rule serves the next, as new sessions cost more than the rules. The suites
+// through a pooler, where sessions are shared anyway, open each store anew.
+func reopened(run testing.TB, url string) func(t testing.TB) *postgres.Store {
+	var free []*postgres.Store
+	return func(t testing.TB) (store *postgres.Store) {
+		if last := len(free) - 1; last >= 0 {
+			store, free = free[last], free[:last]
+		} else {
+			store = open(run, url)
+		}
+		t.Cleanup(func() {
+			if !t.Failed() {
+				free = append(free, store)
+			}
+		})
+		return store
+	}
 }
 
 // empty makes the tables as good as new, which is faster than a new database.

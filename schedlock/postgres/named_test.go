@@ -60,9 +60,11 @@ func namedConformance(t testing.TB, conn *pgx.Conn, url string) locktest.NamedDa
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	conn := session(t, url)
+	conn, open := session(t, url), reopened(t, url)
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
-		return namedConformance(t, conn, url)
+		d := namedConformance(t, conn, url)
+		d.Open = func(t testing.TB) namedlock.Store { return open(t).Named() }
+		return d
 	})
 }
 

@@ -48,9 +48,11 @@ func queueDatabase(t testing.TB, admin *pgx.Conn, direct, url string) locktest.Q
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	admin := session(t, url)
+	admin, open := session(t, url), reopened(t, url)
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
-		return queueDatabase(t, admin, url, url)
+		d := queueDatabase(t, admin, url, url)
+		d.Open = func(t testing.TB) taskqueue.Store { return open(t).Queue() }
+		return d
 	})
 }
 
