@@ -49,14 +49,23 @@ import (
 // patience bounds each wait for a server to start or stop.
 const patience = 60 * time.Second
 
-// defaults come first in postgresql.conf: the settings of a caller win.
+// defaults come first in postgresql.conf: the settings of a caller win. What a standby has yet to
+// fetch must outlast the checkpoints of all tests.
 const defaults = `
 fsync = off
 max_connections = 200
 shared_buffers = 16MB
 wal_level = replica
 max_wal_senders = 10
+wal_keep_size = 64MB
 hot_standby = on
+`
+
+// inMemory are settings for files in memory, where no page is torn and each one counts.
+const inMemory = `
+full_page_writes = off
+wal_init_zero = off
+max_wal_size = 256MB
 `
 
 // Server is a PostgreSQL server. URL, Port, Dir and Database may be called concurrently; what stops
@@ -69,6 +78,9 @@ type Server struct {
 
 	original sync.Once // makes the database of Filled
 	filled   bool
+
+	mu      sync.Mutex
+	session *pgx.Conn // of the superuser, in the database postgres; may be nil
 }
 
 var shared struct {
@@ -135,13 +147,9 @@ func (s *Server) Standby(t testing.TB) *Server {
 	need(t, err)
 	t.Cleanup(p.remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
-	// What the standby has yet to fetch must outlast the checkpoints of all tests.
-	need(t, s.admin("ALTER SYSTEM SET wal_keep_size = '64MB'"))
-	need(t, s.admin("SELECT pg_reload_conf()"))
-	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "stream",
-		"-c", "fast",
-		"--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U",
-		"postgres"))
+	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "fetch",
+		"-c", "fast", "--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+		"-U", "postgres"))
 	need(t, standby.startOnFreePort())
 	return standby
 }
@@ -176,7 +184,7 @@ func (s *Server) Database(t testing.TB) string {
 func (s *Server) Copy(t testing.TB, of string) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
-	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE "+of))
+	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE "+of+s.byFile()))
 	t.Cleanup(func() {
 		if s.PID() == 0 {
 			return // the test has stopped its server
@@ -202,6 +210,16 @@ func (s *Server) Filled(t testing.TB, fill func(url string)) string {
 		t.Fatal("the original was not filled: see the first test that has failed")
 	}
 	return s.Copy(t, original)
+}
+
+// byFile lets CREATE DATABASE copy files, as before version 15: that takes a third of the time that
+// the copy by the log takes, and a standby reads no log of it.
+func (s *Server) byFile() string {
+	version, err := os.ReadFile(filepath.Join(s.data(), "PG_VERSION"))
+	if major, _ := strconv.Atoi(strings.TrimSpace(string(version))); err != nil || major < 15 {
+		return ""
+	}
+	return " STRATEGY file_copy"
 }
 
 // URL returns the URL of a database, as the superuser and without TLS.
@@ -283,7 +301,7 @@ func create(settings []string) (_ *Server, err error) {
 		return nil, err
 	}
 	if !disk {
-		settings = append([]string{"max_wal_size = 256MB"}, settings...) // memory
+		settings = append([]string{inMemory}, settings...)
 	}
 	_, err = conf.WriteString(defaults + strings.Join(settings, "\n") + "\n")
 	if err := errors.Join(err, conf.Close()); err != nil {
@@ -327,19 +345,23 @@ func (s *Server) ready() bool {
 		string(lines[0]) == strconv.Itoa(s.PID()) && string(bytes.TrimSpace(lines[7])) == "ready"
 }
 
-// admin runs one statement in the database postgres.
+// admin runs one statement in the database postgres. Its session stays for the next one, until the
+// server ends it.
 func (s *Server) admin(query string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL("postgres"))
-	if err != nil {
-		return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil || s.session.Ping(ctx) != nil {
+		var err error
+		if s.session, err = pgx.Connect(ctx, s.URL("postgres")); err != nil {
+			return err
+		}
 	}
-	_, err = conn.Exec(ctx, query)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", query, err)
+	if _, err := s.session.Exec(ctx, query); err != nil {
+		return fmt.Errorf("%s: %w", query, err)
 	}
-	return errors.Join(err, conn.Close(ctx))
+	return nil
 }
 
 // databaseURL gives connecting more time than the store would: on a busy machine a

@@ -37,8 +37,9 @@ func (p *process) initdb(bin string) error {
 		initdbOptions...)...)
 }
 
+// initdbOptions have segments of 1 MB: each server and each copy of one begins with a new segment.
 var initdbOptions = []string{"-U", "postgres", "-A", "trust", "--no-sync", "--locale=C",
-	"--encoding=UTF8"}
+	"--encoding=UTF8", "--wal-segsize=1"}
 
 // cached returns the path of the archive for the programs in bin.
 func cached(bin string) (string, error) {

@@ -162,10 +162,15 @@ var cursorCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.known(ref, "a", "b")
-			first := e.trigger("a")
-			for range ledger.MaxPending - 1 {
+			left := ledger.MaxPending
+			if e.db.Fill != nil {
+				left = 10
+				e.db.Fill(e, Fill{Requests: ledger.MaxPending - left, RequestsOf: "a"})
+			}
+			for range left {
 				e.trigger("a")
 			}
+			first := e.inbox().Requests[0]
 			e.unchanged(func() {
 				_, err := e.ledger().Trigger(e.ctx, order("a"))
 				require.ErrorIs(e, err, ledger.ErrBacklog)

@@ -31,6 +31,11 @@ type Database struct {
 	// Begin begins a transaction of a caller, of a kind that Fence takes.
 	Begin func(t testing.TB) Tx
 
+	// Fill, if it is not nil, writes many rows at once, which rules about
+	// bounds otherwise write by as many calls of the store. It takes only
+	// time off them.
+	Fill func(t testing.TB, f Fill)
+
 	// HeartbeatsPassFence tells that a heartbeat does not wait for a fenced
 	// transaction. Without it, it must succeed once that has ended.
 	HeartbeatsPassFence bool
@@ -71,6 +76,16 @@ type Edit struct {
 	// is zero. It comes alone.
 	CursorOf string
 	CursorAt time.Time
+}
+
+// A Fill is rows of one of two kinds.
+type Fill struct {
+	Terms int // terms 1, 2, … that have ended; there were none before
+
+	// Requests of RequestsOf, a job that is known and has none: nobody has
+	// answered them, and each has a time of its own in the past.
+	Requests   int
+	RequestsOf string
 }
 
 // A Tx is a caller's transaction.

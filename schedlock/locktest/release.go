@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -133,7 +134,14 @@ var releaseCases = []testCase{
 		run: func(e *env) {
 			e.ctx = e.TB.Context()
 			var refs []driver.Ref
-			for range 1005 {
+			if e.db.Fill != nil {
+				e.db.Fill(e, Fill{Terms: 900})
+				for _, t := range slices.Backward(e.terms(5000)) {
+					refs = append(refs, t.Ref)
+				}
+				require.Len(e, refs, 900)
+			}
+			for len(refs) < 1005 {
 				refs = append(refs, e.win(alice))
 			}
 			terms := e.terms(5000)

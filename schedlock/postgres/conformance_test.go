@@ -74,34 +74,41 @@ func exec(t testing.TB, conn *pgx.Conn, query string, args ...any) {
 	require.NoError(t, err)
 }
 
-// conformance is the database that the suite asks for: url is how the replicas
-// come to it, direct how the test does.
-func conformance(t testing.TB, direct, url string, without ...locktest.Feature) locktest.Database {
+// conformance is the database that the suite asks for, empty: url is how the
+// replicas come to it, admin a session of the test, whose URL is direct.
+func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
+	without ...locktest.Feature) locktest.Database {
+	empty(t, admin)
 	return locktest.Database{
 		Open: func(t testing.TB) driver.Store { return open(t, url) },
+		Fill: func(t testing.TB, f locktest.Fill) {
+			exec(t, admin, sqlHistory, f.Terms)
+			exec(t, admin, `INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
+				SELECT $1, now() - n * interval '1 second', 'ann', 'why'
+				FROM generate_series(1, $2) AS n`, f.RequestsOf, f.Requests)
+		},
 		Edit: func(t testing.TB, e locktest.Edit) {
-			conn := session(t, direct)
 			if e.CursorOf != "" {
 				text := "infinity"
 				if !e.CursorAt.IsZero() {
 					text = e.CursorAt.Format(time.RFC3339)
 				}
-				exec(t, conn,
+				exec(t, admin,
 					`UPDATE scheduler_jobs SET cursor_at = $1::text::timestamptz WHERE job = $2`,
 					text, e.CursorOf)
 				return
 			}
-			exec(t, conn, `UPDATE scheduler_lock
+			exec(t, admin, `UPDATE scheduler_lock
 				SET token = coalesce(nullif($1::text, ''), token),
 				term = coalesce(nullif($2::bigint, 0), term),
 				beat = coalesce(nullif($3::bigint, 0), beat),
 				state = coalesce(nullif($4::text, ''), state)`,
 				e.Token, e.Term, e.Beat, string(e.State))
 			if e.DeleteRow {
-				exec(t, conn, `DELETE FROM scheduler_lock`)
+				exec(t, admin, `DELETE FROM scheduler_lock`)
 			}
 			if e.EmptyTerms {
-				exec(t, conn, `DELETE FROM scheduler_terms`)
+				exec(t, admin, `DELETE FROM scheduler_terms`)
 			}
 		},
 		Backup: func(t testing.TB) func() {
@@ -140,17 +147,39 @@ func conformance(t testing.TB, direct, url string, without ...locktest.Feature) 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
+	admin, open := session(t, url), reopened(t, url)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
-		empty(t, url)
-		return conformance(t, url, url)
+		d := conformance(t, admin, url, url)
+		d.Open = func(t testing.TB) driver.Store { return open(t) }
+		return d
 	})
 }
 
+// reopened opens stores as a process that goes on has them: one that has served a
+// rule serves the next, as new sessions cost more than the rules. The suites
+// through a pooler, where sessions are shared anyway, open each store anew.
+func reopened(run testing.TB, url string) func(t testing.TB) *postgres.Store {
+	var free []*postgres.Store
+	return func(t testing.TB) (store *postgres.Store) {
+		if last := len(free) - 1; last >= 0 {
+			store, free = free[last], free[:last]
+		} else {
+			store = open(run, url)
+		}
+		t.Cleanup(func() {
+			if !t.Failed() {
+				free = append(free, store)
+			}
+		})
+		return store
+	}
+}
+
 // empty makes the tables as good as new, which is faster than a new database.
-func empty(t testing.TB, url string) {
-	exec(t, session(t, url), `TRUNCATE scheduler_lock, scheduler_terms, scheduler_jobs,
-		scheduler_runs, scheduler_requests, scheduler_pauses
-		RESTART IDENTITY`)
+func empty(t testing.TB, conn *pgx.Conn) {
+	exec(t, conn, `DELETE FROM scheduler_lock; DELETE FROM scheduler_terms;
+		DELETE FROM scheduler_jobs; DELETE FROM scheduler_runs;
+		DELETE FROM scheduler_requests; DELETE FROM scheduler_pauses`)
 }
 
 func databaseName(t testing.TB, url string) string {

@@ -20,7 +20,7 @@ var errClosed = errors.New("the store is closed")
 // use gives f the lock's connection, for statementTimeout if the caller has set no
 // limit. A connection that has failed is dropped: the next user opens another.
 func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	ctx, cancel := deadline.Default(ctx, s.bound)
 	defer cancel()
 	if err := s.take(ctx); err != nil {
 		return err

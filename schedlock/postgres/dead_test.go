@@ -28,6 +28,9 @@ func (w *wire) die() {
 // what follows. Before there was a bound it was minutes, or for ever.
 const enough = 2 * patience
 
+// hurried is how long a statement may take here, on a busy machine too.
+const hurried = 3 * time.Second
+
 // promptly fails unless f returns in time, without a deadline of its own.
 func promptly(t testing.TB, what string, f func() error) error {
 	t.Helper()
@@ -49,6 +52,7 @@ func TestWhoWaitsGoesOnOverAnotherConnection(t *testing.T) {
 	direct := migrated(t)
 	w, url := newWire(t, direct)
 	holders, waiters := locksOf(t, open(t, direct), time.Minute), open(t, url)
+	waiters.Hurry(hurried)
 	locks := locksOf(t, waiters, time.Minute)
 	leader, err := named.NewElection(open(t, direct).Named(), "office", named.WithTTL(time.Minute))
 	require.NoError(t, err)
@@ -109,6 +113,7 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 			t.Parallel()
 			w, url := newWire(t, migrated(t))
 			store := open(t, url)
+			store.Hurry(hurried)
 			queues, err := queue.New(store.Queue())
 			require.NoError(t, err)
 			_, err = queues.Add(ctx, "q", 0, "a", "b")
@@ -139,6 +144,7 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 func TestTryLockOverADeadConnectionReturnsSoonAfterItsContext(t *testing.T) {
 	t.Parallel()
 	w, url := newWire(t, migrated(t))
+	defer w.close() // or the end of the store takes long
 	locks := locksOf(t, open(t, url), time.Minute)
 	lock, err := locks.TryLock(ctx, "x")
 	require.NoError(t, err)
@@ -158,7 +164,9 @@ func TestTryLockOverADeadConnectionReturnsSoonAfterItsContext(t *testing.T) {
 func TestEveryStatementOnAPoolEndsByItself(t *testing.T) {
 	t.Parallel()
 	w, url := newWire(t, migrated(t))
+	defer w.close() // or the end of the store takes long
 	store := open(t, url)
+	store.Hurry(hurried)
 	addTasks(t, store.Queue(), 0, "a")
 	_, err := store.Jobs(ctx)
 	require.NoError(t, err)

@@ -3,12 +3,17 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // SQLCaptureTasks is what Capture sends.
 func SQLCaptureTasks(limit int) string { return fmt.Sprintf(sqlCaptureTasks, limit) }
 
 const SQLMendTasks = sqlMendTasks
+
+// Hurry bounds statements that begin from now on by less than statementTimeout.
+// Nobody may use the store meanwhile.
+func (s *Store) Hurry(bound time.Duration) { s.bound = bound }
 
 // HoldMending keeps Capture from looking for what a step of the clock has left
 // behind in a queue, until release is called.

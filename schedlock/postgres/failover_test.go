@@ -27,8 +27,9 @@ func TestAPromotedServerIsAnotherEpochAndMayHaveLostATerm(t *testing.T) {
 	require.False(t, before.FailedOver)
 
 	heartbeat(t, store, ref)
+	conn := session(t, standby.URL(databaseName(t, url)))
 	eventually(t, "the standby has it", func() bool {
-		return value[bool](t, session(t, standby.URL(databaseName(t, url))),
+		return value[bool](t, conn,
 			`SELECT EXISTS (SELECT FROM scheduler_lock WHERE beat = 1)`)
 	})
 	standby.Promote(t)
@@ -89,8 +90,9 @@ func TestAURLOfSeveralHostsLeadsToThePrimary(t *testing.T) {
 	both := open(t, strings.Replace(url, fmt.Sprintf("127.0.0.1:%d", primary.Port()), hosts, 1)+
 		"&target_session_attrs=read-write")
 	ref := acquire(t, both, time.Minute)
+	conn := session(t, standby.URL(databaseName(t, url)))
 	eventually(t, "the standby has it", func() bool {
-		return value[bool](t, session(t, standby.URL(databaseName(t, url))),
+		return value[bool](t, conn,
 			`SELECT EXISTS (SELECT FROM scheduler_lock)`)
 	})
 	primary.Stop(t, "immediate")

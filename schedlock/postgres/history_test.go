@@ -7,17 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const sqlLongHistory = `
+// sqlHistory is of terms that have ended, from 1 on; $1 is how many.
+const sqlHistory = `
 INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
     next_term, ttl_ms)
 SELECT n, md5(n::text), 1, 'host', now(), now(), 'released', n + 1, 60000
-FROM generate_series(1, 3000) AS n`
+FROM generate_series(1, $1) AS n`
 
 func TestOldTermsAreSweptNowAndThen(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	store, conn := open(t, url), session(t, url)
-	exec(t, conn, sqlLongHistory)
+	exec(t, conn, sqlHistory, 3000)
 	// 1: by hand
 	exec(t, conn,
 		`UPDATE scheduler_terms SET ended_at = NULL, end_reason = NULL WHERE term IN (1, 3000)`)
@@ -46,7 +47,7 @@ func TestOldTermsAreSweptNowAndThen(t *testing.T) {
 func TestTermsShowsNoMoreThanWillStay(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	exec(t, session(t, url), sqlLongHistory)
+	exec(t, session(t, url), sqlHistory, 3000)
 	terms, err := open(t, url).Terms(ctx, 5000)
 	require.NoError(t, err)
 	require.Equal(t, 1000, len(terms))

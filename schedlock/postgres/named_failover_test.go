@@ -36,7 +36,8 @@ func fail(t *testing.T, do func(*postgres.Store)) *failing {
 	f.old = open(t, url)
 	f.replica = f.primary.Standby(t)
 	do(f.old)
-	lsn := value[string](t, session(t, url), `SELECT pg_current_wal_flush_lsn()::text`)
+	conn := session(t, url)
+	lsn := value[string](t, conn, `SELECT pg_current_wal_flush_lsn()::text`)
 	standby := session(t, f.replica.URL(f.database))
 	eventually(t, "the replica has it", func() bool {
 		return value[bool](t, standby, `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, lsn)
@@ -44,7 +45,7 @@ func fail(t *testing.T, do func(*postgres.Store)) *failing {
 	exec(t, standby, `ALTER SYSTEM SET primary_conninfo = ''`)
 	exec(t, standby, `SELECT pg_reload_conf()`)
 	eventually(t, "the replica follows no more", func() bool {
-		return value[int](t, session(t, url), `SELECT count(*) FROM pg_stat_replication`) == 0
+		return value[int](t, conn, `SELECT count(*) FROM pg_stat_replication`) == 0
 	})
 	return f
 }

@@ -23,10 +23,9 @@ import (
 )
 
 // namedConformance is the database that the suite asks for: url is how the
-// replicas come to it, direct how the test does.
-func namedConformance(t testing.TB, direct, url string) locktest.NamedDatabase {
-	conn := session(t, direct)
-	exec(t, conn, `TRUNCATE named_locks; UPDATE named_locks_floor SET term = 0, since = NULL`)
+// replicas come to it, conn a session of the test.
+func namedConformance(t testing.TB, conn *pgx.Conn, url string) locktest.NamedDatabase {
+	exec(t, conn, `DELETE FROM named_locks; UPDATE named_locks_floor SET term = 0, since = NULL`)
 	return locktest.NamedDatabase{
 		Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
 		Age: func(t testing.TB, d time.Duration) {
@@ -61,8 +60,11 @@ func namedConformance(t testing.TB, direct, url string) locktest.NamedDatabase {
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
+	conn, open := session(t, url), reopened(t, url)
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
-		return namedConformance(t, url, url)
+		d := namedConformance(t, conn, url)
+		d.Open = func(t testing.TB) namedlock.Store { return open(t).Named() }
+		return d
 	})
 }
 
@@ -72,8 +74,9 @@ func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
 	migrate(t, url)
+	conn := session(t, direct)
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
-		return namedConformance(t, direct, url+"&default_query_exec_mode=exec")
+		return namedConformance(t, conn, url+"&default_query_exec_mode=exec")
 	})
 }
 

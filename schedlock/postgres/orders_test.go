@@ -63,7 +63,7 @@ func forEachStart(t *testing.T, direct, url string, test func(t *testing.T,
 	s *postgres.Store, ref driver.Ref, hold string, start func(driver.Ref) (bool, error))) {
 	for name, kind := range starts {
 		t.Run(name, func(t *testing.T) {
-			empty(t, direct)
+			empty(t, session(t, direct))
 			s := open(t, url)
 			ref := acquire(t, s, time.Minute)
 			run, _, err := s.Decide(ctx, ref, ledger.Decision{Job: "j",

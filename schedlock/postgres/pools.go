@@ -111,7 +111,7 @@ func (p statementPool) on() committed { return committed{p.Pool, p.s.lent.Load()
 
 // begin bounds what follows; end must be called once it is over.
 func (p statementPool) begin(ctx context.Context) (_ context.Context, end func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.s.bound)
 	if p.places == nil {
 		return ctx, cancel, nil
 	}
@@ -141,7 +141,7 @@ func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) e
 // changed what it read. Nothing was written then. It gives up when ctx ends, or
 // after statementTimeout if ctx has no deadline.
 func (s *Store) insist(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	ctx, cancel := deadline.Default(ctx, s.bound)
 	defer cancel()
 	var before error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

@@ -79,7 +79,8 @@ type Store struct {
 	direct  bool   // see WithDirectConnection
 	schema  string // see WithSchema; "": the first of the search_path
 
-	runsSize, sharedSize int // of the pools
+	runsSize, sharedSize int           // of the pools
+	bound                time.Duration // statementTimeout, or less in a test
 
 	pooled   atomic.Bool            // behind a pooler
 	lent     atomic.Bool            // a session was not ours: see isolate
@@ -164,6 +165,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		greet:    config.AfterConnect,
 		log:      slog.Default(),
 		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
+		bound:  statementTimeout,
 		turn:   make(chan struct{}, 1),
 		closed: make(chan struct{}),
 	}

@@ -25,13 +25,13 @@ import (
 )
 
 // queueDatabase is what the suite asks for: url is how the replicas come to it,
-// direct how the test does.
-func queueDatabase(t testing.TB, direct, url string) locktest.QueueDatabase {
-	exec(t, session(t, direct), `TRUNCATE queue_tasks RESTART IDENTITY`)
+// admin a session of the test, whose URL is direct.
+func queueDatabase(t testing.TB, admin *pgx.Conn, direct, url string) locktest.QueueDatabase {
+	exec(t, admin, `DELETE FROM queue_tasks`)
 	return locktest.QueueDatabase{
 		Open: func(t testing.TB) taskqueue.Store { return open(t, url).Queue() },
 		SetBack: func(t testing.TB, d time.Duration) {
-			exec(t, session(t, direct), `UPDATE queue_tasks
+			exec(t, admin, `UPDATE queue_tasks
 				SET visible_at = visible_at + $1 * interval '1 microsecond',
 				updated_at = updated_at + $1 * interval '1 microsecond'`, d.Microseconds())
 		},
@@ -48,8 +48,11 @@ func queueDatabase(t testing.TB, direct, url string) locktest.QueueDatabase {
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
+	admin, open := session(t, url), reopened(t, url)
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
-		return queueDatabase(t, url, url)
+		d := queueDatabase(t, admin, url, url)
+		d.Open = func(t testing.TB) taskqueue.Store { return open(t).Queue() }
+		return d
 	})
 }
 
@@ -59,8 +62,9 @@ func TestQueueConformanceThroughAPooler(t *testing.T) {
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
 	migrate(t, url)
+	admin := session(t, direct)
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
-		return queueDatabase(t, direct, url+"&default_query_exec_mode=exec")
+		return queueDatabase(t, admin, direct, url+"&default_query_exec_mode=exec")
 	})
 }
 

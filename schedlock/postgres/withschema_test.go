@@ -202,9 +202,9 @@ func TestConformanceInASchemaThroughAPooler(t *testing.T) {
 		"&default_query_exec_mode=exec"
 	openedIn(t, url, "billing")
 	edited := as(t, direct, "postgres", "search_path", "billing")
+	admin := session(t, edited)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
-		empty(t, edited)
-		d := conformance(t, edited, url, locktest.Hints)
+		d := conformance(t, admin, edited, url, locktest.Hints)
 		d.Open = func(t testing.TB) driver.Store {
 			return open(t, url, postgres.WithSchema("billing"))
 		}
