@@ -5,6 +5,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ type process struct {
 	code    int           // read after exited; -1: killed by a signal
 	endedAt time.Duration // likewise
 	unread  *os.File      // the end of stderr that nobody reads; nil: it is a file
+	stdin   io.Writer
 
 	mu       sync.Mutex
 	expected bool // somebody wants it to end
@@ -36,8 +38,7 @@ type process struct {
 func startProcess(dir string, s Settings, slot int) (*process, error) {
 	p := &process{name: s.Name, slot: slot, dir: dir, exited: make(chan struct{})}
 	s.LockLog = p.file("locks")
-	s.Log, s.Beliefs, s.Control = p.file("log"), p.file("beliefs"), filepath.Join(dir,
-		fmt.Sprintf("slot%d.control", slot))
+	s.Log, s.Beliefs = p.file("log"), p.file("beliefs")
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func startProcess(dir string, s Settings, slot int) (*process, error) {
 	if s.Tunnel != "" {
 		ownNetwork(p.cmd.SysProcAttr)
 	}
-	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the pipe, see ServeProgram
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil { // it ends with the pipe, see ServeProgram
 		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {

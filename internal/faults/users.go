@@ -72,11 +72,7 @@ func (u *users) stop() {
 // order gives an order to the process of a slot, if there is one.
 func (u *users) order(c *Cluster, slot int, kind Kind, job string) (number int) {
 	u.number++
-	if err := c.steer(slot, func(s *Control) {
-		s.Order = Order{Number: u.number, Kind: kind, Job: job}
-	}); err != nil {
-		c.Logf("order: %v", err)
-	}
+	c.steer(slot, func(s *Control) { s.Order = Order{Number: u.number, Kind: kind, Job: job} })
 	return u.number
 }
 
