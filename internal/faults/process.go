@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -91,12 +92,13 @@ func (p *process) openStderr(full bool) (*os.File, error) {
 		return nil, err
 	}
 	p.unread = r
-	for {
-		_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		if _, err := w.Write([]byte{'\n'}); err != nil {
-			return w, nil
+	for text := bytes.Repeat([]byte{'\n'}, 1<<12); len(text) > 0; {
+		_ = w.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := w.Write(text); err != nil {
+			text = text[:len(text)/2]
 		}
 	}
+	return w, nil
 }
 
 func (p *process) file(ext string) string { return filepath.Join(p.dir, p.name+"."+ext) }

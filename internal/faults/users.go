@@ -128,8 +128,7 @@ func (c *Cluster) did(kind Kind, slot, number int) bool {
 	if p == nil {
 		return false
 	}
-	records, _ := readRecords(p.file("log"))
-	return slices.ContainsFunc(records, func(r Record) bool {
+	return slices.ContainsFunc(lastRecords(p.file("log")), func(r Record) bool {
 		return r.Kind == kind && r.Attempt == number
 	})
 }
