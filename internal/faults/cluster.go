@@ -121,7 +121,7 @@ func (c *Cluster) settings(slot, n int) Settings {
 	s := Settings{
 		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot,
 		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Grace: c.Grace, Tick: c.Tick,
-		Quiet:     slot == len(c.slots)-1 && slot > 0,
+		Quiet:     slot > 1 && slot == len(c.slots)-1,
 		ExitStuck: slot%2 == 1, Control: c.control[slot],
 	}
 	if c.SameOwner {

@@ -33,6 +33,7 @@ type group struct {
 	postgres, pooler          bool
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
+	two                       bool // processes instead of three: each fault hits the leader
 	faults                    []string
 	locks                     bool // named locks and a queue are used too
 	load                      bool // and much else at once
@@ -202,8 +203,11 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	if *soakFor == 0 { // the default run has few processors
 		config.Tick, config.Frugal = 300*time.Millisecond, *loadFor == 0
 	}
+	if g.two || g.load {
+		config.Processes = 2
+	}
 	if g.load {
-		config.Processes, config.Tick = 2, time.Second
+		config.Tick = time.Second
 	}
 	if g.postgres { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond

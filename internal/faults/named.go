@@ -27,7 +27,7 @@ func (s Settings) taskTimeout() time.Duration { return s.TTL / 4 }
 // pause is longer than d in a frugal process.
 func (s Settings) pause(d time.Duration) time.Duration {
 	if s.Frugal {
-		d *= 3
+		d *= 5
 	}
 	return d
 }

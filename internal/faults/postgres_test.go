@@ -13,7 +13,7 @@ import (
 )
 
 var postgresGroups = []group{
-	{name: "server", postgres: true, faults: []string{
+	{name: "server", postgres: true, two: true, faults: []string{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
 		"all backends terminated",
 		"the leader's backends terminated",
@@ -39,11 +39,11 @@ var postgresGroups = []group{
 		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
 		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
 	}},
-	{name: "small disk and full house", postgres: true, small: true, faults: []string{
+	{name: "small disk and full house", postgres: true, two: true, small: true, faults: []string{
 		"disk of the server full", "max_connections reached, the leader's backends terminated",
 		"clock of the server stepped by an hour, and back",
 	}},
-	{name: "rows", postgres: true, sameOwner: true, faults: []string{
+	{name: "rows", postgres: true, two: true, sameOwner: true, faults: []string{
 		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
 		"row's term edited, SIGSTOP for a moment",
 		"row's TTL set to 1 ms, SIGSTOP for a moment", "tables put back to a backup",
@@ -70,7 +70,7 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	}
 	for n, d := range dedicated {
 		together.run(t, d.name, func(t *testing.T) {
-			run.with(t, group{postgres: true, sessions: d.sessions, locks: d.locks}, 400+n,
+			run.with(t, group{postgres: true, sessions: d.sessions, locks: d.locks, two: d.two}, 400+n,
 				func(ctx context.Context, c *Cluster) (map[string]error, error) {
 					for range dedicatedTimes {
 						if err := c.Inject(ctx, Fault{Name: d.name,
@@ -90,19 +90,20 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 
 // dedicated are histories of several steps, each with a cluster of its own.
 var dedicated = []struct {
-	name     string
-	sessions bool
-	locks    bool
-	do       func(context.Context, *testing.T, *Cluster, *postgresServer, *Injection) error
+	name                 string
+	sessions, locks, two bool
+	do                   func(context.Context, *testing.T, *Cluster, *postgresServer,
+		*Injection) error
 }{
-	{"a partitioned leader cancels its jobs before a standby leads", false, false,
+	{"a partitioned leader cancels its jobs before a standby leads", false, false, false,
 		partitionedLeader},
-	{"a restart of the server keeps the leader if it is short", false, false, shortAndLongRestart},
-	{"terminated backends never make two leaders", false, false, terminatedBackends},
-	{"a lost acquisition makes no second leader on a promoted replica", false, true,
+	{"a restart of the server keeps the leader if it is short", false, false, true,
+		shortAndLongRestart},
+	{"terminated backends never make two leaders", false, false, true, terminatedBackends},
+	{"a lost acquisition makes no second leader on a promoted replica", false, true, false,
 		lostAcquisition},
-	{"an answer lost after the commit makes no second leader", false, false, lostAnswer},
-	{"a leader whose session is ended all the time stays", true, false, endedAllTheTime},
+	{"an answer lost after the commit makes no second leader", false, false, true, lostAnswer},
+	{"a leader whose session is ended all the time stays", true, false, true, endedAllTheTime},
 }
 
 // For a minute, in a soak.
