@@ -123,7 +123,7 @@ func newTestRun(t *testing.T) *testRun {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
-	if *soakFor == 0 && *loadFor == 0 && t.Name() != loadTestName {
+	if *soakFor == 0 && *loadFor == 0 {
 		t.Parallel()
 	}
 	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
@@ -359,7 +359,7 @@ var room = sync.OnceValue(func() chan struct{} {
 	if raced() {
 		return make(chan struct{}, 5)
 	}
-	return make(chan struct{}, 7)
+	return make(chan struct{}, 16)
 })
 
 // raced reports whether the race detector slows everything down.

@@ -25,9 +25,6 @@ type loadTest struct {
 	told     time.Duration // when the leader was told to stop
 }
 
-// loadTestName is that of the test that needs most of the machine.
-const loadTestName = "TestNothingUnderLoadStarvesTheScheduler"
-
 func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
 	run := newTestRun(t)
