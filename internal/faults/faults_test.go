@@ -35,8 +35,9 @@ type group struct {
 	tunnel                    bool // or would be one: a tunnel is in between
 	two                       bool // processes instead of three: each fault hits the leader
 	faults                    []string
-	locks                     bool // named locks and a queue are used too
-	load                      bool // and much else at once
+	histories                 []string // after those; see postgres_test.go
+	locks                     bool     // named locks and a queue are used too
+	load                      bool     // and much else at once
 	judge                     func(*testing.T, *History)
 }
 
@@ -92,14 +93,24 @@ var groups = []group{
 // that are Last.
 func TestEachFaultIsInAGroup(t *testing.T) {
 	t.Parallel()
-	// in dedicated histories
+	// in histories
 	named := []string{"server stopped past the TTL", "all backends terminated, again and again"}
 	for _, g := range slices.Concat(groups, postgresGroups, lockGroups) {
-		named = append(named, g.faults...)
+		named = append(append(named, g.faults...), g.histories...)
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults, histories) {
 		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
 	}
+}
+
+// fault returns the fault with that name.
+func fault(name string) Fault {
+	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults, histories) {
+		if f.Name == name {
+			return f
+		}
+	}
+	panic("no fault " + name)
 }
 
 // testRun is what the clusters of one test share.
