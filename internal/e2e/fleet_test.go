@@ -17,6 +17,7 @@ import (
 )
 
 func TestOfTwentyReplicasThatStartInTheSameInstantExactlyOneLeads(t *testing.T) {
+	t.Parallel()
 	rounds := 2
 	if *soak {
 		rounds = 20

@@ -182,6 +182,7 @@ func twentyAtOnce(t *testing.T, f *fleet) {
 }
 
 func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
 	for round := range soakRounds(10) - 1 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			f := newPostgresFleet(t)
@@ -199,6 +200,7 @@ func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
 }
 
 func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	pooler := pgtest.PgBouncer(t, server)
 	direct := server.Database(t)
