@@ -229,7 +229,7 @@ func (c *Cluster) sleep(ctx context.Context, d time.Duration) {
 // await looks every few milliseconds until cond, and reports whether that was
 // within d.
 func (c *Cluster) await(ctx context.Context, d time.Duration, cond func() bool) bool {
-	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 10*time.Millisecond) {
+	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 15*time.Millisecond) {
 		if cond() {
 			return true
 		}

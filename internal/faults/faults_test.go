@@ -217,17 +217,20 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	if g.two || g.load {
 		config.Processes = 2
 	}
-	if g.load {
-		config.Tick = time.Second
-	}
 	if g.postgres { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
+		if config.Frugal { // and takes the server some time
+			config.Tick = 400 * time.Millisecond
+		}
 	}
 	if g.sessions { // so that a grace, too, can take some load
 		config.TTL, config.Heartbeat, config.Grace = 8*time.Second, time.Second, 2*time.Second
 		if *soakFor == 0 && !g.load { // the default run has little time
 			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
 		}
+	}
+	if g.load {
+		config.Tick = time.Second
 	}
 	c, err := NewCluster(ctx, config, db)
 	require.NoError(t, err)
@@ -370,7 +373,7 @@ var room = sync.OnceValue(func() chan struct{} {
 	if raced() {
 		return make(chan struct{}, 5)
 	}
-	return make(chan struct{}, 16)
+	return make(chan struct{}, 20)
 })
 
 // raced reports whether the race detector slows everything down.

@@ -39,13 +39,17 @@ var userJobs = slices.Concat(slices.Repeat([]string{jobTick, jobOdd, jobOnce}, 8
 
 func (u *users) start(c *Cluster) {
 	u.random, u.end = rand.New(rand.NewPCG(c.Seed, 3)), make(chan struct{})
+	rest := userRest
+	if c.Frugal {
+		rest *= 2
+	}
 	u.ended.Go(func() {
 		for {
 			select {
 			case <-u.end:
 				u.recover(c)
 				return
-			case <-time.After(time.Duration(u.random.Int64N(int64(userRest)))):
+			case <-time.After(time.Duration(u.random.Int64N(int64(rest)))):
 			}
 			if bootTime() < u.doubt {
 				u.recover(c)
