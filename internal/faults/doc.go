@@ -84,6 +84,10 @@
 //
 // # Running it
 //
+// In the default run, which shares the processors with other tests, the processes
+// look at locks, and users and workers do something, less often than in a soak; and
+// some clusters on a server have two processes.
+//
 //	# every fault of SQLite twice, of PostgreSQL once or more; the same choices again
 //	go test ./internal/faults/
 //	go test ./internal/faults/ -faults.seed=7 -v
