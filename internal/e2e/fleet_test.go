@@ -17,7 +17,6 @@ import (
 )
 
 func TestOfTwentyReplicasThatStartInTheSameInstantExactlyOneLeads(t *testing.T) {
-	t.Parallel()
 	rounds := 2
 	if *soak {
 		rounds = 20
