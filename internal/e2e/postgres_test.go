@@ -153,7 +153,8 @@ func TestOnPostgresStrictModeIsRefusedWhileAnotherReplicaLeads(t *testing.T) {
 	f.requireNoRow()
 }
 
-// twentyAtOnce starts twenty replicas in the same instant.
+// twentyAtOnce starts twenty replicas in the same instant. Its tests are not parallel: a
+// stage that migrates for 8 s is given up.
 func twentyAtOnce(t *testing.T, f *fleet) {
 	t.Helper()
 	for range 20 {

@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,6 +88,10 @@ func requireWithin(t *testing.T, limit time.Duration, measure func() time.Durati
 func TestMain(m *testing.M) {
 	if os.Getenv(replicaVariable) != "" {
 		os.Exit(replicaMain())
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "32") // most of them wait for a time to pass
 	}
 	os.Exit(pgtest.RunAlone(m))
 }
@@ -358,11 +364,12 @@ func (f *fleet) freeze(r *replica) {
 	})
 }
 
-// eventually waits until do returns nil.
+// eventually waits until do returns nil. It looks less often the longer it takes:
+// most looks cost a replica more than it does in the same time.
 func eventually(t *testing.T, what string, do func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
-	for {
+	for pause := 10 * time.Millisecond; ; pause = min(pause*3/2, 100*time.Millisecond) {
 		err := do()
 		if err == nil {
 			return
@@ -370,6 +377,6 @@ func eventually(t *testing.T, what string, do func() error) {
 		if time.Now().After(deadline) {
 			require.FailNowf(t, "waited in vain until "+what, "%v", err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }

@@ -97,13 +97,3 @@ func sharedFaults() []Fault {
 		}, f.Name)
 	})
 }
-
-// fault returns the fault with that name.
-func fault(name string) Fault {
-	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
-		if f.Name == name {
-			return f
-		}
-	}
-	panic("no fault " + name)
-}

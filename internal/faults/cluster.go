@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,8 +121,8 @@ func (c *Cluster) settings(slot, n int) Settings {
 	s := Settings{
 		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot,
 		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Grace: c.Grace, Tick: c.Tick,
-		Quiet:     slot == len(c.slots)-1 && slot > 0,
-		ExitStuck: slot%2 == 1,
+		Quiet:     slot > 1 && slot == len(c.slots)-1,
+		ExitStuck: slot%2 == 1, Control: c.control[slot],
 	}
 	if c.SameOwner {
 		s.Owner = &driver.Owner{PID: 1, Hostname: "same"}
@@ -182,20 +180,17 @@ func (c *Cluster) leader() (leader *process, belief Belief) {
 	return leader, belief
 }
 
+// heed is enough for a process to follow what it is told.
+const heed = 40 * time.Millisecond
+
 // steer changes what a slot is told; its next processes are told it too.
-func (c *Cluster) steer(slot int, change func(*Control)) error {
+func (c *Cluster) steer(slot int, change func(*Control)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.control[slot])
-	text, err := json.Marshal(c.control[slot])
-	if err != nil {
-		return err
+	if p := c.slots[slot]; p != nil {
+		_ = json.NewEncoder(p.stdin).Encode(c.control[slot]) // it may end just now
 	}
-	path := filepath.Join(c.Dir, fmt.Sprintf("slot%d.control", slot))
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // freeze stops a process, but not in the middle of a write, or where it holds
@@ -234,7 +229,7 @@ func (c *Cluster) sleep(ctx context.Context, d time.Duration) {
 // await looks every few milliseconds until cond, and reports whether that was
 // within d.
 func (c *Cluster) await(ctx context.Context, d time.Duration, cond func() bool) bool {
-	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 5*time.Millisecond) {
+	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 15*time.Millisecond) {
 		if cond() {
 			return true
 		}

@@ -12,7 +12,7 @@
 // on while a machine is suspended, and is the same for all processes), what
 // happened, term, job, tick, attempt. The beliefs file has one line for each
 // time that the process believed to lead; a goroutine asks [schedlock.Lock.IsLeader]
-// every two milliseconds and overwrites the line.
+// every two milliseconds, or five in the default run, and overwrites the line.
 //
 // A belief is what is certain: from the end of the first check that said yes to
 // the beginning of the last one. A lease never comes back to life, so a process
@@ -20,7 +20,7 @@
 // if it was stopped meanwhile. Times around a check would prove nothing: a
 // process may be put aside by the kernel between the check and the clock.
 //
-// One process in each cluster is quiet: it looks whether it has a lease, but
+// One process in each cluster of three is quiet: it looks whether it has a lease, but
 // never calls IsLeader, which itself ends a lease that is past its deadline and
 // would hide that nobody else did. Its word is trusted to 100 ms.
 //
@@ -83,6 +83,10 @@
 // process for a few milliseconds and stops it again.
 //
 // # Running it
+//
+// In the default run, which shares the processors with other tests, the processes
+// look at locks, and users and workers do something, less often than in a soak; and
+// some clusters on a server have two processes.
 //
 //	# every fault of SQLite twice, of PostgreSQL once or more; the same choices again
 //	go test ./internal/faults/

@@ -127,10 +127,8 @@ func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots
 	}
 	for _, offset := range []time.Duration{step, 0} {
 		for _, slot := range slots {
-			if err := c.steer(slot, func(s *Control) { s.Clock = offset }); err != nil {
-				return err
-			}
-			c.sleep(ctx, 2*lookControl)
+			c.steer(slot, func(s *Control) { s.Clock = offset })
+			c.sleep(ctx, heed)
 		}
 		c.sleep(ctx, 3*c.Heartbeat)
 	}
@@ -157,11 +155,8 @@ func (c *Cluster) forgetCursors(ctx context.Context) error {
 // ExhaustPool: all connections of the pool that the lock shares with the app
 // are in use, in every process, for a TTL. Bound: the leader stays, and works.
 func ExhaustPool(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
-	heal, err := c.exhaustAll()
-	defer heal()
-	if err != nil {
-		return err
-	}
+	c.exhaustAll(true)
+	defer c.exhaustAll(false)
 	c.sleep(ctx, c.TTL)
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
@@ -170,23 +165,14 @@ func ExhaustPool(ctx context.Context, c *Cluster, in *Injection, _ *process, b B
 // ExhaustPoolKill is ExhaustPool with a kill -9 of the leader meanwhile; the
 // next one finds the pool exhausted. Bound: that of KillLeader, and it works.
 func ExhaustPoolKill(ctx context.Context, c *Cluster, in *Injection) error {
-	heal, err := c.exhaustAll()
-	in.after = func(context.Context) error { heal(); return nil }
-	if err != nil {
-		return err
-	}
+	c.exhaustAll(true)
+	in.after = func(context.Context) error { c.exhaustAll(false); return nil }
 	c.sleep(ctx, 100*time.Millisecond)
 	return onLeader(KillLeader)(ctx, c, in)
 }
 
-func (c *Cluster) exhaustAll() (heal func(), err error) {
-	all := func(on bool) error {
-		for slot := range c.Processes {
-			if err := c.steer(slot, func(s *Control) { s.Exhaust = on }); err != nil {
-				return err
-			}
-		}
-		return nil
+func (c *Cluster) exhaustAll(on bool) {
+	for slot := range c.Processes {
+		c.steer(slot, func(s *Control) { s.Exhaust = on })
 	}
-	return func() { _ = all(false) }, all(true)
 }

@@ -328,7 +328,7 @@ func ExhaustServer(ctx context.Context, c *Cluster, in *Injection) error {
 			conn, err := pgx.ConnectConfig(ctx, config)
 			if err != nil {
 				refused = true
-				c.sleep(ctx, 10*time.Millisecond)
+				c.sleep(ctx, 50*time.Millisecond)
 				continue
 			}
 			idle = append(idle, conn)

@@ -208,12 +208,10 @@ func Revoke(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief
 // longer than the drain waits. While it runs the lock stays held; OnStuck lets
 // it end, or exits. Bound: that of KillLeader, after the process has ended.
 func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
-	if err := c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second })
 	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
 	p.expect() // should it lose the lock meanwhile, it may exit at once
-	c.sleep(ctx, 2*lookControl)
+	c.sleep(ctx, heed)
 	if !c.awaitStart(ctx, p, jobOdd) {
 		return nil
 	}
@@ -230,22 +228,19 @@ func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 // PanicJob: a job panics, again and again. Bound: the leader stays.
 func PanicJob(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	in.Keeps, in.Bound = b.Term, c.TTL/4
-	if err := c.steer(p.slot, func(s *Control) { s.Panic = true }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Panic = true })
 	c.sleep(ctx, 6*c.Tick)
-	return c.steer(p.slot, func(s *Control) { s.Panic = false })
+	c.steer(p.slot, func(s *Control) { s.Panic = false })
+	return nil
 }
 
 // FailJob: the first attempts of the odd job fail, and the leader is killed
 // with kill -9 before the next one starts, or just then. Bound: that of
 // KillLeader; and the next leader starts that attempt.
 func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
-	if err := c.steer(p.slot, func(s *Control) { s.Fail = true }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Fail = true })
 	defer c.steer(p.slot, func(s *Control) { s.Fail = false })
-	c.sleep(ctx, 2*lookControl)
+	c.sleep(ctx, heed)
 	since := bootTime()
 	var failed Record
 	if !c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
@@ -294,14 +289,10 @@ func (c *Cluster) startedAgain(failed Record) bool {
 // The child must not keep alive what proves its parent's death. Bound: that of
 // KillLeader.
 func ChildLeft(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
-	if err := c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL })
 	c.awaitStart(ctx, p, jobOdd)
 	c.sleep(ctx, 50*time.Millisecond)
-	if err := c.steer(p.slot, func(s *Control) { s.Child = 0 }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Child = 0 })
 	in.Bound = c.boundDeath(ctx)
 	in.From = bootTime()
 	p.kill()

@@ -25,15 +25,12 @@ type loadTest struct {
 	told     time.Duration // when the leader was told to stop
 }
 
-// loadTestName is that of the test that needs most of the machine.
-const loadTestName = "TestNothingUnderLoadStarvesTheScheduler"
-
 func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
 	run := newTestRun(t)
 	var together together
 	for n, g := range []group{{name: "load"}, {name: "load on a server", postgres: true}} {
-		l := &loadTest{strict: *loadFor > 0, lasts: max(*loadFor, 10*time.Second) / 2}
+		l := &loadTest{strict: *loadFor > 0, lasts: max(*loadFor, 6*time.Second) / 2}
 		g.load, g.locks, g.sessions, g.judge = true, true, true, l.judge
 		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 600+n, l.run) })
 		if l.strict { // one after the other

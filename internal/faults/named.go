@@ -24,6 +24,14 @@ var lockNames = []string{"first", "second"}
 func (s Settings) lockTTL() time.Duration     { return s.TTL / 2 }
 func (s Settings) taskTimeout() time.Duration { return s.TTL / 4 }
 
+// pause is longer than d in a frugal process.
+func (s Settings) pause(d time.Duration) time.Duration {
+	if s.Frugal {
+		d *= 5
+	}
+	return d
+}
+
 const (
 	lockRest  = 50 * time.Millisecond // the longest between two holds
 	lockHold  = 50 * time.Millisecond // the longest of a short hold
@@ -31,7 +39,6 @@ const (
 	lockRetry = 50 * time.Millisecond // after an error of the database
 	lockPause = 50 * time.Millisecond // the longest between two looks of one who waits
 
-	lockLook = 2 * time.Millisecond
 	lockNote = 10 * time.Millisecond // every so often it is written down that the lock is held
 )
 
@@ -66,7 +73,7 @@ func (u *lockUser) start(context.Context) (err error) {
 	if u.Load {
 		names, workers = slices.Repeat(lockNames[:1], loadLockers), loadWorkers
 	} else {
-		opts = append(opts, named.WithMaxPause(lockPause))
+		opts = append(opts, named.WithMaxPause(u.pause(lockPause)))
 	}
 	if u.Owner != nil {
 		opts = append(opts, named.WithOwner(*u.Owner))
@@ -116,7 +123,7 @@ func (u *lockUser) compete(ctx context.Context, name string) {
 			u.hold(ctx, lock)
 			return nil
 		})
-		rest := rand.N(lockRest)
+		rest := rand.N(u.pause(lockRest))
 		if err != nil && !errors.Is(err, schedlock.ErrLost) && ctx.Err() == nil {
 			u.complain("lock %q: %v", name, err)
 			rest = lockRetry
@@ -146,7 +153,7 @@ func (u *lockUser) hold(ctx context.Context, lock *named.Lock) {
 		d += 2 * quietGrace
 	}
 	look := u.looker(ctx, lock)
-	for end := bootTime() + d; bootTime() < end && rested(ctx, lockLook); {
+	for end := bootTime() + d; bootTime() < end && rested(ctx, u.look()); {
 		look(false)
 	}
 	look(true)

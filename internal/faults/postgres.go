@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,8 @@ type postgresServer struct {
 	data    string // a small tmpfs, made by us; "" if it is none
 	tunnel  string // folder of the tunnels' ends; "": the proxies are no tunnels
 
+	spare atomic.Pointer[pgx.Conn] // between two tasks of the harness; nil: there is none
+
 	mu   sync.Mutex
 	anew []Anew // see History
 }
@@ -49,7 +52,7 @@ const (
 	// pgSmallDisk is what a server needs, and little more.
 	pgSmallDisk = 160 << 20
 
-	pgConnections = 60
+	pgConnections = 40
 )
 
 // sqlMakePostgres: clock_timestamp() of this schema comes first, so that the
@@ -205,6 +208,11 @@ func (s *postgresServer) Close() error {
 	for _, p := range s.proxies {
 		p.Close()
 	}
+	if conn := s.spare.Swap(nil); conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}
 	if s.data == "" {
 		return nil
 	}
@@ -218,13 +226,17 @@ func (s *postgresServer) admin(ctx context.Context, database string,
 	return connected(ctx, s.server.URL(database), do)
 }
 
-func connected(ctx context.Context, address string, do func(*pgx.Conn) error) error {
+func connect(ctx context.Context, address string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config.ConnectTimeout = time.Minute // use has a limit of its own; a set-up needs none
-	conn, err := pgx.ConnectConfig(ctx, config)
+	return pgx.ConnectConfig(ctx, config)
+}
+
+func connected(ctx context.Context, address string, do func(*pgx.Conn) error) error {
+	conn, err := connect(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -234,10 +246,26 @@ func connected(ctx context.Context, address string, do func(*pgx.Conn) error) er
 	return errors.Join(err, conn.Close(closing))
 }
 
+// use does one task, over the connection of the task before if that still serves.
 func (s *postgresServer) use(ctx context.Context, do func(*pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return s.admin(ctx, pgDatabase, do)
+	conn := s.spare.Swap(nil)
+	if conn != nil && (int(conn.Config().Port) != s.server.Port() || conn.Ping(ctx) != nil) {
+		conn.Close(ctx)
+		conn = nil
+	}
+	if conn == nil {
+		var err error
+		if conn, err = connect(ctx, s.server.URL(pgDatabase)); err != nil {
+			return err
+		}
+	}
+	err := do(conn)
+	if conn.IsClosed() || conn.PgConn().TxStatus() != 'I' || !s.spare.CompareAndSwap(nil, conn) {
+		conn.Close(ctx)
+	}
+	return err
 }
 
 func (s *postgresServer) exec(ctx context.Context, queries ...string) error {

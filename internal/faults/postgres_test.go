@@ -13,100 +13,104 @@ import (
 )
 
 var postgresGroups = []group{
-	{name: "server", postgres: true, faults: []string{
+	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
+		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
+		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
+	}},
+	{name: "lost answer", postgres: true, histories: []string{
+		"a partitioned leader cancels its jobs before a standby leads",
+		"an answer lost after the commit makes no second leader",
+	}},
+	{name: "fail-over", postgres: true, locks: true, faults: []string{
+		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+	}, histories: []string{"a lost acquisition makes no second leader on a promoted replica"}},
+	{name: "sessions", postgres: true, sessions: true, faults: []string{
+		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
+		"the leader's session ended every 200 ms",
+		"kill -9 of the postmaster",
+	}, histories: []string{"a leader whose session is ended all the time stays"}},
+	{name: "server", postgres: true, two: true, faults: []string{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
 		"all backends terminated",
 		"the leader's backends terminated",
 		"job fails, kill -9 of the leader before its next attempt",
 		"SIGTERM in the middle of a job",
-	}},
-	{name: "sessions", postgres: true, sessions: true, faults: []string{
-		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
-		"the leader's session ended every 200 ms",
-		"kill -9 of the postmaster",
-	}},
-	{name: "sessions in a partition", postgres: true, sessions: true, faults: []string{
-		"partition of the leader", "idle time-out in a partition",
-	}},
-	{name: "tunnel", postgres: true, sessions: true, tunnel: true, faults: []string{
-		"forwarder in between", "kill -9 of the leader",
-	}},
-	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
-		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
-		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
-	}},
-	{name: "pooler", postgres: true, pooler: true, faults: []string{
-		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
-		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
-	}},
-	{name: "small disk and full house", postgres: true, small: true, faults: []string{
-		"disk of the server full", "max_connections reached, the leader's backends terminated",
-		"clock of the server stepped by an hour, and back",
-	}},
-	{name: "rows", postgres: true, sameOwner: true, faults: []string{
+	}, histories: []string{"terminated backends never make two leaders"}},
+	{name: "rows", postgres: true, two: true, sameOwner: true, faults: []string{
 		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
 		"row's term edited, SIGSTOP for a moment",
 		"row's TTL set to 1 ms, SIGSTOP for a moment", "tables put back to a backup",
 		"write lock held for 0.4 TTL",
 		"write lock held beyond the TTL",
 	}},
-	{name: "fail-over", postgres: true, locks: true, faults: []string{
-		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+	{name: "small disk and full house", postgres: true, two: true, small: true, faults: []string{
+		"disk of the server full", "max_connections reached, the leader's backends terminated",
+		"clock of the server stepped by an hour, and back",
+	}},
+	{name: "sessions in a partition", postgres: true, sessions: true, faults: []string{
+		"partition of the leader", "idle time-out in a partition",
+	}},
+	{name: "restart", postgres: true, two: true, histories: []string{
+		"a restart of the server keeps the leader if it is short",
+	}},
+	{name: "tunnel", postgres: true, sessions: true, tunnel: true, faults: []string{
+		"forwarder in between", "kill -9 of the leader",
+	}},
+	{name: "pooler", postgres: true, pooler: true, faults: []string{
+		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
+		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
 	}},
 }
 
-// Every fault of a server and its network, and the dedicated histories twice;
-// with -faults.soak twice and 20 times.
+// histories are faults of several steps, which no storm injects.
+var histories = []Fault{
+	history("a partitioned leader cancels its jobs before a standby leads", partitionedLeader),
+	history("a restart of the server keeps the leader if it is short", shortAndLongRestart),
+	history("terminated backends never make two leaders", terminatedBackends),
+	history("a lost acquisition makes no second leader on a promoted replica", lostAcquisition),
+	history("an answer lost after the commit makes no second leader", lostAnswer),
+	history("a leader whose session is ended all the time stays", endedAllTheTime),
+}
+
+func history(name string, do func(context.Context, *Cluster, *postgresServer,
+	*Injection) error) Fault {
+	return Fault{Name: name, Restore: true, Inject: func(ctx context.Context, c *Cluster,
+		in *Injection) error {
+		s, err := c.postgres()
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, s, in)
+	}}
+}
+
+// Every fault of a server and its network, and the histories twice; with
+// -faults.soak twice and 20 times.
 func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
 	run := newTestRun(t)
-	times, dedicatedTimes := 1, 2 // a machine has few processors, and the default run a minute
+	times, historyTimes := 1, 2 // a machine has few processors, and the default run a minute
 	if *soakFor > 0 {
-		times, dedicatedTimes = 2, 20
+		times, historyTimes = 2, 20
 	}
 	var together together
 	for n, g := range postgresGroups {
-		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 300+n, g.times(times)) })
-	}
-	for n, d := range dedicated {
-		together.run(t, d.name, func(t *testing.T) {
-			run.with(t, group{postgres: true, sessions: d.sessions, locks: d.locks}, 400+n,
-				func(ctx context.Context, c *Cluster) (map[string]error, error) {
-					for range dedicatedTimes {
-						if err := c.Inject(ctx, Fault{Name: d.name,
-							Restore: true, Inject: func(ctx context.Context, c *Cluster,
-								in *Injection) error {
-								return d.do(ctx, t, c, c.db.(*postgresServer), in)
-							}}); err != nil {
-							return nil, err
-						}
-					}
-					return nil, nil
-				})
+		together.run(t, g.name, func(t *testing.T) {
+			run.with(t, g, 300+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
+				refused, err := g.times(times)(ctx, c)
+				if err != nil {
+					return refused, err
+				}
+				_, err = group{faults: g.histories}.times(historyTimes)(ctx, c)
+				return refused, err
+			})
 		})
 	}
 	together.Wait()
 }
 
-// dedicated are histories of several steps, each with a cluster of its own.
-var dedicated = []struct {
-	name     string
-	sessions bool
-	locks    bool
-	do       func(context.Context, *testing.T, *Cluster, *postgresServer, *Injection) error
-}{
-	{"a partitioned leader cancels its jobs before a standby leads", false, false,
-		partitionedLeader},
-	{"a restart of the server keeps the leader if it is short", false, false, shortAndLongRestart},
-	{"terminated backends never make two leaders", false, false, terminatedBackends},
-	{"a lost acquisition makes no second leader on a promoted replica", false, true,
-		lostAcquisition},
-	{"an answer lost after the commit makes no second leader", false, false, lostAnswer},
-	{"a leader whose session is ended all the time stays", true, false, endedAllTheTime},
-}
-
 // For a minute, in a soak.
-func endedAllTheTime(ctx context.Context, _ *testing.T, c *Cluster, _ *postgresServer,
+func endedAllTheTime(ctx context.Context, c *Cluster, _ *postgresServer,
 	in *Injection) error {
 	d := time.Second
 	if *soakFor > 0 {
@@ -127,16 +131,14 @@ func cancelledAt(p *process, term int64, since time.Duration) time.Duration {
 	return 0
 }
 
-func partitionedLeader(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+func partitionedLeader(ctx context.Context, c *Cluster, s *postgresServer,
 	in *Injection) error {
 	p, b, err := c.target(ctx)
 	if err != nil {
 		return err
 	}
 	// A job that is under way when the deadline comes, as it ignores all else.
-	if err := c.steer(p.slot, func(s *Control) { s.Ignore = 2 * c.TTL }); err != nil {
-		return err
-	}
+	c.steer(p.slot, func(s *Control) { s.Ignore = 2 * c.TTL })
 	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
 	p.expect() // OnStuck may end it
 	if !c.awaitStart(ctx, p, jobOdd) {
@@ -159,20 +161,20 @@ func partitionedLeader(ctx context.Context, t *testing.T, c *Cluster, s *postgre
 	case after.Term <= b.Term:
 		in.note("term %d after term %d", after.Term, b.Term)
 	}
-	t.Logf("jobs cancelled after %v, another leads after %v",
+	c.Logf("jobs cancelled after %v, another leads after %v",
 		(told - in.From).Round(time.Millisecond),
 		(after.First.After - in.From).Round(time.Millisecond))
 	return nil
 }
 
-func shortAndLongRestart(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+func shortAndLongRestart(ctx context.Context, c *Cluster, s *postgresServer,
 	in *Injection) error {
 	_, b, err := c.target(ctx)
 	if err != nil {
 		return err
 	}
 	from := bootTime()
-	s.server.Restart(t, []string{"fast", "immediate"}[c.random.IntN(2)])
+	s.server.Restart(s.t, []string{"fast", "immediate"}[c.random.IntN(2)])
 	took := bootTime() - from
 	c.sleep(ctx, c.TTL)
 	if _, now, err := c.target(ctx); err != nil {
@@ -180,11 +182,11 @@ func shortAndLongRestart(ctx context.Context, t *testing.T, c *Cluster, s *postg
 	} else if took < c.TTL/4 && now.Term != b.Term {
 		in.note("after a restart of %v term %d leads, not %d", took, now.Term, b.Term)
 	}
-	t.Logf("restart took %v", took.Round(time.Millisecond))
+	c.Logf("restart took %v", took.Round(time.Millisecond))
 	return StopServer(ctx, c, in) // and a long one
 }
 
-func terminatedBackends(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+func terminatedBackends(ctx context.Context, c *Cluster, s *postgresServer,
 	in *Injection) error {
 	if err := TerminateAll(ctx, c, in); err != nil {
 		return err
@@ -195,7 +197,7 @@ func terminatedBackends(ctx context.Context, t *testing.T, c *Cluster, s *postgr
 
 // The replica saw the release of the term before, and nothing of the present
 // one: to it the lock is free.
-func lostAcquisition(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+func lostAcquisition(ctx context.Context, c *Cluster, s *postgresServer,
 	in *Injection) error {
 	replica, err := c.follow(ctx, s)
 	if err != nil {
@@ -258,7 +260,7 @@ func lostAcquisition(ctx context.Context, t *testing.T, c *Cluster, s *postgresS
 
 // The answer to an acquisition is lost, and then those to all kinds of
 // requests for a while.
-func lostAnswer(ctx context.Context, t *testing.T, c *Cluster, s *postgresServer,
+func lostAnswer(ctx context.Context, c *Cluster, s *postgresServer,
 	in *Injection) error {
 	p, b, err := c.target(ctx)
 	if err != nil {

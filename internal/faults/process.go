@@ -3,8 +3,10 @@
 package faults
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +28,7 @@ type process struct {
 	code    int           // read after exited; -1: killed by a signal
 	endedAt time.Duration // likewise
 	unread  *os.File      // the end of stderr that nobody reads; nil: it is a file
+	stdin   io.Writer
 
 	mu       sync.Mutex
 	expected bool // somebody wants it to end
@@ -36,8 +39,7 @@ type process struct {
 func startProcess(dir string, s Settings, slot int) (*process, error) {
 	p := &process{name: s.Name, slot: slot, dir: dir, exited: make(chan struct{})}
 	s.LockLog = p.file("locks")
-	s.Log, s.Beliefs, s.Control = p.file("log"), p.file("beliefs"), filepath.Join(dir,
-		fmt.Sprintf("slot%d.control", slot))
+	s.Log, s.Beliefs = p.file("log"), p.file("beliefs")
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -63,7 +65,7 @@ func startProcess(dir string, s Settings, slot int) (*process, error) {
 	if s.Tunnel != "" {
 		ownNetwork(p.cmd.SysProcAttr)
 	}
-	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the pipe, see ServeProgram
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil { // it ends with the pipe, see ServeProgram
 		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
@@ -90,12 +92,13 @@ func (p *process) openStderr(full bool) (*os.File, error) {
 		return nil, err
 	}
 	p.unread = r
-	for {
-		_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		if _, err := w.Write([]byte{'\n'}); err != nil {
-			return w, nil
+	for text := bytes.Repeat([]byte{'\n'}, 1<<12); len(text) > 0; {
+		_ = w.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := w.Write(text); err != nil {
+			text = text[:len(text)/2]
 		}
 	}
+	return w, nil
 }
 
 func (p *process) file(ext string) string { return filepath.Join(p.dir, p.name+"."+ext) }

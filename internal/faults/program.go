@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -30,12 +29,12 @@ const programEnv = "FAULTS_PROGRAM"
 
 // Settings are what the harness tells a process of the test program.
 type Settings struct {
-	Name      string // of the process; its files begin with it
-	Slot      int    // of the process, in its cluster
-	Log       string // path of the log
-	Beliefs   string // path of the beliefs file
-	Control   string // path of the file with its Control
-	Kind      string // of the database
+	Name      string  // of the process; its files begin with it
+	Slot      int     // of the process, in its cluster
+	Log       string  // path of the log
+	Beliefs   string  // path of the beliefs file
+	Control   Control // at its start; what is told later comes through os.Stdin
+	Kind      string  // of the database
 	DSN       string
 	AppPool   bool // the lock uses the app's own pool
 	TTL       time.Duration
@@ -53,8 +52,7 @@ type Settings struct {
 	Tunnel    string        // path of the far end of a tunnel to the server; "": there is none
 }
 
-// Control is what a process of the test program is told while it runs. It
-// looks every few milliseconds.
+// Control is what a process of the test program is told while it runs.
 type Control struct {
 	Clock   time.Duration // what its wall clock is ahead
 	Panic   bool          // the next runs of the odd job panic,
@@ -81,15 +79,21 @@ func ServeProgram() {
 	if !ok {
 		return
 	}
-	go func() { // it ends with the harness, however that ends
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(exitFailed)
+	told := make(chan Control, 1000) // more than there will be before it listens
+	go func() {
+		for in := json.NewDecoder(os.Stdin); ; {
+			var c Control
+			if in.Decode(&c) != nil { // it ends with the harness, however that ends
+				os.Exit(exitFailed)
+			}
+			told <- c
+		}
 	}()
 	var s Settings
 	err := json.Unmarshal([]byte(text), &s)
 	if err == nil {
 		os.Unsetenv(programEnv)
-		err = runProgram(s)
+		err = runProgram(s, told)
 	}
 	if err != nil {
 		time.AfterFunc(time.Second, func() { os.Exit(exitFailed) }) // should nobody read stderr
@@ -114,12 +118,13 @@ type program struct {
 	app     *startup.App
 	backend backend
 	runs    atomic.Int64 // started in this process
+	told    <-chan Control
 	elected chan struct{}
 }
 
-func runProgram(s Settings) (err error) {
-	p := &program{Settings: s, elected: make(chan struct{}, 1)}
-	p.control.Store(&Control{})
+func runProgram(s Settings, told <-chan Control) (err error) {
+	p := &program{Settings: s, told: told, elected: make(chan struct{}, 1)}
+	p.control.Store(&s.Control)
 	if p.log, err = os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
 		return err
 	}
@@ -132,7 +137,6 @@ func runProgram(s Settings) (err error) {
 			return err
 		}
 	}
-	p.readControl()() // a process that is restarted has the clock of its machine
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 
@@ -146,7 +150,7 @@ func runProgram(s Settings) (err error) {
 	if s.Owner != nil {
 		lock = append(lock, schedlock.WithOwner(*s.Owner))
 	}
-	look := p.loop(p.look)
+	look := p.newLoop()
 	p.app, err = startup.NewApp(startup.Config{
 		Open: p.open, Jobs: p.jobs(), Lock: lock, Drain: s.Drain, OnStuck: onStuck,
 		KeepRuns: keepRuns, OnRun: p.onRun(),
@@ -159,8 +163,8 @@ func runProgram(s Settings) (err error) {
 	if err != nil {
 		return err
 	}
-	told := context.AfterFunc(ctx, func() { p.record(Record{Kind: KindDown}) })
-	defer told()
+	down := context.AfterFunc(ctx, func() { p.record(Record{Kind: KindDown}) })
+	defer down()
 	return p.app.Run(ctx)
 }
 
@@ -215,59 +219,43 @@ func (p *program) observe(e schedlock.Event) {
 }
 
 const (
-	lookBelief  = 2 * time.Millisecond  // between two checks of a leader
-	lookControl = 20 * time.Millisecond // between two looks at the control file
+	lookBelief  = 2 * time.Millisecond   // between two checks of a leader, or of a holder
+	lookFrugal  = 5 * time.Millisecond   // likewise, in a frugal process
+	lookStandby = 100 * time.Millisecond // between two looks whether it leads: it is told, too
 )
 
-// look returns the step of the loop, which looks at the control file and,
-// oftener while there is a lease, at the belief. It returns the time until its
-// next step.
-func (p *program) look() func() time.Duration {
-	control, believe := p.readControl(), p.believe()
-	var looked time.Duration
-	return func() time.Duration {
-		if now := bootTime(); now-looked >= lookControl {
-			looked = now
-			control()
-		}
-		if believe(); p.app.Lock().Lease() != nil {
-			return lookBelief
-		}
-		return lookControl
+// look is the time between two checks of what the process has.
+func (s Settings) look() time.Duration {
+	if s.Frugal {
+		return lookFrugal
 	}
+	return lookBelief
 }
 
 // believe returns the step of the sampler: one leader check. The term is known
-// only if the lease was the same before and after.
-func (p *program) believe() func() {
+// only if the lease was the same before and after. The step returns the time until
+// the next one.
+func (p *program) believe() func() time.Duration {
 	var (
 		belief Belief
 		line   int64 // the offset of belief's line
 		at     = int64(-beliefLine)
 		runs   int64 // before the belief
 
-		looked time.Duration // the last step
-		doubt  time.Duration // until then a quiet process need not have noticed
+		due   = bootTime()  // the next step
+		doubt time.Duration // until then a quiet process need not have noticed
 	)
-	return func() {
-		now := bootTime()
-		if now-looked > freshBelief { // it was stopped, or had no time
-			doubt = now + quietGrace
-		}
-		looked = now
+	check := func() time.Duration {
 		lock := p.app.Lock()
 		lease := lock.Lease()
 		if lease == nil {
-			return
+			return lookStandby
 		}
 		s := Sample{Before: bootTime()}
 		leads := p.Quiet || leading(lock)
 		s.After = bootTime()
-		if p.Quiet && s.After < doubt {
-			return
-		}
-		if !leads || lock.Lease() != lease {
-			return
+		if p.Quiet && s.After < doubt || !leads || lock.Lease() != lease {
+			return p.look()
 		}
 		if belief.Term != lease.Term() {
 			at += beliefLine
@@ -278,6 +266,16 @@ func (p *program) believe() func() {
 		if _, err := p.beliefs.WriteAt([]byte(belief.line()), line); err != nil {
 			panic(err)
 		}
+		return p.look()
+	}
+	return func() time.Duration {
+		now := bootTime()
+		if now-due > freshBelief { // it was stopped, or had no time
+			doubt = now + quietGrace
+		}
+		pause := check()
+		due = now + pause
+		return pause
 	}
 }
 
@@ -288,32 +286,14 @@ func leading(lock *schedlock.Lock) bool {
 	return err == nil || errors.Is(err, schedlock.ErrDraining)
 }
 
-// readControl returns the step that follows the control file, and ends the
-// process should the harness die.
-func (p *program) readControl() func() {
-	var last string
-	parent := os.Getppid()
-	return func() {
-		if os.Getppid() != parent {
-			os.Exit(exitFailed) // the harness is gone
-		}
-		text, err := os.ReadFile(p.Control)
-		if err != nil || string(text) == last {
-			return
-		}
-		var c Control
-		if json.Unmarshal(text, &c) != nil {
-			return
-		}
-		last = string(text)
-		was := p.control.Swap(&c)
-		if was.Exhaust != c.Exhaust && p.backend.exhaust != nil {
-			p.backend.exhaust(c.Exhaust)
-		}
-		// It is not what the process before was told.
-		if was.Order.Number != c.Order.Number && p.app != nil {
-			go p.give(c.Order)
-		}
+// follow does what the harness tells the process.
+func (p *program) follow(c Control) {
+	was := p.control.Swap(&c)
+	if was.Exhaust != c.Exhaust && p.backend.exhaust != nil {
+		p.backend.exhaust(c.Exhaust)
+	}
+	if was.Order.Number != c.Order.Number { // it is not what the process before was told
+		go p.give(c.Order)
 	}
 }
 
@@ -347,31 +327,34 @@ func (p *program) give(o Order) {
 // orderLimit is how long a process waits for the answer to an order.
 const orderLimit = 3 * time.Second
 
-// A loop repeats a step until it is stopped, as a stage of the app. The step
-// returns the time until the next one, which comes at once when the process is
-// elected.
+// A loop looks whether the process leads, and follows the harness, until it is
+// stopped, as a stage of the app.
 type loop struct {
-	step  func() func() time.Duration
-	now   <-chan struct{}
+	*program
 	end   chan struct{}
 	ended chan struct{}
 }
 
-func (p *program) loop(step func() func() time.Duration) *loop {
-	return &loop{step: step, now: p.elected, end: make(chan struct{}), ended: make(chan struct{})}
+func (p *program) newLoop() *loop {
+	return &loop{program: p, end: make(chan struct{}), ended: make(chan struct{})}
 }
 
 func (l *loop) start(context.Context) error {
-	step := l.step()
+	believe := l.believe()
+	next := time.NewTimer(0)
 	go func() {
 		defer close(l.ended)
 		for {
 			select {
 			case <-l.end:
 				return
-			case <-l.now:
-			case <-time.After(step()):
+			case c := <-l.told:
+				l.follow(c)
+				continue
+			case <-l.elected:
+			case <-next.C:
 			}
+			next.Reset(believe())
 		}
 	}()
 	return nil

@@ -29,7 +29,7 @@ const (
 
 // add adds tasks, each with a few retries or none.
 func (u *lockUser) add(ctx context.Context) {
-	for n := 1; rested(ctx, rand.N(2*addEvery)); n++ {
+	for n := 1; rested(ctx, rand.N(u.pause(2*addEvery))); n++ {
 		r := Record{Kind: KindAdding, Job: fmt.Sprintf("%s-%d", u.Name, n),
 			Attempt: rand.IntN(mostRetries + 1)}
 		u.note(r)
@@ -63,7 +63,7 @@ func (u *lockUser) workOff(ctx context.Context) {
 		})
 		switch {
 		case errors.Is(err, queue.ErrNone):
-			rested(ctx, workRest)
+			rested(ctx, u.pause(workRest))
 		case err != nil:
 			u.complain("capture: %v", err)
 			rested(ctx, lockRetry)

@@ -39,13 +39,17 @@ var userJobs = slices.Concat(slices.Repeat([]string{jobTick, jobOdd, jobOnce}, 8
 
 func (u *users) start(c *Cluster) {
 	u.random, u.end = rand.New(rand.NewPCG(c.Seed, 3)), make(chan struct{})
+	rest := userRest
+	if c.Frugal {
+		rest *= 2
+	}
 	u.ended.Go(func() {
 		for {
 			select {
 			case <-u.end:
 				u.recover(c)
 				return
-			case <-time.After(time.Duration(u.random.Int64N(int64(userRest)))):
+			case <-time.After(time.Duration(u.random.Int64N(int64(rest)))):
 			}
 			if bootTime() < u.doubt {
 				u.recover(c)
@@ -72,11 +76,7 @@ func (u *users) stop() {
 // order gives an order to the process of a slot, if there is one.
 func (u *users) order(c *Cluster, slot int, kind Kind, job string) (number int) {
 	u.number++
-	if err := c.steer(slot, func(s *Control) {
-		s.Order = Order{Number: u.number, Kind: kind, Job: job}
-	}); err != nil {
-		c.Logf("order: %v", err)
-	}
+	c.steer(slot, func(s *Control) { s.Order = Order{Number: u.number, Kind: kind, Job: job} })
 	return u.number
 }
 
@@ -132,8 +132,7 @@ func (c *Cluster) did(kind Kind, slot, number int) bool {
 	if p == nil {
 		return false
 	}
-	records, _ := readRecords(p.file("log"))
-	return slices.ContainsFunc(records, func(r Record) bool {
+	return slices.ContainsFunc(lastRecords(p.file("log")), func(r Record) bool {
 		return r.Kind == kind && r.Attempt == number
 	})
 }
