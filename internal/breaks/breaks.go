@@ -29,7 +29,8 @@ package breaks
 
 import (
 	"fmt"
-	"go/format"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,8 +144,11 @@ func (b *Break) Apply(root string) (map[string]string, error) {
 		files[edit.File] = strings.Replace(text, before, after, 1)
 	}
 	for file, text := range files {
-		if _, err := format.Source([]byte(text)); err != nil && strings.HasSuffix(file, ".go") {
-			return nil, fmt.Errorf("%s is no Go any more: %w", file, err)
+		if !strings.HasSuffix(file, ".go") {
+			continue
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
+			return nil, fmt.Errorf("is no Go any more: %w", err)
 		}
 	}
 	return files, nil
