@@ -40,7 +40,8 @@ func chosen(t *testing.T, i int, b *Break) bool {
 		*run != "" && regexp.MustCompile(*run).MatchString(b.Subject+": "+b.Name)
 }
 
-// Each break applies, and is noticed, if the flags want to know that.
+// Each break applies, and is noticed, if the flags want to know that. The page about
+// reliability names the files.
 func TestBreaks(t *testing.T) {
 	if *every || *run != "" || *share != "" {
 		defer child.Alone()()
@@ -48,8 +49,11 @@ func TestBreaks(t *testing.T) {
 	all, err := Load("testdata")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
+	require.NoError(t, err)
 	names := map[string]bool{}
 	for i, b := range all {
+		assert.Contains(t, string(page), "`"+b.Subject+"`", "docs/reliability.md: the files")
 		name := b.Subject + ": " + b.Name
 		assert.False(t, names[name], "two breaks have the name %q", name)
 		names[name] = true
