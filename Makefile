@@ -53,7 +53,7 @@ containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APSc
 	$(GO) test ./internal/e2e -run '^TestDocker' -containers
 
 .PHONY: breaks
-breaks: ## every deliberate break is noticed; takes BREAKS_TAKE on two processors
+breaks: ## every deliberate break is noticed; an hour on two busy processors
 	$(GO) test ./internal/breaks -v -timeout 0 -breaks.all
 
 .PHONY: soak

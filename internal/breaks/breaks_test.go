@@ -135,7 +135,7 @@ func requireRed(t *testing.T, overlay string, red Red) {
 	if hangs {
 		limit = 20 * time.Second
 	}
-	args := []string{"test", "-count=1", "-v", "-vet=off", "-failfast", "-ldflags=-w",
+	args := []string{"test", "-count=1", "-v", "-vet=off", "-failfast", "-ldflags=-s",
 		"-timeout=" + limit.String(), "-run=" + red.Run}
 	bound := "ulimit -d 8000000; " // in KiB: a break may make a loop that only allocates
 	if slices.Contains(red.Options, "race") {
