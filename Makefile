@@ -52,6 +52,10 @@ drivers: ## other SQLite drivers; needs a C compiler
 containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APScheduler
 	$(GO) test ./internal/e2e -run '^TestDocker' -containers
 
+.PHONY: breaks
+breaks: ## every deliberate break is noticed; an hour on two busy processors
+	$(GO) test ./internal/breaks -v -timeout 0 -breaks.all
+
 .PHONY: soak
 soak: ## the fault harness on both databases for FOR each, and the other long runs
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR)

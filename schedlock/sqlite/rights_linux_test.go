@@ -224,6 +224,27 @@ func TestRootGivesAwayNothingButTheDatabasesOwnFiles(t *testing.T) {
 	}
 }
 
+// Here nobody puts anything else in the place of the file while it is looked at.
+func TestRootGivesAwayNoFileThatHasAnotherName(t *testing.T) {
+	path := readableByAll(t)
+	var db unix.Stat_t
+	require.NoError(t, unix.Stat(path, &db))
+	db.Uid, db.Gid, db.Mode = appUser, appGroup, unix.S_IFREG|0o666
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, nil, 0o600))
+	for name, put := range map[string]func(from, to string) error{
+		"a hard link": os.Link, "a symbolic link": os.Symlink,
+	} {
+		require.NoError(t, put(secret, path+"-wal"), name)
+		followSide(path+"-wal", &db)
+		info, err := os.Stat(secret)
+		require.NoError(t, err)
+		assert.Equal(t, fs.FileMode(0o600), info.Mode(), name)
+		assert.Zero(t, info.Sys().(*syscall.Stat_t).Uid, name)
+		require.NoError(t, os.Remove(path+"-wal"))
+	}
+}
+
 // A file that was a name here only until it was opened has one name again, its own.
 func TestRootGivesAwayNothingThatWasLinkedForAnInstant(t *testing.T) {
 	path := readableByAll(t)

@@ -201,13 +201,21 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 		"neither watched nor proven dead")
 
 	unproven := claim.Token
+	alive := claimOf(look(t, s), nobody)
+	require.Equal(t, driver.SignAlive, alive.Expected.Sign)
+	alive.Watched = false
+	second, err := s.Acquire(bg, alive)
+	require.NoError(t, err)
+	assert.Equal(t, sql.NullString{}, endedBeside(t, s, grant.Term), "its byte was seen to be held")
+
 	claim = claimOf(look(t, s), nobody)
 	next, err := s.Acquire(bg, claim)
 	require.NoError(t, err)
-	assert.Equal(t, sql.NullString{String: file, Valid: true}, endedBeside(t, s, grant.Term),
+	assert.Equal(t, sql.NullString{String: file, Valid: true}, endedBeside(t, s, second.Term),
 		"watched")
 
 	s.dropByte(first.Token)
+	s.dropByte(alive.Token)
 	s.dropByte(claim.Token) // as if it had died
 	rival.dropByte(unproven)
 	dead := claimOf(look(t, rival), nobody)
