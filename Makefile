@@ -32,6 +32,12 @@ tidy: ## go mod tidy has nothing to change
 staticcheck: ## staticcheck, the version of go.mod
 	$(GO) tool staticcheck ./...
 
+.PHONY: golangci
+golangci: ## golangci-lint with .golangci.yml; its first build takes minutes
+	@if $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0; \
+	then "$$($(GO) env GOPATH)/bin/golangci-lint" run; \
+	else echo "missing on this machine: golangci-lint, which cannot be installed"; fi
+
 .PHONY: short
 short: ## tests without a server, in seconds
 	$(GO) test -short ./...

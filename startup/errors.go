@@ -53,6 +53,7 @@ func interrupted(ctx context.Context, err error) error {
 	if !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		why = fmt.Errorf("%w: %w", ctx.Err(), cause)
 	}
+	//nolint:errorlint // a wrapped one says more
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded || err == cause {
 		return why
 	}

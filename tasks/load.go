@@ -117,7 +117,7 @@ func (t *term) putBack(ctx context.Context, j *termJob) error {
 	_, _, err := t.ledger.Decide(ctx, t.lease.Ref(), ledger.Decision{Job: j.Name, Spec: j.row.Spec,
 		From: j.row.Cursor, RawFrom: j.row.RawCursor, To: to, Back: true})
 	switch {
-	case errors.Is(err, driver.ErrConflict): // it stands elsewhere by now: the next decision finds out
+	case errors.Is(err, driver.ErrConflict): // the next decision sees where it is now
 		return nil
 	case err != nil:
 		return err

@@ -58,7 +58,8 @@ func plan(job Job, spec Spec, row *ledger.Job,
 		m.busyFrom, m.busyUntil = time.Time{}, time.Time{}
 	}
 	if m.busy {
-		if now.Before(m.overlapsAt) || job.Overlap != OverlapSkip || m.catchUpTo.After(row.Cursor) ||
+		if now.Before(m.overlapsAt) || job.Overlap != OverlapSkip ||
+			m.catchUpTo.After(row.Cursor) ||
 			!first.After(m.busyFrom) {
 			return d, m.catchUpTo, false // at the end of that run
 		}

@@ -20,7 +20,7 @@ import (
 type timestamp time.Time
 
 // MarshalJSON implements json.Marshaler.
-func (t timestamp) MarshalJSON() ([]byte, error) {
+func (t timestamp) MarshalJSON() ([]byte, error) { //nolint:unparam // the interface
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil
 	}
@@ -143,7 +143,7 @@ func (t *tool) table(b *table) {
 				line.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
 			}
 		}
-		io.WriteString(t.out, t.paint(b.colour[n], line.String())+"\n")
+		_, _ = io.WriteString(t.out, t.paint(b.colour[n], line.String())+"\n")
 	}
 }
 

@@ -102,8 +102,8 @@ func Start(t testing.TB, mode string, args ...string) *Process {
 	t.Cleanup(func() {
 		close(gone)
 		c.Stdin.Close() // what the child itself has started ends with this
-		c.Cmd.Process.Kill()
-		c.Cmd.Wait()
+		_ = c.Cmd.Process.Kill()
+		_ = c.Cmd.Wait()
 	})
 	return c
 }

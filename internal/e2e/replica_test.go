@@ -91,7 +91,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "32") // most of them wait for a time to pass
+		_ = flag.Set("test.parallel", "16") // most of them wait for a time to pass
 	}
 	os.Exit(pgtest.RunAlone(m))
 }

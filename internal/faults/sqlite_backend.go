@@ -86,7 +86,7 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback()
+		defer func() { _ = tx.Rollback() }()
 		if err := fence(ctx, tx); err != nil {
 			return err
 		}

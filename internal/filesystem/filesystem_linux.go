@@ -44,7 +44,7 @@ func Type(path string) (int64, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, err
 	}
-	return int64(uint32(st.Type)), nil //nolint:unconvert // its width differs by architecture
+	return int64(uint32(st.Type)), nil // its width differs by architecture
 }
 
 // Check refuses set-ups in which two replicas are known to hold row 1 at once: a

@@ -83,7 +83,7 @@ func (f *File) Await(ctx context.Context, t driver.Token, seen State,
 func interruptRead(ctx context.Context, events *os.File) func() {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		events.SetReadDeadline(time.Unix(1, 0))
+		_ = events.SetReadDeadline(time.Unix(1, 0))
 		close(interrupted)
 	})
 	return func() {
@@ -106,7 +106,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // parks the goroutine, not a thread.
 func awaitEvent(ctx context.Context, events *os.File, d time.Duration) bool {
 	var buf [512]byte
-	events.SetReadDeadline(time.Now().Add(d))
+	_ = events.SetReadDeadline(time.Now().Add(d))
 	if ctx.Err() != nil {
 		return false // its own deadline may have been set before ours
 	}

@@ -301,7 +301,7 @@ func (f *File) open(mode int) (fd int, id string, err error) {
 	for {
 		fd, err = unix.Open(f.path,
 			mode|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -355,7 +355,7 @@ func (f *File) identify(fd int) (string, error) {
 		if err := unix.Fstatfs(fd, &vfs); err != nil {
 			return "", fmt.Errorf("lease file %s: statfs: %w", f.path, err)
 		}
-		now.kind = int64(uint32(vfs.Type)) //nolint:unconvert // its width differs by architecture
+		now.kind = int64(uint32(vfs.Type)) // its width differs by architecture
 	}
 	if err := f.checkLocal(now.kind); err != nil {
 		return "", err

@@ -37,6 +37,6 @@ func give(file *os.File, db fs.FileInfo) error {
 }
 
 func links(info fs.FileInfo) uint64 {
-	//nolint:unconvert // its width differs by system
+	// its width differs by system
 	return uint64(info.Sys().(*syscall.Stat_t).Nlink)
 }

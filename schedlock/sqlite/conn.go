@@ -142,7 +142,7 @@ func (s *Store) discard() {
 	if s.conn != nil && s.closesQuietly() {
 		_ = s.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	}
-	s.release()
+	_ = s.release()
 }
 
 // prepare keeps the statements of the connection; the turn is held.

@@ -32,7 +32,7 @@ func examineFile(path string) (fileStat, error) {
 		if err == nil {
 			return fileStat{
 				fileID:   fileID{dev: uint64(st.Dev), ino: st.Ino},
-				links:    uint64(st.Nlink), //nolint:unconvert // its width differs by system
+				links:    uint64(st.Nlink), // its width differs by system
 				size:     st.Size,
 				modified: time.Unix(st.Mtim.Unix()),
 			}, nil

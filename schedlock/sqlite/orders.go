@@ -108,8 +108,8 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
-		run = ledger.Run{Job: r.Job, ScheduledAt: columns.Kept(r.At), Status: ledger.Skipped, Error: skip,
-			Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
+		run = ledger.Run{Job: r.Job, ScheduledAt: columns.Kept(r.At), Status: ledger.Skipped,
+			Error: skip, Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
 		if skip == "" {
 			if err := mayStart(ctx, tx, r.Job); err != nil {
 				return err

@@ -198,7 +198,7 @@ func (c *pooledConn) join(beside *besideFiles) {
 		if beside.wal == open.wal {
 			suffix = "-shm"
 		}
-		c.set.lose(c.pool.besideChanged(suffix, nil))
+		_ = c.set.lose(c.pool.besideChanged(suffix, nil))
 	}
 	c.joined = true
 	c.set.joined++
@@ -324,7 +324,7 @@ func (f *databaseFiles) alone(ctx context.Context) bool {
 	if locked, ok := lockedElsewhere(file); ok {
 		return !inWAL() || !locked
 	}
-	defer file.Unlock(vfs.LOCK_NONE)
+	defer func() { _ = file.Unlock(vfs.LOCK_NONE) }()
 	if err := file.Lock(vfs.LOCK_SHARED); err != nil {
 		return !isBusy(err)
 	}

@@ -50,7 +50,7 @@ func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string,
 		}
 		s.rows[query] = stmt
 	}
-	defer stmt.Reset()
+	defer func() { _ = stmt.Reset() }()
 	if !stmt.Step() {
 		if err := stmt.Err(); err != nil {
 			return err

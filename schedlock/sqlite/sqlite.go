@@ -221,7 +221,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return err
 	}
 	// If the database is busy then, the next call takes it.
-	defer s.use(ctx, func(context.Context, *sql.Conn) error { return nil })
+	defer func() { _ = s.use(ctx, func(context.Context, *sql.Conn) error { return nil }) }()
 	return migrations.Up(ctx, s.db, migrations.SQLite)
 }
 
@@ -279,7 +279,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 	ctx, cancel := deadline.Default(ctx, 30*time.Second)
 	defer cancel()
 	if err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) }); err != nil {
-		s.release()
+		_ = s.release()
 		return nil, err
 	}
 	lease, err := s.findLease(s.path)

@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +31,7 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	l := &leader{Icon: iconNobody, Control: h.cfg.Control}
 	if s.blind {
 		l.Unknown, l.Headline = true, "unknown who leads"
-		if l.Starting = s.err == errStarting; l.Starting {
+		if l.Starting = errors.Is(s.err, errStarting); l.Starting {
 			l.Headline = "starting"
 		}
 		return l

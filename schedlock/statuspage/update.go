@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -48,7 +49,7 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	u := &update{h: h, snap: s, leader: newLeader(h, s), beat: newBeat(s),
 		parts: map[string]string{}, timelines: map[string]string{}}
 	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil,
-		"Starting": s.err == errStarting, "Blind": s.blind, "Why": h.public(s.err)})
+		"Starting": errors.Is(s.err, errStarting), "Blind": s.blind, "Why": h.public(s.err)})
 	u.add(partLeader, "leader", u.leader)
 	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
 	if s.err != nil {

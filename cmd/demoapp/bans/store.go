@@ -189,7 +189,7 @@ func (s *Store) write(ctx context.Context, fence Fence, do func(tx *sql.Tx) erro
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // no-op once committed
+	defer func() { _ = tx.Rollback() }() // no-op once committed
 	if fence != nil {
 		if err := fence(ctx, tx); err != nil {
 			return fmt.Errorf("fence: %w", err)

@@ -126,7 +126,7 @@ func idleStandbys(ctx context.Context, dsn string, n int, window time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	defer lease.Release(ctx)
+	defer func() { _ = lease.Release(ctx) }()
 
 	f := newFleet(ctx, as(dsn, "standby"))
 	defer f.close()

@@ -109,7 +109,7 @@ func fileSystem(dir string) string {
 		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
 		unix.F2FS_SUPER_MAGIC:      "f2fs", 0x2fc12fc1: "zfs",
 	}
-	if name, ok := names[int64(s.Type)]; ok {
+	if name, ok := names[s.Type]; ok {
 		return name
 	}
 	return fmt.Sprintf("0x%x", s.Type)

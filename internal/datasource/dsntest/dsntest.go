@@ -125,7 +125,7 @@ func Spell(data []byte) (text, secret string) {
 			"=" + put
 	}
 	if clean && form < 8 { // with a raw special character nobody knows where it ends
-		text = edit(&s, text, put, form)
+		text = edit(&s, text, put)
 	}
 	return text, secret
 }
@@ -162,7 +162,7 @@ func spellPairs(s *source, secret, user, bad string, style int) string {
 
 // edit makes one mistake, not in the password. Without the colon before it, it
 // would be a good name of a user, which nobody can tell.
-func edit(s *source, text, put string, form int) string {
+func edit(s *source, text, put string) string {
 	kind, at := s.n(5), s.n(256)
 	begin := strings.Index(text, put)
 	if kind == 0 || begin < 0 {

@@ -60,7 +60,7 @@ func writableByAll(info os.FileInfo) bool { return info.Mode()&0o002 != 0 }
 // links is how many names a file has.
 func links(info os.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Nlink) //nolint:unconvert // its width differs by system
+		return uint64(st.Nlink) // its width differs by system
 	}
 	return 1
 }
