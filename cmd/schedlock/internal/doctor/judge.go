@@ -347,7 +347,7 @@ func judgeJobs(f *findings, x facts, led *lockRow) {
 		f.warn("overdue", "jobs are overdue though somebody leads: "+list(overdue),
 			"does the leader's code still have them (a removed job keeps its row)? "+
 				"Else its scheduler hangs: "+
-				"look at its log, and hand over with `schedlock release --force`")
+				"look at its log, and hand over with `schedlock release --force --reason WHY`")
 	case len(x.jobs) > 0:
 		f.ok("overdue", fmt.Sprintf("none of %d jobs is overdue", len(x.jobs)))
 	}
