@@ -11,9 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -88,10 +86,6 @@ func requireWithin(t *testing.T, limit time.Duration, measure func() time.Durati
 func TestMain(m *testing.M) {
 	if os.Getenv(replicaVariable) != "" {
 		os.Exit(replicaMain())
-	}
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "16") // most of them wait for a time to pass
 	}
 	os.Exit(pgtest.RunAlone(m))
 }
