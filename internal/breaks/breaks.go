@@ -5,7 +5,7 @@
 //
 //	go test ./internal/breaks                          each break still applies
 //	go test ./internal/breaks -v -breaks.run='fence'   those whose subject or name matches
-//	go test ./internal/breaks -v -breaks.share=3/20    a twentieth of them
+//	go test ./internal/breaks -v -breaks.share=3/40    a fortieth of them
 //	go test ./internal/breaks -v -breaks.all           all; add -timeout 0
 //
 // A file of testdata has the breaks of one subject. A break is a name, the tests that
