@@ -256,7 +256,7 @@ func (s *Server) StartAgain(t testing.TB) {
 	if s.PID() != 0 {
 		t.Fatalf("pgtest: the server runs already, as process %d", s.PID())
 	}
-	need(t, s.start())
+	need(t, s.start("address already in use"))
 }
 
 // Restart is Stop and StartAgain.
@@ -313,12 +313,14 @@ func create(settings []string) (_ *Server, err error) {
 func (s *Server) startOnFreePort() error {
 	return onFreePort(func(port int) error {
 		s.port = port
-		return s.start()
+		return s.start() // on another port if this one is taken
 	})
 }
 
-// start starts the server and waits until it accepts connections.
-func (s *Server) start() error {
+// start starts the server and waits until it accepts connections. While what is left of a killed
+// postmaster still holds its shared memory, or something else that the log names, it tries again.
+func (s *Server) start(held ...string) error {
+	held = append(held, "pre-existing shared memory block", `"postmaster.pid" already exists`)
 	for deadline := time.Now().Add(patience); ; {
 		err := s.process.start(s.ready, filepath.Join(s.bin, "postgres"), "-D", s.data(),
 			"-c", "port="+strconv.Itoa(s.port),
@@ -328,9 +330,8 @@ func (s *Server) start() error {
 		if !errors.As(err, &died) || time.Now().After(deadline) {
 			return err
 		}
-		// Backends of a killed postmaster still hold the shared memory.
-		if !strings.Contains(died.log, "pre-existing shared memory block") &&
-			!strings.Contains(died.log, `"postmaster.pid" already exists`) {
+		log := strings.ToLower(died.log)
+		if !slices.ContainsFunc(held, func(what string) bool { return strings.Contains(log, what) }) {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)

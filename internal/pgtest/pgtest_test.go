@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -207,4 +208,26 @@ func TestAKilledTestBinaryLeavesNothingBehind(t *testing.T) {
 		return os.IsNotExist(err)
 	}, 30*time.Second, 20*time.Millisecond)
 	require.Error(t, syscall.Kill(pid, 0))
+}
+
+// What a killed postmaster leaves behind may hold its port for a moment.
+func TestAServerStartsAgainOnceItsPortIsFree(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	server.Stop(t, "immediate")
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", server.Port()))
+	require.NoError(t, err)
+	log := filepath.Join(server.Dir(), "log")
+	go func() {
+		defer listener.Close()
+		for range 600 { // until it has tried
+			text, _ := os.ReadFile(log)
+			if strings.Contains(strings.ToLower(string(text)), "address already in use") {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	server.StartAgain(t)
+	require.NotZero(t, server.PID())
 }
