@@ -30,7 +30,7 @@ func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 	run := newTestRun(t)
 	var together together
 	for n, g := range []group{{name: "load"}, {name: "load on a server", postgres: true}} {
-		l := &loadTest{strict: *loadFor > 0, lasts: max(*loadFor, 6*time.Second) / 2}
+		l := &loadTest{strict: *loadFor > 0, lasts: max(*loadFor, 10*time.Second) / 2}
 		g.load, g.locks, g.sessions, g.judge = true, true, true, l.judge
 		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 600+n, l.run) })
 		if l.strict { // one after the other
@@ -136,7 +136,7 @@ func (l *loadTest) judge(t *testing.T, h *History) {
 		assert.Positive(t, handOver)
 		return
 	}
-	assert.Greater(t, ran, due/2)
+	assert.Greater(t, ran, due/3, "a starved machine may miss some")
 	assert.Greater(t, handOver, time.Duration(0))
 	assert.Less(t, handOver, keepsSlack)
 }

@@ -23,7 +23,7 @@ var (
 		"how often TestSideFilesRemovedInAnyOrder removes files, in each of its clusters")
 	loadFor = flag.Duration("faults.load", 0,
 		"how long TestNothingUnderLoadStarvesTheScheduler keeps up the load, judged strictly, "+
-			"for a quiet machine; 0: 6 s, judged leniently")
+			"for a quiet machine; 0: 10 s, judged leniently")
 	seedFlag  = flag.Uint64("faults.seed", 0, "seed of all choices; 0: a new one")
 	slackFlag = flag.Duration("faults.slack", -1,
 		"added to every bound for a busy machine; below 0: half a second in TestSoak, "+
