@@ -11,6 +11,8 @@ package inturn
 import (
 	"sync"
 	"time"
+
+	"example.com/schedlock/internal/sleep"
 )
 
 const (
@@ -56,7 +58,7 @@ func (q *Queue) Do(do func()) {
 		go q.work()
 	}
 	q.mu.Unlock()
-	if wait && !await(c.done, Patience) {
+	if wait && !sleep.Until(c.done, Patience) {
 		q.mu.Lock()
 		q.behind = q.working
 		q.mu.Unlock()
@@ -70,18 +72,7 @@ func (q *Queue) Wait(limit time.Duration) {
 	last := q.last
 	q.mu.Unlock()
 	if last != nil {
-		await(last, limit)
-	}
-}
-
-func await(done <-chan struct{}, limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
+		sleep.Until(last, limit)
 	}
 }
 
