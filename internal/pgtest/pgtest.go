@@ -331,7 +331,9 @@ func (s *Server) start(held ...string) error {
 			return err
 		}
 		log := strings.ToLower(died.log)
-		if !slices.ContainsFunc(held, func(what string) bool { return strings.Contains(log, what) }) {
+		if !slices.ContainsFunc(held, func(what string) bool {
+			return strings.Contains(log, what)
+		}) {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
