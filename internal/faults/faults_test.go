@@ -201,6 +201,9 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 func (r *testRun) once(t *testing.T, g group, number int,
 	do func(context.Context, *Cluster) (map[string]error, error), another bool) (late string) {
 	dir := r.dir(t, g, number)
+	starting <- struct{}{}
+	started := sync.OnceFunc(func() { <-starting })
+	defer started()
 	db, err := g.open(t, dir)
 	require.NoError(t, err)
 	defer db.Close()
@@ -233,6 +236,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		config.Tick = time.Second
 	}
 	c, err := NewCluster(ctx, config, db)
+	started()
 	require.NoError(t, err)
 	refused, err := do(ctx, c)
 	if err == nil {
@@ -368,12 +372,16 @@ type together struct {
 	all bool // however many they are; else as many of all tests as there is room for
 }
 
+// starting is for the clusters that start: a server and its processes are most of the work of a
+// cluster, and all of them at once may take a slow machine longer than one of them may take.
+var starting = make(chan struct{}, 2)
+
 // room is for the clusters of all tests.
 var room = sync.OnceValue(func() chan struct{} {
 	if raced() {
 		return make(chan struct{}, 5)
 	}
-	return make(chan struct{}, 20)
+	return make(chan struct{}, 10)
 })
 
 // raced reports whether the race detector slows everything down.
