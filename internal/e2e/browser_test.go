@@ -149,8 +149,8 @@ type look struct {
 }
 
 var looks = []look{
-	{"light", "light", 1100, 1000},
-	{"dark", "dark", 1100, 1000},
+	{"light", "light", 1280, 900},
+	{"dark", "dark", 1280, 900},
 	{"phone", "light", 360, 740},
 }
 

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type square struct {
 	Title string
 }
 
+// newJobViews has those first that need to be looked at.
 func newJobViews(s *snapshot) (views []jobView) {
 	for _, j := range s.jobs {
 		v := jobView{job: j, Asked: s.requests[j.Name]}
@@ -40,6 +42,7 @@ func newJobViews(s *snapshot) (views []jobView) {
 		v.Summary = summary(counts, len(j.runs))
 		views = append(views, v)
 	}
+	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })
 	return views
 }
 

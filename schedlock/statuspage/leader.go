@@ -22,6 +22,8 @@ type leader struct {
 	State    string    // of the holder, in one word
 	Class    string    // of that word
 	Since    time.Time // nobody leads: since when; zero: not known
+	Silent   bool      // its row names it, but it does not lead any more
+	Late     bool      // two heartbeats are missing
 	Words    []string
 	Alerts   []string
 	Control  bool
@@ -86,6 +88,16 @@ func newLeader(h *Handler, s *snapshot) *leader {
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. "+
 			"A standby takes over as soon as it has itself watched for that long.",
 			period(judged.TTL)))
+	case i.HeartbeatAge >= i.Timing.RenewDeadline && i.Timing.RenewDeadline > 0:
+		l.silent("past its deadline")
+		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for its renew deadline of %s: "+
+			"it has stopped itself, and leads no more. A standby takes over after %s.",
+			period(i.Timing.RenewDeadline), period(judged.TTL)))
+	case i.HeartbeatAge > 2*i.Timing.HeartbeatInterval:
+		l.Late = true
+		if i.State == driver.StateLeading {
+			l.State, l.Class = "late", "late"
+		}
 	}
 	return l
 }
@@ -104,7 +116,7 @@ func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
 
 // silent: the row names a holder, but that does not lead any more.
 func (l *leader) silent(state string) {
-	l.State, l.Class, l.Icon = state, "bad", iconNobody
+	l.State, l.Class, l.Icon, l.Silent = state, "bad", iconNobody, true
 	l.Headline = fmt.Sprintf("pid %d on %s is %s", l.Info.PID, l.Info.Hostname, state)
 }
 

@@ -200,7 +200,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 // event is what a stream has not sent yet, or "". sent has the parts it has
 // sent, last the rest.
 func (u *update) event(span string, sent map[string]string, last *string) string {
-	m := message{Self: u.selfName(), Title: u.leader.Headline, Icon: u.leader.Icon, Beat: u.beat,
+	m := message{Self: u.selfName(), Title: u.title, Icon: u.icon, Beat: u.beat,
 		Stale: u.snap.err != nil, Parts: map[string]string{}}
 	change := func(name, text string) {
 		if before, found := sent[name]; !found || before != text {

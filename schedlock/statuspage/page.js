@@ -25,7 +25,7 @@
 	// What runs between two events: ages, and the bar.
 	let beat; // undefined until the first event: what the page came with stands
 	const drawBeat = () => {
-		if (beat === undefined) return;
+		if (beat === undefined || cutAt) return; // cut off, the page cannot know
 		byId("beat").hidden = !beat;
 		if (!beat) return;
 		const since = now() - beat.at;
@@ -110,6 +110,7 @@
 	};
 	const lost = () => {
 		if (!cutAt) cutAt = performance.now();
+		body.classList.add("stale"); // until the next event
 		drawStream();
 	};
 	const found = (who) => {

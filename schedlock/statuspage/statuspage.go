@@ -298,12 +298,15 @@ func serveFile(contentType string, content []byte) http.HandlerFunc {
 }
 
 // serveIcon draws what the tab shows: a full disc for the replica that leads,
-// a ring for one that stands by, a broken ring while nobody knows.
+// a ring for one that stands by, a triangle while something needs to be looked at, a
+// broken ring while nobody leads, or nobody knows.
 func serveIcon(w http.ResponseWriter, r *http.Request) {
 	shape := `<circle cx="16" cy="16" r="11" fill="none" stroke="#6b7683" stroke-width="5"/>`
 	switch r.URL.RawQuery {
 	case iconLeading:
 		shape = `<circle cx="16" cy="16" r="13.5" fill="#17804f"/>`
+	case iconWarning:
+		shape = `<path d="M16 3 30 29H2Z" fill="#a06800"/>`
 	case iconNobody:
 		shape = `<circle cx="16" cy="16" r="11" fill="none" stroke="#c22f2f" ` +
 			`stroke-width="5" stroke-dasharray="9 5"/>`
@@ -317,4 +320,5 @@ const (
 	iconLeading = "leading"
 	iconStandby = "standby"
 	iconNobody  = "nobody"
+	iconWarning = "warning"
 )

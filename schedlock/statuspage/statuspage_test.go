@@ -188,7 +188,7 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	bare := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " ")
 	text := strings.Join(strings.Fields(bare), " ")
 	for _, want := range []string{
-		"pid 41 on web-1 leads – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s",
+		"import has failed – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s",
 		"term " + fmt.Sprint(ref.Term),
 		"last heartbeat 5 s ago 55 s of 1 min left",
 		"pid 63 on here starting has not looked at the lock yet",
@@ -254,6 +254,14 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 		{"the same after a fail-over", driver.Snapshot{Row: &row, Newest: &ended, FailedOver: true},
 			"pid 41 on web-1 is dead",
 			"The server has failed over: a standby takes over after 1 min"},
+		{"it is late", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt = now.Add(-21 * time.Second)
+		})}, "pid 41 on web-1 leads", ""},
+		{"it is past its renew deadline", driver.Snapshot{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt = now.Add(-45 * time.Second)
+		})}, "pid 41 on web-1 is past its deadline",
+			"No heartbeat for its renew deadline of 45 s: it has stopped itself, and leads no more. " +
+				"A standby takes over after 1 min"},
 		{"it is dead", driver.Snapshot{Row: &row, Sign: driver.SignDead}, "pid 41 on web-1 is dead",
 			"proven dead"},
 		{"it has expired", driver.Snapshot{Row: edit(func(r *driver.Row) {

@@ -16,6 +16,8 @@ import (
 // reason, jobs and stream: keep them.
 const (
 	partAlert    = "alert"
+	partVerdict  = "verdict"
+	partFindings = "findings"
 	partLeader   = "leader"
 	partHandover = "handover"
 	partSelf     = "self"
@@ -37,6 +39,8 @@ type update struct {
 	h      *Handler
 	snap   *snapshot
 	leader *leader
+	title  string // of the tab, and for who cannot see it
+	icon   string
 	beat   *beat
 	parts  map[string]string // without those that depend on the span
 	err    error             // of a template
@@ -50,6 +54,14 @@ func newUpdate(h *Handler, s *snapshot) *update {
 		parts: map[string]string{}, timelines: map[string]string{}}
 	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil,
 		"Starting": errors.Is(s.err, errStarting), "Blind": s.blind, "Why": h.public(s.err)})
+	jobs := newJobViews(s)
+	verdict := newVerdict(u.leader, s, jobs)
+	u.title, u.icon = u.leader.Headline, u.leader.Icon
+	if verdict.Grade == warning && u.icon != iconNobody && s.err == nil {
+		u.title, u.icon = verdict.Text, iconWarning
+	}
+	u.add(partVerdict, "verdict", verdict)
+	u.add(partFindings, "findings", verdict.Findings)
 	u.add(partLeader, "leader", u.leader)
 	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
 	if s.err != nil {
@@ -58,7 +70,7 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	u.add(partHandover, "handover", u.leader)
 	u.add(partTerms, "terms", newTermRows(s))
 	if h.jobs {
-		u.add(partJobs, "jobs", map[string]any{"Jobs": newJobViews(s),
+		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
 			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
 	}
 	u.add(partLocks, "locks", s.locks)
@@ -134,10 +146,11 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		sections = append(sections, section{id, s.Title, parts[id]})
 	}
 	return pageTemplate.Execute(w, map[string]any{
-		"Title": h.cfg.Title, "Headline": u.leader.Headline, "Icon": u.leader.Icon,
+		"Title": h.cfg.Title, "Headline": u.title, "Icon": u.icon,
 		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
 		"Beat": u.beat, "Span": span, "Control": h.cfg.Control, "HasJobs": h.jobs,
-		"Alert": parts[partAlert], "Leader": parts[partLeader], "Handover": parts[partHandover],
+		"Alert": parts[partAlert], "Verdict": parts[partVerdict],
+		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
 		"Queues": parts[partQueues], "Sections": sections,

@@ -1,0 +1,161 @@
+package statuspage
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"example.com/schedlock/schedlock/driver"
+)
+
+// A grade says how bad something is; the worst one is the page's.
+type grade int
+
+const (
+	fine grade = iota
+	warning
+	bad
+)
+
+// Sign is what tells grades apart for who sees no colours.
+func (g grade) Sign() string { return [...]string{"✓", "▲", "✕"}[g] }
+
+// Class is its class in style.css.
+func (g grade) Class() string { return [...]string{"fine", "warning", "bad"}[g] }
+
+// A finding is what an operator should look at, in one sentence without its full stop.
+type finding struct {
+	Grade grade
+	Text  string
+	Since time.Time // it has lasted since then; zero: not known
+	Rest  string    // of the sentence
+	Link  string    // to the part of the page that has more, and the order that mends it; may be ""
+	Order string    // what stands on the link
+}
+
+// verdict is the first line of the page: the worst finding, or that all is well.
+type verdict struct {
+	finding
+	More     int       // findings besides
+	Findings []finding // worst first; empty if all is well
+}
+
+const (
+	// more takings of the lock in that time than this is flapping; hand-overs and
+	// deploys, in which the holder has released it, do not count. The command has the
+	// same rule.
+	flapWindow = 15 * time.Minute
+	flapTerms  = 5
+)
+
+func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
+	if s.blind { // nothing else is known
+		f := finding{Grade: bad, Text: "The database does not answer: who leads is unknown"}
+		if l.Starting {
+			f = finding{Grade: warning, Text: "This replica is starting"}
+		}
+		return verdict{finding: f}
+	}
+	list := slices.Concat(leaderFindings(l), termFindings(s), jobFindings(s, jobs))
+	if s.err != nil { // what happened before is not known
+		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
+	}
+	slices.SortStableFunc(list, func(a, b finding) int { return int(b.Grade) - int(a.Grade) })
+	if len(list) > 0 {
+		return verdict{finding: list[0], More: len(list) - 1, Findings: list}
+	}
+	v := verdict{finding: finding{Text: "Healthy: " + l.Info.Hostname + " has led",
+		Since: l.Info.CreatedAt}}
+	if len(jobs) > 0 {
+		v.Rest = ", " + count(len(jobs)+s.more, "job") + " OK"
+	}
+	return v
+}
+
+func leaderFindings(l *leader) []finding {
+	i := l.Info
+	switch {
+	case i == nil && l.Since.IsZero():
+		return []finding{{Grade: bad, Text: "Nobody leads", Link: "#leader-title", Order: "why"}}
+	case i == nil:
+		return []finding{{Grade: bad, Text: "Nobody has led since " +
+			l.Since.UTC().Format("15:04:05 UTC"), Link: "#leader-title", Order: "why"}}
+	case l.Silent:
+		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is %s", i.PID, i.Hostname,
+			l.State), Link: "#leader-title", Order: "what happens next"}}
+	case l.Late:
+		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is late: no heartbeat",
+			i.PID, i.Hostname), Since: i.HeartbeatAt,
+			Link: "#leader-title", Order: "what happens next"}}
+	case len(l.Alerts) > 0: // of a leader that leads
+		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is a replica of another app",
+			i.PID, i.Hostname), Link: "#leader-title", Order: "what to do"}}
+	case i.State == driver.StateRevoked, i.State == driver.StateDraining:
+		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is leaving", i.PID,
+			i.Hostname), Link: "#leader-title", Order: "why"}}
+	}
+	return nil
+}
+
+func termFindings(s *snapshot) []finding {
+	taken := 0
+	for i, t := range s.terms[:max(len(s.terms)-1, 0)] {
+		if s.now.Sub(t.AcquiredAt) > flapWindow {
+			break
+		}
+		switch s.terms[i+1].EndReason {
+		case driver.EndReleased, driver.EndRevoked:
+		default:
+			taken++
+		}
+	}
+	if taken <= flapTerms {
+		return nil
+	}
+	return []finding{{Grade: warning, Link: "#timeline-title", Order: "the terms",
+		Text: fmt.Sprintf("%d leaders in %s were replaced without having released the lock", taken,
+			period(flapWindow))}}
+}
+
+func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
+	if p := s.pause; p != nil {
+		list = append(list, finding{Grade: warning, Text: fmt.Sprintf(
+			"The whole scheduler is paused by %s", cut(p.By, 60)), Since: p.Since,
+			Link: "#jobs-title", Order: "resume"})
+	}
+	for _, j := range jobs {
+		f := finding{Grade: warning, Link: "#" + j.ID(), Order: "the job"}
+		switch {
+		case j.Streak == 1:
+			f.Text = j.Name + " has failed"
+		case j.Streak > 1:
+			f.Text = fmt.Sprintf("%s has failed %d times in a row", j.Name, j.Streak)
+		case j.Overdue:
+			f.Text, f.Since = j.Name+" is overdue", j.Next
+		case j.Pause != nil && j.Pause.Job != "":
+			f.Text, f.Since = j.Name+" is paused by "+cut(j.Pause.By, 60), j.Pause.Since
+			f.Order = "resume"
+		default:
+			continue
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// ID is the id of the job's element.
+func (j jobView) ID() string { return "job-" + url.PathEscape(j.Name) }
+
+// trouble orders jobs: those that fail first, then those that are late or paused.
+func (j jobView) trouble() int {
+	switch {
+	case j.Streak > 0:
+		return 0
+	case j.Overdue:
+		return 1
+	case j.Pause != nil:
+		return 2
+	}
+	return 3
+}

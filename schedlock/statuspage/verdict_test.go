@@ -1,0 +1,129 @@
+package statuspage
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
+)
+
+func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 24, 2, 14, 1, 0, time.UTC)
+	row := func(ago time.Duration) *driver.Row {
+		return &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: driver.StateLeading,
+			CreatedAt: now.Add(-time.Hour), HeartbeatAt: now.Add(-ago), Timing: timing}
+	}
+	led := driver.Snapshot{Row: row(0)}
+	jobs := func(change ...func(*tasks.JobInfo)) (list []job) {
+		for i, name := range []string{"clean", "import", "mail"} {
+			j := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: name}, Known: true}}
+			if i < len(change) && change[i] != nil {
+				change[i](&j.JobInfo)
+			}
+			list = append(list, j)
+		}
+		return list
+	}
+	// terms are newest first, a second each
+	terms := func(n int, reason driver.EndReason) (list []driver.Term) {
+		for i := range n {
+			list = append(list, driver.Term{AcquiredAt: now.Add(time.Duration(-i-1) * time.Second),
+				EndedAt: now.Add(time.Duration(-i) * time.Second), EndReason: reason})
+		}
+		return list
+	}
+	paused := &ledger.Pause{Action: ledger.Action{Job: "clean", By: "ann"},
+		Since: now.Add(-time.Hour)}
+	for _, tt := range []struct {
+		name  string
+		s     snapshot
+		grade grade
+		text  string
+		more  int
+	}{
+		{"all is well", snapshot{view: led, jobs: jobs()}, fine,
+			"Healthy: web-1 has led for ago, 3 jobs OK", 0},
+		{"without jobs", snapshot{view: led}, fine, "Healthy: web-1 has led for ago", 0},
+		{"one heartbeat is missing", snapshot{view: driver.Snapshot{Row: row(20 * time.Second)}},
+			fine, "Healthy: web-1 has led for ago", 0},
+		{"late", snapshot{view: driver.Snapshot{Row: row(21 * time.Second)}}, warning,
+			"pid 41 on web-1 is late: no heartbeat for ago", 0},
+		{"past the renew deadline", snapshot{view: driver.Snapshot{Row: row(45 * time.Second)}},
+			bad, "pid 41 on web-1 is past its deadline", 0},
+		{"a job failed", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
+			j.Streak = 1
+		})}, warning, "import has failed", 0},
+		{"a job fails", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
+			j.Streak = 150
+		})}, warning, "import has failed 150 times in a row", 0},
+		{"failing goes before overdue and paused", snapshot{view: led, jobs: jobs(
+			func(j *tasks.JobInfo) { j.Pause = paused },
+			func(j *tasks.JobInfo) { j.Next = now.Add(-time.Minute) },
+			func(j *tasks.JobInfo) { j.Streak = 2 },
+		)}, warning, "mail has failed 2 times in a row", 2},
+		{"overdue", snapshot{view: led, jobs: jobs(func(j *tasks.JobInfo) {
+			j.Next = now.Add(-time.Minute)
+		})}, warning, "clean is overdue for ago", 0},
+		{"everything is paused", snapshot{view: led, jobs: jobs(),
+			pause: &ledger.Pause{Action: ledger.Action{By: "ann"}, Since: now}}, warning,
+			"The whole scheduler is paused by ann for ago", 0},
+		{"nobody leads, and a job fails", snapshot{view: driver.Snapshot{Newest: &driver.Term{
+			EndedAt: now, EndReason: driver.EndReleased}}, jobs: jobs(func(j *tasks.JobInfo) {
+			j.Streak = 1
+		})}, bad, "Nobody has led since 02:14:01 UTC", 1},
+		{"nobody ever led", snapshot{}, bad, "Nobody leads", 0},
+		{"five crashes", snapshot{view: led, terms: terms(flapTerms+1, driver.EndExpired)}, fine,
+			"Healthy: web-1 has led for ago", 0},
+		{"many crashes", snapshot{view: led, terms: terms(310, driver.EndProvenDead)}, warning,
+			"309 leaders in 15 min were replaced without having released the lock", 0},
+		{"many hand-overs", snapshot{view: led, terms: terms(310, driver.EndRevoked)}, fine,
+			"Healthy: web-1 has led for ago", 0},
+		{"many deploys", snapshot{view: led, terms: terms(310, driver.EndReleased)}, fine,
+			"Healthy: web-1 has led for ago", 0},
+		{"the database is gone", snapshot{blind: true, err: errors.New("gone")}, bad,
+			"The database does not answer: who leads is unknown", 0},
+		{"the runs cannot be read", snapshot{view: led, err: errors.New("gone")}, warning,
+			"What happened before cannot be told", 0},
+		{"it starts", snapshot{blind: true, err: errStarting}, warning,
+			"This replica is starting", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHandler(t, newDatabase(), nil)
+			s := tt.s
+			s.now, s.view.Now = now, now
+			v := newVerdict(newLeader(h, &s), &s, newJobViews(&s))
+			text := v.Text
+			if !v.Since.IsZero() {
+				text += " for ago"
+			}
+			assert.Equal(t, tt.text, text+v.Rest)
+			assert.Equal(t, tt.grade, v.Grade)
+			assert.Equal(t, tt.more, v.More)
+		})
+	}
+}
+
+// Each finding leads to a place that exists, however a job is called.
+func TestAFindingLeadsToItsPlace(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.beat(t, ref)
+	db.run(t, ref, `mail "x" #1/2`, ledger.Failed, "no")
+	w := get(newHandler(t, db, nil), "/")
+	assert.Equal(t, http.StatusOK, w.Code)
+	page := w.Body.String()
+	assert.Contains(t, page, `<a href="#job-mail%20%22x%22%20%231%2F2">the job</a>`)
+	assert.Contains(t, page, `id="job-mail%20%22x%22%20%231%2F2"`)
+	assert.Less(t, strings.Index(page, `id="verdict"`), strings.Index(page, `id="findings"`))
+	assert.Contains(t, page, `href="icon.svg?warning"`)
+}
