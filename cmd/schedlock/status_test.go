@@ -226,7 +226,8 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			return path
 		}, code: exitUnknown, says: []string{"is a directory, not a file"}},
 		{name: "not a database", make: written(strings.Repeat("dear diary, ", 1000)),
-			code: exitUnknown, says: []string{"app.db: ", "damaged", "not a database"}},
+			code: exitUnknown, says: []string{"app.db: ", "file is not a database: this is no " +
+				"SQLite file: see that the path is right"}},
 		{name: "corrupt", make: func(t *testing.T, dir string) string {
 			path := migrated(t, dir)
 			raw, err := os.ReadFile(path)

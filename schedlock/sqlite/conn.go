@@ -273,7 +273,9 @@ func (s *Store) explain(err error) error {
 		strings.Contains(err.Error(), "no such table: queue_tasks"):
 		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
 			driver.ErrPermanent, s.path, err)
-	case is(err, sqlite3.NOTADB, sqlite3.CORRUPT):
+	case is(err, sqlite3.NOTADB):
+		return &notADatabase{s.path, err}
+	case is(err, sqlite3.CORRUPT):
 		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup",
 			s.path, driver.ErrCorrupt, err)
 	case is(err, sqlite3.FULL):
@@ -290,6 +292,20 @@ func (s *Store) explain(err error) error {
 	}
 	return err
 }
+
+// notADatabase is an ErrCorrupt of a file that most likely never was a database: a
+// wrong path is more common than a database that was overwritten.
+type notADatabase struct {
+	path string
+	err  error
+}
+
+func (e *notADatabase) Error() string {
+	return fmt.Sprintf("database %s: %v: this is no SQLite file: see that the path is right; "+
+		"if it is, the file was overwritten or encrypted", e.path, e.err)
+}
+
+func (e *notADatabase) Unwrap() []error { return []error{driver.ErrCorrupt, e.err} }
 
 // retryBusy repeats what failed because other processes hold the file, as many
 // do that set WAL on one new file at once.
