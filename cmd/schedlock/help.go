@@ -67,14 +67,25 @@ func (t *tool) unknown(name string) error {
 	if !strings.Contains(shown, name) { // nor is anything near it
 		return &usageError{"", text}
 	}
-	best := 3 // more than a slip
-	for _, c := range commands {
-		if d := distance(name, c.name); d < best {
-			best = d
-			text = fmt.Sprintf("command %s is unknown; did you mean %s?", shown, c.name)
-		}
+	known := make([]string, len(commands))
+	for i, c := range commands {
+		known[i] = c.name
+	}
+	if meant := nearest(name, known); meant != "" {
+		text += "; did you mean " + meant + "?"
 	}
 	return &usageError{"", text}
+}
+
+// nearest is the known word that a slip may have made the given one of; "": none is near.
+func nearest(word string, known []string) (meant string) {
+	best := min(3, len(word)) // more than a slip
+	for _, k := range known {
+		if d := distance(word, k); d < best {
+			best, meant = d, k
+		}
+	}
+	return meant
 }
 
 // distance is how many letters have to be added, removed or changed to make b of a,

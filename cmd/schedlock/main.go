@@ -257,7 +257,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	global := t.flagSet("")
 	asked := global.Bool("version", false, "")
 	if err := global.Parse(args); err != nil {
-		return t.flagError("", args, err)
+		return t.flagError("", global, args, err)
 	}
 	args = global.Args()
 	if *asked {
@@ -286,7 +286,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 		parse = t.parseUpToArguments
 	}
 	if err := parse(flags, args[1:]); err != nil {
-		return t.flagError(cmd.name, args[1:], err)
+		return t.flagError(cmd.name, flags, args[1:], err)
 	}
 	switch {
 	case cmd.maxArgs == anyProgram:
@@ -370,7 +370,8 @@ func (t *tool) parseUpToArguments(flags *flag.FlagSet, args []string) error {
 	return err
 }
 
-func (t *tool) flagError(command string, args []string, err error) (int, error) {
+func (t *tool) flagError(command string, flags *flag.FlagSet, args []string,
+	err error) (int, error) {
 	if errors.Is(err, flag.ErrHelp) {
 		if command == "" {
 			return t.help(nil)
@@ -378,7 +379,8 @@ func (t *tool) flagError(command string, args []string, err error) (int, error) 
 		return t.help([]string{command})
 	}
 	t.json = t.json || asksForJSON(args)
-	return 0, &usageError{command, message.FlagError(err, append(args, t.dsn)...)}
+	text := message.FlagError(err, append(args, t.dsn)...)
+	return 0, &usageError{command, text + meantFlag(text, flags)}
 }
 
 // shown is an argument that is too much, unless it may be a part of the DSN.
