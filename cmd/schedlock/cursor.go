@@ -35,7 +35,7 @@ func resetCursor(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		var j ledger.Job
 		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {
 			j, err = s.ResetCursor(ctx, t.job())
-			return err
+			return t.offerJobs(ctx, s, t.job(), err)
 		})
 		if err == nil {
 			t.say(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ Exit codes: 0 paused, 4 cannot do it, 64 called wrongly
 `
 
 const resumeHelp = `Ends the pause of JOB, or with --all the one of the whole scheduler: neither
-ends the other.
+ends the other. It says which pauses still keep jobs from starting.
 
   --all           the pause of every job
   --by NAME       who (default: user@host)
@@ -117,34 +118,83 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
 			return 0, err
 		}
-		var p ledger.Pause
-		err = t.actOnce(ctx, "pause", func(ctx context.Context, s store) (err error) {
-			p, err = s.Pause(ctx, *o)
-			return err
+		var (
+			p    ledger.Pause
+			done pausedJSON
+		)
+		err = t.actOnce(ctx, "pause", func(ctx context.Context, s store) error {
+			before, err := s.Pending(ctx)
+			if err != nil {
+				return err
+			}
+			if p, err = s.Pause(ctx, *o); err != nil {
+				return t.offerJobs(ctx, s, o.Job, err)
+			}
+			done.AlreadyPaused = slices.ContainsFunc(before.Pauses, func(b ledger.Pause) bool {
+				return b.Job == p.Job && b.InForce()
+			})
+			return nil
 		})
-		if err == nil {
-			t.say(newPauseJSON(p), "%s", p)
+		if err != nil {
+			return 0, err
 		}
-		return exitDone, err
+		done.pauseJSON = newPauseJSON(p)
+		what, prefix := o.Job, ""
+		if what == "" {
+			what = "--all"
+		}
+		if done.AlreadyPaused {
+			prefix = "nothing has changed: "
+		}
+		t.say(done, "%s%s; it ends with: schedlock resume %s", prefix, p, what)
+		return exitDone, nil
 	}
 }
 
+type pausedJSON struct {
+	pauseJSON
+	AlreadyPaused bool `json:"already_paused"` // so this order has changed nothing
+}
+
 type resumeJSON struct {
-	Job     string `json:"job"` // "": the whole scheduler
-	Resumed bool   `json:"resumed"`
-	By      string `json:"by"`
+	Job         string      `json:"job"` // "": the whole scheduler
+	Resumed     bool        `json:"resumed"`
+	By          string      `json:"by"`
+	StillPaused []pauseJSON `json:"still_paused"` // the other pauses that keep it from starting
+}
+
+// stillPaused are the pauses that stay in force after the end of the one of job: the
+// scheduler's, or, after the end of that, those of jobs by themselves.
+func stillPaused(inbox ledger.Pending, job string) (left []ledger.Pause) {
+	for _, p := range inbox.Pauses {
+		if p.InForce() && p.Job != job && (job == "" || p.Job == "") {
+			left = append(left, p)
+		}
+	}
+	slices.SortFunc(left, func(a, b ledger.Pause) int { return strings.Compare(a.Job, b.Job) })
+	return left
 }
 
 func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	by := flags.String("by", userAtHost(), "")
 	all := flags.Bool("all", false, "")
 	return func(ctx context.Context) (code int, err error) {
-		done := resumeJSON{By: *by}
+		done := resumeJSON{By: *by, StillPaused: []pauseJSON{}}
+		var left []ledger.Pause
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
 			return 0, err
 		}
 		err = t.actOnce(ctx, "", func(ctx context.Context, s store) (err error) {
-			done.Resumed, err = s.Resume(ctx, done.Job, *by)
+			if done.Resumed, err = s.Resume(ctx, done.Job, *by); err != nil {
+				return t.offerJobs(ctx, s, done.Job, err)
+			}
+			if !done.Resumed && done.Job != "" {
+				if err := t.knownJob(ctx, s, done.Job); err != nil {
+					return err
+				}
+			}
+			inbox, err := s.Pending(ctx)
+			left = stillPaused(inbox, done.Job)
 			return err
 		})
 		if err != nil {
@@ -156,6 +206,18 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		if !done.Resumed {
 			code, how = exitNothing, "was not paused"
+		}
+		names := make([]string, len(left))
+		for i, p := range left {
+			done.StillPaused = append(done.StillPaused, newPauseJSON(p))
+			names[i] = p.Job
+		}
+		switch {
+		case len(left) == 0:
+		case done.Job != "":
+			how += fmt.Sprintf(", but it does not start yet: %s", left[0])
+		default:
+			how += "; still paused by themselves: " + someNames(names)
 		}
 		t.say(done, "%s %s", what, how)
 		return code, nil
@@ -197,7 +259,7 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 	)
 	err := t.bounded(ctx, func(ctx context.Context) (err error) {
 		if request, err = s.Trigger(ctx, o); err != nil {
-			return fmt.Errorf("run job %q: %w", o.Job, err)
+			return t.offerJobs(ctx, s, o.Job, fmt.Errorf("run: %w", err))
 		}
 		view, err := assess.LookAtSession(ctx, s)
 		judged = judge(view)

@@ -221,15 +221,15 @@ func TestOrders(t *testing.T) {
 	assert.Contains(t, tool(exitUnknown, "run", "unknown"), `no such job: "unknown"`)
 	assert.Contains(t, tool(exitUsage, "run"), "needs the name of a job")
 
-	var p pauseJSON
+	var p pausedJSON
 	strict(t, tool(exitDone, "pause", "work", "--reason", "broken", "--json"), &p)
-	assert.Equal(t, pauseJSON{"work", p.Since, "ann", "broken"}, p)
+	assert.Equal(t, pausedJSON{pauseJSON{"work", p.Since, "ann", "broken"}, false}, p)
 	assert.Contains(t, tool(exitUnknown, "run", "work"), `job "work" is paused by ann`)
 	assert.Contains(t, call(t, "jobs", "--db", path).out, `job "work" is paused by ann`)
 	assert.Contains(t, tool(exitNothing, "resume", "--all"), "the scheduler was not paused")
 	var resumed resumeJSON
 	strict(t, tool(exitDone, "resume", "work", "--json"), &resumed)
-	assert.Equal(t, resumeJSON{"work", true, "ann"}, resumed)
+	assert.Equal(t, resumeJSON{"work", true, "ann", []pauseJSON{}}, resumed)
 	tool(exitNothing, "resume", "work")
 	assert.Contains(t, tool(exitDone, "pause", "--all"), "the scheduler is paused by ann")
 	assert.Contains(t, tool(exitDone, "resume", "--all"), "the scheduler is resumed")

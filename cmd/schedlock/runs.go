@@ -78,7 +78,9 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		var list []ledger.Run
 		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
-			list, err = s.Runs(ctx, *job, *n)
+			if list, err = s.Runs(ctx, *job, *n); err == nil && len(list) == 0 && *job != "" {
+				err = t.knownJob(ctx, s, *job)
+			}
 			return err
 		})
 		if err != nil {
@@ -178,8 +180,7 @@ func jobs(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		showList(t, list, func(j ledger.Job) jobJSON { return newJobJSON(j, inbox) },
-			"there are no jobs: no leader has had any yet",
+		showList(t, list, func(j ledger.Job) jobJSON { return newJobJSON(j, inbox) }, noJobs,
 			func(list []ledger.Job) { t.showJobs(list, inbox) })
 		return exitDone, nil
 	}
