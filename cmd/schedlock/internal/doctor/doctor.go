@@ -58,6 +58,17 @@ func (r Report) Worst() Level {
 	return levels[worst]
 }
 
+// ToDo returns the report without the findings that need nothing done.
+func (r Report) ToDo() Report {
+	todo := Report{Database: r.Database, Findings: []Finding{}}
+	for _, f := range r.Findings {
+		if f.Level == Warning || f.Level == Error {
+			todo.Findings = append(todo.Findings, f)
+		}
+	}
+	return todo
+}
+
 // defaultTimeout bounds an examination whose context has no deadline.
 const defaultTimeout = 30 * time.Second
 

@@ -211,11 +211,15 @@ func judgeMixed(f *findings, x facts) {
 }
 
 func judgeHistory(f *findings, x facts) {
-	recent, losses := 0, 0
+	recent, handed, losses := 0, 0, 0
 	var lost *term
 	for i, t := range x.terms {
 		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < flapWindow {
-			recent++
+			if i+1 < len(x.terms) && x.terms[i+1].reason == driver.EndRevoked {
+				handed++ // an operator wanted it
+			} else {
+				recent++
+			}
 		}
 		if (t.reason == driver.EndLost || t.reason == driver.EndExpired) &&
 			x.now.Sub(t.ended.time) < lossWindow {
@@ -224,12 +228,16 @@ func judgeHistory(f *findings, x facts) {
 			}
 		}
 	}
+	found := fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent)
+	if handed > 0 {
+		found += fmt.Sprintf(", and %d after a hand-over", handed)
+	}
 	if recent > flapTerms {
-		f.warn("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent),
+		f.warn("flapping", found,
 			"leaders do not stay: do they crash, are they restarted (a health check that "+
 				"fails?), do they lose the lock? See `schedlock history` and their logs")
 	} else {
-		f.ok("flapping", fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent))
+		f.ok("flapping", found)
 	}
 	if losses > 0 {
 		f.warn("losses", fmt.Sprintf("terms of the last day that ended without a release: %d; "+

@@ -175,6 +175,13 @@ func TestWhatRowsSay(t *testing.T) {
 					reason: driver.EndReleased, ttl: time.Minute})
 			}
 		}, 0, "flapping", Warning, []string{"10m0s: 6"}},
+		"hand-overs by an operator": {func(x *facts) {
+			for i := range 6 {
+				x.terms = append(x.terms, term{number: int64(90 - i),
+					acquired: at(time.Duration(i) * time.Minute), ended: at(0),
+					reason: driver.EndRevoked, ttl: time.Minute})
+			}
+		}, 0, "flapping", OK, []string{"10m0s: 1, and 5 after a hand-over"}},
 		"losses": {func(x *facts) {
 			x.terms[1].reason = driver.EndExpired
 		}, 0, "losses", Warning, []string{"term 99 of pid 8 on b", "log"}},
