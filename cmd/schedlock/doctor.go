@@ -12,20 +12,26 @@ import (
 const doctorHelp = `Looks at the database, its files and settings, and at what the rows say, and
 tells what to do. It repairs nothing. All of it takes 6 × --timeout at most.
 
+  --quiet         warnings and errors only; nothing if there are none
+
 Examples:
   schedlock doctor
-  schedlock doctor --json | jq '.findings[] | select(.level != "ok")'
+  schedlock doctor --quiet
 
 Exit codes: 0 no warning and no error, 1 warnings, 2 errors, 64 called wrongly
 `
 
-func examine(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func examine(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	quiet := flags.Bool("quiet", false, "")
 	return func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, 6*t.timeout)
 		defer cancel()
 		report := doctor.ExamineSchema(ctx, t.dsn, t.inside)
 		if report.Findings == nil {
 			report.Findings = []doctor.Finding{}
+		}
+		if *quiet {
+			report = report.ToDo()
 		}
 		if t.json {
 			t.encode(report)

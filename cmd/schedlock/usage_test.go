@@ -184,6 +184,28 @@ func TestDoctor(t *testing.T) {
 	assert.Contains(t, r.out, "[error]")
 }
 
+// A job of cron says something only if somebody must act.
+func TestDoctorQuiet(t *testing.T) {
+	t.Parallel()
+	path := migrated(t, folder(t))
+	lead(t, path, 0)
+	r := call(t, "doctor", "--quiet", "--db", path)
+	assert.Equal(t, result{code: exitDone}, r)
+	edit(t, path, `DELETE FROM scheduler_lock`)
+	r = call(t, "doctor", "--quiet", "--db", path)
+	assert.Equal(t, exitNothing, r.code, r)
+	assert.Contains(t, r.out, "[warning] ")
+	assert.NotContains(t, r.out, "[ok]")
+	assert.NotContains(t, r.out, "[note]")
+	var report doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(call(t, "doctor", "--quiet", "--json", "--db",
+		path).out), &report))
+	require.NotEmpty(t, report.Findings)
+	for _, f := range report.Findings {
+		assert.Contains(t, []doctor.Level{doctor.Warning, doctor.Error}, f.Level, f)
+	}
+}
+
 func TestTextFromADatabaseCannotSteerATerminal(t *testing.T) {
 	assert.Equal(t, "a·[31mb·c ü", plain("a\x1b[31mb\nc ü"))
 }
