@@ -94,6 +94,8 @@ func completion(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 // values are what a flag or the first argument of a command can be.
 var values = map[string][]string{
 	"--db":       {files},
+	"--o":        {"json", "wide"},
+	"--status":   allStatuses,
 	"--restart":  {restartNever, restartOnFailure, restartAlways},
 	"completion": {"bash", "zsh", "fish"},
 	"locks":      {"release"},

@@ -39,8 +39,8 @@ func resetCursor(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		})
 		if err == nil {
 			t.say(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))},
-				"job %q goes on from %s; its next tick is at %s", j.Name, at(j.Cursor),
-				at(nextTick(j)))
+				"job %q goes on from %s; its next tick is at %s", j.Name, t.at(j.Cursor),
+				t.at(nextTick(j)))
 		}
 		return exitDone, err
 	}

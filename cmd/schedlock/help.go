@@ -36,7 +36,8 @@ const globalHelp = `Flags of every command, before or behind it:
   --db DSN        path of a SQLite file, file: URI, or postgres:// URL (default: ` +
 	databaseVariable + `)
   --schema NAME   the app's schema on PostgreSQL, if it has one: postgres.WithSchema
-  --json          answer in JSON
+  -o json|wide    JSON (also: --json); or tables with all columns, uncut
+  --local         times of this machine's zone instead of UTC, except in JSON
   --timeout 5s    how long the database may take to answer; migrate: 1m
   --no-color      no colours (also: NO_COLOR)
 `

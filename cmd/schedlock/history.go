@@ -11,14 +11,15 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-const historyHelp = `  -n N            how many, newest first (default 20); the newest 1,000 are kept
-
+const historyHelp = `  -n N            how many, newest first (default 20; all with --since); the
+                  newest 1,000 are kept
+` + sinceHelp + `
 "gap before" is for how long nobody led. It is not known (?) after a term whose
 end nobody wrote when it happened: a crash, or a loss.
 
 Examples:
   schedlock history -n 5
-  schedlock history --json | jq '.[] | select(.revoked)'
+  schedlock history --since 12h
 
 Exit codes: 0 done, 4 cannot tell
 `
@@ -55,6 +56,9 @@ type historyJSON struct {
 	GapBeforeSeconds *float64 `json:"gap_before_seconds"` // null: not known, or the first term
 }
 
+// keptTerms is how many terms the history has at most.
+const keptTerms = 1000
+
 // An entry is one line of the history.
 type entry struct {
 	term     driver.Term
@@ -90,20 +94,31 @@ func endedByItself(r driver.EndReason) bool {
 
 func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
+	since := flags.String("since", "", "")
 	return func(ctx context.Context) (int, error) {
 		if *n < 1 {
 			return 0, &usageError{"history", fmt.Sprintf("-n %d is not above 0", *n)}
 		}
+		if *since != "" && !given(flags, "n") {
+			*n = keptTerms
+		}
+		after, err := t.since("history", *since)
+		if err != nil {
+			return 0, err
+		}
 		var (
-			terms []driver.Term
-			now   time.Time
+			terms     []driver.Term
+			now, from time.Time
 		)
-		err := t.look(ctx, func(ctx context.Context, s store) error {
+		err = t.look(ctx, func(ctx context.Context, s store) error {
 			view, err := s.Look(ctx)
 			if err != nil {
 				return err
 			}
 			now = view.Now
+			if from, err = after(ctx, s); err != nil {
+				return err
+			}
 			terms, err = s.Terms(ctx, *n+1) // one more for the gap before the last
 			return err
 		})
@@ -112,10 +127,17 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		list := entries(terms, now)
 		list = list[:min(len(list), *n)]
+		list = slices.DeleteFunc(list, func(e entry) bool {
+			return !e.term.Open() && e.term.EndedAt.Before(from)
+		})
 		line := func(e entry) historyJSON {
 			return historyJSON{newTermJSON(e.term), e.lasted.Seconds(), seconds(e.gap, e.gapKnown)}
 		}
-		showList(t, list, line, "nobody has ever held the lock", t.showHistory)
+		none := "nobody has ever held the lock"
+		if !from.IsZero() {
+			none = "nobody has held the lock since " + t.at(from)
+		}
+		showList(t, list, line, none, t.showHistory)
 		return exitDone, nil
 	}
 }
@@ -147,7 +169,7 @@ func (t *tool) showHistory(list []entry) {
 		if several && e.term.App.Name != "" {
 			holder += " of " + e.term.App.Name
 		}
-		b.add(paint, strconv.FormatInt(e.term.Term, 10), holder, at(e.term.AcquiredAt),
+		b.add(paint, strconv.FormatInt(e.term.Term, 10), holder, t.at(e.term.AcquiredAt),
 			span(e.lasted), end, gap, revoked)
 	}
 	t.table(b)

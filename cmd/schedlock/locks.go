@@ -109,7 +109,7 @@ func (t *tool) showLocks(list []named.Info) {
 			state, paint = "rests", ""
 		}
 		b.add(paint, string(i.Kind), i.Name, strconv.FormatInt(i.Term, 10),
-			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), at(i.AcquiredAt),
+			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), t.at(i.AcquiredAt),
 			span(i.Left.Round(time.Second)), state)
 	}
 	t.table(b)

@@ -35,7 +35,9 @@
 //	--db DSN        the lock's database: the path of a SQLite file, a file: URI, a
 //	                postgres:// URL, or host=… dbname=… pairs; default: the
 //	                environment variable SCHEDLOCK_DATABASE_URL
-//	--json          answer in JSON
+//	--json          answer in JSON, as -o json
+//	-o wide         tables with all their columns, uncut; without it they fit 60 columns
+//	--local         times of this machine's zone instead of UTC; JSON stays in UTC
 //	--timeout 5s    how long the database may take to answer; migrate gives it 1m,
 //	                as a change of large tables takes longer than an answer
 //	--no-color      no colours, as the environment variable NO_COLOR; there are none
@@ -135,6 +137,8 @@ type tool struct {
 	dsn     string
 	inside  string // the schema of PostgreSQL; "": the first of the search_path
 	json    bool
+	wide    bool // tables with all columns, uncut
+	local   bool // times of this machine's zone
 	timeout time.Duration
 	noColor bool
 	args    []string // of the command
@@ -335,6 +339,14 @@ func (t *tool) flagSet(name string) *flag.FlagSet {
 	flags.StringVar(&t.dsn, "db", t.dsn, "")
 	flags.StringVar(&t.inside, "schema", t.inside, "")
 	flags.BoolVar(&t.json, "json", t.json, "")
+	flags.Func("o", "", func(form string) error {
+		if form != "json" && form != "wide" {
+			return errors.New("it is none of json and wide")
+		}
+		t.json, t.wide = t.json || form == "json", t.wide || form == "wide"
+		return nil
+	})
+	flags.BoolVar(&t.local, "local", t.local, "")
 	flags.DurationVar(&t.timeout, "timeout", t.timeout, "")
 	flags.BoolVar(&t.noColor, "no-color", t.noColor, "")
 	return flags
@@ -388,7 +400,17 @@ func (t *tool) shown(arg string) string {
 	return message.Argument(arg, append(t.args, t.dsn)...)
 }
 
-// asksForJSON finds --json behind a mistake, too.
+// asksForJSON finds --json, and -o json, behind a mistake, too.
 func asksForJSON(args []string) bool {
-	return slices.Contains(args, "--json") || slices.Contains(args, "-json")
+	for i, arg := range args {
+		switch name := strings.TrimPrefix(arg, "-"); name {
+		case "-json", "json", "o=json", "-o=json":
+			return name != arg
+		case "o", "-o":
+			if i+1 < len(args) && args[i+1] == "json" {
+				return true
+			}
+		}
+	}
+	return false
 }

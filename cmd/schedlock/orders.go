@@ -146,7 +146,7 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if done.AlreadyPaused {
 			prefix = "nothing has changed: "
 		}
-		t.say(done, "%s%s; it ends with: schedlock resume %s", prefix, p, what)
+		t.say(done, "%s%s; it ends with: schedlock resume %s", prefix, t.pauseWords(p), what)
 		return exitDone, nil
 	}
 }
@@ -215,7 +215,7 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		switch {
 		case len(left) == 0:
 		case done.Job != "":
-			how += fmt.Sprintf(", but it does not start yet: %s", left[0])
+			how += fmt.Sprintf(", but it does not start yet: %s", t.pauseWords(left[0]))
 		default:
 			how += "; still paused by themselves: " + someNames(names)
 		}
@@ -271,7 +271,7 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 	answer := requestJSON{Job: o.Job, RequestedAt: timestamp(request.At), RequestedBy: o.By,
 		Reason: o.Reason}
 	if !t.json {
-		fmt.Fprintf(t.out, "job %q is asked to run, at %s\n", o.Job, at(request.At))
+		fmt.Fprintf(t.out, "job %q is asked to run, at %s\n", o.Job, t.at(request.At))
 		if judged.verdict != held {
 			fmt.Fprintln(t.out, t.paint(yellow,
 				plain("it starts once somebody leads; "+judged.summary)))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"example.com/schedlock/cmd/schedlock/internal/words"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // timestamp is a time as all answers write it: RFC 3339, UTC, six fractional
@@ -157,12 +158,25 @@ func plain(s string) string {
 	}, s)
 }
 
-// at shows a time to the second, in UTC.
-func at(t time.Time) string {
-	if t.IsZero() {
+// zone is that of the times in text.
+func (t *tool) zone() *time.Location {
+	if t.local {
+		return time.Local
+	}
+	return time.UTC
+}
+
+// at shows a time to the second, with its zone.
+func (t *tool) at(when time.Time) string {
+	if when.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05Z")
+	return when.In(t.zone()).Format("2006-01-02 15:04:05Z07:00")
+}
+
+// pauseWords is the sentence of a pause that is in force, in the zone of the answer.
+func (t *tool) pauseWords(p ledger.Pause) string {
+	return strings.Replace(p.String(), p.Since.UTC().Format(time.RFC3339), t.at(p.Since), 1)
 }
 
 func span(d time.Duration) string { return words.Span(d) }

@@ -168,7 +168,7 @@ func (t *tool) showTasks(list []queue.Info) {
 			paint = red
 		}
 		b.add(paint, i.ID, string(i.State), strconv.Itoa(i.Attempts), strconv.Itoa(i.RetriesLeft),
-			at(i.VisibleAt), at(i.AddedAt), at(i.UpdatedAt), short(i.LastError))
+			t.at(i.VisibleAt), t.at(i.AddedAt), t.at(i.UpdatedAt), short(i.LastError))
 	}
 	t.table(b)
 }

@@ -158,13 +158,13 @@ func (t *tool) showRelease(r toRelease, judged assessment) {
 	i := r.view.Info()
 	fmt.Fprintln(t.out, t.paint(judged.verdict.colour(), plain(judged.summary)))
 	t.line("term", "%d", i.Term)
-	t.line("since", "%s, for %s", at(i.CreatedAt), span(i.Age))
+	t.line("since", "%s, for %s", t.at(i.CreatedAt), span(i.Age))
 	if i.State == driver.StateRevoked {
-		t.line("revoked", "already, %s", revokedWords(i.Revoked))
+		t.line("revoked", "already, %s", t.revokedWords(i.Revoked))
 	}
 	for _, run := range r.running {
 		t.line("running", "job %q of %s, attempt %d, for %s: it is drained", run.Job,
-			at(run.ScheduledAt), run.Attempt, span(r.view.Now.Sub(run.StartedAt)))
+			t.at(run.ScheduledAt), run.Attempt, span(r.view.Now.Sub(run.StartedAt)))
 	}
 	switch {
 	case r.unknown != nil:

@@ -4,19 +4,23 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
 
-const runsHelp = `  -n N            how many, newest first (default 20)
+const runsHelp = `  -n N            how many, newest first (default 20; all with --since)
   --job J         of one job only
-
+  --status S,…    only these: in_progress, done, failed, abandoned, skipped
+` + sinceHelp + `
 Examples:
   schedlock runs --job import -n 3
-  schedlock runs --json | jq '.[] | select(.status == "failed")'
+  schedlock runs --status failed,abandoned --since 12h
 
 Exit codes: 0 done, 4 cannot tell
 `
@@ -72,13 +76,31 @@ func took(r ledger.Run) (d time.Duration, known bool) {
 func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
 	job := flags.String("job", "", "")
+	status := flags.String("status", "", "")
+	since := flags.String("since", "", "")
 	return func(ctx context.Context) (int, error) {
 		if *n < 1 {
 			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
 		}
+		if *since != "" && !given(flags, "n") {
+			*n = searchedRuns
+		}
+		wanted, err := statuses(*status)
+		if err != nil {
+			return 0, err
+		}
+		after, err := t.since("runs", *since)
+		if err != nil {
+			return 0, err
+		}
 		var list []ledger.Run
-		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
-			if list, err = s.Runs(ctx, *job, *n); err == nil && len(list) == 0 && *job != "" {
+		err = t.look(ctx, func(ctx context.Context, s store) error {
+			from, err := after(ctx, s)
+			if err != nil {
+				return err
+			}
+			list, err = search(ctx, s, *job, *n, from, wanted)
+			if err == nil && len(list) == 0 && *job != "" {
 				err = t.knownJob(ctx, s, *job)
 			}
 			return err
@@ -89,6 +111,60 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		showList(t, list, newRunJSON, "there are no runs", t.showRuns)
 		return exitDone, nil
 	}
+}
+
+// searchedRuns is how many runs are read at most.
+const searchedRuns = 100_000
+
+// search returns the newest n runs whose tick is not before from, with one of the
+// statuses; nil: with any. What does not match is read too, so it reads more and more.
+func search(ctx context.Context, s store, job string, n int, from time.Time,
+	wanted []ledger.Status) ([]ledger.Run, error) {
+	limit := n
+	if wanted != nil {
+		limit = max(n, 100)
+	}
+	for {
+		limit = min(limit, searchedRuns)
+		all, err := s.Runs(ctx, job, limit)
+		if err != nil {
+			return nil, err
+		}
+		var list []ledger.Run
+		for _, r := range all {
+			if (wanted == nil || slices.Contains(wanted, r.Status)) &&
+				!r.ScheduledAt.Before(from) {
+				list = append(list, r)
+			}
+		}
+		over := len(all) < limit || all[len(all)-1].ScheduledAt.Before(from)
+		if over || len(list) >= n || limit == searchedRuns {
+			return list[:min(n, len(list))], nil
+		}
+		limit *= 4
+	}
+}
+
+var allStatuses = []string{string(ledger.InProgress), string(ledger.Done), string(ledger.Failed),
+	string(ledger.Abandoned), string(ledger.Skipped)}
+
+// statuses are those of --status; nil: any.
+func statuses(list string) (wanted []ledger.Status, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for _, name := range strings.Split(list, ",") {
+		if !slices.Contains(allStatuses, name) {
+			text := fmt.Sprintf("--status %s is none of in_progress, done, failed, abandoned and "+
+				"skipped", message.Shown(name))
+			if meant := nearest(name, allStatuses); meant != "" {
+				text += "; did you mean " + meant + "?"
+			}
+			return nil, &usageError{"runs", text}
+		}
+		wanted = append(wanted, ledger.Status(name))
+	}
+	return wanted, nil
 }
 
 func (t *tool) showRuns(list []ledger.Run) {
@@ -106,13 +182,13 @@ func (t *tool) showRuns(list []ledger.Run) {
 		}
 		message := r.Error
 		if !r.RetryAt.IsZero() {
-			message += " (next attempt " + at(r.RetryAt) + ")"
+			message += " (next attempt " + t.at(r.RetryAt) + ")"
 		}
 		asked := r.RequestedBy
 		if r.RequestReason != "" {
 			asked += ": " + r.RequestReason
 		}
-		b.add(statusColour(r.Status), r.Job, at(r.ScheduledAt), status, attempt, length,
+		b.add(statusColour(r.Status), r.Job, t.at(r.ScheduledAt), status, attempt, length,
 			strconv.FormatInt(r.Term, 10), asked, short(message))
 	}
 	t.table(b)
@@ -212,13 +288,13 @@ func (t *tool) showJobs(list []ledger.Job, inbox ledger.Pending) {
 			paint = red
 		}
 		if p := inbox.Paused(j.Name); p != nil {
-			paint, paused = yellow, p.String()
+			paint, paused = yellow, t.pauseWords(*p)
 		}
-		b.add(paint, j.Name, j.Spec, at(nextTick(j)), at(j.LastDone), at(j.LastFailed),
+		b.add(paint, j.Name, j.Spec, t.at(nextTick(j)), t.at(j.LastDone), t.at(j.LastFailed),
 			strconv.FormatInt(j.Streak, 10), paused)
 	}
 	t.table(b)
 	if p := inbox.Paused(""); p != nil {
-		fmt.Fprintln(t.out, t.paint(yellow, plain(p.String())))
+		fmt.Fprintln(t.out, t.paint(yellow, plain(t.pauseWords(*p))))
 	}
 }

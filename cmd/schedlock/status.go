@@ -97,8 +97,8 @@ func (t *tool) showStatus(s situation) {
 	v, a := s.view, s.judged
 	fmt.Fprintln(t.out, t.paint(a.verdict.colour(), plain(a.summary)))
 	if i := v.Info(); i != nil {
-		t.line("since", "%s, for %s", at(i.CreatedAt), span(i.Age))
-		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", at(i.HeartbeatAt),
+		t.line("since", "%s, for %s", t.at(i.CreatedAt), span(i.Age))
+		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", t.at(i.HeartbeatAt),
 			span(i.HeartbeatAge),
 			i.Timing.HeartbeatInterval, i.Timing.TTL, i.Timing.RenewDeadline)
 		if app := words.App(i.App); app != "" {
@@ -106,7 +106,7 @@ func (t *tool) showStatus(s situation) {
 		}
 		t.line("state", "%s", i.State)
 		if i.State == driver.StateRevoked {
-			t.line("revoked", "%s", revokedWords(i.Revoked))
+			t.line("revoked", "%s", t.revokedWords(i.Revoked))
 		}
 		if i.Blocker != "" {
 			t.line("blocked", "its row is locked by %s", i.Blocker)
@@ -115,7 +115,7 @@ func (t *tool) showStatus(s situation) {
 	t.line("proof", "%s", t.signWords(v))
 	t.line("standby", "waits %s", a.standby.text)
 	if p := s.paused(); p != nil {
-		t.line("paused", "%s", p)
+		t.line("paused", "%s", t.pauseWords(*p))
 	}
 	if n := s.pausedJobs(); n > 0 {
 		t.line("paused", "jobs by themselves: %d; see schedlock jobs", n)
@@ -138,11 +138,11 @@ func schemaWords(version int64) string {
 	return fmt.Sprintf("version %d", version)
 }
 
-func revokedWords(r schedlock.Revocation) string {
+func (t *tool) revokedWords(r schedlock.Revocation) string {
 	if r.At.IsZero() {
 		return "the history does not say by whom"
 	}
-	return fmt.Sprintf("by %q at %s: %q", r.By, at(r.At), r.Reason)
+	return fmt.Sprintf("by %q at %s: %q", r.By, t.at(r.At), r.Reason)
 }
 
 func (t *tool) signWords(v driver.Snapshot) string {

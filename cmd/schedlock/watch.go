@@ -77,7 +77,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 				out = false
 				t.tell(now.change("recovery", "the database answers again; "+now.judged.summary))
 			}
-			for _, c := range changes(last, now) {
+			for _, c := range t.changes(last, now) {
 				t.tell(c)
 			}
 			last = now
@@ -132,30 +132,30 @@ func (s sight) change(event, message string) change {
 }
 
 // changes is what has happened from one sight to the next, in its order.
-func changes(before, now sight) (list []change) {
+func (t *tool) changes(before, now sight) (list []change) {
 	open := map[int64]bool{} // as far as before knew
-	for _, t := range before.terms {
-		open[t.Term] = t.Open()
+	for _, term := range before.terms {
+		open[term.Term] = term.Open()
 	}
-	for _, t := range now.terms {
-		wasOpen, known := open[t.Term]
-		if !known && t.Term > before.term() {
-			list = append(list, termChange("leader", t, now.judged.verdict,
-				fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", t.PID, t.Hostname,
-					t.Term, at(t.AcquiredAt))))
+	for _, n := range now.terms {
+		wasOpen, known := open[n.Term]
+		if !known && n.Term > before.term() {
+			list = append(list, termChange("leader", n, now.judged.verdict,
+				fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", n.PID, n.Hostname,
+					n.Term, t.at(n.AcquiredAt))))
 		}
-		if !t.Revoked.At.IsZero() && !before.knowsRevoked(t.Term) {
-			c := termChange("revoked", t, now.judged.verdict,
+		if !n.Revoked.At.IsZero() && !before.knowsRevoked(n.Term) {
+			c := termChange("revoked", n, now.judged.verdict,
 				fmt.Sprintf("revoked: pid %d on host %q (term %d) was told to leave by %q: %q",
-					t.PID, t.Hostname, t.Term, t.Revoked.By, t.Revoked.Reason))
-			c.By, c.Reason = t.Revoked.By, t.Revoked.Reason
+					n.PID, n.Hostname, n.Term, n.Revoked.By, n.Revoked.Reason))
+			c.By, c.Reason = n.Revoked.By, n.Revoked.Reason
 			list = append(list, c)
 		}
-		if !t.Open() && (wasOpen || !known && t.Term > before.term()) {
-			c := termChange("ended", t, now.judged.verdict,
-				fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", t.Term, t.PID,
-					t.Hostname, t.EndReason, span(t.EndedAt.Sub(t.AcquiredAt))))
-			c.Reason = string(t.EndReason)
+		if !n.Open() && (wasOpen || !known && n.Term > before.term()) {
+			c := termChange("ended", n, now.judged.verdict,
+				fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", n.Term, n.PID,
+					n.Hostname, n.EndReason, span(n.EndedAt.Sub(n.AcquiredAt))))
+			c.Reason = string(n.EndReason)
 			list = append(list, c)
 		}
 	}
