@@ -30,6 +30,14 @@ func (v verdict) exitCode() int {
 	return exitStale
 }
 
+// colour is that of the summary.
+func (a assessment) colour() colour {
+	if a.late != "" {
+		return yellow
+	}
+	return a.verdict.colour()
+}
+
 func (v verdict) colour() colour {
 	switch v {
 	case held:
@@ -46,6 +54,7 @@ type assessment struct {
 	summary string // one line
 	advice  string // what an operator can do; "": nothing needs doing
 	standby wait
+	late    string // the holder has missed two heartbeats, or its renew deadline; "": on time
 }
 
 // A wait is what a standby waits for before it leads.
@@ -58,7 +67,8 @@ type wait struct {
 // judge puts the judgement of a view into words.
 func judge(v driver.Snapshot) assessment {
 	j, summary, advice := words.Of(v)
-	return assessment{verdict(j.Verdict), summary, advice, standbyWaits(v, j)}
+	return assessment{verdict: verdict(j.Verdict), summary: summary, advice: advice,
+		standby: standbyWaits(v, j), late: words.Late(v, j)}
 }
 
 func standbyWaits(v driver.Snapshot, j assess.Assessment) wait {

@@ -14,7 +14,7 @@ func TestAssess(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	row := func(age, ttl time.Duration, state driver.State) *driver.Row {
 		return &driver.Row{Ref: driver.Ref{Owner: driver.Owner{PID: 7, Hostname: "a"}, Term: 3},
-			State:       state,
+			State: state, CreatedAt: now.Add(-4*time.Minute - 10*time.Second),
 			HeartbeatAt: now.Add(-age), Timing: driver.Timing{TTL: ttl}}
 	}
 	ended := &driver.Term{Ref: driver.Ref{Term: 2}, EndedAt: now.Add(-time.Minute),
@@ -30,15 +30,15 @@ func TestAssess(t *testing.T) {
 		most    time.Duration
 	}{
 		{"fresh", driver.Snapshot{Row: row(time.Second, time.Minute, driver.StateLeading)}, held,
-			"pid 7 on host \"a\" leads (term 3), last heartbeat 1s ago", false, time.Minute},
+			"a has led for 4 min (pid 7, term 3); its last heartbeat was 1s ago", false, time.Minute},
 		{"draining", driver.Snapshot{Row: row(0, time.Minute, driver.StateDraining)}, held,
 			"is draining (term 3)", false, time.Minute},
 		{"one instant before the TTL", driver.Snapshot{Row: row(time.Minute-1, time.Minute,
-			driver.StateLeading)}, held, "leads", false, time.Minute},
+			driver.StateLeading)}, held, "has led", false, time.Minute},
 		{"at the TTL", driver.Snapshot{Row: row(time.Minute, time.Minute, driver.StateLeading)},
 			stale, "holds the lock", false, time.Minute},
 		{"a little in the future", driver.Snapshot{Row: row(-time.Second, time.Minute,
-			driver.StateLeading)}, held, "last heartbeat -1s ago", false, time.Minute},
+			driver.StateLeading)}, held, "last heartbeat was -1s ago", false, time.Minute},
 		{"a TTL of a year is bounded", driver.Snapshot{Row: row(25*time.Hour, 9000*time.Hour,
 			driver.StateLeading)}, stale, "TTL 24h0m0s", false, 24 * time.Hour},
 		{"dead", driver.Snapshot{Row: row(0, time.Minute, driver.StateLeading),
@@ -49,7 +49,7 @@ func TestAssess(t *testing.T) {
 			"the database session of pid 7 on host \"a\" (term 3) has ended", false,
 			5 * time.Second},
 		{"session ended, failed over", driver.Snapshot{Row: watched, Sign: driver.SignEnded,
-			FailedOver: true}, held, "leads", false, time.Minute},
+			FailedOver: true}, held, "has led", false, time.Minute},
 		{"free, failed over", driver.Snapshot{Newest: ended, FailedOver: true}, free,
 			"may have lost a later one", false, 30 * time.Second},
 		{"never held, failed over", driver.Snapshot{FailedOver: true}, free, "may have lost a term",

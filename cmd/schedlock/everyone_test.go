@@ -268,7 +268,7 @@ func lockFinding(t *testing.T, dsn string) doctor.Finding {
 }
 
 var (
-	ages       = regexp.MustCompile(`-?\d[\dhms.µ]*s`)
+	ages       = regexp.MustCompile(`-?\d[\dhms.µ ]*s`)
 	titlePart  = regexp.MustCompile(`<title>(.*) – `)
 	leaderPart = regexp.MustCompile(`(?s)<div id="leader">(.*)<div id="beat"`)
 )

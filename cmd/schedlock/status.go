@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 
 	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
@@ -13,7 +14,7 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const statusHelp = `Whether the holder lives is known from the lease file of a SQLite database on
+const statusHelp = `The first line is the whole answer in one sentence. Whether the holder lives is known from the lease file of a SQLite database on
 the same machine, and from its session where it is connected directly to
 PostgreSQL; elsewhere only its heartbeats tell.
 
@@ -31,7 +32,8 @@ type situation struct {
 	pauses  []ledger.Pause // in force
 	schema  int64
 	judged  assessment
-	waiting int // requests that nobody has answered
+	waiting int          // requests that nobody has answered
+	failing []ledger.Job // whose latest attempt has failed; only status asks
 }
 
 func (t *tool) situation(ctx context.Context) (found situation, err error) {
@@ -84,6 +86,14 @@ func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		err = t.look(ctx, func(ctx context.Context, st store) error {
+			list, err := st.Jobs(ctx)
+			s.failing = slices.DeleteFunc(list, func(j ledger.Job) bool { return j.Streak == 0 })
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
 		if t.json {
 			t.encode(newStatusJSON(t, s))
 		} else {
@@ -93,9 +103,37 @@ func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	}
 }
 
+// headline is the situation in one line that can be read aloud: who leads, and what is
+// wrong with the jobs.
+func (s situation) headline() string {
+	line := s.judged.summary
+	switch n := len(s.failing); {
+	case n == 1 && s.failing[0].Streak == 1:
+		line += fmt.Sprintf("; %s has failed the last time", s.failing[0].Name)
+	case n == 1:
+		line += fmt.Sprintf("; %s has failed %d times in a row", s.failing[0].Name,
+			s.failing[0].Streak)
+	case n > 1:
+		line += fmt.Sprintf("; %d jobs have failed the last time", n)
+	}
+	switch n := s.pausedJobs(); {
+	case s.paused() != nil:
+		line += "; everything is paused by " + s.paused().By
+	case n == 1:
+		line += fmt.Sprintf("; %s is paused", s.pauses[0].Job)
+	case n > 1:
+		line += fmt.Sprintf("; %d jobs are paused", n)
+	}
+	return line
+}
+
 func (t *tool) showStatus(s situation) {
 	v, a := s.view, s.judged
-	fmt.Fprintln(t.out, t.paint(a.verdict.colour(), plain(a.summary)))
+	paint := a.colour()
+	if paint == green && (len(s.failing) > 0 || len(s.pauses) > 0) {
+		paint = yellow
+	}
+	fmt.Fprintln(t.out, t.paint(paint, plain(s.headline())))
 	if i := v.Info(); i != nil {
 		t.line("since", "%s, for %s", t.at(i.CreatedAt), span(i.Age))
 		t.line("heartbeat", "%s, %s ago; every %v, TTL %v, renew deadline %v", t.at(i.HeartbeatAt),
@@ -254,7 +292,7 @@ func newLockJSON(i *schedlock.LockInfo) *lockJSON {
 
 func newStatusJSON(t *tool, s situation) statusJSON {
 	j := statusJSON{
-		Verdict: s.judged.verdict, Summary: s.judged.summary, ToDo: s.judged.advice,
+		Verdict: s.judged.verdict, Summary: s.headline(), ToDo: s.judged.advice,
 		Now:  timestamp(s.view.Now),
 		Lock: newLockJSON(s.view.Info()),
 		Standby: standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(),

@@ -190,7 +190,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			return path
 		}, code: exitNothing, says: []string{"free: nobody leads", "was released"}},
 		{name: "held", make: led(0), code: exitDone,
-			says: []string{"held: ", fmt.Sprintf("pid %d on host", os.Getpid()), "leads (term "}},
+			says: []string{"held: ", " has led for ", fmt.Sprintf("(pid %d, term ", os.Getpid())}},
 		{name: "held, an empty file in the way of the lease file",
 			make: func(t *testing.T, dir string) string {
 				path := migrated(t, dir)

@@ -13,8 +13,9 @@ import (
 const watchHelp = `  --interval 500ms   how often it looks
 
 It prints the state, then one line for every change: who leads, its state, a
-revocation, a holder that falls silent or is dead, how a term ended, outages of
-the database and their end. The first look must succeed. Changes that come and
+revocation, a holder that is late (it has missed two heartbeats, or its renew
+deadline), silent for its TTL or dead, how a term ended, outages of the database
+and their end. The first look must succeed. Changes that come and
 go between two looks are not seen, except terms.
 
 Examples:
@@ -27,7 +28,7 @@ Exit codes: 0 stopped by Ctrl-C, 4 the first look did not succeed
 // A change is one line of watch.
 type change struct {
 	At timestamp `json:"at"` // this machine's clock
-	// start, leader, ended, state, revoked, verdict, outage, recovery
+	// start, leader, ended, state, revoked, verdict, late, on time, outage, recovery
 	Event    string       `json:"event"`
 	Verdict  verdict      `json:"verdict"`
 	Term     int64        `json:"term"` // 0: none
@@ -165,10 +166,37 @@ func (t *tool) changes(before, now sight) (list []change) {
 			fmt.Sprintf("state: pid %d on host %q (term %d) is %s", n.PID, n.Hostname, n.Term,
 				n.State)))
 	}
+	b, n := before.view.Row, now.view.Row
+	if b != nil && n != nil && b.Token == n.Token && before.judged.verdict == now.judged.verdict {
+		switch was, is := lateness(before), lateness(now); {
+		case is > was:
+			list = append(list, now.change("late", "late: "+now.judged.late))
+		case is == onTime && was != onTime:
+			list = append(list, now.change("on time", fmt.Sprintf("on time: pid %d on host %q "+
+				"(term %d) sends heartbeats again", n.PID, n.Hostname, n.Term)))
+		}
+	}
 	if before.judged.verdict != now.judged.verdict && !toldBy(list, now.judged.verdict) {
 		list = append(list, now.change("verdict", now.judged.summary))
 	}
 	return list
+}
+
+// How late the holder of a lease is that has not run out.
+const (
+	onTime = iota
+	late   // it has missed two heartbeats
+	overdue
+)
+
+func lateness(s sight) int {
+	switch r := s.view.Row; {
+	case s.judged.late == "":
+		return onTime
+	case s.view.Now.Sub(r.HeartbeatAt) < r.Timing.RenewDeadline:
+		return late
+	}
+	return overdue
 }
 
 // toldBy reports whether a line about a new leader has said that the lock is
@@ -199,7 +227,7 @@ func (t *tool) tell(c change) {
 	}
 	paint := c.Verdict.colour()
 	switch c.Event {
-	case "revoked", "state":
+	case "revoked", "state", "late":
 		paint = yellow
 	case "ended":
 		paint = ""

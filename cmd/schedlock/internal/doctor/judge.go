@@ -100,9 +100,8 @@ func judgeLock(f *findings, x facts, seen driver.Snapshot) (led *lockRow) {
 		f.note("lock", summary)
 	case judged.Verdict != assess.Held, seen.Blocker != "":
 		f.warn("lock", summary, advice)
-	case x.now.Sub(r.heartbeat.time) > 3*max(r.timing.HeartbeatInterval, time.Second):
-		f.warn("lock", summary+fmt.Sprintf(", late for an interval of %s",
-			r.timing.HeartbeatInterval),
+	case words.Late(seen, judged) != "":
+		f.warn("lock", "held: "+words.Late(seen, judged),
 			fmt.Sprintf("it has died, hangs, or cannot reach the database: "+
 				"another may lead once its TTL of %s has passed; look at its log", judged.TTL))
 	case r.state != driver.StateLeading:

@@ -53,7 +53,8 @@ func TestALeaderThatRenewsIsHealthy(t *testing.T) {
 	t.Parallel()
 	r := judged(led(), driver.SignAlive)
 	healthy(t, r)
-	finding(t, r, "lock", OK, `held: pid 7 on host "a" leads (term 100)`, "last heartbeat 1s ago")
+	finding(t, r, "lock", OK, "held: a has led for 1 h 0 min (pid 7, term 100)",
+		"last heartbeat was 1s ago")
 	for _, check := range []string{"schema", "clock", "timing", "flapping", "overdue"} {
 		finding(t, r, check, OK)
 	}
@@ -131,7 +132,7 @@ func TestWhatRowsSay(t *testing.T) {
 			[]string{"proven dead", "start one"}},
 		"a late heartbeat": {func(x *facts) {
 			x.row.heartbeat = at(35 * time.Second)
-		}, 0, "lock", Warning, []string{"late for an interval of 10s"}},
+		}, 0, "lock", Warning, []string{"is late: it has missed 3 heartbeats"}},
 		"cut off": {func(*facts) {}, driver.SignEnded, "lock", Warning,
 			[]string{"the database session of pid 7", "unless the holder comes back"}},
 		"the future, by a TTL": {func(x *facts) {

@@ -63,15 +63,38 @@ func ofRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
 				"but its last heartbeat was %v ago (TTL %v)", who, r.Term, Span(age), j.TTL),
 			"look whether that process lives; " +
 				"a standby that has watched it for the TTL takes over; if none runs, start one"
+	case r.State == driver.StateLeading && Late(v, j) != "":
+		return "held: " + Late(v, j), "see whether it reaches the database: it stops its jobs at " +
+			"its renew deadline"
 	case r.State == driver.StateLeading:
-		return fmt.Sprintf("held: %s leads (term %d), last heartbeat %v ago", who, r.Term,
-			Span(age)), ""
+		return fmt.Sprintf("held: %s has led for %s (pid %d, term %d); its last heartbeat was "+
+			"%v ago", r.Hostname, Aloud(v.Now.Sub(r.CreatedAt)), r.PID, r.Term, Span(age)), ""
 	case r.State == driver.StateRevoked:
 		return fmt.Sprintf("held: %s (term %d) was told to leave, and drains; "+
 			"last heartbeat %v ago", who, r.Term, Span(age)), ""
 	}
 	return fmt.Sprintf("held: %s is %s (term %d), last heartbeat %v ago", who, r.State, r.Term,
 		Span(age)), ""
+}
+
+// Late says that a holder whose lease has not run out has missed two heartbeats, or must
+// have stopped; "": it is on time. One that is under way has half an interval, and at least a second.
+func Late(v driver.Snapshot, j assess.Assessment) string {
+	r := v.Row
+	if r == nil || j.Verdict != assess.Held || r.Timing.HeartbeatInterval <= 0 {
+		return ""
+	}
+	age, every := v.Now.Sub(r.HeartbeatAt), r.Timing.HeartbeatInterval
+	who := fmt.Sprintf("pid %d on host %q (term %d)", r.PID, r.Hostname, r.Term)
+	switch {
+	case r.Timing.RenewDeadline > 0 && age >= r.Timing.RenewDeadline:
+		return fmt.Sprintf("%s is past its renew deadline of %v, so it must have stopped its jobs; "+
+			"its last heartbeat was %v ago", who, r.Timing.RenewDeadline, Span(age))
+	case age >= 2*every+max(every/2, time.Second):
+		return fmt.Sprintf("%s is late: it has missed %d heartbeats; its last was %v ago, "+
+			"and one is due every %v", who, age/every, Span(age), every)
+	}
+	return ""
 }
 
 func ofNoRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
@@ -119,6 +142,20 @@ func App(a driver.App) string {
 		return a.Name
 	}
 	return fmt.Sprintf("%s (program %s)", a.Name, a.Program)
+}
+
+// Aloud is a duration as a person says it, rounded down to its largest unit or two.
+func Aloud(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(0, d/time.Second))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < day:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%d d %d h", d/day, d%day/time.Hour)
 }
 
 // Span shows a duration with as many digits as somebody wants to read.

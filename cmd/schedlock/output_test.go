@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver"
+)
+
+func TestTheFormOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	path := withRuns(t, "df")
+	for _, command := range []string{"runs", "jobs", "history", "version", "locks"} {
+		want := call(t, command, "--json", "--db", path).out
+		for _, args := range [][]string{{command, "-o", "json"}, {"-o=json", command}} {
+			assert.Equal(t, want, call(t, append(args, "--db", path)...).out, args)
+		}
+	}
+	r := call(t, "runs", "-o", "xml", "--db", path)
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.err, `invalid value "xml" for flag -o: it is none of json and wide`)
+	var e errorJSON
+	strict(t, call(t, "runs", "-o", "json", "--nonsense", "--db", path).out, &e)
+	assert.Contains(t, e.Error, "-nonsense")
+}
+
+func TestTimesInTheLocalZone(t *testing.T) {
+	t.Parallel()
+	path := withJobs(t, "import")
+	edit(t, path, `UPDATE scheduler_jobs SET last_done_at = '2026-01-31T23:05:06.000000Z'`,
+		`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason)
+			VALUES ('', '2026-01-31T23:06:07.000000Z', 'ann', 'why')`)
+	in := func(zone string, args ...string) string {
+		cmd := process(t, append(args, "--db", path, "--timeout", callTimeout.String())...)
+		cmd.Env = append(cmd.Env, "TZ="+zone)
+		return finish(t, cmd).out
+	}
+	out := in("Asia/Kolkata", "jobs", "-o", "wide", "--local")
+	assert.Contains(t, out, "2026-02-01 04:35:06+05:30")
+	assert.Contains(t, out, "since 2026-02-01 04:36:07+05:30: why")
+	assert.Contains(t, in("Asia/Kolkata", "status", "--local"), "since 2026-02-01 04:36:07+05:30")
+	assert.Contains(t, in("Asia/Kolkata", "jobs", "-o", "wide"), "2026-01-31 23:05:06Z")
+	assert.Contains(t, in("Asia/Kolkata", "jobs", "--json", "--local"),
+		`"last_done": "2026-01-31T23:05:06.000000Z"`, "programs read UTC")
+	assert.Contains(t, in("Asia/Kolkata", "runs", "--local", "--since", "2026-02-01"),
+		"there are no runs")
+}
+
+// The first line alone answers a telephone call.
+func TestTheFirstLineOfStatus(t *testing.T) {
+	t.Parallel()
+	path := withJobs(t, "clean-up", "import")
+	lead(t, path, 0)
+	edit(t, path, `UPDATE scheduler_lock SET created_at = `+
+		`strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '-250 seconds'), hostname = 'web-2'`)
+	first := func() string {
+		t.Helper()
+		r := call(t, "status", "--db", path)
+		require.Equal(t, exitDone, r.code, r)
+		line, _, _ := strings.Cut(r.out, "\n")
+		return line
+	}
+	assert.Regexp(t, `^held: web-2 has led for 4 min \(pid \d+, term \d+\); `+
+		`its last heartbeat was \S+ ago$`, first())
+	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 150 WHERE job = 'import'`)
+	assert.Contains(t, first(), " ago; import has failed 150 times in a row")
+	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 1`)
+	assert.Contains(t, first(), " ago; 2 jobs have failed the last time")
+	require.Equal(t, exitDone, call(t, "pause", "import", "--by", "ann", "--db", path).code)
+	assert.Contains(t, first(), "; import is paused")
+	require.Equal(t, exitDone, call(t, "pause", "--all", "--by", "ann", "--db", path).code)
+	assert.Contains(t, first(), "; everything is paused by ann")
+	var s statusJSON
+	strict(t, call(t, "status", "--json", "--db", path).out, &s)
+	assert.Contains(t, s.Summary, "; everything is paused by ann")
+}
+
+// Two heartbeats that do not come are told long before the TTL has passed.
+func TestWatchSaysLate(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(beat, now time.Duration) sight {
+		row := driver.Row{Ref: driver.Ref{Owner: driver.Owner{PID: 7, Hostname: "a"}, Term: 3},
+			State: driver.StateLeading, CreatedAt: start, HeartbeatAt: start.Add(beat),
+			Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
+				HeartbeatInterval: 10 * time.Second}}
+		view := driver.Snapshot{Row: &row, Now: start.Add(now),
+			Newest: &driver.Term{Ref: row.Ref, AcquiredAt: start}}
+		return sight{situation: situation{view: view, judged: judge(view)},
+			terms: []driver.Term{*view.Newest}}
+	}
+	tool := &tool{}
+	last := at(0, 0)
+	var events []string
+	for _, now := range []sight{at(0, 10*time.Second), at(0, 19*time.Second),
+		at(0, 26*time.Second), at(0, 30*time.Second), at(0, 46*time.Second),
+		at(47*time.Second, 48*time.Second), at(47*time.Second, 60*time.Second)} {
+		for _, c := range tool.changes(last, now) {
+			events = append(events, c.Event+" "+c.Message)
+		}
+		last = now
+	}
+	require.Equal(t, []string{
+		`late late: pid 7 on host "a" (term 3) is late: it has missed 2 heartbeats; ` +
+			`its last was 26s ago, and one is due every 10s`,
+		`late late: pid 7 on host "a" (term 3) is past its renew deadline of 45s, ` +
+			`so it must have stopped its jobs; its last heartbeat was 46s ago`,
+		`on time on time: pid 7 on host "a" (term 3) sends heartbeats again`,
+	}, events)
+	assert.Contains(t, at(0, 26*time.Second).judged.summary, " is late: ")
+	assert.NotContains(t, fmt.Sprint(judge(at(0, 21*time.Second).view)), "late")
+}
