@@ -14,8 +14,9 @@ import (
 const historyHelp = `  -n N            how many, newest first (default 20; all with --since); the
                   newest 1,000 are kept
 ` + sinceHelp + `
-"gap before" is for how long nobody led. It is not known (?) after a term whose
-end nobody wrote when it happened: a crash, or a loss.
+With -o wide it also shows the term, and "gap before": for how long nobody led. That
+is not known (?) after a term whose end nobody wrote when it happened: a crash, or a
+loss.
 
 Examples:
   schedlock history -n 5
@@ -146,7 +147,8 @@ func (t *tool) showHistory(list []entry) {
 	several := slices.ContainsFunc(list, func(e entry) bool {
 		return e.term.App.Differs(list[0].term.App)
 	})
-	b := newTable("term", "holder", "from", "lasted", "ended", "gap before", "revoked")
+	b := newTable(wideOnly("term"), fixed("pid"), cutting("host"), column{"app", !several, true},
+		fixed("from"), fixed("lasted"), wideOnly("gap before"), cutting("ended"))
 	for _, e := range list {
 		end, paint := string(e.term.EndReason), colour("")
 		switch {
@@ -161,16 +163,11 @@ func (t *tool) showHistory(list []entry) {
 		} else if e.first {
 			gap = ""
 		}
-		revoked := ""
-		if !e.term.Revoked.At.IsZero() {
-			revoked = fmt.Sprintf("by %s: %s", e.term.Revoked.By, e.term.Revoked.Reason)
+		if r := e.term.Revoked; !r.At.IsZero() {
+			end += fmt.Sprintf(" (handed over by %s: %s)", r.By, r.Reason)
 		}
-		holder := fmt.Sprintf("pid %d on %s", e.term.PID, e.term.Hostname)
-		if several && e.term.App.Name != "" {
-			holder += " of " + e.term.App.Name
-		}
-		b.add(paint, strconv.FormatInt(e.term.Term, 10), holder, t.at(e.term.AcquiredAt),
-			span(e.lasted), end, gap, revoked)
+		b.add(paint, strconv.FormatInt(e.term.Term, 10), strconv.Itoa(e.term.PID), e.term.Hostname,
+			e.term.App.Name, t.cell(e.term.AcquiredAt), span(e.lasted), gap, end)
 	}
 	t.table(b)
 }

@@ -29,8 +29,8 @@ func TestHistoryNamesTheAppsIfThereAreSeveral(t *testing.T) {
 	lead("shop")
 	require.NoError(t, store.(*sqlite.Store).Close())
 	out := call(t, "history", "--db", path).out
-	assert.Contains(t, out, " of billing ")
-	assert.Contains(t, out, " of shop ")
+	assert.Contains(t, out, "  billing  ")
+	assert.Contains(t, out, "  shop  ")
 	var list []historyJSON
 	strict(t, call(t, "history", "--json", "--db", path).out, &list)
 	require.Len(t, list, 2)

@@ -181,7 +181,7 @@ func TestSidecarsTellWhoLeads(t *testing.T) {
 		require.False(t, l.Leader, "it says so at once")
 		second, _ := b.awaitLead()
 		require.Greater(t, second.Term, first.Term)
-		require.Contains(t, call(t, "history", "--db", dsn).out, "ann: a deploy")
+		require.Contains(t, call(t, "history", "-o", "wide", "--db", dsn).out, "ann: a deploy")
 		require.Zero(t, b.told())
 		third, _ := a.awaitLead()
 		require.Greater(t, third.Term, second.Term)

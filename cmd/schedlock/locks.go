@@ -98,18 +98,19 @@ func (t *tool) listLocks(ctx context.Context) error {
 }
 
 func (t *tool) showLocks(list []named.Info) {
-	b := newTable("kind", "name", "term", "holder", "since", "left", "state")
+	b := newTable(fixed("kind"), cutting("name"), wideOnly("term"), cutting("holder"),
+		wideOnly("since"), fixed("left"), cutting("state"))
 	for _, i := range list {
 		state, paint := "held", green
 		switch {
 		case i.Revoked != nil:
 			state, paint = fmt.Sprintf("revoked by %s: %s", i.Revoked.By,
-				short(i.Revoked.Reason)), yellow
+				i.Revoked.Reason), yellow
 		case i.Resting || i.Kind == named.KindTimeout:
 			state, paint = "rests", ""
 		}
 		b.add(paint, string(i.Kind), i.Name, strconv.FormatInt(i.Term, 10),
-			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), t.at(i.AcquiredAt),
+			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), t.cell(i.AcquiredAt),
 			span(i.Left.Round(time.Second)), state)
 	}
 	t.table(b)

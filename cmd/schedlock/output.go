@@ -93,12 +93,6 @@ func (t *tool) line(name, format string, args ...any) {
 	fmt.Fprintf(t.out, "  %-10s %s\n", name, plain(fmt.Sprintf(format, args...)))
 }
 
-// A table has columns as wide as their widest cell; the last is not padded.
-type table struct {
-	rows   [][]string
-	colour []colour // of the rows
-}
-
 // showList writes what was found: as JSON, one line for each; as a table; or that
 // there is nothing.
 func showList[T, J any](t *tool, list []T, line func(T) J, none string, table func([]T)) {
@@ -116,8 +110,33 @@ func showList[T, J any](t *tool, list []T, line func(T) J, none string, table fu
 	}
 }
 
-func newTable(head ...string) *table {
-	return &table{rows: [][]string{head}, colour: []colour{bold}}
+// narrow is how wide a table is without -o wide.
+const narrow = 60
+
+// A column of a table.
+type column struct {
+	name string
+	wide bool // is there with -o wide only
+	cut  bool // is cut where the table would be wider than narrow
+}
+
+func fixed(name string) column    { return column{name: name} }
+func cutting(name string) column  { return column{name: name, cut: true} }
+func wideOnly(name string) column { return column{name: name, wide: true} }
+
+// A table has columns as wide as their widest cell; the last is not padded.
+type table struct {
+	columns []column
+	rows    [][]string // the first one has the names
+	colour  []colour   // of the rows
+}
+
+func newTable(columns ...column) *table {
+	head := make([]string, len(columns))
+	for i, c := range columns {
+		head[i] = c.name
+	}
+	return &table{columns: columns, rows: [][]string{head}, colour: []colour{bold}}
 }
 
 func (b *table) add(c colour, cells ...string) {
@@ -129,22 +148,50 @@ func (b *table) add(c colour, cells ...string) {
 	b.rows, b.colour = append(b.rows, cells), append(b.colour, c)
 }
 
-func (t *tool) table(b *table) {
-	width := make([]int, len(b.rows[0]))
-	for _, row := range b.rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
+// widths are how wide each column is shown; 0: it is not.
+func (b *table) widths(wide bool) []int {
+	width := make([]int, len(b.columns))
+	total := -2
+	for i, c := range b.columns {
+		if c.wide && !wide {
+			continue
 		}
+		for _, row := range b.rows {
+			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
+		}
+		total += width[i] + 2
 	}
-	for n, row := range b.rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString(cell)
-			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
+	for ; !wide && total > narrow; total-- {
+		widest := -1
+		for i, c := range b.columns {
+			if c.cut && width[i] > len(c.name) && (widest < 0 || width[i] > width[widest]) {
+				widest = i
 			}
 		}
-		_, _ = io.WriteString(t.out, t.paint(b.colour[n], line.String())+"\n")
+		if widest < 0 {
+			break // all that is left are names, times and numbers
+		}
+		width[widest]--
+	}
+	return width
+}
+
+func (t *tool) table(b *table) {
+	width := b.widths(t.wide)
+	for n, row := range b.rows {
+		var cells []string
+		for i, cell := range row {
+			if width[i] == 0 {
+				continue
+			}
+			text := []rune(cell)
+			if len(text) > width[i] {
+				text = append(text[:width[i]-1:width[i]-1], '…')
+			}
+			cells = append(cells, string(text)+strings.Repeat(" ", width[i]-len(text)))
+		}
+		line := strings.TrimRight(strings.Join(cells, "  "), " ")
+		_, _ = io.WriteString(t.out, t.paint(b.colour[n], line)+"\n")
 	}
 }
 
@@ -172,6 +219,19 @@ func (t *tool) at(when time.Time) string {
 		return ""
 	}
 	return when.In(t.zone()).Format("2006-01-02 15:04:05Z07:00")
+}
+
+// cell is at for a table: without -o wide the year of now is left out, and of another
+// year the time of the day.
+func (t *tool) cell(when time.Time) string {
+	local := when.In(t.zone())
+	switch {
+	case t.wide, when.IsZero():
+		return t.at(when)
+	case local.Year() != time.Now().In(t.zone()).Year():
+		return local.Format(time.DateOnly)
+	}
+	return local.Format("01-02 15:04:05Z0700")
 }
 
 // pauseWords is the sentence of a pause that is in force, in the zone of the answer.

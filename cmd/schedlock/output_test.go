@@ -5,11 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/sqlite"
 )
 
 func TestTheFormOfTheAnswer(t *testing.T) {
@@ -27,6 +30,53 @@ func TestTheFormOfTheAnswer(t *testing.T) {
 	var e errorJSON
 	strict(t, call(t, "runs", "-o", "json", "--nonsense", "--db", path).out, &e)
 	assert.Contains(t, e.Error, "-nonsense")
+}
+
+// A terminal beside another window, or on a phone, has no more room.
+func TestTablesFitSixtyColumns(t *testing.T) {
+	t.Parallel()
+	path := withRuns(t, "dffd")
+	const long = "import-of-all-block-lists-of-the-whole-world"
+	edit(t, path, `UPDATE scheduler_runs SET job = '`+long+`' WHERE status = 'failed'`,
+		`UPDATE scheduler_jobs SET job = '`+long+`', failure_streak = 150,
+			last_done_at = '2001-02-03T04:05:06.000000Z'`,
+		`INSERT INTO scheduler_pauses (job, paused_at, paused_by, reason)
+			VALUES ('`+long+`', '2026-01-01T00:00:00.000000Z', 'ann.of.the.night@shift', 'why')`,
+		`INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at,
+			end_reason, ttl_ms, revoked_at, revoked_by, revoke_reason) VALUES (123456, 't',
+			4194304, 'web-2.of.a.long.domain.example.com', '2001-02-03T04:05:06.000000Z',
+			'2026-02-03T04:05:06.000000Z', 'revoked', 60000,
+			'2026-02-03T04:05:06.000000Z', 'ann', 'a long reason for a hand-over')`,
+		`INSERT INTO queue_tasks (queue, id, state, retries_left, attempts, last_error, created_at,
+			updated_at) VALUES ('`+long+`', 'a-task-with-a-long-name-of-its-own', 'failed', 0, 12,
+			'no route to the host that was asked', '2026-01-01T00:00:00.000000Z',
+			'2026-01-01T00:00:00.000000Z')`,
+	)
+	store, err := sqlite.Open(bg, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	locks, err := named.New(store.Named())
+	require.NoError(t, err)
+	_, err = locks.Lock(bg, long)
+	require.NoError(t, err)
+	for _, command := range []string{"runs", "jobs", "history", "locks", "queue",
+		"queue list " + long} {
+		args := append(strings.Fields(command), "--db", path)
+		r := call(t, args...)
+		require.Equal(t, exitDone, r.code, r)
+		require.Greater(t, strings.Count(r.out, "\n"), 1, command)
+		for line := range strings.Lines(r.out) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 60,
+				"%s: %s", command, r.out)
+		}
+		assert.Contains(t, r.out, "…", command)
+		wide := call(t, append(args, "-o", "wide")...)
+		require.Equal(t, exitDone, wide.code, wide)
+		if !strings.HasPrefix(command, "queue list") && command != "history" {
+			assert.Contains(t, wide.out, long, command)
+		}
+		assert.NotContains(t, wide.out, "…", command)
+	}
 }
 
 func TestTimesInTheLocalZone(t *testing.T) {

@@ -217,7 +217,7 @@ func TestReleaseAndHistoryOnAServer(t *testing.T) {
 	assert.True(t, r.Ended)
 	assert.Equal(t, "revoked", r.Reason)
 	now := leads(t, databaseURL, second)
-	out := call(t, "history", "--db", databaseURL).out
+	out := call(t, "history", "-o", "wide", "--db", databaseURL).out
 	assert.Contains(t, out, "by ann: to see")
 	assert.Contains(t, out, fmt.Sprint(was.Lock.Term))
 	w.await(t, "ended", was.Lock.Term)

@@ -123,7 +123,8 @@ func (t *tool) countTasks(ctx context.Context) error {
 }
 
 func (t *tool) showCounts(counts []queue.Count) {
-	b := newTable("queue", "pending", "delayed", "in progress", "done", "failed")
+	b := newTable(cutting("queue"), fixed("pending"), fixed("delayed"), fixed("in progress"),
+		fixed("done"), fixed("failed"))
 	for _, c := range counts {
 		paint := colour("")
 		if c.Failed > 0 {
@@ -160,15 +161,15 @@ func (t *tool) listTasks(ctx context.Context, name string, o queueOptions) error
 }
 
 func (t *tool) showTasks(list []queue.Info) {
-	b := newTable("id", "state", "attempts", "retries left", "visible at", "added", "updated",
-		"error")
+	b := newTable(cutting("id"), fixed("state"), wideOnly("attempts"), wideOnly("retries left"),
+		wideOnly("visible at"), wideOnly("added"), fixed("updated"), cutting("error"))
 	for _, i := range list {
 		paint := colour("")
 		if i.State == queue.Failed {
 			paint = red
 		}
 		b.add(paint, i.ID, string(i.State), strconv.Itoa(i.Attempts), strconv.Itoa(i.RetriesLeft),
-			t.at(i.VisibleAt), t.at(i.AddedAt), t.at(i.UpdatedAt), short(i.LastError))
+			t.cell(i.VisibleAt), t.cell(i.AddedAt), t.cell(i.UpdatedAt), i.LastError)
 	}
 	t.table(b)
 }

@@ -79,7 +79,7 @@ func TestReleaseOfALiveLeader(t *testing.T) {
 	require.NotNil(t, list[0].GapBeforeSeconds)
 	assert.Equal(t, "revoked", *list[1].EndReason)
 	assert.Equal(t, revokedJSON{list[1].Revoked.At, "bob", "host goes down"}, *list[1].Revoked)
-	assert.Contains(t, call(t, "history", "--db", path).out, "by bob: host goes down")
+	assert.Contains(t, call(t, "history", "-o", "wide", "--db", path).out, "by bob: host goes down")
 
 	watching.await(t, "revoked", was.Lock.Term)
 	watching.await(t, "ended", was.Lock.Term)
@@ -225,7 +225,7 @@ func TestOrders(t *testing.T) {
 	strict(t, tool(exitDone, "pause", "work", "--reason", "broken", "--json"), &p)
 	assert.Equal(t, pausedJSON{pauseJSON{"work", p.Since, "ann", "broken"}, false}, p)
 	assert.Contains(t, tool(exitUnknown, "run", "work"), `job "work" is paused by ann`)
-	assert.Contains(t, call(t, "jobs", "--db", path).out, `job "work" is paused by ann`)
+	assert.Contains(t, call(t, "jobs", "-o", "wide", "--db", path).out, `job "work" is paused by ann`)
 	assert.Contains(t, tool(exitNothing, "resume", "--all"), "the scheduler was not paused")
 	var resumed resumeJSON
 	strict(t, tool(exitDone, "resume", "work", "--json"), &resumed)
@@ -268,7 +268,7 @@ func TestOrders(t *testing.T) {
 	assert.Equal(t, int64(1), jobs[0].FailureStreak, "%+v", jobs[0])
 	assert.Equal(t, 1, jobs[2].Requests)
 	assert.False(t, time.Time(jobs[2].NextTick).IsZero())
-	assert.Contains(t, call(t, "jobs", "--db", path).out, "every 1h0m0s offset")
+	assert.Contains(t, call(t, "jobs", "-o", "wide", "--db", path).out, "every 1h0m0s offset")
 }
 
 func TestMigrate(t *testing.T) {

@@ -168,7 +168,8 @@ func statuses(list string) (wanted []ledger.Status, err error) {
 }
 
 func (t *tool) showRuns(list []ledger.Run) {
-	b := newTable("job", "tick", "status", "attempt", "took", "term", "asked by", "error")
+	b := newTable(cutting("job"), fixed("tick"), fixed("status"), wideOnly("attempt"),
+		wideOnly("took"), wideOnly("term"), wideOnly("asked by"), cutting("error"))
 	for _, r := range list {
 		status, attempt, length := string(r.Status), "", ""
 		if r.Count > 1 {
@@ -188,8 +189,8 @@ func (t *tool) showRuns(list []ledger.Run) {
 		if r.RequestReason != "" {
 			asked += ": " + r.RequestReason
 		}
-		b.add(statusColour(r.Status), r.Job, t.at(r.ScheduledAt), status, attempt, length,
-			strconv.FormatInt(r.Term, 10), asked, short(message))
+		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt, length,
+			strconv.FormatInt(r.Term, 10), asked, message)
 	}
 	t.table(b)
 }
@@ -204,15 +205,6 @@ func statusColour(s ledger.Status) colour {
 		return green
 	}
 	return ""
-}
-
-// short keeps a table readable; --json has the whole text.
-func short(s string) string {
-	const most = 100
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
 }
 
 const jobsHelp = `The next tick follows from the job's schedule and from how far its ticks were
@@ -280,18 +272,20 @@ func newJobJSON(j ledger.Job, inbox ledger.Pending) jobJSON {
 }
 
 func (t *tool) showJobs(list []ledger.Job, inbox ledger.Pending) {
-	b := newTable("job", "spec", "next tick", "last done", "last failed", "failures in a row",
-		"paused")
+	b := newTable(cutting("job"), wideOnly("spec"), fixed("next tick"), fixed("last done"),
+		wideOnly("last failed"), wideOnly("failures in a row"), cutting("state"),
+		wideOnly("paused"))
 	for _, j := range list {
-		paint, paused := colour(""), ""
+		paint, state, paused := colour(""), "", ""
 		if j.Streak > 0 {
-			paint = red
+			paint, state = red, fmt.Sprintf("failed %d×", j.Streak)
 		}
 		if p := inbox.Paused(j.Name); p != nil {
 			paint, paused = yellow, t.pauseWords(*p)
+			state = strings.TrimSuffix("paused, "+state, ", ")
 		}
-		b.add(paint, j.Name, j.Spec, t.at(nextTick(j)), t.at(j.LastDone), t.at(j.LastFailed),
-			strconv.FormatInt(j.Streak, 10), paused)
+		b.add(paint, j.Name, j.Spec, t.cell(nextTick(j)), t.cell(j.LastDone), t.cell(j.LastFailed),
+			strconv.FormatInt(j.Streak, 10), state, paused)
 	}
 	t.table(b)
 	if p := inbox.Paused(""); p != nil {
