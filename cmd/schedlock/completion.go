@@ -15,8 +15,6 @@ fish, pipe it to source.
 Examples:
   schedlock completion fish | source
   source <(schedlock completion bash)
-
-Exit codes: 0 done; 64 called wrongly
 `
 
 // The scripts call the program for the words before the cursor, and the word at it.

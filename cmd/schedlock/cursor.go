@@ -16,8 +16,6 @@ Whoever leads goes on from there within one heartbeat interval.
 
 Examples:
   schedlock reset-cursor import
-
-Exit codes: 0 done, 4 cannot do it
 `
 
 // A cursorJSON is where a job goes on.

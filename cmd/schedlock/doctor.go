@@ -17,8 +17,6 @@ tells what to do. It repairs nothing. All of it takes 6 × --timeout at most.
 Examples:
   schedlock doctor
   schedlock doctor --quiet
-
-Exit codes: 0 no warning and no error, 1 warnings, 2 errors, 64 called wrongly
 `
 
 func examine(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {

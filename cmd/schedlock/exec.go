@@ -43,10 +43,6 @@ the fencing token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates the databas
 Examples:
   schedlock exec --db app.db -- python scheduler.py
   schedlock exec --db app.db --name nightly --once-per 23h -- ./backup.sh
-
-Exit codes: 0 to 255 those of the command, 128+N if signal N has ended it; 75 it did
-not have the lock; 125 exec itself has failed; 126 the command cannot be started; 127
-there is no such command; 64 called wrongly
 `
 
 // exitTemporary says that another holds the lock: EX_TEMPFAIL of sysexits.h.

@@ -21,8 +21,6 @@ SCHEDLOCK_NAME. The database is not opened: --db tells its kind.
 
 Examples:
   schedlock fence --db app.db
-
-Exit codes: 0 printed; 64 called wrongly, or not by a command of schedlock exec
 `
 
 // The variables of a command's environment.

@@ -17,24 +17,40 @@ func (t *tool) usage(w io.Writer) {
 	fmt.Fprint(w, "schedlock: "+whatItDoes+".\n\n"+
 		"Usage: schedlock [flags] command [flags] [arguments]\n\nCommands:\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  %-18s %s\n", c.name+strings.TrimRight(" "+c.args, " "), c.summary)
+		name := c.name + strings.TrimRight(" "+c.args, " ")
+		if len(name) > 18 {
+			name += "\n" + strings.Repeat(" ", 20)
+		}
+		fmt.Fprintf(w, "  %-18s %s\n", name, c.summary)
 	}
 	fmt.Fprint(w, "\n"+globalHelp+
 		"  --version       without a command: what the command version says\n\nExamples:\n"+
 		"  schedlock --db /srv/app/app.db status\n"+
 		"  "+databaseVariable+"=postgres://app@db/app schedlock history -n 5\n\n"+
-		exitHelp)
+		"Exit codes:\n"+exitHelp)
 }
 
-const (
-	whatItDoes = "show who holds the scheduler lock of a fleet, and let an operator act"
-	exitHelp   = "Exit codes: 0 done, 4 cannot tell, 64 called wrongly; " +
-		"those of a command: schedlock help COMMAND\n"
-)
+const whatItDoes = "show who holds the scheduler lock of a fleet, and let an operator act"
+
+// exitHelp stands in the package comment too.
+const exitHelp = `         0                     1                          2
+status   held                  free                       stale, dead, or no row
+release  ended, or accepted    nothing to release
+resume   resumed               was not paused
+run      asked; --wait: done   failed, skipped, abandoned
+locks    listed, or revoked    nobody holds the lock
+queue    done                  nothing to requeue
+doctor   nothing to do         warnings                   errors
+others   done
+exec     that of its command, 128+N if signal N has ended it; 75 it did not have the
+         lock; 125 exec has failed; 126 the command cannot be started; 127 there is none
+all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or without a
+         --force that is needed: then nothing was done
+`
 
 const globalHelp = `Flags of every command, before or behind it:
-  --db DSN        path of a SQLite file, file: URI, or postgres:// URL (default: ` +
-	databaseVariable + `)
+  --db DSN        path of a SQLite file, file: URI, or postgres:// URL; default:
+                  the environment variable ` + databaseVariable + `
   --schema NAME   the app's schema on PostgreSQL, if it has one: postgres.WithSchema
   -o json|wide    JSON (also: --json); or tables with all columns, uncut
   --local         times of this machine's zone instead of UTC, except in JSON
@@ -56,8 +72,12 @@ func (t *tool) help(args []string) (int, error) {
 		t.usage(t.out)
 		return exitDone, nil
 	}
-	fmt.Fprintf(t.out, "Usage: schedlock %s [flags]%s\n\n%s: %s.\n\n%s\n%s",
-		cmd.name, strings.TrimRight(" "+cmd.args, " "), cmd.name, cmd.summary, cmd.help, globalHelp)
+	fmt.Fprintf(t.out, "Usage: schedlock %s [flags]%s\n\n%s: %s.\n\n", cmd.name,
+		strings.TrimRight(" "+cmd.args, " "), cmd.name, cmd.summary)
+	if cmd.help != "" {
+		fmt.Fprintln(t.out, cmd.help)
+	}
+	fmt.Fprintln(t.out, "Flags of every command, and exit codes: schedlock help")
 	return exitDone, nil
 }
 
@@ -116,9 +136,6 @@ func distance(a, b string) int {
 	}
 	return rows[len(a)][len(b)]
 }
-
-const versionHelp = `Exit codes: 0 done
-`
 
 func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {

@@ -21,8 +21,6 @@ loss.
 Examples:
   schedlock history -n 5
   schedlock history --since 12h
-
-Exit codes: 0 done, 4 cannot tell
 `
 
 type termJSON struct {

@@ -43,8 +43,6 @@ It migrates the database, as an app does.
 Examples:
   schedlock lead --db postgres://app@db/app --listen 127.0.0.1:7070
   curl --fail http://127.0.0.1:7070/leader
-
-Exit codes: 0 ended by a signal; 4 it cannot open the database, or listen; 64 called wrongly
 `
 
 const (

@@ -28,9 +28,6 @@ KIND is lock, task, timeout or election.
 Examples:
   schedlock locks
   schedlock locks release lock import --force --reason "the import hangs"
-
-Exit codes: 0 done, 1 nobody holds the lock, 4 cannot tell, or cannot do it, 64 called
-wrongly, or without --force
 `
 
 const whyForceLock = "a lock is normally released by who holds it, and its TTL frees that of a " +

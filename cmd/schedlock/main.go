@@ -46,22 +46,22 @@
 //
 // # Exit codes
 //
-//	          0                      1                             2
-//	status    held                   free                          stale, dead, or without a row
-//	release   ended, or accepted     nothing to release
-//	resume    resumed                was not paused
-//	run       asked; --wait: done    failed, skipped or abandoned
-//	locks     listed, or revoked     nobody holds the lock
-//	queue     done                   nothing to requeue
-//	exec      that of the command; 75: another holds the lock; see help exec
-//	doctor    nothing to do          warnings                      errors
-//	others    done
+//	         0                     1                          2
+//	status   held                  free                       stale, dead, or no row
+//	release  ended, or accepted    nothing to release
+//	resume   resumed               was not paused
+//	run      asked; --wait: done   failed, skipped, abandoned
+//	locks    listed, or revoked    nobody holds the lock
+//	queue    done                  nothing to requeue
+//	doctor   nothing to do         warnings                   errors
+//	others   done
+//	exec     that of its command, 128+N if signal N has ended it; 75 it did not have the
+//	         lock; 125 exec has failed; 126 the command cannot be started; 127 there is none
+//	all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or without a
+//	         --force that is needed: then nothing was done
 //
-// Every command exits with 4 if it cannot tell, or cannot do it: the database
-// does not answer, its tables are missing or need newer code. "Free" and "could
-// not read" are never the same answer. It exits with 64 if it was called wrongly,
-// with an unknown command, or a flag or an argument that is wrong or missing; then
-// it has done nothing.
+// A command cannot tell if the database does not answer, or its tables are missing or
+// need newer code. "Free" and "could not read" are never the same answer.
 //
 // status exits with 2 if the holder has shown no heartbeat within its TTL by
 // the database's clock, is proven dead, or if there is no lock row while the
@@ -196,7 +196,7 @@ func init() { // help refers to the table
 		{"completion", "bash|zsh|fish", 1000, "a script that completes commands and flags",
 			completionHelp, completion},
 		{"man", "", 0, "the manual page", manHelp, man},
-		{"version", "", 0, "of this program, and of the tables it knows", versionHelp, version},
+		{"version", "", 0, "of this program, and of the tables it knows", "", version},
 		{"help", "[COMMAND]", 1, "help for a command", "", nil},
 	}
 }

@@ -14,8 +14,6 @@ const manHelp = `It prints the manual page, schedlock(1), made from the texts of
 Examples:
   schedlock man | man -l -
   schedlock man > /usr/local/share/man/man1/schedlock.1
-
-Exit codes: 0 done
 `
 
 func man(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
@@ -48,7 +46,7 @@ func manPage() string {
 	b.WriteString(".SH FLAGS\n")
 	asIs(globalHelp)
 	b.WriteString(".SH EXIT STATUS\n")
-	text(exitHelp)
+	asIs(exitHelp)
 	b.WriteString(".SH ENVIRONMENT\n.TP\n.B " + databaseVariable + "\n")
 	text("The database, if --db is not given.")
 	b.WriteString(".TP\n.B NO_COLOR\n")

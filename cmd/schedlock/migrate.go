@@ -20,8 +20,6 @@ the step that it was at; run it again.
 Examples:
   schedlock migrate --dry-run
   schedlock migrate --timeout 10m
-
-Exit codes: 0 done, or nothing to do; 4 cannot do it
 `
 
 type migrateJSON struct {

@@ -25,8 +25,6 @@ missed ones, for which the job's catch-up rule decides.
 Examples:
   schedlock pause import --reason "the disk is full"
   schedlock pause --all
-
-Exit codes: 0 paused, 4 cannot do it, 64 called wrongly
 `
 
 const resumeHelp = `Ends the pause of JOB, or with --all the one of the whole scheduler: neither
@@ -37,8 +35,6 @@ ends the other. It says which pauses still keep jobs from starting.
 
 Examples:
   schedlock resume import
-
-Exit codes: 0 resumed, 1 was not paused, 4 cannot do it, 64 called wrongly
 `
 
 const runHelp = `The leader starts it within a second; if nobody leads, whoever leads next does.
@@ -47,9 +43,6 @@ const runHelp = `The leader starts it within a second; if nobody leads, whoever 
 
 Examples:
   schedlock run import --reason "the list is new" --wait 1m
-
-Exit codes: 0 asked; with --wait: 0 done, 1 failed, skipped or abandoned, 4 not
-ended in time, or cannot tell
 `
 
 func orderFlags(flags *flag.FlagSet) *ledger.Action {

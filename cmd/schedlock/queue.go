@@ -24,9 +24,6 @@ Examples:
   schedlock queue list mail --state failed
   schedlock queue requeue mail order-17 order-18 --retries 3
   schedlock queue prune mail --older-than 720h
-
-Exit codes: 0 done, 1 nothing to requeue, 4 cannot tell, or cannot do it, 64 called
-wrongly
 `
 
 type countJSON struct {

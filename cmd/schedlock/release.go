@@ -33,9 +33,6 @@ one, never earlier.
 Examples:
   schedlock release --force --reason "host is going down"
   schedlock release --force --yes --by deploy --reason "release 42" --wait 2m
-
-Exit codes: 0 ended (with --no-wait: the order is given), 1 nothing to release,
-4 refused, not ended in time, or cannot tell, 64 called wrongly, or without --force
 `
 
 const whyForce = "a lock is normally released by stopping the replica that leads: " +

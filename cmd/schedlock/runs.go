@@ -21,8 +21,6 @@ const runsHelp = `  -n N            how many, newest first (default 20; all with
 Examples:
   schedlock runs --job import -n 3
   schedlock runs --status failed,abandoned --since 12h
-
-Exit codes: 0 done, 4 cannot tell
 `
 
 type runJSON struct {
@@ -212,8 +210,6 @@ decided; it lies in the past while nobody leads, or during a pause.
 
 Examples:
   schedlock jobs
-
-Exit codes: 0 done, 4 cannot tell
 `
 
 type jobJSON struct {

@@ -14,16 +14,15 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const statusHelp = `The first line is the whole answer in one sentence. Whether the holder lives is known from the lease file of a SQLite database on
+const statusHelp = `The first line is the whole answer in one sentence.
+
+Whether the holder lives is known from the lease file of a SQLite database on
 the same machine, and from its session where it is connected directly to
 PostgreSQL; elsewhere only its heartbeats tell.
 
 Examples:
   schedlock --db /srv/app/app.db status
   schedlock status --json | jq -r .verdict
-
-Exit codes: 0 held, 1 free, 2 stale, dead, or no row although the newest term
-has no end, 4 cannot tell
 `
 
 // A situation is what status and watch read.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -119,11 +120,38 @@ func TestHelp(t *testing.T) {
 			r := call(t, args...)
 			assert.Equal(t, exitDone, r.code)
 			assert.Contains(t, r.out, "Usage: schedlock "+c.name)
-			assert.Contains(t, r.out, "Exit codes: 0 ")
 			if c.name != "version" {
 				assert.Contains(t, r.out, "Examples:\n  schedlock ")
 			}
 		}
+	}
+}
+
+// What holds for every command stands in one place, and there is one table of exit codes.
+func TestHelpSaysAThingOnce(t *testing.T) {
+	t.Parallel()
+	const pointer = "Flags of every command, and exit codes: schedlock help\n"
+	for _, c := range commands {
+		if c.setUp == nil {
+			continue
+		}
+		out := call(t, "help", c.name).out
+		assert.NotContains(t, out, "Exit codes:", c.name)
+		assert.NotContains(t, out, "--no-color", c.name)
+		assert.True(t, strings.HasSuffix(out, pointer), c.name)
+		assert.NotContains(t, out, "\n\n\n", c.name)
+		assert.Contains(t, out, "\n\nFlags of every command", c.name)
+	}
+	general, page := call(t, "help").out, call(t, "man").out
+	for _, once := range []string{"no-color", "was not paused", "did not have the"} {
+		assert.Equal(t, 1, strings.Count(general, once), "help: %s", once)
+		assert.Equal(t, 1, strings.Count(strings.ReplaceAll(page, "\\-", "-"), once), "man: %s", once)
+	}
+	source, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	for line := range strings.Lines(exitHelp) {
+		assert.Contains(t, string(source), strings.TrimRight("//	"+line, " \n")+"\n",
+			"the package comment has the table too")
 	}
 }
 

@@ -21,8 +21,6 @@ go between two looks are not seen, except terms.
 Examples:
   schedlock watch
   schedlock watch --json --interval 2s >>watch.log
-
-Exit codes: 0 stopped by Ctrl-C, 4 the first look did not succeed
 `
 
 // A change is one line of watch.
