@@ -23,10 +23,12 @@ vet: ## go vet, here and where the lock falls back to the TTL
 	GOOS=windows CGO_ENABLED=0 $(GO) vet ./...
 	GOOS=freebsd CGO_ENABLED=0 $(GO) vet ./...
 	cd internal/drivers && $(GO) vet ./...
+	cd schedlock/spans && $(GO) vet ./...
 
 .PHONY: tidy
 tidy: ## go mod tidy has nothing to change
 	$(GO) mod tidy -diff
+	cd schedlock/spans && $(GO) mod tidy -diff
 
 .PHONY: staticcheck
 staticcheck: ## staticcheck, the version of go.mod
@@ -53,6 +55,10 @@ race: ## the same with the race detector, in random order
 .PHONY: drivers
 drivers: ## other SQLite drivers; needs a C compiler
 	cd internal/drivers && $(GO) test ./...
+
+.PHONY: spans
+spans: ## the OpenTelemetry spans, a module of its own
+	cd schedlock/spans && $(GO) test ./...
 
 .PHONY: containers
 containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APScheduler
