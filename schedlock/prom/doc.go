@@ -21,7 +21,7 @@
 //	schedlock_leader                      gauge      1: leads and may start runs; 0: does not, or
 //	                                                 drains
 //	schedlock_state{state}                gauge      1 for the state it is in: starting, standby,
-//	                                                 leading, draining, stopped
+//	                                                 leading, suspended, draining, stopped
 //	schedlock_term                        gauge      term of this replica's last lease; 0: it had
 //	                                                 none
 //	schedlock_ttl_seconds                 gauge      TTL of this replica's leases
@@ -34,7 +34,8 @@
 //	schedlock_handover_seconds{previous}  histogram  for how long nobody led before an
 //	                                                 acquisition, at the most
 //	schedlock_losses_total{reason}        counter    leases that ended without a release:
-//	                                                 deadline, row, stepped_down, other
+//	                                                 deadline, row, session, stepped_down,
+//	                                                 other
 //	schedlock_revocations_total           counter    orders to leave that this replica has obeyed
 //	schedlock_drain_seconds               histogram  from the start of a drain to the release; one
 //	                                                 that ended in a loss is not in it
