@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -71,8 +72,26 @@ type worker struct {
 	cmd   *exec.Cmd
 	out   *os.File
 	lines *bufio.Scanner
-	err   bytes.Buffer
+	err   said
 	ended chan struct{}
+}
+
+// said is what a process has said so far.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // startExec starts exec; the command must print a line when it runs.
@@ -241,10 +260,13 @@ func TestExecEndsWhatTheCommandLeavesBehind(t *testing.T) {
 
 func TestExecIsHandedOverByAnOperator(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
-		script := []string{"--ttl", "6s", "sh", "-c", "echo $SCHEDLOCK_TERM; exec sleep 1000"}
+		script := []string{"-v", "--ttl", "6s", "sh", "-c", "echo $SCHEDLOCK_TERM; exec sleep 1000"}
 		first := startExec(t, dsn, script...)
 		term := first.line()
 		second := startExec(t, dsn, script...)
+		require.Eventually(t, func() bool { // else first is the only one that wants the lock
+			return strings.Contains(second.err.String(), "standing by")
+		}, time.Minute, 20*time.Millisecond)
 		r := call(t, "release", "--force", "--yes", "--reason", "test", "--db", dsn)
 		require.Zero(t, r.code, r.err)
 		require.Greater(t, second.line(), term)

@@ -91,13 +91,16 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		var list []ledger.Run
+		var (
+			list []ledger.Run
+			all  bool
+		)
 		err = t.look(ctx, func(ctx context.Context, s store) error {
 			from, err := after(ctx, s)
 			if err != nil {
 				return err
 			}
-			list, err = search(ctx, s, *job, *n, from, wanted)
+			list, all, err = search(ctx, s, *job, *n, from, wanted, searchedRuns)
 			if err == nil && len(list) == 0 && *job != "" {
 				err = t.knownJob(ctx, s, *job)
 			}
@@ -105,6 +108,10 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		})
 		if err != nil {
 			return 0, err
+		}
+		if !all {
+			fmt.Fprintf(t.errOut, "schedlock: only the newest %d runs were looked at\n",
+				searchedRuns)
 		}
 		showList(t, list, newRunJSON, "there are no runs", t.showRuns)
 		return exitDone, nil
@@ -115,29 +122,30 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 const searchedRuns = 100_000
 
 // search returns the newest n runs whose tick is not before from, with one of the
-// statuses; nil: with any. What does not match is read too, so it reads more and more.
+// statuses; nil: with any. What does not match is read too, so it reads more and more, but
+// never more than most; all is false if older ones may match.
 func search(ctx context.Context, s store, job string, n int, from time.Time,
-	wanted []ledger.Status) ([]ledger.Run, error) {
+	wanted []ledger.Status, most int) (list []ledger.Run, all bool, err error) {
 	limit := n
 	if wanted != nil {
 		limit = max(n, 100)
 	}
 	for {
-		limit = min(limit, searchedRuns)
-		all, err := s.Runs(ctx, job, limit)
+		limit = min(limit, most)
+		runs, err := s.Runs(ctx, job, limit)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		var list []ledger.Run
-		for _, r := range all {
+		list = nil
+		for _, r := range runs {
 			if (wanted == nil || slices.Contains(wanted, r.Status)) &&
 				!r.ScheduledAt.Before(from) {
 				list = append(list, r)
 			}
 		}
-		over := len(all) < limit || all[len(all)-1].ScheduledAt.Before(from)
-		if over || len(list) >= n || limit == searchedRuns {
-			return list[:min(n, len(list))], nil
+		all = len(list) >= n || len(runs) < limit || runs[len(runs)-1].ScheduledAt.Before(from)
+		if all || limit == most {
+			return list[:min(n, len(list))], all, nil
 		}
 		limit *= 4
 	}

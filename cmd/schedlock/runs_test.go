@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // withRuns is a database with runs of job "import": one an hour, the latest an hour ago.
@@ -89,4 +92,48 @@ func TestHistorySince(t *testing.T) {
 	var list []historyJSON
 	strict(t, call(t, "history", "--since", "90m", "--json", "--db", path).out, &list)
 	assert.NotNil(t, list[0].GapBeforeSeconds, "the term before it is known, though not shown")
+}
+
+// A ledgerOf has runs, newest first.
+type ledgerOf struct {
+	store
+	runs []ledger.Run
+}
+
+func (l ledgerOf) Runs(_ context.Context, _ string, limit int) ([]ledger.Run, error) {
+	return l.runs[:min(limit, len(l.runs))], nil
+}
+
+func TestASearchSaysWhetherItHasLookedAtAllRuns(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var runs []ledger.Run
+	for i := range 1000 {
+		r := ledger.Run{ScheduledAt: now.Add(-time.Duration(i) * time.Minute), Status: ledger.Done}
+		if i == 500 {
+			r.Status = ledger.Failed
+		}
+		runs = append(runs, r)
+	}
+	failed := []ledger.Status{ledger.Failed}
+	for _, tc := range []struct {
+		n, most int
+		from    time.Time
+		wanted  []ledger.Status
+		found   int
+		all     bool
+	}{
+		{1, 1000, time.Time{}, failed, 1, true},
+		{2, 2000, time.Time{}, failed, 1, true},
+		{1, 500, time.Time{}, failed, 0, false},
+		{1, 500, now.Add(-time.Hour), failed, 0, true},
+		{400, 400, time.Time{}, nil, 400, true},
+		{600, 400, time.Time{}, nil, 400, false},
+	} {
+		list, all, err := search(t.Context(), ledgerOf{runs: runs}, "", tc.n, tc.from, tc.wanted,
+			tc.most)
+		require.NoError(t, err)
+		assert.Len(t, list, tc.found, tc)
+		assert.Equal(t, tc.all, all, tc)
+	}
 }
