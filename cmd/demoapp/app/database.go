@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// startLimit bounds what a start waits for PostgreSQL: a process that
-	// cannot reach its database should say so soon.
-	startLimit = 8 * time.Second
+	// startLimit bounds what a start waits for PostgreSQL, so that its error is
+	// the one that says why, and not that of the stage, which has 30 s.
+	startLimit = 25 * time.Second
 	// connectTimeout bounds an attempt to connect, which otherwise takes as
 	// long as TCP lets it, and its place in the pool as long.
 	connectTimeout = 5 * time.Second
