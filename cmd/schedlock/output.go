@@ -221,17 +221,25 @@ func (t *tool) at(when time.Time) string {
 	return when.In(t.zone()).Format("2006-01-02 15:04:05Z07:00")
 }
 
-// cell is at for a table: without -o wide the year of now is left out, and of another
-// year the time of the day.
+// nearNow is how far from now a time is shown without its year. It is below half a year,
+// so that the day and the month are those of one year only.
+const nearNow = 180 * 24 * time.Hour
+
+// cell is at for a table. Without -o wide it leaves out the year of a time near now, and
+// the time of the day of another. It goes by the distance and not by the year, so that at
+// New Year the times of last night stay.
 func (t *tool) cell(when time.Time) string {
-	local := when.In(t.zone())
-	switch {
-	case t.wide, when.IsZero():
+	if t.wide || when.IsZero() {
 		return t.at(when)
-	case local.Year() != time.Now().In(t.zone()).Year():
-		return local.Format(time.DateOnly)
 	}
-	return local.Format("01-02 15:04:05Z0700")
+	return short(when.In(t.zone()), time.Now())
+}
+
+func short(when, now time.Time) string {
+	if when.Sub(now).Abs() > nearNow {
+		return when.Format(time.DateOnly)
+	}
+	return when.Format("01-02 15:04:05Z0700")
 }
 
 // pauseWords is the sentence of a pause that is in force, in the zone of the answer.

@@ -101,6 +101,23 @@ func TestTimesInTheLocalZone(t *testing.T) {
 		"there are no runs")
 }
 
+// At New Year the times of last night are still times, and no day can be mistaken for that
+// of another year.
+func TestATimeInATableHasItsYearWhereItIsNeeded(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
+	for want, when := range map[string]time.Time{
+		"12-31 23:50:00Z":     now.Add(-20 * time.Minute),
+		"01-01 00:20:00Z":     now.Add(10 * time.Minute),
+		"01-01 05:50:00+0530": now.Add(10 * time.Minute).In(time.FixedZone("", 19800)),
+		"2025-01-01":          now.AddDate(-1, 0, 0),
+		"2025-06-30":          now.AddDate(0, 0, -185),
+		"2999-01-01":          now.AddDate(973, 0, 0),
+	} {
+		assert.Equal(t, want, short(when, now))
+	}
+}
+
 // The first line alone answers a telephone call.
 func TestTheFirstLineOfStatus(t *testing.T) {
 	t.Parallel()
@@ -119,6 +136,9 @@ func TestTheFirstLineOfStatus(t *testing.T) {
 		`its last heartbeat was \S+ ago$`, first())
 	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 150 WHERE job = 'import'`)
 	assert.Contains(t, first(), " ago; import has failed 150 times in a row")
+	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 1 WHERE job = 'clean-up'`)
+	assert.Contains(t, first(), " ago; import has failed 150 times in a row; failing besides it: 1",
+		"the worst is not hidden by another")
 	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 1`)
 	assert.Contains(t, first(), " ago; 2 jobs have failed the last time")
 	require.Equal(t, exitDone, call(t, "pause", "import", "--by", "ann", "--db", path).code)

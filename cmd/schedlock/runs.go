@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +18,8 @@ import (
 const runsHelp = `  -n N            how many, newest first (default 20; all with --since)
   --job J         of one job only
   --status S,…    only these: in_progress, done, failed, abandoned, skipped
-` + sinceHelp + `
+` + sinceHelp + `                  (the tick; of a skipped range its first)
+
 Examples:
   schedlock runs --job import -n 3
   schedlock runs --status failed,abandoned --since 12h
@@ -81,7 +83,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
 		}
 		if *since != "" && !given(flags, "n") {
-			*n = searchedRuns
+			*n = math.MaxInt
 		}
 		wanted, err := statuses(*status)
 		if err != nil {
@@ -91,16 +93,13 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		var (
-			list []ledger.Run
-			all  bool
-		)
+		var list []ledger.Run
 		err = t.look(ctx, func(ctx context.Context, s store) error {
 			from, err := after(ctx, s)
 			if err != nil {
 				return err
 			}
-			list, all, err = search(ctx, s, *job, *n, from, wanted, searchedRuns)
+			list, err = search(ctx, s, *job, *n, from, wanted)
 			if err == nil && len(list) == 0 && *job != "" {
 				err = t.knownJob(ctx, s, *job)
 			}
@@ -109,43 +108,39 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if !all {
-			fmt.Fprintf(t.errOut, "schedlock: only the newest %d runs were looked at\n",
-				searchedRuns)
+		none := "there are no runs"
+		if *job != "" || *status != "" || *since != "" {
+			none += " that match"
 		}
-		showList(t, list, newRunJSON, "there are no runs", t.showRuns)
+		showList(t, list, newRunJSON, none, t.showRuns)
 		return exitDone, nil
 	}
 }
 
-// searchedRuns is how many runs are read at most.
-const searchedRuns = 100_000
+// firstSearch is how many runs a search reads first.
+const firstSearch = 100
 
 // search returns the newest n runs whose tick is not before from, with one of the
-// statuses; nil: with any. What does not match is read too, so it reads more and more, but
-// never more than most; all is false if older ones may match.
+// statuses; nil: with any. What does not match is read too, so it reads four times as many
+// until it has found n, or has seen all there are: the ledger is pruned.
 func search(ctx context.Context, s store, job string, n int, from time.Time,
-	wanted []ledger.Status, most int) (list []ledger.Run, all bool, err error) {
+	wanted []ledger.Status) ([]ledger.Run, error) {
 	limit := n
-	if wanted != nil {
-		limit = max(n, 100)
+	if wanted != nil || !from.IsZero() {
+		limit = firstSearch
 	}
 	for {
-		limit = min(limit, most)
-		runs, err := s.Runs(ctx, job, limit)
+		all, err := s.Runs(ctx, job, limit)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		list = nil
-		for _, r := range runs {
-			if (wanted == nil || slices.Contains(wanted, r.Status)) &&
-				!r.ScheduledAt.Before(from) {
-				list = append(list, r)
-			}
-		}
-		all = len(list) >= n || len(runs) < limit || runs[len(runs)-1].ScheduledAt.Before(from)
-		if all || limit == most {
-			return list[:min(n, len(list))], all, nil
+		over := len(all) < limit || all[len(all)-1].ScheduledAt.Before(from)
+		list := slices.DeleteFunc(all, func(r ledger.Run) bool {
+			return r.ScheduledAt.Before(from) ||
+				wanted != nil && !slices.Contains(wanted, r.Status)
+		})
+		if over || len(list) >= n {
+			return list[:min(n, len(list))], nil
 		}
 		limit *= 4
 	}

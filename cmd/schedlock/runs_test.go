@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,8 @@ func TestRunsOfOneStatusOrTime(t *testing.T) {
 		strict(t, r.out, &list)
 		assert.Len(t, list, want, args)
 	}
+	none := call(t, "runs", "--status", "abandoned", "--db", path)
+	assert.Equal(t, "there are no runs that match\n", none.out, "there are others")
 	for args, says := range map[string]string{
 		"runs --status faild": `--status "faild" is none of in_progress, done, failed, abandoned ` +
 			`and skipped; did you mean failed?`,
@@ -72,6 +76,52 @@ func TestRunsOfOneStatusOrTime(t *testing.T) {
 		assert.Equal(t, exitUsage, r.code, r)
 		assert.Contains(t, r.err, says)
 	}
+}
+
+// A search reads a few runs first. A -n alone is a limit of its own.
+func TestASearchReadsNoMoreThanItNeeds(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &runsOnly{runs: make([]ledger.Run, 5000)}
+	for i := range s.runs {
+		s.runs[i] = ledger.Run{Status: ledger.Done,
+			ScheduledAt: now.Add(-time.Duration(i) * time.Minute)}
+	}
+	s.runs[4000].Status = ledger.Failed
+	for _, c := range []struct {
+		name  string
+		n     int
+		from  time.Time
+		want  []ledger.Status
+		found int
+		reads []int
+	}{
+		{"no search", 200_000, time.Time{}, nil, 5000, []int{200_000}},
+		{"the last hour", math.MaxInt, now.Add(-time.Hour), nil, 61, []int{100}},
+		{"the last four hours", math.MaxInt, now.Add(-4 * time.Hour), nil, 241, []int{100, 400}},
+		{"a status", 1, time.Time{}, []ledger.Status{ledger.Failed}, 1,
+			[]int{100, 400, 1600, 6400}},
+		{"a status of the last hour", 1, now.Add(-time.Hour), []ledger.Status{ledger.Failed}, 0,
+			[]int{100}},
+	} {
+		s.reads = nil
+		list, err := search(t.Context(), s, "", c.n, c.from, c.want)
+		require.NoError(t, err)
+		assert.Len(t, list, c.found, c.name)
+		assert.Equal(t, c.reads, s.reads, c.name)
+	}
+}
+
+// runsOnly is a store of runs, which notes how many were asked for.
+type runsOnly struct {
+	store
+	runs  []ledger.Run
+	reads []int
+}
+
+func (s *runsOnly) Runs(_ context.Context, _ string, limit int) ([]ledger.Run, error) {
+	s.reads = append(s.reads, limit)
+	return slices.Clone(s.runs[:min(limit, len(s.runs))]), nil
 }
 
 func TestHistorySince(t *testing.T) {
@@ -92,48 +142,4 @@ func TestHistorySince(t *testing.T) {
 	var list []historyJSON
 	strict(t, call(t, "history", "--since", "90m", "--json", "--db", path).out, &list)
 	assert.NotNil(t, list[0].GapBeforeSeconds, "the term before it is known, though not shown")
-}
-
-// A ledgerOf has runs, newest first.
-type ledgerOf struct {
-	store
-	runs []ledger.Run
-}
-
-func (l ledgerOf) Runs(_ context.Context, _ string, limit int) ([]ledger.Run, error) {
-	return l.runs[:min(limit, len(l.runs))], nil
-}
-
-func TestASearchSaysWhetherItHasLookedAtAllRuns(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	var runs []ledger.Run
-	for i := range 1000 {
-		r := ledger.Run{ScheduledAt: now.Add(-time.Duration(i) * time.Minute), Status: ledger.Done}
-		if i == 500 {
-			r.Status = ledger.Failed
-		}
-		runs = append(runs, r)
-	}
-	failed := []ledger.Status{ledger.Failed}
-	for _, tc := range []struct {
-		n, most int
-		from    time.Time
-		wanted  []ledger.Status
-		found   int
-		all     bool
-	}{
-		{1, 1000, time.Time{}, failed, 1, true},
-		{2, 2000, time.Time{}, failed, 1, true},
-		{1, 500, time.Time{}, failed, 0, false},
-		{1, 500, now.Add(-time.Hour), failed, 0, true},
-		{400, 400, time.Time{}, nil, 400, true},
-		{600, 400, time.Time{}, nil, 400, false},
-	} {
-		list, all, err := search(t.Context(), ledgerOf{runs: runs}, "", tc.n, tc.from, tc.wanted,
-			tc.most)
-		require.NoError(t, err)
-		assert.Len(t, list, tc.found, tc)
-		assert.Equal(t, tc.all, all, tc)
-	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -106,14 +107,21 @@ func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 // wrong with the jobs.
 func (s situation) headline() string {
 	line := s.judged.summary
-	switch n := len(s.failing); {
-	case n == 1 && s.failing[0].Streak == 1:
-		line += fmt.Sprintf("; %s has failed the last time", s.failing[0].Name)
-	case n == 1:
-		line += fmt.Sprintf("; %s has failed %d times in a row", s.failing[0].Name,
-			s.failing[0].Streak)
-	case n > 1:
-		line += fmt.Sprintf("; %d jobs have failed the last time", n)
+	if n := len(s.failing); n > 0 {
+		worst := slices.MaxFunc(s.failing, func(a, b ledger.Job) int {
+			return cmp.Compare(a.Streak, b.Streak)
+		})
+		switch {
+		case worst.Streak == 1 && n == 1:
+			line += fmt.Sprintf("; %s has failed the last time", worst.Name)
+		case worst.Streak == 1:
+			line += fmt.Sprintf("; %d jobs have failed the last time", n)
+		default:
+			line += fmt.Sprintf("; %s has failed %d times in a row", worst.Name, worst.Streak)
+			if n > 1 {
+				line += fmt.Sprintf("; failing besides it: %d", n-1)
+			}
+		}
 	}
 	switch n := s.pausedJobs(); {
 	case s.paused() != nil:
