@@ -78,7 +78,8 @@ func ofRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
 }
 
 // Late says that a holder whose lease has not run out has missed two heartbeats, or must
-// have stopped; "": it is on time. One that is under way has half an interval, and at least a second.
+// have stopped; "": it is on time. One that is under way has half an interval, and at least
+// a second.
 func Late(v driver.Snapshot, j assess.Assessment) string {
 	r := v.Row
 	if r == nil || j.Verdict != assess.Held || r.Timing.HeartbeatInterval <= 0 {
