@@ -120,23 +120,23 @@ type runRow struct {
 
 // jobRow is an element of GET /jobs.
 type jobRow struct {
-	Name        string    `json:"name"`
-	Spec        string    `json:"spec"`
-	Next        time.Time `json:"next"`
-	Paused      *pauseRow `json:"paused"`
-	LastSuccess time.Time `json:"last_success"`
-	LastFailure time.Time `json:"last_failure"`
-	LastError   string    `json:"last_error"`
-	Streak      int64     `json:"streak"`
-	Done        int64     `json:"done"`
-	Failed      int64     `json:"failed"`
+	Job        string    `json:"job"`
+	Spec       string    `json:"spec"`
+	NextTick   time.Time `json:"next_tick"`
+	Paused     *pauseRow `json:"paused"`
+	LastDone   time.Time `json:"last_done"`
+	LastFailed time.Time `json:"last_failed"`
+	LastError  string    `json:"last_error"`
+	Streak     int64     `json:"failure_streak"`
+	Done       int64     `json:"done"`
+	Failed     int64     `json:"failed"`
 }
 
 type pauseRow struct {
-	By         string    `json:"by"`
-	Reason     string    `json:"reason"`
-	Since      time.Time `json:"since"`
-	Everything bool      `json:"everything"`
+	Job    string    `json:"job"`
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
 }
 
 // fetch decodes an answer whose status must be 200. A database that can't be read
@@ -172,7 +172,7 @@ func (r *replica) runs(job string) []runRow {
 func (r *replica) job(name string) jobRow {
 	r.t.Helper()
 	for _, j := range fetch[[]jobRow](r, "/jobs") {
-		if j.Name == name {
+		if j.Job == name {
 			return j
 		}
 	}

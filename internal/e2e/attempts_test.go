@@ -56,10 +56,10 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 		})
 
 		job := shape{
-			"name": `^"tick"$`, "spec": `^"every 1000h0m0s`, "known": "^true$", "next": stampPattern,
-			"paused":       null,
-			"last_success": stampPattern, "last_failure": stampPattern,
-			"last_error": `^"told to fail`, "streak": "^0$",
+			"job": `^"tick"$`, "spec": `^"every 1000h0m0s`, "known": "^true$",
+			"next_tick": stampPattern, "paused": null,
+			"last_done": stampPattern, "last_failed": stampPattern,
+			"last_error": `^"told to fail`, "failure_streak": "^0$",
 			"done": "^1$", "failed": "^2$", "average_seconds": `^\d+(\.\d+)?(e-\d+)?$`,
 			"longest_seconds": `^\d+(\.\d+)?(e-\d+)?$`,
 		}
@@ -71,16 +71,16 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 			return list[2]
 		}
 		job.check(t, tick(leader))
-		expire := shape{"name": `^"expire"$`, "spec": `^"every 5m0s`, "last_failure": null,
+		expire := shape{"job": `^"expire"$`, "spec": `^"every 5m0s`, "last_failed": null,
 			"last_error": noText, "failed": "^0$"}
-		never := shape{"last_success": null, "done": "^0$", "average_seconds": "^0$",
+		never := shape{"last_done": null, "done": "^0$", "average_seconds": "^0$",
 			"longest_seconds": "^0$"}
 		if !bytes.Contains(list[0], []byte(`"done":0,`)) { // its tick fell into this test
 			never = shape{"done": "^1$"}
 		}
 		job.with(expire).with(never).check(t, list[0])
 		leader.order("/jobs/tick/pause?by=ann")
-		paused := shape{"paused": `^\{"by":"ann","reason":"","since":"[^"]+","everything":false\}$`}
+		paused := shape{"paused": `^\{"job":"tick","since":"[^"]+","by":"ann","reason":""\}$`}
 		job.with(paused).check(t, tick(leader))
 		leader.order("/jobs/tick/resume")
 		leader.stop()
@@ -92,7 +92,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.status, "%s", a.body)
 		run.with(shape{"error": `time-out of 100ms`, "retry_at": "",
 			"requested_by": "web page"}).check(t, a.body)
-		job.with(shape{"streak": "^1$", "failed": "^3$",
+		job.with(shape{"failure_streak": "^1$", "failed": "^3$",
 			"last_error": "time-out of 100ms"}).check(t, tick(leader))
 	})
 }
@@ -141,8 +141,8 @@ func TestARunThatIsCutShortIsTakenUpByTheNextLeader(t *testing.T) {
 							400*time.Millisecond, "after its backoff")
 					}
 					j := leader.job("tick")
-					require.False(t, j.LastFailure.Before(acquired))
-					require.Less(t, j.LastFailure.Sub(acquired), soon(3*time.Second),
+					require.False(t, j.LastFailed.Before(acquired))
+					require.Less(t, j.LastFailed.Sub(acquired), soon(3*time.Second),
 						"it is milliseconds on a quiet machine")
 					leader.awaitLine("run abandoned by its leader", "attempt=1")
 					require.Positive(t, leader.metric("schedlock_runs_total",

@@ -36,7 +36,7 @@ func (r *replica) requested() (runs []runRow) {
 func (r *replica) awaitJob() {
 	r.t.Helper()
 	eventually(r.t, "there is the job", func() error {
-		if j := r.job("tick"); j.Next.IsZero() {
+		if j := r.job("tick"); j.NextTick.IsZero() {
 			return fmt.Errorf("%+v", j)
 		}
 		return nil
@@ -192,9 +192,9 @@ func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
 		leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
 		for i := range soakRounds(10) {
 			everything := i%2 == 1
-			path, what, all := "/jobs/tick", `job "tick"`, ""
+			job, path, what, all := "tick", "/jobs/tick", `job "tick"`, ""
 			if everything {
-				path, what, all = "", "the scheduler", "all=true&"
+				job, path, what, all = "", "", "the scheduler", "all=true&"
 			}
 			a := standby.order(path + "/pause?" + all + "by=ann&reason=" +
 				url.QueryEscape("<deploy>"))
@@ -203,8 +203,7 @@ func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
 			for _, r := range []*replica{leader, standby} {
 				j := r.job("tick")
 				require.NotNil(t, j.Paused)
-				require.Equal(t, pauseRow{By: "ann", Reason: "<deploy>",
-					Since: j.Paused.Since, Everything: everything}, *j.Paused)
+				require.Equal(t, pauseRow{job, j.Paused.Since, "ann", "<deploy>"}, *j.Paused)
 				page := r.get("/")
 				require.True(t, page.contains("paused by ann") &&
 					page.contains("&lt;deploy&gt;"), "%s", page.body)

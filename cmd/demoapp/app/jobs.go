@@ -9,15 +9,15 @@ import (
 )
 
 type jobJSON struct {
-	Name           string     `json:"name"`
+	Job            string     `json:"job"`
 	Spec           string     `json:"spec"`
 	Known          bool       `json:"known"`
-	Next           timestamp  `json:"next"`
+	NextTick       timestamp  `json:"next_tick"`
 	Paused         *pauseJSON `json:"paused"`
-	LastSuccess    timestamp  `json:"last_success"`
-	LastFailure    timestamp  `json:"last_failure"`
+	LastDone       timestamp  `json:"last_done"`
+	LastFailed     timestamp  `json:"last_failed"`
 	LastError      string     `json:"last_error"`
-	Streak         int64      `json:"streak"`
+	FailureStreak  int64      `json:"failure_streak"`
 	Done           int64      `json:"done"`
 	Failed         int64      `json:"failed"`
 	AverageSeconds float64    `json:"average_seconds"`
@@ -25,27 +25,25 @@ type jobJSON struct {
 }
 
 type pauseJSON struct {
-	By         string    `json:"by"`
-	Reason     string    `json:"reason"`
-	Since      timestamp `json:"since"`
-	Everything bool      `json:"everything"` // it is not of this job alone
+	Job    string    `json:"job"` // "": the whole scheduler
+	Since  timestamp `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
 }
 
 func newPauseJSON(p *ledger.Pause) *pauseJSON {
 	if p == nil {
 		return nil
 	}
-	return &pauseJSON{By: p.By, Reason: p.Reason, Since: timestamp(p.Since),
-		Everything: p.Job == ""}
+	return &pauseJSON{p.Job, timestamp(p.Since), p.By, p.Reason}
 }
 
 func newJobJSON(j tasks.JobInfo) jobJSON {
 	return jobJSON{
-		Name: j.Name, Spec: j.Spec, Known: j.Known, Next: timestamp(j.Next),
-		Paused:      newPauseJSON(j.Pause),
-		LastSuccess: timestamp(j.LastDone), LastFailure: timestamp(j.LastFailed),
-		LastError: j.LastError,
-		Streak:    j.Streak, Done: j.Done, Failed: j.Failed,
+		Job: j.Name, Spec: j.Spec, Known: j.Known, NextTick: timestamp(j.Next),
+		Paused:   newPauseJSON(j.Pause),
+		LastDone: timestamp(j.LastDone), LastFailed: timestamp(j.LastFailed),
+		LastError: j.LastError, FailureStreak: j.Streak, Done: j.Done, Failed: j.Failed,
 		AverageSeconds: j.Average().Seconds(), LongestSeconds: j.Longest.Seconds(),
 	}
 }
