@@ -190,6 +190,19 @@ func (b *browser) picture(l look) {
 	}
 }
 
+// order gives an order in the dialog that a link opens. The dialog keeps the name.
+func (b *browser) order(link, by, reason string) {
+	b.t.Helper()
+	b.do(chromedp.Click(link), chromedp.WaitVisible("#dialog form"))
+	if by != "" {
+		b.do(chromedp.SendKeys("#dialog input[name=by]", by))
+	}
+	if reason != "" {
+		b.do(chromedp.SendKeys("#dialog input[name=reason]", reason))
+	}
+	b.do(chromedp.Click("#dialog button"), chromedp.WaitNotVisible("#dialog"))
+}
+
 func TestThePageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "CONTROL=true", "LOCK_TTL=8s", "LOCK_HEARTBEAT=1s", "TICK=1s", "TICK_FAIL=0")
@@ -250,21 +263,19 @@ func TestThePageInABrowser(t *testing.T) {
 		third = f.start()
 	}
 	third.awaitLine("standing by")
-	b.do(chromedp.Click("#handover summary"), chromedp.SendKeys("#handover input[name=by]", "ann"),
-		chromedp.SendKeys("#handover input[name=reason]",
-			"to see the page"), chromedp.Click("#handover form button"))
+	b.order("#handover a", "ann", "to see the page")
 	b.sees("leader", fmt.Sprintf("pid %d", third.pid()))
 	b.sees("terms", "told to leave by ann: to see the page")
-	b.do(chromedp.Click(`button[aria-label="pause expire"]`))
-	b.sees("jobs", "paused by")
-	b.do(chromedp.Click(`button[aria-label="resume expire"]`))
+	b.order(`a[aria-label="pause expire"]`, "", "a test")
+	b.sees("jobs", "paused by ann")
+	b.order(`a[aria-label="resume expire"]`, "", "")
 	eventually(t, "it is resumed", func() error {
 		if strings.Contains(b.text("jobs"), "paused by") {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-	b.do(chromedp.Click(`button[aria-label="run import now"]`))
+	b.order(`a[aria-label="run import now"]`, "", "")
 	eventually(t, "the import was run", func() error {
 		for _, r := range standby.runs("import") {
 			if r.RequestedBy != "" && r.Status == "done" {

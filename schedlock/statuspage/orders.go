@@ -29,9 +29,9 @@ func refusef(status int, format string, args ...any) error {
 	return &orderError{status, fmt.Sprintf(format, args...)}
 }
 
-// order refuses what may not be asked, carries the rest out, and leads back to
-// the page.
-func (h *Handler) order(do func(context.Context, *http.Request,
+// order asks whether it is meant (GET). It refuses what may not be asked, carries
+// the rest out, and leads back to the page (POST).
+func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 	ledger.Action) error) http.HandlerFunc {
 	if !h.cfg.Control {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -44,6 +44,10 @@ func (h *Handler) order(do func(context.Context, *http.Request,
 			http.StatusForbidden)
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			h.serveQuestion(w, r, kind)
+			return
+		}
 		if h.app.Lock() == nil {
 			w.Header().Set("Retry-After", "5")
 			http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
@@ -56,7 +60,12 @@ func (h *Handler) order(do func(context.Context, *http.Request,
 			err = do(ctx, r, o)
 		}
 		if err != nil {
-			h.answerFailed(w, r, err)
+			status, text := h.failure(r, err)
+			if wantsPage(r) {
+				h.answerQuestion(w, r, kind, status, text)
+			} else {
+				http.Error(w, text, status)
+			}
 			return
 		}
 		// Relative, as the app may have mounted this anywhere. The span was
@@ -66,7 +75,7 @@ func (h *Handler) order(do func(context.Context, *http.Request,
 			back += "?" + url.Values{"span": {span}}.Encode()
 		}
 		if o.Job != "" {
-			back += "#jobs"
+			back += "#" + jobID(o.Job)
 		}
 		w.Header().Set("Location", back)
 		w.WriteHeader(http.StatusSeeOther)
@@ -98,7 +107,8 @@ func (h *Handler) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Ac
 	return o, nil
 }
 
-func (h *Handler) answerFailed(w http.ResponseWriter, r *http.Request, err error) {
+// failure is what to answer to an order that was not carried out.
+func (h *Handler) failure(r *http.Request, err error) (status int, text string) {
 	var refused *orderError
 	var paused *ledger.PausedError
 	var backlog *ledger.BacklogError
@@ -121,7 +131,7 @@ func (h *Handler) answerFailed(w http.ResponseWriter, r *http.Request, err error
 		refused = &orderError{http.StatusServiceUnavailable,
 			"not carried out: " + h.cfg.PublicError(err)}
 	}
-	http.Error(w, refused.text, refused.status)
+	return refused.status, refused.text
 }
 
 // handOver tells the holder of the term that the page has shown to leave;

@@ -74,33 +74,32 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 		require.Equal(t, location, w.Header().Get("Location"))
 	}
 
-	ok("/orders/run", "../?span=24h#jobs", url.Values{"job": {"tick"},
+	ok("/orders/run", "../?span=24h#job-tick", url.Values{"job": {"tick"},
 		"by": {" ann "}, "reason": {"round 1"}, "span": {"24h"}})
-	ok("/orders/run", "../#jobs", url.Values{"job": {"tick"}, "span": {"//evil.example"}})
+	ok("/orders/run", "../#job-tick", url.Values{"job": {"tick"}, "span": {"//evil.example"}})
 	requests := db.inbox(t).Requests
 	require.Len(t, requests, 2)
 	assert.Equal(t, ledger.Action{Job: "tick", By: "ann", Reason: "round 1"}, requests[0].Action)
 	assert.Equal(t, ledger.Action{Job: "tick", By: "web page of here pid 63"}, requests[1].Action)
 	assert.Contains(t, get(h, "/").Body.String(), "2 asked for")
 
-	ok("/orders/pause", "../#jobs", url.Values{"job": {"tick"}, "by": {"bob"}})
+	ok("/orders/pause", "../#job-tick", url.Values{"job": {"tick"}, "by": {"bob"}})
 	ok("/orders/pause", "../", url.Values{"all": {"true"}, "by": {"cat"}, "reason": {"restore"}})
 	inbox := db.inbox(t)
 	require.Equal(t, "cat", inbox.Paused("").By)
 	body := get(h, "/").Body.String()
 	assert.Contains(t, body, "The whole scheduler is paused by cat since")
-	assert.Contains(t, body, `<button class="strong" formaction="orders/resume" `+
-		`name="all" value="true">Resume everything</button>`)
-	assert.NotContains(t, body, `formaction="orders/run"`, "nothing can run")
+	assert.Contains(t, body, `href="orders/resume?all=true">Resume everything …</a>`)
+	assert.NotContains(t, body, `href="orders/run`, "nothing can run")
 
 	ok("/orders/resume", "../", url.Values{"all": {"true"}, "by": {"dan"}})
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("other"))
 	assert.Contains(t, get(h, "/").Body.String(),
-		`formaction="orders/resume" name="job" value="tick"`)
-	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}})
+		`href="orders/resume?job=tick"`)
+	ok("/orders/resume", "../#job-tick", url.Values{"job": {"tick"}})
 	// it was, that is what was asked for
-	ok("/orders/resume", "../#jobs", url.Values{"job": {"tick"}})
+	ok("/orders/resume", "../#job-tick", url.Values{"job": {"tick"}})
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("tick"))
 
@@ -113,6 +112,49 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 	body = get(h, "/").Body.String()
 	assert.Contains(t, body, "Told to leave by eve (deploy); leaves at its next heartbeat")
 	assert.NotContains(t, body, "handover-")
+}
+
+// Each order asks first and says what it does, and one that fails keeps what was
+// typed: without JavaScript, too.
+func TestAnOrderAsksFirst(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", "", "")
+	_, err := db.Pause(ctx, ledger.Action{Job: "tick", By: "ann", Reason: "disk"})
+	require.NoError(t, err)
+	h := newHandler(t, db, withControl)
+	for path, want := range map[string][]string{
+		"/orders/run?job=tick": {"Run tick now?", "The leader starts one run", `action="run"`},
+		"/orders/pause?all=true&span=1h": {"Pause every job?", "What runs now goes on",
+			`name="all" value="true"`, `href="../?span=1h"`},
+		"/orders/resume?job=tick": {"Resume tick?", "Paused by ann since", ": disk",
+			"Of the ticks that were missed", `name="job" value="tick"`},
+		"/orders/handover?term=7": {"Hand over the lead?", "concerns term 7 only",
+			`name="term" value="7"`},
+	} {
+		w := get(h, path)
+		assert.Equal(t, http.StatusOK, w.Code, path)
+		for _, text := range want {
+			assert.Contains(t, w.Body.String(), text, path)
+		}
+	}
+	assert.Equal(t, http.StatusBadRequest, get(h, "/orders/pause").Code)
+	assert.Equal(t, http.StatusForbidden, get(newHandler(t, db, nil), "/orders/pause").Code)
+	assert.Empty(t, db.inbox(t).Requests, "asking does nothing")
+
+	form := url.Values{"job": {"tick"}, "by": {"bob"}, "reason": {`why "so"`}}
+	r := httptest.NewRequest(http.MethodPost, "/orders/run", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set("Accept", "text/html,*/*")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusConflict, w.Code)
+	for _, text := range []string{"Not done:", "paused", `name="by" maxlength="100"`,
+		`value="bob"`, `value="why &#34;so&#34;"`} {
+		assert.Contains(t, w.Body.String(), text)
+	}
 }
 
 func TestAHandOverNeedsNoRunner(t *testing.T) {

@@ -6,6 +6,75 @@
 	const { body } = document;
 	const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
+	// Who has given a name once need not type it again.
+	const remember = (form) => {
+		try {
+			const by = form.elements.by;
+			by.value ||= localStorage.getItem("schedlock-by") || "";
+			by.addEventListener("change", () => localStorage.setItem("schedlock-by", by.value));
+		} catch {
+			// storage is switched off
+		}
+	};
+	const own = document.querySelector("form.order");
+	if (own) { // the page of a question
+		remember(own);
+		return;
+	}
+
+	// A question opens in a dialog. Whatever goes wrong, its own page remains.
+	const dialog = byId("dialog");
+	const ask = (html, url) => {
+		const form = new DOMParser().parseFromString(html, "text/html").querySelector("form.order");
+		if (!form) throw new Error("no question");
+		form.action = new URL(form.getAttribute("action"), url);
+		dialog.replaceChildren(document.adoptNode(form));
+		remember(form);
+		if (!dialog.open) dialog.showModal();
+	};
+	document.addEventListener("click", async (e) => {
+		const link = e.target.closest("a[data-order], dialog .cancel");
+		if (!link || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
+		e.preventDefault();
+		if (link.matches(".cancel")) {
+			dialog.close();
+			return;
+		}
+		try {
+			ask(await (await fetch(link.href)).text(), link.href);
+		} catch {
+			location.href = link.href;
+		}
+	});
+	dialog.addEventListener("submit", async (e) => {
+		e.preventDefault();
+		const form = e.target;
+		const button = form.querySelector("button");
+		button.disabled = true; // one order, however often it is pressed
+		try {
+			const answer = await fetch(form.action, {
+				method: "POST", body: new URLSearchParams(new FormData(form)),
+				headers: { Accept: "text/html" }, redirect: "manual",
+			});
+			if (answer.type !== "opaqueredirect") {
+				ask(await answer.text(), form.action);
+				return;
+			}
+			dialog.close();
+			byId("say").textContent = `asked for: ${button.textContent}`;
+		} catch {
+			button.disabled = false;
+			let failed = form.querySelector("[role=alert]");
+			if (!failed) {
+				failed = document.createElement("p");
+				failed.className = "alert";
+				failed.setAttribute("role", "alert");
+				form.querySelector("h1").after(failed);
+			}
+			setText(failed, "No answer: it is not known whether this was done. Look at the page, then try again.");
+		}
+	});
+
 	// The database's clock, carried on by a clock that is never set.
 	let offset = Number(body.dataset.now) - performance.now();
 	const now = () => performance.now() + offset;
@@ -183,17 +252,6 @@
 	}, 5000);
 	// A page that nobody sees needs no stream: a browser has few for one host.
 	document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
-
-	// Who has given a name once need not type it again.
-	try {
-		const by = byId("by");
-		if (by) {
-			by.value ||= localStorage.getItem("schedlock-by") || "";
-			by.addEventListener("change", () => localStorage.setItem("schedlock-by", by.value));
-		}
-	} catch {
-		// storage is switched off
-	}
 
 	if (!document.hidden) connect();
 	let last = 0;

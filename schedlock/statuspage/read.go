@@ -149,7 +149,7 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	s.requests = inbox.Backlog
 	for i := range s.jobs {
 		j := &s.jobs[i]
-		if j.runs, err = store.Runs(ctx, j.Name, min(maxStrip, maxRuns/len(s.jobs))); err != nil {
+		if j.runs, err = store.Runs(ctx, j.Name, s.strip()); err != nil {
 			return fmt.Errorf("read the runs of job %q: %w", j.Name, err)
 		}
 	}

@@ -56,7 +56,7 @@ func TestThePageOfAnAppThatHasNotStartedSaysSo(t *testing.T) {
 	w := get(h, "/")
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code, "as for a database that does not answer")
 	assert.NotEmpty(t, w.Header().Get("Retry-After"))
-	assert.Contains(t, w.Body.String(), `<span class="tag starting">starting</span>`)
+	assert.Contains(t, w.Body.String(), `<p class="number"><strong>starting</strong></p>`)
 	assert.Contains(t, w.Body.String(), "this replica is starting: its database is not open yet")
 	assert.Contains(t, w.Body.String(), `id="jobs-list"`)
 	assert.NotContains(t, w.Body.String(), "does not answer")

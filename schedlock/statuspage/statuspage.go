@@ -178,19 +178,19 @@ func New(cfg Config) (*Handler, error) {
 	_ = h.app.Lock() // if it is a nil pointer it panics here, not at each request
 	h.noted.log = cfg.Log
 	h.live.handler, h.live.every, h.live.silence = h, pollInterval, keepAlive
-	const read = "GET, HEAD"
+	const read, order = "GET, HEAD", "GET, HEAD, POST"
 	h.routes = map[string]route{
 		"":                {read, h.servePage},
 		"style.css":       {read, serveFile("text/css; charset=utf-8", styleCSS)},
 		"page.js":         {read, serveFile("text/javascript; charset=utf-8", pageJS)},
 		"icon.svg":        {read, serveIcon},
 		"events":          {"GET", h.serveEvents},
-		"orders/handover": {"POST", h.order(h.handOver)},
+		"orders/handover": {order, h.order("handover", h.handOver)},
 	}
 	if h.jobs {
-		h.routes["orders/run"] = route{"POST", h.order(h.run)}
-		h.routes["orders/pause"] = route{"POST", h.order(h.pause)}
-		h.routes["orders/resume"] = route{"POST", h.order(h.resume)}
+		h.routes["orders/run"] = route{order, h.order("run", h.run)}
+		h.routes["orders/pause"] = route{order, h.order("pause", h.pause)}
+		h.routes["orders/resume"] = route{order, h.order("resume", h.resume)}
 	}
 	return h, nil
 }

@@ -62,9 +62,9 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 	for path, allow := range map[string]string{
 		"/": "GET, HEAD", "/style.css": "GET, HEAD", "/page.js": "GET, HEAD",
 		"/icon.svg": "GET, HEAD",
-		"/events":   "GET", "/orders/run": "POST", "/orders/pause": "POST",
-		"/orders/resume":   "POST",
-		"/orders/handover": "POST",
+		"/events":   "GET", "/orders/run": "GET, HEAD, POST", "/orders/pause": "GET, HEAD, POST",
+		"/orders/resume":   "GET, HEAD, POST",
+		"/orders/handover": "GET, HEAD, POST",
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, path, nil))

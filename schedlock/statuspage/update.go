@@ -21,6 +21,8 @@ const (
 	partLeader   = "leader"
 	partHandover = "handover"
 	partSelf     = "self"
+	partFailures = "failures"
+	partNext     = "next"
 	partTimeline = "timeline"
 	partTerms    = "terms"
 	partJobs     = "jobs-list"
@@ -31,7 +33,8 @@ const (
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "period": period, "cut": cut,
-	"pct": func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" },
+	"jobID": jobID,
+	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" },
 }).Parse(pageHTML))
 
 // update is a snapshot made ready to be sent. It is shared by all streams.
@@ -70,6 +73,9 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	u.add(partHandover, "handover", u.leader)
 	u.add(partTerms, "terms", newTermRows(s))
 	if h.jobs {
+		tiles := newTiles(s)
+		u.add(partFailures, "failures", tiles)
+		u.add(partNext, "next", tiles)
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
 			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
 	}
@@ -148,7 +154,7 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 	return pageTemplate.Execute(w, map[string]any{
 		"Title": h.cfg.Title, "Headline": u.title, "Icon": u.icon,
 		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
-		"Beat": u.beat, "Span": span, "Control": h.cfg.Control, "HasJobs": h.jobs,
+		"Beat": u.beat, "HasJobs": h.jobs, "Failures": parts[partFailures], "Next": parts[partNext],
 		"Alert": parts[partAlert], "Verdict": parts[partVerdict],
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],

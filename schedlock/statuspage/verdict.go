@@ -32,6 +32,8 @@ type finding struct {
 	Rest  string    // of the sentence
 	Link  string    // to the part of the page that has more, and the order that mends it; may be ""
 	Order string    // what stands on the link
+	Asks  bool      // the link leads to the question of an order
+	place string    // where it leads if orders are not taken
 }
 
 // verdict is the first line of the page: the worst finding, or that all is well.
@@ -57,6 +59,13 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		return verdict{finding: f}
 	}
 	list := slices.Concat(leaderFindings(l), termFindings(s), jobFindings(s, jobs))
+	if !l.Control { // there are no orders: each leads to what it is about
+		for i := range list {
+			if list[i].Asks {
+				list[i].Link, list[i].Order, list[i].Asks = list[i].place, "details", false
+			}
+		}
+	}
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
 	}
@@ -81,8 +90,8 @@ func leaderFindings(l *leader) []finding {
 		return []finding{{Grade: bad, Text: "Nobody has led since " +
 			l.Since.UTC().Format("15:04:05 UTC"), Link: "#leader-title", Order: "why"}}
 	case l.Silent:
-		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is %s", i.PID, i.Hostname,
-			l.State), Link: "#leader-title", Order: "what happens next"}}
+		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is %s%s", i.PID, i.Hostname,
+			l.State, silentWords[l.State]), Link: "#leader-title", Order: "what happens next"}}
 	case l.Late:
 		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is late: no heartbeat",
 			i.PID, i.Hostname), Since: i.HeartbeatAt,
@@ -95,6 +104,12 @@ func leaderFindings(l *leader) []finding {
 			i.Hostname), Link: "#leader-title", Order: "why"}}
 	}
 	return nil
+}
+
+// silentWords follow the state of a holder that does not lead any more.
+var silentWords = map[string]string{
+	"past its deadline": ": it has stopped itself",
+	"cut off":           " from the database",
 }
 
 func termFindings(s *snapshot) []finding {
@@ -118,7 +133,7 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 	if p := s.pause; p != nil {
 		list = append(list, finding{Grade: warning, Text: fmt.Sprintf(
 			"The whole scheduler is paused by %s", cut(p.By, 60)), Since: p.Since,
-			Link: "#jobs-title", Order: "resume"})
+			Link: "orders/resume?all=true", Order: "resume …", Asks: true, place: "#jobs-title"})
 	}
 	for _, j := range jobs {
 		f := finding{Grade: warning, Link: "#" + j.ID(), Order: "the job"}
@@ -131,7 +146,9 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 			f.Text, f.Since = j.Name+" is overdue", j.Next
 		case j.Pause != nil && j.Pause.Job != "":
 			f.Text, f.Since = j.Name+" is paused by "+cut(j.Pause.By, 60), j.Pause.Since
-			f.Order = "resume"
+			f.Link, f.Order, f.Asks = "orders/resume?"+url.Values{"job": {j.Name}}.Encode(),
+				"resume …", true
+			f.place = "#" + j.ID()
 		default:
 			continue
 		}
@@ -141,7 +158,9 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 }
 
 // ID is the id of the job's element.
-func (j jobView) ID() string { return "job-" + url.PathEscape(j.Name) }
+func (j jobView) ID() string { return jobID(j.Name) }
+
+func jobID(name string) string { return "job-" + url.PathEscape(name) }
 
 // trouble orders jobs: those that fail first, then those that are late or paused.
 func (j jobView) trouble() int {

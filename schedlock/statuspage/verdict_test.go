@@ -57,7 +57,7 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		{"late", snapshot{view: driver.Snapshot{Row: row(21 * time.Second)}}, warning,
 			"pid 41 on web-1 is late: no heartbeat for ago", 0},
 		{"past the renew deadline", snapshot{view: driver.Snapshot{Row: row(45 * time.Second)}},
-			bad, "pid 41 on web-1 is past its deadline", 0},
+			bad, "pid 41 on web-1 is past its deadline: it has stopped itself", 0},
 		{"a job failed", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
 			j.Streak = 1
 		})}, warning, "import has failed", 0},
