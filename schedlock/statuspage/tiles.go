@@ -11,7 +11,7 @@ const day = 24 * time.Hour
 
 // tiles are the numbers beside who leads.
 type tiles struct {
-	Failed  int  // attempts that failed or were abandoned in the last day, of the runs that were read
+	Failed  int  // runs of the last day that failed or were abandoned, of those that were read
 	AtLeast bool // older runs of that day were not read
 	Last    *ledger.Run
 	Next    *nextRun // nil: none is due
