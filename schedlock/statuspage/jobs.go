@@ -16,7 +16,8 @@ const overdue = 2 * time.Second
 type jobView struct {
 	job
 	Overdue bool
-	Asked   int // runs that were asked for and have not started
+	Again   bool // its newest run failed, but may still succeed: it is tried again
+	Asked   int  // runs that were asked for and have not started
 	Strip   []square
 	Summary string // the strip in a sentence
 }
@@ -32,6 +33,7 @@ func newJobViews(s *snapshot) (views []jobView) {
 	for _, j := range s.jobs {
 		v := jobView{job: j, Asked: s.requests[j.Name]}
 		v.Overdue = j.Pause == nil && !j.Next.IsZero() && s.now.Sub(j.Next) > overdue
+		v.Again = mayStillSucceed(j)
 		counts := map[ledger.Status]int{}
 		for i := len(j.runs) - 1; i >= 0; i-- { // the newest comes last, at the right
 			run := j.runs[i]
@@ -44,6 +46,22 @@ func newJobViews(s *snapshot) (views []jobView) {
 	}
 	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })
 	return views
+}
+
+// mayStillSucceed reports whether all failures in a row are of a run that is owed
+// another attempt, or is on it, and are few: no news for an operator yet.
+func mayStillSucceed(j job) bool {
+	const few = 3
+	for _, r := range j.runs {
+		if !r.Final() && r.Attempt > 0 {
+			failed := int64(r.Attempt)
+			if r.Status == ledger.InProgress {
+				failed--
+			}
+			return failed > 0 && j.Streak <= failed && j.Streak < few
+		}
+	}
+	return false
 }
 
 func squareClass(s ledger.Status) string {

@@ -105,7 +105,7 @@ func newLeader(h *Handler, s *snapshot) *leader {
 func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
 	text := "It has ended its term, but its row is still there."
 	if i.Sign == driver.SignDead {
-		text = "Its process is proven dead."
+		text = "It is proven dead: its process gave no sign in the lease file."
 	}
 	if judged.AtOnce {
 		return text + " A standby takes over at once."

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -84,10 +85,7 @@ func (l *live) poll(ctx context.Context) {
 	defer ticker.Stop()
 	var before *snapshot // the last that was read without an error
 	for n := 0; ; n++ {
-		if n%allEvery == 0 {
-			before = nil
-		}
-		snap := l.handler.read(ctx, before)
+		snap := l.handler.read(ctx, before, n%allEvery == 0)
 		if ctx.Err() != nil {
 			return
 		}
@@ -158,6 +156,8 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer h.live.leave(s)
 
 	control := http.NewResponseController(w)
+	to, flush, end := compressed(w, r)
+	defer func() { _ = end() }()
 	send := func(text string) error {
 		if text == "" {
 			return nil
@@ -165,7 +165,10 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 		// In the place of the server's WriteTimeout, which is for a whole answer.
 		// Where it cannot be set, a write that fails ends the stream all the same.
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write([]byte(text)); err != nil {
+		if _, err := io.WriteString(to, text); err != nil {
+			return err
+		}
+		if err := flush(); err != nil {
 			return err
 		}
 		return control.Flush()

@@ -1,8 +1,11 @@
 package statuspage
 
 import (
+	"bufio"
+	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -142,6 +145,112 @@ func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
 	assert.Equal(t, looks, db.looks.Load(), "nobody reads for nobody")
 }
 
+func TestAReaderReadsWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	for _, name := range []string{"clean", "import", "mail"} {
+		db.run(t, ref, name, ledger.Done, "")
+	}
+	h := newHandler(t, db, nil)
+	s := h.read(ctx, nil, true)
+	asked := func() (terms, runs int64) {
+		s = h.read(ctx, s, true)
+		require.NoError(t, s.err)
+		return db.termsAsked.Swap(0), db.runsAsked.Swap(0)
+	}
+	asked()
+	terms, runs := asked()
+	assert.Zero(t, terms)
+	assert.EqualValues(t, 1, runs, "one query for all jobs")
+
+	// A run that was asked for moves no cursor.
+	request, err := db.Trigger(ctx, ledger.Action{Job: "mail", By: "ann"})
+	require.NoError(t, err)
+	run, started, err := db.Answer(ctx, ref, request, "")
+	require.NoError(t, err)
+	require.True(t, started)
+	_, runs = asked()
+	assert.EqualValues(t, 2, runs, "and one for the job")
+	assert.Equal(t, run, s.jobs[2].runs[0])
+	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+	require.NoError(t, err)
+	asked()
+	assert.Equal(t, ledger.Done, s.jobs[2].runs[0].Status)
+
+	_, err = db.Release(ctx, ref, driver.EndReleased)
+	require.NoError(t, err)
+	db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
+	terms, _ = asked()
+	assert.EqualValues(t, newTerms, terms)
+	assert.Equal(t, db.terms(t), s.terms)
+	assert.Equal(t, h.read(ctx, nil, true).jobs, s.jobs)
+
+	s.full = s.full.Add(-everything)
+	db.termsAsked.Store(0)
+	terms, _ = asked()
+	assert.EqualValues(t, maxTerms, terms, "what a hand has changed is seen in the end")
+}
+
+func TestAWatchedPageSendsLittle(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	for i := range 30 {
+		db.run(t, ref, fmt.Sprint("job ", i), ledger.Failed, "the list cannot be read")
+	}
+	base, _ := serve(t, newHandler(t, db, nil), nil)
+	sent := func(encoding string) (n int64) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"events", nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept-Encoding", encoding)
+		transport := &http.Transport{}
+		defer transport.CloseIdleConnections()
+		res, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		count := &counter{r: res.Body}
+		var text io.Reader = count
+		if res.Header.Get("Content-Encoding") == "gzip" {
+			text, err = gzip.NewReader(count)
+			require.NoError(t, err)
+		}
+		lines := bufio.NewReader(text)
+		paused := false
+		for events := 0; events < 5; {
+			if paused = !paused; paused { // the jobs are sent again
+				_, err = db.Pause(ctx, ledger.Action{Job: "job 1", By: "ann"})
+			} else {
+				_, err = db.Resume(ctx, "job 1", "ann")
+			}
+			require.NoError(t, err)
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			if strings.HasPrefix(line, "data: {") && strings.Contains(line, `id=\"job-job%201\"`) {
+				events++
+			}
+		}
+		return count.n
+	}
+	plain, zipped := sent("br;q=1, gzip;q=0.0"), sent("gzip;q=0.5, br")
+	t.Logf("%d bytes, %d with gzip", plain, zipped)
+	assert.Less(t, 5*zipped, plain)
+}
+
+// A counter counts what is read through it.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
 func TestThereIsALimitOfStreams(t *testing.T) {
 	t.Parallel()
 	h := newHandler(t, newDatabase(), nil)
@@ -253,7 +362,7 @@ func TestTheStreamOfEachSpanHasItsOwnTimeline(t *testing.T) {
 	t.Parallel()
 	db := newDatabase()
 	db.lead(t, other, "")
-	u := newUpdate(newHandler(t, db, nil), newHandler(t, db, nil).read(ctx, nil))
+	u := newUpdate(newHandler(t, db, nil), newHandler(t, db, nil).read(ctx, nil, true))
 	week := u.event("7d", map[string]string{}, new(string))
 	quarter := u.event("15m", map[string]string{}, new(string))
 	current := func(event string) string {

@@ -42,6 +42,7 @@ type snapshot struct {
 	locks    toolsView
 	queues   toolsView
 	sections []template.HTML
+	full     time.Time // when everything was read, by this replica's clock
 }
 
 type job struct {
@@ -49,13 +50,15 @@ type job struct {
 	runs []ledger.Run // newest first
 }
 
-// read looks at the database. With before, which had no error, it only looks at
-// the lock, and takes the rest from there. What this replica knows of itself is there also if the
-// database does not answer.
-func (h *Handler) read(ctx context.Context, before *snapshot) *snapshot {
-	s := &snapshot{}
-	if before != nil {
+// read looks at the database. With before, which had no error, it reads what has
+// changed: of the lock only, or of all. What this replica knows of itself is there
+// also if the database does not answer.
+func (h *Handler) read(ctx context.Context, before *snapshot, all bool) *snapshot {
+	s := &snapshot{full: time.Now()}
+	if before != nil && (!all || time.Since(before.full) < everything) {
 		*s = *before
+	} else {
+		all = true
 	}
 	lock := h.app.Lock()
 	if lock == nil {
@@ -64,7 +67,7 @@ func (h *Handler) read(ctx context.Context, before *snapshot) *snapshot {
 	s.now, s.owner, s.app = time.Now().UTC(), lock.Owner(), lock.App()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	s.err = h.readInto(ctx, lock, s, before == nil)
+	s.err = h.readInto(ctx, lock, s, all)
 	s.self = lock.Status()
 	// Else it is the client that is gone.
 	if s.err == nil || !errors.Is(context.Cause(ctx), context.Canceled) {
@@ -95,8 +98,8 @@ func (h *Handler) readInto(ctx context.Context, lock *schedlock.Lock, s *snapsho
 		return fmt.Errorf("read the scheduler lock: %w", err)
 	}
 	s.now = s.view.Now.UTC()
-	if all || termsMoved(s.view, s.terms) {
-		if s.terms, err = store.Terms(ctx, maxTerms); err != nil {
+	if termsMoved(s.view, s.terms) {
+		if s.terms, err = readTerms(ctx, store, s.terms); err != nil {
 			return fmt.Errorf("read the terms: %w", err)
 		}
 	}
@@ -133,6 +136,7 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	}
 	s.more = max(len(infos)-maxJobs, 0)
 	infos = infos[:len(infos)-s.more]
+	before := s.jobs
 	s.jobs = make([]job, len(infos))
 	for i, info := range infos {
 		s.jobs[i].JobInfo = info
@@ -147,13 +151,7 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	}
 	s.pause = inbox.Paused("")
 	s.requests = inbox.Backlog
-	for i := range s.jobs {
-		j := &s.jobs[i]
-		if j.runs, err = store.Runs(ctx, j.Name, s.strip()); err != nil {
-			return fmt.Errorf("read the runs of job %q: %w", j.Name, err)
-		}
-	}
-	return nil
+	return readRuns(ctx, store, s, before)
 }
 
 // renderSection keeps what goes wrong in the app's part out of the others.

@@ -53,7 +53,7 @@ func window(name string, terms []driver.Term, now time.Time) (from, to time.Time
 			d = known
 		}
 	}
-	const steps = 180
+	const steps = 90
 	step := max((d / steps).Truncate(time.Second), time.Second)
 	to = now.Truncate(step).Add(step)
 	return to.Add(-d), to, span

@@ -267,7 +267,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	snap := h.read(r.Context(), nil)
+	snap := h.read(r.Context(), nil, true)
 	status := http.StatusOK
 	if snap.err != nil {
 		status = http.StatusServiceUnavailable
@@ -280,8 +280,10 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	to, _, end := compressed(w, r)
 	w.WriteHeader(status)
-	_, _ = body.WriteTo(w)
+	_, _ = body.WriteTo(to)
+	_ = end()
 }
 
 // serveFile answers with what is embedded. Its tag changes with its content,

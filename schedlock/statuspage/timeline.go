@@ -190,7 +190,7 @@ func ending(t driver.Term) string {
 	case driver.EndExpired:
 		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", period(t.TTL))
 	case driver.EndProvenDead:
-		text = "its process was proven dead"
+		text = "proven dead: its process gave no sign in the lease file"
 	case driver.EndSessionEnded:
 		text = "its database session ended"
 	case driver.EndLost:

@@ -138,6 +138,8 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 	for _, j := range jobs {
 		f := finding{Grade: warning, Link: "#" + j.ID(), Order: "the job"}
 		switch {
+		case j.Again: // the next attempt decides
+			continue
 		case j.Streak == 1:
 			f.Text = j.Name + " has failed"
 		case j.Streak > 1:
@@ -165,7 +167,7 @@ func jobID(name string) string { return "job-" + url.PathEscape(name) }
 // trouble orders jobs: those that fail first, then those that are late or paused.
 func (j jobView) trouble() int {
 	switch {
-	case j.Streak > 0:
+	case j.Streak > 0 && !j.Again:
 		return 0
 	case j.Overdue:
 		return 1

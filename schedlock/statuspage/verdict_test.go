@@ -40,6 +40,12 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		}
 		return list
 	}
+	retried := func(failed int) []job {
+		j := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: "import"}, Known: true},
+			runs: []ledger.Run{{Status: ledger.InProgress, Attempt: failed + 1}}}
+		j.Streak = int64(failed)
+		return []job{j}
+	}
 	paused := &ledger.Pause{Action: ledger.Action{Job: "clean", By: "ann"},
 		Since: now.Add(-time.Hour)}
 	for _, tt := range []struct {
@@ -64,6 +70,10 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		{"a job fails", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
 			j.Streak = 150
 		})}, warning, "import has failed 150 times in a row", 0},
+		{"a job is tried again", snapshot{view: led, jobs: retried(2)}, fine,
+			"Healthy: web-1 has led for ago, 1 job OK", 0},
+		{"a job is tried again and again", snapshot{view: led, jobs: retried(3)}, warning,
+			"import has failed 3 times in a row", 0},
 		{"failing goes before overdue and paused", snapshot{view: led, jobs: jobs(
 			func(j *tasks.JobInfo) { j.Pause = paused },
 			func(j *tasks.JobInfo) { j.Next = now.Add(-time.Minute) },

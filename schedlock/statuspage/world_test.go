@@ -43,10 +43,12 @@ var (
 // that a test can set.
 type database struct {
 	*memory.Store
-	broken atomic.Pointer[error] // everything
-	noRuns atomic.Pointer[error] // the ledger only
-	looks  atomic.Int64
-	at     atomic.Pointer[time.Time] // nil: the real time
+	broken     atomic.Pointer[error] // everything
+	noRuns     atomic.Pointer[error] // the ledger only
+	looks      atomic.Int64
+	termsAsked atomic.Int64              // terms that were asked for
+	runsAsked  atomic.Int64              // queries for runs
+	at         atomic.Pointer[time.Time] // nil: the real time
 }
 
 func newDatabase() *database {
@@ -87,6 +89,16 @@ func (d *database) Jobs(ctx context.Context) ([]ledger.Job, error) {
 		return nil, *err
 	}
 	return d.Store.Jobs(ctx)
+}
+
+func (d *database) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
+	d.termsAsked.Add(int64(limit))
+	return d.Store.Terms(ctx, limit)
+}
+
+func (d *database) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
+	d.runsAsked.Add(1)
+	return d.Store.Runs(ctx, job, limit)
 }
 
 func (d *database) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, error) {
