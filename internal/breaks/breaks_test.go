@@ -127,6 +127,9 @@ var (
 	endless = regexp.MustCompile(`panic: (test timed out after|deadlock: )`) // also of a bubble
 )
 
+// leftBehind is said of a bubble whose test has ended before what it has begun.
+const leftBehind = "panic: deadlock: main bubble goroutine has exited"
+
 // requireRed runs the tests, and fails unless they fail. The overlay is for what
 // the tests build, too.
 func requireRed(t *testing.T, overlay string, red Red) {
@@ -158,6 +161,7 @@ func requireRed(t *testing.T, overlay string, red Red) {
 		t.Fatalf("the break does not compile:\n%s", text)
 	case ctx.Err() != nil:
 		t.Fatalf("%s of %s did not end:\n%s", red.Run, red.Folder, tail(text))
+	case strings.Contains(text, leftBehind): // what a test that fails has begun, as a rule
 	case endless.MatchString(text):
 		require.True(t, hangs, "%s of %s hangs. If that is what shows the break, "+
 			"write hang behind it:\n%s", red.Run, red.Folder, tail(text))
