@@ -54,7 +54,9 @@ type assessment struct {
 	summary string // one line
 	advice  string // what an operator can do; "": nothing needs doing
 	standby wait
-	late    string // the holder has missed two heartbeats, or its renew deadline; "": on time
+	late    string // what the holder has missed; "": nothing
+
+	lateness assess.Lateness
 }
 
 // A wait is what a standby waits for before it leads.
@@ -68,7 +70,7 @@ type wait struct {
 func judge(v driver.Snapshot) assessment {
 	j, summary, advice := words.Of(v)
 	return assessment{verdict: verdict(j.Verdict), summary: summary, advice: advice,
-		standby: standbyWaits(v, j), late: words.Late(v, j)}
+		standby: standbyWaits(v, j), late: words.Late(v, j), lateness: j.Lateness}
 }
 
 func standbyWaits(v driver.Snapshot, j assess.Assessment) wait {

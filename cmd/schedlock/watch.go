@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -166,10 +167,10 @@ func (t *tool) changes(before, now sight) (list []change) {
 	}
 	b, n := before.view.Row, now.view.Row
 	if b != nil && n != nil && b.Token == n.Token && before.judged.verdict == now.judged.verdict {
-		switch was, is := lateness(before), lateness(now); {
+		switch was, is := before.judged.lateness, now.judged.lateness; {
 		case is > was:
 			list = append(list, now.change("late", "late: "+now.judged.late))
-		case is == onTime && was != onTime:
+		case is == assess.OnTime && was != assess.OnTime:
 			list = append(list, now.change("on time", fmt.Sprintf("on time: pid %d on host %q "+
 				"(term %d) sends heartbeats again", n.PID, n.Hostname, n.Term)))
 		}
@@ -178,23 +179,6 @@ func (t *tool) changes(before, now sight) (list []change) {
 		list = append(list, now.change("verdict", now.judged.summary))
 	}
 	return list
-}
-
-// How late the holder of a lease is that has not run out.
-const (
-	onTime = iota
-	late   // it has missed two heartbeats
-	overdue
-)
-
-func lateness(s sight) int {
-	switch r := s.view.Row; {
-	case s.judged.late == "":
-		return onTime
-	case s.view.Now.Sub(r.HeartbeatAt) < r.Timing.RenewDeadline:
-		return late
-	}
-	return overdue
 }
 
 // toldBy reports whether a line about a new leader has said that the lock is

@@ -35,7 +35,47 @@ type Assessment struct {
 	AtOnce bool
 	TTL    time.Duration
 	Grace  time.Duration
+
+	Lateness Lateness // of a holder whose verdict is Held
 }
+
+// A Lateness is how long the heartbeat of a holder whose lease has not run out is due.
+type Lateness int
+
+// What a holder has missed.
+const (
+	OnTime       Lateness = iota
+	Late                  // two heartbeats
+	PastDeadline          // its renew deadline: it must have stopped itself
+)
+
+// LateAfter is how old the last heartbeat of a late holder is: two intervals, and for the one
+// that is under way half an interval, at least a second. 0: the row does not say.
+func LateAfter(t driver.Timing) time.Duration {
+	if t.HeartbeatInterval <= 0 {
+		return 0
+	}
+	return 2*t.HeartbeatInterval + max(t.HeartbeatInterval/2, time.Second)
+}
+
+func lateness(r *driver.Row, now time.Time) Lateness {
+	age, late := now.Sub(r.HeartbeatAt), LateAfter(r.Timing)
+	switch {
+	case late == 0:
+	case r.Timing.RenewDeadline > 0 && age >= r.Timing.RenewDeadline:
+		return PastDeadline
+	case age >= late:
+		return Late
+	}
+	return OnTime
+}
+
+// More terms than FlapTerms that began within FlapWindow are flapping. A term after a hand-over
+// that somebody ordered does not count.
+const (
+	FlapWindow = 10 * time.Minute
+	FlapTerms  = 5
+)
 
 // Of judges a view as a standby does that has seen nothing else, so that whoever
 // tells of a lock tells what the standbys go by. Give it what LookAtSession has
@@ -55,7 +95,7 @@ func Of(v driver.Snapshot) Assessment {
 	case v.Row == nil:
 		a.Verdict = Unfinished
 	case a.Grace == 0 && v.Now.Sub(v.Row.HeartbeatAt).Abs() < a.TTL:
-		a.Verdict = Held
+		a.Verdict, a.Lateness = Held, lateness(v.Row, v.Now)
 	default:
 		a.Verdict = Stale
 	}

@@ -46,6 +46,43 @@ func TestAssessSaysWhatAStandbyGoesBy(t *testing.T) {
 	})
 }
 
+func TestAssessTellsALateLeader(t *testing.T) {
+	timing := func(every, deadline time.Duration) driver.Timing {
+		return driver.Timing{TTL: time.Minute, RenewDeadline: deadline, HeartbeatInterval: every}
+	}
+	for _, tc := range []struct {
+		name   string
+		timing driver.Timing
+		age    time.Duration
+		want   Lateness
+	}{
+		{"the second heartbeat may be under way", timing(10*time.Second, 45*time.Second),
+			25*time.Second - 1, OnTime},
+		{"two are missing", timing(10*time.Second, 45*time.Second), 25 * time.Second, Late},
+		{"a short interval", timing(100*time.Millisecond, 45*time.Second), 1200*time.Millisecond - 1,
+			OnTime},
+		{"two of them are missing", timing(100*time.Millisecond, 45*time.Second),
+			1200 * time.Millisecond, Late},
+		{"one instant before the deadline", timing(10*time.Second, 45*time.Second),
+			45*time.Second - 1, Late},
+		{"at the deadline", timing(10*time.Second, 45*time.Second), 45 * time.Second,
+			PastDeadline},
+		{"the row knows no deadline", timing(10*time.Second, 0), 59 * time.Second, Late},
+		{"the row knows no interval", timing(0, 45*time.Second), 59 * time.Second, OnTime},
+		{"a heartbeat ahead of the clock", timing(10*time.Second, 45*time.Second), -time.Second,
+			OnTime},
+		{"at the TTL the lease has run out", timing(10*time.Second, 45*time.Second), time.Minute,
+			OnTime},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, time.Minute),
+				Now: rulestest.Noon.Add(tc.age)}
+			v.Row.Timing = tc.timing
+			assert.Equal(t, tc.want, Of(v).Lateness)
+		})
+	}
+}
+
 func TestAssessTellsALeaderFromASilentOne(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

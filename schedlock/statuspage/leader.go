@@ -88,12 +88,12 @@ func newLeader(h *Handler, s *snapshot) *leader {
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. "+
 			"A standby takes over as soon as it has itself watched for that long.",
 			period(judged.TTL)))
-	case i.HeartbeatAge >= i.Timing.RenewDeadline && i.Timing.RenewDeadline > 0:
+	case judged.Lateness == assess.PastDeadline:
 		l.silent("past its deadline")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for its renew deadline of %s: "+
 			"it has stopped itself, and leads no more. A standby takes over after %s.",
 			period(i.Timing.RenewDeadline), period(judged.TTL)))
-	case i.HeartbeatAge > 2*i.Timing.HeartbeatInterval:
+	case judged.Lateness == assess.Late:
 		l.Late = true
 		if i.State == driver.StateLeading {
 			l.State, l.Class = "late", "late"
@@ -168,13 +168,13 @@ func (l *leader) nobody(h *Handler, s *snapshot) {
 // beat is the bar: how much of the TTL is left. Times are in Unix milliseconds
 // by the database's clock, periods in milliseconds.
 type beat struct {
-	At       int64  `json:"at"` // of the last heartbeat
-	TTL      int64  `json:"ttl"`
-	Renew    int64  `json:"renew"` // the renew deadline
-	Interval int64  `json:"interval"`
-	Words    string `json:"words"` // the TTL
-	Rule     string `json:"rule"`  // what the periods mean
-	now      int64
+	At    int64  `json:"at"` // of the last heartbeat
+	TTL   int64  `json:"ttl"`
+	Renew int64  `json:"renew"` // the renew deadline
+	Late  int64  `json:"late"`  // as old as this the last heartbeat of a late leader is
+	Words string `json:"words"` // the TTL
+	Rule  string `json:"rule"`  // what the periods mean
+	now   int64
 }
 
 func newBeat(s *snapshot) *beat {
@@ -185,7 +185,7 @@ func newBeat(s *snapshot) *beat {
 	t := i.Timing
 	return &beat{
 		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(),
-			1), Renew: t.RenewDeadline.Milliseconds(), Interval: t.HeartbeatInterval.Milliseconds(),
+			1), Renew: t.RenewDeadline.Milliseconds(), Late: assess.LateAfter(t).Milliseconds(),
 		Words: period(t.TTL),
 		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. "+
 			"Without one the leader stops itself at the mark, after %s; "+
@@ -211,7 +211,7 @@ func (b *beat) Class() string {
 	switch since := b.now - b.At; {
 	case since >= b.Renew:
 		return "low"
-	case since > 2*b.Interval:
+	case b.Late > 0 && since >= b.Late:
 		return "late"
 	}
 	return ""

@@ -36,7 +36,7 @@ func TestTheStreamTellsWhatHasChanged(t *testing.T) {
 	assert.Equal(t, "pid 63 on here", m.Self)
 	assert.Equal(t, iconStandby, m.Icon)
 	assert.Equal(t, start.UnixMilli(), m.Now)
-	assert.Equal(t, beat{At: start.UnixMilli(), TTL: 60000, Renew: 45000, Interval: 10000,
+	assert.Equal(t, beat{At: start.UnixMilli(), TTL: 60000, Renew: 45000, Late: 25000,
 		Words: "1 min", Rule: m.Beat.Rule}, *m.Beat)
 	for _, part := range []string{partAlert, partLeader, partHandover, partSelf, partTimeline,
 		partTerms, partJobs} {

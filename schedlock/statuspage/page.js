@@ -103,7 +103,7 @@
 		const mark = `${100 - (100 * beat.renew) / beat.ttl}%`;
 		byId("bar-mark").setAttribute("x1", mark);
 		byId("bar-mark").setAttribute("x2", mark);
-		byId("bar").setAttribute("class", since >= beat.renew ? "low" : since > 2 * beat.interval ? "late" : "");
+		byId("bar").setAttribute("class", since >= beat.renew ? "low" : beat.late && since >= beat.late ? "late" : "");
 		setText(byId("beat-age"), age(since));
 		setText(byId("beat-left"), age(left));
 		setText(byId("beat-ttl"), beat.words);

@@ -255,7 +255,7 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 			"pid 41 on web-1 is dead",
 			"The server has failed over: a standby takes over after 1 min"},
 		{"it is late", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(-21 * time.Second)
+			r.HeartbeatAt = now.Add(-25 * time.Second)
 		})}, "pid 41 on web-1 leads", ""},
 		{"it is past its renew deadline", driver.Snapshot{Row: edit(func(r *driver.Row) {
 			r.HeartbeatAt = now.Add(-45 * time.Second)
@@ -350,7 +350,8 @@ func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
 	w = get(h, "/")
 	body = w.Body.String()
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.Contains(t, body, "pid 41 on web-1 leads", "that much is known")
+	assert.Contains(t, body, "pid 41 on</span> <strong>web-1</strong>", "that much is known")
+	assert.Contains(t, body, "<title>What happened before cannot be told – schedlock</title>")
 	assert.Contains(t, body, "What happened before cannot be told: the database cannot be read.")
 	db.heal()
 

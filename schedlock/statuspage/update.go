@@ -60,8 +60,12 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	jobs := newJobViews(s)
 	verdict := newVerdict(u.leader, s, jobs)
 	u.title, u.icon = u.leader.Headline, u.leader.Icon
-	if verdict.Grade == warning && u.icon != iconNobody && s.err == nil {
+	switch {
+	case u.icon == iconNobody: // of a leader's the headline says it
+	case verdict.Grade == warning:
 		u.title, u.icon = verdict.Text, iconWarning
+	case verdict.Grade == bad:
+		u.title, u.icon = verdict.Text, iconNobody
 	}
 	u.add(partVerdict, "verdict", verdict)
 	u.add(partFindings, "findings", verdict.Findings)

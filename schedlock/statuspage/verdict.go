@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -42,13 +43,6 @@ type verdict struct {
 	More     int       // findings besides
 	Findings []finding // worst first; empty if all is well
 }
-
-const (
-	// more terms that began in that time than this is flapping, without those after a
-	// hand-over that somebody ordered; as schedlock doctor counts them
-	flapWindow = 10 * time.Minute
-	flapTerms  = 5
-)
 
 func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	if s.blind { // nothing else is known
@@ -115,18 +109,18 @@ var silentWords = map[string]string{
 func termFindings(s *snapshot) []finding {
 	taken := 0
 	for i, t := range s.terms {
-		if s.now.Sub(t.AcquiredAt) >= flapWindow {
+		if s.now.Sub(t.AcquiredAt) >= assess.FlapWindow {
 			break
 		}
 		if i+1 == len(s.terms) || s.terms[i+1].EndReason != driver.EndRevoked {
 			taken++
 		}
 	}
-	if taken <= flapTerms {
+	if taken <= assess.FlapTerms {
 		return nil
 	}
 	return []finding{{Grade: warning, Link: "#timeline-title", Order: "the terms",
-		Text: fmt.Sprintf("%d leaders in %s", taken, period(flapWindow))}}
+		Text: fmt.Sprintf("%d leaders in %s", taken, period(assess.FlapWindow))}}
 }
 
 func jobFindings(s *snapshot, jobs []jobView) (list []finding) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
@@ -58,9 +59,9 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		{"all is well", snapshot{view: led, jobs: jobs()}, fine,
 			"Healthy: web-1 has led for ago, 3 jobs OK", 0},
 		{"without jobs", snapshot{view: led}, fine, "Healthy: web-1 has led for ago", 0},
-		{"one heartbeat is missing", snapshot{view: driver.Snapshot{Row: row(20 * time.Second)}},
+		{"one heartbeat is missing", snapshot{view: driver.Snapshot{Row: row(24 * time.Second)}},
 			fine, "Healthy: web-1 has led for ago", 0},
-		{"late", snapshot{view: driver.Snapshot{Row: row(21 * time.Second)}}, warning,
+		{"late", snapshot{view: driver.Snapshot{Row: row(25 * time.Second)}}, warning,
 			"pid 41 on web-1 is late: no heartbeat for ago", 0},
 		{"past the renew deadline", snapshot{view: driver.Snapshot{Row: row(45 * time.Second)}},
 			bad, "pid 41 on web-1 is past its deadline: it has stopped itself", 0},
@@ -90,7 +91,7 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 			j.Streak = 1
 		})}, bad, "Nobody has led since 02:14:01 UTC", 1},
 		{"nobody ever led", snapshot{}, bad, "Nobody leads", 0},
-		{"five terms", snapshot{view: led, terms: terms(flapTerms, driver.EndExpired)}, fine,
+		{"five terms", snapshot{view: led, terms: terms(assess.FlapTerms, driver.EndExpired)}, fine,
 			"Healthy: web-1 has led for ago", 0},
 		{"many terms", snapshot{view: led, terms: terms(310, driver.EndReleased)}, warning,
 			"310 leaders in 10 min", 0},
@@ -116,6 +117,38 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 			assert.Equal(t, tt.text, text+v.Rest)
 			assert.Equal(t, tt.grade, v.Grade)
 			assert.Equal(t, tt.more, v.More)
+		})
+	}
+}
+
+func TestTheTabFollowsTheVerdict(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	led := func(app string) driver.Snapshot {
+		return driver.Snapshot{Now: now, Row: &driver.Row{Ref: driver.Ref{Owner: other, Term: 7},
+			State: driver.StateLeading, CreatedAt: now, HeartbeatAt: now, Timing: timing,
+			App: driver.App{Name: app, Program: app}}}
+	}
+	fails := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: "import",
+		Stats: ledger.Stats{Streak: 2}}}}
+	for _, tt := range []struct {
+		title, icon string
+		s           snapshot
+	}{
+		{"pid 41 on web-1 leads", iconStandby, snapshot{view: led("")}},
+		{"import has failed 2 times in a row", iconWarning,
+			snapshot{view: led(""), jobs: []job{fails}}},
+		{"pid 41 on web-1 is a replica of another app", iconNobody,
+			snapshot{view: led("shop"), jobs: []job{fails}}},
+		{"nobody leads", iconNobody, snapshot{view: driver.Snapshot{Now: now}, jobs: []job{fails}}},
+		{"unknown who leads", iconNobody, snapshot{blind: true, err: errors.New("gone")}},
+	} {
+		t.Run(tt.title, func(t *testing.T) {
+			t.Parallel()
+			tt.s.now, tt.s.app = now, driver.App{Name: "billing", Program: "billing"}
+			u := newUpdate(newHandler(t, newDatabase(), nil), &tt.s)
+			assert.Equal(t, tt.title, u.title)
+			assert.Equal(t, tt.icon, u.icon)
 		})
 	}
 }

@@ -21,8 +21,6 @@ const (
 	longTTL      = 10 * time.Minute // a crash is noticed that late
 	settled      = time.Minute      // a leader has taken up everything by then
 	overdueAfter = time.Minute
-	flapWindow   = 10 * time.Minute
-	flapTerms    = 5 // in flapWindow: more is flapping
 	lossWindow   = 24 * time.Hour
 	mixedTerms   = 10 // newest terms that are compared for their TTL
 	shown        = 5  // entries of a list in one finding
@@ -213,7 +211,7 @@ func judgeHistory(f *findings, x facts) {
 	recent, handed, losses := 0, 0, 0
 	var lost *term
 	for i, t := range x.terms {
-		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < flapWindow {
+		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < assess.FlapWindow {
 			if i+1 < len(x.terms) && x.terms[i+1].reason == driver.EndRevoked {
 				handed++ // an operator wanted it
 			} else {
@@ -227,11 +225,11 @@ func judgeHistory(f *findings, x facts) {
 			}
 		}
 	}
-	found := fmt.Sprintf("terms that began in the last %s: %d", flapWindow, recent)
+	found := fmt.Sprintf("terms that began in the last %s: %d", assess.FlapWindow, recent)
 	if handed > 0 {
 		found += fmt.Sprintf(", and %d after a hand-over", handed)
 	}
-	if recent > flapTerms {
+	if recent > assess.FlapTerms {
 		f.warn("flapping", found,
 			"leaders do not stay: do they crash, are they restarted (a health check that "+
 				"fails?), do they lose the lock? See `schedlock history` and their logs")

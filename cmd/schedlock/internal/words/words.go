@@ -77,25 +77,20 @@ func ofRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
 		Span(age)), ""
 }
 
-// Late says that a holder whose lease has not run out has missed two heartbeats, or must
-// have stopped; "": it is on time. One that is under way has half an interval, and at least
-// a second.
+// Late says what a holder has missed whose lease has not run out; "": it is on time.
 func Late(v driver.Snapshot, j assess.Assessment) string {
 	r := v.Row
-	if r == nil || j.Verdict != assess.Held || r.Timing.HeartbeatInterval <= 0 {
+	if j.Lateness == assess.OnTime {
 		return ""
 	}
 	age, every := v.Now.Sub(r.HeartbeatAt), r.Timing.HeartbeatInterval
 	who := fmt.Sprintf("pid %d on host %q (term %d)", r.PID, r.Hostname, r.Term)
-	switch {
-	case r.Timing.RenewDeadline > 0 && age >= r.Timing.RenewDeadline:
+	if j.Lateness == assess.PastDeadline {
 		return fmt.Sprintf("%s is past its renew deadline of %v, so it must have stopped its jobs; "+
 			"its last heartbeat was %v ago", who, r.Timing.RenewDeadline, Span(age))
-	case age >= 2*every+max(every/2, time.Second):
-		return fmt.Sprintf("%s is late: it has missed %d heartbeats; its last was %v ago, "+
-			"and one is due every %v", who, age/every, Span(age), every)
 	}
-	return ""
+	return fmt.Sprintf("%s is late: it has missed %d heartbeats; its last was %v ago, "+
+		"and one is due every %v", who, age/every, Span(age), every)
 }
 
 func ofNoRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
