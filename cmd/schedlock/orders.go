@@ -153,7 +153,7 @@ type resumeJSON struct {
 	Job         string      `json:"job"` // "": the whole scheduler
 	Resumed     bool        `json:"resumed"`
 	By          string      `json:"by"`
-	StillPaused []pauseJSON `json:"still_paused"` // the other pauses that keep it from starting
+	StillPaused []pauseJSON `json:"still_paused"` // the other pauses that keep it from starting; null: not known
 }
 
 // stillPaused are the pauses that stay in force after the end of the one of job: the
@@ -172,7 +172,7 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	by := flags.String("by", userAtHost(), "")
 	all := flags.Bool("all", false, "")
 	return func(ctx context.Context) (code int, err error) {
-		done := resumeJSON{By: *by, StillPaused: []pauseJSON{}}
+		done := resumeJSON{By: *by}
 		var left []ledger.Pause
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
 			return 0, err
@@ -186,9 +186,11 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 					return err
 				}
 			}
-			inbox, err := s.Pending(ctx)
-			left = stillPaused(inbox, done.Job)
-			return err
+			// What was done stays done, also if the other pauses cannot be read.
+			if inbox, err := s.Pending(ctx); err == nil {
+				left, done.StillPaused = stillPaused(inbox, done.Job), []pauseJSON{}
+			}
+			return nil
 		})
 		if err != nil {
 			return 0, fmt.Errorf("resume: %w", err)
