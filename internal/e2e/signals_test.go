@@ -35,12 +35,15 @@ func TestLeaderThatIsToldToStopFinishesItsRunAndHandsOver(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			const duration = 5 * time.Second // the looks at the draining leader must fit in
+			const duration = 6 * time.Second // the looks at the draining leader must fit in
 			f := newFleet(t, "TICK=500ms", "LOCK_HEARTBEAT=250ms")
 			leader, term := f.startLeader("JOB_DURATION=" + duration.String())
 			standby := f.start()
-			run := leader.awaitRun("a run is under way", func(r runRow) bool {
+			first := leader.awaitRun("a run is under way", func(r runRow) bool {
 				return r.Status == "in_progress"
+			})
+			run := leader.awaitRun("another has just begun", func(r runRow) bool {
+				return r.Status == "in_progress" && r.ScheduledAt.After(first.ScheduledAt)
 			})
 
 			leader.signal(sig)
