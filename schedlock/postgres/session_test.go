@@ -280,7 +280,7 @@ func TestARestartOfTheServerIsNoSign(t *testing.T) {
 func TestALeaderWhoseSessionHasEndedIsReplacedAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	const short = 4 * time.Second // half of it must do for a new session on a busy machine
+	const short = 10 * time.Second // half of it must do for a new session on a busy machine
 	first := open(t, withPort(t, url, forward(t, url)), postgres.WithDirectConnection())
 	var suspended, resumed atomic.Int64
 	a := newLock(t, first, 5*time.Minute, schedlock.WithSessionGrace(short),
