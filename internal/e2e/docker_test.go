@@ -78,12 +78,12 @@ func (s *stack) up() {
 			"the grace period against what a shutdown may take")
 		page := c.get("/")
 		require.Equal(s.t, http.StatusOK, page.status)
-		require.Contains(s.t, string(page.body), "<p class=\"me\">pid 1 on <strong>"+
-			c.service+"</strong>", "each is process 1 of its container")
+		require.Contains(s.t, string(page.body), "pid 1 on <strong>"+c.service+"</strong>",
+			"each is process 1 of its container")
 		require.Contains(s.t, string(page.body), "192.0.2.", "bans of the built-in lists")
 		s.docker("exec", c.id, "/demoapp", "healthcheck")
 		require.Contains(s.t, s.docker("exec", c.id, "/schedlock", "--db", "/data/demoapp.db",
-			"status"), `on host "`+s.leader.service+`" leads`)
+			"status"), "held: "+s.leader.service+" has led for ")
 		_, err := s.run("docker", "exec", "-e", "DEMOAPP_ADDR=127.0.0.1:9", c.id, "/demoapp",
 			"healthcheck")
 		require.Equal(s.t, exitFailed, exitCode(err),
