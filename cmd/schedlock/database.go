@@ -199,7 +199,11 @@ func (t *tool) checkSchema(ctx context.Context, s store) (int64, error) {
 func (t *tool) schemaVersion(ctx context.Context, s store) (int64, error) {
 	switch s := s.(type) {
 	case *sqlite.Store:
-		return migrations.Version(ctx, s.DB(), migrations.SQLite)
+		version, err := migrations.Version(ctx, s.DB(), migrations.SQLite)
+		if err != nil { // SQLite names no file that it cannot open
+			return version, fmt.Errorf("%s: %w", t.database(), err)
+		}
+		return version, nil
 	case *postgres.Store:
 		db := stdlib.OpenDBFromPool(s.Pool())
 		var in []migrations.Option

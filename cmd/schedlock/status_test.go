@@ -421,3 +421,23 @@ func TestStatusWhileTheFileIsWritten(t *testing.T) {
 	}
 	require.Equal(t, 30, last)
 }
+
+// SQLite says no more than "unable to open database file".
+func TestAFileThatGoesAwayWhileItIsLookedAtIsNamed(t *testing.T) {
+	dir := folder(t)
+	path := filepath.Join(dir, "app.db")
+	tl := &tool{dsn: path, timeout: time.Minute}
+	made, err := tl.openAndMigrate(bg, discard)
+	require.NoError(t, err)
+	require.NoError(t, made.Close())
+	var first error
+	_ = tl.lookAtAny(bg, func(ctx context.Context, s store) error {
+		if first == nil {
+			require.NoError(t, os.Rename(dir, dir+"-away"))
+			_, first = tl.schemaVersion(ctx, s)
+			require.NoError(t, os.Rename(dir+"-away", dir))
+		}
+		return first
+	})
+	assert.ErrorContains(t, first, path)
+}
