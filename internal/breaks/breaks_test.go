@@ -45,7 +45,7 @@ func chosen(t *testing.T, i int, b *Break) bool {
 // reliability names the files.
 func TestBreaks(t *testing.T) {
 	if *every || *run != "" || *share != "" {
-		defer child.Alone()()
+		defer child.Seat()()
 	}
 	all, err := Load("testdata")
 	require.NoError(t, err)

@@ -33,10 +33,10 @@ func Main(m *testing.M) {
 		os.Exit(0)
 	}
 	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
-	end := Alone()
+	leave := Seat()
 	InMemory()
 	code := m.Run()
-	end()
+	leave()
 	os.Exit(code)
 }
 

@@ -87,7 +87,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(replicaVariable) != "" {
 		os.Exit(replicaMain())
 	}
-	os.Exit(pgtest.RunAlone(m))
+	os.Exit(pgtest.RunSeated(m))
 }
 
 // replicaMain waits until it is told to go, so that many can start in the same

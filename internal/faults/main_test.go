@@ -37,7 +37,7 @@ var (
 // tests only: the test program never comes here.
 type withServers struct{ m *testing.M }
 
-func (w withServers) Run() int { return pgtest.RunAlone(w.m) }
+func (w withServers) Run() int { return pgtest.RunSeated(w.m) }
 
 func TestMain(m *testing.M) {
 	ServeProgram()

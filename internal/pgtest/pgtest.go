@@ -101,10 +101,10 @@ func Run(m interface{ Run() int }) int {
 	return code
 }
 
-// RunAlone is [Run] for a package that keeps many processes busy: see [child.Alone].
-func RunAlone(m interface{ Run() int }) int {
+// RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
+func RunSeated(m interface{ Run() int }) int {
 	sideBySide(10)
-	defer child.Alone()()
+	defer child.Seat()()
 	return Run(m)
 }
 

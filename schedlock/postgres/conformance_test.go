@@ -18,7 +18,7 @@ import (
 	"example.com/schedlock/schedlock/postgres"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.RunAlone(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.RunSeated(m)) }
 
 var (
 	ctx    = context.Background()

@@ -1,6 +1,0 @@
-//go:build !unix
-
-package child
-
-// Alone does nothing here.
-func Alone() (end func()) { return func() {} }
