@@ -242,7 +242,7 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 		defer mu.Unlock()
 		return strings.Count(log.String(), "has 2 names")
 	}
-	lock, err := schedlock.New(s, schedlock.WithTTL(4*time.Second),
+	lock, err := schedlock.New(s, schedlock.WithTTL(time.Minute),
 		schedlock.WithHeartbeatInterval(time.Second),
 		schedlock.WithLogger(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
 			mu.Lock()
@@ -253,11 +253,15 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
 	defer lock.Stop(bg)
+	beat := func() { // each has a second, which a busy machine may not have
+		t.Helper()
+		eventually(t, "a heartbeat", func() bool { return lease.Heartbeat(bg) == nil })
+	}
 	require.NoError(t, os.Link(s.Path(), s.Path()+".hard"))
-	require.NoError(t, lease.Heartbeat(bg))
+	beat()
 	eventually(t, "the log has a line", func() bool { return logged() > 0 })
 	for began := time.Now(); time.Since(began) < 5*250*time.Millisecond; { // it looks every 250 ms
-		require.NoError(t, lease.Heartbeat(bg))
+		beat()
 	}
 	assert.Equal(t, 1, logged(), "once")
 	status := lock.Status()
@@ -265,7 +269,7 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	assert.Contains(t, status.Reason, "has 2 names (hard links)")
 	assert.NotContains(t, status.PublicReason(func(error) string { return "something" }), s.Path())
 	require.NoError(t, os.Remove(s.Path()+".hard"))
-	require.NoError(t, lease.Heartbeat(bg))
+	beat()
 	assert.NotContains(t, lock.Status().Reason, "names")
 }
 

@@ -91,6 +91,25 @@ func findFiles(path string) (*databaseFiles, error) {
 	return f, checkLinks(resolved, stat)
 }
 
+// syncFolder is replaced by tests that cut the power.
+var syncFolder = filesystem.SyncFolder
+
+// syncNames makes durable that the database file and the -wal file beside it are what
+// their names lead to. SQLite does so before it first relies on a -wal file, but
+// ncruces/go-sqlite3 v0.35.6 syncs the file a second time there, and not its folder (vfs,
+// vfsFile.Sync). After a power cut the name could then lead nowhere, and what was
+// committed is lost, or to an older -wal file, which spoils the database. Whoever else has
+// made the file: it is done before anything is committed to it here.
+func (f *databaseFiles) syncNames() error {
+	if f.readOnly {
+		return nil
+	}
+	if err := syncFolder(filepath.Dir(f.path)); err != nil {
+		return fmt.Errorf("database %s: %w", f.path, err)
+	}
+	return nil
+}
+
 func newFileSet() *fileSet { return &fileSet{gone: make(chan struct{})} }
 
 // set returns the present set. One that is lost is followed by a new one when

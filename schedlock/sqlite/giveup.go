@@ -191,7 +191,7 @@ func (f *databaseFiles) putBack(c *sqlite3.Conn) (put fileID, err error) {
 	if err != nil {
 		return put, errors.Join(err, os.Remove(name))
 	}
-	return put, nil
+	return put, f.syncNames()
 }
 
 // An UnsavedError says that what was committed last is lost: the -wal file that

@@ -102,7 +102,7 @@ func prepareFile(path string) error {
 		return err
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return fmt.Errorf("database %s: make its folder: %w", path, err)
 	}
 	if err := writable(dir); err != nil {
@@ -110,6 +110,24 @@ func prepareFile(path string) error {
 			path, err)
 	}
 	return nil
+}
+
+// makeFolder is os.MkdirAll that makes the names of what it makes durable.
+func makeFolder(dir string) error {
+	var made []string // whose folders are to be synced, the innermost first
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			break
+		}
+		made = append(made, at)
+	}
+	err := os.MkdirAll(dir, 0o755)
+	for _, at := range made {
+		if err == nil {
+			err = syncFolder(filepath.Dir(at))
+		}
+	}
+	return err
 }
 
 // checkFile returns an error that wraps fs.ErrNotExist if there is no file, and

@@ -131,7 +131,9 @@ func (c *pooledConn) open(ctx context.Context, alone bool) error {
 		return &FileChangedError{Path: c.pool.path}
 	}
 	if ok {
-		c.join(beside)
+		if err := c.join(beside); err != nil {
+			return err
+		}
 	}
 	if lost := c.set.lost.Load(); lost != nil {
 		return lost
@@ -186,12 +188,15 @@ func (c *pooledConn) checkpoint() error {
 }
 
 // join makes the connection one of its set: the first one says which files the
-// set has.
-func (c *pooledConn) join(beside *besideFiles) {
+// set has, and makes their names durable before the others go on.
+func (c *pooledConn) join(beside *besideFiles) error {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	open := c.set.beside.Load()
 	if c.set.joined == 0 || open == nil {
+		if err := c.pool.syncNames(); err != nil {
+			return err
+		}
 		c.set.beside.Store(beside)
 	} else if beside != nil && *beside != *open {
 		suffix := "-wal"
@@ -202,6 +207,7 @@ func (c *pooledConn) join(beside *besideFiles) {
 	}
 	c.joined = true
 	c.set.joined++
+	return nil
 }
 
 // IsValid implements driver.Validator.

@@ -131,6 +131,10 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openSource(ctx, src, opts...)
+}
+
+func openSource(ctx context.Context, src dataSource, opts ...Option) (*Store, error) {
 	if err := prepareFile(src.path); err != nil {
 		return nil, err
 	}

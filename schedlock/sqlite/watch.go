@@ -129,7 +129,13 @@ func (s *Store) askOpen(conn *sql.Conn) (known bool, err error) {
 		if known = true; main != s.files.file {
 			return &FileChangedError{Path: s.path}
 		}
-		s.files.sets.Load().beside.Store(beside)
+		set := s.files.sets.Load()
+		if open := set.beside.Load(); beside != nil && (open == nil || *open != *beside) {
+			if err := s.files.syncNames(); err != nil {
+				return err
+			}
+		}
+		set.beside.Store(beside)
 		return nil
 	})
 	return known, err
