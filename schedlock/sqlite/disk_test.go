@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs"
 	"github.com/stretchr/testify/require"
 )
@@ -35,6 +37,9 @@ type disk struct {
 	names  map[string]int // as they are now
 	start  state          // before the first step
 	steps  []step
+
+	failAt int // which of the things that can fail does; 0: none
+	tried  int // how many there were
 }
 
 type stepKind int
@@ -70,10 +75,15 @@ var (
 	reallyDo  = syncFolder
 	noteNames = func() bool {
 		syncFolder = func(folder string) error {
-			if d, ok := diskOf.Load(folder); ok {
+			d, ok := diskOf.Load(folder)
+			if ok && d.(*disk).fails() {
+				return fmt.Errorf("sync the folder %s: %w", folder, syscall.EIO)
+			}
+			err := reallyDo(folder)
+			if ok && err == nil {
 				d.(*disk).record(step{kind: syncNames})
 			}
-			return reallyDo(folder)
+			return err
 		}
 		return true
 	}()
@@ -106,21 +116,28 @@ func newDisk(t testing.TB, folder string) *disk {
 }
 
 // open is Open by way of the disk.
-func (d *disk) open(t testing.TB, file string) *Store {
-	t.Helper()
+func (d *disk) open(file string) (*Store, error) {
 	src, err := parseDSN(filepath.Join(d.folder, file))
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	src.dsn += "&vfs=" + d.name
 	src.create += "&vfs=" + d.name
-	s, err := openSource(bg, src)
-	require.NoError(t, err)
-	return s
+	return openSource(bg, src)
 }
 
 func (d *disk) record(s step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.steps = append(d.steps, s)
+}
+
+// fails counts what can fail, and reports whether this one does.
+func (d *disk) fails() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tried++
+	return d.tried == d.failAt
 }
 
 // now is how many steps there were.
@@ -132,6 +149,9 @@ func (d *disk) now() int {
 
 // OpenFilename implements vfs.VFSFilename.
 func (d *disk) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
+	if d.fails() {
+		return nil, flags, sqlite3.CANTOPEN
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	file, flags, err := d.VFS.(vfs.VFSFilename).OpenFilename(name, flags)
@@ -157,6 +177,9 @@ func (d *disk) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.File, v
 
 // Delete implements vfs.VFS.
 func (d *disk) Delete(path string, sync bool) error {
+	if d.fails() {
+		return vfs.SystemError(syscall.EIO, sqlite3.IOERR_DELETE)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	id, _ := identify(path)
@@ -188,12 +211,22 @@ func (f *diskFile) SharedMemory() vfs.SharedMemory {
 }
 
 func (f *diskFile) WriteAt(p []byte, at int64) (int, error) {
+	fails := f.disk.fails()
+	if fails {
+		p = p[:len(p)/2]
+	}
 	n, err := f.File.WriteAt(p, at)
+	if fails {
+		err = vfs.SystemError(syscall.EIO, sqlite3.IOERR_WRITE)
+	}
 	f.disk.record(step{kind: write, node: f.node, at: at, data: append([]byte(nil), p[:n]...)})
 	return n, err
 }
 
 func (f *diskFile) Truncate(size int64) error {
+	if f.disk.fails() {
+		return vfs.SystemError(syscall.EIO, sqlite3.IOERR_TRUNCATE)
+	}
 	err := f.File.Truncate(size)
 	if err == nil {
 		f.disk.record(step{kind: truncate, node: f.node, at: size})
@@ -202,6 +235,9 @@ func (f *diskFile) Truncate(size int64) error {
 }
 
 func (f *diskFile) Sync(flags vfs.SyncFlag) error {
+	if f.disk.fails() {
+		return vfs.SystemError(syscall.EIO, sqlite3.IOERR_FSYNC)
+	}
 	err := f.File.Sync(flags)
 	if err == nil {
 		f.disk.record(step{kind: syncFile, node: f.node})
