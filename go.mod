@@ -3,6 +3,7 @@ module example.com/schedlock
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/go-co-op/gocron/v2 v2.22.0

@@ -33,7 +33,8 @@ type Store interface {
 	// have lost terms (Snapshot.FailedOver), so that it is above those too.
 	//
 	// It returns ErrConflict, and has written nothing, if the database is no
-	// longer as it was judged, and ErrBlocked if the judged row is still there
+	// longer as it was judged, or another acquisition of what was judged is
+	// under way; and ErrBlocked if the judged row is still there
 	// but somebody's transaction has it locked. If the database is no longer the one
 	// that was opened the error wraps ErrLost. After any other error the outcome is
 	// unknown.

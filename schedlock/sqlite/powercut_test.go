@@ -480,8 +480,8 @@ func TestNoErrorOfTheDiskLosesWhatWasAcknowledged(t *testing.T) {
 			require.GreaterOrEqual(t, h.tried, n)
 			if h.store != nil {
 				ctx, cancel := context.WithTimeout(bg, time.Minute)
-				eventually(t, "the store goes on", func() bool {
-					return goesOn(ctx, h.store, h.ref.Term) == nil
+				eventually(t, fmt.Sprintf("the store goes on after failure %d: %v", n, failed), func() bool {
+					return h.store.Migrate(ctx) == nil && goesOn(ctx, h.store, h.ref.Term) == nil
 				})
 				cancel()
 			}
