@@ -16,7 +16,7 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// A fact is what a caller was told, and what must still be so after a power cut.
+// A fact is what a caller was told, and what must still be so afterwards.
 type fact struct {
 	what  string
 	from  int // the steps that there were when it was told
@@ -41,6 +41,8 @@ type History struct {
 	Open func(ctx context.Context) (Store, error)
 	// Steps counts what a fault can come after.
 	Steps func() int
+	// Sessions is how often the store is opened.
+	Sessions int
 	// Between is called in the middle of each session; nil: nothing is.
 	Between func(s Store) error
 
@@ -244,7 +246,7 @@ func (h *History) is(so bool) {
 	}
 }
 
-// Live does everything in each of three sessions, and ends with the first error.
+// Live does everything in each session, and ends with the first error.
 func (h *History) Live(ctx context.Context) (err error) {
 	defer func() {
 		switch failed := recover().(type) {
@@ -255,7 +257,7 @@ func (h *History) Live(ctx context.Context) (err error) {
 			panic(failed)
 		}
 	}()
-	for i := range 3 {
+	for i := range h.Sessions {
 		store, err := h.Open(ctx)
 		h.ok(err)
 		h.Store = store

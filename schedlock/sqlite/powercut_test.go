@@ -47,7 +47,7 @@ func begins(t *testing.T, there bool) *history {
 		}
 		return s, nil
 	}
-	h.Steps = h.now
+	h.Steps, h.Sessions = h.now, 3
 	h.Between = func(s acknowledged.Store) error {
 		_, err := s.(*Store).DB().Exec(`PRAGMA wal_checkpoint(RESTART)`)
 		return err
