@@ -167,7 +167,9 @@ func TerminateAlways(ctx context.Context, c *Cluster, in *Injection) error {
 	return c.endSessions(ctx, 2*c.Grace, in)
 }
 
+// endSessions loses answers with the sessions: the leader asks on the next one what was committed.
 func (c *Cluster) endSessions(ctx context.Context, d time.Duration, in *Injection) error {
+	in.Muted = true
 	p, b, err := c.target(ctx)
 	if err != nil {
 		return err
