@@ -19,8 +19,8 @@ import (
 )
 
 var ourTables = []string{
-	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_jobs", "scheduler_lock",
-	"scheduler_lock_migrations", "scheduler_lock_schema",
+	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_audit", "scheduler_jobs",
+	"scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
 	"scheduler_pauses", "scheduler_requests", "scheduler_runs", "scheduler_terms",
 }
 
@@ -39,6 +39,7 @@ func assertSchema(t *testing.T, db *sql.DB) {
 			" attempt error until count retry_at requested_by request_reason",
 		"scheduler_requests":    "job requested_at requested_by reason",
 		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
+		"scheduler_audit":       "id at what job by reason",
 		"scheduler_lock_schema": "version min_code",
 		"named_locks": "kind name token term pid hostname acquired_at expires_at hold_until" +
 			" boot_id expires_ms hold_ms ttl_ms ttl_of",
@@ -65,10 +66,10 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		column(t, db,
 			`SELECT name FROM sqlite_master
 				WHERE type = 'index' AND sql IS NOT NULL ORDER BY name`))
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"},
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"},
 		column(t, db,
 			"SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1"},
+	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1", "11 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }
@@ -119,6 +120,7 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		fmt.Sprintf(pause, "''", "NULL", "NULL"),
 		fmt.Sprintf(pause, "'j'", "'x'", "'me'"),
 		`INSERT INTO scheduler_requests VALUES ('j', 'x', 'me', '')`,
+		`INSERT INTO scheduler_audit VALUES (1, 'x', 'hand-over', '', 'me', '')`,
 		fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
 		fmt.Sprintf(named, "'task'", "'a'", "'x'", "1"),
 		fmt.Sprintf(named, "'timeout'", `printf('%.200c', 'a')`, "NULL", "NULL"),
@@ -145,6 +147,8 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 		"a resumption by nobody":  fmt.Sprintf(pause, "'k'", "'x'", "NULL"),
 		"a request twice":         `INSERT INTO scheduler_requests VALUES ('j', 'x', 'you', '')`,
 		"a request of nobody":     `INSERT INTO scheduler_requests VALUES ('j', 'y', NULL, '')`,
+		"an unknown order":        `INSERT INTO scheduler_audit VALUES (2, 'x', 'dance', '', 'me', '')`,
+		"an order of nobody":      `INSERT INTO scheduler_audit VALUES (2, 'x', 'run', 'j', NULL, '')`,
 		"an unknown kind":         fmt.Sprintf(named, "'clock'", "'a'", "NULL", "NULL"),
 		"a name twice":            fmt.Sprintf(named, "'lock'", "'a'", "NULL", "NULL"),
 		"a lock without a name":   fmt.Sprintf(named, "'lock'", "''", "NULL", "NULL"),
@@ -168,7 +172,7 @@ func TestTheTablesRefuseWhatMustNotBe(t *testing.T) {
 			"'t', NULL, NULL, NULL"),
 		"a task that has ended and is held": fmt.Sprintf(task, "'d'", "'done'", "0",
 			"'t', 'b', 1, 'x'"),
-		"a migration without minimum": `INSERT INTO scheduler_lock_schema (version) VALUES (10)`,
+		"a migration without minimum": `INSERT INTO scheduler_lock_schema (version) VALUES (99)`,
 	} {
 		_, err := db.ExecContext(t.Context(), bad)
 		assert.Error(t, err, "%s was accepted", name)

@@ -215,7 +215,7 @@ func TestACursorThatIsResetLetsItsJobRunSoon(t *testing.T) {
 		w.setClock(-time.Hour)
 		sleepUntil(96 * time.Minute)
 		n := len(d.read())
-		job, err := w.db.ResetCursor(ctx, "j")
+		job, err := w.db.ResetCursor(ctx, ledger.Action{Job: "j", By: "ann"})
 		require.NoError(t, err)
 		require.Equal(t, w.now().UTC(), job.Cursor)
 		sleepUntil(156 * time.Minute) // 01:36 by the database's clock

@@ -14,8 +14,9 @@ already do not run again, as long as the ledger has their runs.
 
 Whoever leads goes on from there within one heartbeat interval.
 
+` + orderHelp + `
 Examples:
-  schedlock reset-cursor import
+  schedlock reset-cursor import --reason "the clock was a year ahead"
 `
 
 // A cursorJSON is where a job goes on.
@@ -25,15 +26,16 @@ type cursorJSON struct {
 	NextTick timestamp `json:"next_tick"`
 }
 
-func resetCursor(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func resetCursor(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	o := orderFlags(flags)
 	return func(ctx context.Context) (int, error) {
-		if t.job() == "" {
+		if o.Job = t.job(); o.Job == "" {
 			return 0, &usageError{"reset-cursor", "reset-cursor needs the name of a job"}
 		}
 		var j ledger.Job
 		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {
-			j, err = s.ResetCursor(ctx, t.job())
-			return t.offerJobs(ctx, s, t.job(), err)
+			j, err = s.ResetCursor(ctx, *o)
+			return t.offerJobs(ctx, s, o.Job, err)
 		})
 		if err == nil {
 			t.say(cursorJSON{j.Name, timestamp(j.Cursor), timestamp(nextTick(j))},

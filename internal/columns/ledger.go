@@ -110,3 +110,24 @@ func (c *Pause) Value() ledger.Pause {
 		ResumedBy: c.resumedBy.String,
 	}
 }
+
+// Of an order that was carried out, as a.
+const AuditColumns = `a.id, a.at, a.what, a.job, a.by, a.reason`
+
+// Audit takes AuditColumns.
+type Audit struct {
+	id                    sql.NullInt64
+	at                    Time
+	what, job, by, reason sql.NullString
+}
+
+// Dest returns the places of AuditColumns.
+func (c *Audit) Dest() []any {
+	return []any{&c.id, &c.at, &c.what, &c.job, &c.by, &c.reason}
+}
+
+// Value returns the entry. A time that can't be read is zero.
+func (c *Audit) Value() ledger.AuditEntry {
+	return ledger.AuditEntry{ID: c.id.Int64, At: c.at.Time, What: c.what.String,
+		Action: ledger.Action{Job: c.job.String, By: c.by.String, Reason: c.reason.String}}
+}

@@ -240,7 +240,12 @@ type Store interface {
 	// ResetCursor sets the cursor of a job to the database's time, wherever it
 	// stood, and needs no lock: it is an operator's cure. It returns the job
 	// with its new cursor, without Stats. The error wraps [ErrNoJob] if the job has no row.
-	ResetCursor(ctx context.Context, job string) (Job, error)
+	ResetCursor(ctx context.Context, o Action) (Job, error)
+
+	// Audit returns the newest orders, newest first, at most limit; those for one
+	// job, or all if job is "". Trigger, Pause, Resume, ResetCursor and
+	// driver.Store.Revoke write them: see [AuditEntry].
+	Audit(ctx context.Context, job string, limit int) ([]AuditEntry, error)
 
 	// Prune deletes the oldest rows of a job, at most limit, and none of the
 	// newest keep. Rows that are in progress, or owed an attempt, stay. The

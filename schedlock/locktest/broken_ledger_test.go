@@ -199,7 +199,7 @@ var brokenLedgers = []broken{
 		}
 	})},
 	{95, "it resets nothing", "the cursor", func(c *resetCall) {
-		c.row, c.err = jobOf(c.s, c.job), c.ctx.Err()
+		c.row, c.err = jobOf(c.s, c.action.Job), c.ctx.Err()
 		c.row.Stats = ledger.Stats{}
 		if c.row.Name == "" {
 			c.err = ledger.ErrNoJob

@@ -178,4 +178,48 @@ var brokenOrders = []broken{
 		now, _ := c.s.Pending(c.ctx)
 		c.in.Pauses = now.Pauses
 	}},
+	{101, "it is not kept who", "Audit", eachOrder(func(a *ledger.AuditEntry) { a.By = "" })},
+	{101, "it is not kept why", "Audit", eachOrder(func(a *ledger.AuditEntry) { a.Reason = "" })},
+	{101, "it is not kept when", "the time of",
+		eachOrder(func(a *ledger.AuditEntry) { a.At = a.At.Add(-time.Hour) })},
+	{101, "what changes nothing is told", "something was written", tells},
+	{101, "nobody resets a cursor", "by nobody", before(func(c *resetCall) {
+		if c.action.By == "" {
+			c.action.By = "somebody"
+		}
+	})},
+	{102, "a hand-over is not told", "Audit after hand-over", after(func(c *auditCall) {
+		c.list = slices.DeleteFunc(c.list, func(a ledger.AuditEntry) bool {
+			return a.What == ledger.OrderHandOver
+		})
+	})},
+	{102, "a hand-over is of the leader's job", "Audit", eachOrder(func(a *ledger.AuditEntry) {
+		a.Job = "a"
+	})},
+	{102, "a hand-over again is told", "something was written", tells},
+	{103, "it grows for ever", "as many as stay", after(func(c *auditCall) {
+		if n := len(c.list); n == ledger.KeepAudit {
+			c.list = append(c.list, c.list[n-1])
+		}
+	})},
+	{103, "the oldest come first", "newest first", after(func(c *auditCall) {
+		slices.Reverse(c.list)
+	})},
+	{103, "all jobs are one", "of one job", before(func(c *auditCall) { c.job = "" })},
+	{103, "the limit is no limit", "at most limit", before(func(c *auditCall) { c.limit = 2000 })},
+	{103, "it does not heed its context", "Audit with", deaf("Audit")},
+}
+
+// tells is the fault of a store with an entry for what changes nothing: the second
+// look at all that is written finds one more.
+func tells() any {
+	looks := 0
+	return after(func(c *auditCall) {
+		if c.limit < 100 {
+			return
+		}
+		if looks++; looks > 1 {
+			c.list = append(c.list, ledger.AuditEntry{What: ledger.OrderPause})
+		}
+	})
 }

@@ -132,7 +132,7 @@ var cursorCases = []testCase{
 					e.db.Edit(e, edit)
 				}
 				before := e.look().Now.Truncate(time.Microsecond)
-				j, err := e.ledger().ResetCursor(e.ctx, "a")
+				j, err := e.ledger().ResetCursor(e.ctx, order("a"))
 				require.NoError(e, err, "ResetCursor")
 				require.WithinRange(e, j.Cursor, before, e.look().Now, "ResetCursor: the cursor")
 				require.Equal(e, ledger.Job{Name: "a", Spec: "s", Cursor: j.Cursor.UTC()}, j,
@@ -143,13 +143,13 @@ var cursorCases = []testCase{
 			}
 			require.Equal(e, runs, e.runs("", 10))
 			e.unchanged(func() {
-				_, err := e.ledger().ResetCursor(e.ctx, "c")
+				_, err := e.ledger().ResetCursor(e.ctx, order("c"))
 				require.ErrorIs(e, err, ledger.ErrNoJob)
-				e.soon("ResetCursor", func() { _, err = e.ledger().ResetCursor(ended(), "a") })
+				e.soon("ResetCursor", func() { _, err = e.ledger().ResetCursor(ended(), order("a")) })
 				require.Error(e, err, "ResetCursor with an ended context")
 			}, "a ResetCursor that fails")
 			e.release(ref)
-			_, err := e.ledger().ResetCursor(e.ctx, "a")
+			_, err := e.ledger().ResetCursor(e.ctx, order("a"))
 			require.NoError(e, err, "without a leader")
 		}},
 	{Rule: Rule{96, "what one job is asked is bounded",

@@ -266,4 +266,17 @@
 //  100. A range of skipped ticks whose first tick is in the ledger already is
 //     recorded from the next free microsecond on, without that tick; of two
 //     ticks, the second one is recorded.
+//
+// Of the audit (ledger.Store, and driver.Store for revocations):
+//
+//  101. Trigger, Pause, Resume and ResetCursor write an entry each: the order,
+//     the job, who, why (Resume: nothing) and the database's time, of a request
+//     its own. One that changes nothing or returns an error writes none.
+//     ResetCursor refuses an order that is not valid.
+//  102. The first Revoke of a term writes an entry: a hand-over, without a
+//     job, by whom, why and the time of the revocation. Another one of that term,
+//     and one that returns ErrConflict, write none.
+//  103. Audit returns the newest entries, newest first, at most limit, of one
+//     job or of all; with a context that has ended an error, soon. The newest
+//     KeepAudit stay, and their ids only grow.
 package locktest

@@ -78,7 +78,7 @@ type Edit struct {
 	CursorAt time.Time
 }
 
-// A Fill is rows of one of two kinds.
+// A Fill is rows of one of three kinds.
 type Fill struct {
 	Terms int // terms 1, 2, … that have ended; there were none before
 
@@ -86,6 +86,8 @@ type Fill struct {
 	// answered them, and each has a time of its own in the past.
 	Requests   int
 	RequestsOf string
+
+	Orders int // in the audit, about every job, in the past
 }
 
 // A Tx is a caller's transaction.
@@ -315,6 +317,7 @@ type snapshot struct {
 	Runs    []ledger.Run
 	Owed    []ledger.Run
 	Pending ledger.Pending
+	Audit   []ledger.AuditEntry
 }
 
 func (e *env) snapshot() (s snapshot) {
@@ -333,6 +336,8 @@ func (e *env) snapshot() (s snapshot) {
 		s.Pending, err = l.Pending(e.ctx)
 		require.NoError(e, err, "Pending")
 		sortPauses(s.Pending.Pauses)
+		s.Audit, err = l.Audit(e.ctx, "", 100)
+		require.NoError(e, err, "Audit")
 	}
 	return s
 }

@@ -64,8 +64,8 @@ type (
 	}
 	resetCall struct {
 		call[*sound]
-		job string
-		row ledger.Job
+		action ledger.Action
+		row    ledger.Job
 	}
 	pruneCall struct {
 		call[*sound]
@@ -101,6 +101,12 @@ type (
 	pendingCall struct {
 		call[*sound]
 		in ledger.Pending
+	}
+	auditCall struct {
+		call[*sound]
+		job   string
+		limit int
+		list  []ledger.AuditEntry
 	}
 )
 
@@ -161,9 +167,9 @@ func (r rigged) Retries(ctx context.Context) ([]ledger.Run, error) {
 	return c.runs, c.err
 }
 
-func (r rigged) ResetCursor(ctx context.Context, job string) (ledger.Job, error) {
-	c := &resetCall{call: start(ctx, r.sound), job: job}
-	play(r.fault, "ResetCursor", c, func() { c.row, c.err = c.s.ResetCursor(c.ctx, c.job) })
+func (r rigged) ResetCursor(ctx context.Context, action ledger.Action) (ledger.Job, error) {
+	c := &resetCall{call: start(ctx, r.sound), action: action}
+	play(r.fault, "ResetCursor", c, func() { c.row, c.err = c.s.ResetCursor(c.ctx, c.action) })
 	return c.row, c.err
 }
 
@@ -206,6 +212,21 @@ func (r rigged) Pending(ctx context.Context) (ledger.Pending, error) {
 	c := &pendingCall{call: start(ctx, r.sound)}
 	play(r.fault, "Pending", c, func() { c.in, c.err = c.s.Pending(c.ctx) })
 	return c.in, c.err
+}
+
+func (r rigged) Audit(ctx context.Context, job string, limit int) ([]ledger.AuditEntry, error) {
+	c := &auditCall{call: start(ctx, r.sound), job: job, limit: limit}
+	play(r.fault, "Audit", c, func() { c.list, c.err = c.s.Audit(c.ctx, c.job, c.limit) })
+	return c.list, c.err
+}
+
+// eachOrder changes what Audit returns.
+func eachOrder(change func(*ledger.AuditEntry)) func(*auditCall) {
+	return after(func(c *auditCall) {
+		for i := range c.list {
+			change(&c.list[i])
+		}
+	})
 }
 
 // eachJob changes what Jobs returns.

@@ -52,13 +52,16 @@ type tables struct {
 	named    namedLocks
 	tasks    map[taskKey]task
 	lastTask int64 // seq
+
+	audit     []ledger.AuditEntry // oldest first
+	lastAudit int64               // id
 }
 
 func (t tables) clone() tables {
 	t.terms, t.runs = slices.Clone(t.terms), slices.Clone(t.runs)
 	t.jobs, t.ticks = maps.Clone(t.jobs), maps.Clone(t.ticks)
 	t.requests, t.pauses = maps.Clone(t.requests), maps.Clone(t.pauses)
-	t.tasks = maps.Clone(t.tasks)
+	t.tasks, t.audit = maps.Clone(t.tasks), slices.Clone(t.audit)
 	t.named = t.named.clone()
 	return t
 }

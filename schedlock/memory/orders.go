@@ -49,6 +49,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 		}
 		r = ledger.Request{Action: o, At: now}
 		t.requests[keyOf(o.Job, now)] = r
+		t.note(now, ledger.OrderRun, o)
 		return nil
 	})
 	return r, err
@@ -115,6 +116,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 		if p, found = t.pauses[o.Job]; !found || !p.InForce() {
 			p = ledger.Pause{Action: o, Since: now}
 			t.pauses[o.Job] = p
+			t.note(now, ledger.OrderPause, o)
 		}
 		return nil
 	})
@@ -123,7 +125,8 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 
 // Resume implements ledger.Store.
 func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
-	if err := (ledger.Action{Job: job, By: by}).Validate(); err != nil {
+	o := ledger.Action{Job: job, By: by}
+	if err := o.Validate(); err != nil {
 		return false, err
 	}
 	err = s.do(ctx, func(t *tables, now time.Time) error {
@@ -131,6 +134,7 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 		if found && p.InForce() {
 			p.Resumed, p.ResumedBy = now, by
 			t.pauses[job], resumed = p, true
+			t.note(now, ledger.OrderResume, o)
 		}
 		return nil
 	})

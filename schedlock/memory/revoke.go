@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // Revoke implements driver.Store.
@@ -16,14 +17,18 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 		}
 		t.row.State = driver.StateRevoked
 		r = driver.Revocation{At: now, By: by, Reason: reason}
+		first := true
 		for i := range t.terms {
 			if t.terms[i].Term != term {
 				continue
 			}
-			if t.terms[i].Revoked == (driver.Revocation{}) {
+			if first = t.terms[i].Revoked == (driver.Revocation{}); first {
 				t.terms[i].Revoked = r
 			}
 			r = t.terms[i].Revoked
+		}
+		if first {
+			t.note(now, ledger.OrderHandOver, ledger.Action{By: by, Reason: reason})
 		}
 		return nil
 	})

@@ -79,14 +79,18 @@ func stands(job ledger.Job, d ledger.Decision) bool {
 }
 
 // ResetCursor implements ledger.Store.
-func (s *Store) ResetCursor(ctx context.Context, name string) (job ledger.Job, err error) {
+func (s *Store) ResetCursor(ctx context.Context, o ledger.Action) (job ledger.Job, err error) {
+	if err := o.Validate(); err != nil {
+		return job, err
+	}
 	err = s.do(ctx, func(t *tables, now time.Time) error {
-		if err := t.knows(name); err != nil {
+		if err := t.knows(o.Job); err != nil {
 			return err
 		}
-		job = t.jobs[name]
+		job = t.jobs[o.Job]
 		job.Cursor, job.RawCursor = now, ""
-		t.jobs[name] = job
+		t.jobs[o.Job] = job
+		t.note(now, ledger.OrderResetCursor, o)
 		job.Stats = ledger.Stats{}
 		return nil
 	})

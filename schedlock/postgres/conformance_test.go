@@ -86,6 +86,9 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 			exec(t, admin, `INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
 				SELECT $1, now() - n * interval '1 second', 'ann', 'why'
 				FROM generate_series(1, $2) AS n`, f.RequestsOf, f.Requests)
+			exec(t, admin, `INSERT INTO scheduler_audit (at, what, job, by, reason)
+				SELECT now() - interval '1 hour', 'pause', '', 'ann', 'why'
+				FROM generate_series(1, $1)`, f.Orders)
 		},
 		Edit: func(t testing.TB, e locktest.Edit) {
 			if e.CursorOf != "" {
@@ -114,7 +117,7 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 		Backup: func(t testing.TB) func() {
 			conn := session(t, direct)
 			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
-				"scheduler_runs", "scheduler_requests", "scheduler_pauses"}
+				"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit"}
 			for _, table := range tables {
 				exec(t, conn, fmt.Sprintf(`CREATE TEMPORARY TABLE backup_%[1]s AS TABLE %[1]s`,
 					table))
@@ -179,7 +182,8 @@ func reopened(run testing.TB, url string) func(t testing.TB) *postgres.Store {
 func empty(t testing.TB, conn *pgx.Conn) {
 	exec(t, conn, `DELETE FROM scheduler_lock; DELETE FROM scheduler_terms;
 		DELETE FROM scheduler_jobs; DELETE FROM scheduler_runs;
-		DELETE FROM scheduler_requests; DELETE FROM scheduler_pauses`)
+		DELETE FROM scheduler_requests; DELETE FROM scheduler_pauses;
+		DELETE FROM scheduler_audit`)
 }
 
 func databaseName(t testing.TB, url string) string {

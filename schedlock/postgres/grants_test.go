@@ -25,6 +25,7 @@ var rights = []struct {
 	{"scheduler_runs", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 	{"scheduler_requests", []string{"SELECT", "INSERT", "DELETE"}},
 	{"scheduler_pauses", []string{"SELECT", "INSERT", "UPDATE"}},
+	{"scheduler_audit", []string{"SELECT", "INSERT", "DELETE"}},
 	{"scheduler_lock_schema", []string{"SELECT"}},
 }
 
@@ -124,6 +125,14 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	pruned, err := store.Prune(ctx, "j", 0, 10)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, pruned)
+
+	_, err = store.ResetCursor(ctx, ledger.Action{Job: "j", By: "me"})
+	require.NoError(t, err)
+	_, err = store.Revoke(ctx, ref.Term, "me", "")
+	require.NoError(t, err)
+	orders, err := store.Audit(ctx, "", 10)
+	require.NoError(t, err)
+	require.Len(t, orders, 7)
 
 	release(t, store, ref)
 	terms, err := store.Terms(ctx, 10)

@@ -36,7 +36,9 @@ WITH RECURSIVE ` + sqlNow + `, known AS (
        AND EXISTS (SELECT FROM free)
     ON CONFLICT (job, requested_at) DO NOTHING
     RETURNING requested_at
-)
+), given AS (
+    SELECT a.requested_at AS at, 'run' AS what, $1 AS job, $2 AS by, $3 AS reason FROM asked a
+)` + sqlNote + `
 SELECT EXISTS (SELECT FROM known), (SELECT n FROM pending), (SELECT requested_at FROM asked), p.*
 FROM (SELECT) AS one
 LEFT JOIN (SELECT * FROM paused ORDER BY job DESC LIMIT 1) AS p ON true`
@@ -129,7 +131,9 @@ WITH begun AS (
         reason = excluded.reason, resumed_at = NULL, resumed_by = NULL
     WHERE p.resumed_at IS NOT NULL
     RETURNING ` + columns.PauseColumns + `
-)
+), given AS (
+    SELECT b.paused_at AS at, 'pause' AS what, b.job, b.paused_by AS by, b.reason FROM begun b
+)` + sqlNote + `
 SELECT * FROM begun
 UNION ALL
 SELECT ` + columns.PauseColumns + `
@@ -161,9 +165,15 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (ledger.Pause, error
 }
 
 const sqlResume = `
-WITH ` + sqlNow + `
-UPDATE scheduler_pauses p SET resumed_at = s.now, resumed_by = $2::text
-FROM settings s WHERE p.job = $1::text AND p.resumed_at IS NULL`
+WITH ` + sqlNow + `, resumed AS (
+    UPDATE scheduler_pauses p SET resumed_at = s.now, resumed_by = $2::text
+    FROM settings s WHERE p.job = $1::text AND p.resumed_at IS NULL
+    RETURNING p.job, p.resumed_at, p.resumed_by
+), given AS (
+    SELECT r.resumed_at AS at, 'resume' AS what, r.job, r.resumed_by AS by, '' AS reason
+    FROM resumed r
+)` + sqlNote + `
+SELECT 1 FROM resumed`
 
 // Resume implements ledger.Store.
 func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {

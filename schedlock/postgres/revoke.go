@@ -27,7 +27,10 @@ WITH settings AS MATERIALIZED (
         revoke_reason = CASE WHEN t.revoked_at IS NULL THEN $3::text ELSE t.revoke_reason END
     FROM revoked r WHERE t.term = r.term
     RETURNING t.revoked_at, t.revoked_by, t.revoke_reason
-)
+), given AS (
+    SELECT r.now AS at, 'hand-over' AS what, '' AS job, $2 AS by, $3 AS reason
+    FROM revoked r LEFT JOIN kept k ON true WHERE k.revoked_at IS NULL OR k.revoked_at = r.now
+)` + sqlNote + `
 SELECT r.now, k.revoked_at, k.revoked_by, k.revoke_reason FROM revoked r LEFT JOIN kept k ON true`
 
 // Revoke implements driver.Store: one statement, which waits for

@@ -191,6 +191,11 @@ func oneRoundTripEach(t *testing.T, store *postgres.Store, ref driver.Ref, job s
 	require.Equal(t, "me", run.RequestedBy)
 	one("Run", func() error { _, _, err := store.Run(ctx, job, at); return err })
 	one("Resume", func() error { _, err := store.Resume(ctx, job, "me"); return err })
+	one("ResetCursor", func() error {
+		_, err := store.ResetCursor(ctx, ledger.Action{Job: job, By: "me"})
+		return err
+	})
+	one("Audit", func() error { _, err := store.Audit(ctx, job, 1); return err })
 	one("Prune", func() error { _, err := store.Prune(ctx, job, 1, 1); return err })
 }
 

@@ -217,17 +217,26 @@ func (s *Store) Run(ctx context.Context, job string,
 }
 
 const sqlResetCursor = `
-WITH ` + sqlNow + `
-UPDATE scheduler_jobs j SET cursor_at = s.now, updated_at = s.now
-FROM settings s WHERE j.job = $1::text
-RETURNING j.job, j.spec, j.cursor_at`
+WITH ` + sqlNow + `, reset AS (
+    UPDATE scheduler_jobs j SET cursor_at = s.now, updated_at = s.now
+    FROM settings s WHERE j.job = $1::text
+    RETURNING j.job, j.spec, j.cursor_at
+), given AS (
+    SELECT r.cursor_at AS at, 'reset-cursor' AS what, r.job, $2::text AS by, $3::text AS reason
+    FROM reset r
+)` + sqlNote + `
+SELECT * FROM reset`
 
 // ResetCursor implements ledger.Store.
-func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
+func (s *Store) ResetCursor(ctx context.Context, o ledger.Action) (j ledger.Job, err error) {
+	if err := o.Validate(); err != nil {
+		return j, err
+	}
 	var at columns.Time
-	err = s.pool.QueryRow(ctx, sqlResetCursor, s.mode(), text(job)).Scan(&j.Name, &j.Spec, &at)
+	err = s.pool.QueryRow(ctx, sqlResetCursor, s.mode(), o.Job, o.By, o.Reason).Scan(&j.Name,
+		&j.Spec, &at)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ledger.Job{}, ledger.NoJob(job)
+		return ledger.Job{}, ledger.NoJob(o.Job)
 	}
 	if err != nil {
 		return ledger.Job{}, s.explain(err)

@@ -72,7 +72,7 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 			jobs, err := store.Jobs(ctx)
 			require.NoError(t, err)
 			require.Len(t, jobs, 1)
-			_, err = store.ResetCursor(ctx, "j")
+			_, err = store.ResetCursor(ctx, ledger.Action{Job: "j", By: "me"})
 			require.NoError(t, err)
 			ref = acquire(t, store, time.Minute)
 

@@ -76,7 +76,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 			}
 			if n > 0 {
 				r = ledger.Request{Action: o, At: at}
-				return nil
+				return note(ctx, tx, at, ledger.OrderRun, o)
 			}
 		}
 	})
@@ -161,12 +161,16 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 				return err
 			}
 		}
-		if _, err := tx.exec(ctx, sqlPause, o.Job, formatTime(s.now()), o.By,
-			o.Reason); err != nil {
+		now := s.now()
+		n, err := tx.exec(ctx, sqlPause, o.Job, formatTime(now), o.By, o.Reason)
+		if err == nil && n > 0 {
+			err = note(ctx, tx, now, ledger.OrderPause, o)
+		}
+		if err != nil {
 			return err
 		}
 		var c columns.Pause
-		err := tx.row(ctx, sqlPauseOf, []any{o.Job}, c.Dest()...)
+		err = tx.row(ctx, sqlPauseOf, []any{o.Job}, c.Dest()...)
 		p = c.Value()
 		return err
 	})
@@ -181,12 +185,16 @@ UPDATE scheduler_pauses SET resumed_at = ?1, resumed_by = ?2 WHERE job = ?3 AND 
 
 // Resume implements ledger.Store.
 func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err error) {
-	if err := (ledger.Action{Job: job, By: by}).Validate(); err != nil {
+	o := ledger.Action{Job: job, By: by}
+	if err := o.Validate(); err != nil {
 		return false, err
 	}
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		n, err := tx.exec(ctx, sqlResume, formatTime(s.now()), by, job)
-		resumed = n > 0
+		now := s.now()
+		n, err := tx.exec(ctx, sqlResume, formatTime(now), by, job)
+		if resumed = n > 0; err == nil && resumed {
+			err = note(ctx, tx, now, ledger.OrderResume, o)
+		}
 		return err
 	})
 	return resumed && err == nil, err

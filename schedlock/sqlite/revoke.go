@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // The statements of a revocation, in their order.
@@ -33,14 +34,21 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 		if n == 0 {
 			return driver.ErrConflict
 		}
-		now := formatTime(s.now())
+		at := s.now()
+		now := formatTime(at)
 		r = driver.Revocation{At: stamp(now), By: by, Reason: reason}
-		var at, who, why sql.NullString
-		err = tx.row(ctx, sqlKeepRevocation, []any{term, now, by, reason}, &at, &who, &why)
+		o := ledger.Action{By: by, Reason: reason}
+		var kept, who, why sql.NullString
+		err = tx.row(ctx, sqlKeepRevocation, []any{term, now, by, reason}, &kept, &who,
+			&why)
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil // somebody has deleted the term from the history
+			// Somebody has deleted the term from the history.
+			return note(ctx, tx, at, ledger.OrderHandOver, o)
 		}
-		r = driver.Revocation{At: stamp(at.String), By: who.String, Reason: why.String}
+		r = driver.Revocation{At: stamp(kept.String), By: who.String, Reason: why.String}
+		if err == nil && kept.String == now { // the first one
+			err = note(ctx, tx, at, ledger.OrderHandOver, o)
+		}
 		return err
 	})
 	if err != nil {

@@ -203,14 +203,20 @@ const sqlResetCursor = `
 UPDATE scheduler_jobs SET cursor_at = ?1, updated_at = ?1 WHERE job = ?2 RETURNING spec`
 
 // ResetCursor implements ledger.Store.
-func (s *Store) ResetCursor(ctx context.Context, job string) (j ledger.Job, err error) {
+func (s *Store) ResetCursor(ctx context.Context, o ledger.Action) (j ledger.Job, err error) {
+	if err := o.Validate(); err != nil {
+		return j, err
+	}
 	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		j = ledger.Job{Name: job, Cursor: columns.Kept(s.now())}
-		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), job}, &j.Spec)
+		j = ledger.Job{Name: o.Job, Cursor: columns.Kept(s.now())}
+		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), o.Job}, &j.Spec)
 		if errors.Is(err, sql.ErrNoRows) {
-			return ledger.NoJob(job)
+			return ledger.NoJob(o.Job)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return note(ctx, tx, j.Cursor, ledger.OrderResetCursor, o)
 	})
 	if err != nil {
 		return ledger.Job{}, err
