@@ -11,6 +11,7 @@
 //	history [-n N]          the latest terms, and how they ended
 //	runs [-n N] [--job J]   the latest runs
 //	jobs                    the jobs: next tick, last success, failures, pauses
+//	audit [JOB]             who has ordered what, and why
 //	release --force         tell the leader to leave, so that another replica leads
 //	pause JOB | --all       keep a job, or every job, from starting
 //	resume JOB | --all      end that pause
@@ -70,7 +71,7 @@
 //
 // # What is read, and what is written
 //
-// status, watch, history, runs, jobs, doctor and migrate --dry-run make nothing
+// status, watch, history, runs, jobs, audit, doctor and migrate --dry-run make nothing
 // and change nothing, neither a row nor a file beside a SQLite database. They
 // work on a database that is in use, on one that is read-only, and on a hot
 // standby of PostgreSQL.
@@ -175,6 +176,7 @@ func init() { // help refers to the table
 		{"history", "", 0, "the latest terms, and how they ended", historyHelp, history},
 		{"runs", "", 0, "the latest runs", runsHelp, runs},
 		{"jobs", "", 0, "the jobs: next tick, last success, failures, pauses", jobsHelp, jobs},
+		{"audit", "[JOB]", 1, "who has ordered what, and why", auditHelp, audit},
 		{"release", "", 0, "tell the leader to leave, so that another replica leads", releaseHelp,
 			release},
 		{"pause", "JOB|--all", 1, "keep a job, or every job, from starting", pauseHelp, pause},

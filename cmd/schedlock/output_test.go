@@ -18,7 +18,7 @@ import (
 func TestTheFormOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	path := withRuns(t, "df")
-	for _, command := range []string{"runs", "jobs", "history", "version", "locks"} {
+	for _, command := range []string{"runs", "jobs", "history", "audit", "version", "locks"} {
 		want := call(t, command, "--json", "--db", path).out
 		for _, args := range [][]string{{command, "-o", "json"}, {"-o=json", command}} {
 			assert.Equal(t, want, call(t, append(args, "--db", path)...).out, args)
@@ -47,6 +47,9 @@ func TestTablesFitSixtyColumns(t *testing.T) {
 			4194304, 'web-2.of.a.long.domain.example.com', '2001-02-03T04:05:06.000000Z',
 			'2026-02-03T04:05:06.000000Z', 'revoked', 60000,
 			'2026-02-03T04:05:06.000000Z', 'ann', 'a long reason for a hand-over')`,
+		`INSERT INTO scheduler_audit (at, what, job, by, reason) VALUES
+			('2026-01-01T00:00:00.000000Z', 'reset-cursor', '`+long+`', 'ann.of.the.night@shift',
+			'the clock was a year ahead, says bob')`,
 		`INSERT INTO queue_tasks (queue, id, state, retries_left, attempts, last_error, created_at,
 			updated_at) VALUES ('`+long+`', 'a-task-with-a-long-name-of-its-own', 'failed', 0, 12,
 			'no route to the host that was asked', '2026-01-01T00:00:00.000000Z',
@@ -59,7 +62,7 @@ func TestTablesFitSixtyColumns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = locks.Lock(bg, long)
 	require.NoError(t, err)
-	for _, command := range []string{"runs", "jobs", "history", "locks", "queue",
+	for _, command := range []string{"runs", "jobs", "history", "audit", "locks", "queue",
 		"queue list " + long} {
 		args := append(strings.Fields(command), "--db", path)
 		r := call(t, args...)

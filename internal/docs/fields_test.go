@@ -35,6 +35,7 @@ var objects = map[string][2][]string{
 	"A run":               {{inApp + ".runJSON"}, {inCommand + ".runJSON"}},
 	"A job":               {{inApp + ".jobJSON"}, {inCommand + ".jobJSON"}},
 	"A pause":             {{inApp + ".pauseJSON"}, {inCommand + ".pauseJSON"}},
+	"An order":            {nil, {inCommand + ".auditJSON"}},
 	"A request for a run": {{inApp + ".requestJSON"}, {inCommand + ".requestJSON"}},
 }
 

@@ -23,6 +23,7 @@ const (
 	maxJobs  = 100  // that the page shows
 	maxStrip = 40   // runs of one job
 	maxRuns  = 600  // of all jobs together
+	maxAudit = 20   // orders
 )
 
 // snapshot is what the page shows, as it was read. It is not changed.
@@ -39,6 +40,7 @@ type snapshot struct {
 	more     int           // jobs that are not shown
 	pause    *ledger.Pause // of the whole scheduler
 	requests map[string]int
+	audit    []ledger.AuditEntry // newest first
 	locks    toolsView
 	queues   toolsView
 	sections []template.HTML
@@ -108,6 +110,11 @@ func (h *Handler) readInto(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	}
 	if err := h.readJobs(ctx, lock, s); err != nil {
 		return err
+	}
+	if store, ok := store.(ledger.Store); ok {
+		if s.audit, err = store.Audit(ctx, "", maxAudit); err != nil {
+			return fmt.Errorf("read the orders: %w", err)
+		}
 	}
 	s.locks, s.queues = h.tools.read(ctx, h, lock, s.now)
 	s.sections = make([]template.HTML, len(h.cfg.Sections))

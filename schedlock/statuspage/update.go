@@ -26,6 +26,7 @@ const (
 	partTimeline = "timeline"
 	partTerms    = "terms"
 	partJobs     = "jobs-list"
+	partAudit    = "audit"
 	partLocks    = "locks"
 	partQueues   = "queues"
 	partSection  = "section-" // and its number
@@ -83,6 +84,7 @@ func newUpdate(h *Handler, s *snapshot) *update {
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
 			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
 	}
+	u.add(partAudit, "audit", s.audit)
 	u.add(partLocks, "locks", s.locks)
 	u.add(partQueues, "queues", s.queues)
 	for i, content := range s.sections {
@@ -163,6 +165,6 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
-		"Queues": parts[partQueues], "Sections": sections,
+		"Queues": parts[partQueues], "Audit": parts[partAudit], "Sections": sections,
 	})
 }

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const auditHelp = `The orders that were carried out: pause, resume, run, hand-over (the leader was told
+to leave) and reset-cursor. With JOB only those for that job: an order for every job
+is not among them.
+
+  -n N            how many, newest first (default 20); the newest 1,000 are kept
+
+Examples:
+  schedlock audit
+  schedlock audit import -n 5
+`
+
+// An auditJSON is an order that was carried out.
+type auditJSON struct {
+	ID     int64     `json:"id"`
+	At     timestamp `json:"at"`
+	What   string    `json:"what"` // pause, resume, run, hand-over, reset-cursor
+	Job    string    `json:"job"`  // "": every job, or not about a job
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+}
+
+func newAuditJSON(a ledger.AuditEntry) auditJSON {
+	return auditJSON{a.ID, timestamp(a.At), a.What, a.Job, a.By, a.Reason}
+}
+
+func audit(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+	n := flags.Int("n", 20, "")
+	return func(ctx context.Context) (int, error) {
+		if *n < 1 {
+			return 0, &usageError{"audit", fmt.Sprintf("-n %d is not above 0", *n)}
+		}
+		var list []ledger.AuditEntry
+		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
+			list, err = s.Audit(ctx, t.job(), *n)
+			if err == nil && len(list) == 0 && t.job() != "" {
+				err = t.knownJob(ctx, s, t.job())
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		none := "nobody has given an order"
+		if t.job() != "" {
+			none += fmt.Sprintf(" for job %q", t.job())
+		}
+		showList(t, list, newAuditJSON, none, t.showAudit)
+		return exitDone, nil
+	}
+}
+
+func (t *tool) showAudit(list []ledger.AuditEntry) {
+	b := newTable(fixed("at"), fixed("order"), cutting("job"), cutting("by"), cutting("reason"))
+	for _, a := range list {
+		job := a.Job
+		if job == "" && a.What != ledger.OrderHandOver {
+			job = "(all)"
+		}
+		b.add("", t.cell(a.At), a.What, job, a.By, a.Reason)
+	}
+	t.table(b)
+}

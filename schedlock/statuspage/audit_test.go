@@ -1,0 +1,37 @@
+package statuspage
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestTheNewestOrdersAreShownIfThereAreAny(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	h := newHandler(t, db, nil)
+	page := func() string { return get(h, "/").Body.String() }
+	require.NotContains(t, page(), "Audit")
+
+	ref := db.lead(t, other, "")
+	_, err := db.Pause(ctx, ledger.Action{By: "ann <b>", Reason: "disk full"})
+	require.NoError(t, err)
+	_, err = db.Revoke(ctx, ref.Term, "bob", "")
+	require.NoError(t, err)
+	text := page()
+	require.Regexp(t, `(?s)Audit</h2>.*order">hand-over<.*job">–<.*by">bob<.*reason">–<`+
+		`.*order">pause<.*job">\(all\)<.*by">ann &lt;b&gt;<.*reason">disk full<`, text)
+
+	for range maxAudit {
+		_, err = db.Resume(ctx, "", "carol")
+		require.NoError(t, err)
+		_, err = db.Pause(ctx, ledger.Action{By: "carol"})
+		require.NoError(t, err)
+	}
+	text = page()
+	require.Equal(t, maxAudit, strings.Count(text, `data-label="order"`), "the newest")
+	require.NotContains(t, text, "disk full")
+}
