@@ -21,7 +21,8 @@ import (
 var ourTables = []string{
 	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_audit", "scheduler_jobs",
 	"scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
-	"scheduler_pauses", "scheduler_requests", "scheduler_runs", "scheduler_terms",
+	"scheduler_pauses", "scheduler_replicas", "scheduler_requests", "scheduler_runs",
+	"scheduler_terms",
 }
 
 // assertSchema checks everything that users of the tables rely on.
@@ -40,6 +41,7 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		"scheduler_requests":    "job requested_at requested_by reason",
 		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
 		"scheduler_audit":       "id at what job by reason",
+		"scheduler_replicas":    "instance pid hostname version state reason seen_at",
 		"scheduler_lock_schema": "version min_code",
 		"named_locks": "kind name token term pid hostname acquired_at expires_at hold_until" +
 			" boot_id expires_ms hold_ms ttl_ms ttl_of",
@@ -66,10 +68,11 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		column(t, db,
 			`SELECT name FROM sqlite_master
 				WHERE type = 'index' AND sql IS NOT NULL ORDER BY name`))
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"},
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"},
 		column(t, db,
 			"SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
-	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1", "11 1"},
+	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1", "11 1",
+		"12 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }

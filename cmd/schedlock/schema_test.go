@@ -31,7 +31,7 @@ func TestCommandsActOnTheSchemaThatTheyAreGiven(t *testing.T) {
 				"there are no tables")
 			r := call(t, in(schema, "migrate")...)
 			require.Equal(t, exitDone, r.code, r)
-			require.Contains(t, r.out, "migrated from version 0 to 11")
+			require.Contains(t, r.out, "migrated from version 0 to 12")
 			require.Contains(t, call(t, in(schema, "migrate", "--dry-run")...).out, "nothing to do")
 		}
 		store, err := postgres.Open(bg, url, postgres.WithLogger(discard),

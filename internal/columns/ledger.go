@@ -3,6 +3,7 @@ package columns
 import (
 	"database/sql"
 	"fmt"
+	"time"
 
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -130,4 +131,27 @@ func (c *Audit) Dest() []any {
 func (c *Audit) Value() ledger.AuditEntry {
 	return ledger.AuditEntry{ID: c.id.Int64, At: c.at.Time, What: c.what.String,
 		Action: ledger.Action{Job: c.job.String, By: c.by.String, Reason: c.reason.String}}
+}
+
+// Of a replica, as r.
+const ReplicaColumns = `r.instance, r.pid, r.hostname, r.version, r.state, r.reason, r.seen_at`
+
+// Replica takes ReplicaColumns.
+type Replica struct {
+	instance, hostname, version, state, reason sql.NullString
+	pid                                        sql.NullInt64
+	seen                                       Time
+}
+
+// Dest returns the places of ReplicaColumns.
+func (c *Replica) Dest() []any {
+	return []any{&c.instance, &c.pid, &c.hostname, &c.version, &c.state, &c.reason, &c.seen}
+}
+
+// Value returns the replica at a time of the database's clock. One whose time can't be read has
+// been silent for ever.
+func (c *Replica) Value(now time.Time) ledger.Replica {
+	return ledger.Replica{Instance: c.instance.String, PID: int(c.pid.Int64),
+		Hostname: c.hostname.String, Version: c.version.String, State: c.state.String,
+		Reason: c.reason.String, SeenAt: c.seen.Time, Silent: max(now.Sub(c.seen.Time), 0)}
 }

@@ -242,6 +242,18 @@ type Store interface {
 	// with its new cursor, without Stats. The error wraps [ErrNoJob] if the job has no row.
 	ResetCursor(ctx context.Context, o Action) (Job, error)
 
+	// Present writes what a replica tells of itself, in the place of what its
+	// instance has told before, with the database's time. With forget it deletes
+	// the rows of those that were silent for longer than [ReplicaGone]. It need not
+	// be durable, and waits for nothing that the lock needs.
+	Present(ctx context.Context, r Replica, forget bool) error
+
+	// Absent deletes the row of an instance, if there is one.
+	Absent(ctx context.Context, instance string) error
+
+	// Replicas returns what replicas have told, by host name, pid and instance.
+	Replicas(ctx context.Context) ([]Replica, error)
+
 	// Audit returns the newest orders, newest first, at most limit; those for one
 	// job, or all if job is "". Trigger, Pause, Resume, ResetCursor and
 	// driver.Store.Revoke write them: see [AuditEntry].

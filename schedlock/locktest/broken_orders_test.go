@@ -208,6 +208,50 @@ var brokenOrders = []broken{
 	{103, "all jobs are one", "of one job", before(func(c *auditCall) { c.job = "" })},
 	{103, "the limit is no limit", "at most limit", before(func(c *auditCall) { c.limit = 2000 })},
 	{103, "it does not heed its context", "Audit with", deaf("Audit")},
+	{104, "what was told first stays", "told again", before(func(c *presentCall) {
+		for _, r := range told(c.s) {
+			if r.Instance == c.replica.Instance {
+				c.replica = r
+			}
+		}
+	})},
+	{104, "one replica a host", "by host name", after(func(c *presentCall) {
+		for _, r := range told(c.s) {
+			if r.Hostname == c.replica.Hostname && r.Instance != c.replica.Instance {
+				_ = c.s.Absent(bg, r.Instance)
+			}
+		}
+	})},
+	{104, "who has told forgets the others", "by host name", after(func(c *presentCall) {
+		for _, r := range told(c.s) {
+			if c.forget && r.Instance != c.replica.Instance {
+				_ = c.s.Absent(bg, r.Instance)
+			}
+		}
+	})},
+	{104, "they come as they have told", "by host name", after(func(c *replicasCall) {
+		slices.SortFunc(c.list, func(a, b ledger.Replica) int { return a.SeenAt.Compare(b.SeenAt) })
+		slices.Reverse(c.list)
+	})},
+	{104, "nobody knows when", "SeenAt", after(func(c *replicasCall) {
+		for i := range c.list {
+			c.list[i].SeenAt = time.Time{}
+		}
+	})},
+	{105, "all leave at once", "Absent", after(func(c *absentCall) {
+		if c.instance == "a" {
+			_ = c.s.Absent(bg, "b")
+		}
+	})},
+	{105, "nobody leaves", "Absent", func(*absentCall) {}},
+	{105, "Present has no context", "Present with", deaf("Present")},
+	{105, "Absent has no context", "Absent with", deaf("Absent")},
+	{105, "Replicas has no context", "Replicas with", deaf("Replicas")},
+}
+
+func told(s *sound) []ledger.Replica {
+	list, _ := s.Replicas(bg)
+	return list
 }
 
 // tells is the fault of a store with an entry for what changes nothing: the second

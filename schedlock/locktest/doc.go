@@ -279,4 +279,14 @@
 //  103. Audit returns the newest entries, newest first, at most limit, of one
 //     job or of all; with a context that has ended an error, soon. The newest
 //     KeepAudit stay, and their ids only grow.
+//
+// Of replicas that tell of themselves (ledger.Store):
+//
+//  104. Present keeps what a replica tells, with the database's time, in the
+//     place of what its instance has told before; Replicas returns all, by host
+//     name, pid and instance, and for how long each has been silent. With forget
+//     none that has told lately goes.
+//  105. Absent deletes the row of that instance, and no other; without one it
+//     does nothing. Present, Absent and Replicas with a context that has ended
+//     return an error, soon, and write nothing.
 package locktest

@@ -102,6 +102,19 @@ type (
 		call[*sound]
 		in ledger.Pending
 	}
+	presentCall struct {
+		call[*sound]
+		replica ledger.Replica
+		forget  bool
+	}
+	absentCall struct {
+		call[*sound]
+		instance string
+	}
+	replicasCall struct {
+		call[*sound]
+		list []ledger.Replica
+	}
 	auditCall struct {
 		call[*sound]
 		job   string
@@ -217,6 +230,24 @@ func (r rigged) Pending(ctx context.Context) (ledger.Pending, error) {
 func (r rigged) Audit(ctx context.Context, job string, limit int) ([]ledger.AuditEntry, error) {
 	c := &auditCall{call: start(ctx, r.sound), job: job, limit: limit}
 	play(r.fault, "Audit", c, func() { c.list, c.err = c.s.Audit(c.ctx, c.job, c.limit) })
+	return c.list, c.err
+}
+
+func (r rigged) Present(ctx context.Context, replica ledger.Replica, forget bool) error {
+	c := &presentCall{call: start(ctx, r.sound), replica: replica, forget: forget}
+	play(r.fault, "Present", c, func() { c.err = c.s.Present(c.ctx, c.replica, c.forget) })
+	return c.err
+}
+
+func (r rigged) Absent(ctx context.Context, instance string) error {
+	c := &absentCall{call: start(ctx, r.sound), instance: instance}
+	play(r.fault, "Absent", c, func() { c.err = c.s.Absent(c.ctx, c.instance) })
+	return c.err
+}
+
+func (r rigged) Replicas(ctx context.Context) ([]ledger.Replica, error) {
+	c := &replicasCall{call: start(ctx, r.sound)}
+	play(r.fault, "Replicas", c, func() { c.list, c.err = c.s.Replicas(c.ctx) })
 	return c.list, c.err
 }
 

@@ -55,6 +55,8 @@ type tables struct {
 
 	audit     []ledger.AuditEntry // oldest first
 	lastAudit int64               // id
+
+	replicas []ledger.Replica // is not changed, but replaced
 }
 
 func (t tables) clone() tables {

@@ -183,7 +183,7 @@ func empty(t testing.TB, conn *pgx.Conn) {
 	exec(t, conn, `DELETE FROM scheduler_lock; DELETE FROM scheduler_terms;
 		DELETE FROM scheduler_jobs; DELETE FROM scheduler_runs;
 		DELETE FROM scheduler_requests; DELETE FROM scheduler_pauses;
-		DELETE FROM scheduler_audit`)
+		DELETE FROM scheduler_audit; DELETE FROM scheduler_replicas`)
 }
 
 func databaseName(t testing.TB, url string) string {
