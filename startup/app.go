@@ -85,6 +85,10 @@ type Config struct {
 	// means 10,000; a negative one is refused.
 	KeepRuns int
 
+	// Presence lets each replica tell of itself in the lock's database every 30 s,
+	// so that operators see how many standbys are ready; see tasks.WithPresence.
+	Presence bool
+
 	// NamedLocks holds options of App.Locks, and Queues of App.Queues.
 	NamedLocks []named.Option
 	Queues     []queue.Option
@@ -354,6 +358,9 @@ func (a *App) runnerOptions() []tasks.Option {
 	opts := []tasks.Option{tasks.WithLogger(a.cfg.Log), tasks.WithDrain(a.cfg.Drain)}
 	if a.cfg.KeepRuns != 0 {
 		opts = append(opts, tasks.WithKeepRuns(a.cfg.KeepRuns))
+	}
+	if a.cfg.Presence {
+		opts = append(opts, tasks.WithPresence())
 	}
 	if a.cfg.OnStuck != nil {
 		opts = append(opts, tasks.WithOnStuck(a.cfg.OnStuck))

@@ -61,6 +61,9 @@ func (c *campaign) next() int32 {
 // run ends when the runner has stopped.
 func (c *campaign) run() {
 	defer close(c.done)
+	if c.presence && c.ctx.Err() == nil {
+		defer c.startPresence()()
+	}
 	for {
 		phase := c.next()
 		c.phase.Store(phase)

@@ -53,6 +53,7 @@ type settings struct {
 	stuck      callbacks // of onStuck
 	onRun      []*listener
 	keep       int // newest rows of each job that stay in the ledger; 0: all
+	presence   bool
 
 	inboxEvery time.Duration // inboxInterval, but in tests that last for days
 }
@@ -140,6 +141,18 @@ func WithKeepRuns(n int) Option {
 			return fmt.Errorf("number of runs to keep, %d, is below 0", n)
 		}
 		r.keep = n
+		return nil
+	}
+}
+
+// WithPresence lets the replica tell of itself in the lock's database, on a row of
+// its own: every 30 seconds, and within a second when its state changes, also
+// while it is a standby. Then operators see how many standbys are ready. Without
+// it an idle standby writes nothing. If that fails it is logged once, and all else
+// goes on: nothing is decided by these rows.
+func WithPresence() Option {
+	return func(r *Runner) error {
+		r.presence = true
 		return nil
 	}
 }

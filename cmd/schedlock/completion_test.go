@@ -17,7 +17,7 @@ func TestWordsAreCompleted(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
 		"stat":                           "status",
-		"re":                             "release resume reset-cursor",
+		"re":                             "replicas release resume reset-cursor",
 		"--ver":                          "",
 		"--no":                           "--no-color",
 		"--db ":                          ":files",

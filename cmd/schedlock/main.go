@@ -12,6 +12,7 @@
 //	runs [-n N] [--job J]   the latest runs
 //	jobs                    the jobs: next tick, last success, failures, pauses
 //	audit [JOB]             who has ordered what, and why
+//	replicas                the replicas that tell of themselves
 //	release --force         tell the leader to leave, so that another replica leads
 //	pause JOB | --all       keep a job, or every job, from starting
 //	resume JOB | --all      end that pause
@@ -71,8 +72,8 @@
 //
 // # What is read, and what is written
 //
-// status, watch, history, runs, jobs, audit, doctor and migrate --dry-run make nothing
-// and change nothing, neither a row nor a file beside a SQLite database. They
+// status, watch, history, runs, jobs, audit, replicas, doctor and migrate --dry-run make
+// nothing and change nothing, neither a row nor a file beside a SQLite database. They
 // work on a database that is in use, on one that is read-only, and on a hot
 // standby of PostgreSQL.
 //
@@ -177,6 +178,7 @@ func init() { // help refers to the table
 		{"runs", "", 0, "the latest runs", runsHelp, runs},
 		{"jobs", "", 0, "the jobs: next tick, last success, failures, pauses", jobsHelp, jobs},
 		{"audit", "[JOB]", 1, "who has ordered what, and why", auditHelp, audit},
+		{"replicas", "", 0, "the replicas that tell of themselves", replicasHelp, replicas},
 		{"release", "", 0, "tell the leader to leave, so that another replica leads", releaseHelp,
 			release},
 		{"pause", "JOB|--all", 1, "keep a job, or every job, from starting", pauseHelp, pause},

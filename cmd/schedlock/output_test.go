@@ -50,6 +50,9 @@ func TestTablesFitSixtyColumns(t *testing.T) {
 		`INSERT INTO scheduler_audit (at, what, job, by, reason) VALUES
 			('2026-01-01T00:00:00.000000Z', 'reset-cursor', '`+long+`', 'ann.of.the.night@shift',
 			'the clock was a year ahead, says bob')`,
+		`INSERT INTO scheduler_replicas (instance, pid, hostname, version, state, reason, seen_at)
+			VALUES ('i', 4194304, '`+long+`', 'v0.0.0-20260101000000-abcdefabcdef', 'standby', 'r',
+			'2026-01-01T00:00:00.000000Z')`,
 		`INSERT INTO queue_tasks (queue, id, state, retries_left, attempts, last_error, created_at,
 			updated_at) VALUES ('`+long+`', 'a-task-with-a-long-name-of-its-own', 'failed', 0, 12,
 			'no route to the host that was asked', '2026-01-01T00:00:00.000000Z',
@@ -62,7 +65,8 @@ func TestTablesFitSixtyColumns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = locks.Lock(bg, long)
 	require.NoError(t, err)
-	for _, command := range []string{"runs", "jobs", "history", "audit", "locks", "queue",
+	for _, command := range []string{"runs", "jobs", "history", "audit", "replicas", "locks",
+		"queue",
 		"queue list " + long} {
 		args := append(strings.Fields(command), "--db", path)
 		r := call(t, args...)

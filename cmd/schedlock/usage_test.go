@@ -179,7 +179,7 @@ func TestVersion(t *testing.T) {
 func TestEmptyLists(t *testing.T) {
 	t.Parallel()
 	path := migrated(t, folder(t))
-	for _, command := range []string{"history", "runs", "jobs", "audit"} {
+	for _, command := range []string{"history", "runs", "jobs", "audit", "replicas"} {
 		assert.Equal(t, "[]\n", call(t, command, "--json", "--db", path).out)
 		r := call(t, command, "--db", path)
 		assert.Equal(t, exitDone, r.code)

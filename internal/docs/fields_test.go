@@ -36,6 +36,7 @@ var objects = map[string][2][]string{
 	"A job":               {{inApp + ".jobJSON"}, {inCommand + ".jobJSON"}},
 	"A pause":             {{inApp + ".pauseJSON"}, {inCommand + ".pauseJSON"}},
 	"An order":            {nil, {inCommand + ".auditJSON"}},
+	"A replica":           {nil, {inCommand + ".replicaJSON"}},
 	"A request for a run": {{inApp + ".requestJSON"}, {inCommand + ".requestJSON"}},
 }
 

@@ -26,6 +26,7 @@ var rights = []struct {
 	{"scheduler_requests", []string{"SELECT", "INSERT", "DELETE"}},
 	{"scheduler_pauses", []string{"SELECT", "INSERT", "UPDATE"}},
 	{"scheduler_audit", []string{"SELECT", "INSERT", "DELETE"}},
+	{"scheduler_replicas", []string{"SELECT"}},
 	{"scheduler_lock_schema", []string{"SELECT"}},
 }
 
@@ -133,6 +134,9 @@ func TestTheDocumentedRightsAreEnoughForEverything(t *testing.T) {
 	orders, err := store.Audit(ctx, "", 10)
 	require.NoError(t, err)
 	require.Len(t, orders, 7)
+	replicas, err := store.Replicas(ctx)
+	require.NoError(t, err)
+	require.Empty(t, replicas)
 
 	release(t, store, ref)
 	terms, err := store.Terms(ctx, 10)

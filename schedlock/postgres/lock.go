@@ -238,6 +238,7 @@ FROM (VALUES ('scheduler_lock', 'SELECT'), ('scheduler_lock', 'INSERT'),
              ('scheduler_pauses', 'UPDATE'),
              ('scheduler_audit', 'SELECT'), ('scheduler_audit', 'INSERT'),
              ('scheduler_audit', 'DELETE'),
+             ('scheduler_replicas', 'SELECT'),
              ('scheduler_lock_schema', 'SELECT')) AS g (tab, privilege)
 JOIN pg_class c ON c.oid = to_regclass(g.tab)
 JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -24,6 +24,8 @@ const (
 	maxStrip = 40   // runs of one job
 	maxRuns  = 600  // of all jobs together
 	maxAudit = 20   // orders
+
+	maxReplicas = 100 // that the page shows
 )
 
 // snapshot is what the page shows, as it was read. It is not changed.
@@ -41,6 +43,7 @@ type snapshot struct {
 	pause    *ledger.Pause // of the whole scheduler
 	requests map[string]int
 	audit    []ledger.AuditEntry // newest first
+	replicas []ledger.Replica
 	locks    toolsView
 	queues   toolsView
 	sections []template.HTML
@@ -114,6 +117,9 @@ func (h *Handler) readInto(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	if store, ok := store.(ledger.Store); ok {
 		if s.audit, err = store.Audit(ctx, "", maxAudit); err != nil {
 			return fmt.Errorf("read the orders: %w", err)
+		}
+		if s.replicas, err = store.Replicas(ctx); err != nil {
+			return fmt.Errorf("read the replicas: %w", err)
 		}
 	}
 	s.locks, s.queues = h.tools.read(ctx, h, lock, s.now)

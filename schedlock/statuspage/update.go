@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // The parts of the page, by the id of their element. The stream sends those
@@ -26,6 +28,7 @@ const (
 	partTimeline = "timeline"
 	partTerms    = "terms"
 	partJobs     = "jobs-list"
+	partReplicas = "replicas"
 	partAudit    = "audit"
 	partLocks    = "locks"
 	partQueues   = "queues"
@@ -84,6 +87,9 @@ func newUpdate(h *Handler, s *snapshot) *update {
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
 			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
 	}
+	u.add(partReplicas, "replicas", map[string]any{"Ready": ledger.Ready(s.replicas),
+		"Rows": s.replicas[:min(len(s.replicas), maxReplicas)],
+		"More": max(len(s.replicas)-maxReplicas, 0)})
 	u.add(partAudit, "audit", s.audit)
 	u.add(partLocks, "locks", s.locks)
 	u.add(partQueues, "queues", s.queues)
@@ -165,6 +171,7 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
-		"Queues": parts[partQueues], "Audit": parts[partAudit], "Sections": sections,
+		"Queues": parts[partQueues], "Audit": parts[partAudit],
+		"Replicas": parts[partReplicas], "Sections": sections,
 	})
 }
