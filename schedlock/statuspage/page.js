@@ -116,9 +116,18 @@
 			setText(el, left > 0 ? `in ${age(left)}` : "due");
 		}
 	};
+	// Now, and what comes later, on the time axis.
+	const drawNow = () => {
+		for (const el of document.querySelectorAll("svg[data-from]")) {
+			const { from, to } = el.dataset;
+			const x = Math.min(Math.max((100 * (now() - from)) / (to - from), 0), 100);
+			el.setAttribute("x", `${x.toFixed(2)}%`);
+		}
+	};
 	const draw = () => {
 		drawBeat();
 		drawAges();
+		drawNow();
 		drawStream();
 	};
 

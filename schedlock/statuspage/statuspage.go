@@ -274,7 +274,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "5")
 	}
 	var body bytes.Buffer
-	if err := h.render(&body, newUpdate(h, snap), span); err != nil {
+	if err := h.render(&body, newUpdate(h, snap, nil), span); err != nil {
 		h.cfg.Log.Error("status page: template", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

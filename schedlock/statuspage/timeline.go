@@ -22,7 +22,8 @@ const (
 	gapShown = time.Second
 )
 
-// timeline is a drawing of who led when. All places are in percent of the width.
+// timeline is a drawing of who led when; the lanes of jobs are below it, on the same axis. All
+// places are in percent of the width.
 type timeline struct {
 	Span   string // "15m", …; what was chosen, or came of itself
 	Links  []spanLink
@@ -31,6 +32,7 @@ type timeline struct {
 	Ticks  []axisTick
 	Legend []holder
 	Hidden int    // holders that the legend leaves out
+	Later  later  // what is right of now
 	Label  string // the drawing in a sentence
 }
 
@@ -64,7 +66,7 @@ func holderName(o driver.Owner) string { return fmt.Sprintf("pid %d on %s", o.PI
 
 func newTimeline(s *snapshot, name string) *timeline {
 	from, to, span := window(name, s.terms, s.now)
-	t := &timeline{Span: span, Ticks: axis(from, to)}
+	t := &timeline{Span: span, Ticks: axis(from, to), Later: newLater(from, to)}
 	for _, w := range spans {
 		t.Links = append(t.Links, spanLink{w.name, w.name == span})
 	}
@@ -84,7 +86,7 @@ func newTimeline(s *snapshot, name string) *timeline {
 		}
 		if g.nobody {
 			times++
-			nobody += g.to.Sub(later(g.from, from))
+			nobody += g.to.Sub(latest(g.from, from))
 		}
 		t.addGap(g, from, to)
 	}
@@ -95,13 +97,6 @@ func newTimeline(s *snapshot, name string) *timeline {
 		t.Label += fmt.Sprintf("; nobody led %s, for %s in all", count(times, "time"), took(nobody))
 	}
 	return t
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func count(n int, what string) string {
@@ -229,7 +224,7 @@ func gaps(s *snapshot) (list []silence) {
 				"nobody led for " + took(t.AcquiredAt.Sub(before.EndedAt))})
 		}
 		if t.EndReason == driver.EndExpired {
-			list = append(list, silence{later(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
+			list = append(list, silence{latest(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
 				false, false, "no heartbeat for at least " + period(t.TTL)})
 		}
 		before = t

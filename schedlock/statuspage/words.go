@@ -61,9 +61,18 @@ func untilTag(t time.Time) template.HTML {
 
 var runningTag = regexp.MustCompile(`<time data-(ago|until)="(-?\d+)"></time>`)
 
-// fillAges writes the text of all running ages. No text from outside can look
-// like one, as it is escaped.
+// movingTag is a place on the time axis that moves with the clock: now, and what comes later.
+var movingTag = regexp.MustCompile(`<svg data-from="(-?\d+)" data-to="(-?\d+)"`)
+
+// fillAges writes the text of all running ages, and the places that move. No text from
+// outside can look like one, as it is escaped.
 func fillAges(html string, now time.Time) string {
+	html = movingTag.ReplaceAllStringFunc(html, func(tag string) string {
+		m := movingTag.FindStringSubmatch(tag)
+		from, _ := strconv.ParseInt(m[1], 10, 64)
+		to, _ := strconv.ParseInt(m[2], 10, 64)
+		return tag + ` x="` + pct(percent(now, time.UnixMilli(from), time.UnixMilli(to))) + `"`
+	})
 	return runningTag.ReplaceAllStringFunc(html, func(tag string) string {
 		m := runningTag.FindStringSubmatch(tag)
 		ms, _ := strconv.ParseInt(m[2], 10, 64)
@@ -78,6 +87,9 @@ func fillAges(html string, now time.Time) string {
 		return strings.TrimSuffix(tag, "</time>") + text + "</time>"
 	})
 }
+
+// pct is a place or a length in percent.
+func pct(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" }
 
 // stamp is a point in time, in UTC. The machine-readable one has all of it.
 func stamp(t time.Time) template.HTML {
