@@ -272,7 +272,7 @@ func runsLink(job string, group []ledger.Run) string {
 	if len(group) > 1 {
 		q.Set("since", first.UTC().Format(time.RFC3339Nano))
 	}
-	return "runs?" + q.Encode()
+	return runsPath + "?" + q.Encode()
 }
 
 func latest(a, b time.Time) time.Time {

@@ -61,7 +61,7 @@ func TestRunsAreDrawnOnTheAxisOfTheTerms(t *testing.T) {
 	assert.InDelta(t, line.Bars[0].X+line.Bars[0].Width, bars[2].X, 0.001,
 		"nothing started when the leader had gone")
 	assert.Contains(t, bars[0].Title, "11:50:00: failed, 1 min")
-	assert.Equal(t, "runs?job=import&until=2026-11-21T11%3A50%3A00Z", bars[0].Link)
+	assert.Equal(t, "job-runs?job=import&until=2026-11-21T11%3A50%3A00Z", bars[0].Link)
 	assert.Zero(t, l.Unread)
 	require.NotNil(t, l.Due)
 	assert.InDelta(t, percent(j.Next, from, to), l.Due.X, 0.001)
@@ -97,7 +97,7 @@ func TestManyRunsAreASmallDrawing(t *testing.T) {
 			failed++
 			assert.Equal(t, "×", b.Sign)
 			assert.Regexp(t, `: \d+ runs: \d+ done, 1 failed$`, b.Title, "the worst wins")
-			assert.Regexp(t, `^runs\?job=import&since=2026-11-21T11.*&until=2026-11-21T11`, b.Link)
+			assert.Regexp(t, `^job-runs\?job=import&since=2026-11-21T11.*&until=2026-11-21T11`, b.Link)
 		}
 	}
 	assert.Equal(t, 1, failed)
@@ -138,7 +138,7 @@ func TestTheLanesAreThoseOfJobsThatFailOrRanLast(t *testing.T) {
 	page := newUpdate(newHandler(t, newDatabase(), nil), s, nil).timeline("")
 	assert.Contains(t, page[partLegend], "Drawn are 12 jobs")
 	assert.Contains(t, page[partLegend], "88 more are not drawn")
-	assert.Contains(t, page[partLane+"0"], "runs?job=job%2077")
+	assert.Contains(t, page[partLane+"0"], "job-runs?job=job%2077")
 }
 
 func TestOneMoreRunOfALaneIsReadAlone(t *testing.T) {
@@ -186,8 +186,8 @@ func TestThePageHasALaneForEachJob(t *testing.T) {
 	w := get(newHandler(t, db, nil), "/")
 	require.Equal(t, http.StatusOK, w.Code)
 	page := w.Body.String()
-	assert.Contains(t, page, `<a href="runs?job=mail%20%26%20more">mail &amp; more</a>`)
-	assert.Regexp(t, `<a href="runs\?job=mail[^"]*until=[^"]*" class="run f"><title>`, page)
+	assert.Contains(t, page, `<a href="job-runs?job=mail%20%26%20more">mail &amp; more</a>`)
+	assert.Regexp(t, `<a href="job-runs\?job=mail[^"]*until=[^"]*" class="run f"><title>`, page)
 	assert.Regexp(t, `<svg data-from="\d+" data-to="\d+" x="9\d\.\d\d%">`, page,
 		"without JavaScript too it has now")
 	h := newHandler(t, db, nil)

@@ -188,6 +188,7 @@ func New(cfg Config) (*Handler, error) {
 		"orders/handover": {order, h.order("handover", h.handOver)},
 	}
 	if h.jobs {
+		h.routes[runsPath] = route{read, h.serveRuns}
 		h.routes["orders/run"] = route{order, h.order("run", h.run)}
 		h.routes["orders/pause"] = route{order, h.order("pause", h.pause)}
 		h.routes["orders/resume"] = route{order, h.order("resume", h.resume)}

@@ -35,8 +35,8 @@ const (
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "period": period, "cut": cut,
-	"jobID": jobID, "pct": pct,
-}).Parse(pageHTML))
+	"jobID": jobID, "pct": pct, "square": squareClass, "words": statusWords, "lasted": lasted,
+}).Parse(pageHTML + runsHTML))
 
 // update is a snapshot made ready to be sent. It is shared by all streams.
 type update struct {
