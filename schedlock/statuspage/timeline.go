@@ -183,7 +183,7 @@ func ending(t driver.Term) string {
 	case "":
 		return "still open"
 	case driver.EndExpired:
-		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", period(t.TTL))
+		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", took(t.TTL))
 	case driver.EndProvenDead:
 		text = "proven dead: its process gave no sign in the lease file"
 	case driver.EndSessionEnded:
@@ -225,7 +225,7 @@ func gaps(s *snapshot) (list []silence) {
 		}
 		if t.EndReason == driver.EndExpired {
 			list = append(list, silence{latest(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
-				false, false, "no heartbeat for at least " + period(t.TTL)})
+				false, false, "no heartbeat for at least " + took(t.TTL)})
 		}
 		before = t
 	}
@@ -315,7 +315,7 @@ func gapBefore(t, before driver.Term) string {
 	case before.Open():
 		return "not known"
 	case before.EndReason == driver.EndExpired:
-		return fmt.Sprintf("%s without a heartbeat", period(before.TTL))
+		return fmt.Sprintf("%s without a heartbeat", took(before.TTL))
 	case gap < 0:
 		return "–"
 	case before.EndReason == driver.EndProvenDead, before.EndReason == driver.EndSessionEnded:

@@ -34,7 +34,7 @@ const (
 )
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "period": period, "cut": cut,
+	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "cut": cut,
 	"jobID": jobID, "pct": pct, "square": squareClass, "words": statusWords, "lasted": lasted,
 }).Parse(pageHTML + runsHTML))
 
@@ -73,10 +73,10 @@ func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
 	u.add(partFindings, "findings", verdict.Findings)
 	u.add(partLeader, "leader", u.leader)
 	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
+	u.add(partHandover, "handover", u.leader)
 	if s.err != nil {
 		return u // what stands there stays; the alert says that it is old
 	}
-	u.add(partHandover, "handover", u.leader)
 	u.add(partTerms, "terms", newTermRows(s))
 	if h.jobs {
 		tiles := newTiles(s)
