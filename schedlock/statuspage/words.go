@@ -57,7 +57,7 @@ func untilTag(t time.Time) template.HTML {
 var runningTag = regexp.MustCompile(`<time data-(ago|until)="(-?\d+)"></time>`)
 
 // movingTag is a place on the time axis that moves with the clock: now, and what comes later.
-var movingTag = regexp.MustCompile(`<svg data-from="(-?\d+)" data-to="(-?\d+)"`)
+var movingTag = regexp.MustCompile(`<svg(?: overflow="visible")? data-from="(-?\d+)" data-to="(-?\d+)"`)
 
 // fillAges writes the text of all running ages, and the places that move. No text from
 // outside can look like one, as it is escaped.
