@@ -4,25 +4,21 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"image/color"
 	"image/png"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/browsertest"
 )
 
 // Where the pictures of the page go, the one in the README among them:
@@ -32,80 +28,18 @@ var pictures = flag.String("pictures", "", "folder for pictures of the page")
 
 // browser is a real Chromium on a page.
 type browser struct {
-	t   *testing.T
-	ctx context.Context
-
-	mu      sync.Mutex
-	console []string // errors and warnings, violations of the policy among them
+	*browsertest.Browser
+	t *testing.T
 }
-
-// browsers are the names under which Chromium is installed.
-var browsers = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
-	"chrome"}
 
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
-	program := ""
-	for _, name := range browsers {
-		if path, err := exec.LookPath(name); err == nil {
-			program = path
-			break
-		}
-	}
-	if program == "" {
-		missing.Skip(t, "Chromium, on the PATH (Debian: apt-get install chromium)")
-	}
-	dir, err := os.MkdirTemp("", "browser") // it leaves folders behind
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(program),
-		chromedp.Headless, chromedp.Env("TMPDIR="+dir),
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true))
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	b := &browser{t: t, ctx: ctx}
-	messages := chromedp.Console(ctx)
-	go func() {
-		for m, err := range messages {
-			if err != nil {
-				return
-			}
-			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException ||
-				m.Type == chromedp.ConsoleWarning {
-				b.mu.Lock()
-				b.console = append(b.console, m.String())
-				b.mu.Unlock()
-			}
-		}
-	}()
-	return b
+	return &browser{browsertest.New(t), t}
 }
 
-// do repeats actions on a node that the page has drawn anew meanwhile.
-func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	err := chromedp.Do(ctx, actions...)
-	for err != nil && strings.Contains(err.Error(), "Could not find node with given id") {
-		err = chromedp.Do(ctx, actions...)
-	}
-	require.NoError(b.t, err)
-}
-
-// eval is the value of an expression on the page, or on the next one if a button
-// has just led there.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	for err != nil && strings.Contains(err.Error(), "Inspected target navigated or closed") {
-		v, err = chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	}
-	require.NoError(b.t, err, expression)
-	return v
+	return browsertest.Eval[T](b.Browser, expression)
 }
 
 func (b *browser) text(id string) string {
@@ -133,59 +67,36 @@ func (b *browser) sees(id, text string) time.Duration {
 	return time.Since(begin)
 }
 
-// requireSilence fails if the page has complained.
-func (b *browser) requireSilence() {
-	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Empty(b.t, b.console, "the browser's console")
-}
-
-// look is how somebody looks at the page.
-type look struct {
-	name          string
-	scheme        string
-	width, height int64
-}
-
-var looks = []look{
-	{"light", "light", 1280, 900},
-	{"dark", "dark", 1280, 900},
-	{"phone", "light", 360, 740},
+var looks = []browsertest.Look{
+	{Name: "light", Width: 1280, Height: 900, Scale: 2},
+	{Name: "dark", Width: 1280, Height: 900, Scale: 2, Dark: true},
+	{Name: "phone", Width: 360, Height: 740, Scale: 2},
 }
 
 // picture looks at the page, keeps the picture, and fails if it is blank, or
 // wider than its window.
-func (b *browser) picture(l look) {
+func (b *browser) picture(l browsertest.Look) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	media := emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}}
-	require.NoError(b.t, chromedp.Do(ctx,
-		chromedp.EmulateViewport(l.width, l.height, chromedp.EmulateScale(2))))
-	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
-	require.NoError(b.t, err)
+	b.Look(l)
 	b.sees("beat-left", "s")
 	eval[bool](b, `window.scrollTo(0, 0), true`)
-	raw, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	require.NoError(b.t, err)
+	raw := b.Picture(false)
 	img, err := png.Decode(bytes.NewReader(raw))
 	require.NoError(b.t, err)
-	require.Equal(b.t, 2*l.width, int64(img.Bounds().Dx()))
+	require.Equal(b.t, 2*l.Width, int64(img.Bounds().Dx()))
 	colours := map[color.Color]int{}
 	for y := 0; y < img.Bounds().Dy(); y += 5 {
 		for x := 0; x < img.Bounds().Dx(); x += 5 {
 			colours[img.At(x, y)]++
 		}
 	}
-	require.Greater(b.t, len(colours), 20, "%s: an empty page", l.name)
+	require.Greater(b.t, len(colours), 20, "%s: an empty page", l.Name)
 	r, g, blue, _ := img.At(4, 4).RGBA()
-	require.Equal(b.t, l.scheme == "dark", r+g+blue < 3*0x8000, "%s: the background", l.name)
-	require.LessOrEqual(b.t, eval[int64](b, `document.documentElement.scrollWidth`), l.width,
-		"%s: wider than the window", l.name)
+	require.Equal(b.t, l.Dark, r+g+blue < 3*0x8000, "%s: the background", l.Name)
+	require.LessOrEqual(b.t, eval[int64](b, `document.documentElement.scrollWidth`), l.Width,
+		"%s: wider than the window", l.Name)
 	if *pictures != "" {
-		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, "page-"+l.name+".png"),
+		require.NoError(b.t, os.WriteFile(filepath.Join(*pictures, "page-"+l.Name+".png"),
 			raw, 0o644))
 	}
 }
@@ -193,14 +104,14 @@ func (b *browser) picture(l look) {
 // order gives an order in the dialog that a link opens. The dialog keeps the name.
 func (b *browser) order(link, by, reason string) {
 	b.t.Helper()
-	b.do(chromedp.Click(link), chromedp.WaitVisible("#dialog form"))
+	b.Do(chromedp.Click(link), chromedp.WaitVisible("#dialog form"))
 	if by != "" {
-		b.do(chromedp.SendKeys("#dialog input[name=by]", by))
+		b.Do(chromedp.SendKeys("#dialog input[name=by]", by))
 	}
 	if reason != "" {
-		b.do(chromedp.SendKeys("#dialog input[name=reason]", reason))
+		b.Do(chromedp.SendKeys("#dialog input[name=reason]", reason))
 	}
-	b.do(chromedp.Click("#dialog button"), chromedp.WaitNotVisible("#dialog"))
+	b.Do(chromedp.Click("#dialog button"), chromedp.WaitNotVisible("#dialog"))
 }
 
 func TestThePageInABrowser(t *testing.T) {
@@ -211,7 +122,7 @@ func TestThePageInABrowser(t *testing.T) {
 	standby, third := f.start(), f.start()
 
 	// Whoever opens the page of a standby sees who leads, and the bar.
-	b.do(chromedp.Navigate(standby.url + "/"))
+	b.Do(chromedp.Navigate(standby.url + "/"))
 	b.sees("leader", fmt.Sprintf("pid %d", leader.pid()))
 	b.sees("self", "standby")
 	eval[bool](b, `window.notLoadedAgain = true`)
@@ -296,5 +207,5 @@ func TestThePageInABrowser(t *testing.T) {
 	for _, l := range looks {
 		b.picture(l)
 	}
-	b.requireSilence()
+	b.RequireSilence()
 }

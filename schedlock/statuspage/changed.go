@@ -55,7 +55,7 @@ func readRuns(ctx context.Context, store ledger.Store, s *snapshot, before []job
 			if b == nil || slices.Contains(b.runs, run) {
 				continue
 			}
-			full := len(b.runs) == s.strip() // older ones are not read
+			full := len(b.runs) == b.read // older ones are not read
 			if !full || !run.ScheduledAt.Before(b.runs[len(b.runs)-1].ScheduledAt) {
 				moved[run.Job] = true
 			}
@@ -63,15 +63,41 @@ func readRuns(ctx context.Context, store ledger.Store, s *snapshot, before []job
 	}
 	for i := range s.jobs {
 		j := &s.jobs[i]
-		if b := known[j.Name]; b != nil && !moved[j.Name] && b.Job == j.Job &&
-			!slices.ContainsFunc(b.runs, func(r ledger.Run) bool { return !r.Final() }) {
-			j.runs = b.runs
+		b := known[j.Name]
+		if b != nil && b.read < j.read {
+			b = nil
+		}
+		if b != nil && !moved[j.Name] && b.Job == j.Job && final(b.runs) {
+			j.runs = b.runs[:min(j.read, len(b.runs))]
 			continue
 		}
-		var err error
-		if j.runs, err = store.Runs(ctx, j.Name, s.strip()); err != nil {
+		if err := j.readRuns(ctx, store, b, s.strip()); err != nil {
 			return fmt.Errorf("read the runs of job %q: %w", j.Name, err)
 		}
 	}
 	return nil
+}
+
+func final(runs []ledger.Run) bool {
+	return !slices.ContainsFunc(runs, func(r ledger.Run) bool { return !r.Final() })
+}
+
+// readRuns reads the newest few runs of a job, and all that it shows unless they follow those
+// that are known and cannot change any more. b is the job as it was read last, or nil.
+func (j *job) readRuns(ctx context.Context, store ledger.Store, b *job, few int) (err error) {
+	if b != nil && few < j.read {
+		j.runs, err = store.Runs(ctx, j.Name, few)
+		if err != nil || len(j.runs) < few {
+			return err
+		}
+		oldest := j.runs[few-1].ID
+		i := slices.IndexFunc(b.runs, func(r ledger.Run) bool { return r.ID == oldest })
+		if i >= 0 && final(b.runs[i+1:]) {
+			j.runs = slices.Concat(j.runs, b.runs[i+1:])
+			j.runs = j.runs[:min(j.read, len(j.runs))]
+			return nil
+		}
+	}
+	j.runs, err = store.Runs(ctx, j.Name, j.read)
+	return err
 }

@@ -18,11 +18,16 @@ func compressed(w http.ResponseWriter, r *http.Request) (to io.Writer, flush, en
 		return w, none, none
 	}
 	w.Header().Set("Content-Encoding", "gzip")
+	z := newGzip(w)
+	return z, z.Flush, z.Close
+}
+
+func newGzip(w io.Writer) *gzip.Writer {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil { // the level is a constant
 		panic(err)
 	}
-	return z, z.Flush, z.Close
+	return z
 }
 
 func takesGzip(header string) bool {

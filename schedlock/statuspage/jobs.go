@@ -35,13 +35,13 @@ func newJobViews(s *snapshot) (views []jobView) {
 		v.Overdue = j.Pause == nil && !j.Next.IsZero() && s.now.Sub(j.Next) > overdue
 		v.Again = mayStillSucceed(j)
 		counts := map[ledger.Status]int{}
-		for i := len(j.runs) - 1; i >= 0; i-- { // the newest comes last, at the right
-			run := j.runs[i]
+		newest := j.runs[:min(len(j.runs), s.strip())]
+		for _, run := range slices.Backward(newest) { // the newest comes last, at the right
 			counts[run.Status]++
 			v.Strip = append(v.Strip, square{Class: squareClass(run.Status),
 				Title: describeRun(run)})
 		}
-		v.Summary = summary(counts, len(j.runs))
+		v.Summary = summary(counts, len(newest))
 		views = append(views, v)
 	}
 	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })

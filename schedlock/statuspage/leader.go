@@ -50,14 +50,6 @@ func newLeader(h *Handler, s *snapshot) *leader {
 		l.Icon = iconLeading
 	}
 	l.State, l.Class = string(i.State), string(i.State)
-	switch i.State {
-	case driver.StateDraining:
-		l.Words = append(l.Words,
-			"It is leaving: it starts nothing new, "+
-				"and releases the lock when what runs has returned.")
-	case driver.StateRevoked:
-		l.Words = append(l.Words, revokedWords(i.Revoked))
-	}
 	if app := s.app; app.Differs(i.App) {
 		l.Alerts = append(l.Alerts, fmt.Sprintf("It is a replica of another app, %s. "+
 			"While it leads no job of this app, %s, runs: give each app a lock of its own "+
@@ -78,26 +70,35 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	case judged.Grace > 0:
 		l.silent("cut off")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("Its database session has ended. "+
-			"Unless it is back within %s a standby takes over.", period(judged.Grace)))
+			"Unless it is back within %s a standby takes over.", took(judged.Grace)))
 	case judged.Verdict == assess.Stale && i.HeartbeatAge < 0:
 		l.silent("stale")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("Whether it leads cannot be told. "+
-			"A standby takes over if it sees no heartbeat for %s.", period(judged.TTL)))
+			"A standby takes over if it sees no heartbeat for %s.", took(judged.TTL)))
 	case judged.Verdict == assess.Stale:
 		l.silent("expired")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. "+
 			"A standby takes over as soon as it has itself watched for that long.",
-			period(judged.TTL)))
+			took(judged.TTL)))
 	case judged.Lateness == assess.PastDeadline:
 		l.silent("past its deadline")
 		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for its renew deadline of %s: "+
 			"it has stopped itself, and leads no more. A standby takes over after %s.",
-			period(i.Timing.RenewDeadline), period(judged.TTL)))
+			took(i.Timing.RenewDeadline), took(judged.TTL)))
 	case judged.Lateness == assess.Late:
 		l.Late = true
 		if i.State == driver.StateLeading {
 			l.State, l.Class = "late", "late"
 		}
+	}
+	switch {
+	case l.Silent: // it does nothing any more
+	case i.State == driver.StateDraining:
+		l.Words = append(l.Words,
+			"It is leaving: it starts nothing new, "+
+				"and releases the lock when what runs has returned.")
+	case i.State == driver.StateRevoked:
+		l.Words = append(l.Words, revokedWords(i.Revoked))
 	}
 	return l
 }
@@ -111,7 +112,7 @@ func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
 		return text + " A standby takes over at once."
 	}
 	return text + fmt.Sprintf(" The server has failed over: a standby takes over after %s.",
-		period(judged.TTL))
+		took(judged.TTL))
 }
 
 // silent: the row names a holder, but that does not lead any more.
@@ -134,7 +135,7 @@ func revokedWords(r schedlock.Revocation) string {
 // nobody says since when nobody leads, and what a standby waits for.
 func (l *leader) nobody(h *Handler, s *snapshot) {
 	l.Headline = "nobody leads"
-	newest, retry := s.view.Newest, period(h.app.Lock().Timing().RetryInterval())
+	newest, retry := s.view.Newest, took(h.app.Lock().Timing().RetryInterval())
 	look := fmt.Sprintf("The lock is free. A standby takes it at its next look, within %s.", retry)
 	judged := assess.Of(s.view)
 	switch {
@@ -152,7 +153,7 @@ func (l *leader) nobody(h *Handler, s *snapshot) {
 		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing "+
 			"although that has no end (deleted by hand, or a restored backup): "+
 			"a standby waits for its TTL of %s, unless its holder writes the end.", newest.Term,
-			period(judged.TTL)))
+			took(judged.TTL)))
 	case newest == nil:
 		l.Words = append(l.Words, "Nobody ever has. "+look)
 	default:
@@ -186,11 +187,11 @@ func newBeat(s *snapshot) *beat {
 	return &beat{
 		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(),
 			1), Renew: t.RenewDeadline.Milliseconds(), Late: assess.LateAfter(t).Milliseconds(),
-		Words: period(t.TTL),
+		Words: took(t.TTL),
 		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. "+
 			"Without one the leader stops itself at the mark, after %s; "+
 			"at the end, after %s, a standby may take over.",
-			period(t.HeartbeatInterval), period(t.RenewDeadline), period(t.TTL)),
+			took(t.HeartbeatInterval), took(t.RenewDeadline), took(t.TTL)),
 		now: s.now.UnixMilli(),
 	}
 }

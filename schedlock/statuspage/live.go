@@ -84,6 +84,7 @@ func (l *live) poll(ctx context.Context) {
 	ticker := time.NewTicker(l.every)
 	defer ticker.Stop()
 	var before *snapshot // the last that was read without an error
+	drawn := &drawings{}
 	for n := 0; ; n++ {
 		snap := l.handler.read(ctx, before, n%allEvery == 0)
 		if ctx.Err() != nil {
@@ -92,7 +93,7 @@ func (l *live) poll(ctx context.Context) {
 		if before = snap; snap.err != nil {
 			before = nil
 		}
-		l.publish(ctx, newUpdate(l.handler, snap))
+		l.publish(ctx, newUpdate(l.handler, snap, drawn))
 		select {
 		case <-ctx.Done():
 			return
@@ -214,7 +215,9 @@ func (u *update) event(span string, sent map[string]string, last *string) string
 		change(name, text)
 	}
 	if u.snap.err == nil {
-		change(partTimeline, u.timeline(span))
+		for name, text := range u.timeline(span) {
+			change(name, text)
+		}
 	}
 	parts := m.Parts
 	m.Parts = nil

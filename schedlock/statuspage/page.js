@@ -79,13 +79,14 @@
 	let offset = Number(body.dataset.now) - performance.now();
 	const now = () => performance.now() + offset;
 
-	// The two largest units; words.go has the same.
+	// The two largest units, without a small one that is 0; words.go has the same.
+	const two = (n, unit, rest, small) => (rest ? `${n} ${unit} ${rest} ${small}` : `${n} ${unit}`);
 	const age = (ms) => {
 		const s = Math.floor(Math.max(ms, 0) / 1000);
 		if (s < 60) return `${s} s`;
-		if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
-		if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
-		return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
+		if (s < 3600) return two(Math.floor(s / 60), "min", s % 60, "s");
+		if (s < 86400) return two(Math.floor(s / 3600), "h", Math.floor(s / 60) % 60, "min");
+		return two(Math.floor(s / 86400), "d", Math.floor(s / 3600) % 24, "h");
 	};
 	const setText = (el, text) => {
 		if (el.textContent !== text) el.textContent = text;
@@ -116,9 +117,18 @@
 			setText(el, left > 0 ? `in ${age(left)}` : "due");
 		}
 	};
+	// Now, and what comes later, on the time axis.
+	const drawNow = () => {
+		for (const el of document.querySelectorAll("svg[data-from]")) {
+			const { from, to } = el.dataset;
+			const x = Math.min(Math.max((100 * (now() - from)) / (to - from), 0), 100);
+			el.setAttribute("x", `${x.toFixed(2)}%`);
+		}
+	};
 	const draw = () => {
 		drawBeat();
 		drawAges();
+		drawNow();
 		drawStream();
 	};
 

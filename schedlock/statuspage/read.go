@@ -53,6 +53,8 @@ type snapshot struct {
 type job struct {
 	tasks.JobInfo
 	runs []ledger.Run // newest first
+	read int          // how many were asked for: if there are as many, there may be older ones
+	lane bool         // it is drawn
 }
 
 // read looks at the database. With before, which had no error, it reads what has
@@ -153,6 +155,14 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	s.jobs = make([]job, len(infos))
 	for i, info := range infos {
 		s.jobs[i].JobInfo = info
+	}
+	drawn := inLanes(s.jobs)
+	for i := range s.jobs {
+		j := &s.jobs[i]
+		j.lane, j.read = drawn[j.Name], s.strip()
+		if j.lane {
+			j.read = max(j.read, min(laneMost, laneRuns/len(drawn)))
+		}
 	}
 	store, ok := lock.Store().(ledger.Store)
 	if !ok {

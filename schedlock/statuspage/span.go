@@ -33,8 +33,9 @@ func parseSpan(name string) (string, error) {
 
 // window is from when to when the timeline reaches, and the name of its span.
 // It does not reach back beyond the first term that is known: who has just
-// started an app sees more than a hair's breadth. Its end moves in steps, so
-// that the drawing stands still between them. terms are newest first.
+// started an app sees more than a hair's breadth. It moves in steps, and grows in
+// steps, so that the drawing stands still between them; its end lies a little after
+// now, where the next ticks are. terms are newest first.
 func window(name string, terms []driver.Term, now time.Time) (from, to time.Time, span string) {
 	span = name
 	if span == "" {
@@ -47,16 +48,24 @@ func window(name string, terms []driver.Term, now time.Time) (from, to time.Time
 		}
 	}
 	if len(terms) > 0 {
-		known := max(now.Sub(terms[len(terms)-1].AcquiredAt), time.Minute)
-		known += known / 50
+		known := roundUp(max(now.Sub(terms[len(terms)-1].AcquiredAt), time.Minute))
 		if span == "all" || known < d {
 			d = known
 		}
 	}
-	const steps = 90
+	const steps = 20
 	step := max((d / steps).Truncate(time.Second), time.Second)
-	to = now.Truncate(step).Add(step)
-	return to.Add(-d), to, span
+	to = now.Truncate(step).Add(2 * step)
+	return to.Add(-d - 2*step), to, span
+}
+
+// roundUp is a little more than d, and the same for a while as d grows.
+func roundUp(d time.Duration) time.Duration {
+	unit := time.Second
+	for unit*16 < d {
+		unit *= 2
+	}
+	return d.Truncate(unit) + unit
 }
 
 func auto(terms []driver.Term, now time.Time) string {
@@ -108,7 +117,7 @@ func axis(from, to time.Time) (ticks []axisTick) {
 		layout = "2 Jan 15:04"
 	}
 	for t := from.Truncate(step).Add(step); t.Before(to); t = t.Add(step) {
-		if x := percent(t, from, to); x > 3 && x < 90 { // the end says "now"
+		if x := percent(t, from, to); x > 3 && x < 86 { // then follows "now"
 			ticks = append(ticks, axisTick{x, t.UTC().Format(layout)})
 		}
 	}

@@ -188,6 +188,7 @@ func New(cfg Config) (*Handler, error) {
 		"orders/handover": {order, h.order("handover", h.handOver)},
 	}
 	if h.jobs {
+		h.routes[runsPath] = route{read, h.serveRuns}
 		h.routes["orders/run"] = route{order, h.order("run", h.run)}
 		h.routes["orders/pause"] = route{order, h.order("pause", h.pause)}
 		h.routes["orders/resume"] = route{order, h.order("resume", h.resume)}
@@ -274,7 +275,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "5")
 	}
 	var body bytes.Buffer
-	if err := h.render(&body, newUpdate(h, snap), span); err != nil {
+	if err := h.render(&body, newUpdate(h, snap, nil), span); err != nil {
 		h.cfg.Log.Error("status page: template", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

@@ -188,17 +188,17 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	bare := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " ")
 	text := strings.Join(strings.Fields(bare), " ")
 	for _, want := range []string{
-		"import has failed – schedlock", "Who leads pid 41 on web-1 leading for 9 min 0 s",
+		"import has failed – schedlock", "Who leads pid 41 on web-1 leading for 9 min",
 		"term " + fmt.Sprint(ref.Term),
 		"last heartbeat 5 s ago 55 s of 1 min left",
 		"pid 63 on here starting has not looked at the lock yet",
-		"pid 52 on web-2", "50 min 0 s", "revoked, it was told to leave by alice: deploy",
-		"1 min 0 s", "9 min 0 s so far still open",
+		"pid 52 on web-2", "50 min", "revoked, it was told to leave by alice: deploy",
+		"1 min", "9 min so far still open",
 		"import unknown to this replica failed last time", "takes 1.5 s, at most 1.5 s",
 		"latest 1 run: 1 failed", "list is gone",
 		"expire unknown to this replica paused", "paused by bob since", ": disk",
 		"latest 1 run: 1 done",
-		"tick every 1h0m0s", "no runs yet", "nobody led for 1 min 0 s",
+		"tick every 1h0m0s", "no runs yet", "nobody led for 1 min",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -311,7 +311,7 @@ func TestTheLeaderIsKnownToBeThisReplica(t *testing.T) {
 	body := get(h, "/").Body.String()
 	assert.Contains(t, body, `<span class="tag here">this replica</span>`)
 	assert.Contains(t, body, `href="icon.svg?leading"`)
-	assert.Contains(t, body, "holds the lock; last confirmed under 1s ago, trusted for 45s")
+	assert.Contains(t, body, "holds the lock; last confirmed under 1 s ago, trusted for 45 s")
 	lease.StepDown(errors.New("database /secret/app.db was replaced"))
 	body = get(h, "/").Body.String()
 	assert.NotContains(t, body, "/secret")

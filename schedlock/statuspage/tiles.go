@@ -41,7 +41,7 @@ func newTiles(s *snapshot) tiles {
 					t.Last = run
 				}
 			}
-			if r+1 == s.strip() {
+			if r+1 == j.read {
 				t.AtLeast = true
 			}
 		}
@@ -65,5 +65,5 @@ func (t *tiles) soonest(j *job) {
 	}
 }
 
-// strip is how many runs of each job are read.
+// strip is how many runs of each job are shown as squares.
 func (s *snapshot) strip() int { return min(maxStrip, maxRuns/max(len(s.jobs), 1)) }

@@ -22,7 +22,8 @@ const (
 	gapShown = time.Second
 )
 
-// timeline is a drawing of who led when. All places are in percent of the width.
+// timeline is a drawing of who led when; the lanes of jobs are below it, on the same axis. All
+// places are in percent of the width.
 type timeline struct {
 	Span   string // "15m", …; what was chosen, or came of itself
 	Links  []spanLink
@@ -31,6 +32,7 @@ type timeline struct {
 	Ticks  []axisTick
 	Legend []holder
 	Hidden int    // holders that the legend leaves out
+	Later  later  // what is right of now
 	Label  string // the drawing in a sentence
 }
 
@@ -64,7 +66,7 @@ func holderName(o driver.Owner) string { return fmt.Sprintf("pid %d on %s", o.PI
 
 func newTimeline(s *snapshot, name string) *timeline {
 	from, to, span := window(name, s.terms, s.now)
-	t := &timeline{Span: span, Ticks: axis(from, to)}
+	t := &timeline{Span: span, Ticks: axis(from, to), Later: newLater(from, to)}
 	for _, w := range spans {
 		t.Links = append(t.Links, spanLink{w.name, w.name == span})
 	}
@@ -84,7 +86,7 @@ func newTimeline(s *snapshot, name string) *timeline {
 		}
 		if g.nobody {
 			times++
-			nobody += g.to.Sub(later(g.from, from))
+			nobody += g.to.Sub(latest(g.from, from))
 		}
 		t.addGap(g, from, to)
 	}
@@ -95,13 +97,6 @@ func newTimeline(s *snapshot, name string) *timeline {
 		t.Label += fmt.Sprintf("; nobody led %s, for %s in all", count(times, "time"), took(nobody))
 	}
 	return t
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func count(n int, what string) string {
@@ -188,7 +183,7 @@ func ending(t driver.Term) string {
 	case "":
 		return "still open"
 	case driver.EndExpired:
-		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", period(t.TTL))
+		text = fmt.Sprintf("expired, no heartbeat for its TTL of %s", took(t.TTL))
 	case driver.EndProvenDead:
 		text = "proven dead: its process gave no sign in the lease file"
 	case driver.EndSessionEnded:
@@ -229,8 +224,8 @@ func gaps(s *snapshot) (list []silence) {
 				"nobody led for " + took(t.AcquiredAt.Sub(before.EndedAt))})
 		}
 		if t.EndReason == driver.EndExpired {
-			list = append(list, silence{later(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
-				false, false, "no heartbeat for at least " + period(t.TTL)})
+			list = append(list, silence{latest(t.AcquiredAt, t.EndedAt.Add(-t.TTL)), t.EndedAt,
+				false, false, "no heartbeat for at least " + took(t.TTL)})
 		}
 		before = t
 	}
@@ -320,7 +315,7 @@ func gapBefore(t, before driver.Term) string {
 	case before.Open():
 		return "not known"
 	case before.EndReason == driver.EndExpired:
-		return fmt.Sprintf("%s without a heartbeat", period(before.TTL))
+		return fmt.Sprintf("%s without a heartbeat", took(before.TTL))
 	case gap < 0:
 		return "–"
 	case before.EndReason == driver.EndProvenDead, before.EndReason == driver.EndSessionEnded:

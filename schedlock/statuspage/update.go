@@ -26,6 +26,8 @@ const (
 	partFailures = "failures"
 	partNext     = "next"
 	partTimeline = "timeline"
+	partLane     = "lane-" // and its number
+	partLegend   = "legend"
 	partTerms    = "terms"
 	partJobs     = "jobs-list"
 	partReplicas = "replicas"
@@ -36,10 +38,9 @@ const (
 )
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "period": period, "cut": cut,
-	"jobID": jobID,
-	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" },
-}).Parse(pageHTML))
+	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "cut": cut,
+	"jobID": jobID, "pct": pct, "square": squareClass, "words": statusWords, "lasted": lasted,
+}).Parse(pageHTML + runsHTML))
 
 // update is a snapshot made ready to be sent. It is shared by all streams.
 type update struct {
@@ -52,13 +53,14 @@ type update struct {
 	parts  map[string]string // without those that depend on the span
 	err    error             // of a template
 
+	drawings  *drawings // of the updates before; nil: none
 	mu        sync.Mutex
-	timelines map[string]string
+	timelines map[string]map[string]string // the parts of each span
 }
 
-func newUpdate(h *Handler, s *snapshot) *update {
-	u := &update{h: h, snap: s, leader: newLeader(h, s), beat: newBeat(s),
-		parts: map[string]string{}, timelines: map[string]string{}}
+func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
+	u := &update{h: h, snap: s, drawings: before, leader: newLeader(h, s), beat: newBeat(s),
+		parts: map[string]string{}, timelines: map[string]map[string]string{}}
 	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil,
 		"Starting": errors.Is(s.err, errStarting), "Blind": s.blind, "Why": h.public(s.err)})
 	jobs := newJobViews(s)
@@ -75,10 +77,10 @@ func newUpdate(h *Handler, s *snapshot) *update {
 	u.add(partFindings, "findings", verdict.Findings)
 	u.add(partLeader, "leader", u.leader)
 	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
+	u.add(partHandover, "handover", u.leader)
 	if s.err != nil {
 		return u // what stands there stays; the alert says that it is old
 	}
-	u.add(partHandover, "handover", u.leader)
 	u.add(partTerms, "terms", newTermRows(s))
 	if h.jobs {
 		tiles := newTiles(s)
@@ -123,19 +125,37 @@ func execute(name string, data any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// timeline draws it for a span, once.
-func (u *update) timeline(span string) string {
+// timeline draws it for a span, once: the terms, the lanes of the jobs, and the legend.
+func (u *update) timeline(span string) map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	text, found := u.timelines[span]
-	if !found {
-		var err error
-		if text, err = execute("timeline", newTimeline(u.snap, span)); err != nil {
+	parts, found := u.timelines[span]
+	if found {
+		return parts
+	}
+	parts = map[string]string{}
+	fill := func(part, text string, err error) {
+		if parts[part] = text; err != nil {
 			u.h.cfg.Log.Error("status page: template", "err", err)
 		}
-		u.timelines[span] = text
 	}
-	return text
+	line := newTimeline(u.snap, span)
+	text, err := execute("timeline", line)
+	fill(partTimeline, text, err)
+	from, to, _ := window(span, u.snap.terms, u.snap.now)
+	lanes := laneJobs(u.snap)
+	for i := range maxLanes {
+		part := partLane + strconv.Itoa(i)
+		if parts[part] = ""; i < len(lanes) {
+			text, err := u.drawings.lane(lanes[i], u.snap.now, from, to)
+			fill(part, text, err)
+		}
+	}
+	text, err = execute("legend", map[string]any{"Line": line, "Lanes": len(lanes),
+		"More": len(u.snap.jobs) + u.snap.more - len(lanes)})
+	fill(partLegend, text, err)
+	u.timelines[span] = parts
+	return parts
 }
 
 // selfName tells one replica from another.
@@ -152,13 +172,19 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		fill(name, text)
 	}
 	if u.snap.err == nil {
-		fill(partTimeline, u.timeline(span))
+		for name, text := range u.timeline(span) {
+			fill(name, text)
+		}
 	}
 	type section struct {
 		ID, Title string
 		Content   template.HTML
 	}
-	var sections []section
+	var sections, lanes []section
+	for i := range maxLanes {
+		id := partLane + strconv.Itoa(i)
+		lanes = append(lanes, section{ID: id, Content: parts[id]})
+	}
 	for i, s := range h.cfg.Sections {
 		id := partSection + strconv.Itoa(i)
 		sections = append(sections, section{id, s.Title, parts[id]})
@@ -171,7 +197,7 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
-		"Queues": parts[partQueues], "Audit": parts[partAudit],
-		"Replicas": parts[partReplicas], "Sections": sections,
+		"Lanes": lanes, "Legend": parts[partLegend], "Audit": parts[partAudit],
+		"Replicas": parts[partReplicas], "Queues": parts[partQueues], "Sections": sections,
 	})
 }

@@ -120,7 +120,7 @@ func termFindings(s *snapshot) []finding {
 		return nil
 	}
 	return []finding{{Grade: warning, Link: "#timeline-title", Order: "the terms",
-		Text: fmt.Sprintf("%d leaders in %s", taken, period(assess.FlapWindow))}}
+		Text: fmt.Sprintf("%d leaders in %s", taken, took(assess.FlapWindow))}}
 }
 
 func jobFindings(s *snapshot, jobs []jobView) (list []finding) {

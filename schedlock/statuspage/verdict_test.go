@@ -146,7 +146,7 @@ func TestTheTabFollowsTheVerdict(t *testing.T) {
 		t.Run(tt.title, func(t *testing.T) {
 			t.Parallel()
 			tt.s.now, tt.s.app = now, driver.App{Name: "billing", Program: "billing"}
-			u := newUpdate(newHandler(t, newDatabase(), nil), &tt.s)
+			u := newUpdate(newHandler(t, newDatabase(), nil), &tt.s, nil)
 			assert.Equal(t, tt.title, u.title)
 			assert.Equal(t, tt.icon, u.icon)
 		})

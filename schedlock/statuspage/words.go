@@ -8,44 +8,39 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
-// age is how a person reads a running age or a span of more than a second:
-// its two largest units. page.js has the same.
-func age(d time.Duration) string {
-	s := int64(max(d, 0) / time.Second)
-	switch {
-	case s < 60:
-		return fmt.Sprintf("%d s", s)
-	case s < 3600:
-		return fmt.Sprintf("%d min %d s", s/60, s%60)
-	case s < 86400:
-		return fmt.Sprintf("%d h %d min", s/3600, s/60%60)
-	}
-	return fmt.Sprintf("%d d %d h", s/86400, s/3600%24)
-}
-
-// took is a duration that has ended, to a tenth of what matters.
+// took is how long something lasted, or shall last: its two largest units, and a tenth below a
+// minute. It is never rounded up. page.js has the same for ages.
 func took(d time.Duration) string {
-	switch {
+	two := func(n int64, unit string, rest int64, small string) string {
+		if rest == 0 {
+			return fmt.Sprintf("%d %s", n, unit)
+		}
+		return fmt.Sprintf("%d %s %d %s", n, unit, rest, small)
+	}
+	switch s := int64(d / time.Second); {
+	case d <= 0:
+		return "0 s"
 	case d < time.Millisecond:
 		return fmt.Sprintf("%d µs", d.Microseconds())
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Truncate(100*time.Millisecond).Seconds())
+	case s < 60:
+		return strconv.FormatFloat(d.Truncate(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case s < 3600:
+		return two(s/60, "min", s%60, "s")
+	case s < 86400:
+		return two(s/3600, "h", s/60%60, "min")
+	default:
+		return two(s/86400, "d", s/3600%24, "h")
 	}
-	return age(d)
 }
 
-// period is a setting, such as a TTL.
-func period(d time.Duration) string {
-	if d%time.Second != 0 {
-		return d.String()
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(age(d), " 0 s"), " 0 min")
-}
+// age is a length that is still running, in whole seconds.
+func age(d time.Duration) string { return took(d.Truncate(time.Second)) }
 
 // agoTag stands for a running age. Its text is not part of what is compared
 // to find out whether something has changed: fillAges sets it once, and page.js
@@ -61,9 +56,18 @@ func untilTag(t time.Time) template.HTML {
 
 var runningTag = regexp.MustCompile(`<time data-(ago|until)="(-?\d+)"></time>`)
 
-// fillAges writes the text of all running ages. No text from outside can look
-// like one, as it is escaped.
+// movingTag is a place on the time axis that moves with the clock: now, and what comes later.
+var movingTag = regexp.MustCompile(`<svg(?: overflow="visible")? data-from="(-?\d+)" data-to="(-?\d+)"`)
+
+// fillAges writes the text of all running ages, and the places that move. No text from
+// outside can look like one, as it is escaped.
 func fillAges(html string, now time.Time) string {
+	html = movingTag.ReplaceAllStringFunc(html, func(tag string) string {
+		m := movingTag.FindStringSubmatch(tag)
+		from, _ := strconv.ParseInt(m[1], 10, 64)
+		to, _ := strconv.ParseInt(m[2], 10, 64)
+		return tag + ` x="` + pct(percent(now, time.UnixMilli(from), time.UnixMilli(to))) + `"`
+	})
 	return runningTag.ReplaceAllStringFunc(html, func(tag string) string {
 		m := runningTag.FindStringSubmatch(tag)
 		ms, _ := strconv.ParseInt(m[2], 10, 64)
@@ -78,6 +82,9 @@ func fillAges(html string, now time.Time) string {
 		return strings.TrimSuffix(tag, "</time>") + text + "</time>"
 	})
 }
+
+// pct is a place or a length in percent.
+func pct(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) + "%" }
 
 // stamp is a point in time, in UTC. The machine-readable one has all of it.
 func stamp(t time.Time) template.HTML {
@@ -123,16 +130,46 @@ func letter(n int) string {
 }
 
 var (
-	fraction = regexp.MustCompile(`( (?:\d+h)?(?:\d+m)?\d+)\.\d+s\b`)
-	moment   = regexp.MustCompile(` (last confirmed|last heartbeat) (?:[\d.]+(?:ms|µs|ns)|0s) ago`)
+	length = regexp.MustCompile(`( )((?:\d+h)?(?:\d+m)?(?:\d+(?:\.\d+)?(?:s|ms|µs|ns)))\b`)
+	moment = regexp.MustCompile(` (last confirmed|last heartbeat) (?:[\d.]+(?:ms|µs|ns)|0s) ago`)
+	seen   = regexp.MustCompile(`^(?:the database session of )?pid (\d+) on host ("[^"]*")` +
+		`(?:.*\(term (\d+)\))?`)
 )
 
 // reason is what the lock says of this replica, without the digits that never
 // stand still, and without what only the log may say.
 func (h *Handler) reason(s *snapshot) string {
+	if outdated(s) {
+		return "stands by; it has not looked at the lock since this changed"
+	}
 	text := s.self.PublicReason(h.cfg.PublicError)
-	text = moment.ReplaceAllString(text, " $1 under 1s ago")
-	return fraction.ReplaceAllString(text, "${1}s")
+	text = moment.ReplaceAllString(text, " $1 under 1 s ago")
+	return length.ReplaceAllStringFunc(text, func(found string) string {
+		d, err := time.ParseDuration(found[1:])
+		if err != nil {
+			return found
+		}
+		if d >= time.Second {
+			d = d.Truncate(time.Second)
+		}
+		return " " + took(d)
+	})
+}
+
+// outdated reports whether a standby speaks of another holder than the page has read: it looks
+// once in a while, and the page may have looked since.
+func outdated(s *snapshot) bool {
+	if s.blind || s.self.State != schedlock.SelfStandby || s.self.Err != nil {
+		return false
+	}
+	r, m := s.view.Row, seen.FindStringSubmatch(s.self.Reason)
+	if m == nil {
+		free := strings.HasPrefix(s.self.Reason, "the lock is free") ||
+			strings.HasPrefix(s.self.Reason, "there is no lock row")
+		return free && r != nil
+	}
+	return r == nil || m[1] != strconv.Itoa(r.PID) || m[2] != strconv.Quote(r.Hostname) ||
+		m[3] != "" && m[3] != strconv.FormatInt(r.Term, 10)
 }
 
 // cut shortens a text from outside.

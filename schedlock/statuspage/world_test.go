@@ -48,6 +48,7 @@ type database struct {
 	looks      atomic.Int64
 	termsAsked atomic.Int64              // terms that were asked for
 	runsAsked  atomic.Int64              // queries for runs
+	runsRead   atomic.Int64              // runs that they have returned
 	at         atomic.Pointer[time.Time] // nil: the real time
 }
 
@@ -98,7 +99,9 @@ func (d *database) Terms(ctx context.Context, limit int) ([]driver.Term, error) 
 
 func (d *database) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 	d.runsAsked.Add(1)
-	return d.Store.Runs(ctx, job, limit)
+	runs, err := d.Store.Runs(ctx, job, limit)
+	d.runsRead.Add(int64(len(runs)))
+	return runs, err
 }
 
 func (d *database) Trigger(ctx context.Context, o ledger.Action) (ledger.Request, error) {

@@ -40,7 +40,7 @@ func (a *app) handlePage(mux *http.ServeMux) {
 		panic(err) // a mistake in the lines above
 	}
 	for _, pattern := range []string{"/{$}", "/style.css", "/page.js", "/icon.svg", "/events",
-		"/orders/{order}"} {
+		"/job-runs", "/orders/{order}"} {
 		mux.Handle(pattern, page)
 	}
 }

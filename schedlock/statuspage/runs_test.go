@@ -1,0 +1,186 @@
+package statuspage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
+)
+
+// minutely stores n runs of a job, the newest at noon, one a minute; each tenth has failed.
+func (d *database) minutely(t testing.TB, job string, n int) {
+	t.Helper()
+	start := noon.Add(-time.Duration(n) * time.Minute)
+	d.set(start)
+	ref := d.lead(t, other, "")
+	var from time.Time
+	for i := range n {
+		at := start.Add(time.Duration(i+1) * time.Minute)
+		d.set(at)
+		run, started, err := d.Decide(ctx, ref, ledger.Decision{Job: job, Spec: "interval 1m",
+			From: from, To: at, Start: at})
+		require.NoError(t, err)
+		require.True(t, started)
+		from = at
+		end := ledger.End{Status: ledger.Done, Took: time.Second}
+		if (n-i)%10 == 0 {
+			end = ledger.End{Status: ledger.Failed, Error: fmt.Sprintf("no such host %d", i)}
+		}
+		_, err = d.Finish(ctx, run, end)
+		require.NoError(t, err)
+	}
+}
+
+var tick = regexp.MustCompile(`data-label="tick" class="num"><time datetime="([^"]+)"`)
+
+// ticksOn are the ticks on a page, newest first.
+func ticksOn(page string) (ticks []string) {
+	for _, m := range tick.FindAllStringSubmatch(page, -1) {
+		ticks = append(ticks, m[1])
+	}
+	return ticks
+}
+
+// linkOn is where a link with this text leads; "": there is none.
+func linkOn(page, text string) string {
+	m := regexp.MustCompile(`href="(job-runs[^"]*)"[^>]*>` + text + `<`).FindStringSubmatch(page)
+	if m == nil {
+		return ""
+	}
+	return "/" + html.UnescapeString(m[1])
+}
+
+func TestThePageOfAJobShowsItsRuns(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.minutely(t, "mail & more", 120)
+	h := newHandler(t, db, nil)
+	page := func(path string) string {
+		w := get(h, path)
+		require.Equal(t, http.StatusOK, w.Code, "%s: %s", path, w.Body)
+		return w.Body.String()
+	}
+	front := page("/")
+	first := page(linkOn(front, "all runs"))
+	assert.Contains(t, first, "<h1 id=\"runs-title\">Runs of mail &amp; more</h1>")
+	assert.Len(t, ticksOn(first), runsOnAPage)
+	assert.Equal(t, "2026-11-21T12:00:00Z", ticksOn(first)[0])
+	assert.Contains(t, first, "no such host 110")
+	assert.Empty(t, linkOn(first, "newer"))
+
+	second := page(linkOn(first, "older"))
+	assert.Equal(t, "2026-11-21T11:10:00Z", ticksOn(second)[0], "none is left out")
+	third := page(linkOn(second, "older"))
+	assert.Len(t, ticksOn(third), 20)
+	assert.Empty(t, linkOn(third, "older"))
+	assert.Equal(t, ticksOn(second), ticksOn(page(linkOn(third, "newer"))), "and back")
+	assert.Equal(t, ticksOn(first), ticksOn(page(linkOn(page(linkOn(third, "newer")), "newer"))))
+
+	failed := page(linkOn(first, "failed"))
+	assert.Len(t, ticksOn(failed), 12)
+	assert.Equal(t, 12, strings.Count(failed, "no such host"))
+	quarter := page(linkOn(failed, "15m"))
+	assert.Len(t, ticksOn(quarter), 1, "both filters hold")
+	assert.Contains(t, quarter, `aria-current="true">failed<`)
+	assert.Contains(t, quarter, `aria-current="true">15m<`)
+	assert.Contains(t, page("/job-runs?job=mail+%26+more&status=abandoned"), "no runs that match")
+
+	// A bar of the axis leads to its runs.
+	bar := regexp.MustCompile(`href="([^"]+)" class="run f"><title>21 Nov 11:51:00: failed`)
+	found := bar.FindStringSubmatch(page("/?span=15m"))
+	require.NotEmpty(t, found)
+	assert.Equal(t, "2026-11-21T11:51:00Z", ticksOn(page("/" + html.UnescapeString(found[1])))[0])
+	several := page("/job-runs?job=mail+%26+more&since=2026-11-21T11:50:00Z" +
+		"&until=2026-11-21T11:52:00Z")
+	assert.Len(t, ticksOn(several), 3)
+	assert.Contains(t, several, "Ticks from 21 Nov 11:50:00 UTC up to 21 Nov 11:52:00 UTC.")
+}
+
+func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "mail", "", "")
+	request, err := db.Trigger(ctx, ledger.Action{Job: "mail", By: "ann", Reason: "a <test>"})
+	require.NoError(t, err)
+	run, _, err := db.Answer(ctx, ref, request, "")
+	require.NoError(t, err)
+	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Failed, Error: "no <host>",
+		RetryAt: time.Now()})
+	require.NoError(t, err)
+	run.Status = ledger.Failed
+	_, started, err := db.Retry(ctx, ref, run)
+	require.NoError(t, err)
+	require.True(t, started)
+	w := get(newHandler(t, db, nil), "/job-runs?job=mail")
+	require.Equal(t, http.StatusOK, w.Code)
+	for _, text := range []string{"asked for by ann: a &lt;test&gt;", "no &lt;host&gt;",
+		`class="num">2</td>`, "in progress", "so far", "pid 41 on web-1"} {
+		assert.Contains(t, w.Body.String(), text)
+	}
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "form-action 'none'")
+	assert.NotContains(t, w.Body.String(), "<script")
+}
+
+func TestThePageOfAJobRefusesWhatItCannotShow(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.run(t, db.lead(t, other, ""), "mail", ledger.Done, "")
+	h := newHandler(t, db, nil)
+	for path, want := range map[string]string{
+		"":                                    "400 job is missing: give the name of one, as in job-runs?job=import",
+		"?job=mail&status=well":               `400 status "well" is not one of in_progress, done, failed, abandoned, skipped`,
+		"?job=mail&since=1y":                  `400 since "1y" is neither one of 15m, 1h, 24h, 7d, all nor a time such as 2026-11-24T02:14:00Z`,
+		"?job=mail&until=noon":                `400 until "noon" is not a time such as 2026-11-24T02:14:00Z`,
+		"?job=mail&after=2026":                `400 after "2026" is not a time such as 2026-11-24T02:14:00Z`,
+		"?job=post":                           `404 no leader has had a job "post" yet`,
+		"?job=%00" + strings.Repeat("x", 500): "404 no leader has had a job",
+		"?job=mail&until=2026-11-24T02:14:00Z&after=2026-11-24T02:14:00Z": `400 until "2026-11-24T02:14:00Z" and after "2026-11-24T02:14:00Z": give one of them`,
+		"?job=mail&until=2026-11-24T02:14:00Z&since=2026-11-24T02:15:00Z": `400 since "2026-11-24T02:15:00Z" is later than until "2026-11-24T02:14:00Z"`,
+	} {
+		w := get(h, "/job-runs"+path)
+		assert.True(t, strings.HasPrefix(fmt.Sprint(w.Code, " ", w.Body), want), "%s: %d %s", path,
+			w.Code, w.Body)
+	}
+	assert.Equal(t, http.StatusMethodNotAllowed, post(h, "/job-runs", nil).Code)
+	db.fail(errors.New("cannot open /secret/app.db"))
+	w := get(h, "/job-runs?job=mail")
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, "the database cannot be read\n", w.Body.String())
+	noJobs := newHandler(t, db, func(c *Config) { c.Runner = nil })
+	assert.Equal(t, http.StatusNotFound, get(noJobs, "/job-runs?job=mail").Code)
+}
+
+func TestASearchForRunsIsBounded(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.minutely(t, "mail", 300)
+	h := newHandler(t, db, nil)
+	db.runsRead.Store(0)
+	assert.Equal(t, http.StatusOK, get(h, "/job-runs?job=mail").Code)
+	assert.EqualValues(t, firstSearch, db.runsRead.Load(), "a page needs no more")
+	many := manyRuns{db}
+	w := get(newHandler(t, many, nil), "/job-runs?job=mail&status=abandoned")
+	assert.Contains(t, w.Body.String(), "Only the newest 10000 runs were looked at.")
+}
+
+// manyRuns has more runs than anybody reads.
+type manyRuns struct{ *database }
+
+func (manyRuns) Runs(_ context.Context, _ string, limit int) ([]ledger.Run, error) {
+	runs := make([]ledger.Run, min(limit, 2*lastSearch))
+	for i := range runs {
+		runs[i] = ran(ledger.Done, time.Duration(i)*time.Minute, time.Second)
+	}
+	return runs, nil
+}

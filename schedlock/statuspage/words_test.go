@@ -1,0 +1,98 @@
+package statuspage
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+)
+
+// A length that stands twice on a page looks the same, whatever it is the length of.
+func TestALengthLooksTheSameEverywhere(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		0: "0 s", -time.Second: "0 s", 130 * time.Microsecond: "130 µs",
+		51 * time.Millisecond: "51 ms", 300 * time.Millisecond: "300 ms",
+		1990 * time.Millisecond: "1.9 s", 10 * time.Second: "10 s",
+		12500 * time.Millisecond: "12.5 s", 59990 * time.Millisecond: "59.9 s",
+		time.Minute: "1 min", 61 * time.Second: "1 min 1 s", 90 * time.Second: "1 min 30 s",
+		time.Hour: "1 h", 3725 * time.Second: "1 h 2 min", 24 * time.Hour: "1 d",
+		90 * time.Hour: "3 d 18 h",
+	} {
+		assert.Equal(t, want, took(d))
+		if d%time.Second == 0 {
+			assert.Equal(t, want, age(d), "a running age is in whole seconds")
+			tag := fillAges(string(agoTag(noon)), noon.Add(d))
+			assert.Contains(t, tag, ">"+want+"<")
+		}
+		if d >= time.Millisecond && d < time.Minute {
+			s := &snapshot{self: schedlock.Status{State: schedlock.SelfSuspended,
+				Reason: "its session has ended; gives up " + d.String() + " after the end"}}
+			whole := took(d)
+			if d > time.Second {
+				whole = age(d)
+			}
+			assert.Equal(t, "its session has ended; gives up "+whole+" after the end",
+				newHandler(t, newDatabase(), nil).reason(s), "in the words of the lock too")
+		}
+	}
+	assert.Equal(t, "59 s", age(59900*time.Millisecond))
+}
+
+// What this replica saw last may be older than what the page has just read.
+func TestAReasonIsNotOlderThanWhoLeads(t *testing.T) {
+	t.Parallel()
+	row := &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: driver.StateLeading,
+		HeartbeatAt: noon, Timing: timing}
+	const old = "stands by; it has not looked at the lock since this changed"
+	for _, tt := range []struct {
+		row          *driver.Row
+		reason, want string
+	}{
+		{row, `pid 41 on host "web-1" leads (term 7), last heartbeat 3s ago; takes over after ` +
+			`1m57s without another`, `pid 41 on host "web-1" leads (term 7), last heartbeat 3 s ` +
+			`ago; takes over after 1 min 57 s without another`},
+		{row, `pid 41 on host "web-1" leads (term 6), last heartbeat 3s ago`, old},
+		{row, `pid 40 on host "web-1" is gone; about to take over`, old},
+		{row, `the database session of pid 41 on host "web-0" (term 6) has ended`, old},
+		{row, "the lock is free; about to take it", old},
+		{row, "there is no lock row, but term 6 has no end: waits 3s more for its TTL", old},
+		{nil, `pid 41 on host "web-1" leads (term 7), last heartbeat 3s ago`, old},
+		{nil, "the lock is free; about to take it", "the lock is free; about to take it"},
+	} {
+		s := &snapshot{now: noon, view: driver.Snapshot{Now: noon, Row: tt.row},
+			self: schedlock.Status{State: schedlock.SelfStandby, Reason: tt.reason}}
+		h := newHandler(t, newDatabase(), nil)
+		assert.Equal(t, tt.want, h.reason(s))
+		s.blind = true
+		assert.True(t, strings.HasPrefix(h.reason(s), tt.reason[:20]), "nothing newer is known")
+	}
+}
+
+// A leader that was told to leave and then fell silent does not leave at its next heartbeat.
+func TestASilentLeaderHasNoWordsOfItsStateBefore(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	for _, state := range []driver.State{driver.StateRevoked, driver.StateDraining} {
+		row := &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: state, Timing: timing,
+			HeartbeatAt: noon}
+		s := &snapshot{now: noon, view: driver.Snapshot{Now: noon, Row: row}}
+		assert.Contains(t, strings.Join(newLeader(h, s).Words, " "), "when what runs has returned")
+		row.HeartbeatAt = noon.Add(-2 * timing.TTL)
+		assert.Empty(t, newLeader(h, s).Words)
+	}
+}
+
+// While nobody can tell who leads, nobody is told to leave.
+func TestWithoutALeaderNobodyCanBeToldToLeave(t *testing.T) {
+	t.Parallel()
+	s := &snapshot{blind: true, err: errors.New("gone")}
+	text, found := newUpdate(newHandler(t, newDatabase(), withControl), s, nil).parts[partHandover]
+	assert.True(t, found, "what stood there is taken away")
+	assert.Empty(t, text)
+}
