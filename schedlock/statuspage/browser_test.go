@@ -32,11 +32,10 @@ var pictures = flag.String("pictures", "", "folder for pictures of the page in e
 // moving is a database whose clock a test moves on.
 type moving struct {
 	*database
-	t     *testing.T
-	now   time.Time
-	ref   driver.Ref
-	jobs  map[string]time.Time // their cursors
-	start time.Time
+	t    *testing.T
+	now  time.Time
+	ref  driver.Ref
+	jobs map[string]time.Time // their cursors
 }
 
 // before opens a database whose clock stands so long before what the page sees as now.
