@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/tempserver"
 )
 
 // Namespace is a network of its own, which has no more than a loopback: as on another machine, all
@@ -46,7 +47,7 @@ func NewNamespace(t testing.TB) *Namespace {
 	if errors.Is(err, unix.EPERM) {
 		missing.Skip(t, "the right to make a network of its own (root)")
 	}
-	need(t, err)
+	tempserver.Need(t, err)
 	return n
 }
 

@@ -11,11 +11,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"example.com/schedlock/internal/tempserver"
 )
 
 // Bouncer is a PgBouncer in transaction mode.
 type Bouncer struct {
-	process *process
+	process *tempserver.Process
 	path    string // of the program
 	port    int
 
@@ -28,21 +30,21 @@ type Bouncer struct {
 func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	t.Helper()
 	path, err := pgbouncerPath()
-	need(t, err)
-	p, err := newProcess(false)
-	need(t, err)
+	tempserver.Need(t, err)
+	p, err := tempserver.New(false, "postgres", "nobody")
+	tempserver.Need(t, err)
 	t.Cleanup(func() {
-		if content, err := os.ReadFile(filepath.Join(p.dir, "log")); err == nil && t.Failed() {
+		if content, err := os.ReadFile(filepath.Join(p.Dir, "log")); err == nil && t.Failed() {
 			t.Logf("the end of PgBouncer's log:\n%s", content[max(0, len(content)-4000):])
 		}
-		p.remove()
+		p.Remove()
 	})
 	b := &Bouncer{process: p, path: path}
 	var supervising sync.WaitGroup
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended); supervising.Wait() })
-	need(t, os.WriteFile(filepath.Join(p.dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
-	need(t, onFreePort(func(port int) error {
+	tempserver.Need(t, os.WriteFile(filepath.Join(p.Dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
+	tempserver.Need(t, tempserver.OnFreePort(func(port int) error {
 		b.port = port
 		// After a failed login it waits that long, in seconds, before it tries again:
 		// by default 15.
@@ -60,7 +62,7 @@ admin_users=postgres
 max_client_conn=500
 server_login_retry=1
 %s
-`, s.port, port, p.dir, strings.Join(settings, "\n"))
+`, s.port, port, p.Dir, strings.Join(settings, "\n"))
 		if err := os.WriteFile(b.conf(), []byte(conf), 0o644); err != nil {
 			return err
 		}
@@ -82,7 +84,7 @@ func (b *Bouncer) supervise(t testing.TB, ended <-chan struct{}) {
 		case <-tick.C:
 		}
 		b.mu.Lock()
-		if b.wanted && b.process.ended() {
+		if b.wanted && b.process.Ended() {
 			t.Logf("PgBouncer has died, and is started again: %v", b.start())
 		}
 		b.mu.Unlock()
@@ -100,7 +102,7 @@ func (b *Bouncer) Stop(t testing.TB) {
 	defer b.mu.Unlock()
 	b.wanted = false
 	// SIGTERM waits for the clients from 1.23 on.
-	need(t, b.process.stop(syscall.SIGQUIT))
+	tempserver.Need(t, b.process.Stop(syscall.SIGQUIT))
 }
 
 // StartAgain starts a stopped one, on the same port, and waits until it accepts connections.
@@ -108,10 +110,10 @@ func (b *Bouncer) StartAgain(t testing.TB) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.process.ended() {
+	if !b.process.Ended() {
 		t.Fatal("pgtest: PgBouncer runs already")
 	}
-	need(t, b.start())
+	tempserver.Need(t, b.start())
 	b.wanted = true
 }
 
@@ -122,9 +124,9 @@ func (b *Bouncer) Restart(t testing.TB) {
 	b.StartAgain(t)
 }
 
-func (b *Bouncer) conf() string { return filepath.Join(b.process.dir, "pgbouncer.ini") }
+func (b *Bouncer) conf() string { return filepath.Join(b.process.Dir, "pgbouncer.ini") }
 
-func (b *Bouncer) start() error { return b.process.start(b.ready, b.path, b.conf()) }
+func (b *Bouncer) start() error { return b.process.Start(b.ready, b.path, b.conf()) }
 
 func (b *Bouncer) ready() bool {
 	conn, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", b.port), time.Second)
@@ -141,5 +143,5 @@ func pgbouncerPath() (string, error) {
 			return path, nil
 		}
 	}
-	return "", &missingError{"the program pgbouncer (looked in PATH and /usr/sbin)"}
+	return "", &tempserver.MissingError{Message: "the program pgbouncer (looked in PATH and /usr/sbin)"}
 }

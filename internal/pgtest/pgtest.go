@@ -10,9 +10,7 @@
 // settings say fsync. Root runs them as the user postgres, or else nobody, as PostgreSQL refuses to
 // be root.
 //
-// Nothing stays behind, however the test binary ends: each server has a watchdog process, which
-// sees the binary's end of a pipe close, then stops the server and deletes its directory. Only what
-// initdb makes is kept, as an archive in the user's cache directory.
+// Nothing stays behind, however the test binary ends: see package tempserver.
 //
 // Under -short the tests that need a server are skipped. On a machine without the binaries the
 // tests are skipped, and fail if the environment has CI=true.
@@ -24,8 +22,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -44,10 +40,8 @@ import (
 
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/tempserver"
 )
-
-// patience bounds each wait for a server to start or stop.
-const patience = 60 * time.Second
 
 // defaults come first in postgresql.conf: the settings of a caller win. What a standby has yet to
 // fetch must outlast the checkpoints of all tests.
@@ -71,7 +65,7 @@ max_wal_size = 256MB
 // Server is a PostgreSQL server. URL, Port, Dir and Database may be called concurrently; what stops
 // or starts it may not.
 type Server struct {
-	process *process
+	process *tempserver.Process
 	bin     string // directory of the binaries
 	disk    bool   // its files are on a disk
 	port    int
@@ -96,7 +90,7 @@ func Run(m interface{ Run() int }) int {
 	child.InMemory()
 	code := m.Run()
 	if shared.server != nil {
-		shared.server.process.remove()
+		shared.server.process.Remove()
 	}
 	return code
 }
@@ -125,7 +119,7 @@ func Shared(t testing.TB) *Server {
 	t.Helper()
 	long(t)
 	shared.once.Do(func() { shared.server, shared.err = create(nil) })
-	need(t, shared.err)
+	tempserver.Need(t, shared.err)
 	return shared.server
 }
 
@@ -135,22 +129,22 @@ func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	long(t)
 	s, err := create(settings)
-	need(t, err)
-	t.Cleanup(s.process.remove)
+	tempserver.Need(t, err)
+	t.Cleanup(s.process.Remove)
 	return s
 }
 
 // Standby returns a running streaming replica of s, stopped and deleted at the end of the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
-	p, err := newProcess(s.disk)
-	need(t, err)
-	t.Cleanup(p.remove)
+	p, err := tempserver.New(s.disk, "postgres", "nobody")
+	tempserver.Need(t, err)
+	t.Cleanup(p.Remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
-	need(t, p.run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "fetch",
+	tempserver.Need(t, p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "fetch",
 		"-c", "fast", "--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
 		"-U", "postgres"))
-	need(t, standby.startOnFreePort())
+	tempserver.Need(t, standby.startOnFreePort())
 	return standby
 }
 
@@ -158,15 +152,15 @@ func (s *Server) Standby(t testing.TB) *Server {
 // wait: what is still to be replayed could wait for its snapshot, until the server cancels it.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	need(t, s.admin("SELECT pg_promote(false)"))
+	tempserver.Need(t, s.admin("SELECT pg_promote(false)"))
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := s.admin("DO $$ BEGIN IF pg_is_in_recovery() THEN " +
 			"RAISE 'still a standby'; END IF; END $$")
 		if err == nil {
 			return
 		}
-		if time.Since(began) > patience {
-			need(t, err)
+		if time.Since(began) > tempserver.Patience {
+			tempserver.Need(t, err)
 		}
 	}
 }
@@ -184,7 +178,7 @@ func (s *Server) Database(t testing.TB) string {
 func (s *Server) Copy(t testing.TB, of string) string {
 	t.Helper()
 	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
-	need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE "+of+s.byFile()))
+	tempserver.Need(t, s.admin("CREATE DATABASE "+name+" TEMPLATE "+of+s.byFile()))
 	t.Cleanup(func() {
 		if s.PID() == 0 {
 			return // the test has stopped its server
@@ -202,7 +196,7 @@ func (s *Server) Filled(t testing.TB, fill func(url string)) string {
 	t.Helper()
 	const original = "original"
 	s.original.Do(func() {
-		need(t, s.admin("CREATE DATABASE "+original+" TEMPLATE template0"))
+		tempserver.Need(t, s.admin("CREATE DATABASE "+original+" TEMPLATE template0"))
 		fill(s.URL(original))
 		s.filled = true
 	})
@@ -230,10 +224,10 @@ func (s *Server) Port() int { return s.port }
 
 // Dir returns the directory of the server: it has the Unix socket, the file log, and the data
 // directory data.
-func (s *Server) Dir() string { return s.process.dir }
+func (s *Server) Dir() string { return s.process.Dir }
 
 // PID returns the process id of the postmaster, 0 if it is stopped.
-func (s *Server) PID() int { return int(s.process.pid.Load()) }
+func (s *Server) PID() int { return s.process.PID() }
 
 // Stop stops the server, in mode "fast", which ends all sessions in order, or "immediate", which is
 // a crash.
@@ -241,9 +235,9 @@ func (s *Server) Stop(t testing.TB, mode string) {
 	t.Helper()
 	switch mode {
 	case "fast":
-		need(t, s.process.stop(syscall.SIGINT))
+		tempserver.Need(t, s.process.Stop(syscall.SIGINT))
 	case "immediate":
-		need(t, s.process.stop(syscall.SIGQUIT))
+		tempserver.Need(t, s.process.Stop(syscall.SIGQUIT))
 	default:
 		t.Fatalf("pgtest: unknown mode %q: use fast or immediate", mode)
 	}
@@ -256,7 +250,7 @@ func (s *Server) StartAgain(t testing.TB) {
 	if s.PID() != 0 {
 		t.Fatalf("pgtest: the server runs already, as process %d", s.PID())
 	}
-	need(t, s.start("address already in use"))
+	tempserver.Need(t, s.start("address already in use"))
 }
 
 // Restart is Stop and StartAgain.
@@ -269,10 +263,10 @@ func (s *Server) Restart(t testing.TB, mode string) {
 // KillPostmaster kills the postmaster with SIGKILL. Its backends notice, each in its time.
 func (s *Server) KillPostmaster(t testing.TB) {
 	t.Helper()
-	need(t, s.process.stop(syscall.SIGKILL))
+	tempserver.Need(t, s.process.Stop(syscall.SIGKILL))
 }
 
-func (s *Server) data() string { return filepath.Join(s.process.dir, "data") }
+func (s *Server) data() string { return filepath.Join(s.process.Dir, "data") }
 
 // create makes a new cluster and starts it.
 func create(settings []string) (_ *Server, err error) {
@@ -283,17 +277,17 @@ func create(settings []string) (_ *Server, err error) {
 	disk := slices.ContainsFunc(settings, func(s string) bool {
 		return strings.HasPrefix(s, "fsync")
 	})
-	p, err := newProcess(disk)
+	p, err := tempserver.New(disk, "postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			p.remove()
+			p.Remove()
 		}
 	}()
 	s := &Server{process: p, bin: bin, disk: disk}
-	if err := p.cluster(bin); err != nil {
+	if err := p.Data(template(bin)); err != nil {
 		return nil, err
 	}
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -310,8 +304,24 @@ func create(settings []string) (_ *Server, err error) {
 	return s, s.startOnFreePort()
 }
 
+// template is what initdb makes. Its segments have 1 MB: each server and each copy of one begins
+// with a new segment.
+func template(bin string) tempserver.Template {
+	options := []string{"-U", "postgres", "-A", "trust", "--no-sync", "--locale=C",
+		"--encoding=UTF8", "--wal-segsize=1"}
+	version := fmt.Sprint(bin, options)
+	if program, err := os.Stat(filepath.Join(bin, "postgres")); err == nil {
+		version += fmt.Sprint(program.Size(), program.ModTime().UnixNano())
+	}
+	return tempserver.Template{Name: "schedlock-pgtest", Version: version,
+		Make: func(p *tempserver.Process) error {
+			return p.Run(filepath.Join(bin, "initdb"),
+				append([]string{"-D", filepath.Join(p.Dir, "data")}, options...)...)
+		}}
+}
+
 func (s *Server) startOnFreePort() error {
-	return onFreePort(func(port int) error {
+	return tempserver.OnFreePort(func(port int) error {
 		s.port = port
 		return s.start() // on another port if this one is taken
 	})
@@ -321,16 +331,16 @@ func (s *Server) startOnFreePort() error {
 // postmaster still holds its shared memory, or something else that the log names, it tries again.
 func (s *Server) start(held ...string) error {
 	held = append(held, "pre-existing shared memory block", `"postmaster.pid" already exists`)
-	for deadline := time.Now().Add(patience); ; {
-		err := s.process.start(s.ready, filepath.Join(s.bin, "postgres"), "-D", s.data(),
+	for deadline := time.Now().Add(tempserver.Patience); ; {
+		err := s.process.Start(s.ready, filepath.Join(s.bin, "postgres"), "-D", s.data(),
 			"-c", "port="+strconv.Itoa(s.port),
 			"-c", "listen_addresses=127.0.0.1",
-			"-c", "unix_socket_directories="+s.process.dir)
-		var died *diedError
+			"-c", "unix_socket_directories="+s.process.Dir)
+		var died *tempserver.DiedError
 		if !errors.As(err, &died) || time.Now().After(deadline) {
 			return err
 		}
-		log := strings.ToLower(died.log)
+		log := strings.ToLower(died.Log)
 		if !slices.ContainsFunc(held, func(what string) bool {
 			return strings.Contains(log, what)
 		}) {
@@ -351,7 +361,7 @@ func (s *Server) ready() bool {
 // admin runs one statement in the database postgres. Its session stays for the next one, until the
 // server ends it.
 func (s *Server) admin(query string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), tempserver.Patience)
 	defer cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,34 +387,6 @@ func databaseURL(port int, database string) string {
 	return u.String()
 }
 
-// onFreePort calls start with free ports until one is not taken meanwhile. The ports lie below
-// those that the kernel gives to outgoing connections, so that a stopped server finds its port free
-// again.
-func onFreePort(start func(port int) error) error {
-	var err error
-	for range 50 {
-		port := 20000 + rand.IntN(12000)
-		listener, taken := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-		if taken != nil {
-			err = taken
-			continue
-		}
-		_ = listener.Close()
-		err = start(port)
-		var died *diedError
-		if !errors.As(err, &died) ||
-			!strings.Contains(strings.ToLower(died.log), "address already in use") {
-			return err
-		}
-	}
-	return err
-}
-
-// missingError says which program is not on this machine.
-type missingError struct{ message string }
-
-func (e *missingError) Error() string { return e.message }
-
 // binaries returns the directory with the programs of the newest PostgreSQL.
 func binaries() (string, error) {
 	const pattern = "/usr/lib/postgresql/*/bin"
@@ -427,22 +409,11 @@ func binaries() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	return "", &missingError{"the programs of PostgreSQL (looked in " + pattern + " and PATH)"}
+	return "", &tempserver.MissingError{Message: "the programs of PostgreSQL (looked in " + pattern + " and PATH)"}
 }
 
 // long skips a test that needs a server if the run shall be short.
 func long(t testing.TB) {
 	t.Helper()
 	missing.Long(t, "starts PostgreSQL")
-}
-
-// need ends the test if err is not nil: see package missing if a program is missing.
-func need(t testing.TB, err error) {
-	t.Helper()
-	if _, lacks := errors.AsType[*missingError](err); lacks {
-		missing.Skip(t, "%v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

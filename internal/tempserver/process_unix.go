@@ -1,6 +1,6 @@
 //go:build unix
 
-package pgtest
+package tempserver
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,10 +33,10 @@ fi
 rm -rf "$1"
 `
 
-// process is a directory and the server process that works in it. It needs no goroutine, so that
+// A Process is a directory and the server process that works in it. It needs no goroutine, so that
 // tests can look for leaked ones.
-type process struct {
-	dir        string
+type Process struct {
+	Dir        string
 	credential *syscall.Credential // nil: the user of the test
 	pid        atomic.Int64        // 0: does not run
 	watchdog   int
@@ -43,21 +44,22 @@ type process struct {
 	removed    sync.Once
 }
 
-// diedError says that a server ended while it was to start.
-type diedError struct{ name, log string }
+// A DiedError says that a server ended while it was to start.
+type DiedError struct{ Name, Log string }
 
-func (e *diedError) Error() string { return fmt.Sprintf("%s did not start: %s", e.name, e.log) }
+func (e *DiedError) Error() string { return fmt.Sprintf("%s did not start: %s", e.Name, e.Log) }
 
-// newProcess makes the directory, on a disk or in memory, and starts the watchdog.
-func newProcess(disk bool) (*process, error) {
-	p := &process{}
+// New makes the directory, on a disk or in memory, and starts the watchdog. Root runs the server as
+// the first of the users that there is.
+func New(disk bool, users ...string) (*Process, error) {
+	p := &Process{}
 	base := os.TempDir()
 	if disk {
 		base = child.Disk
 	}
 	if os.Getuid() == 0 {
 		var err error
-		if p.credential, err = unprivileged(); err != nil {
+		if p.credential, err = unprivileged(users); err != nil {
 			return nil, err
 		}
 		if !open(base) {
@@ -68,11 +70,11 @@ func newProcess(disk bool) (*process, error) {
 		base = "/tmp"
 	}
 	var err error
-	if p.dir, err = os.MkdirTemp(base, "pgtest"); err != nil {
+	if p.Dir, err = os.MkdirTemp(base, "tempserver"); err != nil {
 		return nil, err
 	}
 	if p.credential != nil {
-		if err := os.Chown(p.dir, int(p.credential.Uid), int(p.credential.Gid)); err != nil {
+		if err := os.Chown(p.Dir, int(p.credential.Uid), int(p.credential.Gid)); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +83,7 @@ func newProcess(disk bool) (*process, error) {
 		return nil, err
 	}
 	defer read.Close()
-	cmd := exec.Command("/bin/sh", "-c", watchdog, "pgtest-watchdog", p.dir)
+	cmd := exec.Command("/bin/sh", "-c", watchdog, "schedlock-watchdog", p.Dir)
 	cmd.Stdin = read
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C at the terminal is not for it
@@ -94,8 +96,8 @@ func newProcess(disk bool) (*process, error) {
 }
 
 // unprivileged returns the user that root runs servers as.
-func unprivileged() (*syscall.Credential, error) {
-	for _, name := range []string{"postgres", "nobody"} {
+func unprivileged(users []string) (*syscall.Credential, error) {
+	for _, name := range users {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -110,7 +112,7 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, &missingError{"a user postgres or nobody, as PostgreSQL does not run as root"}
+	return nil, &MissingError{"a user " + strings.Join(users, " or ") + ", as the server does not run as root"}
 }
 
 // open reports whether everybody may pass through all of path.
@@ -127,27 +129,27 @@ func open(path string) bool {
 	}
 }
 
-// command runs name in the directory, without the environment's PG variables.
-func (p *process) command(name string, args ...string) *exec.Cmd {
+// Command runs name in the directory, without the variables of the environment.
+func (p *Process) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
-	cmd.Dir = p.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "LC_ALL=C", "TZ=UTC"}
+	cmd.Dir = p.Dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.Dir, "LC_ALL=C", "TZ=UTC"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.credential}
 	return cmd
 }
 
-// run runs a program to its end.
-func (p *process) run(name string, args ...string) error {
-	out, err := p.command(name, args...).CombinedOutput()
+// Run runs a program to its end.
+func (p *Process) Run(name string, args ...string) error {
+	out, err := p.Command(name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, out)
 	}
 	return nil
 }
 
-// start starts the server and waits until it is ready; it is a *diedError if it ended before.
-func (p *process) start(ready func() bool, name string, args ...string) error {
-	path := filepath.Join(p.dir, "log")
+// Start starts the server and waits until it is ready; it is a *DiedError if it ended before.
+func (p *Process) Start(ready func() bool, name string, args ...string) error {
+	path := filepath.Join(p.Dir, "log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -157,7 +159,7 @@ func (p *process) start(ready func() bool, name string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := p.command(name, args...)
+	cmd := p.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -166,44 +168,44 @@ func (p *process) start(ready func() bool, name string, args ...string) error {
 		return err
 	}
 	_ = cmd.Process.Release() // it is waited for by its id
-	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		switch {
-		case p.ended():
+		case p.Ended():
 			content, _ := os.ReadFile(path)
-			return &diedError{name, string(content[min(before.Size(), int64(len(content))):])}
+			return &DiedError{name, string(content[min(before.Size(), int64(len(content))):])}
 		case time.Now().After(deadline):
-			_ = p.stop(syscall.SIGQUIT)
+			_ = p.Stop(syscall.SIGQUIT)
 			content, _ := os.ReadFile(path)
-			return fmt.Errorf("%s is not ready after %v: %s", name, patience,
+			return fmt.Errorf("%s is not ready after %v: %s", name, Patience,
 				bytes.TrimSpace(content))
 		}
 	}
 	return nil
 }
 
-// stop signals the process and waits for its end. One that does not run is fine.
-func (p *process) stop(signal syscall.Signal) error {
-	if p.ended() {
+// Stop signals the process and waits for its end. One that does not run is fine.
+func (p *Process) Stop(signal syscall.Signal) error {
+	if p.Ended() {
 		return nil
 	}
 	pid := int(p.pid.Load())
 	if err := syscall.Kill(pid, signal); err != nil {
 		return fmt.Errorf("signal process %d: %w", pid, err)
 	}
-	for deadline := time.Now().Add(patience); !p.ended(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); !p.Ended(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			return fmt.Errorf("process %d did not end within %v of signal %v", pid, patience,
+			return fmt.Errorf("process %d did not end within %v of signal %v", pid, Patience,
 				signal)
 		}
 	}
 	return nil
 }
 
-// remove ends the process if it runs, and deletes the directory. It may be called again.
-func (p *process) remove() {
+// Remove ends the process if it runs, and deletes the directory. It may be called again.
+func (p *Process) Remove() {
 	p.removed.Do(func() {
-		_ = p.stop(syscall.SIGQUIT)
+		_ = p.Stop(syscall.SIGQUIT)
 		_ = p.pipe.Close()
 		for !reap(p.watchdog) {
 			time.Sleep(2 * time.Millisecond)
@@ -211,8 +213,8 @@ func (p *process) remove() {
 	})
 }
 
-// ended reports whether the process does not run, and forgets one that has ended.
-func (p *process) ended() bool {
+// Ended reports whether the process does not run, and forgets one that has ended.
+func (p *Process) Ended() bool {
 	pid := int(p.pid.Load())
 	if pid == 0 {
 		return true
@@ -225,7 +227,7 @@ func (p *process) ended() bool {
 }
 
 // set tells the watchdog which process to end. Until it is reaped its id is not used again.
-func (p *process) set(pid int) error {
+func (p *Process) set(pid int) error {
 	p.pid.Store(int64(pid))
 	_, err := fmt.Fprintln(p.pipe, pid)
 	return err
@@ -236,3 +238,6 @@ func reap(pid int) bool {
 	reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 	return reaped == pid || err == syscall.ECHILD
 }
+
+// PID is the process id of the server, 0 if it does not run.
+func (p *Process) PID() int { return int(p.pid.Load()) }

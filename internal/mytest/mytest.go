@@ -1,0 +1,247 @@
+// Package mytest runs temporary MariaDB servers for tests, as package pgtest does with PostgreSQL:
+//
+//	func TestMain(m *testing.M) { os.Exit(mytest.Run(m)) }
+//
+//	url := mytest.Shared(t).Database(t)
+//
+// The servers listen on a free port of 127.0.0.1, and root has no password. They write to no disk
+// before they answer: they survive any death of their process, not that of the machine. Root runs
+// them as the user mysql, or else nobody. Nothing stays behind, however the test binary ends: see
+// package tempserver.
+//
+// Under -short the tests that need a server are skipped. On a machine without the programs the
+// tests are skipped, and fail if the environment has CI=true.
+package mytest
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/tempserver"
+)
+
+// options are of each server. The first one reads no file of the machine's.
+var options = []string{
+	"--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=400",
+	"--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--innodb-doublewrite=OFF",
+	"--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-fast-shutdown=2",
+	"--aria-pagecache-buffer-size=8M", "--performance-schema=OFF", "--sync-binlog=0",
+}
+
+// Server is a MariaDB server. URL, DSN, Port and Database may be called concurrently; what stops or
+// starts it may not.
+type Server struct {
+	process  *tempserver.Process
+	program  string
+	settings []string
+	port     int
+	admin    *sql.DB
+}
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
+// code.
+func Run(m interface{ Run() int }) int {
+	child.InMemory()
+	defer Close()
+	return m.Run()
+}
+
+// RunAlone is [Run] for a package that keeps many processes busy: see [child.Alone].
+func RunAlone(m interface{ Run() int }) int {
+	defer child.Alone()()
+	return Run(m)
+}
+
+// Close stops and deletes the shared server, if there is one, where TestMain does not call [Run].
+func Close() {
+	if shared.server != nil {
+		shared.server.remove()
+	}
+}
+
+// Shared returns the one server of this test binary, started at first use. No test may stop it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	missing.Long(t, "starts MariaDB")
+	shared.once.Do(func() { shared.server, shared.err = create(nil) })
+	tempserver.Need(t, shared.err)
+	return shared.server
+}
+
+// Start returns a server of the test's own, stopped and deleted at its end. Settings are options of
+// mariadbd: "--name=value". They win against those of this package.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	missing.Long(t, "starts MariaDB")
+	s, err := create(settings)
+	tempserver.Need(t, err)
+	t.Cleanup(s.remove)
+	return s
+}
+
+func create(settings []string) (_ *Server, err error) {
+	program, err := find("mariadbd", "/usr/sbin/mariadbd")
+	if err != nil {
+		return nil, err
+	}
+	install, err := find("mariadb-install-db", "/usr/bin/mariadb-install-db")
+	if err != nil {
+		return nil, err
+	}
+	p, err := tempserver.New(false, "mysql", "nobody")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{process: p, program: program, settings: settings}
+	defer func() {
+		if err != nil {
+			s.remove()
+		}
+	}()
+	if err := p.Data(template(program, install)); err != nil {
+		return nil, err
+	}
+	if err := tempserver.OnFreePort(func(port int) error {
+		s.port = port
+		return s.start()
+	}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func find(name, path string) (string, error) {
+	for _, path := range []string{name, path} {
+		if path, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", &tempserver.MissingError{Message: "the program " + name + " of MariaDB"}
+}
+
+// template is what mariadb-install-db makes, without the tables of help and time zones.
+func template(program, install string) tempserver.Template {
+	version := program
+	if info, err := os.Stat(program); err == nil {
+		version += fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+	}
+	return tempserver.Template{Name: "schedlock-mytest", Version: version,
+		Make: func(p *tempserver.Process) error {
+			return p.Run(install, "--no-defaults", "--datadir="+filepath.Join(p.Dir, "data"),
+				"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve",
+				"--innodb-log-file-size=16M", "--innodb-flush-method=nosync")
+		}}
+}
+
+func (s *Server) start() error {
+	args := append(append([]string{}, options...), "--port="+strconv.Itoa(s.port),
+		"--datadir="+filepath.Join(s.process.Dir, "data"),
+		"--socket="+filepath.Join(s.process.Dir, "socket"),
+		"--pid-file="+filepath.Join(s.process.Dir, "pid"))
+	return s.process.Start(s.ready, s.program, append(args, s.settings...)...)
+}
+
+// ready pings, so that the server does not only listen.
+func (s *Server) ready() bool {
+	if s.admin == nil {
+		db, err := sql.Open("mysql", s.DSN(""))
+		if err != nil {
+			return false
+		}
+		s.admin = db
+	}
+	return s.admin.Ping() == nil
+}
+
+func (s *Server) remove() {
+	if s.admin != nil {
+		_ = s.admin.Close()
+	}
+	_ = s.process.Stop(syscall.SIGKILL) // nobody reads its data any more
+	s.process.Remove()
+}
+
+var databases atomic.Int64
+
+// Database creates an empty database, dropped at the end of the test, and returns its URL.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d_%d", os.Getpid(), databases.Add(1))
+	s.Exec(t, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		if !s.process.Ended() { // else the test has stopped its server
+			s.Exec(t, "DROP DATABASE "+name)
+		}
+	})
+	return s.URL(name)
+}
+
+// Exec runs a statement as root, outside any database.
+func (s *Server) Exec(t testing.TB, query string) {
+	t.Helper()
+	if _, err := s.admin.Exec(query); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// URL returns the URL of a database, as root.
+func (s *Server) URL(database string) string {
+	return fmt.Sprintf("mysql://root@127.0.0.1:%d/%s?timeout=30s", s.port, database)
+}
+
+// DSN returns what the driver calls the URL.
+func (s *Server) DSN(database string) string {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", s.port)
+	c.DBName, c.Logger = database, &mysql.NopLogger{}
+	return c.FormatDSN()
+}
+
+// Name is that of the database of a URL.
+func Name(url string) string {
+	name, _, _ := strings.Cut(url[strings.LastIndex(url, "/")+1:], "?")
+	return name
+}
+
+// Open opens the database of a URL for the test itself, with settings of the driver: "name=value".
+func (s *Server) Open(t testing.TB, url string, settings ...string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", s.DSN(Name(url))+"?"+strings.Join(settings, "&"))
+	tempserver.Need(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// Port returns the TCP port on 127.0.0.1. It never changes.
+func (s *Server) Port() int { return s.port }
+
+// Kill ends the server at once.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	tempserver.Need(t, s.process.Stop(syscall.SIGKILL))
+}
+
+// StartAgain starts a stopped server: the same port, the same data.
+func (s *Server) StartAgain(t testing.TB) {
+	t.Helper()
+	tempserver.Need(t, s.start())
+}

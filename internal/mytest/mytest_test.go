@@ -1,0 +1,37 @@
+package mytest_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+)
+
+func TestMain(m *testing.M) { os.Exit(mytest.Run(m)) }
+
+func TestAServerKeepsItsDataWhenItIsKilled(t *testing.T) {
+	server := mytest.Start(t)
+	db := server.Open(t, server.Database(t))
+	_, err := db.Exec("CREATE TABLE kept (id INTEGER)")
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO kept VALUES (1)")
+	require.NoError(t, err)
+	server.Kill(t)
+	require.Error(t, db.Ping())
+	server.StartAgain(t)
+	var n int
+	require.NoError(t, db.QueryRow("SELECT count(*) FROM kept").Scan(&n))
+	require.Equal(t, 1, n)
+}
+
+func TestDatabasesAreTheirOwn(t *testing.T) {
+	server := mytest.Shared(t)
+	one, other := server.Database(t), server.Database(t)
+	require.NotEqual(t, mytest.Name(one), mytest.Name(other))
+	_, err := server.Open(t, one).Exec("CREATE TABLE only_here (id INTEGER)")
+	require.NoError(t, err)
+	_, err = server.Open(t, other).Exec("SELECT * FROM only_here")
+	require.ErrorContains(t, err, "only_here")
+}
