@@ -58,6 +58,14 @@
 // only needs to read scheduler_lock_schema here. The tables land in the first schema of the
 // search_path.
 //
+// # MariaDB: a named lock, and steps that bear repetition
+//
+// MariaDB commits each statement that makes a table, so a process that dies in the middle leaves
+// half of a migration behind. Each statement bears repetition: the next process goes on from there.
+// One at a time works, under GET_LOCK, which needs no right and ends with its session; and all that
+// it does, it does in that session. A statement that changes a table never waits for whoever reads
+// it, as everybody else would wait behind it: it gives way at once, and is tried again.
+//
 // # Busy is not an error
 //
 // The app's own writers may hold the database, and the switch of a fresh file to WAL, which a DSN

@@ -25,9 +25,11 @@ const (
 	SQLite Dialect = "sqlite"
 	// PostgreSQL is any PostgreSQL driver for database/sql, directly or through PgBouncer.
 	PostgreSQL Dialect = "postgres"
+	// MySQL is the driver github.com/go-sql-driver/mysql, connected to MariaDB 10.11.
+	MySQL Dialect = "mysql"
 )
 
-//go:embed sqlite/*.sql postgres/*.sql
+//go:embed sqlite/*.sql postgres/*.sql mysql/*.sql
 var files embed.FS
 
 // defaultTimeout bounds a call whose context has no deadline.
@@ -95,8 +97,8 @@ type config struct {
 func configure(dialect Dialect, opts []Option) (d engine, cfg config, err error) {
 	d, known := engines[dialect]
 	if !known {
-		return d, cfg, fmt.Errorf("dialect %q is unknown: use %q or %q", dialect, SQLite,
-			PostgreSQL)
+		return d, cfg, fmt.Errorf("dialect %q is unknown: use %q, %q or %q", dialect, SQLite,
+			PostgreSQL, MySQL)
 	}
 	cfg = config{logger: slog.New(slog.DiscardHandler)}
 	for _, opt := range opts {
@@ -138,7 +140,7 @@ func WithLogger(logger *slog.Logger) Option {
 // TooNewError says that the database was migrated by newer code, in a way that this code cannot
 // work with.
 type TooNewError struct {
-	Database        string // path of the database file, or name, address and schema on PostgreSQL
+	Database        string // its file, or its name, address and, on PostgreSQL, schema
 	DatabaseVersion int64  // version of the schema in the database
 	MinCode         int64  // lowest code version that works with it
 	CodeVersion     int64  // version of this code: Latest

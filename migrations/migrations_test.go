@@ -344,9 +344,9 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 
 func TestWhatUpAndVersionRefuse(t *testing.T) {
 	db := open(t, ":memory:")
-	const unknown = `migrations: dialect "mysql" is unknown: use "sqlite" or "postgres"`
-	require.EqualError(t, migrations.Up(t.Context(), db, "mysql"), unknown)
-	_, err := migrations.Version(t.Context(), db, "mysql")
+	const unknown = `migrations: dialect "oracle" is unknown: use "sqlite", "postgres" or "mysql"`
+	require.EqualError(t, migrations.Up(t.Context(), db, "oracle"), unknown)
+	_, err := migrations.Version(t.Context(), db, "oracle")
 	require.EqualError(t, err, unknown)
 	require.ErrorContains(t, migrations.Up(t.Context(),
 		db, migrations.SQLite, migrations.WithLogger(nil)), "WithLogger")

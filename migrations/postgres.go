@@ -189,15 +189,19 @@ func isTransient(err error) bool {
 	if code := sqlState(err); code != "" {
 		return strings.HasPrefix(code, "08") || slices.Contains(transientStates, code)
 	}
+	// pgx says so of a connection that it has closed itself
+	return lostConnection(err) || strings.Contains(err.Error(), "conn closed")
+}
+
+// lostConnection reports whether the connection to a server was lost or refused.
+func lostConnection(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) ||
 		errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, sql.ErrConnDone) ||
-		// pgx, of a connection that it has closed itself
-		strings.Contains(err.Error(), "conn closed")
+		errors.Is(err, sql.ErrConnDone)
 }
 
 // sqlState returns the SQLSTATE of a server's error, "" for any other. The drivers agree on this

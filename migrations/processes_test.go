@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
 )
@@ -39,13 +40,16 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(withPostgres{m})
+	goleak.VerifyTestMain(withServers{m})
 }
 
-// withPostgres stops the PostgreSQL server of the tests before goleak looks.
-type withPostgres struct{ m *testing.M }
+// withServers stops the servers of the tests before goleak looks.
+type withServers struct{ m *testing.M }
 
-func (w withPostgres) Run() int { return pgtest.Run(w.m) }
+func (w withServers) Run() int {
+	defer mytest.Close()
+	return pgtest.Run(w.m)
+}
 
 // replica says "ready", waits until its standard input ends, opens the database, migrates, and says
 // how long that took and at which version it found the schema then.

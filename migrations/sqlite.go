@@ -40,7 +40,7 @@ var sqliteEngine = engine{
 	noSchemas: "use another file",
 	read:      readSQLite,
 	current:   func(s state) { closeLockFile(s.database) },
-	lock:      lockSQLite,
+	alone:     aloneSQLite,
 	transient: isBusy,
 	shortest:  2 * time.Millisecond, longest: 100 * time.Millisecond,
 }
@@ -110,9 +110,19 @@ func pathSQLite(ctx context.Context, db *sql.DB) (string, error) {
 // inMemoryLock stands in for the lock file of databases that have none.
 var inMemoryLock = make(chan struct{}, 1)
 
+// aloneSQLite calls do while it has the lock.
+func aloneSQLite(ctx context.Context, db *sql.DB, s state, do func(*sql.DB) error) (err error) {
+	unlock, err := lockSQLite(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	return do(db)
+}
+
 // lockSQLite keeps every other caller of it away from the database, in this process and in others,
 // until unlock is called or the process ends. It waits for its turn until ctx ends.
-func lockSQLite(ctx context.Context, _ *sql.DB, s state) (unlock func() error, err error) {
+func lockSQLite(ctx context.Context, s state) (unlock func() error, err error) {
 	path := s.database
 	if path == inMemory {
 		select {

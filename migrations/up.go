@@ -25,10 +25,10 @@ type engine struct {
 	// current is called where there is nothing to do.
 	current func(s state)
 
-	// lock keeps every other process that migrates away until unlock is called, or this process
+	// alone keeps every other process that migrates away while it calls do, or until this process
 	// ends. It is nil where only one of several processes can commit a migration: the others fail,
 	// have changed nothing, and look again.
-	lock func(ctx context.Context, db *sql.DB, s state) (unlock func() error, err error)
+	alone func(ctx context.Context, db *sql.DB, s state, do func(*sql.DB) error) error
 
 	// prepare makes what the tables need, or says why they can't be made.
 	prepare func(ctx context.Context, db *sql.DB, s state) error
@@ -42,7 +42,8 @@ type engine struct {
 	shortest, longest time.Duration
 }
 
-var engines = map[Dialect]engine{SQLite: sqliteEngine, PostgreSQL: postgresEngine}
+var engines = map[Dialect]engine{SQLite: sqliteEngine, PostgreSQL: postgresEngine,
+	MySQL: mysqlEngine}
 
 // state is what a database says about itself. A database without schemas leaves the second part
 // empty.
@@ -79,7 +80,7 @@ func (s state) progressedFrom(before state) bool {
 var errLostRace = errors.New("another process has migrated the database meanwhile")
 
 // up is one attempt of Up.
-func (d engine) up(ctx context.Context, db *sql.DB, cfg config) (err error) {
+func (d engine) up(ctx context.Context, db *sql.DB, cfg config) error {
 	before, err := d.read(ctx, db, cfg.schema)
 	if err != nil {
 		return err
@@ -90,20 +91,24 @@ func (d engine) up(ctx context.Context, db *sql.DB, cfg config) (err error) {
 		}
 		return err
 	}
-	if d.lock != nil {
-		unlock, err := d.lock(ctx, db, before)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, unlock()) }()
+	if d.alone == nil {
+		return d.migrate(ctx, db, cfg, before)
+	}
+	return d.alone(ctx, db, before, func(db *sql.DB) error {
 		// Another process may have done it while we waited.
-		if before, err = d.read(ctx, db, cfg.schema); err != nil {
+		before, err := d.read(ctx, db, cfg.schema)
+		if err != nil {
 			return err
 		}
 		if done, err := before.current(Latest); done || err != nil {
 			return err
 		}
-	}
+		return d.migrate(ctx, db, cfg, before)
+	})
+}
+
+// migrate applies what is missing.
+func (d engine) migrate(ctx context.Context, db *sql.DB, cfg config, before state) (err error) {
 	start := time.Now()
 	if d.prepare != nil {
 		err = d.prepare(ctx, db, before)

@@ -92,6 +92,11 @@ func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
 				dest[i] = &values[i]
 			}
 			require.NoError(t, rows.Scan(dest...))
+			for i, v := range values {
+				if text, ok := v.([]byte); ok { // a driver's text
+					values[i] = string(text)
+				}
+			}
 			all = append(all, fmt.Sprint(values...))
 		}
 		require.NoError(t, rows.Err())

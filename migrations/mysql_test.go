@@ -1,0 +1,287 @@
+//go:build unix
+
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/migrations"
+)
+
+func openMySQL(t *testing.T, url string, settings ...string) *sql.DB {
+	t.Helper()
+	db := mytest.Shared(t).Open(t, url, settings...)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func upMySQL(t *testing.T, db *sql.DB) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	return migrations.Up(ctx, db, migrations.MySQL)
+}
+
+// schemaMySQL is all columns, indexes and constraints of a database, its versions, and the rows
+// that the migrations make. What goose has noted may lack the last one: it would be repeated.
+func schemaMySQL(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	return strings.Join(lines(t, db,
+		`SELECT concat_ws(' ', table_name, column_name, ordinal_position, column_type, is_nullable,
+		 coalesce(column_default, ''), coalesce(collation_name, ''), extra, column_comment)
+		 FROM information_schema.columns WHERE table_schema = database()
+		 ORDER BY table_name, ordinal_position`,
+		`SELECT concat_ws(' ', table_name, index_name, seq_in_index, column_name, non_unique)
+		 FROM information_schema.statistics WHERE table_schema = database()
+		 ORDER BY table_name, index_name, seq_in_index`,
+		`SELECT concat_ws(' ', table_name, constraint_name, check_clause)
+		 FROM information_schema.check_constraints WHERE constraint_schema = database()
+		 ORDER BY table_name, constraint_name`,
+		`SELECT concat_ws(' ', table_name, constraint_name, referenced_table_name, delete_rule)
+		 FROM information_schema.referential_constraints
+		 WHERE constraint_schema = database() ORDER BY table_name, constraint_name`,
+		`SELECT concat_ws(' ', version, min_code, server) FROM scheduler_lock_schema ORDER BY version`,
+		`SELECT concat_ws(' ', term, token, '.') FROM scheduler_fence`,
+		`SELECT concat_ws(' ', id, term, server) FROM named_locks_floor`), "\n")
+}
+
+func TestMySQLUpCreatesTheTables(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t, mytest.Shared(t).Database(t))
+	db.SetMaxOpenConns(1) // Up needs one at a time
+	before := lines(t, db, `SELECT @@lock_wait_timeout, @@sql_mode, @@time_zone`)
+	v, err := migrations.Version(t.Context(), db, migrations.MySQL)
+	require.NoError(t, err)
+	require.Zero(t, v)
+	for range 2 {
+		require.NoError(t, upMySQL(t, db))
+	}
+	v, err = migrations.Version(t.Context(), db, migrations.MySQL)
+	require.NoError(t, err)
+	require.Equal(t, migrations.Latest, v)
+	require.Equal(t, before, lines(t, db, `SELECT @@lock_wait_timeout, @@sql_mode, @@time_zone`),
+		"a setting of the migrations stayed in the app's session")
+	require.Equal(t, []string{"0"}, lines(t, db,
+		`SELECT count(*) FROM information_schema.columns
+		 WHERE table_schema = database() AND column_comment = ''
+		 AND table_name <> 'scheduler_lock_migrations'`), "columns without a comment")
+	require.Equal(t, []string{"0"}, lines(t, db,
+		`SELECT count(*) FROM information_schema.columns
+		 WHERE table_schema = database() AND collation_name <> 'utf8mb4_nopad_bin'`))
+	var tables []string
+	for _, table := range ourTables {
+		tables = append(tables, table)
+		if table == "scheduler_audit" {
+			tables = append(tables, "scheduler_fence", "scheduler_fenced")
+		}
+	}
+	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables
+		WHERE table_schema = database() ORDER BY 1`))
+}
+
+func TestMySQLTwentyStartAtOnce(t *testing.T) {
+	t.Parallel()
+	url := mytest.Shared(t).Database(t)
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for range 20 {
+		db := openMySQL(t, url)
+		require.NoError(t, db.PingContext(t.Context()))
+		all.Go(func() {
+			<-start
+			assert.NoError(t, upMySQL(t, db))
+		})
+	}
+	close(start)
+	all.Wait()
+	db := openMySQL(t, url)
+	assertSameAsNew(t, db)
+	require.Equal(t, []string{"12 12"}, lines(t, db, `SELECT concat(count(*), ' ',
+		count(DISTINCT version_id)) FROM scheduler_lock_migrations`), "one at a time")
+}
+
+// assertSameAsNew compares a database with one that was migrated at once.
+func assertSameAsNew(t *testing.T, db *sql.DB) {
+	t.Helper()
+	fresh := openMySQL(t, mytest.Shared(t).Database(t))
+	require.NoError(t, upMySQL(t, fresh))
+	require.Equal(t, schemaMySQL(t, fresh), schemaMySQL(t, db))
+}
+
+// A mortal connects to the server, and dies after some statements.
+type mortal struct {
+	driver.Connector
+	left *int
+}
+
+func (m mortal) Connect(ctx context.Context) (driver.Conn, error) {
+	if *m.left < 0 {
+		return nil, errDied
+	}
+	conn, err := m.Connector.Connect(ctx)
+	return mortalConn{conn, m.left}, err
+}
+
+var errDied = errors.New("it died")
+
+// mortalConn has no more than Prepare, so each statement goes through it.
+type mortalConn struct {
+	driver.Conn
+	left *int
+}
+
+func (m mortalConn) Prepare(query string) (driver.Stmt, error) {
+	if *m.left--; *m.left < 0 {
+		_ = m.Close()
+		return nil, errDied
+	}
+	return m.Conn.Prepare(query)
+}
+
+func TestMySQLADeathAfterEachStatementLetsTheNextGoOn(t *testing.T) {
+	t.Parallel()
+	s := mytest.Shared(t)
+	url := s.Database(t)
+	config, err := mysql.ParseDSN(s.DSN(mytest.Name(url)))
+	require.NoError(t, err)
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	// Each one dies a statement later than the one before, on what that has left.
+	deaths := 0
+	for ; ; deaths++ {
+		left := deaths
+		db := sql.OpenDB(mortal{connector, &left})
+		err := upMySQL(t, db)
+		require.NoError(t, db.Close())
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errDied)
+	}
+	t.Logf("%d deaths", deaths)
+	require.Greater(t, deaths, 20)
+	assertSameAsNew(t, openMySQL(t, url))
+	want := schemaMySQL(t, openMySQL(t, url))
+
+	// Each one dies on an empty database.
+	for n := 0; ; n++ {
+		url := s.Database(t)
+		config := config.Clone()
+		config.DBName = mytest.Name(url)
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		left := n
+		db := sql.OpenDB(mortal{connector, &left})
+		err = upMySQL(t, db)
+		require.NoError(t, db.Close())
+		if err == nil {
+			break // it had all the statements that it needs
+		}
+		require.ErrorIs(t, err, errDied)
+		after := openMySQL(t, url)
+		require.NoError(t, upMySQL(t, after), "after %d statements", n)
+		require.Equal(t, want, schemaMySQL(t, after), "after %d statements", n)
+	}
+}
+
+func TestMySQLEveryVersionUpwardKeepsItsRows(t *testing.T) {
+	t.Parallel()
+	for version := int64(1); version < migrations.Latest; version++ {
+		db := openMySQL(t, mytest.Shared(t).Database(t))
+		provider, err := goose.NewProvider(goose.DialectMySQL, db, os.DirFS("mysql"),
+			goose.WithTableName("scheduler_lock_migrations"),
+			goose.WithDisableGlobalRegistry(true))
+		require.NoError(t, err)
+		_, err = provider.UpTo(t.Context(), version)
+		require.NoError(t, err)
+		for _, query := range dataOfVersion1 {
+			exec1(t, db, strings.NewReplacer("Z'", "'", "T1", " 1", "T0", " 0").Replace(query))
+		}
+		before := lines(t, db, columnsOfVersion1...)
+		require.Len(t, before, 10)
+		require.NoError(t, upMySQL(t, db), "from version %d", version)
+		require.Equal(t, before, lines(t, db, columnsOfVersion1...), "from version %d", version)
+		v, err := migrations.Version(t.Context(), db, migrations.MySQL)
+		require.NoError(t, err)
+		require.Equal(t, migrations.Latest, v)
+	}
+}
+
+// A statement that changes a table gives way to whoever reads it: so heartbeats never wait.
+func TestMySQLAMigrationThatCannotGoOnLetsHeartbeatsPass(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t, mytest.Shared(t).Database(t), "lock_wait_timeout=0")
+	require.NoError(t, upMySQL(t, db))
+	exec1(t, db, `INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token,
+		term, beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms)
+		VALUES (1, 1, 'h', now(6), now(6), 't', 1, 0, 'leading', 1, 1, 1)`)
+	exec1(t, db, `ALTER TABLE scheduler_lock DROP COLUMN app`)
+	exec1(t, db, `DELETE FROM scheduler_lock_schema WHERE version >= 10`)
+	exec1(t, db, `DELETE FROM scheduler_lock_migrations WHERE version_id >= 10`)
+	reader, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	var beat int
+	require.NoError(t, reader.QueryRow(`SELECT beat FROM scheduler_lock`).Scan(&beat))
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- migrations.Up(ctx, db, migrations.MySQL) }()
+	for n := 0; ; n++ {
+		select {
+		case err := <-done:
+			require.ErrorContains(t, err, "1205", "it has tried, and gave way")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Greater(t, n, 10)
+			require.NoError(t, reader.Rollback())
+			require.NoError(t, upMySQL(t, db))
+			return
+		default:
+			exec1(t, db, `UPDATE scheduler_lock SET beat = beat + 1`)
+		}
+	}
+}
+
+func TestMySQLErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	s := mytest.Shared(t)
+	url := s.Database(t)
+	name := mytest.Name(url)
+	s.Exec(t, fmt.Sprintf(`CREATE USER '%[1]s_ro' IDENTIFIED BY 'hush'`, name))
+	s.Exec(t, fmt.Sprintf(`GRANT SELECT ON %[1]s.* TO '%[1]s_ro'`, name))
+	fails := func(dsn string, opts []migrations.Option, want ...string) {
+		t.Helper()
+		db, err := sql.Open("mysql", dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		err = migrations.Up(t.Context(), db, migrations.MySQL, opts...)
+		for _, text := range want {
+			require.ErrorContains(t, err, text)
+		}
+		require.NotContains(t, err.Error(), "hush")
+	}
+	address := func(user string) string {
+		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/", user, s.Port())
+	}
+	fails(s.DSN(""), nil, "no database", "name one in the URL")
+	fails(s.DSN("none_such"), nil, "none_such", "create the database")
+	fails(address(name+"_ro:hush")+name, nil, fmt.Sprintf("database %q on ", name), "GRANT CREATE")
+	fails(address(name+"_ro:hushh")+name, nil, "check the user and the password")
+	fails(s.DSN(name), []migrations.Option{migrations.WithSchema("app")}, `"app"`,
+		"name another database in the URL")
+}
