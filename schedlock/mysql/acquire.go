@@ -1,0 +1,176 @@
+package mysql
+
+import (
+	"context"
+	"strings"
+
+	"example.com/schedlock/internal/columns"
+	"example.com/schedlock/schedlock/driver"
+)
+
+// keepTerms is how many terms the history keeps.
+const keepTerms = 1000
+
+// How an acquisition ended.
+const (
+	won   = "won"
+	moved = "moved" // the database is not as it was judged
+	busy  = "busy"  // somebody holds the fence
+)
+
+// An acquisition is one block, so that it is one round trip, and goes on to its end if
+// its client dies in the middle. Claimants and releases take turns by the one row of
+// the fence, which each of them deletes and makes anew: a lock row that was deleted
+// could not be locked. Fenced transactions refer to that row, and so keep it.
+//
+// Each term is above all before. If the server is another one than that of the newest
+// term, later ones may be lost: each had the last term + 1 (or what its claimant had
+// seen), or the time of a clock in milliseconds. 2^36 of them are more than two years,
+// so the new term is above all lost ones, although the clock of this server may lag.
+//
+// No acquisition reads all of the history: terms that are still open are among the
+// newest, as each acquisition ends them, and the old ones go in one of 64, on average.
+const sqlAcquire = `
+BEGIN NOT ATOMIC
+    DECLARE how VARCHAR(10) DEFAULT 'moved';
+    DECLARE free, fences, there INTEGER DEFAULT 0;
+    DECLARE at DATETIME(6);
+    DECLARE last, new_term, since, old BIGINT;
+    DECLARE here, acquired_on VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    START TRANSACTION;
+    SELECT count(*) INTO free FROM scheduler_fence FOR UPDATE SKIP LOCKED;
+    SELECT count(*) INTO fences FROM scheduler_fence;
+    SET here = ` + sqlServer + `;
+    IF free < fences THEN
+        SET how = 'busy';
+    ELSEIF ? = ` + sqlIncarnation + ` THEN
+        -- judged
+        IF last IS NOT NULL THEN
+            SELECT coalesce((SELECT t.server FROM scheduler_terms t
+                             ORDER BY t.term DESC LIMIT 1), ` + sqlOrigin + `, here)
+                INTO acquired_on;
+            SET at = UTC_TIMESTAMP(6),
+                new_term = greatest(last + 1, ?,
+                        timestampdiff(MICROSECOND, '1970-01-01', at) DIV 1000)
+                    + CASE WHEN acquired_on <> here THEN 1 << 36 ELSE 0 END;
+            DELETE FROM scheduler_fence;
+            INSERT INTO scheduler_fence (term, token) VALUES (new_term, ?);
+            INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term,
+                beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, server, app, program)
+            VALUES (1, ?, ?, at, at, ?, new_term, 0, 'leading', ?, ?, ?, here,
+                nullif(?, ''), nullif(?, ''));
+            SELECT min(late.term) INTO since FROM (
+                SELECT t.term FROM scheduler_terms t ORDER BY t.term DESC LIMIT 5) AS late;
+            UPDATE scheduler_terms t
+            SET t.ended_at = coalesce(t.ended_at, at), t.end_reason = coalesce(t.end_reason, ?),
+                t.next_term = CASE WHEN t.term = last THEN new_term ELSE t.next_term END
+            WHERE t.term >= since AND (t.ended_at IS NULL OR t.term = last);
+            INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, server,
+                app, program)
+            SELECT l.term, l.token, l.pid, l.hostname, l.created_at, l.ttl_ms, l.server, l.app,
+                l.program
+            FROM scheduler_lock l WHERE l.id = 1;
+            IF rand() * 64 < 1 THEN
+                SELECT t.term INTO old FROM scheduler_terms t
+                ORDER BY t.term DESC LIMIT 1 OFFSET ?;
+                DELETE FROM scheduler_terms WHERE term <= old;
+            END IF;
+            SET how = 'won';
+        END IF;
+    END IF;
+    IF how = 'won' THEN COMMIT; ELSE ROLLBACK; END IF;
+    SELECT how, new_term, at;
+END`
+
+// What is judged sets last if it is still so.
+const (
+	// A holder: this row and no other.
+	sqlTakeOver = `SELECT l.term INTO last FROM scheduler_lock l
+        WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ? FOR UPDATE;
+        IF last IS NOT NULL THEN
+            DELETE FROM scheduler_lock WHERE id = 1;
+            SELECT greatest(last, coalesce(max(t.term), 0)) INTO last FROM scheduler_terms t;
+        END IF;`
+
+	// No row, and the same newest term. Unless the lock was watched for a TTL, it is free
+	// on the server of that term only. It deletes nothing, whatever it finds.
+	sqlTakeFree = `SELECT count(*) INTO there FROM scheduler_lock;
+        SELECT t.term INTO last FROM scheduler_terms t
+        WHERE there = 0 AND t.term = ? AND t.next_term <=> nullif(?, 0)
+          AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
+          AND (? OR coalesce(t.server = here, true));`
+
+	// The same for a history without a term. Its server is that of the migrations.
+	sqlTakeFirst = `SELECT count(*) INTO there FROM scheduler_lock;
+        SELECT 0 INTO last FROM DUAL
+        WHERE there = 0 AND NOT EXISTS (SELECT 1 FROM scheduler_terms)
+          AND (? OR coalesce(` + sqlOrigin + ` = here, true));`
+)
+
+var sqlAcquires = func() (queries [3]string) {
+	for i, judged := range []string{sqlTakeOver, sqlTakeFree, sqlTakeFirst} {
+		queries[i] = strings.Replace(sqlAcquire, "-- judged", judged, 1)
+	}
+	return queries
+}()
+
+// sqlStill tells a row that was locked from one that has moved.
+const sqlStill = `
+SELECT EXISTS (SELECT 1 FROM scheduler_lock l
+               WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ?)
+       AND ` + sqlIncarnation + ` = ?`
+
+// Acquire implements driver.Store: one round trip, which waits for another transaction
+// for a second at most.
+func (s *Store) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
+	grant, err := s.acquire(ctx, c)
+	return grant, s.explain(err)
+}
+
+func (s *Store) acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
+	var (
+		query  string
+		judged []any
+		row    = c.Expected.Row
+	)
+	switch newest := c.Expected.Newest; {
+	case row != nil:
+		query, judged = sqlAcquires[0], []any{row.RawToken, row.Term, row.Beat}
+	case newest != nil:
+		query, judged = sqlAcquires[1], []any{newest.Term, newest.NextTerm, c.Watched}
+	default:
+		query, judged = sqlAcquires[2], []any{c.Watched}
+	}
+	args := append([]any{c.Expected.Incarnation}, judged...)
+	args = append(args, c.MinTerm, c.Token.String(), c.PID, text(c.Hostname), c.Token.String(),
+		c.Timing.TTL.Milliseconds(), c.Timing.RenewDeadline.Milliseconds(),
+		c.Timing.HeartbeatInterval.Milliseconds(), text(c.App.Name), text(c.App.Program),
+		string(c.Reason), keepTerms-1)
+	var (
+		how  string
+		term *int64
+		now  columns.Time
+	)
+	err = s.lock.row(ctx, query, args, &how, &term, &now)
+	switch n := number(err); {
+	case n == errDuplicate || undone(err): // another claimant was faster
+		return grant, driver.ErrConflict
+	case n == errLockTimeout:
+		return grant, driver.ErrBlocked
+	case err != nil:
+		return grant, err
+	case how == won && term != nil:
+		return driver.Grant{Term: *term, Now: now.Time}, nil
+	case how == busy && row != nil:
+		var still bool
+		if err := s.lock.row(ctx, sqlStill, append(judged, c.Expected.Incarnation),
+			&still); err == nil && still {
+			return grant, driver.ErrBlocked
+		}
+	}
+	return grant, driver.ErrConflict
+}
+
+// text makes a string one that the tables can keep.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

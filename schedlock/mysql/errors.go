@@ -1,0 +1,103 @@
+package mysql
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/schedlock/driver"
+)
+
+// Numbers of errors, from the list of MariaDB's error codes.
+const (
+	errChanged      = 1020 // ER_CHECKREAD: the row was changed since the transaction's snapshot
+	errNoDBAccess   = 1044
+	errAccess       = 1045 // wrong user or password
+	errNoDatabase   = 1049
+	errNoColumn     = 1054
+	errDuplicate    = 1062
+	errNoRight      = 1142
+	errNoColumnUse  = 1143
+	errNoTable      = 1146
+	errNoVariable   = 1193
+	errCrashed      = 1194
+	errLockTimeout  = 1205
+	errDeadlock     = 1213
+	errNoPrivilege  = 1227
+	errOption       = 1290 // --read-only
+	errNoParent     = 1452 // of a foreign key
+	errStatementLog = 1665 // binlog_format = STATEMENT
+	errIndexCorrupt = 1712
+	errReadOnlyTx   = 1792
+	errReadOnly     = 1836
+	errStatementEnd = 1969 // max_statement_time
+)
+
+// number is that of an error of the server, 0 of any other.
+func number(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+// undone reports whether the server has undone all of the transaction, and another
+// attempt may succeed.
+func undone(err error) bool {
+	n := number(err)
+	return n == errDeadlock || n == errChanged
+}
+
+// readOnly reports whether the server has become a replica: another connection may
+// find the primary.
+func readOnly(n uint16) bool { return n == errOption || n == errReadOnlyTx || n == errReadOnly }
+
+// permanent reports whether only an operator can mend what the number says.
+func permanent(n uint16) bool {
+	switch n {
+	case errNoDBAccess, errAccess, errNoDatabase, errNoColumn, errNoRight, errNoColumnUse,
+		errNoTable, errNoVariable, errNoPrivilege, errStatementLog:
+		return true
+	}
+	return false
+}
+
+// explain names the database, and for an error that no retry can mend says what to do.
+// All others are worth a retry: connections are lost, servers are restarted and fail
+// over.
+func (s *Store) explain(err error) error {
+	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrConflict) ||
+		errors.Is(err, driver.ErrBlocked) || errors.Is(err, driver.ErrPermanent) {
+		return err
+	}
+	advice := ""
+	switch n := number(err); {
+	case n == errNoTable || n == errNoColumn:
+		advice = "run the migrations, or correct the name of the database"
+	case n == errNoDBAccess || n == errNoRight || n == errNoColumnUse || n == errNoPrivilege:
+		advice = fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE on the database to user %q",
+			s.config.User)
+	case n == errAccess:
+		advice = fmt.Sprintf("check the password of user %q", s.config.User)
+	case n == errNoDatabase:
+		advice = "create the database, or correct its name"
+	case n == errNoVariable:
+		advice = "this needs MariaDB 10.11 or newer"
+	case n == errStatementLog:
+		advice = "set binlog_format to ROW or MIXED"
+	case readOnly(n):
+		s.lock.reconnect()
+		s.runs.reconnect()
+		s.shared.reconnect()
+		return fmt.Errorf("%s: the server is read-only; connecting anew: %w", s.name(), err)
+	case n == errLockTimeout:
+		return fmt.Errorf("%s: a transaction of somebody else keeps a row locked that this "+
+			"needs: %w", s.name(), err)
+	case n == errCrashed || n == errIndexCorrupt:
+		return fmt.Errorf("%w: %s: %w", driver.ErrCorrupt, s.name(), err)
+	default:
+		return fmt.Errorf("%s: %w", s.name(), err)
+	}
+	return fmt.Errorf("%w: %s: %w: %s", driver.ErrPermanent, s.name(), err, advice)
+}

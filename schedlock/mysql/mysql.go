@@ -1,0 +1,135 @@
+// Package mysql keeps the scheduler lock in a MariaDB database, through
+// github.com/go-sql-driver/mysql. It serves a fleet on many machines.
+//
+// It was tried with MariaDB 10.11, on one server and with nothing between it and the
+// app: neither with MySQL, which lacks some of the statements, nor with Galera,
+// ProxySQL or MaxScale.
+//
+// # The end of a holder
+//
+// There is no sign of a holder's death: the TTL decides. A standby notices a release
+// when it looks, within a second.
+//
+// # A fail-over
+//
+// A server is known by its server_uid and server_id. A lock that was last acquired on
+// another server is never free at once, as a later acquisition may be lost: one TTL
+// must pass. After a restart of the server each watch begins anew.
+//
+// # Connections
+//
+// What the lock needs goes over one connection of its own, which nothing can exhaust.
+// Two pools of four connections, empty until they are used, serve the rest: one the
+// scheduler's runs and nothing else, the other the fence, orders and the history. The
+// settings of their sessions are the store's own, whatever the address says:
+// READ COMMITTED, a strict sql_mode, UTC.
+//
+// # A fence
+//
+// Fence takes a *sql.Tx of any isolation level. A client that dies without a word in
+// the middle of a fenced transaction keeps others from the lock until the server ends
+// its session: let the app set idle_transaction_timeout, which by default never does.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/internal/deadline"
+	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock/driver"
+)
+
+var _ driver.Store = (*Store)(nil)
+
+// A Store keeps the lock row in one MariaDB database. All methods are safe for
+// concurrent use.
+type Store struct {
+	driver.Base // what this database lacks
+
+	config *mysql.Config
+	lock   pool // one connection, for the lock itself
+	runs   pool // for the scheduler's runs
+	shared pool // for all else
+}
+
+// Open connects to the database that url names: mysql://user:password@host:3306/database
+// with parameters of the driver, or the driver's own form,
+// user:password@tcp(host:3306)/database. Tables are not made, see [Store.Migrate] and
+// [Opener]. It fails if the server does not answer until ctx ends, or for 10 s if ctx
+// has no deadline. The error never shows a part of url that may belong to a password.
+// For that reason a URL is refused where a / ? # or @ could be in the password: write
+// %2F %3F %23 %40.
+func Open(ctx context.Context, url string) (*Store, error) {
+	config, err := parse(url)
+	if err != nil {
+		return nil, fmt.Errorf("the database URL is not %s: %w", form, err)
+	}
+	s := &Store{config: config}
+	connector, err := mysql.NewConnector(s.settings())
+	if err != nil { // a setting that parse has let through
+		return nil, errors.New("the database URL has a parameter that the driver does not take")
+	}
+	s.lock = newPool(connector, 1)
+	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
+	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	defer cancel()
+	if err := s.lock.db.PingContext(ctx); err != nil {
+		return nil, errors.Join(s.explain(err), s.Close())
+	}
+	return s, nil
+}
+
+// name is what errors call the database.
+func (s *Store) name() string {
+	return fmt.Sprintf("database %q on %s", s.config.DBName, s.config.Addr)
+}
+
+// Migrate brings the tables up to date; see migrations.Up.
+func (s *Store) Migrate(ctx context.Context) error {
+	err := migrations.Up(ctx, s.shared.db, migrations.MySQL)
+	if permanent(number(err)) { // Up has said what to do
+		err = fmt.Errorf("%w: %w", driver.ErrPermanent, err)
+	}
+	return err
+}
+
+// Close ends the connections. It may be called again. Release the lease before.
+func (s *Store) Close() error {
+	return errors.Join(s.lock.db.Close(), s.runs.db.Close(), s.shared.db.Close())
+}
+
+// An OpenFunc is what Opener returns, and what startup.Config takes:
+//
+//	startup.Config{Open: mysql.Opener("mysql://app@db/app")}
+type OpenFunc = driver.OpenFunc[*Store]
+
+// Opener connects to the database that url names, as [Open] does, brings the tables
+// up to date, and looks at the lock. An outage at this moment, or a right that is
+// missing, is an error: a process that cannot reach its database at its start should
+// not pretend to run.
+func Opener(url string) OpenFunc {
+	return driver.Ready(func(ctx context.Context) (*Store, error) { return Open(ctx, url) },
+		func(ctx context.Context, s *Store) error {
+			if err := s.Migrate(ctx); err != nil {
+				return err
+			}
+			_, err := s.Look(ctx)
+			return err
+		})
+}
+
+// formatTime is a time as the tables keep it.
+func formatTime(t time.Time) string {
+	return t.UTC().Truncate(time.Microsecond).Format("2006-01-02 15:04:05.000000")
+}
+
+// optional is NULL for the zero time.
+func optional(t time.Time) sql.NullString {
+	return sql.NullString{String: formatTime(t), Valid: !t.IsZero()}
+}

@@ -1,0 +1,91 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"example.com/schedlock/internal/columns"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+const (
+	sqlRevoke = `
+UPDATE scheduler_lock SET state = 'revoked' WHERE id = 1 AND term = ?`
+
+	sqlKeepRevocation = `
+UPDATE scheduler_terms SET revoked_at = ?, revoked_by = ?, revoke_reason = ?
+WHERE term = ? AND revoked_at IS NULL`
+
+	sqlRevocation = `
+SELECT revoked_at, revoked_by, revoke_reason FROM scheduler_terms
+WHERE term = ? AND revoked_at IS NOT NULL`
+)
+
+// Revoke implements driver.Store.
+func (s *Store) Revoke(ctx context.Context, term int64, by,
+	reason string) (r driver.Revocation, err error) {
+	err = s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+		now, err := tx.now(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := tx.exec(ctx, sqlRevoke, term)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return driver.ErrConflict
+		}
+		n, err = tx.exec(ctx, sqlKeepRevocation, formatTime(now), text(by), text(reason), term)
+		if err != nil {
+			return err
+		}
+		var at columns.Time
+		r = driver.Revocation{}
+		err = tx.row(ctx, sqlRevocation, []any{term}, &at, &r.By, &r.Reason)
+		r.At = at.Time
+		known := err == nil
+		if err == sql.ErrNoRows { // somebody has deleted the term from the history
+			r, err = driver.Revocation{At: now, By: by, Reason: reason}, nil
+		}
+		if err == nil && (n > 0 || !known) {
+			err = note(ctx, tx, now, ledger.OrderHandOver,
+				ledger.Action{By: text(by), Reason: text(reason)})
+		}
+		return err
+	})
+	if err != nil {
+		return driver.Revocation{}, s.explain(err)
+	}
+	return r, nil
+}
+
+const (
+	sqlInsertAudit = `
+INSERT INTO scheduler_audit (at, what, job, ` + "`by`" + `, reason) VALUES (?, ?, ?, ?, ?)`
+
+	sqlOldAudit = `
+SELECT id FROM scheduler_audit ORDER BY id DESC LIMIT 1 OFFSET ?`
+
+	sqlTrimAudit = `
+DELETE FROM scheduler_audit WHERE id <= ?`
+)
+
+// note writes down an order, in the transaction that carries it out.
+func note(ctx context.Context, tx tx, at time.Time, what string, o ledger.Action) error {
+	if _, err := tx.exec(ctx, sqlInsertAudit, formatTime(at), what, o.Job, o.By,
+		o.Reason); err != nil {
+		return err
+	}
+	var old int64
+	err := tx.row(ctx, sqlOldAudit, []any{ledger.KeepAudit}, &old)
+	if err == sql.ErrNoRows {
+		return nil
+	}
+	if err == nil {
+		_, err = tx.exec(ctx, sqlTrimAudit, old)
+	}
+	return err
+}
