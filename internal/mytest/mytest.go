@@ -163,7 +163,7 @@ func (s *Server) start() error {
 // ready pings, so that the server does not only listen.
 func (s *Server) ready() bool {
 	if s.admin == nil {
-		db, err := sql.Open("mysql", s.DSN(""))
+		db, err := connect(s.DSN(""))
 		if err != nil {
 			return false
 		}
@@ -212,8 +212,22 @@ func (s *Server) URL(database string) string {
 func (s *Server) DSN(database string) string {
 	c := mysql.NewConfig()
 	c.User, c.Net, c.Addr = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", s.port)
-	c.DBName, c.Logger = database, &mysql.NopLogger{}
+	c.DBName = database
 	return c.FormatDSN()
+}
+
+// connect opens a DSN. The driver would print what becomes of a connection.
+func connect(dsn string) (*sql.DB, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
 }
 
 // Name is that of the database of a URL.
@@ -225,7 +239,7 @@ func Name(url string) string {
 // Open opens the database of a URL for the test itself, with settings of the driver: "name=value".
 func (s *Server) Open(t testing.TB, url string, settings ...string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", s.DSN(Name(url))+"?"+strings.Join(settings, "&"))
+	db, err := connect(s.DSN(Name(url)) + "?" + strings.Join(settings, "&"))
 	tempserver.Need(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

@@ -102,4 +102,4 @@ CREATE TABLE IF NOT EXISTS scheduler_lock_schema (
   COMMENT = 'one row per migration: every migration inserts its own';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code, server)
-VALUES (1, 1, concat(@@server_uid, ' ', @@server_id));
+VALUES (1, 1, concat(@@server_uid, ' ', @@global.server_id));

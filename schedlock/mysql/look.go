@@ -11,7 +11,7 @@ import (
 
 const (
 	// sqlServer is which server this is. Its server_uid follows its host and port.
-	sqlServer = `concat(@@server_uid, ' ', @@server_id)`
+	sqlServer = `concat(@@server_uid, ' ', @@global.server_id)`
 
 	// sqlIncarnation is that and when the server has started, by its own clock then: the
 	// difference stays the same, also when the clock is set.

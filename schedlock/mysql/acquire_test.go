@@ -1,0 +1,141 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"errors"
+	"flag"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
+)
+
+var rounds = flag.Int("mysql.rounds", 20, "how often twenty replicas claim the lock on each path")
+
+// Twenty replicas judge the same, many times, on each path of an acquisition.
+func TestOfTwentyClaimantsOneWins(t *testing.T) {
+	for _, path := range []struct {
+		name   string
+		before func(t *testing.T, db *sql.DB, s *mysql.Store, ref driver.Ref)
+	}{
+		{"take-over", func(*testing.T, *sql.DB, *mysql.Store, driver.Ref) {}},
+		{"free", func(t *testing.T, _ *sql.DB, s *mysql.Store, ref driver.Ref) { release(t, s, ref) }},
+		{"first", func(t *testing.T, db *sql.DB, _ *mysql.Store, _ driver.Ref) { empty(t, db) }},
+		{"first, without the row of the fence", func(t *testing.T, db *sql.DB, _ *mysql.Store,
+			_ driver.Ref) {
+			empty(t, db)
+			exec(t, db, `DELETE FROM scheduler_fence`)
+		}},
+	} {
+		t.Run(path.name, func(t *testing.T) {
+			url := migrated(t)
+			db := byHand(t, url)
+			stores := make([]*mysql.Store, 20)
+			for i := range stores {
+				stores[i] = open(t, url)
+			}
+			last := acquire(t, stores[0])
+			for round := range *rounds {
+				path.before(t, db, stores[round%20], last)
+				var (
+					all  sync.WaitGroup
+					mu   sync.Mutex
+					wins []driver.Ref
+				)
+				start := make(chan struct{})
+				for _, s := range stores {
+					c := claim(look(t, s))
+					c.MinTerm = last.Term + 1
+					all.Go(func() {
+						<-start
+						grant, err := s.Acquire(ctx, c)
+						mu.Lock()
+						defer mu.Unlock()
+						switch {
+						case err == nil:
+							c.Term = grant.Term
+							wins = append(wins, c.Ref)
+						case errors.Is(err, driver.ErrConflict), errors.Is(err, driver.ErrBlocked):
+						default:
+							t.Error(err)
+						}
+					})
+				}
+				close(start)
+				all.Wait()
+				require.Len(t, wins, 1, "round %d", round)
+				require.Greater(t, wins[0].Term, last.Term)
+				last = wins[0]
+				row := look(t, stores[0]).Row
+				require.NotNil(t, row)
+				require.Equal(t, last, row.Ref)
+				heartbeat(t, stores[round%20], last)
+				require.Equal(t, last.Term, value[int64](t, db, `SELECT term FROM scheduler_fence`))
+			}
+		})
+	}
+}
+
+// A lock that was last acquired on another server is not free before a TTL has passed,
+// and its next term is above all that may be lost.
+func TestAfterAFailOverALockIsNotFreeAtOnce(t *testing.T) {
+	url := migrated(t)
+	db, s := byHand(t, url), open(t, url)
+	ref := acquire(t, s)
+	require.False(t, look(t, s).FailedOver)
+	release(t, s, ref)
+	require.False(t, look(t, s).FailedOver)
+	exec(t, db, `UPDATE scheduler_terms SET server = 'another 1'`)
+	view := look(t, s)
+	require.True(t, view.FailedOver)
+	c := claim(view)
+	c.Watched = false
+	_, err := s.Acquire(ctx, c)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	c.Watched = true
+	grant, err := s.Acquire(ctx, c)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, grant.Term, ref.Term+1<<36)
+	require.False(t, look(t, s).FailedOver)
+
+	// So is an empty history.
+	empty(t, db)
+	exec(t, db, `UPDATE scheduler_lock_schema SET server = 'another 1' WHERE version = 1`)
+	view = look(t, s)
+	require.True(t, view.FailedOver)
+	c = claim(view)
+	c.Watched = false
+	_, err = s.Acquire(ctx, c)
+	require.ErrorIs(t, err, driver.ErrConflict)
+}
+
+func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
+	server := mytest.Start(t)
+	url := server.Database(t)
+	s := open(t, url)
+	require.NoError(t, s.Migrate(ctx))
+	ref := acquire(t, s)
+	before := look(t, s)
+	require.Equal(t, before.Incarnation, look(t, s).Incarnation)
+	server.Kill(t)
+	_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, driver.ErrLost)
+	server.StartAgain(t)
+	heartbeat(t, s, ref)
+	for look(t, s).Incarnation == before.Incarnation { // within the same second
+		server.Kill(t)
+		server.StartAgain(t)
+	}
+	c := claim(look(t, s))
+	c.Expected.Incarnation = before.Incarnation
+	_, err = s.Acquire(ctx, c)
+	require.ErrorIs(t, err, driver.ErrConflict)
+
+	exec(t, server.Open(t, url), `SET GLOBAL server_id = @@server_id + 1`)
+	require.True(t, look(t, s).FailedOver)
+}

@@ -1,0 +1,77 @@
+package mysql_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
+)
+
+// No error shows a part of an address that may belong to a password.
+func TestNoErrorShowsThePassword(t *testing.T) {
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, url := range []string{
+		"mysql://u:hush@nowhere.invalid", "mysql://u:hush@nowhere.invalid/",
+		"mysql://u:hush/hush@nowhere.invalid/db", "mysql://u:hush?hush@nowhere.invalid/db",
+		"mysql://u:hush#hush@nowhere.invalid/db", "mysql://u:hush@hush@nowhere.invalid/db",
+		"mysql://u:%hush@nowhere.invalid/db", "mysql://u:hush@nowhere.invalid:hush/db",
+		"mysql://u:12/hush@nowhere.invalid/db", "mysql://u:hush@/db",
+		"mysql://u:hush@nowhere.invalid/db?timeout=hush", "mysql://u:hush@nowhere.invalid/db?tls=hush",
+		"postgres://u:hush@nowhere.invalid/db", "hush", "u:hush/hush@tcp(nowhere.invalid)",
+		"u:hush@tcp(nowhere.invalid:1)/", "u:hush@hush/hush@tcp(nowhere.invalid)",
+		"u:x@tcp/hush@tcp(nowhere.invalid)", "u:hush@tcp(nowhere.invalid/db",
+		"u:hush@tcp(nowhere.invalid:1)/db", "mysql://u:hush@nowhere.invalid/db",
+	} {
+		_, err := mysql.Open(ended, url)
+		require.Error(t, err, url)
+		require.NotContains(t, err.Error(), "hush", url)
+	}
+}
+
+func TestOpenTakesAURLAndADSN(t *testing.T) {
+	server := mytest.Shared(t)
+	url := migrated(t)
+	server.Exec(t, `CREATE USER 'p@ss'@'localhost' IDENTIFIED BY 'a/b?c#d@e'`)
+	server.Exec(t, `CREATE USER 'p@ss'@'127.0.0.1' IDENTIFIED BY 'a/b?c#d@e'`)
+	server.Exec(t, `GRANT ALL ON *.* TO 'p@ss'@'127.0.0.1'`)
+	address, _, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "?")
+	_, database, _ := strings.Cut(address, "/")
+	for _, url := range []string{
+		"mysql://p%40ss:a%2Fb%3Fc%23d%40e@" + address,
+		"mysql://root@" + address + "?sql_mode=''&time_zone='%2B05:00'&tx_isolation='SERIALIZABLE'" +
+			"&parseTime=true&interpolateParams=false&autocommit=0",
+		server.DSN(database),
+	} {
+		s := open(t, url)
+		require.Equal(t, "READ-COMMITTED", value[string](t, s.Shared(), `SELECT @@tx_isolation`))
+		require.Equal(t, "+00:00", value[string](t, s.Shared(), `SELECT @@time_zone`))
+		require.Contains(t, value[string](t, s.Shared(), `SELECT @@sql_mode`), "STRICT")
+		acquire(t, s)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	server := mytest.Shared(t)
+	url := server.Database(t)
+	_, err := open(t, url).Look(ctx)
+	require.ErrorIs(t, err, driver.ErrPermanent)
+	require.ErrorContains(t, err, "run the migrations")
+	require.ErrorContains(t, err, mytest.Name(url))
+	server.Exec(t, `CREATE USER 'reader'@'127.0.0.1' IDENTIFIED BY 'hush'`)
+	url = migrated(t)
+	server.Exec(t, `GRANT SELECT ON `+mytest.Name(url)+`.* TO 'reader'@'127.0.0.1'`)
+	s := open(t, strings.Replace(url, "root@", "reader:hush@", 1))
+	_, err = s.Acquire(ctx, claim(look(t, s)))
+	require.ErrorIs(t, err, driver.ErrPermanent)
+	require.ErrorContains(t, err, `to user "reader"`)
+	_, err = mysql.Open(ctx, strings.Replace(url, "root@", "reader:hushh@", 1))
+	require.ErrorIs(t, err, driver.ErrPermanent)
+	require.ErrorContains(t, err, "check the password")
+	require.NotContains(t, err.Error(), "hush")
+}
