@@ -87,7 +87,8 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 	for _, table := range ourTables {
 		tables = append(tables, table)
 		if table == "scheduler_audit" {
-			tables = append(tables, "scheduler_fence", "scheduler_fenced")
+			tables = append(tables, "scheduler_fence", "scheduler_fenced",
+				"scheduler_gate")
 		}
 	}
 	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables

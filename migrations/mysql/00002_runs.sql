@@ -43,4 +43,12 @@ CREATE TABLE IF NOT EXISTS scheduler_pauses (
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'the latest pause of each job, and of the whole scheduler: while one is in force, nothing starts';
 
+-- A pause that is not there yet cannot be locked.
+CREATE TABLE IF NOT EXISTS scheduler_gate (
+    id                integer PRIMARY KEY COMMENT 'always 1' CHECK (id = 1)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+  COMMENT = 'one row: what starts a run shares a lock on it, a new pause has it alone';
+
+INSERT IGNORE INTO scheduler_gate (id) VALUES (1);
+
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (2, 1);

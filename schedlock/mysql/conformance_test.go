@@ -74,7 +74,7 @@ func TestConformance(t *testing.T) {
 			Backup:              func(t testing.TB) func() { return backup(t, db) },
 			Begin:               func(t testing.TB) locktest.Tx { return begin(t, db, nil) },
 			HeartbeatsPassFence: true,
-			Without:             []locktest.Feature{locktest.Hints, locktest.Ledger},
+			Without:             []locktest.Feature{locktest.Hints},
 		}
 	})
 }

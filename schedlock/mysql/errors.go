@@ -7,6 +7,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // Numbers of errors, from the list of MariaDB's error codes.
@@ -67,9 +68,15 @@ func permanent(n uint16) bool {
 // All others are worth a retry: connections are lost, servers are restarted and fail
 // over.
 func (s *Store) explain(err error) error {
-	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrConflict) ||
-		errors.Is(err, driver.ErrBlocked) || errors.Is(err, driver.ErrPermanent) {
-		return err
+	if err == nil {
+		return nil
+	}
+	for _, said := range []error{driver.ErrLost, driver.ErrConflict, driver.ErrBlocked,
+		driver.ErrPermanent, driver.ErrNoFence, ledger.ErrPaused, ledger.ErrNoJob,
+		ledger.ErrBacklog} {
+		if errors.Is(err, said) {
+			return err
+		}
 	}
 	advice := ""
 	switch n := number(err); {

@@ -43,9 +43,10 @@ import (
 	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
-var _ driver.Store = (*Store)(nil)
+var _ ledger.Store = (*Store)(nil)
 
 // A Store keeps the lock row in one MariaDB database. All methods are safe for
 // concurrent use.

@@ -3,7 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"time"
+	"errors"
 
 	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
@@ -47,7 +47,7 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 		err = tx.row(ctx, sqlRevocation, []any{term}, &at, &r.By, &r.Reason)
 		r.At = at.Time
 		known := err == nil
-		if err == sql.ErrNoRows { // somebody has deleted the term from the history
+		if errors.Is(err, sql.ErrNoRows) { // somebody has deleted the term from the history
 			r, err = driver.Revocation{At: now, By: by, Reason: reason}, nil
 		}
 		if err == nil && (n > 0 || !known) {
@@ -60,32 +60,4 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 		return driver.Revocation{}, s.explain(err)
 	}
 	return r, nil
-}
-
-const (
-	sqlInsertAudit = `
-INSERT INTO scheduler_audit (at, what, job, ` + "`by`" + `, reason) VALUES (?, ?, ?, ?, ?)`
-
-	sqlOldAudit = `
-SELECT id FROM scheduler_audit ORDER BY id DESC LIMIT 1 OFFSET ?`
-
-	sqlTrimAudit = `
-DELETE FROM scheduler_audit WHERE id <= ?`
-)
-
-// note writes down an order, in the transaction that carries it out.
-func note(ctx context.Context, tx tx, at time.Time, what string, o ledger.Action) error {
-	if _, err := tx.exec(ctx, sqlInsertAudit, formatTime(at), what, o.Job, o.By,
-		o.Reason); err != nil {
-		return err
-	}
-	var old int64
-	err := tx.row(ctx, sqlOldAudit, []any{ledger.KeepAudit}, &old)
-	if err == sql.ErrNoRows {
-		return nil
-	}
-	if err == nil {
-		_, err = tx.exec(ctx, sqlTrimAudit, old)
-	}
-	return err
 }
