@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,14 +84,9 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 	require.Equal(t, []string{"0"}, lines(t, db,
 		`SELECT count(*) FROM information_schema.columns
 		 WHERE table_schema = database() AND collation_name <> 'utf8mb4_nopad_bin'`))
-	var tables []string
-	for _, table := range ourTables {
-		tables = append(tables, table)
-		if table == "scheduler_audit" {
-			tables = append(tables, "scheduler_fence", "scheduler_fenced",
-				"scheduler_gate")
-		}
-	}
+	tables := append(slices.Clone(ourTables), "named_locks_fence", "named_locks_fenced",
+		"scheduler_fence", "scheduler_fenced", "scheduler_gate")
+	slices.Sort(tables)
 	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = database() ORDER BY 1`))
 }

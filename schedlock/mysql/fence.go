@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"example.com/schedlock/schedlock/driver"
@@ -31,14 +30,21 @@ SELECT count(*) FROM scheduler_lock WHERE id = 1 AND token = ? AND term = ?`
 // After a deadlock the server has no transaction any more: then Fence ends t, so that
 // nothing that follows is written outside of it.
 func (s *Store) Fence(ctx context.Context, t any, ref driver.Ref) error {
+	return s.inside(t, func(t tx) error {
+		if err := s.fence(ctx, t, ref); err != nil {
+			return err
+		}
+		return held(s.shared.row, ctx, ref) // the snapshot of t may be old
+	})
+}
+
+// inside calls f with a transaction of the caller's.
+func (s *Store) inside(t any, f func(tx) error) error {
 	own, ok := t.(*sql.Tx)
-	if !ok {
+	if !ok || own == nil {
 		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, t)
 	}
-	err := s.fence(ctx, tx{own}, ref)
-	if err == nil {
-		err = held(s.shared.row, ctx, ref) // the snapshot of t may be old
-	}
+	err := f(tx{own})
 	switch {
 	case undone(err):
 		_ = own.Rollback()
@@ -60,9 +66,14 @@ func (s *Store) guard(ctx context.Context, t tx, ref driver.Ref) error {
 }
 
 func (s *Store) fence(ctx context.Context, t tx, ref driver.Ref) error {
+	return s.refer(ctx, t, sqlFence, sqlUnfence, ref.Term, ref.Token.String())
+}
+
+// refer inserts a row that refers to another, and deletes it. It returns errNotOurs if
+// that is not there.
+func (s *Store) refer(ctx context.Context, t tx, insert, remove string, args ...any) error {
 	database := quote(s.config.DBName)
-	result, err := t.ExecContext(ctx, fmt.Sprintf(sqlFence, database), ref.Term,
-		ref.Token.String())
+	result, err := t.ExecContext(ctx, fmt.Sprintf(insert, database), args...)
 	if number(err) == errNoParent {
 		return errNotOurs
 	}
@@ -73,10 +84,7 @@ func (s *Store) fence(ctx context.Context, t tx, ref driver.Ref) error {
 	if err != nil {
 		return err
 	}
-	if id == 0 {
-		return errors.New("the driver does not tell the id of a new row")
-	}
-	_, err = t.exec(ctx, fmt.Sprintf(sqlUnfence, database), id)
+	_, err = t.exec(ctx, fmt.Sprintf(remove, database), id)
 	return err
 }
 

@@ -29,7 +29,7 @@ type namedStore struct{ s *Store }
 const sqlNamedFree = `((l.token IS NULL OR l.expires_at <= clock_timestamp())
       AND (l.hold_until IS NULL OR l.hold_until <= clock_timestamp()))`
 
-// sqlNamedColumns are those of namedRow.
+// sqlNamedColumns are those of columns.Named.
 const sqlNamedColumns = `l.token, l.term, l.pid, l.hostname, l.acquired_at, l.expires_at,
            l.hold_until, ` + sqlNamedTTL + ` AS ttl_ms, clock_timestamp() AS now`
 
@@ -93,13 +93,13 @@ func (n namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *namedl
 			term        pgtype.Int8
 			free, noted pgtype.Bool
 			wait        int64
-			seen        namedRow
+			seen        columns.Named
 		)
 		err := n.s.patient.QueryRow(ctx, sqlNamedTake, n.s.mode(), string(c.Kind), c.Name,
 			c.Token.String(), int64(c.PID), text(c.Hostname),
 			c.TTL.Milliseconds(), c.Hold.Milliseconds(),
 			namedlock.MaxTTL.Milliseconds()).Scan(append([]any{&term, &noted, &wait, &free},
-			seen.dest()...)...)
+			seen.Dest()...)...)
 		switch code(err) {
 		case codeLockTimeout: // it has ended, but a fenced transaction of its holder has not
 			return 0, n.blocked(ctx, c.Key), nil
@@ -113,9 +113,9 @@ func (n namedStore) Take(ctx context.Context, c namedlock.Claim) (int64, *namedl
 		case term.Valid:
 			return term.Int64, nil, nil
 		case noted.Bool && free.Valid && !free.Bool:
-			return 0, n.mend(ctx, seen.row(c.Key)), nil
+			return 0, n.mend(ctx, seen.Row(c.Key)), nil
 		case noted.Bool && wait > 0:
-			return 0, failedOver(c.Key, columns.Millis(wait)), nil
+			return 0, columns.FailedOver(c.Key, columns.Millis(wait)), nil
 		case noted.Bool: // somebody was faster
 			return 0, nil, nil
 		}
@@ -132,12 +132,12 @@ SELECT ` + sqlNamedColumns + ` FROM named_locks l WHERE l.kind = $1::text AND l.
 // blocked is the row of a holder whose lock has ended, while a transaction of
 // its own is guarded still; nil if it cannot be read.
 func (n namedStore) blocked(ctx context.Context, key namedlock.Key) *namedlock.Row {
-	var r namedRow
+	var r columns.Named
 	if err := n.s.pool.QueryRow(ctx, sqlNamedAnyway, n.s.mode(), string(key.Kind),
-		key.Name).Scan(r.dest()...); err != nil {
+		key.Name).Scan(r.Dest()...); err != nil {
 		return nil
 	}
-	return r.row(key)
+	return r.Row(key)
 }
 
 const sqlNamedLook = `
@@ -150,62 +150,15 @@ LEFT JOIN named_locks l ON l.kind = $1::text AND l.name = $2::text`
 func (n namedStore) Look(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
 	var (
 		noted, free pgtype.Bool
-		since       pgtype.Int8
-		r           namedRow
+		since       sql.NullInt64
+		r           columns.Named
 	)
 	err := n.s.pool.QueryRow(ctx, sqlNamedLook, n.s.mode(), string(key.Kind),
-		key.Name).Scan(append([]any{&noted, &since, &free}, r.dest()...)...)
+		key.Name).Scan(append([]any{&noted, &since, &free}, r.Dest()...)...)
 	if err != nil {
 		return nil, n.s.explain(err)
 	}
-	if r.term.Valid && !free.Bool {
-		row := r.row(key)
-		row.Unsure = row.Unsure || !noted.Bool // so that a Take notices it
-		return row, nil
-	}
-	left := namedlock.DefaultTTL
-	if r.ttl.Valid {
-		left = min(columns.Millis(r.ttl.Int64), namedlock.MaxTTL)
-	}
-	switch {
-	case !noted.Bool:
-		return failedOver(key, left), nil
-	case since.Valid && columns.Millis(since.Int64) < left:
-		return failedOver(key, left-columns.Millis(since.Int64)), nil
-	}
-	return nil, nil
-}
-
-// namedRow takes sqlNamedColumns: all but now NULL if there is no row.
-type namedRow struct {
-	token, hostname              pgtype.Text
-	term, pid, ttl               pgtype.Int8
-	acquired, expires, hold, now columns.Time
-}
-
-func (r *namedRow) dest() []any {
-	return []any{&r.token, &r.term, &r.pid, &r.hostname, &r.acquired, &r.expires, &r.hold, &r.ttl,
-		&r.now}
-}
-
-func (r *namedRow) row(key namedlock.Key) *namedlock.Row {
-	now, end := r.now.Time, r.expires.Time
-	token, _ := driver.ParseToken(r.token.String) // an edited one is nobody's
-	row := &namedlock.Row{Token: token, TTL: columns.Millis(r.ttl.Int64), Info: namedlock.Info{
-		Key:        key,
-		Owner:      driver.Owner{PID: int(r.pid.Int64), Hostname: r.hostname.String},
-		Term:       r.term.Int64,
-		AcquiredAt: r.acquired.Time,
-		Age:        now.Sub(r.acquired.Time),
-		Resting:    !r.token.Valid,
-	}}
-	if hold := r.hold.Time; row.Resting || hold.After(end) {
-		end = hold
-	}
-	row.Left = max(end.Sub(now), 0)
-	row.Unsure = r.ttl.Valid && row.Left > row.TTL // the clock was set back
-	row.Revoked = namedlock.RevocationOf(r.token.String)
-	return row
+	return r.AfterFailOver(key, free.Bool, noted.Bool, since), nil
 }
 
 const sqlNamedList = `
@@ -217,10 +170,10 @@ ORDER BY l.kind COLLATE "C", l.name LIMIT $1::bigint`
 func (n namedStore) List(ctx context.Context, limit int) ([]namedlock.Row, error) {
 	var (
 		kind, name string
-		r          namedRow
+		r          columns.Named
 	)
-	return all(ctx, n.s.pool, append([]any{&kind, &name}, r.dest()...), func() namedlock.Row {
-		return *r.row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name})
+	return all(ctx, n.s.pool, append([]any{&kind, &name}, r.Dest()...), func() namedlock.Row {
+		return *r.Row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name})
 	}, sqlNamedList, n.s.mode(), int64(limit))
 }
 

@@ -27,12 +27,6 @@ const (
 	sqlNamedSince = `floor(extract(epoch FROM s.now - f.since) * 1000)::bigint`
 )
 
-// failedOver is the row of a key that the server may have forgotten.
-func failedOver(key namedlock.Key, left time.Duration) *namedlock.Row {
-	return &namedlock.Row{Info: namedlock.Info{Key: key, Left: left, FailedOver: true},
-		Unsure: true}
-}
-
 // sqlNamedNote notices a fail-over. The terms that were lost are above those that
 // are known, or above the clock, by less than two years (2³⁶ ms) and as many
 // acquisitions: so those that follow are above both. Several fail-overs may be

@@ -1,0 +1,94 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
+	"example.com/schedlock/schedlock/locktest"
+)
+
+func TestConformanceOfNamedLocks(t *testing.T) {
+	url := migrated(t)
+	db := byHand(t, url)
+	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
+		exec(t, db, `DELETE FROM named_locks`)
+		exec(t, db, `DELETE FROM named_locks_fence`)
+		exec(t, db, `UPDATE named_locks_floor SET term = 0, since = NULL,
+			server = (SELECT server FROM scheduler_lock_schema WHERE version = 1)`)
+		return locktest.NamedDatabase{
+			Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
+			Age: func(t testing.TB, d time.Duration) {
+				exec(t, db, `UPDATE named_locks
+					SET acquired_at = acquired_at - INTERVAL ? MICROSECOND,
+					expires_at = expires_at - INTERVAL ? MICROSECOND,
+					hold_until = hold_until - INTERVAL ? MICROSECOND`,
+					d.Microseconds(), d.Microseconds(), d.Microseconds())
+				exec(t, db, `UPDATE named_locks_floor SET since = since - INTERVAL ? MICROSECOND`,
+					d.Microseconds())
+			},
+			Edit: func(t testing.TB, key namedlock.Key, term int64) {
+				if term == 0 {
+					exec(t, db, `DELETE FROM named_locks WHERE kind = ? AND name = ?`,
+						string(key.Kind), key.Name)
+					return
+				}
+				exec(t, db, `UPDATE named_locks SET term = ? WHERE kind = ? AND name = ?`,
+					term, string(key.Kind), key.Name)
+			},
+			Begin:             func(t testing.TB) locktest.Tx { return begin(t, db, nil) },
+			ExtendPassesFence: true,
+			FailOver: func(t testing.TB) {
+				exec(t, db, `UPDATE named_locks_floor SET server = 'another 1'`)
+			},
+		}
+	})
+}
+
+var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+
+func namedClaim() namedlock.Claim {
+	return namedlock.Claim{Key: lockA, Owner: driver.Owner{PID: 1, Hostname: "test"},
+		Token: driver.NewToken(), TTL: time.Minute}
+}
+
+func TestAFenceOfANamedLockHoldsAtEachLevel(t *testing.T) {
+	url := migrated(t)
+	db, n := byHand(t, url), open(t, url).Named()
+	for _, level := range levels {
+		t.Run(level.String(), func(t *testing.T) {
+			c := namedClaim()
+			term, _, err := n.Take(ctx, c)
+			require.NoError(t, err)
+			require.NotZero(t, term)
+			ref := namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
+			tx := begin(t, db, &sql.TxOptions{Isolation: level})
+			value[int](t, tx.Tx.(*sql.Tx), `SELECT count(*) FROM scheduler_jobs`) // a snapshot
+			held, err := n.Fence(ctx, tx.Tx, ref, time.Minute)
+			require.NoError(t, err)
+			require.True(t, held)
+			ok, err := n.Extend(ctx, ref, time.Minute)
+			require.NoError(t, err)
+			require.True(t, ok)
+			exec(t, db, `UPDATE named_locks SET expires_at = SYSDATE(6) - INTERVAL 1 SECOND`)
+			got, holder, err := n.Take(ctx, namedClaim())
+			require.NoError(t, err)
+			require.Zero(t, got)
+			require.Equal(t, ref.Token, holder.Token)
+			require.NoError(t, tx.Commit())
+			next, _, err := n.Take(ctx, namedClaim())
+			require.NoError(t, err)
+			require.Greater(t, next, term)
+			tx = begin(t, db, &sql.TxOptions{Isolation: level})
+			held, err = n.Fence(ctx, tx.Tx, ref, time.Minute)
+			require.NoError(t, err)
+			require.False(t, held)
+			require.NoError(t, tx.Rollback())
+			exec(t, db, `UPDATE named_locks SET expires_at = SYSDATE(6) - INTERVAL 1 SECOND`)
+		})
+	}
+}
