@@ -41,6 +41,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"example.com/schedlock/internal/deadline"
+	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -57,6 +58,8 @@ type Store struct {
 	lock   pool // one connection, for the lock itself
 	runs   pool // for the scheduler's runs
 	shared pool // for all else
+
+	mending pace.Pace // of queues
 }
 
 // Open connects to the database that url names: mysql://user:password@host:3306/database
