@@ -67,7 +67,7 @@ func parse(text string) (*mysql.Config, error) {
 const connectTimeout = 5 * time.Second
 
 // settings are those of the store's own sessions.
-func (s *Store) settings() *mysql.Config {
+func (s *Store) settings() (*mysql.Config, error) {
 	c := s.config.Clone()
 	c.Logger = &mysql.NopLogger{} // what it would say comes as an error, too
 	c.Timeout = cmp.Or(c.Timeout, connectTimeout)
@@ -75,7 +75,6 @@ func (s *Store) settings() *mysql.Config {
 	c.ClientFoundRows = true   // an UPDATE tells what it has found, not what it has changed
 	c.ParseTime, c.Loc = false, time.UTC
 	c.MultiStatements = false
-	c.Collation = "utf8mb4_bin"
 	if c.Params == nil {
 		c.Params = map[string]string{}
 	}
@@ -95,7 +94,10 @@ func (s *Store) settings() *mysql.Config {
 		delete(c.Params, name)
 		c.Params[name] = value
 	}
-	return c
+	if err := c.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // quote is a name as SQL has it.

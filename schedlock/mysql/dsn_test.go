@@ -45,13 +45,14 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 	for _, url := range []string{
 		"mysql://p%40ss:a%2Fb%3Fc%23d%40e@" + address,
 		"mysql://root@" + address + "?sql_mode=''&time_zone='%2B05:00'&tx_isolation='SERIALIZABLE'" +
-			"&parseTime=true&interpolateParams=false&autocommit=0",
+			"&parseTime=true&interpolateParams=false&autocommit=0&charset=latin1",
 		server.DSN(database),
 	} {
 		s := open(t, url)
 		require.Equal(t, "READ-COMMITTED", value[string](t, s.Shared(), `SELECT @@tx_isolation`))
 		require.Equal(t, "+00:00", value[string](t, s.Shared(), `SELECT @@time_zone`))
 		require.Contains(t, value[string](t, s.Shared(), `SELECT @@sql_mode`), "STRICT")
+		require.Equal(t, "ü", value[string](t, s.Shared(), `SELECT 'ü'`))
 		acquire(t, s)
 	}
 }

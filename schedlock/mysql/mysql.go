@@ -20,7 +20,8 @@
 //
 // What the lock needs goes over one connection of its own, which nothing can exhaust.
 // Two pools of four connections, empty until they are used, serve the rest: one the
-// scheduler's runs and nothing else, the other the fence, orders and the history. The
+// scheduler's runs and nothing else, the other the fence, named locks, queues, orders and
+// the history. The
 // settings of their sessions are the store's own, whatever the address says:
 // READ COMMITTED, a strict sql_mode, UTC.
 //
@@ -75,7 +76,11 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, fmt.Errorf("the database URL is not %s: %w", form, err)
 	}
 	s := &Store{config: config}
-	connector, err := mysql.NewConnector(s.settings())
+	settings, err := s.settings()
+	if err != nil {
+		return nil, err
+	}
+	connector, err := mysql.NewConnector(settings)
 	if err != nil { // a setting that parse has let through
 		return nil, errors.New("the database URL has a parameter that the driver does not take")
 	}
