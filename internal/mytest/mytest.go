@@ -65,9 +65,9 @@ func Run(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// RunAlone is [Run] for a package that keeps many processes busy: see [child.Alone].
-func RunAlone(m interface{ Run() int }) int {
-	defer child.Alone()()
+// RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
+func RunSeated(m interface{ Run() int }) int {
+	defer child.Seat()()
 	return Run(m)
 }
 

@@ -16,7 +16,7 @@ import (
 	"example.com/schedlock/schedlock/mysql"
 )
 
-func TestMain(m *testing.M) { os.Exit(mytest.RunAlone(m)) }
+func TestMain(m *testing.M) { os.Exit(mytest.RunSeated(m)) }
 
 var ctx = context.Background()
 
@@ -52,7 +52,8 @@ func exec(t testing.TB, db *sql.DB, query string, args ...any) {
 
 // tables are those that the lock and the ledger write.
 var tables = []string{"scheduler_lock", "scheduler_terms", "scheduler_fence", "scheduler_jobs",
-	"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit"}
+	"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit",
+	"scheduler_replicas"}
 
 // empty makes the tables as good as new, which is faster than a new database.
 func empty(t testing.TB, db *sql.DB) {
