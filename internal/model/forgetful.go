@@ -5,7 +5,6 @@ import "fmt"
 // The model of a database that forgets. A crash brings back what was flushed, and a
 // fail-over what was replicated. Claims travel, also by notification, and the holder's
 // heartbeat and a look are one event each (in the model of a lease they travel too).
-// Named locks are modelled here as well: they are judged by the waiter's clock only.
 
 const (
 	shortTTL      int8 = 3
@@ -72,6 +71,9 @@ type forgetfulReplica struct {
 	AtLeast, Timeline            int8 // the term that a notification must have at least
 	NewTerm                      int8
 	Looked                       bool // in this tick, once faults have stopped
+
+	Answered        int8 // on which timeline its last heartbeat was answered; 0: none was
+	Late, LateVouch int8 // a heartbeat on its way: for which token, and what it vouches for
 }
 
 type forgetfulState struct {
@@ -107,6 +109,8 @@ type forgetfulRules struct {
 	Prompt         bool // a claim is applied as it is sent
 	ReadCommitted  bool // the claim judges its snapshot, and inserts if there is no row
 	MarksSuccessor bool // it also marks the ended term as taken over, which only one can
+	LateHeartbeats bool // a heartbeat may be applied late
+	HolderVouches  bool // it writes on which timeline the one before it was answered
 
 	// Rules that are missing.
 
@@ -127,6 +131,7 @@ type forgetfulRules struct {
 	WatchGoesOn       bool // a watch goes on over a crash or a fail-over
 	TermsWithoutClock bool // terms do not follow the database's clock
 	ByStamp           bool // a row with an expired stamp is over
+	ServerVouches     bool // a heartbeat writes the timeline of the server that applies it
 
 	// What is checked besides OneLeader and TermsRise.
 
@@ -227,7 +232,7 @@ func (s *forgetfulState) byteHeld(token int8) bool {
 // that it has stopped.
 func (r *forgetfulReplica) standsBy(own int8) {
 	*r = forgetfulReplica{Own: own, Read: r.Read, Byte: r.Byte && own != 0, Term: r.Term,
-		Looked: r.Looked}
+		Looked: r.Looked, Late: r.Late, LateVouch: r.LateVouch}
 }
 
 func (r *forgetfulReplica) forgetsWatch() {

@@ -34,6 +34,7 @@ func (c *forgetfulRules) next(s forgetfulState, emit func(forgetfulState, event)
 			x.leader(i)
 		}
 		x.ends(i)
+		x.lateHeartbeat(i)
 	}
 	if !s.Calm {
 		x.dies()
@@ -257,13 +258,17 @@ func (x *forgetfulTurn) leader(i int) {
 			x.emit(n, by(i, "steps down: the deadline has passed, or its row is gone"))
 		} else {
 			n.Replicas[i].Sent = 0
-			n.Now.Version, n.Now.Expired = fresh, false
-			if !x.LazyHeartbeat {
-				n.Flushed = n.Now
+			x.beats(&n, r.Answered)
+			if x.HolderVouches {
+				n.Replicas[i].Answered = n.Timeline
 			}
-			x.changed(&n)
 			x.emit(n, by(i, "heartbeat"))
 		}
+	}
+	if r := &x.s.Replicas[i]; x.LateHeartbeats && !x.s.Calm && r.Late == 0 {
+		n := x.s
+		n.Replicas[i].Late, n.Replicas[i].LateVouch = r.Token, r.Answered
+		x.emit(n, by(i, "sends a heartbeat that will be late"))
 	}
 	if !x.s.Calm {
 		n := x.s
@@ -271,6 +276,39 @@ func (x *forgetfulTurn) leader(i int) {
 		r.standsBy(r.Token)
 		x.emit(n, by(i, "leads no more, and its jobs have returned"))
 	}
+}
+
+// beats: a heartbeat is applied. vouch is on which timeline the one before was answered.
+func (x *forgetfulTurn) beats(n *forgetfulState, vouch int8) {
+	t := &n.Now
+	t.Version, t.Expired = fresh, false
+	switch {
+	case x.ServerVouches:
+		t.Timeline = n.Timeline
+	case x.HolderVouches && vouch != 0:
+		t.Timeline = vouch
+	}
+	if !x.LazyHeartbeat {
+		n.Flushed = *t
+	}
+	x.changed(n)
+}
+
+// lateHeartbeat: one that replica i sent long ago is applied.
+func (x *forgetfulTurn) lateHeartbeat(i int) {
+	if x.s.Replicas[i].Late == 0 {
+		return
+	}
+	n := x.s
+	r := &n.Replicas[i]
+	token, vouch := r.Late, r.LateVouch
+	r.Late, r.LateVouch = 0, 0
+	text := "its late heartbeat finds no row"
+	if n.Now.Row && n.Now.Token == token {
+		x.beats(&n, vouch)
+		text = "its late heartbeat is applied"
+	}
+	x.emit(n, by(i, text))
 }
 
 // ends: replica i ends its own term. It releases the lock, or does so once more, or

@@ -113,21 +113,26 @@ func forgetfulRuns() []Run {
 		forgetfulRules{Notifications: true, LazyRelease: true, ReadCommitted: true,
 			MarksSuccessor: true, FailOvers: 1})
 
-	// Named locks.
+	// A fail-over.
 
-	holds("a named lock: its TTL by the waiter's clock, a step, a fail-over",
+	holds("the TTL by the waiter's clock, a step of the database's clock, a fail-over",
 		forgetfulRules{Steps: 1, FailOvers: 1})
-	breaks("a named lock is over when its stamp says so", OneLeader,
+	breaks("a row is over when its stamp says so", OneLeader,
 		"A waiter must count by its own clock.",
 		forgetfulRules{Steps: 1, ByStamp: true})
-	breaks("a named lock is free at once on another timeline", OneLeader,
+	breaks("a lock is free at once on another timeline", OneLeader,
 		"On another timeline nothing is free before its TTL has passed.",
 		forgetfulRules{FailOvers: 1, AnyTimeline: true})
-	breaks("a watch of a named lock goes on over a fail-over", OneLeader,
+	breaks("a watch goes on over a fail-over", OneLeader,
 		"A watch must begin anew after a fail-over.",
 		forgetfulRules{FailOvers: 1, WatchGoesOn: true})
-	breaks("terms of a named lock do not follow the clock, and a fail-over", TermsRise,
-		"Terms must grow over a fail-over: by the clock, or by a floor.",
+	breaks("terms do not follow the clock, and a fail-over", TermsRise,
+		"Terms must grow over a fail-over: by the clock, or by a jump for each timeline.",
 		forgetfulRules{FailOvers: 1, TermsWithoutClock: true})
+	holds("heartbeats are late, and vouch for the timeline on which the one before was answered",
+		forgetfulRules{FailOvers: 2, LateHeartbeats: true, HolderVouches: true})
+	breaks("heartbeats are late, and vouch for the timeline of the server that applies them",
+		OneLeader, "A holder may vouch only for a timeline that has answered it.",
+		forgetfulRules{FailOvers: 1, LateHeartbeats: true, ServerVouches: true})
 	return all
 }

@@ -326,4 +326,3 @@ func (n *names) rename(all ...*int8) {
 }
 
 func (c *leaseRules) search(o Options) Result { return search(c.start(), c, o) }
-

@@ -61,8 +61,8 @@ type Result struct {
 	Broken   Promise // Holds if nothing was
 	States   int
 	Complete bool     // there is nothing that it has not looked at
-	Depth    int      // of a search that gave up: every run of so many events holds
-	Trace    []string // the shortest run that breaks a promise
+	Depth    int      // events in the run that breaks; else, if the search gave up, in all that hold
+	Trace    []string // one of the shortest runs that break a promise
 }
 
 // A searcher looks at everything that can be reached, breadth first. So the first
@@ -107,8 +107,9 @@ func search[S comparable](init S, p protocol[S], o Options) Result {
 			}
 		})
 		if broken != Holds {
-			trace := append(x.trace(init, x.path(last)), broken.String())
-			return Result{Broken: broken, States: len(x.parents), Trace: trace}
+			path := x.path(last)
+			return Result{Broken: broken, States: len(x.parents), Depth: len(path) - 1,
+				Trace: append(x.trace(init, path), broken.String())}
 		}
 	}
 	return Result{States: len(x.parents), Complete: true}

@@ -222,8 +222,8 @@ func (c *sessionRules) done(*sessionState) bool { return false }
 
 // The two replicas differ, and nothing has a name.
 
-func (c *sessionRules) forget(*sessionState)  {}
-func (c *sessionRules) rename(*sessionState)  {}
+func (c *sessionRules) forget(*sessionState) {}
+func (c *sessionRules) rename(*sessionState) {}
 func (c *sessionRules) interchangeable() int { return 0 }
 func (c *sessionRules) reorder(s sessionState, _ [maxReplicas]int) sessionState {
 	return s
