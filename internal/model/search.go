@@ -61,7 +61,7 @@ type Result struct {
 	Broken   Promise // Holds if nothing was
 	States   int
 	Complete bool     // there is nothing that it has not looked at
-	Depth    int      // events in the run that breaks; else, if the search gave up, in all that hold
+	Depth    int      // events in the trace; of a search that gave up, in the runs that hold
 	Trace    []string // one of the shortest runs that break a promise
 }
 
@@ -85,7 +85,10 @@ func search[S comparable](init S, p protocol[S], o Options) Result {
 		x.orders = orders(p.interchangeable())
 	}
 	x.add(x.symmetric(x.normal(init)), -1, false)
-	for i := 0; i < len(x.parents); i++ {
+	for i := 0; ; i++ {
+		if i == len(x.parents) {
+			return Result{States: i, Complete: true}
+		}
 		if o.Limit > 0 && len(x.parents) > o.Limit {
 			return Result{States: len(x.parents), Depth: len(x.path(i)) - 1}
 		}
@@ -112,7 +115,6 @@ func search[S comparable](init S, p protocol[S], o Options) Result {
 				Trace: append(x.trace(init, path), broken.String())}
 		}
 	}
-	return Result{States: len(x.parents), Complete: true}
 }
 
 // orders are all the orders of n replicas, except the one that they have.
