@@ -1,5 +1,7 @@
 package model
 
+// Tests of package sqlite show that the code has these rules. They name the runs by Y5 to
+// Y15.
 func byteRuns() []Run {
 	var all []Run
 	add := func(r Run, c byteRules) {
@@ -29,18 +31,18 @@ func byteRuns() []Run {
 	breaks("an old copy restored in place between two looks", OneLeader,
 		"None: it is a limit, whichever bytes count.",
 		byteRules{Rule: everyByteCounts, InPlace: 1})
-	breaks("an end is enough, even for the byte of the row's token", OneLeader,
+	breaks("an end is enough, even for the byte of the row's token (Y5)", OneLeader,
 		"The byte of the row's token must count.",
 		byteRules{Rule: rowsOwnToo, Ends: 1})
-	breaks("an end is enough: the row deleted, and its end written by hand", OneLeader,
+	breaks("an end is enough: the row deleted, and its end written by hand (Y6)", OneLeader,
 		bearsID, byteRules{Rule: anEndIsEnough, Edits: 1, Ends: 1})
 	holds("every byte counts: the same",
 		byteRules{Rule: everyByteCounts, Edits: 1, Ends: 1, Kills: 1})
 	holds("an end of any term but the newest is enough: the same",
 		byteRules{Rule: notTheNewest, Edits: 1, Ends: 1, Kills: 1})
-	breaks("an end is enough: a copy that lived on elsewhere is moved back", OneLeader, bearsID,
+	breaks("an end is enough: a copy that lived on elsewhere is moved back (Y7)", OneLeader, bearsID,
 		byteRules{Rule: anEndIsEnough, Moves: 1, Elsewhere: 1})
-	breaks("an end of any term but the newest is enough: a copy that lived on is moved back",
+	breaks("an end of any term but the newest is enough: a copy that lived on is moved back (Y8)",
 		OneLeader, bearsID,
 		byteRules{Rule: notTheNewest, Moves: 1, Elsewhere: 1})
 	holds("every byte counts: a copy that lived on is moved back",
@@ -58,16 +60,16 @@ func byteRuns() []Run {
 		byteRules{Rule: endBesideFile, Claims: 4, Edits: 1, Kills: 1, Moves: 1})
 	holds("the rule: an end by hand, a copy that lived on is moved back",
 		byteRules{Rule: endBesideFile, Ends: 1, Moves: 1, Elsewhere: 1, Kills: 1})
-	breaks("no byte of a known term counts, but the row's", OneLeader,
+	breaks("no byte of a known term counts, but the row's (Y12)", OneLeader,
 		"Only the byte of a term with an end may not count.",
 		byteRules{Rule: knownIsEnough, Edits: 1})
-	breaks("no byte counts but that of the row's token", OneLeader,
+	breaks("no byte counts but that of the row's token (Y13)", OneLeader,
 		"A held byte of an unknown token must count.",
 		byteRules{Rule: onlyTheRows, Edits: 1})
-	breaks("the rule, and a standby writes an end before its watch is complete", OneLeader,
+	breaks("the rule, and a standby writes an end before its watch is complete (Y14)", OneLeader,
 		"A successor may write the end only inside its take-over.",
 		byteRules{Rule: endBesideFile, EndsEarly: true, Edits: 1})
-	breaks("the rule, and a holder writes the end before it stops", OneLeader,
+	breaks("the rule, and a holder writes the end before it stops (Y15)", OneLeader,
 		"A holder must stop first, and write its end then.",
 		byteRules{Rule: endBesideFile, EndsFirst: true, Edits: 1})
 	holds("every byte counts, and a holder writes the end before it stops",
