@@ -52,11 +52,12 @@ const (
 	expiredStamp          // the row's stamp says so
 	watchedForLong        // the row has not changed for FullWatch
 	byteIsFree            // proof of death
+	leftover              // the row's own term has an end
 )
 
 func (g ground) String() string {
 	return [...]string{"", "no row", "one-shot", "the stamp has expired",
-		"unchanged for the whole watch", "proof of death"}[g]
+		"unchanged for the whole watch", "proof of death", "a leftover"}[g]
 }
 
 // A request is a statement on its way.
@@ -79,6 +80,7 @@ type seen struct {
 	Expired  bool // by its stamp and the database's clock
 	Open     bool // no row, and the newest term has no end
 	Provable bool
+	Leftover bool // the row's own term has an end
 }
 
 type leaseReplica struct {
@@ -148,6 +150,7 @@ type leaseRules struct {
 	MissedTicks                  int8 // ticks that the clock of a leader misses
 	LateBeats                    int8 // heartbeats that are lost once faults have stopped
 	EditsToken                   bool // an edit may change the token, instead of deleting the row
+	EditsEnd                     bool // it may write the end of the row's term
 	Restores                     bool // an edit may be a backup without the newest term
 	StepsBack                    bool // clocks step back only
 	OneShot                      bool // replicas may claim without waiting
@@ -163,6 +166,7 @@ type leaseRules struct {
 	OpenTermsWatched bool // no row is no free lock as long as the newest term has no end
 	EndsTerm         bool // a holder that finds its row gone writes the end of its term
 	OneShotWatches   bool // a one-shot claim deletes no row by its stamp alone
+	TakesLeftovers   bool // a row whose own term has an end is taken at once
 
 	// The rules of the lease file.
 

@@ -15,6 +15,7 @@ func (c *leaseRules) apply(s *leaseState, q *request) bool {
 		if c.Byte != noByte {
 			q.Saw.Token, q.Saw.Provable = s.Token, s.Provable
 		}
+		q.Saw.Leftover = c.TakesLeftovers && s.Token != 0 && s.Open == 0
 		q.OK = true
 	case heartbeat:
 		if ours && !(c.BeatNeedsFresh && expired) {
@@ -39,7 +40,7 @@ func (c *leaseRules) apply(s *leaseState, q *request) bool {
 			return false
 		}
 		if c.Byte == bytePerToken && c.OthersCount && c.otherByteHeld(s, q.Token) &&
-			(q.Ground == noRow || q.Ground == byteIsFree) {
+			(q.Ground == noRow || q.Ground == byteIsFree || q.Ground == leftover) {
 			succeeds = false // the claim looks once more, inside its transaction
 		}
 		if succeeds {
@@ -68,6 +69,8 @@ func (c *leaseRules) passes(s *leaseState, q *request) bool {
 		return expired && (c.TakesAnyVersion || !c.Watch || asWatched)
 	case watchedForLong:
 		return c.TakesAnyVersion || asWatched
+	case leftover:
+		return asWatched
 	case byteIsFree:
 		return c.TakesAnyToken || q.Named == s.Token
 	}
@@ -158,8 +161,9 @@ func (x *leaseTurn) looked(n leaseState, i int, q request) {
 			claimed = true
 		}
 	}
+	someoneMayLead := x.Byte == bytePerToken && x.OthersCount && !x.free(&n, i, 0)
 	switch {
-	case !q.Saw.Row && x.Byte == bytePerToken && x.OthersCount && !x.free(&n, i, 0):
+	case !q.Saw.Row && someoneMayLead:
 		// A held byte: somebody may lead although the row is gone.
 	case !q.Saw.Row && !(x.OpenTermsWatched && q.Saw.Open):
 		claims(noRow)
@@ -170,6 +174,9 @@ func (x *leaseTurn) looked(n leaseState, i int, q request) {
 	default:
 		if q.Saw.Expired && (!x.Watch || r.SeenAge >= x.StampWatch) {
 			claims(expiredStamp)
+		}
+		if q.Saw.Leftover && !someoneMayLead {
+			claims(leftover)
 		}
 		if x.Watch && r.SeenAge >= x.FullWatch {
 			claims(watchedForLong)

@@ -232,7 +232,7 @@ func (x *leaseTurn) claims(n leaseState, i int, why ground, text string) bool {
 	r := &n.Replicas[i]
 	q := request{Kind: claim, Token: fresh, Ground: why}
 	watched := why == expiredStamp || why == watchedForLong
-	if watched {
+	if watched || why == leftover {
 		q.Version = r.SeenVersion
 	}
 	if why == byteIsFree {
@@ -320,6 +320,12 @@ func (x *leaseTurn) edits() {
 	if x.Restores {
 		n.Open = 0
 		x.emit(n, fault("A BACKUP FROM BEFORE THIS TERM IS RESTORED"))
+	}
+	if x.EditsEnd {
+		n = x.s
+		n.Edits--
+		n.Open, n.Version = 0, fresh
+		x.emit(n, fault("THE END OF THE ROW'S TERM IS WRITTEN BY HAND"))
 	}
 	if x.EditsToken {
 		n = x.s

@@ -312,6 +312,15 @@ func leaseRuns() []Run {
 		today(func(c *leaseRules) {
 			c.Byte, c.Edits, c.EditsToken, c.Prompt = bytePerToken, 1, true, true
 		}))
+	holds("today's rules, a byte for each token, the end of the row's term is written by hand",
+		today(func(c *leaseRules) {
+			c.Byte, c.Edits, c.EditsEnd, c.TakesLeftovers, c.Prompt = bytePerToken, 1, true, true, true
+		}))
+	breaks("the same without a byte", OneLeader,
+		"None: only the holder and its successor may write an end. A byte shows that another did.",
+		today(func(c *leaseRules) {
+			c.Edits, c.EditsEnd, c.TakesLeftovers, c.Prompt = 1, true, true, true
+		}))
 	breaks("an expired row is watched for the deadline, and the leader's clock misses a tick",
 		OneLeader, "A watch must last for the TTL, because clock rates differ.",
 		today(func(c *leaseRules) {
