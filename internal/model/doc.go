@@ -25,13 +25,13 @@
 //   - superseded: which held bytes of a lease file do not count.
 //   - session: the end of a database session as a sign of death.
 //
-// The promises are OneLeader, TermsRise, FenceHolds, SomebodyLead and NoClockVotes.
+// The promises are OneLeader, TermsRise, FenceHolds, SomebodyLeads and ClocksMoveNothing.
 //
 // # What is left out
 //
 // Time is whole ticks: a TTL is 3 to 8 of them (20 for sessions), a renew deadline one or
-// two less. A run has two or three replicas and one to four faults of a kind. So a fault
-// that needs more is not found. A database does one statement at a time (READ COMMITTED
+// two less. A run has two or three replicas and one or two faults of a kind. So what
+// needs more is not found. A database does one statement at a time (READ COMMITTED
 // is modelled where it matters). All replicas have the same TTL. There are no jobs, but
 // for the time that they take to stop. Orders to leave, queues and named locks are left
 // out, and so are SQLite's own files: what opens a database anew, and what a power cut

@@ -161,7 +161,7 @@ func (s *forgetfulState) leaders() (n int) {
 func (c *forgetfulRules) broken(s *forgetfulState) Promise {
 	switch leaders := s.leaders(); {
 	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLead
+		return SomebodyLeads
 	case leaders > 1:
 		return OneLeader
 	}

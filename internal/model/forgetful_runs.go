@@ -52,7 +52,7 @@ func forgetfulRuns() []Run {
 	holds("a release is not flushed, and somebody leads within the TTL",
 		forgetfulRules{Replicas: 2, LazyRelease: true, Crashes: 1, Kills: 1,
 			LeadsWithin: shortTTL + 1})
-	breaks("a release is not flushed, and somebody leads sooner", SomebodyLead,
+	breaks("a release is not flushed, and somebody leads sooner", SomebodyLeads,
 		"None: a row that a crash has brought back is watched for the TTL.",
 		forgetfulRules{Replicas: 2, LazyRelease: true, Crashes: 1, Kills: 1,
 			LeadsWithin: shortTTL - 1})

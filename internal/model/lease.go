@@ -239,9 +239,9 @@ func (c *leaseRules) broken(s *leaseState) Promise {
 	case leaders > 1:
 		return OneLeader
 	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLead
+		return SomebodyLeads
 	case c.Settled && !c.trusts(&s.Replicas[0]):
-		return NoClockVotes
+		return ClocksMoveNothing
 	}
 	return Holds
 }

@@ -166,7 +166,7 @@ func leaseRuns() []Run {
 	holds("A leads, the watch is as long as the deadline, two steps, a heartbeat is lost",
 		byDeadline(func(c *leaseRules) { c.Settled, c.Steps, c.LateBeats = true, 2, 1 }))
 	breaks("A leads, the clock steps, and a heartbeat fails if the stamp has expired",
-		NoClockVotes, "A heartbeat must not ask for the stamp.",
+		ClocksMoveNothing, "A heartbeat must not ask for the stamp.",
 		byDeadline(func(c *leaseRules) { c.Settled, c.Steps, c.BeatNeedsFresh = true, 1, true }))
 
 	// Somebody leads, once faults stop. LeadsWithin is the shortest time that holds.
@@ -181,7 +181,7 @@ func leaseRuns() []Run {
 		byDeadline(func(c *leaseRules) { c.LeadsWithin, c.Hangs = 13, 1 }))
 	holds("somebody leads after the row is deleted by hand",
 		byDeadline(func(c *leaseRules) { c.LeadsWithin, c.Edits = 9, 1 }))
-	breaks("a replica hangs inside a fenced transaction", SomebodyLead,
+	breaks("a replica hangs inside a fenced transaction", SomebodyLeads,
 		"The server must end a transaction that idles for the TTL.",
 		byDeadline(func(c *leaseRules) {
 			c.LeadsWithin, c.Hangs, c.Fences, c.Prompt = 12, 1, true, true
@@ -197,7 +197,7 @@ func leaseRuns() []Run {
 		byDeadline(func(c *leaseRules) {
 			c.LeadsWithin, c.Crashes, c.Steps, c.Prompt = 4, 1, 1, true
 		}))
-	breaks("only stamps count, and the clock steps far back", SomebodyLead,
+	breaks("only stamps count, and the clock steps far back", SomebodyLeads,
 		"A stamp in the future must not lengthen a watch.",
 		byStamps(func(c *leaseRules) {
 			c.LeadsWithin, c.Crashes, c.Steps, c.Prompt = 12, 1, 1, true
@@ -226,7 +226,7 @@ func leaseRuns() []Run {
 			c.Byte, c.ProbeTakesByte, c.ByteOrNothing, c.ByteUntilEnd = oneByte, true, true, true
 		}))
 	breaks("one byte for all tokens, nobody claims without it, and its holder hangs",
-		SomebodyLead, "Each token must have a byte of its own.",
+		SomebodyLeads, "Each token must have a byte of its own.",
 		byStamps(func(c *leaseRules) {
 			c.Byte, c.ByteOrNothing = oneByte, true
 			c.Hangs, c.LeadsWithin, c.Prompt = 1, 12, true
@@ -314,12 +314,14 @@ func leaseRuns() []Run {
 		}))
 	holds("today's rules, a byte for each token, the end of the row's term is written by hand",
 		today(func(c *leaseRules) {
-			c.Byte, c.Edits, c.EditsEnd, c.TakesLeftovers, c.Prompt = bytePerToken, 1, true, true, true
+			c.Byte, c.Prompt = bytePerToken, true
+			c.Edits, c.EditsEnd, c.TakesLeftovers = 1, true, true
 		}))
 	breaks("the same without a byte", OneLeader,
 		"None: only the holder and its successor may write an end. A byte shows that another did.",
 		today(func(c *leaseRules) {
-			c.Edits, c.EditsEnd, c.TakesLeftovers, c.Prompt = 1, true, true, true
+			c.Prompt = true
+			c.Edits, c.EditsEnd, c.TakesLeftovers = 1, true, true
 		}))
 	breaks("an expired row is watched for the deadline, and the leader's clock misses a tick",
 		OneLeader, "A watch must last for the TTL, because clock rates differ.",

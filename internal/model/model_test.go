@@ -129,7 +129,7 @@ func TestThePlainSearchAgrees(t *testing.T) {
 		{Name: "a crash", model: shorter(func(c *leaseRules) {
 			c.Crashes, c.LeadsWithin = 1, 3
 		})},
-		{Name: "a crash, a tick sooner", Want: SomebodyLead, model: shorter(func(c *leaseRules) {
+		{Name: "a crash, a tick sooner", Want: SomebodyLeads, model: shorter(func(c *leaseRules) {
 			c.Crashes, c.LeadsWithin = 1, 2
 		})},
 		{Name: "an edit", model: shorter(func(c *leaseRules) {
@@ -154,7 +154,7 @@ func TestThePlainSearchAgrees(t *testing.T) {
 		assert.Equal(t, reduced.Depth, full.Depth, r.Name)
 		compared[full.Broken]++
 	}
-	for _, p := range []Promise{Holds, OneLeader, TermsRise, FenceHolds, SomebodyLead} {
+	for _, p := range []Promise{Holds, OneLeader, TermsRise, FenceHolds, SomebodyLeads} {
 		assert.NotZero(t, compared[p], "no small run shows: %v", p)
 	}
 }

@@ -161,7 +161,7 @@ func (s *byteState) leaders(hungToo bool) (n int) {
 func (c *byteRules) broken(s *byteState) Promise {
 	switch leaders := s.leaders(true); {
 	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLead
+		return SomebodyLeads
 	case leaders > 1:
 		return OneLeader
 	}

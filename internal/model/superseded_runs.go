@@ -82,12 +82,12 @@ func byteRuns() []Run {
 
 	// An old holder hangs, and today's is killed.
 
-	breaks("every byte counts: an old holder hangs, and somebody leads at once", SomebodyLead,
+	breaks("every byte counts: an old holder hangs, and somebody leads at once", SomebodyLeads,
 		"The byte of a superseded term must not count.",
 		byteRules{Rule: everyByteCounts, Hangs: 1, Kills: 1, LeadsWithin: 1})
 	holds("the rule: an old holder hangs, and somebody leads at once",
 		byteRules{Rule: endBesideFile, Hangs: 1, Kills: 1, LeadsWithin: 1})
-	breaks("the rule: the same, and its term is trimmed", SomebodyLead,
+	breaks("the rule: the same, and its term is trimmed", SomebodyLeads,
 		"None: nobody knows any more that the term has ended, and the TTL decides.",
 		byteRules{Rule: endBesideFile, Hangs: 1, Kills: 1, Trims: 1, LeadsWithin: 1})
 	holds("the rule: the same within the TTL",
