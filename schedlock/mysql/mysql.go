@@ -14,7 +14,8 @@
 //
 // A server is known by its server_uid and server_id. A lock that was last acquired on
 // another server is never free at once, as a later acquisition may be lost: one TTL
-// must pass. After a restart of the server each watch begins anew.
+// must pass. After a restart of the server each watch begins anew. Terms stay above those
+// that are lost if one fail-over lies between two acquisitions, not if several do.
 //
 // # Connections
 //
