@@ -150,10 +150,11 @@ type pausedJSON struct {
 }
 
 type resumeJSON struct {
-	Job         string      `json:"job"` // "": the whole scheduler
-	Resumed     bool        `json:"resumed"`
-	By          string      `json:"by"`
-	StillPaused []pauseJSON `json:"still_paused"` // the other pauses that keep it from starting; null: not known
+	Job     string `json:"job"` // "": the whole scheduler
+	Resumed bool   `json:"resumed"`
+	By      string `json:"by"`
+	// the other pauses that keep it from starting; null: not known
+	StillPaused []pauseJSON `json:"still_paused"`
 }
 
 // stillPaused are the pauses that stay in force after the end of the one of job: the

@@ -107,8 +107,8 @@ func (h *History) run(ctx context.Context) {
 	}
 	h.ticks++
 	tick := firstTick.Add(time.Duration(h.ticks) * time.Minute)
-	run, started, err := h.Store.Decide(ctx, h.ref, ledger.Decision{Job: "import", Spec: "@every 1m",
-		From: from, To: tick, Start: tick})
+	run, started, err := h.Store.Decide(ctx, h.ref, ledger.Decision{Job: "import",
+		Spec: "@every 1m", From: from, To: tick, Start: tick})
 	h.ok(err)
 	h.is(started)
 	h.told(fmt.Sprintf("run %d has started", h.ticks), func(ctx context.Context, s Store) error {

@@ -35,16 +35,12 @@ var (
 	length    = flag.Int("linear.calls", 400, "how many calls each process makes")
 )
 
-type tests struct{ m *testing.M }
-
-func (t tests) Run() int { return pgtest.RunSeated(t.m) }
-
 func TestMain(m *testing.M) {
 	child.Modes["work"] = work
 	if _, ok := os.LookupEnv(child.Env); ok {
 		child.Main(m)
 	}
-	os.Exit(tests{m}.Run())
+	os.Exit(pgtest.RunSeated(m))
 }
 
 // An event is a line of a process's file: a call, or the answer to it. Each is written at

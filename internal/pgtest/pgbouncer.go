@@ -43,7 +43,8 @@ func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	var supervising sync.WaitGroup
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended); supervising.Wait() })
-	tempserver.Need(t, os.WriteFile(filepath.Join(p.Dir, "users"), []byte(`"postgres" ""`+"\n"), 0o644))
+	users := filepath.Join(p.Dir, "users")
+	tempserver.Need(t, os.WriteFile(users, []byte(`"postgres" ""`+"\n"), 0o644))
 	tempserver.Need(t, tempserver.OnFreePort(func(port int) error {
 		b.port = port
 		// After a failed login it waits that long, in seconds, before it tries again:
@@ -143,5 +144,6 @@ func pgbouncerPath() (string, error) {
 			return path, nil
 		}
 	}
-	return "", &tempserver.MissingError{Message: "the program pgbouncer (looked in PATH and /usr/sbin)"}
+	return "", &tempserver.MissingError{
+		Message: "the program pgbouncer (looked in PATH and /usr/sbin)"}
 }

@@ -141,9 +141,9 @@ func (s *Server) Standby(t testing.TB) *Server {
 	tempserver.Need(t, err)
 	t.Cleanup(p.Remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
-	tempserver.Need(t, p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R", "-X", "fetch",
-		"-c", "fast", "--no-sync", "--no-manifest", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
-		"-U", "postgres"))
+	tempserver.Need(t, p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R",
+		"-X", "fetch", "-c", "fast", "--no-sync", "--no-manifest",
+		"-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres"))
 	tempserver.Need(t, standby.startOnFreePort())
 	return standby
 }
@@ -409,7 +409,8 @@ func binaries() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	return "", &tempserver.MissingError{Message: "the programs of PostgreSQL (looked in " + pattern + " and PATH)"}
+	return "", &tempserver.MissingError{
+		Message: "the programs of PostgreSQL (looked in " + pattern + " and PATH)"}
 }
 
 // long skips a test that needs a server if the run shall be short.

@@ -112,7 +112,8 @@ func unprivileged(users []string) (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, &MissingError{"a user " + strings.Join(users, " or ") + ", as the server does not run as root"}
+	return nil, &MissingError{"a user " + strings.Join(users, " or ") +
+		", as the server does not run as root"}
 }
 
 // open reports whether everybody may pass through all of path.

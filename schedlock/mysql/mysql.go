@@ -10,6 +10,11 @@
 // There is no sign of a holder's death: the TTL decides. A standby notices a release
 // when it looks, within a second.
 //
+// # What the server must keep
+//
+// An acquisition counts once the server has it on its disk. That needs
+// innodb_flush_log_at_trx_commit = 1, which is the default. Nothing checks it yet.
+//
 // # A fail-over
 //
 // A server is known by its server_uid and server_id. A lock that was last acquired on

@@ -70,29 +70,28 @@ type state struct {
 }
 
 var (
-	disks     atomic.Int64
-	diskOf    sync.Map // folder: *disk
-	reallyDo  = syncFolder
-	noteNames = func() bool {
-		syncFolder = func(folder string) error {
-			d, ok := diskOf.Load(folder)
-			if ok && d.(*disk).fails() {
-				return fmt.Errorf("sync the folder %s: %w", folder, syscall.EIO)
-			}
-			err := reallyDo(folder)
-			if ok && err == nil {
-				d.(*disk).record(step{kind: syncNames})
-			}
-			return err
-		}
-		return true
-	}()
+	disks  atomic.Int64
+	diskOf sync.Map // folder: *disk
 )
+
+func init() {
+	really := syncFolder
+	syncFolder = func(folder string) error {
+		d, ok := diskOf.Load(folder)
+		if ok && d.(*disk).fails() {
+			return fmt.Errorf("sync the folder %s: %w", folder, syscall.EIO)
+		}
+		err := really(folder)
+		if ok && err == nil {
+			d.(*disk).record(step{kind: syncNames})
+		}
+		return err
+	}
+}
 
 // newDisk begins with what lies in the folder, which is durable.
 func newDisk(t testing.TB, folder string) *disk {
 	t.Helper()
-	require.True(t, noteNames)
 	d := &disk{VFS: vfs.Find("os"), name: fmt.Sprintf("disk%d", disks.Add(1)), folder: folder,
 		nodes: map[fileID]int{}, names: map[string]int{},
 		start: state{files: map[int][]byte{}, names: map[string]int{}}}
