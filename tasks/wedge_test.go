@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -39,7 +39,7 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 		full := &pipe{open: make(chan struct{})}
 		defer close(full.open)
 		// Once, as package startup does: a mutex would block this bubble.
-		log := logqueue.Wrap(slog.New(slog.NewTextHandler(full,
+		log := bounded.Log(slog.New(slog.NewTextHandler(full,
 			&slog.HandlerOptions{Level: slog.LevelDebug})))
 		jobs := []Job{d.job("j", Every(time.Second).Offset(0), 0),
 			d.failing("failing", Every(time.Second).Offset(0), 99)}

@@ -47,8 +47,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"example.com/schedlock/internal/deadline"
-	"example.com/schedlock/internal/pace"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -66,7 +65,7 @@ type Store struct {
 	runs   pool // for the scheduler's runs
 	shared pool // for all else
 
-	mending pace.Pace // of queues
+	mending bounded.Pace // of queues
 }
 
 // Open connects to the database that url names: mysql://user:password@host:3306/database
@@ -92,7 +91,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s.lock = newPool(connector, 1)
 	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	ctx, cancel := bounded.Context(ctx, statementTimeout)
 	defer cancel()
 	if err := s.lock.db.PingContext(ctx); err != nil {
 		return nil, errors.Join(s.explain(err), s.Close())

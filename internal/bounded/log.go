@@ -1,24 +1,20 @@
-// Package logqueue keeps a log handler that blocks, such as one that writes to
-// a pipe which nobody reads, from blocking who logs; see package inturn. Lines
-// that are lost, because a thousand wait already, are counted in the log.
-package logqueue
+package bounded
 
 import (
 	"context"
 	"log/slog"
 	"time"
-
-	"example.com/schedlock/internal/inturn"
 )
 
-// Wrap returns a logger whose lines go to those of log, through a queue. A
-// logger that has one already is returned as it is.
-func Wrap(log *slog.Logger) *slog.Logger {
+// Log returns a logger whose lines go to those of log, through a [Queue]: a handler
+// that blocks holds up nobody who logs. Lines that are lost are counted in the log.
+// A logger that has a queue already is returned as it is.
+func Log(log *slog.Logger) *slog.Logger {
 	to := log.Handler()
 	if _, ok := to.(*handler); ok {
 		return log
 	}
-	return slog.New(&handler{to, &inturn.Queue{Missed: func(n int) {
+	return slog.New(&handler{to, &Queue{Missed: func(n int) {
 		r := slog.NewRecord(time.Now(), slog.LevelWarn,
 			"log lines were lost: the log could not keep up", 0)
 		r.AddAttrs(slog.Int("lines", n))
@@ -26,9 +22,9 @@ func Wrap(log *slog.Logger) *slog.Logger {
 	}}})
 }
 
-// Flush waits until the lines of a logger that Wrap has made are written, but
+// FlushLog waits until the lines of a logger that Log has made are written, but
 // not for longer than limit.
-func Flush(log *slog.Logger, limit time.Duration) {
+func FlushLog(log *slog.Logger, limit time.Duration) {
 	if h, ok := log.Handler().(*handler); ok {
 		h.queue.Wait(limit)
 	}
@@ -38,7 +34,7 @@ func Flush(log *slog.Logger, limit time.Duration) {
 // were made of it by WithAttrs and WithGroup.
 type handler struct {
 	slog.Handler
-	queue *inturn.Queue
+	queue *Queue
 }
 
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {

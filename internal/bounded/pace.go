@@ -1,6 +1,4 @@
-// Package pace bounds how often something is done that everybody could do at any
-// time, and how much of the time it takes.
-package pace
+package bounded
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package safely
+package bounded
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ func TestAFunctionMayEndAsItLikes(t *testing.T) {
 			p, isPanic := errors.AsType[*Panic](err)
 			require.Equal(t, c.isPanic, isPanic)
 			if isPanic {
-				require.Contains(t, string(p.Stack), "safely_test.go", "where it was")
+				require.Contains(t, string(p.Stack), "call_test.go", "where it was")
 			}
 		})
 	}

@@ -1,5 +1,4 @@
-// Package safely calls functions of an app that may panic, or end their goroutine.
-package safely
+package bounded
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package logqueue
+package bounded
 
 import (
 	"bytes"
@@ -15,8 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"example.com/schedlock/internal/inturn"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,7 +59,7 @@ func (g *gate) lines() (messages []string) {
 	return messages
 }
 
-func (g *gate) logger() *slog.Logger { return Wrap(slog.New(slog.NewTextHandler(g, nil))) }
+func (g *gate) logger() *slog.Logger { return Log(slog.New(slog.NewTextHandler(g, nil))) }
 
 func TestALineIsWrittenWhenTheCallReturns(t *testing.T) {
 	g := newGate()
@@ -73,7 +71,7 @@ func TestALineIsWrittenWhenTheCallReturns(t *testing.T) {
 	}
 	log.Debug("not for this handler")
 	assert.Len(t, g.lines(), 100)
-	assert.Same(t, log, Wrap(log), "one queue is enough")
+	assert.Same(t, log, Log(log), "one queue is enough")
 }
 
 func TestAHandlerThatBlocksHoldsUpNobodyForLong(t *testing.T) {
@@ -83,22 +81,22 @@ func TestAHandlerThatBlocksHoldsUpNobodyForLong(t *testing.T) {
 		log := g.logger()
 		begin := time.Now()
 		var want []string
-		for i := range inturn.Capacity + 1 { // the first of them is in the handler
+		for i := range Capacity + 1 { // the first of them is in the handler
 			log.Info(fmt.Sprint(i))
 			want = append(want, fmt.Sprint(i))
 		}
-		require.Equal(t, inturn.Patience, time.Since(begin), "for all of them")
+		require.Equal(t, Patience, time.Since(begin), "for all of them")
 		for range 7 {
 			log.Info("one too many")
 		}
-		require.Equal(t, inturn.Patience, time.Since(begin))
+		require.Equal(t, Patience, time.Since(begin))
 		require.Empty(t, g.lines())
 
 		begin = time.Now()
-		Flush(log, time.Second)
+		FlushLog(log, time.Second)
 		require.Equal(t, time.Second, time.Since(begin), "a flush is bounded")
 		close(g.open)
-		Flush(log, time.Hour)
+		FlushLog(log, time.Hour)
 		synctest.Wait()
 		want = append(want, `"log lines were lost: the log could not keep up" lines=7`)
 		require.Equal(t, want, g.lines(), "in order, and what is missing is said")
@@ -106,7 +104,7 @@ func TestAHandlerThatBlocksHoldsUpNobodyForLong(t *testing.T) {
 		log.Info("again")
 		assert.Equal(t, "again", g.lines()[len(want)], "at once again")
 		begin = time.Now()
-		Flush(log, time.Hour)
+		FlushLog(log, time.Hour)
 		assert.Zero(t, time.Since(begin))
 	})
 }
@@ -126,7 +124,7 @@ func (f faulty) Handle(ctx context.Context, r slog.Record) error {
 
 func TestAHandlerThatFailsLosesItsOwnLineOnly(t *testing.T) {
 	g := newGate()
-	log := Wrap(slog.New(faulty{slog.NewTextHandler(g, nil)}))
+	log := Log(slog.New(faulty{slog.NewTextHandler(g, nil)}))
 	for _, message := range []string{"a", "panic", "b", "goexit", "c"} {
 		log.Info(message)
 	}
@@ -138,9 +136,9 @@ func TestAHandlerThatLogsDoesNotWaitForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		var log *slog.Logger
-		log = Wrap(slog.New(echo{slog.NewTextHandler(g, nil), &log}))
+		log = Log(slog.New(echo{slog.NewTextHandler(g, nil), &log}))
 		log.Info("a")
-		Flush(log, time.Hour)
+		FlushLog(log, time.Hour)
 		assert.Equal(t, []string{"a", "echo"}, g.lines())
 	})
 }
@@ -159,7 +157,7 @@ func (e echo) Handle(ctx context.Context, r slog.Record) error {
 
 func BenchmarkLine(b *testing.B) {
 	bare := slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil))
-	for name, log := range map[string]*slog.Logger{"bare": bare, "queued": Wrap(bare)} {
+	for name, log := range map[string]*slog.Logger{"bare": bare, "queued": Log(bare)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				log.Info("leading", "term", 1)

@@ -1,18 +1,8 @@
-// Package inturn keeps a function that blocks, such as a log handler that writes
-// to a pipe which nobody reads, from blocking who calls it: heartbeats, the
-// campaign, a drain and a release must not wait for it.
-//
-// A call is made on a goroutine of its own, and who asks for it waits until it
-// has returned: so, as a rule, it has when Do returns, and calls are in order.
-// But nobody waits for longer than 100 ms. From then on calls are only queued,
-// up to 1,000, until they have caught up; more are lost, and counted.
-package inturn
+package bounded
 
 import (
 	"sync"
 	"time"
-
-	"example.com/schedlock/internal/sleep"
 )
 
 const (
@@ -22,8 +12,15 @@ const (
 	Capacity = 1000
 )
 
-// A Queue makes calls one after the other, in order. All methods may be called
-// at any time, also by what is called.
+// A Queue makes calls one after the other, in order, of a function that may block,
+// such as a log handler that writes to a pipe which nobody reads. Heartbeats, the
+// campaign, a drain and a release must not wait for it.
+//
+// A call is made on a goroutine of its own, and who asks for it waits until it
+// has returned: so, as a rule, it has when Do returns. But nobody waits for longer
+// than 100 ms. From then on calls are only queued, up to 1,000, until they have
+// caught up; more are lost, and counted. All methods may be called at any time, also
+// by what is called.
 type Queue struct {
 	// Missed is called in the place of n calls that were lost.
 	Missed func(n int)
@@ -58,7 +55,7 @@ func (q *Queue) Do(do func()) {
 		go q.work()
 	}
 	q.mu.Unlock()
-	if wait && !sleep.Until(c.done, Patience) {
+	if wait && !Wait(c.done, Patience) {
 		q.mu.Lock()
 		q.behind = q.working
 		q.mu.Unlock()
@@ -72,7 +69,7 @@ func (q *Queue) Wait(limit time.Duration) {
 	last := q.last
 	q.mu.Unlock()
 	if last != nil {
-		sleep.Until(last, limit)
+		Wait(last, limit)
 	}
 }
 
