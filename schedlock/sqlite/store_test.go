@@ -158,6 +158,23 @@ func acquire(t testing.TB, s *Store, owner driver.Owner) driver.Ref {
 	return c.Ref
 }
 
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// decide writes a decision that must succeed.
+func decide(t testing.TB, s *Store, ref driver.Ref, d ledger.Decision) (ledger.Run, bool) {
+	t.Helper()
+	run, started, err := s.Decide(bg, ref, d)
+	require.NoError(t, err)
+	return run, started
+}
+
+func runs(t testing.TB, s *Store, job string) []ledger.Run {
+	t.Helper()
+	runs, err := s.Runs(bg, job, 1000)
+	require.NoError(t, err)
+	return runs
+}
+
 // A clock that stands still until it is told to move.
 type stoppedClock struct {
 	mu sync.Mutex
