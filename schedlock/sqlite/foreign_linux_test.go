@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,9 @@ func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 		"Opener":       func() error { _, err := Opener(path)(bg); return err },
 		"by a link":    func() error { _, err := Opener(link)(bg); return err },
 		"OpenExisting": func() error { _, err := OpenExisting(bg, path); return err },
-		"Read":         func() error { return Read(bg, path, nil) },
+		"Read": func() error {
+			return Read(bg, path, func(context.Context, *Store) error { return nil })
+		},
 	} {
 		wg.Go(func() {
 			err := open()
