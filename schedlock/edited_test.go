@@ -12,7 +12,7 @@ import (
 )
 
 func TestARowDeletedByHand(t *testing.T) {
-	bubble(t, "its holder steps down, and hands over when its jobs have returned", func(t *testing.T, db *memory.Store) {
+	bubble(t, "its holder hands over when its jobs return", func(t *testing.T, db *memory.Store) {
 		a, b := newReplica(t, db), newReplica(t, db)
 		start := time.Now()
 		lease := a.lead()

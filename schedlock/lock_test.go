@@ -113,7 +113,7 @@ func TestStop(t *testing.T) {
 		require.Nil(t, rowOf(t, db))
 		require.Zero(t, a.seen.count(schedlock.EventElected))
 	})
-	bubble(t, "reports that it could not look for what was never answered", func(t *testing.T, db *memory.Store) {
+	bubble(t, "could not look for what was never answered", func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db)
 		a.db.set(fault{kind: broken}, "acquire")
 		_, err := a.lock.Acquire(ctx)
@@ -123,7 +123,7 @@ func TestStop(t *testing.T) {
 		a.db.heal()
 		require.NoError(t, a.lock.Stop(ctx))
 	})
-	bubble(t, "gives nothing back to a database that is another one", func(t *testing.T, db *memory.Store) {
+	bubble(t, "gives nothing back to another database", func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db)
 		gone := fmt.Errorf("%w: the file was replaced", schedlock.ErrLost)
 		looked := false

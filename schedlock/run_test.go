@@ -181,7 +181,7 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 		require.NoError(t, a.lock.Stop(ctx), "tries again")
 		require.Nil(t, rowOf(t, db))
 	})
-	bubble(t, "a release that fails, and that the campaign does not make up for", func(t *testing.T, db *memory.Store) {
+	bubble(t, "a release that fails and is not made up for", func(t *testing.T, db *memory.Store) {
 		a := newRenewing(t, db)
 		one, stop := context.WithCancel(t.Context())
 		ended := a.run(one, func(context.Context, *schedlock.Lease) error {

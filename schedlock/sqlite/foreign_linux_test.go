@@ -41,10 +41,7 @@ func openElsewhere(t *testing.T, path string) *os.File {
 
 func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	raw, err := template()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	path := unused(t)
 	link := filepath.Join(filepath.Dir(path), "link.db")
 	require.NoError(t, os.Symlink(path, link))
 	file := openElsewhere(t, path)

@@ -35,8 +35,7 @@ func sizes(t testing.TB, s *Store) (db, wal int64) {
 func heartbeats(t testing.TB, s *Store, ref driver.Ref, n int) {
 	t.Helper()
 	for range n {
-		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-		require.NoError(t, err)
+		beat(t, s, ref)
 	}
 }
 

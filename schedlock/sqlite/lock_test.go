@@ -56,7 +56,8 @@ func TestAFreeLockThatAHandHasChangedSinceIsNotTaken(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"another came, and its row was deleted": `DELETE FROM scheduler_lock`,
-		"the history was emptied":               `DELETE FROM scheduler_lock; DELETE FROM scheduler_terms`,
+		"the history was emptied": `DELETE FROM scheduler_lock;
+			DELETE FROM scheduler_terms`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
