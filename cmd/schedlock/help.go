@@ -32,7 +32,6 @@ func (t *tool) usage(w io.Writer) {
 
 const whatItDoes = "show who holds the scheduler lock of a fleet, and let an operator act"
 
-// exitHelp stands in the package comment too.
 const exitHelp = `         0                     1                          2
 status   held                  free                       stale, dead, or no row
 release  ended, or accepted    nothing to release
