@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/bounded"
-	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/internal/names"
 )
 
 // Latest is the version of this code: that of the newest migration it embeds.
@@ -118,7 +118,7 @@ func configure(dialect Dialect, opts []Option) (d engine, cfg config, err error)
 // does not matter then. See postgres.WithSchema for the names that are allowed.
 func WithSchema(name string) Option {
 	return func(c *config) error {
-		if err := pgschema.Check(name); err != nil {
+		if err := names.CheckSchema(name); err != nil {
 			return fmt.Errorf("option WithSchema: %w", err)
 		}
 		c.schema = name

@@ -41,8 +41,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/pgdsn"
-	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -126,7 +126,7 @@ func WithLogger(log *slog.Logger) Option {
 // has at most 48 of a-z, 0-9 and _, and does not begin with a digit or pg_.
 func WithSchema(name string) Option {
 	return func(s *Store) error {
-		if err := pgschema.Check(name); err != nil {
+		if err := names.CheckSchema(name); err != nil {
 			return fmt.Errorf("option WithSchema: %w", err)
 		}
 		s.schema = name

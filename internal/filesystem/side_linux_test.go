@@ -1,4 +1,4 @@
-package sidefile
+package filesystem
 
 import (
 	"io/fs"

@@ -1,25 +1,25 @@
-// Package pgschema has the rule for the name of a PostgreSQL schema of our own.
-package pgschema
+package names
 
 import (
 	"fmt"
 	"strings"
 )
 
-// max leaves room for what stands before the name in that of a channel: the
+// maxSchema leaves room for what stands before the name in that of a channel: the
 // server cuts identifiers at 63 bytes.
-const max = 48
+const maxSchema = 48
 
-// Check returns an error unless name has 1 to 48 of a-z, 0-9 and _, does not
+// CheckSchema is the rule for the name of a PostgreSQL schema of our own: it returns an
+// error unless name has 1 to 48 of a-z, 0-9 and _, does not
 // begin with a digit, and is none of the server's own. It needs no care in a
 // shell then, and stands the same in logs, GRANTs and channels.
-func Check(name string) error {
+func CheckSchema(name string) error {
 	rule := ""
 	switch {
 	case name == "":
 		rule = "it is empty"
-	case len(name) > max:
-		rule = fmt.Sprintf("it has %d bytes, %d are allowed", len(name), max)
+	case len(name) > maxSchema:
+		rule = fmt.Sprintf("it has %d bytes, %d are allowed", len(name), maxSchema)
 	case strings.ContainsFunc(name, odd):
 		rule = "only a-z, 0-9 and _ are allowed"
 	case name[0] >= '0' && name[0] <= '9':
@@ -36,5 +36,5 @@ func odd(r rune) bool {
 	return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 }
 
-// Quote returns the name as an identifier: user, for example, is a word of SQL.
-func Quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+// QuoteSchema returns the name of a schema as an identifier: user, for example, is a word of SQL.
+func QuoteSchema(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package sidefile
+package filesystem
 
 import (
 	"io/fs"

@@ -1,11 +1,4 @@
-// Package sidefile is about the files that lie beside a SQLite database and that
-// SQLite does not know: who may open them, and what is done about something else
-// that has taken their place.
-//
-// Whoever may open a file may lock it, also if he may only read it: flock(2)
-// asks for no more, and a read lock keeps others from a write lock. So who may
-// not write the database may not open these files at all.
-package sidefile
+package filesystem
 
 import (
 	"crypto/rand"
@@ -72,9 +65,9 @@ func Follow(file *os.File, db fs.FileInfo) {
 	}
 }
 
-// Check says in plain words what is wrong with what a name leads to, if that is
+// CheckRegular says in plain words what is wrong with what a name leads to, if that is
 // no regular file. The error wraps fs.ErrNotExist if there is nothing.
-func Check(path string) (fs.FileInfo, error) {
+func CheckRegular(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err

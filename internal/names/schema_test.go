@@ -1,17 +1,15 @@
-package pgschema_test
+package names
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/internal/pgschema"
 )
 
 func TestOnlyPlainNamesAreAllowedForASchema(t *testing.T) {
 	for _, name := range []string{"billing", "user", "_a1", "a", strings.Repeat("a", 48)} {
-		require.NoError(t, pgschema.Check(name), name)
+		require.NoError(t, CheckSchema(name), name)
 	}
 	for name, rule := range map[string]string{
 		"":                           "it is empty",
@@ -26,11 +24,11 @@ func TestOnlyPlainNamesAreAllowedForASchema(t *testing.T) {
 		"pg_catalog":                 "PostgreSQL keeps this name for itself",
 		"information_schema":         "PostgreSQL keeps this name for itself",
 	} {
-		err := pgschema.Check(name)
+		err := CheckSchema(name)
 		require.ErrorContains(t, err, rule, name)
 		if len(name) < 40 && !strings.ContainsAny(name, "\"\x00") {
 			require.ErrorContains(t, err, `schema "`+name+`"`)
 		}
 	}
-	require.Equal(t, `"a""b"`, pgschema.Quote(`a"b`))
+	require.Equal(t, `"a""b"`, QuoteSchema(`a"b`))
 }
