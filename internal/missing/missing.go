@@ -51,6 +51,15 @@ func OnlyFull(t testing.TB, why string) {
 	}
 }
 
+// Some returns all cases of a test in a full run. By default they are the first and the last, where
+// others test the same code.
+func Some[T any](cases ...T) []T {
+	if Full() || len(cases) < 3 {
+		return cases
+	}
+	return []T{cases[0], cases[len(cases)-1]}
+}
+
 // Root skips the test unless it runs as root: only root can become somebody
 // else, or mount.
 func Root(t testing.TB) {

@@ -69,5 +69,8 @@ func TestWhatIsForAFullRunIsLeftOutByDefaultAndNeverInCI(t *testing.T) {
 		t.Setenv(FullEnv, tc.long)
 		t.Setenv("CI", tc.ci)
 		assert.Equal(t, tc.want, ended(full))
+		some := Some(1, 2, 3)
+		assert.Equal(t, tc.want == "passed", len(some) == 3)
+		assert.Equal(t, []int{1, 3}, []int{some[0], some[len(some)-1]})
 	}
 }

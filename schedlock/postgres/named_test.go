@@ -114,8 +114,8 @@ func fenceNamed(t testing.TB, n namedlock.Store, tx any, ref namedlock.Ref, want
 func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
 	t.Parallel()
 	for kind, start := range kinds {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
-			sql.LevelSerializable} {
+		for _, level := range missing.Some(sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable) {
 			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
 				t.Parallel()
 				url := migrated(t)
