@@ -45,7 +45,7 @@ short: ## tests without a server, in seconds
 	$(GO) test -short ./...
 
 .PHONY: test
-test: ## all tests but soaks
+test: ## all tests but soaks; in full with SCHEDLOCK_TEST_LONG=1
 	$(GO) test ./...
 
 .PHONY: race
@@ -69,6 +69,7 @@ breaks: ## every deliberate break is noticed; an hour on two busy processors
 	$(GO) test ./internal/breaks -v -timeout 0 -breaks.all
 
 .PHONY: soak
+soak: export SCHEDLOCK_TEST_LONG = 1
 soak: ## the fault harness on both databases for FOR each, and the other long runs
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR)
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=postgres

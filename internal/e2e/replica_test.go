@@ -69,6 +69,25 @@ func soon(promise time.Duration) time.Duration {
 	return max(promise, 30*time.Second)
 }
 
+// onlyFull skips a test that neither -soak nor a full run asks for.
+func onlyFull(t *testing.T, why string) {
+	t.Helper()
+	if !*soak {
+		missing.OnlyFull(t, why)
+	}
+}
+
+// sized returns how often something is done: by default, in a full run, with -soak.
+func sized(usual, full, soaked int) int {
+	switch {
+	case *soak:
+		return soaked
+	case missing.Full():
+		return full
+	}
+	return usual
+}
+
 // requireWithin repeats what is measured until it took less than the limit, or
 // for as long as patience. Other work on the machine makes it slower, never faster.
 func requireWithin(t *testing.T, limit time.Duration, measure func() time.Duration) {
@@ -152,7 +171,8 @@ func newFleetOn(t *testing.T, url string, env ...string) *fleet {
 	return f
 }
 
-// onEachDatabase runs a test on SQLite and on PostgreSQL.
+// onEachDatabase runs a test on SQLite and, in a full run, on PostgreSQL: the default run leaves
+// it to the conformance suite that the two are alike.
 func onEachDatabase(t *testing.T, test func(t *testing.T,
 	newFleet func(t *testing.T, env ...string) *fleet)) {
 	t.Helper()
@@ -162,6 +182,7 @@ func onEachDatabase(t *testing.T, test func(t *testing.T,
 		test(t, newFleet)
 	})
 	t.Run("postgres", func(t *testing.T) {
+		onlyFull(t, "does the same on another database")
 		t.Parallel()
 		test(t, newPostgresFleet)
 	})

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // The replicas are this binary, started again.
@@ -21,6 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestAPageOfAFewRounds(t *testing.T) {
+	missing.OnlyFull(t, "measures, builds programs, and fills a database")
 	file := filepath.Join(t.TempDir(), "benchmarks.md")
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
