@@ -136,6 +136,7 @@ type fleet struct {
 	env      []string // without the prefix
 	environ  []string // of the whole process
 	stderr   *os.File // of the replicas; nil: the log of each
+	program  string   // that the next replicas run; "": the app of this test binary
 	mu       sync.Mutex
 	replicas []*replica
 }
@@ -223,6 +224,9 @@ func (f *fleet) prepareWith(args []string, env ...string) *replica {
 	exe, err := os.Executable()
 	require.NoError(f.t, err)
 	r.cmd = exec.Command(exe, args...)
+	if f.program != "" {
+		r.cmd = exec.Command(f.program, args...)
+	}
 	r.cmd.Dir = f.dir
 	environ := child.Environ()
 	if *soak {

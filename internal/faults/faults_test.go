@@ -31,6 +31,7 @@ type group struct {
 	name                      string
 	sameOwner, appPool, small bool
 	postgres, pooler          bool
+	patroni, synchronous      bool // three servers, see patroni_test.go
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
 	two                       bool // processes instead of three: each fault hits the leader
@@ -42,6 +43,9 @@ type group struct {
 }
 
 func (g group) open(t *testing.T, dir string) (Database, error) {
+	if g.patroni {
+		return newPatroni(t, 3, g.synchronous)
+	}
 	small := func(small, tunnel bool) (Database, error) {
 		if g.postgres {
 			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
