@@ -59,3 +59,13 @@ func pairsOf(t *testing.T, url string) string {
 	return fmt.Sprintf("host='%s' port=%d user='%s' dbname='%s' sslmode=disable", config.Host,
 		config.Port, config.User, config.Database)
 }
+
+// The rest of such a password would be looked up as a host.
+func TestAPasswordThatEndsElsewhereThanMeantIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{"Qz7k@Yh4t@host/db", "Qz7k@Yh4t#x@host/db", "Qz7k@Yh4t/@host",
+		"Qz7k?a=Yh4t@host/db"} {
+		_, err := Open(t.Context(), "postgres://ann:"+rest)
+		require.ErrorContains(t, err, "write / ? and @ of the password as %2F %3F %40", rest)
+	}
+}
