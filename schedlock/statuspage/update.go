@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,7 @@ type update struct {
 	drawings  *drawings // of the updates before; nil: none
 	mu        sync.Mutex
 	timelines map[string]map[string]string // the parts of each span
+	looking   map[string]string            // parts, for who may only look
 }
 
 func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
@@ -87,7 +90,7 @@ func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
 		u.add(partFailures, "failures", tiles)
 		u.add(partNext, "next", tiles)
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
-			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
+			"More": s.more, "Pause": s.pause})
 	}
 	u.add(partReplicas, "replicas", map[string]any{"Ready": ledger.Ready(s.replicas),
 		"Rows": s.replicas[:min(len(s.replicas), maxReplicas)],
@@ -115,6 +118,28 @@ func (u *update) add(part, name string, data any) {
 		u.err = err
 	}
 	u.parts[part] = text
+}
+
+// orderLink leads to the question of an order. No text from outside can look like one, as it is
+// escaped.
+var orderLink = regexp.MustCompile(`<a data-order [^>]*>[^<]*</a>`)
+
+// partsFor are the parts for who is offered orders, or for who may only look.
+func (u *update) partsFor(orders bool) map[string]string {
+	if orders {
+		return u.parts
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.looking == nil {
+		u.looking = maps.Clone(u.parts)
+		for _, part := range []string{partFindings, partHandover, partJobs} {
+			if text, found := u.parts[part]; found {
+				u.looking[part] = orderLink.ReplaceAllString(text, "")
+			}
+		}
+	}
+	return u.looking
 }
 
 func execute(name string, data any) (string, error) {
@@ -162,13 +187,13 @@ func (u *update) timeline(span string) map[string]string {
 func (u *update) selfName() string { return holderName(u.snap.owner) }
 
 // render writes the whole page.
-func (h *Handler) render(w io.Writer, u *update, span string) error {
+func (h *Handler) render(w io.Writer, u *update, span string, orders bool) error {
 	if u.err != nil {
 		return u.err
 	}
 	parts := map[string]template.HTML{}
 	fill := func(name, text string) { parts[name] = template.HTML(fillAges(text, u.snap.now)) }
-	for name, text := range u.parts {
+	for name, text := range u.partsFor(orders) {
 		fill(name, text)
 	}
 	if u.snap.err == nil {
