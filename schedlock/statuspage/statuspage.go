@@ -132,6 +132,7 @@ type Handler struct {
 	app    App
 	jobs   bool // it shows them
 	live   live
+	shared shared
 	tools  tools
 	hosts  hosts.List
 	noted  noted
@@ -274,7 +275,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	snap := h.read(r.Context(), nil, true)
+	snap := h.readShared(r.Context())
 	status := http.StatusOK
 	if snap.err != nil {
 		status = http.StatusServiceUnavailable

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"example.com/schedlock/schedlock/ledger"
 )
 
 // The parts of the page, by the id of their element. The stream sends those
@@ -27,6 +25,7 @@ const (
 	partSelf     = "self"
 	partFailures = "failures"
 	partNext     = "next"
+	partStandbys = "standbys"
 	partTimeline = "timeline"
 	partLane     = "lane-" // and its number
 	partLegend   = "legend"
@@ -89,10 +88,11 @@ func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
 		tiles := newTiles(s)
 		u.add(partFailures, "failures", tiles)
 		u.add(partNext, "next", tiles)
+		u.add(partStandbys, "standbys", newStandbys(s))
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
 			"More": s.more, "Pause": s.pause})
 	}
-	u.add(partReplicas, "replicas", map[string]any{"Ready": ledger.Ready(s.replicas),
+	u.add(partReplicas, "replicas", map[string]any{
 		"Rows": s.replicas[:min(len(s.replicas), maxReplicas)],
 		"More": max(len(s.replicas)-maxReplicas, 0)})
 	u.add(partAudit, "audit", s.audit)
@@ -218,7 +218,8 @@ func (h *Handler) render(w io.Writer, u *update, span string, orders bool) error
 		"Title": h.cfg.Title, "Headline": u.title, "Icon": u.icon,
 		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
 		"Beat": u.beat, "HasJobs": h.jobs, "Failures": parts[partFailures], "Next": parts[partNext],
-		"Alert": parts[partAlert], "Verdict": parts[partVerdict],
+		"Standbys": parts[partStandbys],
+		"Alert":    parts[partAlert], "Verdict": parts[partVerdict],
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],

@@ -51,7 +51,8 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		}
 		return verdict{finding: f}
 	}
-	list := slices.Concat(leaderFindings(l), termFindings(s), jobFindings(s, jobs))
+	ready := newStandbys(s)
+	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(), jobFindings(s, jobs))
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
 	}
@@ -61,8 +62,11 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	}
 	v := verdict{finding: finding{Text: "Healthy: " + l.Info.Hostname + " has led",
 		Since: l.Info.CreatedAt}}
+	if ready.Told {
+		v.Rest = ", " + count(ready.Ready, "standby") + " ready"
+	}
 	if len(jobs) > 0 {
-		v.Rest = ", " + count(len(jobs)+s.more, "job") + " OK"
+		v.Rest += ", " + count(len(jobs)+s.more, "job") + " OK"
 	}
 	return v
 }
@@ -113,6 +117,14 @@ func termFindings(s *snapshot) []finding {
 	}
 	return []finding{{Grade: warning, Link: "#timeline-title", About: "the terms",
 		Text: fmt.Sprintf("%d leaders in %s", taken, took(assess.FlapWindow))}}
+}
+
+func (b standbys) findings() []finding {
+	if !b.Told || b.Ready > 0 {
+		return nil
+	}
+	return []finding{{Grade: warning, Text: "No standby is ready", Link: "#replicas-title",
+		About: "the replicas"}}
 }
 
 func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
