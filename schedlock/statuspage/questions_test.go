@@ -83,7 +83,8 @@ func TestFiveQuestionsAreAnsweredByThePage(t *testing.T) {
 		for _, selector := range q.clicks {
 			b.Do(chromedp.Click(selector), chromedp.WaitVisible(q.where))
 		}
-		text := browsertest.Eval[string](b, `document.querySelector(`+strconv.Quote(q.where)+`).innerText`)
+		text := browsertest.Eval[string](b,
+			`document.querySelector(`+strconv.Quote(q.where)+`).innerText`)
 		assert.Contains(t, text, q.answer, q.question)
 		t.Logf("%d clicks: %s", len(q.clicks), q.question)
 	}
