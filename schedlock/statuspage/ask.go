@@ -63,6 +63,9 @@ func (h *Handler) answerQuestion(w http.ResponseWriter, r *http.Request, kind st
 func (h *Handler) newQuestion(r *http.Request, kind string) *question {
 	q := &question{Title: h.cfg.Title, Kind: kind, Job: r.FormValue("job"),
 		All: r.FormValue("all") == "true", By: r.FormValue("by"), Reason: r.FormValue("reason")}
+	if !r.Form.Has("by") {
+		q.By = remembered(r)
+	}
 	if span, err := parseSpan(r.FormValue("span")); err == nil {
 		q.Span = span
 	}
@@ -71,15 +74,17 @@ func (h *Handler) newQuestion(r *http.Request, kind string) *question {
 	case "run":
 		q.Ask, q.Do = "Run "+what+" now?", "Run now"
 		q.Effects = []string{"The leader starts one run besides the schedule, within a second. " +
-			"If nobody leads, the next leader starts it."}
+			"If nobody leads, the next leader starts it.",
+			"This order can't be withdrawn. A pause keeps back what has not started."}
 	case "pause":
 		q.Ask, q.Do = "Pause "+what+"?", "Pause"
 		q.Effects = []string{"Nothing of it starts, on any replica, until somebody resumes it. " +
-			"What runs now goes on, but is not tried again meanwhile."}
+			"What runs now goes on, but is not tried again meanwhile. Resume undoes it."}
 	case "resume":
 		q.Ask, q.Do = "Resume "+what+"?", "Resume"
 		q.Effects = []string{"It starts again when it is due. Of the ticks that were missed, " +
-			"its CatchUp says which run at once: by default the newest one of each job."}
+			"its CatchUp says which run at once: by default the newest one of each job. " +
+			"Pause undoes it, but what has started goes on."}
 		if q.All {
 			q.Effects = append(q.Effects, "Jobs that are paused one by one stay so.")
 		}
@@ -91,7 +96,8 @@ func (h *Handler) newQuestion(r *http.Request, kind string) *question {
 		q.Ask, q.Do = "Hand over the lead?", "Tell it to leave"
 		q.Effects = []string{"The leader starts nothing new, waits for what runs, and leaves. " +
 			"Another replica leads then; if there is none, it leads again itself. " +
-			"The order concerns term " + q.Term + " only."}
+			"The order concerns term " + q.Term + " only.",
+			"It can't be withdrawn. To bring the lead back, hand over again."}
 	}
 	return q
 }

@@ -16,8 +16,9 @@ const overdue = 2 * time.Second
 type jobView struct {
 	job
 	Overdue bool
-	Again   bool // its newest run failed, but may still succeed: it is tried again
-	Asked   int  // runs that were asked for and have not started
+	Again   bool      // its newest run failed, but may still succeed: it is tried again
+	Asked   int       // runs that were asked for and have not started
+	Order   *progress // the newest of those that were asked for; nil: none lately
 	Strip   []square
 	Summary string // the strip in a sentence
 }
@@ -33,7 +34,7 @@ func newJobViews(s *snapshot) (views []jobView) {
 	for _, j := range s.jobs {
 		v := jobView{job: j, Asked: s.requests[j.Name]}
 		v.Overdue = j.Pause == nil && !j.Next.IsZero() && s.now.Sub(j.Next) > overdue
-		v.Again = mayStillSucceed(j)
+		v.Again, v.Order = mayStillSucceed(j), runProgress(s, j)
 		counts := map[ledger.Status]int{}
 		newest := j.runs[:min(len(j.runs), s.strip())]
 		for _, run := range slices.Backward(newest) { // the newest comes last, at the right

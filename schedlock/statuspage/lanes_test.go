@@ -228,7 +228,7 @@ func TestAnIdlePageSendsLittleWhateverItsHistory(t *testing.T) {
 				now.view.Row = &driver.Row{Ref: terms[0].Ref, State: driver.StateLeading,
 					CreatedAt: terms[0].AcquiredAt, Timing: timing,
 					HeartbeatAt: now.now.Truncate(timing.HeartbeatInterval)}
-				_, err := to.Write([]byte(newUpdate(h, &now, drawn).event(span, sent, &last)))
+				_, err := to.Write([]byte(newUpdate(h, &now, drawn).event(span, true, sent, &last)))
 				require.NoError(t, err)
 				require.NoError(t, to.Flush())
 				if at == 0 {

@@ -26,11 +26,11 @@ type leader struct {
 	Late     bool      // two heartbeats are missing
 	Words    []string
 	Alerts   []string
-	Control  bool
+	Order    *progress // the newest hand-over that somebody asked for; nil: none lately
 }
 
 func newLeader(h *Handler, s *snapshot) *leader {
-	l := &leader{Icon: iconNobody, Control: h.cfg.Control}
+	l := &leader{Icon: iconNobody, Order: handOverProgress(s)}
 	if s.blind {
 		l.Unknown, l.Headline = true, "unknown who leads"
 		if l.Starting = errors.Is(s.err, errStarting); l.Starting {

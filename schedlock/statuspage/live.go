@@ -179,7 +179,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if err := send("retry: 2000\n\n"); err != nil {
 		return
 	}
-	sent, last := map[string]string{}, ""
+	orders, sent, last := h.mayOrder(r), map[string]string{}, ""
 	alive := time.NewTicker(h.live.silence)
 	defer alive.Stop()
 	for {
@@ -192,7 +192,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 			err = send(": keep-alive\nevent: alive\ndata: 1\n\n")
 		case <-s.news:
 			if u := h.live.current(); u != nil {
-				err = send(u.event(span, sent, &last))
+				err = send(u.event(span, orders, sent, &last))
 			}
 		}
 		if err != nil {
@@ -201,9 +201,9 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event is what a stream has not sent yet, or "". sent has the parts it has
-// sent, last the rest.
-func (u *update) event(span string, sent map[string]string, last *string) string {
+// event is what a stream has not sent yet, or "". orders says whether they are
+// offered, sent has the parts it has sent, last the rest.
+func (u *update) event(span string, orders bool, sent map[string]string, last *string) string {
 	m := message{Self: u.selfName(), Title: u.title, Icon: u.icon, Beat: u.beat,
 		Stale: u.snap.err != nil, Parts: map[string]string{}}
 	change := func(name, text string) {
@@ -211,7 +211,7 @@ func (u *update) event(span string, sent map[string]string, last *string) string
 			m.Parts[name], sent[name] = text, text
 		}
 	}
-	for name, text := range u.parts {
+	for name, text := range u.partsFor(orders) {
 		change(name, text)
 	}
 	if u.snap.err == nil {

@@ -44,6 +44,11 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 			http.StatusForbidden)
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.mayOrder(r) {
+			http.Error(w, "you may look at this page, but you may not give orders: "+
+				"ask an operator of this app", http.StatusForbidden)
+			return
+		}
 		if r.Method != http.MethodPost {
 			h.serveQuestion(w, r, kind)
 			return
@@ -68,6 +73,11 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 			}
 			return
 		}
+		remember(w, r)
+		if r.Header.Get("Prefer") == "return=minimal" { // page.js: a login would lead elsewhere
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		// Relative, as the app may have mounted this anywhere. The span was
 		// chosen on the page that sent the form.
 		back := "../"
@@ -80,6 +90,36 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 		w.Header().Set("Location", back)
 		w.WriteHeader(http.StatusSeeOther)
 	})).ServeHTTP
+}
+
+// mayOrder reports whether orders are offered to who asks, and taken.
+func (h *Handler) mayOrder(r *http.Request) bool {
+	return h.cfg.Control && (h.cfg.MayOrder == nil || h.cfg.MayOrder(r))
+}
+
+// byCookie has the name of who has given an order. The browser sends it with orders only, as they
+// are a folder of their own.
+const byCookie = "schedlock-by"
+
+func remember(w http.ResponseWriter, r *http.Request) {
+	if by := strings.TrimSpace(r.PostFormValue("by")); by != "" {
+		http.SetCookie(w, &http.Cookie{Name: byCookie, Value: url.QueryEscape(by),
+			MaxAge: int((365 * day).Seconds()), Secure: r.TLS != nil, HttpOnly: true,
+			SameSite: http.SameSiteStrictMode})
+	}
+}
+
+// remembered is the name that remember has kept.
+func remembered(r *http.Request) string {
+	c, err := r.Cookie(byCookie)
+	if err != nil {
+		return ""
+	}
+	by, err := url.QueryUnescape(c.Value)
+	if err != nil {
+		return ""
+	}
+	return by
 }
 
 // readOrder reads the form. Who does not say who they are, is the page of this
@@ -115,10 +155,10 @@ func (h *Handler) failure(r *http.Request, err error) (status int, text string) 
 	switch {
 	case errors.As(err, &refused):
 	case errors.Is(err, ledger.ErrNoJob):
-		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet",
-			r.PostFormValue("job"))}
+		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet: "+
+			"choose one that the page lists", r.PostFormValue("job"))}
 	case errors.As(err, &paused):
-		refused = &orderError{http.StatusConflict, paused.Error()}
+		refused = &orderError{http.StatusConflict, paused.Error() + "; resume it first"}
 	case errors.As(err, &backlog):
 		refused = &orderError{http.StatusTooManyRequests, backlog.Error()}
 	case errors.Is(err, driver.ErrConflict):
@@ -128,8 +168,8 @@ func (h *Handler) failure(r *http.Request, err error) (status int, text string) 
 		refused = &orderError{http.StatusNotImplemented, driver.ErrNotRevocable.Error()}
 	default:
 		h.cfg.Log.Warn("order not carried out", "err", err)
-		refused = &orderError{http.StatusServiceUnavailable,
-			"not carried out: " + h.cfg.PublicError(err)}
+		refused = &orderError{http.StatusServiceUnavailable, h.cfg.PublicError(err) +
+			"; look at the page whether the order was carried out, then try again"}
 	}
 	return refused.status, refused.text
 }

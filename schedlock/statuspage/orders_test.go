@@ -3,6 +3,7 @@ package statuspage
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -114,6 +115,74 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 	assert.NotContains(t, body, "handover-")
 }
 
+// Who may only look is offered no order, and can give none.
+func TestWhoMayOnlyLookGivesNoOrders(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "tick", ledger.Done, "")
+	_, err := db.Pause(ctx, ledger.Action{Job: "tick", By: "ann"})
+	require.NoError(t, err)
+	h := newHandler(t, db, func(c *Config) {
+		c.Control = true
+		c.MayOrder = func(r *http.Request) bool { return r.Header.Get("Role") == "operator" }
+	})
+	for _, role := range []string{"operator", "guest"} {
+		base, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("Role", role)
+			h.ServeHTTP(w, r)
+		}), nil)
+		parts := open(t, base).next().Parts
+		res, err := http.Get(base)
+		require.NoError(t, err)
+		page, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		for _, text := range []string{string(page), parts[partJobs] + parts[partFindings] +
+			parts[partHandover]} {
+			assert.Equal(t, role == "operator", strings.Contains(text, "orders/"), role)
+			assert.Equal(t, role == "operator", strings.Contains(text, "data-order"), role)
+			assert.Contains(t, text, "tick is paused by ann", role)
+		}
+	}
+	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
+		"/orders/handover"} {
+		form := url.Values{"job": {"tick"}, "term": {strconv.FormatInt(ref.Term, 10)}}
+		for _, w := range []*httptest.ResponseRecorder{post(h, path, form),
+			get(h, path+"?job=tick&term=1")} {
+			assert.Equal(t, http.StatusForbidden, w.Code, path)
+			assert.Equal(t, "you may look at this page, but you may not give orders: "+
+				"ask an operator of this app\n", w.Body.String())
+		}
+	}
+	assert.Zero(t, db.terms(t)[0].Revoked)
+	assert.NotNil(t, db.inbox(t).Paused("tick"))
+}
+
+// The page remembers who has given an order, without JavaScript too.
+func TestTheNameOfWhoOrdersIsRemembered(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.run(t, db.lead(t, other, ""), "tick", "", "")
+	h := newHandler(t, db, withControl)
+	w := post(h, "/orders/run", url.Values{"job": {"tick"}, "by": {"Änne; <a>"}})
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	assert.Empty(t, cookies[0].Path, "a browser takes the folder of the orders")
+	assert.True(t, cookies[0].HttpOnly)
+	asks := func(path string) string {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.AddCookie(cookies[0])
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	assert.Contains(t, asks("/orders/pause?all=true"), `value="Änne; &lt;a&gt;"`)
+	assert.Contains(t, asks("/orders/pause?all=true&by=bob"), `value="bob"`)
+	assert.Empty(t, post(h, "/orders/run", url.Values{"job": {"tick"}}).Result().Cookies())
+}
+
 // Each order asks first and says what it does, and one that fails keeps what was
 // typed: without JavaScript, too.
 func TestAnOrderAsksFirst(t *testing.T) {
@@ -214,7 +283,8 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 	db.fail(errors.New("cannot open /secret/app.db"))
 	w := post(h, "/orders/run", url.Values{"job": {"tick"}})
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.Equal(t, "not carried out: the database cannot be read\n", w.Body.String())
+	assert.Equal(t, "the database cannot be read; look at the page whether the order was carried "+
+		"out, then try again\n", w.Body.String())
 }
 
 type irrevocable struct{ driver.Store }

@@ -6,32 +6,40 @@
 	const { body } = document;
 	const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-	// Who has given a name once need not type it again.
-	const remember = (form) => {
-		try {
-			const by = form.elements.by;
-			by.value ||= localStorage.getItem("schedlock-by") || "";
-			by.addEventListener("change", () => localStorage.setItem("schedlock-by", by.value));
-		} catch {
-			// storage is switched off
-		}
+	// What had the focus, and what it stood in, outermost last: by their ids, as
+	// they may be drawn anew.
+	const focused = () => {
+		const had = document.activeElement;
+		const ids = [];
+		for (let e = had; e; e = e.parentElement) if (e.id) ids.push(e.id);
+		return { had, ids };
 	};
-	const own = document.querySelector("form.order");
-	if (own) { // the page of a question
-		remember(own);
-		return;
-	}
+	// Gives it back if it was lost: to the same thing, or to the place where that stood.
+	const refocus = ({ had, ids }) => {
+		if (had === body || !document.activeElement.matches("body, dialog:not([open]) *")) return;
+		const place = had.isConnected ? had : byId(ids.find((id) => byId(id)));
+		if (!place) return;
+		const target = place.matches("a, button, summary") ? place : place.querySelector("a, button, summary") || place;
+		if (target === place && place !== had) place.tabIndex = -1;
+		target.focus({ preventScroll: true });
+	};
 
 	// A question opens in a dialog. Whatever goes wrong, its own page remains.
 	const dialog = byId("dialog");
+	let opener = null;
 	const ask = (html, url) => {
 		const form = new DOMParser().parseFromString(html, "text/html").querySelector("form.order");
-		if (!form) throw new Error("no question");
+		if (!form) return false;
 		form.action = new URL(form.getAttribute("action"), url);
 		dialog.replaceChildren(document.adoptNode(form));
-		remember(form);
-		if (!dialog.open) dialog.showModal();
+		if (!dialog.open) {
+			opener = focused();
+			dialog.showModal();
+		}
+		form.elements.by.focus();
+		return true;
 	};
+	dialog.addEventListener("close", () => refocus(opener));
 	document.addEventListener("click", async (e) => {
 		const link = e.target.closest("a[data-order], dialog .cancel");
 		if (!link || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
@@ -41,38 +49,53 @@
 			return;
 		}
 		try {
-			ask(await (await fetch(link.href)).text(), link.href);
+			if (ask(await (await fetch(link.href)).text(), link.href)) return;
 		} catch {
-			location.href = link.href;
+			// its page says more
 		}
+		location.href = link.href;
 	});
+	let held = false; // the key that has opened the question: it gives no order
+	document.addEventListener("keydown", (e) => {
+		if (e.key === "Enter" && e.target.closest("a[data-order]")) held = true;
+	});
+	document.addEventListener("keyup", () => {
+		held = false;
+	});
+	let asking = false; // one order, however often it is pressed
 	dialog.addEventListener("submit", async (e) => {
 		e.preventDefault();
+		if (asking || held) return;
+		asking = true;
 		const form = e.target;
-		const button = form.querySelector("button");
-		button.disabled = true; // one order, however often it is pressed
+		let why = "No answer: it is not known whether this was done. Look at the page, then try again.";
 		try {
 			const answer = await fetch(form.action, {
 				method: "POST", body: new URLSearchParams(new FormData(form)),
-				headers: { Accept: "text/html" }, redirect: "manual",
+				headers: { Accept: "text/html", Prefer: "return=minimal" }, redirect: "manual",
 			});
-			if (answer.type !== "opaqueredirect") {
-				ask(await answer.text(), form.action);
+			if (answer.status === 204) {
+				dialog.close();
+				byId("say").textContent = `asked for: ${form.querySelector("button").textContent}`;
 				return;
 			}
-			dialog.close();
-			byId("say").textContent = `asked for: ${button.textContent}`;
+			const text = await answer.text();
+			if (ask(text, form.action)) return;
+			why = answer.type === "opaqueredirect" ? "Not done: this led to another page, such as a login. Load this page again." :
+				`Not done: ${text.slice(0, 300)}`;
 		} catch {
-			button.disabled = false;
-			let failed = form.querySelector("[role=alert]");
-			if (!failed) {
-				failed = document.createElement("p");
-				failed.className = "alert";
-				failed.setAttribute("role", "alert");
-				form.querySelector("h1").after(failed);
-			}
-			setText(failed, "No answer: it is not known whether this was done. Look at the page, then try again.");
+			// no answer
+		} finally {
+			asking = false;
 		}
+		let failed = form.querySelector("[role=alert]");
+		if (!failed) {
+			failed = document.createElement("p");
+			failed.className = "alert";
+			failed.setAttribute("role", "alert");
+			form.querySelector("h1").after(failed);
+		}
+		setText(failed, why);
 	});
 
 	// The database's clock, carried on by a clock that is never set.
@@ -134,9 +157,9 @@
 
 	// Makes a node like another one by changing only what differs, so that a
 	// button that is being pressed, an open <details> and what somebody has typed
-	// stay as they are. Another id means another thing: that is replaced.
+	// stay as they are. The same id means the same thing, wherever it stands.
 	const morph = (have, want) => {
-		if (have.nodeType !== want.nodeType || have.nodeName !== want.nodeName || (have.id || "") !== (want.id || "")) {
+		if (have.nodeType !== want.nodeType || have.nodeName !== want.nodeName) {
 			have.replaceWith(want);
 			return;
 		}
@@ -153,10 +176,21 @@
 		if (!have.matches("time[data-ago], time[data-until]")) morphChildren(have, want);
 	};
 	const morphChildren = (have, want) => {
-		const olds = [...have.childNodes];
-		const news = [...want.childNodes];
-		news.forEach((node, i) => (i < olds.length ? morph(olds[i], node) : have.append(node)));
-		for (const node of olds.slice(news.length)) node.remove();
+		const known = new Map([...have.children].filter((e) => e.id).map((e) => [e.id, e]));
+		let at = have.firstChild;
+		for (const node of [...want.childNodes]) {
+			const same = known.get(node.id);
+			const old = same || (at && !at.id && !node.id ? at : null);
+			if (!old) have.insertBefore(node, at);
+			else if (old === at) at = at.nextSibling;
+			else have.insertBefore(old, at);
+			if (old) morph(old, node);
+		}
+		while (at) {
+			const next = at.nextSibling;
+			at.remove();
+			at = next;
+		}
 	};
 	const parse = (html) => {
 		const template = document.createElement("template");
@@ -215,10 +249,12 @@
 	const apply = (m) => {
 		offset = m.now - performance.now();
 		beat = m.beat;
+		const focus = focused();
 		for (const [id, html] of Object.entries(m.parts || {})) {
 			const el = byId(id);
 			if (el) morphChildren(el, parse(html));
 		}
+		refocus(focus);
 		body.classList.toggle("stale", m.stale);
 		document.title = `${m.title} – ${body.dataset.title}`;
 		if (said !== document.title) {

@@ -39,10 +39,11 @@ type snapshot struct {
 	app      driver.App
 	terms    []driver.Term // newest first
 	jobs     []job
-	more     int           // jobs that are not shown
-	pause    *ledger.Pause // of the whole scheduler
-	requests map[string]int
-	audit    []ledger.AuditEntry // newest first
+	more     int                       // jobs that are not shown
+	pause    *ledger.Pause             // of the whole scheduler
+	requests map[string]int            // how many of each job were asked for, and have not started
+	asked    map[string]ledger.Request // the newest that is known of those
+	audit    []ledger.AuditEntry       // newest first
 	replicas []ledger.Replica
 	locks    toolsView
 	queues   toolsView
@@ -173,7 +174,10 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 		return fmt.Errorf("read the requests: %w", err)
 	}
 	s.pause = inbox.Paused("")
-	s.requests = inbox.Backlog
+	s.requests, s.asked = inbox.Backlog, map[string]ledger.Request{}
+	for _, r := range inbox.Requests { // oldest first
+		s.asked[r.Job] = r
+	}
 	return readRuns(ctx, store, s, before)
 }
 

@@ -14,6 +14,8 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	h := newHandler(t, db, nil)
 	page := func() string { return get(h, "/").Body.String() }
 	require.NotContains(t, page(), "Replicas")
+	require.Regexp(t, `(?s)id="standbys".*<strong>not known</strong>.*set Presence in`, page())
+	db.lead(t, other, "")
 	for _, r := range []ledger.Replica{
 		{Instance: "a", PID: 12, Hostname: "web-1", Version: "v1 <b>", State: "leading"},
 		{Instance: "b", PID: 7, Hostname: "web-2", State: "standby"},
@@ -21,9 +23,13 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	} {
 		require.NoError(t, db.Present(ctx, r, false))
 	}
-	require.Regexp(t, `(?s)Replicas</h2>.*<strong>2</strong> standbys are ready.*`+
+	require.Contains(t, page(), "</strong>, 2 standbys ready, 1 job OK", "the verdict")
+	require.Regexp(t, `(?s)id="standbys"><p class="number"><strong>2</strong>.*Replicas</h2>.*`+
 		`replica">pid 12 on web-1<.*version">v1 &lt;b&gt;<.*state">leading<.*`+
 		`replica">pid 7 on web-2<.*version">–<.*state">standby<`, page())
 	require.NoError(t, db.Absent(ctx, "b"))
-	require.Contains(t, page(), "<strong>1</strong> standby is ready")
+	require.Contains(t, page(), "</strong>, 1 standby ready, 1 job OK")
+	require.NoError(t, db.Absent(ctx, "c"))
+	require.Regexp(t, `(?s)id="standbys"><p class="number bad"><strong>0</strong>.*Nobody takes over`+
+		`.*No standby is ready</span> <a href="#replicas-title">the replicas</a>`, page())
 }

@@ -8,8 +8,9 @@
 //
 // It shows hostnames, names of jobs and what their errors say to whoever can
 // reach it, so put it where the app's own operators' pages are, behind the same
-// login. It changes nothing unless [Config].Control is set, and answers only the
-// hosts of [Config].Hosts.
+// login. It changes nothing unless [Config].Control is set. [Config].MayOrder tells
+// those who may give orders from those who may only look. It answers only the hosts
+// of [Config].Hosts.
 //
 // The page works without JavaScript, and then loads itself again every ten
 // seconds. With it, one stream of server-sent events keeps it up to date. All
@@ -56,6 +57,11 @@ type Config struct {
 	// order is answered with ControlHint.
 	Control     bool
 	ControlHint string // how to opt in, in the words of the app; default names Control
+
+	// MayOrder reports, with Control, whether who sends a request may give orders.
+	// To others the page offers none, and an order is refused with 403. It is asked
+	// for each page, stream and order, concurrently. Default: everybody may.
+	MayOrder func(*http.Request) bool
 
 	// Hosts are the names under which the app is reached, besides localhost and
 	// the address that a connection has come to; ports do not count. A request
@@ -126,6 +132,7 @@ type Handler struct {
 	app    App
 	jobs   bool // it shows them
 	live   live
+	shared shared
 	tools  tools
 	hosts  hosts.List
 	noted  noted
@@ -268,14 +275,14 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	snap := h.read(r.Context(), nil, true)
+	snap := h.readShared(r.Context())
 	status := http.StatusOK
 	if snap.err != nil {
 		status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "5")
 	}
 	var body bytes.Buffer
-	if err := h.render(&body, newUpdate(h, snap, nil), span); err != nil {
+	if err := h.render(&body, newUpdate(h, snap, nil), span, h.mayOrder(r)); err != nil {
 		h.cfg.Log.Error("status page: template", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

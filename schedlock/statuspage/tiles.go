@@ -1,6 +1,8 @@
 package statuspage
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"example.com/schedlock/schedlock/ledger"
@@ -14,8 +16,27 @@ type tiles struct {
 	Failed  int  // runs of the last day that failed or were abandoned, of those that were read
 	AtLeast bool // older runs of that day were not read
 	Last    *ledger.Run
-	Next    *nextRun // nil: none is due
-	Paused  bool     // the whole scheduler is
+	Jobs    []jobFailures // most failures first
+	More    bool          // jobs that failed are left out
+	Next    *nextRun      // nil: none is due
+	Paused  bool          // the whole scheduler is
+}
+
+// jobFailures is how many of the failures are of one job, and of one kind.
+type jobFailures struct {
+	Job    string
+	Status ledger.Status
+	Count  int
+}
+
+// standbys is how many could take over, as far as replicas tell of themselves.
+type standbys struct {
+	Told  bool // they do
+	Ready int
+}
+
+func newStandbys(s *snapshot) standbys {
+	return standbys{len(s.replicas) > 0, ledger.Ready(s.replicas)}
 }
 
 // nextRun is what starts next.
@@ -28,6 +49,7 @@ type nextRun struct {
 func newTiles(s *snapshot) tiles {
 	t := tiles{Paused: s.pause != nil, AtLeast: s.more > 0}
 	from := s.now.Add(-day)
+	counts := map[jobFailures]int{} // with Count 0
 	for i := range s.jobs {
 		j := &s.jobs[i]
 		for r := range j.runs {
@@ -37,6 +59,7 @@ func newTiles(s *snapshot) tiles {
 			}
 			if run.Status == ledger.Failed || run.Status == ledger.Abandoned {
 				t.Failed++
+				counts[jobFailures{Job: j.Name, Status: run.Status}]++
 				if t.Last == nil || run.FinishedAt.After(t.Last.FinishedAt) {
 					t.Last = run
 				}
@@ -47,6 +70,16 @@ func newTiles(s *snapshot) tiles {
 		}
 		t.soonest(j)
 	}
+	for f, n := range counts {
+		f.Count = n
+		t.Jobs = append(t.Jobs, f)
+	}
+	slices.SortFunc(t.Jobs, func(a, b jobFailures) int {
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Job, b.Job), cmp.Compare(a.Status, b.Status))
+	})
+	const most = 3
+	t.More = len(t.Jobs) > most
+	t.Jobs = t.Jobs[:min(len(t.Jobs), most)]
 	return t
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 const (
@@ -292,6 +293,7 @@ type termRow struct {
 	Lasted string // "": it is open
 	Ended  string
 	Gap    string // before it
+	Lost   string // what jobs have lost by the change of leaders; "": not known
 }
 
 func newTermRows(s *snapshot) (rows []termRow) {
@@ -303,11 +305,51 @@ func newTermRows(s *snapshot) (rows []termRow) {
 			row.Lasted, row.Ended = took(t.EndedAt.Sub(t.AcquiredAt)), ending(t)
 		}
 		if i+1 < len(s.terms) {
-			row.Gap = gapBefore(t, s.terms[i+1])
+			row.Gap, row.Lost = gapBefore(t, s.terms[i+1]), lost(s, t, s.terms[i+1])
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// lost says which runs the leader before a term has left behind, and which ticks were missed
+// until the term began, as far as runs were read. A run that was started again is not lost.
+func lost(s *snapshot, t, before driver.Term) string {
+	if before.Open() {
+		return ""
+	}
+	from := before.EndedAt.Add(-before.TTL) // its end may be written by who took over
+	abandoned, missed, all := 0, int64(0), s.more == 0
+	for _, j := range s.jobs {
+		for _, r := range j.runs {
+			switch {
+			case r.Status == ledger.Abandoned && r.Term == before.Term:
+				abandoned++
+			case r.Status == ledger.Skipped && r.Error == ledger.Missed && r.Term == t.Term &&
+				r.ScheduledAt.Before(t.AcquiredAt):
+				missed += max(r.Count, 1)
+			}
+		}
+		if n := len(j.runs); n > 0 && n == j.read && j.runs[n-1].ScheduledAt.After(from) {
+			all = false
+		}
+	}
+	var parts []string
+	if abandoned > 0 {
+		parts = append(parts, count(abandoned, "run")+" abandoned")
+	}
+	if missed > 0 {
+		parts = append(parts, count(int(missed), "tick")+" missed")
+	}
+	switch {
+	case !all && len(parts) == 0:
+		return ""
+	case !all:
+		return "at least " + strings.Join(parts, ", ")
+	case len(parts) == 0:
+		return "nothing abandoned or missed"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func gapBefore(t, before driver.Term) string {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-
-	"example.com/schedlock/schedlock/ledger"
 )
 
 // The parts of the page, by the id of their element. The stream sends those
@@ -25,6 +25,7 @@ const (
 	partSelf     = "self"
 	partFailures = "failures"
 	partNext     = "next"
+	partStandbys = "standbys"
 	partTimeline = "timeline"
 	partLane     = "lane-" // and its number
 	partLegend   = "legend"
@@ -56,6 +57,7 @@ type update struct {
 	drawings  *drawings // of the updates before; nil: none
 	mu        sync.Mutex
 	timelines map[string]map[string]string // the parts of each span
+	looking   map[string]string            // parts, for who may only look
 }
 
 func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
@@ -86,10 +88,11 @@ func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
 		tiles := newTiles(s)
 		u.add(partFailures, "failures", tiles)
 		u.add(partNext, "next", tiles)
+		u.add(partStandbys, "standbys", newStandbys(s))
 		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
-			"More": s.more, "Pause": s.pause, "Control": h.cfg.Control})
+			"More": s.more, "Pause": s.pause})
 	}
-	u.add(partReplicas, "replicas", map[string]any{"Ready": ledger.Ready(s.replicas),
+	u.add(partReplicas, "replicas", map[string]any{
 		"Rows": s.replicas[:min(len(s.replicas), maxReplicas)],
 		"More": max(len(s.replicas)-maxReplicas, 0)})
 	u.add(partAudit, "audit", s.audit)
@@ -115,6 +118,28 @@ func (u *update) add(part, name string, data any) {
 		u.err = err
 	}
 	u.parts[part] = text
+}
+
+// orderLink leads to the question of an order. No text from outside can look like one, as it is
+// escaped.
+var orderLink = regexp.MustCompile(`<a data-order [^>]*>[^<]*</a>`)
+
+// partsFor are the parts for who is offered orders, or for who may only look.
+func (u *update) partsFor(orders bool) map[string]string {
+	if orders {
+		return u.parts
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.looking == nil {
+		u.looking = maps.Clone(u.parts)
+		for _, part := range []string{partFindings, partHandover, partJobs} {
+			if text, found := u.parts[part]; found {
+				u.looking[part] = orderLink.ReplaceAllString(text, "")
+			}
+		}
+	}
+	return u.looking
 }
 
 func execute(name string, data any) (string, error) {
@@ -162,13 +187,13 @@ func (u *update) timeline(span string) map[string]string {
 func (u *update) selfName() string { return holderName(u.snap.owner) }
 
 // render writes the whole page.
-func (h *Handler) render(w io.Writer, u *update, span string) error {
+func (h *Handler) render(w io.Writer, u *update, span string, orders bool) error {
 	if u.err != nil {
 		return u.err
 	}
 	parts := map[string]template.HTML{}
 	fill := func(name, text string) { parts[name] = template.HTML(fillAges(text, u.snap.now)) }
-	for name, text := range u.parts {
+	for name, text := range u.partsFor(orders) {
 		fill(name, text)
 	}
 	if u.snap.err == nil {
@@ -193,7 +218,8 @@ func (h *Handler) render(w io.Writer, u *update, span string) error {
 		"Title": h.cfg.Title, "Headline": u.title, "Icon": u.icon,
 		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
 		"Beat": u.beat, "HasJobs": h.jobs, "Failures": parts[partFailures], "Next": parts[partNext],
-		"Alert": parts[partAlert], "Verdict": parts[partVerdict],
+		"Standbys": parts[partStandbys],
+		"Alert":    parts[partAlert], "Verdict": parts[partVerdict],
 		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
 		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
 		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],

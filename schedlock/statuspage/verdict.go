@@ -31,10 +31,9 @@ type finding struct {
 	Text  string
 	Since time.Time // it has lasted since then; zero: not known
 	Rest  string    // of the sentence
-	Link  string    // to the part of the page that has more, and the order that mends it; may be ""
-	Order string    // what stands on the link
-	Asks  bool      // the link leads to the question of an order
-	place string    // where it leads if orders are not taken
+	Link  string    // to the part of the page that has more; may be ""
+	About string    // what stands on the link
+	Mend  string    // leads to the question of the order that ends it; "": there is none
 }
 
 // verdict is the first line of the page: the worst finding, or that all is well.
@@ -52,14 +51,8 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		}
 		return verdict{finding: f}
 	}
-	list := slices.Concat(leaderFindings(l), termFindings(s), jobFindings(s, jobs))
-	if !l.Control { // there are no orders: each leads to what it is about
-		for i := range list {
-			if list[i].Asks {
-				list[i].Link, list[i].Order, list[i].Asks = list[i].place, "details", false
-			}
-		}
-	}
+	ready := newStandbys(s)
+	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(), jobFindings(s, jobs))
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
 	}
@@ -69,8 +62,11 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	}
 	v := verdict{finding: finding{Text: "Healthy: " + l.Info.Hostname + " has led",
 		Since: l.Info.CreatedAt}}
+	if ready.Told {
+		v.Rest = ", " + count(ready.Ready, "standby") + " ready"
+	}
 	if len(jobs) > 0 {
-		v.Rest = ", " + count(len(jobs)+s.more, "job") + " OK"
+		v.Rest += ", " + count(len(jobs)+s.more, "job") + " OK"
 	}
 	return v
 }
@@ -79,23 +75,23 @@ func leaderFindings(l *leader) []finding {
 	i := l.Info
 	switch {
 	case i == nil && l.Since.IsZero():
-		return []finding{{Grade: bad, Text: "Nobody leads", Link: "#leader-title", Order: "why"}}
+		return []finding{{Grade: bad, Text: "Nobody leads", Link: "#leader-title", About: "why"}}
 	case i == nil:
 		return []finding{{Grade: bad, Text: "Nobody has led since " +
-			l.Since.UTC().Format("15:04:05 UTC"), Link: "#leader-title", Order: "why"}}
+			l.Since.UTC().Format("15:04:05 UTC"), Link: "#leader-title", About: "why"}}
 	case l.Silent:
 		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is %s%s", i.PID, i.Hostname,
-			l.State, silentWords[l.State]), Link: "#leader-title", Order: "what happens next"}}
+			l.State, silentWords[l.State]), Link: "#leader-title", About: "what happens next"}}
 	case l.Late:
 		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is late: no heartbeat",
 			i.PID, i.Hostname), Since: i.HeartbeatAt,
-			Link: "#leader-title", Order: "what happens next"}}
+			Link: "#leader-title", About: "what happens next"}}
 	case len(l.Alerts) > 0: // of a leader that leads
 		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is a replica of another app",
-			i.PID, i.Hostname), Link: "#leader-title", Order: "what to do"}}
+			i.PID, i.Hostname), Link: "#leader-title", About: "what to do"}}
 	case i.State == driver.StateRevoked, i.State == driver.StateDraining:
 		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is leaving", i.PID,
-			i.Hostname), Link: "#leader-title", Order: "why"}}
+			i.Hostname), Link: "#leader-title", About: "why"}}
 	}
 	return nil
 }
@@ -119,18 +115,26 @@ func termFindings(s *snapshot) []finding {
 	if taken <= assess.FlapTerms {
 		return nil
 	}
-	return []finding{{Grade: warning, Link: "#timeline-title", Order: "the terms",
+	return []finding{{Grade: warning, Link: "#timeline-title", About: "the terms",
 		Text: fmt.Sprintf("%d leaders in %s", taken, took(assess.FlapWindow))}}
+}
+
+func (b standbys) findings() []finding {
+	if !b.Told || b.Ready > 0 {
+		return nil
+	}
+	return []finding{{Grade: warning, Text: "No standby is ready", Link: "#replicas-title",
+		About: "the replicas"}}
 }
 
 func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 	if p := s.pause; p != nil {
 		list = append(list, finding{Grade: warning, Text: fmt.Sprintf(
 			"The whole scheduler is paused by %s", cut(p.By, 60)), Since: p.Since,
-			Link: "orders/resume?all=true", Order: "resume …", Asks: true, place: "#jobs-title"})
+			Link: "#jobs-title", About: "the jobs", Mend: "orders/resume?all=true"})
 	}
 	for _, j := range jobs {
-		f := finding{Grade: warning, Link: "#" + j.ID(), Order: "the job"}
+		f := finding{Grade: warning, Link: "#" + j.ID(), About: "the job"}
 		switch {
 		case j.Again: // the next attempt decides
 			continue
@@ -142,9 +146,7 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 			f.Text, f.Since = j.Name+" is overdue", j.Next
 		case j.Pause != nil && j.Pause.Job != "":
 			f.Text, f.Since = j.Name+" is paused by "+cut(j.Pause.By, 60), j.Pause.Since
-			f.Link, f.Order, f.Asks = "orders/resume?"+url.Values{"job": {j.Name}}.Encode(),
-				"resume …", true
-			f.place = "#" + j.ID()
+			f.Mend = "orders/resume?" + url.Values{"job": {j.Name}}.Encode()
 		default:
 			continue
 		}

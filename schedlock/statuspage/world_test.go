@@ -46,6 +46,7 @@ type database struct {
 	broken     atomic.Pointer[error] // everything
 	noRuns     atomic.Pointer[error] // the ledger only
 	looks      atomic.Int64
+	calls      atomic.Int64              // of whatever the page reads
 	termsAsked atomic.Int64              // terms that were asked for
 	runsAsked  atomic.Int64              // queries for runs
 	runsRead   atomic.Int64              // runs that they have returned
@@ -76,6 +77,7 @@ func (d *database) heal() {
 
 func (d *database) Look(ctx context.Context) (driver.Snapshot, error) {
 	d.looks.Add(1)
+	d.count()
 	if err := d.broken.Load(); err != nil {
 		return driver.Snapshot{}, *err
 	}
@@ -83,6 +85,7 @@ func (d *database) Look(ctx context.Context) (driver.Snapshot, error) {
 }
 
 func (d *database) Jobs(ctx context.Context) ([]ledger.Job, error) {
+	d.count()
 	if err := d.broken.Load(); err != nil {
 		return nil, *err
 	}
@@ -94,11 +97,13 @@ func (d *database) Jobs(ctx context.Context) ([]ledger.Job, error) {
 
 func (d *database) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	d.termsAsked.Add(int64(limit))
+	d.count()
 	return d.Store.Terms(ctx, limit)
 }
 
 func (d *database) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 	d.runsAsked.Add(1)
+	d.count()
 	runs, err := d.Store.Runs(ctx, job, limit)
 	d.runsRead.Add(int64(len(runs)))
 	return runs, err

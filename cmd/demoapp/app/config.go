@@ -41,6 +41,7 @@ type Config struct {
 	tickTimeout     time.Duration
 	tickFail        int
 	control         bool
+	presence        bool
 	drain           time.Duration
 	blocklists      string
 	logFormat       string
@@ -97,6 +98,8 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		"how many attempts of each tick fail, for trying out retries")
 	fs.BoolVar(&c.control, "control", false,
 		"let everybody who can reach the address run, pause and resume jobs")
+	fs.BoolVar(&c.presence, "presence", false,
+		"tell of this replica in the lock's database, so that the page counts the standbys")
 	fs.DurationVar(&c.drain, "drain", 20*time.Second, "how long a shutdown waits for running jobs")
 	fs.StringVar(&c.blocklists, "blocklists", "./blocklists",
 		"folder of block lists; if it does not exist, the built-in samples are used")
