@@ -121,7 +121,8 @@ func startExec(t testing.TB, dsn string, args ...string) *worker {
 func (w *worker) line() string {
 	w.t.Helper()
 	require.NoError(w.t, w.out.SetReadDeadline(time.Now().Add(time.Minute)))
-	require.True(w.t, w.lines.Scan(), "the command has ended, or says nothing")
+	require.True(w.t, w.lines.Scan(), "the command has ended, or says nothing: %v %v", &w.err,
+		w.lines.Err())
 	return w.lines.Text()
 }
 
