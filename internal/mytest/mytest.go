@@ -260,3 +260,11 @@ func (s *Server) StartAgain(t testing.TB) {
 	t.Helper()
 	tempserver.Need(t, s.start())
 }
+
+// Address is where the server listens.
+func (s *Server) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// OnSocket is the DSN of the database of a URL through the server's unix socket.
+func (s *Server) OnSocket(url string) string {
+	return "root@unix(" + filepath.Join(s.process.Dir, "socket") + ")/" + Name(url)
+}

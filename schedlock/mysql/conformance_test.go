@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -31,9 +32,10 @@ func migrated(t testing.TB) (url string) {
 	return url
 }
 
-func open(t testing.TB, url string) *mysql.Store {
+func open(t testing.TB, url string, opts ...mysql.Option) *mysql.Store {
 	t.Helper()
-	store, err := mysql.Open(ctx, url)
+	store, err := mysql.Open(ctx, url, append([]mysql.Option{
+		mysql.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
@@ -75,7 +77,6 @@ func TestConformance(t *testing.T) {
 			Backup:              func(t testing.TB) func() { return backup(t, db) },
 			Begin:               func(t testing.TB) locktest.Tx { return begin(t, db, nil) },
 			HeartbeatsPassFence: true,
-			Without:             []locktest.Feature{locktest.Hints},
 		}
 	})
 }

@@ -90,6 +90,9 @@ func (s *Store) settings() (*mysql.Config, error) {
 		"max_statement_time":       "10",
 		// Of a client that has died without a word.
 		"idle_transaction_timeout": "10",
+
+		"@schedlock_cluster": sqlSetCluster,
+		"@schedlock_process": sqlSetProcess,
 	} {
 		delete(c.Params, name)
 		c.Params[name] = value
