@@ -16,3 +16,9 @@ func (s *Store) Setting(ctx context.Context, name string) int {
 	})
 	return value
 }
+
+// What tests of hints count on.
+const (
+	WaitLimit = waitLimit
+	PassOn    = passOn
+)
