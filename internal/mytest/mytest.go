@@ -268,3 +268,29 @@ func (s *Server) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 func (s *Server) OnSocket(url string) string {
 	return "root@unix(" + filepath.Join(s.process.Dir, "socket") + ")/" + Name(url)
 }
+
+// Primary returns a server of the test's own that may have replicas.
+func Primary(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return Start(t, append([]string{"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW"},
+		settings...)...)
+}
+
+// Replica returns an asynchronous replica of a Primary. It has what the primary has, soon, and takes
+// writes from root only.
+func (s *Server) Replica(t testing.TB) *Server {
+	t.Helper()
+	r := Start(t, "--server-id=2", "--log-bin=binlog", "--binlog-format=ROW", "--read-only")
+	r.Exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, "+
+		"MASTER_USER = 'root', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.port))
+	r.Exec(t, "START SLAVE")
+	return r
+}
+
+// Promote makes a replica a server that takes writes, with what it has so far.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.Exec(t, "STOP SLAVE")
+	s.Exec(t, "RESET SLAVE ALL")
+	s.Exec(t, "SET GLOBAL read_only = 0")
+}
