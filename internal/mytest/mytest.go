@@ -98,7 +98,12 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-func create(settings []string) (_ *Server, err error) {
+func create(settings []string) (*Server, error) {
+	return createIn(settings, func(*Server) error { return nil })
+}
+
+// createIn calls prepare when the data and the port are there, before each attempt to start.
+func createIn(settings []string, prepare func(*Server) error) (_ *Server, err error) {
 	program, err := find("mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
 		return nil, err
@@ -122,6 +127,9 @@ func create(settings []string) (_ *Server, err error) {
 	}
 	if err := tempserver.OnFreePort(func(port int) error {
 		s.port = port
+		if err := prepare(s); err != nil {
+			return err
+		}
 		return s.start()
 	}); err != nil {
 		return nil, err

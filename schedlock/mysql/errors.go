@@ -36,6 +36,9 @@ const (
 	errStatementEnd = 1969 // max_statement_time
 )
 
+// errNode is what a node of Galera is that does not know its cluster yet.
+var errNode = errors.New("it is not ready")
+
 // number is that of an error of the server, 0 of any other.
 func number(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
@@ -94,7 +97,7 @@ func (s *Store) explain(err error) error {
 		advice = "this needs MariaDB 10.11 or newer"
 	case n == errStatementLog:
 		advice = "set binlog_format to ROW or MIXED"
-	case n == errNotReady:
+	case n == errNotReady || errors.Is(err, errNode):
 		s.leaveServer()
 		return fmt.Errorf("%s: this node is not in the primary component of its Galera cluster; "+
 			"connecting anew: %w", s.name(), err)

@@ -29,11 +29,16 @@ const (
 	sqlOrigin = `(SELECT o.server FROM scheduler_lock_schema o WHERE o.version = 1)`
 )
 
+// galera begins the name of a cluster.
+const galera = "galera"
+
 // What a session never changes is asked once, when it begins.
 const (
-	sqlSetCluster = `(SELECT concat('galera ', g.variable_value)
-        FROM information_schema.global_status g
-        WHERE g.variable_name = 'WSREP_CLUSTER_STATE_UUID' AND g.variable_value <> '')`
+	// sqlSetCluster is NULL without Galera. A node that is not ready does not know its cluster.
+	sqlSetCluster = `(SELECT concat('` + galera + ` ', g.variable_value)
+        FROM information_schema.global_variables v, information_schema.global_status g
+        WHERE v.variable_name = 'WSREP_ON' AND v.variable_value = 'ON'
+          AND g.variable_name = 'WSREP_CLUSTER_STATE_UUID')`
 
 	// sqlSetProcess is when the process has started, by its own clock then (the difference
 	// stays the same, also when the clock is set), and the clock sequence of its UUIDs, which

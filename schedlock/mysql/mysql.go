@@ -73,6 +73,7 @@ type Store struct {
 	log     *slog.Logger
 	direct  bool // see WithDirectConnection
 	polling bool // see WithPolling
+	plain   bool // the server was made without Galera
 
 	session atomic.Pointer[session] // of the lock's latest connection
 	heard   atomic.Pointer[probe]   // the last lock that was waited for and got
@@ -124,30 +125,39 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 		}
 	}
 	s.log = logqueue.Wrap(s.log)
-	settings, err := s.settings()
+	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	defer cancel()
+	if err = s.connect(ctx); number(err) == errNoVariable { // a server without Galera's
+		s.plain = true
+		err = errors.Join(s.Close(), s.connect(ctx))
+	}
+	if err != nil && s.life != nil {
+		err = errors.Join(err, s.Close())
+	}
 	if err != nil {
 		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) connect(ctx context.Context) error {
+	settings, err := s.settings()
+	if err != nil {
+		return err
 	}
 	connector, err := mysql.NewConnector(settings)
 	if err != nil { // a setting that parse has let through
-		return nil, errors.New("the database URL has a parameter that the driver does not take")
+		return errors.New("the database URL has a parameter that the driver does not take")
 	}
 	line, err := s.lockConnector(settings)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.lock, s.waiting = newPool(line, 1), newPool(connector, 1)
 	s.waiting.db.SetConnMaxIdleTime(time.Minute)
 	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
-	defer cancel()
-	if err := s.use(ctx, func(context.Context, *sql.Conn, *session) error {
-		return nil
-	}); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return s.use(ctx, func(context.Context, *sql.Conn, *session) error { return nil })
 }
 
 // name is what errors call the database.

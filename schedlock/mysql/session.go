@@ -141,6 +141,9 @@ func (s *Store) meet(ctx context.Context, conn *sql.Conn, x *session) error {
 		&client); err != nil {
 		return err
 	}
+	if x.server == galera+" " {
+		return errNode
+	}
 	x.met, x.own = true, true
 	tcp, ok := x.conn.(*net.TCPConn)
 	switch {
