@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -69,6 +70,9 @@ func (s *Store) use(ctx context.Context,
 	}
 	defer s.leave()
 	conn, err := s.lock.db.Conn(ctx)
+	if number(err) == errLockTimeout { // it takes no lock of a row: see wsrep_sync_wait
+		err = fmt.Errorf("%w: %w", errNode, err)
+	}
 	if err != nil {
 		return s.explain(err)
 	}

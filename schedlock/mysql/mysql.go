@@ -7,8 +7,8 @@
 //
 // # The end of a holder
 //
-// There is no sign of a holder's death: the TTL decides. A standby notices a release
-// when it looks, within a second.
+// The end of its session is a sign of its death: see schedlock.WithSessionGrace. A release wakes
+// a standby that waits, on a second connection; see WithPolling.
 //
 // # What the server must keep
 //
