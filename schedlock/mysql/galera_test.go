@@ -47,7 +47,7 @@ func TestConformanceOnGalera(t *testing.T) {
 			// A lock of GET_LOCK is known on its node only. A fence does not keep another node
 			// from taking over: it keeps its own transaction from being committed after that.
 			// See TestAFenceHoldsAcrossNodes.
-			Without: []locktest.Feature{locktest.Hints},
+			Without: []locktest.Feature{locktest.Hints, locktest.Fences},
 		}
 	})
 }
