@@ -45,7 +45,7 @@ short: ## tests without a server, in seconds
 	$(GO) test -short ./...
 
 .PHONY: test
-test: ## all tests but soaks
+test: ## all tests but soaks; in full with SCHEDLOCK_TEST_LONG=1
 	$(GO) test ./...
 
 .PHONY: race
@@ -64,16 +64,22 @@ spans: ## the OpenTelemetry spans, a module of its own
 containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APScheduler
 	$(GO) test ./internal/e2e -run '^TestDocker' -containers
 
+.PHONY: peers
+peers: ## other ways to elect a leader, for docs/benchmarks.md; needs redis-server and PostgreSQL
+	cd internal/bench/peers && $(GO) run . -page ../../../docs/benchmarks.md
+
 .PHONY: breaks
 breaks: ## every deliberate break is noticed; an hour on two busy processors
 	$(GO) test ./internal/breaks -v -timeout 0 -breaks.all
 
 .PHONY: soak
+soak: export SCHEDLOCK_TEST_LONG = 1
 soak: ## the fault harness on both databases for FOR each, and the other long runs
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR)
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=postgres
 	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
 	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
+	$(GO) test ./internal/faults -v -timeout 0 -run 'TestPatroni$$' -faults.patroni=10
 	$(GO) test ./schedlock/sqlite -v -timeout 0 -run 'PowerCut|ErrorOfTheDisk' -sqlite.powercuts
 	$(GO) test ./internal/linear -v -timeout 0 -linear.histories=100
 	$(GO) test ./internal/e2e -v -timeout 0 -soak

@@ -12,7 +12,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
-	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/internal/names"
 )
 
 // versionTable is where goose records what it has applied.
@@ -25,7 +25,7 @@ func (d engine) applyPending(ctx context.Context, db *sql.DB, schema string,
 	hasVersionTable bool) error {
 	table := versionTable
 	if schema != "" {
-		table = pgschema.Quote(schema) + "." + table
+		table = names.QuoteSchema(schema) + "." + table
 	}
 	versions, err := database.NewStore(d.goose, table)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f inSchema) Open(name string) (fs.File, error) {
 	if !found {
 		return nil, errors.Join(fmt.Errorf("%s has no line %q", name, up), file.Close())
 	}
-	path := up + "SET LOCAL search_path = " + pgschema.Quote(f.schema) + ";\n"
+	path := up + "SET LOCAL search_path = " + names.QuoteSchema(f.schema) + ";\n"
 	return textFile{file, strings.NewReader(first + path + rest)}, nil
 }
 

@@ -9,8 +9,8 @@ import (
 	"log/slog"
 	"time"
 
-	"example.com/schedlock/internal/deadline"
-	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/names"
 )
 
 // Latest is the version of this code: that of the newest migration it embeds.
@@ -76,7 +76,7 @@ func run(ctx context.Context, dialect Dialect, opts []Option,
 	do func(context.Context, engine, config) error) error {
 	d, cfg, err := configure(dialect, opts)
 	if err == nil {
-		err = bounded(ctx, func(ctx context.Context) error {
+		err = withDeadline(ctx, func(ctx context.Context) error {
 			return d.retry(ctx, func() error { return do(ctx, d, cfg) })
 		})
 	}
@@ -118,7 +118,7 @@ func configure(dialect Dialect, opts []Option) (d engine, cfg config, err error)
 // does not matter then. See postgres.WithSchema for the names that are allowed.
 func WithSchema(name string) Option {
 	return func(c *config) error {
-		if err := pgschema.Check(name); err != nil {
+		if err := names.CheckSchema(name); err != nil {
 			return fmt.Errorf("option WithSchema: %w", err)
 		}
 		c.schema = name
@@ -153,10 +153,11 @@ func (e *TooNewError) Error() string {
 		e.Database, e.DatabaseVersion, e.MinCode, e.CodeVersion)
 }
 
-// bounded gives do a context that has a deadline, and makes sure that an error after its end wraps
-// the error of the context: a driver reports an interrupted statement in words of its own.
-func bounded(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := deadline.Default(ctx, defaultTimeout)
+// withDeadline gives do a context that has a deadline, and makes sure that an error after
+// its end wraps the error of the context: a driver reports an interrupted statement in
+// words of its own.
+func withDeadline(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := bounded.Context(ctx, defaultTimeout)
 	defer cancel()
 	err := do(ctx)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
-	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/internal/names"
 )
 
 const (
@@ -76,7 +76,7 @@ func preparePostgres(ctx context.Context, db *sql.DB, s state) error {
 	if !s.noSchema {
 		return nil
 	}
-	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgschema.Quote(s.createIn))
+	_, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+names.QuoteSchema(s.createIn))
 	return err
 }
 
@@ -85,7 +85,7 @@ func preparePostgres(ctx context.Context, db *sql.DB, s state) error {
 func readPostgres(ctx context.Context, db *sql.DB, in string) (state, error) {
 	query, prefix := postgresDatabase, ""
 	if in != "" {
-		query, prefix = fmt.Sprintf(postgresNamed, in), pgschema.Quote(in)+"."
+		query, prefix = fmt.Sprintf(postgresNamed, in), names.QuoteSchema(in)+"."
 	}
 	var (
 		s          state

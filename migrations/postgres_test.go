@@ -21,6 +21,7 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock/postgres"
 )
 
 // execMode lets pgx do without named prepared statements.
@@ -124,7 +125,7 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 		t.Run(fmt.Sprintf("from version %d, round %d", from, round), func(t *testing.T) {
 			direct := s.Database(t)
 			if from == 1 {
-				applyVersion1(t, openPostgres(t, direct), migrations.PostgreSQL)
+				applyVersion(t, openPostgres(t, direct), migrations.PostgreSQL, 1)
 			}
 			pools := make([]*sql.DB, 20)
 			for i := range pools {
@@ -155,13 +156,20 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 	}
 }
 
-func TestPostgresAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
+func TestPostgresAnUpgradeKeepsWhatAnEarlierVersionHasWritten(t *testing.T) {
 	t.Parallel()
-	db := openPostgres(t, pgtest.Shared(t).Database(t))
-	applyVersion1(t, db, migrations.PostgreSQL)
-	require.EqualValues(t, 1, versionPostgres(t, db))
-	assertUpgradeKeeps(t, db, migrations.PostgreSQL)
-	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
+	for from := int64(1); from < migrations.Latest; from++ {
+		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Shared(t).Database(t)
+			db := openPostgres(t, url)
+			applyVersion(t, db, migrations.PostgreSQL, from)
+			require.Equal(t, from, versionPostgres(t, db))
+			assertUpgradeKeeps(t, db, migrations.PostgreSQL)
+			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
+			assertGoesOn(t, postgres.Opener(url))
+		})
+	}
 }
 
 // ALTER TABLE waits for every transaction that has read the table, and whoever
@@ -170,7 +178,7 @@ func TestPostgresAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
 func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
 	t.Parallel()
 	db := openPostgres(t, pgtest.Shared(t).Database(t))
-	applyVersion1(t, db, migrations.PostgreSQL)
+	applyVersion(t, db, migrations.PostgreSQL, 1)
 	reader, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer reader.Rollback()

@@ -14,7 +14,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
 
-	"example.com/schedlock/internal/sidefile"
+	"example.com/schedlock/internal/filesystem"
 )
 
 const (
@@ -132,7 +132,7 @@ func lockSQLite(ctx context.Context, s state) (unlock func() error, err error) {
 			return nil, fmt.Errorf("wait for another migration of %s: %w", path, ctx.Err())
 		}
 	}
-	lock := flock.New(lockPath(path), flock.SetFlag(os.O_RDONLY|sidefile.OpenFlags))
+	lock := flock.New(lockPath(path), flock.SetFlag(os.O_RDONLY|filesystem.OpenFlags))
 	for {
 		if err := makeLockFile(path); err != nil {
 			return nil, fmt.Errorf("lock file to migrate %s: %w", path, err)
@@ -158,10 +158,10 @@ func lockPath(path string) string { return path + "-migrate.lock" }
 // makeLockFile makes the lock file if there is none. Whatever else lies in its place is an error:
 // without the lock two replicas would migrate at once.
 func makeLockFile(path string) error {
-	info, err := sidefile.Check(lockPath(path))
+	info, err := filesystem.CheckRegular(lockPath(path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return sidefile.Make(lockPath(path), path, "")
+		return filesystem.Make(lockPath(path), path, "")
 	case err != nil:
 		return err
 	case info.Size() > 0:
@@ -176,7 +176,7 @@ func makeLockFile(path string) error {
 // write the database: whoever may read a file may lock it. It does so before they have, at each
 // start, and opens it to those who may.
 func closeLockFile(path string) {
-	info, err := sidefile.Check(lockPath(path))
+	info, err := filesystem.CheckRegular(lockPath(path))
 	if err != nil || info.Size() > 0 {
 		return
 	}
@@ -184,8 +184,8 @@ func closeLockFile(path string) {
 	if err != nil {
 		return
 	}
-	if file, err := os.OpenFile(lockPath(path), os.O_RDONLY|sidefile.OpenFlags, 0); err == nil {
-		sidefile.Follow(file, db)
+	if file, err := os.OpenFile(lockPath(path), os.O_RDONLY|filesystem.OpenFlags, 0); err == nil {
+		filesystem.Follow(file, db)
 		file.Close()
 	}
 }

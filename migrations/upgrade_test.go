@@ -1,8 +1,11 @@
 package migrations_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -12,10 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/migrations"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/sqlite"
 )
 
-// applyVersion1 does what code of version 1 has done.
-func applyVersion1(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
+// applyVersion does what code of that version has done.
+func applyVersion(t *testing.T, db *sql.DB, dialect migrations.Dialect, version int64) {
 	t.Helper()
 	provider, err := goose.NewProvider(
 		map[migrations.Dialect]goose.Dialect{migrations.SQLite: goose.DialectSQLite3,
@@ -23,18 +30,23 @@ func applyVersion1(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 		db, os.DirFS(string(dialect)),
 		goose.WithTableName("scheduler_lock_migrations"), goose.WithDisableGlobalRegistry(true))
 	require.NoError(t, err)
-	_, err = provider.UpTo(t.Context(), 1)
+	_, err = provider.UpTo(t.Context(), version)
 	require.NoError(t, err)
 }
 
 // atVersion1 returns the path of a file that code of version 1 has migrated.
 func atVersion1(t *testing.T) string {
 	t.Helper()
+	return atVersion(t, 1)
+}
+
+func atVersion(t *testing.T, wanted int64) string {
+	t.Helper()
 	path := newPath(t)
 	db, err := sql.Open("sqlite3", ours(path))
 	require.NoError(t, err)
-	applyVersion1(t, db, migrations.SQLite)
-	require.EqualValues(t, 1, version(t, db))
+	applyVersion(t, db, migrations.SQLite, wanted)
+	require.Equal(t, wanted, version(t, db))
 	require.NoError(t, db.Close())
 	return path
 }
@@ -45,12 +57,12 @@ const t0, t1 = "2026-03-01T12:00:00.000001Z", "2026-03-01T13:00:00.000002Z"
 var dataOfVersion1 = []string{
 	`INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat,
 	 state, ttl_ms, renew_deadline_ms, heartbeat_ms)
-	 VALUES (1, 7, 'host', '` + t0 + `', '` + t1 + `', 'abc', 42, 3,
+	 VALUES (1, 7, 'host', '` + t0 + `', '` + t1 + `', '0123456789abcdef0123456789abcdef', 42, 3,
 	 'leading', 60000, 45000, 10000)`,
 	`INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
 	 next_term, ttl_ms) VALUES
 	 (41, 'x', 6, 'host', '` + t0 + `', '` + t1 + `', 'released', 42, 60000),
-	 (42, 'abc', 7, 'host', '` + t1 + `', NULL, NULL, NULL, 60000)`,
+	 (42, '0123456789abcdef0123456789abcdef', 7, 'host', '` + t1 + `', NULL, NULL, NULL, 60000)`,
 	`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at) VALUES
 	 ('a', 'every 1h', '` + t0 + `', '` + t1 + `'),
 	 ('b', 'every "1d" – ü', '` + t1 + `', '` + t1 + `')`,
@@ -137,8 +149,46 @@ func assertUpgradeKeeps(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 	assert.Equal(t, before, lines(t, db, columnsOfVersion1...), "what code of version 1 writes now")
 }
 
-func TestAnUpgradeKeepsWhatVersion1HasWritten(t *testing.T) {
-	db := open(t, ours(atVersion1(t)))
-	assertUpgradeKeeps(t, db, migrations.SQLite)
-	assertSchema(t, db)
+// assertGoesOn lets the leader of the upgraded database go on with this code: its
+// heartbeat counts, its ledger is read, and its release is followed by a higher term.
+func assertGoesOn(t *testing.T, open func(context.Context) (driver.Store, error)) {
+	t.Helper()
+	ctx := t.Context()
+	store, err := open(ctx)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, store.(io.Closer).Close()) }()
+	seen, err := store.Look(ctx)
+	require.NoError(t, err)
+	require.NotNil(t, seen.Row)
+	require.EqualValues(t, 42, seen.Row.Term)
+	runs, err := store.(ledger.Store).Runs(ctx, "", 9)
+	require.NoError(t, err)
+	require.Len(t, runs, 5)
+	ref := driver.Ref{Owner: seen.Row.Owner, Token: seen.Row.Token, Term: seen.Row.Term}
+	renewed, err := store.Heartbeat(ctx, ref, driver.StateLeading)
+	require.NoError(t, err)
+	require.Equal(t, driver.StateLeading, renewed.State)
+	deleted, err := store.Release(ctx, ref, driver.EndReleased)
+	require.NoError(t, err)
+	require.True(t, deleted)
+	lock, err := schedlock.New(store, schedlock.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	lease, err := lock.Wait(ctx)
+	require.NoError(t, err)
+	require.Greater(t, lease.Term(), int64(42))
+	require.NoError(t, lease.Release(ctx))
+}
+
+// Of each earlier version: an app may skip releases.
+func TestAnUpgradeKeepsWhatAnEarlierVersionHasWritten(t *testing.T) {
+	for from := int64(1); from < migrations.Latest; from++ {
+		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			path := atVersion(t, from)
+			db := open(t, ours(path))
+			assertUpgradeKeeps(t, db, migrations.SQLite)
+			assertSchema(t, db)
+			require.NoError(t, db.Close())
+			assertGoesOn(t, sqlite.Opener("file:"+path))
+		})
+	}
 }

@@ -14,7 +14,7 @@ import (
 func TestWithoutADeadlineThirtySecondsAreTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, attempts := time.Now(), 0
-		err := bounded(t.Context(), func(ctx context.Context) error {
+		err := withDeadline(t.Context(), func(ctx context.Context) error {
 			return sqliteEngine.retry(ctx, func() error {
 				attempts++
 				return errors.New("somebody's driver: database is locked (5) (SQLITE_BUSY)")
@@ -32,7 +32,7 @@ func TestADriversOwnWordsForAnInterruptionStillWrapTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := bounded(ctx, func(ctx context.Context) error {
+		err := withDeadline(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return errors.New("interrupted")
 		})

@@ -43,20 +43,18 @@ func TestAcquireOfAFreshlyHeldLockFailsAtOnceAndSaysWhoHoldsIt(t *testing.T) {
 func TestAcquireRespectsAHolderWhoseStampsAreWrong(t *testing.T) {
 	for name, shift := range map[string]time.Duration{"an hour in the past": time.Hour,
 		"an hour in the future": -time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				defer beat(a.lead())()
-				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
-					v.Now = v.Now.Add(shift)
-					return v
-				}
-				start := time.Now()
-				_, err := b.lock.Acquire(ctx)
-				require.ErrorIs(t, err, schedlock.ErrHeld)
-				require.LessOrEqual(t, time.Since(start), every+retry, "as soon as the beat moved")
-				require.True(t, a.leads())
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			defer beat(a.lead())()
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				v.Now = v.Now.Add(shift)
+				return v
+			}
+			start := time.Now()
+			_, err := b.lock.Acquire(ctx)
+			require.ErrorIs(t, err, schedlock.ErrHeld)
+			require.LessOrEqual(t, time.Since(start), every+retry, "as soon as the beat moved")
+			require.True(t, a.leads())
 		})
 	}
 }
@@ -64,20 +62,18 @@ func TestAcquireRespectsAHolderWhoseStampsAreWrong(t *testing.T) {
 func TestAcquireTakesADeadHoldersLockAfterTheFullTTL(t *testing.T) {
 	for name, shift := range map[string]time.Duration{"stale stamp": time.Hour,
 		"stamp in the future": -time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				a.lead()
-				a.crash()
-				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
-					v.Now = v.Now.Add(shift)
-					return v
-				}
-				start := time.Now()
-				b.lead()
-				require.GreaterOrEqual(t, time.Since(start), ttl)
-				require.LessOrEqual(t, time.Since(start), ttl+retry)
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			a.lead()
+			a.crash()
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				v.Now = v.Now.Add(shift)
+				return v
+			}
+			start := time.Now()
+			b.lead()
+			require.GreaterOrEqual(t, time.Since(start), ttl)
+			require.LessOrEqual(t, time.Since(start), ttl+retry)
 		})
 	}
 }

@@ -24,14 +24,11 @@ func TestTheRowNamesItsApp(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newReplica(t, db, schedlock.WithApp("billing"))
 		lease := a.lead()
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
+		info := rowOf(t, db)
 		require.Equal(t, a.lock.App(), info.App)
 		require.Equal(t, "billing", info.App.Name)
 		require.NoError(t, lease.Release(ctx))
-		terms, err := db.Terms(ctx, 1)
-		require.NoError(t, err)
-		require.Equal(t, info.App, terms[0].App, "the history keeps it")
+		require.Equal(t, info.App, termsOf(t, db, 1)[0].App, "the history keeps it")
 
 		b := newReplica(t, db)
 		b.lead()

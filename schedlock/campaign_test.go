@@ -33,8 +33,7 @@ func TestAReleaseHandsOver(t *testing.T) {
 		time.Sleep(every / 4)
 		require.NoError(t, first.Release(ctx))
 		released := time.Now()
-		got := <-waiter
-		require.NoError(t, got.err)
+		got := wins(t, waiter)
 		require.LessOrEqual(t, got.at.Sub(released), retry)
 		require.Greater(t, got.lease.Term(), first.Term())
 		require.Equal(t, []schedlock.EventKind{schedlock.EventStandby, schedlock.EventElected},
@@ -51,25 +50,20 @@ func TestADeadHolderIsReplacedAfterItsFullTTLAndNotBefore(t *testing.T) {
 		"one that came when the stamp was stale":  2 * time.Hour,
 		"one that came with the stamp an age old": 1000 * time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				first := a.lead()
-				a.crash()
-				time.Sleep(joined)
-				start := time.Now()
-				got := <-b.stand(t.Context())
-				require.NoError(t, got.err)
-				assert.GreaterOrEqual(t, got.at.Sub(start), ttl)
-				assert.LessOrEqual(t, got.at.Sub(start), ttl+retry)
-				assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
-				terms, err := db.Terms(ctx, 9)
-				require.NoError(t, err)
-				require.Len(t, terms, 2)
-				assert.Equal(t, first.Term(), terms[1].Term)
-				assert.Equal(t, driver.EndExpired, terms[1].EndReason)
-				assert.Equal(t, got.lease.Term(), terms[1].NextTerm)
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			first := a.lead()
+			a.crash()
+			time.Sleep(joined)
+			start := time.Now()
+			got := wins(t, b.stand(t.Context()))
+			assert.GreaterOrEqual(t, got.at.Sub(start), ttl)
+			assert.LessOrEqual(t, got.at.Sub(start), ttl+retry)
+			assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+			terms := termsOf(t, db, 2)
+			assert.Equal(t, first.Term(), terms[1].Term)
+			assert.Equal(t, driver.EndExpired, terms[1].EndReason)
+			assert.Equal(t, got.lease.Term(), terms[1].NextTerm)
 		})
 	}
 }
@@ -81,8 +75,7 @@ func TestAStandbyJudgesByTheHoldersTimingNotItsOwn(t *testing.T) {
 			schedlock.WithHeartbeatInterval(time.Second))
 		a.lead()
 		start := time.Now()
-		got := <-b.stand(t.Context())
-		require.NoError(t, got.err)
+		got := wins(t, b.stand(t.Context()))
 		require.GreaterOrEqual(t, got.at.Sub(start), 4*ttl)
 		require.LessOrEqual(t, got.at.Sub(start), 4*ttl+retry)
 	})
@@ -94,8 +87,7 @@ func TestALookThatIsSlowDoesNotShortenTheWatch(t *testing.T) {
 		a.lead()
 		b.db.set(fault{kind: late, after: 5 * time.Second}, "look")
 		start := time.Now()
-		got := <-b.stand(t.Context())
-		require.NoError(t, got.err)
+		got := wins(t, b.stand(t.Context()))
 		require.GreaterOrEqual(t, got.at.Sub(start), ttl+2*5*time.Second,
 			"first answered at 5 s, the last sent 60 s later, 5 s on its way")
 	})
@@ -113,8 +105,7 @@ func TestAWatchStartsAnewOnAnotherServer(t *testing.T) {
 			}
 			return v
 		}
-		got := <-b.stand(t.Context())
-		require.NoError(t, got.err)
+		got := wins(t, b.stand(t.Context()))
 		require.GreaterOrEqual(t, got.at.Sub(start), ttl/2+ttl)
 	})
 }
@@ -167,9 +158,7 @@ func TestTwoStandbysThatJudgedTheSameDeadRowAreNotDoubled(t *testing.T) {
 		cancel()
 		x, y := <-first, <-second
 		require.True(t, (x.err == nil) != (y.err == nil), "one leads, the other stands by")
-		terms, err := db.Terms(ctx, 9)
-		require.NoError(t, err)
-		require.Len(t, terms, 2)
+		termsOf(t, db, 2)
 	})
 }
 
@@ -204,23 +193,19 @@ func TestARowThatAppearsAfterItsAcquisitionWasGivenUpIsDropped(t *testing.T) {
 			return fault{}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				calls := map[string]int{}
-				a.db.planned(func(op string) fault { calls[op]++; return plan(op, calls[op]) })
-				start := time.Now()
-				lease, err := a.lock.Wait(ctx)
-				require.NoError(t, err)
-				require.LessOrEqual(t, time.Since(start), 2*retry,
-					"not after the TTL of its own row")
-				terms, err := db.Terms(ctx, 9)
-				require.NoError(t, err)
-				require.Len(t, terms, 2)
-				require.Equal(t, driver.EndReleased, terms[1].EndReason)
-				require.Equal(t, lease.Term(), terms[0].Term)
-				require.Equal(t, 1, a.seen.count(schedlock.EventElected))
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			calls := map[string]int{}
+			a.db.planned(func(op string) fault { calls[op]++; return plan(op, calls[op]) })
+			start := time.Now()
+			lease, err := a.lock.Wait(ctx)
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(start), 2*retry,
+				"not after the TTL of its own row")
+			terms := termsOf(t, db, 2)
+			require.Equal(t, driver.EndReleased, terms[1].EndReason)
+			require.Equal(t, lease.Term(), terms[0].Term)
+			require.Equal(t, 1, a.seen.count(schedlock.EventElected))
 		})
 	}
 }
@@ -233,30 +218,28 @@ func TestACancelledWaitNeverLeadsAfterwards(t *testing.T) {
 		"it is applied later":              {kind: slowApply, after: 20 * time.Second},
 		"it is refused, and applied later": {kind: lateApply, after: 20 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				a.db.set(fa, "acquire")
-				waitCtx, cancel := context.WithCancel(ctx)
-				waiter := a.stand(waitCtx)
-				time.Sleep(retry / 2)
-				cancel()
-				got := <-waiter
-				require.ErrorIs(t, got.err, context.Canceled)
-				require.Nil(t, got.lease)
-				require.False(t, a.leads())
-				a.db.planned(nil)
-				time.Sleep(30 * time.Second)
-				require.False(t, a.leads())
-				require.Zero(t, a.seen.count(schedlock.EventElected))
-				if fa.kind != slowApply && fa.kind != lateApply {
-					require.Nil(t, rowOf(t, db), "what it got was given back")
-					return
-				}
-				require.NotNil(t, rowOf(t, db), "it appeared when nobody looked any more")
-				require.NoError(t, a.lock.Stop(ctx))
-				require.Nil(t, rowOf(t, db), "and Stop gives it back")
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.set(fa, "acquire")
+			waitCtx, cancel := context.WithCancel(ctx)
+			waiter := a.stand(waitCtx)
+			time.Sleep(retry / 2)
+			cancel()
+			got := <-waiter
+			require.ErrorIs(t, got.err, context.Canceled)
+			require.Nil(t, got.lease)
+			require.False(t, a.leads())
+			a.db.planned(nil)
+			time.Sleep(30 * time.Second)
+			require.False(t, a.leads())
+			require.Zero(t, a.seen.count(schedlock.EventElected))
+			if fa.kind != slowApply && fa.kind != lateApply {
+				require.Nil(t, rowOf(t, db), "what it got was given back")
+				return
+			}
+			require.NotNil(t, rowOf(t, db), "it appeared when nobody looked any more")
+			require.NoError(t, a.lock.Stop(ctx))
+			require.Nil(t, rowOf(t, db), "and Stop gives it back")
 		})
 	}
 }
@@ -299,21 +282,18 @@ func TestACancelledWaitReturnsTheCause(t *testing.T) {
 
 func TestAnOutageDoesNotEndAWait(t *testing.T) {
 	for name, fa := range map[string]fault{"refused": {kind: broken}, "hangs": {kind: hang}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				a.db.set(fa)
-				waiter := a.stand(t.Context())
-				time.Sleep(time.Hour)
-				require.Empty(t, waiter)
-				require.Contains(t, a.lock.Status().Reason, "cannot read the lock: ")
-				a.db.heal()
-				healed := time.Now()
-				got := <-waiter
-				require.NoError(t, got.err)
-				require.LessOrEqual(t, got.at.Sub(healed), every+retry)
-				require.Equal(t, 1, a.seen.count(schedlock.EventStoreRecovered))
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.set(fa)
+			waiter := a.stand(t.Context())
+			time.Sleep(time.Hour)
+			require.Empty(t, waiter)
+			require.Contains(t, a.lock.Status().Reason, "cannot read the lock: ")
+			a.db.heal()
+			healed := time.Now()
+			got := wins(t, waiter)
+			require.LessOrEqual(t, got.at.Sub(healed), every+retry)
+			require.Equal(t, 1, a.seen.count(schedlock.EventStoreRecovered))
 		})
 	}
 }

@@ -12,54 +12,46 @@ import (
 )
 
 func TestARowDeletedByHand(t *testing.T) {
-	t.Run("its holder steps down, and hands over when its jobs have returned", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db)
-			start := time.Now()
-			lease := a.lead()
-			defer beat(lease)()
-			waiter := b.stand(t.Context())
-			sleepUntil(start, every/2)
-			db.DeleteRow()
-			sleepUntil(start, every-time.Millisecond)
-			require.True(t, a.leads())
-			require.False(t, b.leads())
-			sleepUntil(start, every)
-			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
-			require.Contains(t, b.lock.Status().Reason, "there is no lock row, but term")
-			sleepUntil(start, 2*every)
-			require.False(t, b.leads(), "jobs of the old leader may still run")
-			require.NoError(t, lease.Release(ctx))
-			got := <-waiter
-			require.NoError(t, got.err)
-			require.LessOrEqual(t, got.at.Sub(start), 2*every+retry)
-			require.Greater(t, got.lease.Term(), lease.Term())
-		})
+	bubble(t, "its holder hands over when its jobs return", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		start := time.Now()
+		lease := a.lead()
+		defer beat(lease)()
+		waiter := b.stand(t.Context())
+		sleepUntil(start, every/2)
+		db.DeleteRow()
+		sleepUntil(start, every-time.Millisecond)
+		require.True(t, a.leads())
+		require.False(t, b.leads())
+		sleepUntil(start, every)
+		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+		require.Contains(t, b.lock.Status().Reason, "there is no lock row, but term")
+		sleepUntil(start, 2*every)
+		require.False(t, b.leads(), "jobs of the old leader may still run")
+		require.NoError(t, lease.Release(ctx))
+		got := wins(t, waiter)
+		require.LessOrEqual(t, got.at.Sub(start), 2*every+retry)
+		require.Greater(t, got.lease.Term(), lease.Term())
 	})
-	t.Run("its holder is dead: its TTL must pass", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db)
-			a.lead()
-			a.crash()
-			db.DeleteRow()
-			start := time.Now()
-			got := <-b.stand(t.Context())
-			require.NoError(t, got.err)
-			require.GreaterOrEqual(t, got.at.Sub(start), ttl)
-			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
-			require.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
-		})
+	bubble(t, "its holder is dead: its TTL must pass", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		a.lead()
+		a.crash()
+		db.DeleteRow()
+		start := time.Now()
+		got := wins(t, b.stand(t.Context()))
+		require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+		require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
+		require.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
 	})
-	t.Run("a one-shot Acquire waits for that too", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db)
-			a.lead()
-			a.crash()
-			db.DeleteRow()
-			start := time.Now()
-			b.lead()
-			require.GreaterOrEqual(t, time.Since(start), ttl)
-		})
+	bubble(t, "a one-shot Acquire waits for that too", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		a.lead()
+		a.crash()
+		db.DeleteRow()
+		start := time.Now()
+		b.lead()
+		require.GreaterOrEqual(t, time.Since(start), ttl)
 	})
 }
 
@@ -70,26 +62,23 @@ func TestARestoredBackupDoesNotMakeAStandbyForgetTheHolder(t *testing.T) {
 			require.NoError(a.t, a.lead().Release(ctx))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				prepare(a)
-				restore := db.Backup()
-				lease := a.lead()
-				waiter := b.stand(t.Context())
-				time.Sleep(every / 2)
-				restore()
-				start := time.Now()
-				time.Sleep(every / 2)
-				require.True(t, a.leads(), "it cannot know yet")
-				require.False(t, b.leads())
-				require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
-				got := <-waiter
-				require.NoError(t, got.err)
-				require.GreaterOrEqual(t, got.at.Sub(start), ttl)
-				require.Greater(t, got.lease.Term(), lease.Term(),
-					"though the database has forgotten that term")
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			prepare(a)
+			restore := db.Backup()
+			lease := a.lead()
+			waiter := b.stand(t.Context())
+			time.Sleep(every / 2)
+			restore()
+			start := time.Now()
+			time.Sleep(every / 2)
+			require.True(t, a.leads(), "it cannot know yet")
+			require.False(t, b.leads())
+			require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+			got := wins(t, waiter)
+			require.GreaterOrEqual(t, got.at.Sub(start), ttl)
+			require.Greater(t, got.lease.Term(), lease.Term(),
+				"though the database has forgotten that term")
 		})
 	}
 }
@@ -133,8 +122,7 @@ func TestAnEditedRowDoesNotShortenWhatIsRemembered(t *testing.T) {
 		require.True(t, a.leads(), "it cannot know yet")
 		require.False(t, b.leads())
 		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
-		got := <-waiter
-		require.NoError(t, got.err)
+		got := wins(t, waiter)
 		require.GreaterOrEqual(t, got.at.Sub(start), ttl)
 		require.Greater(t, got.lease.Term(), lease.Term()+1)
 	})
@@ -149,8 +137,7 @@ func TestAnEditedTTLDoesNotShortenTheWatch(t *testing.T) {
 			lease := a.lead()
 			db.Edit(func(r *driver.Row) { r.Timing.TTL = edited })
 			start := time.Now()
-			got := <-b.stand(t.Context())
-			require.NoError(t, got.err)
+			got := wins(t, b.stand(t.Context()))
 			require.GreaterOrEqual(t, got.at.Sub(start), ttl, "TTL edited to %v", edited)
 			require.Error(t, lease.Err())
 		})
@@ -171,8 +158,7 @@ func TestAnEditedTokenIsNobodys(t *testing.T) {
 		require.False(t, b.leads())
 		require.NoError(t, lease.Release(ctx),
 			"cannot delete the row, but writes the end of the term")
-		got := <-waiter
-		require.NoError(t, got.err)
+		got := wins(t, waiter)
 		require.LessOrEqual(t, got.at.Sub(start), every+2*retry, "a leftover")
 	})
 }
@@ -187,8 +173,7 @@ func TestAHugeEditedTermDoesNotKeepEverybodyOut(t *testing.T) {
 			require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
 			require.NoError(t, lease.Release(ctx))
 			start := time.Now()
-			got := <-waiter
-			require.NoError(t, got.err)
+			got := wins(t, waiter)
 			require.LessOrEqual(t, got.at.Sub(start), ttl+retry)
 			require.Greater(t, got.lease.Term(), lease.Term())
 			require.NoError(t, got.lease.Heartbeat(ctx))

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"example.com/schedlock/internal/inturn"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -71,11 +71,11 @@ const observerLimit = 10 * time.Second
 type patient struct {
 	to    func(Event)
 	log   *slog.Logger
-	queue inturn.Queue
+	queue bounded.Queue
 }
 
 func patiently(to func(Event), log *slog.Logger) *patient {
-	return &patient{to: to, log: log, queue: inturn.Queue{Missed: func(n int) {
+	return &patient{to: to, log: log, queue: bounded.Queue{Missed: func(n int) {
 		log.Warn("an observer did not keep up: it was not told of everything", "missed", n)
 	}}}
 }

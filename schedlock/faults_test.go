@@ -337,6 +337,12 @@ func inBubble(t *testing.T, f func(t *testing.T, db *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
 }
 
+// bubble is inBubble as a subtest.
+func bubble(t *testing.T, name string, f func(t *testing.T, db *memory.Store)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
 var pids int
 
 func newReplica(t *testing.T, db driver.Store, opts ...schedlock.Option) *replica {
@@ -378,6 +384,13 @@ func (r *replica) lead() *schedlock.Lease {
 	return lease
 }
 
+// newLeader makes a replica that has acquired the lock.
+func newLeader(t *testing.T, db driver.Store) (*replica, *schedlock.Lease) {
+	t.Helper()
+	r := newReplica(t, db)
+	return r, r.lead()
+}
+
 // won is what a Wait in the background came to.
 type won struct {
 	lease *schedlock.Lease
@@ -393,6 +406,23 @@ func (r *replica) stand(ctx context.Context) <-chan won {
 		done <- won{lease, err, time.Now()}
 	}()
 	return done
+}
+
+// wins waits until a Wait in the background has got the lock.
+func wins(t *testing.T, waiter <-chan won) won {
+	t.Helper()
+	got := <-waiter
+	require.NoError(t, got.err)
+	return got
+}
+
+// termsOf are the n terms that the history must have, newest first.
+func termsOf(t *testing.T, db driver.Store, n int) []driver.Term {
+	t.Helper()
+	terms, err := db.Terms(context.Background(), 9)
+	require.NoError(t, err)
+	require.Len(t, terms, n)
+	return terms
 }
 
 // beat keeps a lease alive as an app does, until it has ended or stop is called.

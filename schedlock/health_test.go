@@ -27,8 +27,7 @@ func TestHealthyIsWhoeverDoesNotClaimToLead(t *testing.T) {
 
 func TestALeaderThatCannotProveItIsNotHealthy(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, a.lock.Healthy(20*time.Second))
 		time.Sleep(time.Millisecond)
@@ -55,8 +54,7 @@ func TestALeaderThatCannotProveItIsNotHealthy(t *testing.T) {
 // What was suspended past its deadline must not pass for a leader.
 func TestHealthyEndsALeaseThatIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.clock.Suspend(renew)
 		require.NoError(t, a.lock.Healthy(0))
 		require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
@@ -75,8 +73,7 @@ func TestTheEventsSayHowALeaseWasLost(t *testing.T) {
 		},
 	} {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a := newReplica(t, db)
-			lease := a.lead()
+			a, lease := newLeader(t, db)
 			lose(db, lease)
 			<-lease.Done()
 			time.Sleep(time.Millisecond)

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/rules"
-	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -34,9 +34,9 @@ type Lease struct {
 	revoked   chan struct{}
 	revoke    sync.Once
 	ending    sync.Once
-	returned  atomic.Bool // Release was called: its work has returned
-	busy      turn.Turn   // one statement at a time: heartbeat and release never cross
-	settled   bool        // the row is not ours any more; guarded by busy
+	returned  atomic.Bool  // Release was called: its work has returned
+	busy      bounded.Turn // one statement at a time: heartbeat and release never cross
+	settled   bool         // the row is not ours any more; guarded by busy
 	sight     sight
 	renewal   renewal
 }
@@ -55,7 +55,7 @@ type trust struct {
 }
 
 func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
-	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: turn.New()}
+	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: bounded.NewTurn()}
 	lease.renewal.stop, lease.renewal.soon = func() {}, make(chan struct{}, 1)
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
 	lease.confirm(c, s)

@@ -42,8 +42,7 @@ func TestALeaseEndsAtItsRenewDeadlineBeforeAnotherReplicaLeads(t *testing.T) {
 			sleepUntil(start, deadline)
 			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
 			require.False(t, b.leads(), "not before the TTL")
-			got := <-waiter
-			require.NoError(t, got.err)
+			got := wins(t, waiter)
 			assert.GreaterOrEqual(t, got.at.Sub(start), lastBeat+ttl)
 			assert.LessOrEqual(t, got.at.Sub(start), tc.lastBeat+ttl+2*retry)
 			a.db.heal()
@@ -52,47 +51,43 @@ func TestALeaseEndsAtItsRenewDeadlineBeforeAnotherReplicaLeads(t *testing.T) {
 			require.True(t, b.leads())
 		}
 		t.Run(name+", the lease renewing itself", func(t *testing.T) { inBubble(t, byItself) })
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				start := time.Now()
-				lease := a.lead()
-				defer beat(lease)()
-				waiter := b.stand(t.Context())
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			start := time.Now()
+			lease := a.lead()
+			defer beat(lease)()
+			waiter := b.stand(t.Context())
 
-				sleepUntil(start, 2*every+every/2)
-				a.db.set(tc.fault) // the beat of t = 20 s was the last that was answered
-				sleepUntil(start, deadline-time.Millisecond)
-				require.True(t, a.leads())
-				require.NoError(t, lease.Context().Err())
-				sleepUntil(start, deadline)
-				require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
-				require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
-				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
-				require.Nil(t, a.lock.Lease())
-				require.Equal(t, 1, a.seen.count(schedlock.EventLost))
-				require.False(t, b.leads(), "not before the TTL")
+			sleepUntil(start, 2*every+every/2)
+			a.db.set(tc.fault) // the beat of t = 20 s was the last that was answered
+			sleepUntil(start, deadline-time.Millisecond)
+			require.True(t, a.leads())
+			require.NoError(t, lease.Context().Err())
+			sleepUntil(start, deadline)
+			require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
+			require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			require.Nil(t, a.lock.Lease())
+			require.Equal(t, 1, a.seen.count(schedlock.EventLost))
+			require.False(t, b.leads(), "not before the TTL")
 
-				got := <-waiter
-				require.NoError(t, got.err)
-				assert.GreaterOrEqual(t, got.at.Sub(start), lastBeat+ttl)
-				assert.LessOrEqual(t, got.at.Sub(start), tc.lastBeat+ttl+2*retry)
-				assert.True(t, b.leads())
-				assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
-				assert.Equal(t, a.lock.Owner().PID, b.seen.last(schedlock.EventElected).Holder.PID)
+			got := wins(t, waiter)
+			assert.GreaterOrEqual(t, got.at.Sub(start), lastBeat+ttl)
+			assert.LessOrEqual(t, got.at.Sub(start), tc.lastBeat+ttl+2*retry)
+			assert.True(t, b.leads())
+			assert.Equal(t, driver.EndExpired, b.seen.last(schedlock.EventElected).Reason)
+			assert.Equal(t, a.lock.Owner().PID, b.seen.last(schedlock.EventElected).Holder.PID)
 
-				a.db.heal()
-				assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
-				requireOneLeader(t, a, b)
-			})
+			a.db.heal()
+			assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
+			requireOneLeader(t, a, b)
 		})
 	}
 }
 
 func TestTheDeadlineOfAHeartbeatCountsFromItsSending(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		time.Sleep(every)
 		sent := time.Now()
 		a.db.set(fault{kind: late, after: 20 * time.Second}, "heartbeat")
@@ -112,19 +107,17 @@ func TestTheDeadlineOfAnAcquisitionCountsFromItsSending(t *testing.T) {
 		"answered late":                 {kind: late, after: 20 * time.Second},
 		"not answered, but found later": {kind: lost, after: 20 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				a.db.set(fa, "acquire")
-				sent := time.Now()
-				lease := a.lead()
-				require.Equal(t, 20*time.Second, time.Since(sent))
-				sleepUntil(sent, renew-time.Millisecond)
-				require.True(t, a.leads())
-				sleepUntil(sent, renew)
-				require.False(t, a.leads())
-				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.set(fa, "acquire")
+			sent := time.Now()
+			lease := a.lead()
+			require.Equal(t, 20*time.Second, time.Since(sent))
+			sleepUntil(sent, renew-time.Millisecond)
+			require.True(t, a.leads())
+			sleepUntil(sent, renew)
+			require.False(t, a.leads())
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
 		})
 	}
 }
@@ -137,9 +130,7 @@ func TestAnAcquisitionAnsweredPastItsDeadlineIsGivenBack(t *testing.T) {
 		require.ErrorContains(t, err, "past the renew deadline of 45s")
 		require.Nil(t, lease)
 		require.False(t, a.leads())
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Nil(t, info, "nobody has to wait for its TTL")
+		require.Nil(t, rowOf(t, db), "nobody has to wait for its TTL")
 		a.lead()
 	})
 }
@@ -184,8 +175,7 @@ func TestAHeartbeatThatFailedMayBeRepeatedUntilTheDeadline(t *testing.T) {
 
 func TestAHeartbeatThatItsCallerCancelledIsNoOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.db.set(fault{kind: hang}, "heartbeat")
 		short, cancel := context.WithCancel(ctx)
 		time.AfterFunc(time.Second, cancel)
@@ -223,35 +213,31 @@ func TestCancelFirstDatabaseSecond(t *testing.T) {
 			_ = a.lock.Stop(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				lease := a.lead()
-				job := make(chan struct{})
-				stop := context.AfterFunc(lease.Context(), func() { close(job) })
-				defer stop()
-				var order []string
-				a.db.onCall = func(op string) {
-					if op == "heartbeat" {
-						return // what found out
-					}
-					order = append(order, op)
-					assert.Error(t, a.lock.IsLeader(ctx), "still leader at %s", op)
-					assert.Error(t, lease.Context().Err(), "jobs not cancelled at %s", op)
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, lease := newLeader(t, db)
+			job := make(chan struct{})
+			stop := context.AfterFunc(lease.Context(), func() { close(job) })
+			defer stop()
+			var order []string
+			a.db.onCall = func(op string) {
+				if op == "heartbeat" {
+					return // what found out
 				}
-				end(a, db, lease)
-				require.NoError(t, lease.Release(ctx))
-				require.Contains(t, order, "release")
-				<-job
-			})
+				order = append(order, op)
+				assert.Error(t, a.lock.IsLeader(ctx), "still leader at %s", op)
+				assert.Error(t, lease.Context().Err(), "jobs not cancelled at %s", op)
+			}
+			end(a, db, lease)
+			require.NoError(t, lease.Release(ctx))
+			require.Contains(t, order, "release")
+			<-job
 		})
 	}
 }
 
 func TestARowThatIsNotOursAnyMoreEndsTheLeaseAtTheNextHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		db.Edit(func(r *driver.Row) { r.PID, r.Hostname, r.RawToken = 4711, "elsewhere", "x" })
 		require.True(t, a.leads(), "it cannot know yet")
 		err := lease.Heartbeat(ctx)
@@ -263,16 +249,14 @@ func TestARowThatIsNotOursAnyMoreEndsTheLeaseAtTheNextHeartbeat(t *testing.T) {
 		require.ErrorIs(t, e.Err, schedlock.ErrLost)
 		require.Equal(t, 4711, e.Holder.PID, "whom we found in our place")
 		require.NoError(t, lease.Release(ctx))
-		terms, err := db.Terms(ctx, 9)
-		require.NoError(t, err)
+		terms := termsOf(t, db, 1)
 		require.Equal(t, driver.EndLost, terms[0].EndReason)
 	})
 }
 
 func TestRevoked(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		db.Edit(func(r *driver.Row) { r.State = driver.StateRevoked })
 		select {
 		case <-lease.Revoked():
@@ -284,9 +268,7 @@ func TestRevoked(t *testing.T) {
 		require.True(t, a.leads(), "its owner drains it")
 		lease.Drain()
 		require.NoError(t, lease.Heartbeat(ctx))
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Equal(t, driver.StateRevoked, info.State)
+		require.Equal(t, driver.StateRevoked, rowOf(t, db).State)
 		require.Equal(t, 1, a.seen.count(schedlock.EventRevoked))
 		require.NoError(t, lease.Release(ctx))
 		require.Equal(t, driver.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
@@ -298,8 +280,7 @@ func TestRevoked(t *testing.T) {
 
 func TestSuspendCountsAndAClockThatIsSetDoesNot(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		for _, step := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
 			a.clock.StepWall(step)
 			require.True(t, a.leads(), "wall clock set by %v", step)
@@ -322,8 +303,7 @@ func TestSuspendCountsAndAClockThatIsSetDoesNot(t *testing.T) {
 
 func TestASuspendIsNoticedEvenIfNobodyAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		time.Sleep(retry / 2)
 		a.clock.Suspend(time.Hour)
 		woke := time.Now()
@@ -336,8 +316,7 @@ func TestLeaseNowFollowsTheDatabasesClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *memory.Store) {
 		offset := time.Hour
 		db := memory.New(memory.WithClock(func() time.Time { return time.Now().Add(offset) }))
-		a := newReplica(t, db)
-		lease := a.lead()
+		_, lease := newLeader(t, db)
 		time.Sleep(every)
 		require.Equal(t, time.Now().Add(time.Hour).UnixMicro(), lease.Now().UnixMicro())
 		offset = -time.Hour
@@ -363,8 +342,7 @@ func (f fenced) Fence(_ context.Context, tx any, ref driver.Ref) error {
 
 func TestFence(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		_, lease := newLeader(t, db)
 		require.ErrorIs(t, lease.Fence(ctx, "tx"), schedlock.ErrNoFence, "this store has none")
 		require.NoError(t, lease.Release(ctx))
 		require.ErrorIs(t, lease.Fence(ctx, "tx"), schedlock.ErrReleased)

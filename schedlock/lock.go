@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
-	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/internal/rules"
-	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -38,7 +37,7 @@ type Lock struct {
 	// is full can be read).
 	unwritable atomic.Bool
 
-	campaigning turn.Turn // one campaign at a time
+	campaigning bounded.Turn // one campaign at a time
 	asking      asking
 	byHand      bool // its leases do not renew themselves, in tests
 
@@ -187,7 +186,7 @@ func New(store driver.Store, opts ...Option) (*Lock, error) {
 		timing:      driver.Timing{TTL: rules.DefaultTTL},
 		clock:       clock.System,
 		log:         slog.Default(),
-		campaigning: turn.New(),
+		campaigning: bounded.NewTurn(),
 	}
 	var errs []error
 	if store == nil {
@@ -219,7 +218,7 @@ func New(store driver.Store, opts ...Option) (*Lock, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("scheduler lock: %w", err)
 	}
-	l.log = logqueue.Wrap(l.log)
+	l.log = bounded.Log(l.log)
 	for i, o := range l.observers {
 		l.observers[i] = patiently(o, l.log).observe
 	}

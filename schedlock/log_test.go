@@ -106,57 +106,55 @@ func TestLogOfAnOutage(t *testing.T) {
 		"it can be read, not written": {fault{kind: broken},
 			[]string{"heartbeat", "acquire", "release"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, log := newLogged(t, db)
-				// The life of an app: lead, lose, give back, stand by.
-				appCtx, cancel := context.WithCancel(ctx)
-				var app sync.WaitGroup
-				app.Go(func() {
-					for {
-						lease, err := a.lock.Wait(appCtx)
-						if err != nil {
-							return
-						}
-						stop := beat(lease)
-						select {
-						case <-lease.Done():
-						case <-appCtx.Done():
-						}
-						stop()
-						_ = lease.Release(ctx)
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, log := newLogged(t, db)
+			// The life of an app: lead, lose, give back, stand by.
+			appCtx, cancel := context.WithCancel(ctx)
+			var app sync.WaitGroup
+			app.Go(func() {
+				for {
+					lease, err := a.lock.Wait(appCtx)
+					if err != nil {
+						return
 					}
-				})
-				const outage = 10 * time.Minute
-				time.Sleep(time.Minute + every/2)
-				a.db.set(tc.fault, tc.ops...)
-				time.Sleep(outage)
-				a.db.heal()
-				time.Sleep(time.Minute)
-				cancel()
-				app.Wait()
-
-				assert.Equal(t, 1, log.count("lost the lock"), log.all())
-				assert.Equal(t, 1, log.count("database does not answer"),
-					"one line at the start: %v", log.all())
-				assert.Zero(t, log.count("release failed"), "it is part of the outage: %v",
-					log.all())
-				assert.Equal(t, 1, log.count("database answers again"), "one at the recovery: %v",
-					log.all())
-				still := log.count("database still does not answer")
-				assert.GreaterOrEqual(t, still, int(outage/(30*time.Second))*2/3, log.all())
-				assert.LessOrEqual(t, still, int(outage/(30*time.Second)),
-					"at most one every 30 s: %v", log.all())
-				assert.Equal(t, 2, log.count("leading"), log.all())
-				assert.Zero(t, log.count("standing by"), "for whom but itself? %v", log.all())
-				for i, line := range log.all() {
-					if strings.HasSuffix(line, "database answers again") {
-						lasted := log.attrs[i]["after"].Duration()
-						assert.InDelta(t, outage.Seconds(), lasted.Seconds(), 2*every.Seconds())
-						assert.Positive(t, log.attrs[i]["failures"].Int64())
+					stop := beat(lease)
+					select {
+					case <-lease.Done():
+					case <-appCtx.Done():
 					}
+					stop()
+					_ = lease.Release(ctx)
 				}
 			})
+			const outage = 10 * time.Minute
+			time.Sleep(time.Minute + every/2)
+			a.db.set(tc.fault, tc.ops...)
+			time.Sleep(outage)
+			a.db.heal()
+			time.Sleep(time.Minute)
+			cancel()
+			app.Wait()
+
+			assert.Equal(t, 1, log.count("lost the lock"), log.all())
+			assert.Equal(t, 1, log.count("database does not answer"),
+				"one line at the start: %v", log.all())
+			assert.Zero(t, log.count("release failed"), "it is part of the outage: %v",
+				log.all())
+			assert.Equal(t, 1, log.count("database answers again"), "one at the recovery: %v",
+				log.all())
+			still := log.count("database still does not answer")
+			assert.GreaterOrEqual(t, still, int(outage/(30*time.Second))*2/3, log.all())
+			assert.LessOrEqual(t, still, int(outage/(30*time.Second)),
+				"at most one every 30 s: %v", log.all())
+			assert.Equal(t, 2, log.count("leading"), log.all())
+			assert.Zero(t, log.count("standing by"), "for whom but itself? %v", log.all())
+			for i, line := range log.all() {
+				if strings.HasSuffix(line, "database answers again") {
+					lasted := log.attrs[i]["after"].Duration()
+					assert.InDelta(t, outage.Seconds(), lasted.Seconds(), 2*every.Seconds())
+					assert.Positive(t, log.attrs[i]["failures"].Int64())
+				}
+			}
 		})
 	}
 }
@@ -189,8 +187,7 @@ func TestLogNamesTheHolders(t *testing.T) {
 		b, log := newLogged(t, db)
 		lease := a.lead()
 		a.crash()
-		got := <-b.stand(t.Context())
-		require.NoError(t, got.err)
+		got := wins(t, b.stand(t.Context()))
 		db.Edit(func(r *driver.Row) { r.PID, r.RawToken = 99, "x" })
 		require.Error(t, got.lease.Heartbeat(ctx))
 		require.Equal(t, []string{"0s INFO standing by",
@@ -222,8 +219,7 @@ func TestAStandbyIsLoggedOncePerHolder(t *testing.T) {
 			time.Sleep(time.Hour)
 			stop()
 			require.NoError(t, lease.Release(ctx))
-			got := <-waiter
-			require.NoError(t, got.err)
+			got := wins(t, waiter)
 			require.NoError(t, got.lease.Release(ctx))
 		}
 		require.Equal(t, 2, log.count("standing by"))

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -173,7 +173,7 @@ func sampling(pause time.Duration, sample func()) (stop func()) {
 	over := make(chan struct{})
 	var sampler sync.WaitGroup
 	sampler.Go(func() {
-		for !sleep.Until(over, pause) {
+		for !bounded.Wait(over, pause) {
 			sample()
 		}
 	})

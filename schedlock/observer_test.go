@@ -24,38 +24,36 @@ func TestAnObserverThatMisbehavesIsInNobodysWay(t *testing.T) {
 		"it panics":  func(chan struct{}) { panic("boom") },
 		"it goexits": func(chan struct{}) { runtime.Goexit() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				hung := make(chan struct{})
-				defer synctest.Wait()
-				defer close(hung)
-				bad := schedlock.WithObserver(func(schedlock.Event) {
-					misbehave(hung)
-				})
-				a, b := newReplica(t, db, bad), newReplica(t, db, bad)
-				start := time.Now()
-				first := a.stand(t.Context())
-				sleepUntil(start, time.Second)
-				require.True(t, a.leads())
-				won := <-first
-				stop := beat(won.lease)
-				second := b.stand(t.Context())
-				sleepUntil(start, 10*ttl)
-				require.True(t, a.leads(), "heartbeats go on")
-				require.Positive(t, a.seen.count(schedlock.EventHeartbeat),
-					"the other observer is told")
-				stop()
-
-				begin := time.Now()
-				won.lease.Drain()
-				require.NoError(t, won.lease.Release(ctx))
-				assert.LessOrEqual(t, time.Since(begin), time.Second)
-				require.NotNil(t, (<-second).lease)
-				assert.LessOrEqual(t, time.Since(begin), 2*time.Second)
-				assert.True(t, b.leads())
-				assert.Equal(t, []schedlock.EventKind{schedlock.EventElected,
-					schedlock.EventDraining, schedlock.EventReleased}, a.seen.kinds())
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			hung := make(chan struct{})
+			defer synctest.Wait()
+			defer close(hung)
+			bad := schedlock.WithObserver(func(schedlock.Event) {
+				misbehave(hung)
 			})
+			a, b := newReplica(t, db, bad), newReplica(t, db, bad)
+			start := time.Now()
+			first := a.stand(t.Context())
+			sleepUntil(start, time.Second)
+			require.True(t, a.leads())
+			won := <-first
+			stop := beat(won.lease)
+			second := b.stand(t.Context())
+			sleepUntil(start, 10*ttl)
+			require.True(t, a.leads(), "heartbeats go on")
+			require.Positive(t, a.seen.count(schedlock.EventHeartbeat),
+				"the other observer is told")
+			stop()
+
+			begin := time.Now()
+			won.lease.Drain()
+			require.NoError(t, won.lease.Release(ctx))
+			assert.LessOrEqual(t, time.Since(begin), time.Second)
+			require.NotNil(t, (<-second).lease)
+			assert.LessOrEqual(t, time.Since(begin), 2*time.Second)
+			assert.True(t, b.leads())
+			assert.Equal(t, []schedlock.EventKind{schedlock.EventElected,
+				schedlock.EventDraining, schedlock.EventReleased}, a.seen.kinds())
 		})
 	}
 }

@@ -25,25 +25,23 @@ var (
 
 func TestADatabaseThatOnlyAnOperatorCanMendIsAskedNowAndThen(t *testing.T) {
 	for _, op := range []string{"look", "acquire"} {
-		t.Run(op, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, log := newLogged(t, db)
-				a.db.set(fault{kind: broken, err: errNoRight}, op)
-				start := time.Now()
-				won := a.stand(t.Context())
-				sleepUntil(start, time.Minute+retry/2)
-				assert.Equal(t, 7, a.db.count(op), "every tenth retry interval")
-				a.db.set(fault{kind: broken}, op)
-				sleepUntil(start, time.Minute+20*retry+retry/2)
-				assert.GreaterOrEqual(t, a.db.count(op), 17,
-					"another error is tried every retry interval")
-				a.db.heal()
-				lease := (<-won).lease
-				require.NotNil(t, lease)
-				require.NoError(t, lease.Release(ctx))
-				assert.Equal(t, []string{"0s WARN database refuses us",
-					"30s WARN database still refuses us"}, log.all()[:2])
-			})
+		bubble(t, op, func(t *testing.T, db *memory.Store) {
+			a, log := newLogged(t, db)
+			a.db.set(fault{kind: broken, err: errNoRight}, op)
+			start := time.Now()
+			won := a.stand(t.Context())
+			sleepUntil(start, time.Minute+retry/2)
+			assert.Equal(t, 7, a.db.count(op), "every tenth retry interval")
+			a.db.set(fault{kind: broken}, op)
+			sleepUntil(start, time.Minute+20*retry+retry/2)
+			assert.GreaterOrEqual(t, a.db.count(op), 17,
+				"another error is tried every retry interval")
+			a.db.heal()
+			lease := (<-won).lease
+			require.NotNil(t, lease)
+			require.NoError(t, lease.Release(ctx))
+			assert.Equal(t, []string{"0s WARN database refuses us",
+				"30s WARN database still refuses us"}, log.all()[:2])
 		})
 	}
 }
@@ -74,8 +72,7 @@ func TestARowThatIsKeptLockedIsNoRefusal(t *testing.T) {
 
 func TestStatusNamesWhatAStandbyWaitsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		_, lease := newLeader(t, db)
 		b := newReplica(t, db)
 		b.db.onView = func(v driver.Snapshot) driver.Snapshot {
 			v.Blocker = "backend 7 (idle in transaction)"

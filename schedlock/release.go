@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -55,7 +55,7 @@ func insist(ctx context.Context, giveUp func(context.Context) error) error {
 		if err == nil || errors.Is(err, driver.ErrPermanent) || errors.Is(err, ErrCorrupt) {
 			return err
 		}
-		if !sleep.For(ctx, pause) {
+		if !bounded.Sleep(ctx, pause) {
 			return err
 		}
 	}

@@ -18,8 +18,7 @@ import (
 
 func TestDrain(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		lease.Drain()
 		lease.Drain()
 		require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
@@ -50,8 +49,7 @@ func TestDrain(t *testing.T) {
 
 func TestReleaseMayBeRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.db.set(fault{kind: broken}, "release")
 		start := time.Now()
 		require.ErrorIs(t, lease.Release(ctx), errBroken)
@@ -67,17 +65,14 @@ func TestReleaseMayBeRepeated(t *testing.T) {
 		kinds := slices.Compact(a.seen.kinds())
 		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleaseFailed,
 			schedlock.EventReleased}, kinds)
-		terms, err := db.Terms(ctx, 9)
-		require.NoError(t, err)
-		require.Len(t, terms, 1)
+		terms := termsOf(t, db, 1)
 		require.Equal(t, driver.EndReleased, terms[0].EndReason)
 	})
 }
 
 func TestAReleaseIsRepeatedWithinItsBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.db.set(fault{kind: broken}, "release")
 		time.AfterFunc(3*time.Second, a.db.heal)
 		require.NoError(t, lease.Release(ctx))
@@ -100,8 +95,7 @@ func TestAReleaseIsRepeatedWithinItsBudget(t *testing.T) {
 func TestAReleaseThatNobodyButAnOperatorCanMendIsNotRepeated(t *testing.T) {
 	for _, hopeless := range []error{driver.ErrPermanent, schedlock.ErrCorrupt} {
 		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a := newReplica(t, db)
-			lease := a.lead()
+			a, lease := newLeader(t, db)
 			a.db.set(fault{kind: broken, err: hopeless}, "release")
 			start := time.Now()
 			require.ErrorIs(t, lease.Release(ctx), hopeless)
@@ -137,21 +131,17 @@ func TestStopRepeatsWhatGivesBackAnAcquisitionThatWasNeverAnswered(t *testing.T)
 
 func TestReleaseWorksWithACancelledContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		_, lease := newLeader(t, db)
 		cancelled, cancel := context.WithCancel(ctx)
 		cancel()
 		require.NoError(t, lease.Release(cancelled))
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Nil(t, info)
+		require.Nil(t, rowOf(t, db))
 	})
 }
 
 func TestReleaseHasADeadlineOfItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.db.set(fault{kind: hang}, "release")
 		start := time.Now()
 		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
@@ -180,16 +170,13 @@ func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		require.Contains(t, log.String(),
 			"level=WARN msg=\"nothing to release: the row is not ours\"")
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Equal(t, 4711, info.PID, "the row of another stays")
+		require.Equal(t, 4711, rowOf(t, db).PID, "the row of another stays")
 	})
 }
 
 func TestAReleaseWaitsForTheHeartbeatThatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		a.db.set(fault{kind: late, after: time.Second}, "heartbeat")
 		answer := make(chan error, 1)
 		go func() { answer <- lease.Heartbeat(ctx) }()
@@ -197,8 +184,6 @@ func TestAReleaseWaitsForTheHeartbeatThatIsUnderWay(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		require.ErrorIs(t, <-answer, schedlock.ErrReleased, "renewed, but nobody has it any more")
 		require.Equal(t, schedlock.EventReleased, a.seen.kinds()[len(a.seen.kinds())-1])
-		info, err := schedlock.GetLockInfo(ctx, db)
-		require.NoError(t, err)
-		require.Nil(t, info)
+		require.Nil(t, rowOf(t, db))
 	})
 }

@@ -18,27 +18,25 @@ func TestALeaseRenewsItselfUntilItIsReleased(t *testing.T) {
 		"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
 		"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newRenewing(t, db), newRenewing(t, db)
-				start := time.Now()
-				lease, err := campaign(a.lock)
-				require.NoError(t, err)
-				stop, cancel := context.WithCancel(ctx)
-				waiter := b.stand(stop)
-				sleepUntil(start, time.Hour)
-				require.True(t, a.leads())
-				require.NoError(t, lease.Err())
-				require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
-					"one in each interval")
-				require.Empty(t, waiter)
-				cancel()
-				<-waiter
-				require.NoError(t, lease.Release(ctx))
-				time.Sleep(time.Hour)
-				require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
-					"none after the end")
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newRenewing(t, db), newRenewing(t, db)
+			start := time.Now()
+			lease, err := campaign(a.lock)
+			require.NoError(t, err)
+			stop, cancel := context.WithCancel(ctx)
+			waiter := b.stand(stop)
+			sleepUntil(start, time.Hour)
+			require.True(t, a.leads())
+			require.NoError(t, lease.Err())
+			require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
+				"one in each interval")
+			require.Empty(t, waiter)
+			cancel()
+			<-waiter
+			require.NoError(t, lease.Release(ctx))
+			time.Sleep(time.Hour)
+			require.Equal(t, int(time.Hour/every), a.db.count("heartbeat"),
+				"none after the end")
 		})
 	}
 }

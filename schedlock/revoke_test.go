@@ -14,8 +14,7 @@ import (
 
 func TestRevokeTellsTheHolderToLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		lease := a.lead()
+		a, lease := newLeader(t, db)
 		time.Sleep(time.Second)
 		r, err := schedlock.Revoke(ctx, db, lease.Term(), " alice ", "the disk is full\n")
 		require.NoError(t, err)
@@ -61,8 +60,7 @@ func TestARevokedRowOfADeadHolderGoesByTheRules(t *testing.T) {
 
 func TestRevokeRefusesWhatItCannotKeep(t *testing.T) {
 	db := memory.New()
-	a := newReplica(t, db)
-	lease := a.lead()
+	_, lease := newLeader(t, db)
 	for name, c := range map[string]struct{ by, reason, says string }{
 		"nobody":          {"", "", "does not say by whom"},
 		"blanks":          {" \t", "", "does not say by whom"},

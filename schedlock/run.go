@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -64,7 +64,7 @@ func (l *Lock) Start() {
 				return
 			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)
-			sleep.For(g.ctx, l.timing.TTL)
+			bounded.Sleep(g.ctx, l.timing.TTL)
 		}
 	}()
 }
@@ -183,7 +183,7 @@ func (l *Lock) lead(g *going, work func(*Lease) error) error {
 			l.log.Warn("release failed; it is repeated while this process runs", "term",
 				lease.Term(), "err", held)
 		}
-		sleep.For(g.ctx, rest)
+		bounded.Sleep(g.ctx, rest)
 	}
 }
 
@@ -234,6 +234,6 @@ func (l *Lock) serve(ctx context.Context, lease *Lease) error {
 		lease.Drain()
 		left = l.timing.TTL - l.timing.RenewDeadline
 	}
-	sleep.For(ctx, left)
+	bounded.Sleep(ctx, left)
 	return nil
 }

@@ -116,23 +116,21 @@ func TestRunHandsOver(t *testing.T) {
 func TestRunGoesOnWhenItsFunctionReturns(t *testing.T) {
 	for name, result := range map[string]error{"without an error": nil,
 		"with an error": errors.New("no such table")} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				text := new(logText)
-				a := newRenewing(t, db, logTo(text))
-				var calls atomic.Int32
-				ended := a.run(t.Context(), func(context.Context, *schedlock.Lease) error {
-					calls.Add(1)
-					return result
-				})
-				time.Sleep(time.Minute)
-				require.InDelta(t, time.Minute/(2*retry), calls.Load(), 2,
-					"others have a chance in between")
-				require.NoError(t, a.lock.Stop(ctx))
-				require.ErrorIs(t, <-ended, schedlock.ErrStopped)
-				require.Equal(t, result != nil,
-					text.count("the work under the lock has failed") > 0)
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			text := new(logText)
+			a := newRenewing(t, db, logTo(text))
+			var calls atomic.Int32
+			ended := a.run(t.Context(), func(context.Context, *schedlock.Lease) error {
+				calls.Add(1)
+				return result
 			})
+			time.Sleep(time.Minute)
+			require.InDelta(t, time.Minute/(2*retry), calls.Load(), 2,
+				"others have a chance in between")
+			require.NoError(t, a.lock.Stop(ctx))
+			require.ErrorIs(t, <-ended, schedlock.ErrStopped)
+			require.Equal(t, result != nil,
+				text.count("the work under the lock has failed") > 0)
 		})
 	}
 }
@@ -157,66 +155,58 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 			return bad
 		}, bad},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newRenewing(t, db)
-				one, stop := context.WithCancelCause(t.Context())
-				ended := a.run(one, tc.lead)
-				time.Sleep(time.Minute)
-				a.db.set(fault{kind: broken}, "release")
-				time.AfterFunc(3*time.Second, a.db.heal)
-				stop(errors.New("SIGTERM"))
-				err := <-ended
-				require.ErrorIs(t, err, tc.want)
-				require.Equal(t, tc.want != nil, err != nil,
-					"the release has succeeded in the end: %v", err)
-			})
-		})
-	}
-	t.Run("a release that fails", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a := newRenewing(t, db)
-			one, stop := context.WithCancel(t.Context())
-			ended := a.run(one, untilTheEnd)
+			one, stop := context.WithCancelCause(t.Context())
+			ended := a.run(one, tc.lead)
 			time.Sleep(time.Minute)
 			a.db.set(fault{kind: broken}, "release")
-			stop()
-			require.ErrorIs(t, <-ended, errBroken)
-			a.db.heal()
-			require.NoError(t, a.lock.Stop(ctx), "tries again")
-			require.Nil(t, rowOf(t, db))
+			time.AfterFunc(3*time.Second, a.db.heal)
+			stop(errors.New("SIGTERM"))
+			err := <-ended
+			require.ErrorIs(t, err, tc.want)
+			require.Equal(t, tc.want != nil, err != nil,
+				"the release has succeeded in the end: %v", err)
 		})
+	}
+	bubble(t, "a release that fails", func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		one, stop := context.WithCancel(t.Context())
+		ended := a.run(one, untilTheEnd)
+		time.Sleep(time.Minute)
+		a.db.set(fault{kind: broken}, "release")
+		stop()
+		require.ErrorIs(t, <-ended, errBroken)
+		a.db.heal()
+		require.NoError(t, a.lock.Stop(ctx), "tries again")
+		require.Nil(t, rowOf(t, db))
 	})
-	t.Run("a release that fails, and that the campaign does not make up for", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a := newRenewing(t, db)
-			one, stop := context.WithCancel(t.Context())
-			ended := a.run(one, func(context.Context, *schedlock.Lease) error {
-				a.db.set(fault{kind: broken})
-				return nil
-			})
-			time.Sleep(time.Hour)
-			stop()
-			require.ErrorIs(t, <-ended, errBroken)
+	bubble(t, "a release that fails and is not made up for", func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		one, stop := context.WithCancel(t.Context())
+		ended := a.run(one, func(context.Context, *schedlock.Lease) error {
+			a.db.set(fault{kind: broken})
+			return nil
 		})
+		time.Sleep(time.Hour)
+		stop()
+		require.ErrorIs(t, <-ended, errBroken)
 	})
-	t.Run("a release that the campaign has made up for", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newRenewing(t, db), newRenewing(t, db)
-			one, stop := context.WithCancel(t.Context())
-			ended := a.run(one, func(context.Context, *schedlock.Lease) error { // once
-				a.db.set(fault{kind: broken}, "release", "acquire")
-				return nil
-			})
-			synctest.Wait()
-			waiter := b.stand(t.Context())
-			time.Sleep(6 * time.Second)
-			a.db.set(fault{kind: broken}, "acquire")
-			require.NoError(t, (<-waiter).err)
-			time.Sleep(time.Minute)
-			stop()
-			require.NoError(t, <-ended)
+	bubble(t, "a release that the campaign has made up for", func(t *testing.T, db *memory.Store) {
+		a, b := newRenewing(t, db), newRenewing(t, db)
+		one, stop := context.WithCancel(t.Context())
+		ended := a.run(one, func(context.Context, *schedlock.Lease) error { // once
+			a.db.set(fault{kind: broken}, "release", "acquire")
+			return nil
 		})
+		synctest.Wait()
+		waiter := b.stand(t.Context())
+		time.Sleep(6 * time.Second)
+		a.db.set(fault{kind: broken}, "acquire")
+		require.NoError(t, (<-waiter).err)
+		time.Sleep(time.Minute)
+		stop()
+		require.NoError(t, <-ended)
 	})
 }
 
@@ -305,32 +295,30 @@ func TestAnOrderToLeaveReachesRunAndStart(t *testing.T) {
 		}, 5 * time.Minute},
 		"Start": {func(_ *testing.T, a *replica) { a.lock.Start() }, ttl - renew},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newRenewing(t, db), newRenewing(t, db)
-				start := time.Now()
-				tc.begin(t, a)
-				synctest.Wait()
-				b.lock.Start()
-				synctest.Wait()
-				term := a.lock.Lease().Term()
-				_, err := schedlock.Revoke(ctx, db, term, "alice", "")
-				require.NoError(t, err)
-				sleepUntil(start, every)
-				require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
-				sleepUntil(start, every+tc.takes-time.Millisecond)
-				require.Equal(t, term, rowOf(t, db).Term, "what runs may return first")
-				sleepUntil(start, every+tc.takes+retry)
-				require.True(t, b.leads())
-				terms, err := db.Terms(ctx, 2)
-				require.NoError(t, err)
-				require.Equal(t, driver.EndRevoked, terms[1].EndReason)
-				require.Zero(t, a.seen.count(schedlock.EventLost))
-				require.NoError(t, b.lock.Stop(ctx))
-				time.Sleep(2 * retry)
-				require.True(t, a.leads(), "it has been told to leave one term")
-				require.NoError(t, a.lock.Stop(ctx))
-			})
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newRenewing(t, db), newRenewing(t, db)
+			start := time.Now()
+			tc.begin(t, a)
+			synctest.Wait()
+			b.lock.Start()
+			synctest.Wait()
+			term := a.lock.Lease().Term()
+			_, err := schedlock.Revoke(ctx, db, term, "alice", "")
+			require.NoError(t, err)
+			sleepUntil(start, every)
+			require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrDraining)
+			sleepUntil(start, every+tc.takes-time.Millisecond)
+			require.Equal(t, term, rowOf(t, db).Term, "what runs may return first")
+			sleepUntil(start, every+tc.takes+retry)
+			require.True(t, b.leads())
+			terms, err := db.Terms(ctx, 2)
+			require.NoError(t, err)
+			require.Equal(t, driver.EndRevoked, terms[1].EndReason)
+			require.Zero(t, a.seen.count(schedlock.EventLost))
+			require.NoError(t, b.lock.Stop(ctx))
+			time.Sleep(2 * retry)
+			require.True(t, a.leads(), "it has been told to leave one term")
+			require.NoError(t, a.lock.Stop(ctx))
 		})
 	}
 }

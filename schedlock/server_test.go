@@ -35,6 +35,12 @@ func onServer(t *testing.T, f func(t *testing.T, db *server)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newServer(memory.New())) })
 }
 
+// serve is onServer as a subtest.
+func serve(t *testing.T, name string, f func(t *testing.T, db *server)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { onServer(t, f) })
+}
+
 func newServer(db *memory.Store) *server {
 	return &server{Store: db, held: map[driver.Token]*session{}}
 }

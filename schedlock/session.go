@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
-	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -101,7 +101,7 @@ func (l *Lease) look() (left time.Duration, ended, changed <-chan struct{}) {
 // may be something else than its end. It reports whether the lease lasts.
 func (l *Lease) lookAgain(ended <-chan struct{}) bool {
 	for range 5 {
-		final := sleep.Until(ended, min(10*time.Millisecond, l.lock.grace/100))
+		final := bounded.Wait(ended, min(10*time.Millisecond, l.lock.grace/100))
 		if left, _, _ := l.look(); left > 0 || final {
 			return left > 0
 		}

@@ -90,40 +90,35 @@ func TestAStandbyTakesOverOnlyAfterAGraceInWhichTheSessionWasEndedThroughout(t *
 		{name: "the row's grace is taken away", row: grace, own: grace, ended: always,
 			later: func(v *driver.Snapshot) { v.Row.Grace = 0 }, took: ttl, by: driver.EndExpired},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a := newReplica(t, db)
-				b := newReplica(t, db, schedlock.WithSessionGrace(tc.own))
-				lease := a.lead()
-				a.crash()
-				start := time.Now()
-				b.sees(start, tc.row, tc.ended)
-				if sees := b.db.onView; tc.later != nil {
-					b.db.onView = func(v driver.Snapshot) driver.Snapshot {
-						if v = sees(v); v.Row != nil && time.Since(start) >= 3*s {
-							tc.later(&v)
-						}
-						return v
+		bubble(t, tc.name, func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			b := newReplica(t, db, schedlock.WithSessionGrace(tc.own))
+			lease := a.lead()
+			a.crash()
+			start := time.Now()
+			b.sees(start, tc.row, tc.ended)
+			if sees := b.db.onView; tc.later != nil {
+				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+					if v = sees(v); v.Row != nil && time.Since(start) >= 3*s {
+						tc.later(&v)
 					}
+					return v
 				}
-				if tc.beat > 0 {
-					time.AfterFunc(tc.beat-time.Millisecond, func() {
-						db.Edit(func(r *driver.Row) { r.Beat++ })
-					})
-				}
-				waiter := b.stand(t.Context())
-				sleepUntil(start, tc.took-time.Nanosecond)
-				require.Empty(t, waiter, "too soon")
-				got := <-waiter
-				require.NoError(t, got.err)
-				assert.LessOrEqual(t, got.at.Sub(start), tc.took+retry)
-				assert.Equal(t, tc.by, b.seen.last(schedlock.EventElected).Reason)
-				terms, err := db.Terms(ctx, 9)
-				require.NoError(t, err)
-				require.Len(t, terms, 2)
-				assert.Equal(t, lease.Term(), terms[1].Term)
-				assert.Equal(t, tc.by, terms[1].EndReason)
-			})
+			}
+			if tc.beat > 0 {
+				time.AfterFunc(tc.beat-time.Millisecond, func() {
+					db.Edit(func(r *driver.Row) { r.Beat++ })
+				})
+			}
+			waiter := b.stand(t.Context())
+			sleepUntil(start, tc.took-time.Nanosecond)
+			require.Empty(t, waiter, "too soon")
+			got := wins(t, waiter)
+			assert.LessOrEqual(t, got.at.Sub(start), tc.took+retry)
+			assert.Equal(t, tc.by, b.seen.last(schedlock.EventElected).Reason)
+			terms := termsOf(t, db, 2)
+			assert.Equal(t, lease.Term(), terms[1].Term)
+			assert.Equal(t, tc.by, terms[1].EndReason)
 		})
 	}
 }
@@ -148,59 +143,50 @@ func TestAnEndedSessionSaysNothingOfATermThatTheDatabaseForgot(t *testing.T) {
 		sleepUntil(start, renew-time.Nanosecond)
 		require.True(t, b.leads())
 		require.Empty(t, waiter)
-		got := <-waiter
-		require.NoError(t, got.err)
+		got := wins(t, waiter)
 		require.GreaterOrEqual(t, got.at.Sub(start), ttl)
 		require.False(t, b.leads())
 	})
 }
 
 func TestAOneShotAcquireWaitsForTheGrace(t *testing.T) {
-	t.Run("and leads", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-			a.lead()
-			a.crash()
-			start := time.Now()
-			b.sees(start, grace, always)
-			b.lead()
-			require.GreaterOrEqual(t, time.Since(start), grace)
-			require.LessOrEqual(t, time.Since(start), grace+retry)
-		})
+	bubble(t, "and leads", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
+		a.lead()
+		a.crash()
+		start := time.Now()
+		b.sees(start, grace, always)
+		b.lead()
+		require.GreaterOrEqual(t, time.Since(start), grace)
+		require.LessOrEqual(t, time.Since(start), grace+retry)
 	})
-	t.Run("until the holder is back", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-			lease := a.lead()
-			start := time.Now()
-			b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
-			time.AfterFunc(grace/2, func() { assert.NoError(t, lease.Heartbeat(ctx)) })
-			_, err := b.lock.Acquire(ctx)
-			require.ErrorIs(t, err, schedlock.ErrHeld)
-			require.InDelta(t, grace/2, time.Since(start), float64(retry))
-		})
+	bubble(t, "until the holder is back", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
+		lease := a.lead()
+		start := time.Now()
+		b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
+		time.AfterFunc(grace/2, func() { assert.NoError(t, lease.Heartbeat(ctx)) })
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.InDelta(t, grace/2, time.Since(start), float64(retry))
 	})
-	t.Run("until the session is seen again", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-			a.lead()
-			start := time.Now()
-			b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
-			_, err := b.lock.Acquire(ctx)
-			require.ErrorIs(t, err, schedlock.ErrHeld)
-			require.InDelta(t, grace/2, time.Since(start), float64(retry))
-		})
+	bubble(t, "until the session is seen again", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
+		a.lead()
+		start := time.Now()
+		b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.InDelta(t, grace/2, time.Since(start), float64(retry))
 	})
-	t.Run("not if its option is off", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, db *memory.Store) {
-			a, b := newReplica(t, db), newReplica(t, db)
-			a.lead()
-			start := time.Now()
-			b.sees(start, grace, always)
-			_, err := b.lock.Acquire(ctx)
-			require.ErrorIs(t, err, schedlock.ErrHeld)
-			require.Zero(t, time.Since(start))
-		})
+	bubble(t, "not if its option is off", func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		a.lead()
+		start := time.Now()
+		b.sees(start, grace, always)
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.Zero(t, time.Since(start))
 	})
 }
 
@@ -232,8 +218,7 @@ func TestALookThatIsSlowDoesNotShortenTheGrace(t *testing.T) {
 		start := time.Now()
 		b.sees(start, grace, always)
 		b.db.set(fault{kind: late, after: 3 * time.Second}, "look")
-		got := <-b.stand(t.Context())
-		require.NoError(t, got.err)
+		got := wins(t, b.stand(t.Context()))
 		require.GreaterOrEqual(t, got.at.Sub(start), grace+2*3*time.Second)
 		require.Less(t, got.at.Sub(start), ttl)
 	})

@@ -123,56 +123,51 @@ func TestTheEndOfItsSessionSuspendsALeaderUntilAHeartbeatOnANewOne(t *testing.T)
 func TestALeaseOnAnEndedSessionIsLostAfterHalfTheGraceAndTakenOverAfterAWholeOne(t *testing.T) {
 	for name, g := range map[string]time.Duration{"by default": grace,
 		"the shortest grace": 100 * time.Millisecond, "a long one": 40 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			onServer(t, func(t *testing.T, db *server) {
-				a, conn := newHeld(t, db, schedlock.WithSessionGrace(g))
-				b, _ := newHeld(t, db, schedlock.WithSessionGrace(g))
-				var found time.Time // the first answer that told b
-				b.db.onView = func(v driver.Snapshot) driver.Snapshot {
-					if v.Sign == driver.SignEnded && found.IsZero() {
-						found = time.Now()
-					}
-					return v
+		serve(t, name, func(t *testing.T, db *server) {
+			a, conn := newHeld(t, db, schedlock.WithSessionGrace(g))
+			b, _ := newHeld(t, db, schedlock.WithSessionGrace(g))
+			var found time.Time // the first answer that told b
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				if v.Sign == driver.SignEnded && found.IsZero() {
+					found = time.Now()
 				}
-				start := time.Now()
-				lease := a.lead()
-				waiter := b.stand(t.Context())
+				return v
+			}
+			start := time.Now()
+			lease := a.lead()
+			waiter := b.stand(t.Context())
 
-				looked := min(g/20, time.Second) * 3 // the last look that sees it alive
-				sleepUntil(start, looked+time.Millisecond)
-				conn.refuse(true)
-				conn.end()
-				sleepUntil(start, looked+g/2-time.Nanosecond)
-				require.NoError(t, lease.Err())
-				require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrSuspended)
-				sleepUntil(start, looked+g/2)
-				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
-				require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
-				require.NotErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrSuspended)
-				require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
-				require.Nil(t, a.lock.Lease())
-				require.Equal(t, 1, a.seen.count(schedlock.EventLost))
-				require.Equal(t, schedlock.LossSession, a.seen.last(schedlock.EventLost).Loss)
-				require.ErrorIs(t, a.seen.last(schedlock.EventLost).Err, schedlock.ErrLost)
+			looked := min(g/20, time.Second) * 3 // the last look that sees it alive
+			sleepUntil(start, looked+time.Millisecond)
+			conn.refuse(true)
+			conn.end()
+			sleepUntil(start, looked+g/2-time.Nanosecond)
+			require.NoError(t, lease.Err())
+			require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrSuspended)
+			sleepUntil(start, looked+g/2)
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			require.ErrorIs(t, context.Cause(lease.Context()), schedlock.ErrLost)
+			require.NotErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrSuspended)
+			require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
+			require.Nil(t, a.lock.Lease())
+			require.Equal(t, 1, a.seen.count(schedlock.EventLost))
+			require.Equal(t, schedlock.LossSession, a.seen.last(schedlock.EventLost).Loss)
+			require.ErrorIs(t, a.seen.last(schedlock.EventLost).Err, schedlock.ErrLost)
 
-				got := <-waiter
-				require.NoError(t, got.err)
-				assert.GreaterOrEqual(t, got.at.Sub(found), g)
-				assert.LessOrEqual(t, got.at.Sub(found), g+time.Millisecond)
-				assert.LessOrEqual(t, got.at.Sub(start), looked+retry+g+time.Millisecond,
-					"and not a TTL")
-				assert.Equal(t, driver.EndSessionEnded, b.seen.last(schedlock.EventElected).Reason)
-				terms, err := db.Terms(ctx, 9)
-				require.NoError(t, err)
-				require.Len(t, terms, 2)
-				assert.Equal(t, lease.Term(), terms[1].Term)
-				assert.Equal(t, driver.EndSessionEnded, terms[1].EndReason)
+			got := wins(t, waiter)
+			assert.GreaterOrEqual(t, got.at.Sub(found), g)
+			assert.LessOrEqual(t, got.at.Sub(found), g+time.Millisecond)
+			assert.LessOrEqual(t, got.at.Sub(start), looked+retry+g+time.Millisecond,
+				"and not a TTL")
+			assert.Equal(t, driver.EndSessionEnded, b.seen.last(schedlock.EventElected).Reason)
+			terms := termsOf(t, db, 2)
+			assert.Equal(t, lease.Term(), terms[1].Term)
+			assert.Equal(t, driver.EndSessionEnded, terms[1].EndReason)
 
-				conn.refuse(false)
-				assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
-				assert.Zero(t, a.seen.count(schedlock.EventResumed))
-				requireOneLeader(t, a, b)
-			})
+			conn.refuse(false)
+			assert.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost, "it does not come back")
+			assert.Zero(t, a.seen.count(schedlock.EventResumed))
+			requireOneLeader(t, a, b)
 		})
 	}
 }
@@ -323,54 +318,46 @@ func TestALeaseLostWithItsSessionIsReleasedSoThatNobodyWaits(t *testing.T) {
 // The session on which such a row was written has ended, or soon will: to
 // others its holder seems dead.
 func TestAnAcquisitionWhoseAnswerWasLostIsGivenBackIfItsSessionCounts(t *testing.T) {
-	t.Run("Wait tries again", func(t *testing.T) {
-		onServer(t, func(t *testing.T, db *server) {
-			a, _ := newHeld(t, db)
-			a.db.next(fault{kind: lost}, "acquire")
-			lease, err := a.lock.Wait(ctx)
-			require.NoError(t, err)
-			require.True(t, a.leads())
-			require.Equal(t, 2, a.db.count("acquire"))
-			require.Equal(t, 1, a.seen.count(schedlock.EventElected))
-			terms, err := db.Terms(ctx, 9)
-			require.NoError(t, err)
-			require.Len(t, terms, 2)
-			require.Equal(t, lease.Term(), terms[0].Term)
-			require.Equal(t, driver.EndReleased, terms[1].EndReason)
-		})
+	serve(t, "Wait tries again", func(t *testing.T, db *server) {
+		a, _ := newHeld(t, db)
+		a.db.next(fault{kind: lost}, "acquire")
+		lease, err := a.lock.Wait(ctx)
+		require.NoError(t, err)
+		require.True(t, a.leads())
+		require.Equal(t, 2, a.db.count("acquire"))
+		require.Equal(t, 1, a.seen.count(schedlock.EventElected))
+		terms := termsOf(t, db, 2)
+		require.Equal(t, lease.Term(), terms[0].Term)
+		require.Equal(t, driver.EndReleased, terms[1].EndReason)
 	})
-	t.Run("also if giving it back fails at first", func(t *testing.T) {
-		onServer(t, func(t *testing.T, db *server) {
-			a, _ := newHeld(t, db)
-			calls := map[string]int{}
-			a.db.planned(func(op string) fault {
-				calls[op]++
-				switch {
-				case op == "acquire" && calls[op] == 1:
-					return fault{kind: lost}
-				case op == "release" && calls[op] == 1:
-					return fault{kind: broken}
-				}
-				return fault{}
-			})
-			start := time.Now()
-			_, err := a.lock.Wait(ctx)
-			require.NoError(t, err)
-			require.LessOrEqual(t, time.Since(start), 2*retry, "not after its own grace or TTL")
-			require.Equal(t, 2, a.db.count("acquire"))
+	serve(t, "also if giving it back fails at first", func(t *testing.T, db *server) {
+		a, _ := newHeld(t, db)
+		calls := map[string]int{}
+		a.db.planned(func(op string) fault {
+			calls[op]++
+			switch {
+			case op == "acquire" && calls[op] == 1:
+				return fault{kind: lost}
+			case op == "release" && calls[op] == 1:
+				return fault{kind: broken}
+			}
+			return fault{}
 		})
+		start := time.Now()
+		_, err := a.lock.Wait(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(start), 2*retry, "not after its own grace or TTL")
+		require.Equal(t, 2, a.db.count("acquire"))
 	})
-	t.Run("Acquire says so", func(t *testing.T) {
-		onServer(t, func(t *testing.T, db *server) {
-			a, _ := newHeld(t, db)
-			a.db.next(fault{kind: lost}, "acquire")
-			lease, err := a.lock.Acquire(ctx)
-			require.ErrorIs(t, err, errBroken)
-			require.Nil(t, lease)
-			require.False(t, a.leads())
-			require.Nil(t, rowOf(t, db))
-			a.lead()
-		})
+	serve(t, "Acquire says so", func(t *testing.T, db *server) {
+		a, _ := newHeld(t, db)
+		a.db.next(fault{kind: lost}, "acquire")
+		lease, err := a.lock.Acquire(ctx)
+		require.ErrorIs(t, err, errBroken)
+		require.Nil(t, lease)
+		require.False(t, a.leads())
+		require.Nil(t, rowOf(t, db))
+		a.lead()
 	})
 }
 
@@ -384,19 +371,17 @@ func TestALeaderWithoutASessionThatCountsGoesByTheRenewDeadlineAlone(t *testing.
 			return newReplica(t, db, schedlock.WithSessionGrace(grace))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onServer(t, func(t *testing.T, db *server) {
-				a := join(t, db)
-				start := time.Now()
-				lease := a.lead()
-				require.Zero(t, rowOf(t, db).Grace)
-				a.crash()
-				sleepUntil(start, renew-time.Nanosecond)
-				require.True(t, a.leads())
-				sleepUntil(start, renew)
-				require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
-				require.Equal(t, schedlock.LossDeadline, a.seen.last(schedlock.EventLost).Loss)
-			})
+		serve(t, name, func(t *testing.T, db *server) {
+			a := join(t, db)
+			start := time.Now()
+			lease := a.lead()
+			require.Zero(t, rowOf(t, db).Grace)
+			a.crash()
+			sleepUntil(start, renew-time.Nanosecond)
+			require.True(t, a.leads())
+			sleepUntil(start, renew)
+			require.ErrorIs(t, lease.Err(), schedlock.ErrLost)
+			require.Equal(t, schedlock.LossDeadline, a.seen.last(schedlock.EventLost).Loss)
 		})
 	}
 }

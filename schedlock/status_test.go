@@ -31,42 +31,39 @@ func TestAReasonIsNeverOlderThanItsState(t *testing.T) {
 			_ = lease.Heartbeat(ctx)
 		}, "scheduler lock is lost"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, db *memory.Store) {
-				a, b := newReplica(t, db), newReplica(t, db)
-				if tc.before != nil {
-					tc.before(db, newReplica(t, db))
-				}
-				won := a.stand(t.Context())
-				got := <-won
-				require.NoError(t, got.err)
-				if tc.end != nil {
-					tc.end(db, got.lease)
-				}
-				a.db.set(fault{kind: broken})
-				_ = got.lease.Release(ctx)
-				s := a.lock.Status()
-				assert.Contains(t, s.Reason, "its row is being given back", "its work has returned")
-				a.db.heal()
-				require.NoError(t, got.lease.Release(ctx))
-				b.lead()
+		bubble(t, name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db)
+			if tc.before != nil {
+				tc.before(db, newReplica(t, db))
+			}
+			won := a.stand(t.Context())
+			got := wins(t, won)
+			if tc.end != nil {
+				tc.end(db, got.lease)
+			}
+			a.db.set(fault{kind: broken})
+			_ = got.lease.Release(ctx)
+			s := a.lock.Status()
+			assert.Contains(t, s.Reason, "its row is being given back", "its work has returned")
+			a.db.heal()
+			require.NoError(t, got.lease.Release(ctx))
+			b.lead()
 
-				s = a.lock.Status()
-				assert.Equal(t, schedlock.SelfStandby, s.State)
-				assert.Zero(t, s.Term)
-				assert.ErrorIs(t, s.Err, got.lease.Err())
-				assert.Contains(t, s.Reason, "its lease of term "+
-					itoa(got.lease.Term())+" has ended")
-				assert.Contains(t, s.Reason, tc.says)
-				assert.NotContains(t, s.Reason, "about to take")
-				assert.Contains(t, s.PublicReason(func(error) string {
-					return "so it goes"
-				}), "(so it goes)")
+			s = a.lock.Status()
+			assert.Equal(t, schedlock.SelfStandby, s.State)
+			assert.Zero(t, s.Term)
+			assert.ErrorIs(t, s.Err, got.lease.Err())
+			assert.Contains(t, s.Reason, "its lease of term "+
+				itoa(got.lease.Term())+" has ended")
+			assert.Contains(t, s.Reason, tc.says)
+			assert.NotContains(t, s.Reason, "about to take")
+			assert.Contains(t, s.PublicReason(func(error) string {
+				return "so it goes"
+			}), "(so it goes)")
 
-				_, err := a.lock.Acquire(ctx)
-				require.ErrorIs(t, err, schedlock.ErrHeld)
-				assert.Contains(t, a.lock.Status().Reason, "leads (term ", "now it has looked")
-			})
+			_, err := a.lock.Acquire(ctx)
+			require.ErrorIs(t, err, schedlock.ErrHeld)
+			assert.Contains(t, a.lock.Status().Reason, "leads (term ", "now it has looked")
 		})
 	}
 }

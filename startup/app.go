@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -160,7 +160,7 @@ func NewApp(cfg Config) (*App, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	cfg.Log = logqueue.Wrap(cfg.Log)
+	cfg.Log = bounded.Log(cfg.Log)
 	a := &App{cfg: cfg, served: make(chan struct{}), failed: make(chan error, 1)}
 	_, err := a.open(noStore{}) // it checks the options, and says all that is wrong
 	errs = append(errs, err)
@@ -247,7 +247,7 @@ func (a *App) Start(ctx context.Context) error { return a.graph.Start(ctx) }
 // the app still serves, then HTTP ends, then the database is closed. ctx is
 // the budget for all of it; see StopBudget.
 func (a *App) Stop(ctx context.Context) error {
-	defer logqueue.Flush(a.cfg.Log, flushLimit)
+	defer bounded.FlushLog(a.cfg.Log, flushLimit)
 	return a.graph.Stop(ctx)
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
@@ -38,35 +37,31 @@ func TestRunReturnsNoErrorIfTheReleaseSucceedsInTheEnd(t *testing.T) {
 		"within the budget of a release":      3 * time.Second,
 		"within that of the stage after HTTP": 8 * time.Second,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var d diary
-				db := &reluctant{database: newDatabase(&d)}
-				app := newApp(t, startup.Config{Strict: true,
-					Open: func(context.Context) (driver.Store, error) { return db, nil }})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				db.until = time.Now().Add(time.Minute + outage)
-				assert.NoError(t, app.Run(ctx))
-				assert.Equal(t, []string{"acquire", "release", "close"}, d.read())
-				assert.Nil(t, db.info(t))
-			})
-		})
-	}
-	t.Run("but says what is left", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			db := &reluctant{database: newDatabase(&diary{}), until: time.Now().Add(time.Hour)}
+		bubble(t, name, func(t *testing.T) {
+			var d diary
+			db := &reluctant{database: newDatabase(&d)}
 			app := newApp(t, startup.Config{Strict: true,
 				Open: func(context.Context) (driver.Store, error) { return db, nil }})
-			require.NoError(t, app.Start(t.Context()))
-			begin := time.Now()
-			err := app.Stop(t.Context())
-			require.ErrorContains(t, err, "connection refused")
-			stage, ok := errors.AsType[*startup.StageError](err)
-			require.True(t, ok)
-			assert.Equal(t, startup.StageWorkerMode, stage.Stage)
-			assert.LessOrEqual(t, time.Since(begin), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			db.until = time.Now().Add(time.Minute + outage)
+			assert.NoError(t, app.Run(ctx))
+			assert.Equal(t, []string{"acquire", "release", "close"}, d.read())
+			assert.Nil(t, db.info(t))
 		})
+	}
+	bubble(t, "but says what is left", func(t *testing.T) {
+		db := &reluctant{database: newDatabase(&diary{}), until: time.Now().Add(time.Hour)}
+		app := newApp(t, startup.Config{Strict: true,
+			Open: func(context.Context) (driver.Store, error) { return db, nil }})
+		require.NoError(t, app.Start(t.Context()))
+		begin := time.Now()
+		err := app.Stop(t.Context())
+		require.ErrorContains(t, err, "connection refused")
+		stage, ok := errors.AsType[*startup.StageError](err)
+		require.True(t, ok)
+		assert.Equal(t, startup.StageWorkerMode, stage.Stage)
+		assert.LessOrEqual(t, time.Since(begin), 10*time.Second)
 	})
 }
 

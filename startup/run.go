@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/internal/safely"
+	"example.com/schedlock/internal/bounded"
 )
 
 // Start starts the stages in order, each within its StartTimeout. If one fails,
@@ -224,7 +224,7 @@ func (g *Graph) remaining(ctx context.Context) time.Duration {
 
 // call runs fn on a goroutine of its own. Its result can be received once.
 func call(ctx context.Context, fn func(context.Context) error) <-chan error {
-	return safely.Go(func() error {
+	return bounded.Go(func() error {
 		if fn == nil {
 			return nil
 		}
@@ -278,7 +278,7 @@ func (g *Graph) logFailure(ctx context.Context, level slog.Level, msg string, st
 		slog.Duration("took", time.Since(begin)),
 		slog.String("error", err.Error()),
 	}
-	if p, ok := errors.AsType[*safely.Panic](err); ok {
+	if p, ok := errors.AsType[*bounded.Panic](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
 	g.log.LogAttrs(ctx, level, msg, attrs...)

@@ -162,25 +162,23 @@ func TestStartPastItsDeadline(t *testing.T) {
 		{"fails in its grace", limit, ignoreFor(limit+grace/2, own), limit + grace/2,
 			"not done within its StartTimeout of 5s: no answer from db:5432", false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var d diary
-				b := d.stage("b", tt.start, nil)
-				b.StartTimeout = tt.timeout
-				g := build(t, d.stage("a", nil, nil), b, d.stage("c", nil, nil))
+		bubble(t, tt.name, func(t *testing.T) {
+			begin := time.Now()
+			var d diary
+			b := d.stage("b", tt.start, nil)
+			b.StartTimeout = tt.timeout
+			g := build(t, d.stage("a", nil, nil), b, d.stage("c", nil, nil))
 
-				err := g.Start(t.Context())
-				assert.EqualError(t, err, `stage "b": start: `+tt.text)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, []string{"b start"}, stageErrors(t, err))
-				assert.Equal(t, tt.took, time.Since(begin))
-				want := []string{"start a", "start b", "stop a"}
-				if tt.stopped {
-					want = []string{"start a", "start b", "stop b", "stop a"}
-				}
-				assert.Equal(t, want, d.read())
-			})
+			err := g.Start(t.Context())
+			assert.EqualError(t, err, `stage "b": start: `+tt.text)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, []string{"b start"}, stageErrors(t, err))
+			assert.Equal(t, tt.took, time.Since(begin))
+			want := []string{"start a", "start b", "stop a"}
+			if tt.stopped {
+				want = []string{"start a", "start b", "stop b", "stop a"}
+			}
+			assert.Equal(t, want, d.read())
 		})
 	}
 }
@@ -219,35 +217,33 @@ func TestStartLeftBehind(t *testing.T) {
 				`it was left behind while it started, and is not stopped yet`,
 			[]string{"start a", "start b", "stop a", "stop b"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var d diary
-				b := d.stage("b", tt.start, tt.stop)
-				b.StartTimeout, b.StopTimeout = 5*time.Second, 7*time.Second
-				g := build(t, d.stage("a", nil, nil), b)
+		bubble(t, tt.name, func(t *testing.T) {
+			begin := time.Now()
+			var d diary
+			b := d.stage("b", tt.start, tt.stop)
+			b.StartTimeout, b.StopTimeout = 5*time.Second, 7*time.Second
+			g := build(t, d.stage("a", nil, nil), b)
 
-				err := g.Start(t.Context())
-				assert.EqualError(t, err,
-					`stage "b": start: not done within its StartTimeout of 5s; `+
-						`it still runs, and will be stopped if it succeeds after all`)
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, 5*time.Second+grace, time.Since(begin))
-				assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
+			err := g.Start(t.Context())
+			assert.EqualError(t, err,
+				`stage "b": start: not done within its StartTimeout of 5s; `+
+					`it still runs, and will be stopped if it succeeds after all`)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, 5*time.Second+grace, time.Since(begin))
+			assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
 
-				begin = time.Now()
-				err = g.Stop(t.Context())
-				if tt.stopText == "" {
-					assert.NoError(t, err)
-				} else {
-					assert.EqualError(t, err, tt.stopText)
-				}
-				assert.Equal(t, min(tt.stopTook, 7*time.Second), time.Since(begin))
+			begin = time.Now()
+			err = g.Stop(t.Context())
+			if tt.stopText == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.EqualError(t, err, tt.stopText)
+			}
+			assert.Equal(t, min(tt.stopTook, 7*time.Second), time.Since(begin))
 
-				time.Sleep(2 * time.Hour)
-				assert.Equal(t, tt.diary, d.read(), "in the end")
-				assert.Equal(t, err, g.Stop(t.Context()), "the second Stop has another result")
-			})
+			time.Sleep(2 * time.Hour)
+			assert.Equal(t, tt.diary, d.read(), "in the end")
+			assert.Equal(t, err, g.Stop(t.Context()), "the second Stop has another result")
 		})
 	}
 }
@@ -283,30 +279,28 @@ func TestCallerEndsTheStart(t *testing.T) {
 		{"cancelled", nil, `stage "b": start: context canceled`},
 		{"cancelled with a cause", signal, `stage "b": start: context canceled: terminated`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Second, func() { cancel(tt.cause) })
-				var d diary
-				var left time.Duration
-				a := d.stage("a", nil, func(ctx context.Context) error {
-					deadline, _ := ctx.Deadline()
-					left = time.Until(deadline)
-					return ctx.Err()
-				})
-				g := build(t, a, d.stage("b", obey, nil), d.stage("c", nil, nil))
-
-				err := g.Start(ctx)
-				assert.EqualError(t, err, tt.text, "a is stopped with a context that lives")
-				assert.Equal(t, 10*time.Second, left, "the roll-back has its full StopTimeout")
-				assert.ErrorIs(t, err, context.Canceled)
-				if tt.cause != nil {
-					assert.ErrorIs(t, err, tt.cause)
-				}
-				assert.Equal(t, time.Second, time.Since(begin))
-				assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
+		bubble(t, tt.name, func(t *testing.T) {
+			begin := time.Now()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(tt.cause) })
+			var d diary
+			var left time.Duration
+			a := d.stage("a", nil, func(ctx context.Context) error {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				return ctx.Err()
 			})
+			g := build(t, a, d.stage("b", obey, nil), d.stage("c", nil, nil))
+
+			err := g.Start(ctx)
+			assert.EqualError(t, err, tt.text, "a is stopped with a context that lives")
+			assert.Equal(t, 10*time.Second, left, "the roll-back has its full StopTimeout")
+			assert.ErrorIs(t, err, context.Canceled)
+			if tt.cause != nil {
+				assert.ErrorIs(t, err, tt.cause)
+			}
+			assert.Equal(t, time.Second, time.Since(begin))
+			assert.Equal(t, []string{"start a", "start b", "stop a"}, d.read())
 		})
 	}
 }

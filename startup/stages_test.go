@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +44,12 @@ func (d *diary) stage(name string, start, stop func(context.Context) error) star
 		}
 	}
 	return startup.Stage{Name: name, Start: do("start", start), Stop: do("stop", stop)}
+}
+
+// bubble runs a subtest in which time passes as soon as all wait for it.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 func build(t require.TestingT, stages ...startup.Stage) *startup.Graph {

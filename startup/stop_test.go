@@ -41,28 +41,26 @@ func TestStopPastItsDeadline(t *testing.T) {
 		{"hangs", 5 * time.Second, ignoreFor(time.Hour, nil), 5*time.Second + grace,
 			"not done within its StopTimeout of 5s; it still runs"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var d diary
-				b := d.stage("b", nil, tt.stop)
-				b.StopTimeout = tt.timeout
-				g := build(t, d.stage("a", nil, func(ctx context.Context) error {
-					return ctx.Err()
-				}), b)
-				require.NoError(t, g.Start(t.Context()))
+		bubble(t, tt.name, func(t *testing.T) {
+			var d diary
+			b := d.stage("b", nil, tt.stop)
+			b.StopTimeout = tt.timeout
+			g := build(t, d.stage("a", nil, func(ctx context.Context) error {
+				return ctx.Err()
+			}), b)
+			require.NoError(t, g.Start(t.Context()))
 
-				begin := time.Now()
-				err := g.Stop(t.Context())
-				if tt.text == "" {
-					assert.NoError(t, err)
-				} else {
-					assert.EqualError(t, err, `stage "b": stop: `+tt.text)
-					assert.ErrorIs(t, err, context.DeadlineExceeded)
-				}
-				assert.Equal(t, tt.took, time.Since(begin))
-				time.Sleep(2 * time.Hour) // until the one that hangs has returned
-				assert.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, d.read())
-			})
+			begin := time.Now()
+			err := g.Stop(t.Context())
+			if tt.text == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.EqualError(t, err, `stage "b": stop: `+tt.text)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			assert.Equal(t, tt.took, time.Since(begin))
+			time.Sleep(2 * time.Hour) // until the one that hangs has returned
+			assert.Equal(t, []string{"start a", "start b", "stop b", "stop a"}, d.read())
 		})
 	}
 }
@@ -117,25 +115,23 @@ func TestBudgetOfStop(t *testing.T) {
 			[]time.Duration{10 * s, 300 * ms}},
 		{"was nothing", 0, []time.Duration{7 * s, 7 * s}, []time.Duration{s, s}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stages, told, given := limits(tt.timeouts...)
-				g := build(t, stages...)
-				require.NoError(t, g.Start(t.Context()))
-				budget, cancel := context.WithTimeout(t.Context(), tt.budget)
-				defer cancel()
-				err := g.Stop(budget)
-				assert.Equal(t, tt.want, *given)
-				assert.Equal(t, tt.want, *told, "the deadline that the stage sees")
-				for i, line := range strings.Split(err.Error(), "\n") {
-					why := fmt.Sprintf("not done within its StopTimeout of %v", tt.timeouts[i])
-					if tt.want[i] < tt.timeouts[i] {
-						why = "not done when the budget of Stop was used up"
-					}
-					assert.Equal(t, fmt.Sprintf("stage %q: stop: %s", fmt.Sprint(i+1), why), line)
+		bubble(t, tt.name, func(t *testing.T) {
+			stages, told, given := limits(tt.timeouts...)
+			g := build(t, stages...)
+			require.NoError(t, g.Start(t.Context()))
+			budget, cancel := context.WithTimeout(t.Context(), tt.budget)
+			defer cancel()
+			err := g.Stop(budget)
+			assert.Equal(t, tt.want, *given)
+			assert.Equal(t, tt.want, *told, "the deadline that the stage sees")
+			for i, line := range strings.Split(err.Error(), "\n") {
+				why := fmt.Sprintf("not done within its StopTimeout of %v", tt.timeouts[i])
+				if tt.want[i] < tt.timeouts[i] {
+					why = "not done when the budget of Stop was used up"
 				}
-				assert.Len(t, stageErrors(t, err), len(tt.want))
-			})
+				assert.Equal(t, fmt.Sprintf("stage %q: stop: %s", fmt.Sprint(i+1), why), line)
+			}
+			assert.Len(t, stageErrors(t, err), len(tt.want))
 		})
 	}
 }
@@ -155,25 +151,23 @@ func TestBudgetMayBeCancelled(t *testing.T) {
 		{"later", 3 * time.Second, []time.Duration{3 * time.Second, time.Second},
 			[]time.Duration{7 * time.Second, time.Second}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stages, told, given := limits(7*time.Second, 7*time.Second)
-				g := build(t, stages...)
-				require.NoError(t, g.Start(t.Context()))
-				budget, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if tt.at == 0 {
-					cancel()
-				}
-				time.AfterFunc(tt.at, cancel)
-				err := g.Stop(budget)
-				assert.Equal(t, tt.want, *given)
-				assert.Equal(t, tt.told, *told)
-				assert.EqualError(t, err,
-					"stage \"1\": stop: not done when the budget of Stop was used up\n"+
-						"stage \"2\": stop: not done when the budget of Stop was used up")
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-			})
+		bubble(t, tt.name, func(t *testing.T) {
+			stages, told, given := limits(7*time.Second, 7*time.Second)
+			g := build(t, stages...)
+			require.NoError(t, g.Start(t.Context()))
+			budget, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.at == 0 {
+				cancel()
+			}
+			time.AfterFunc(tt.at, cancel)
+			err := g.Stop(budget)
+			assert.Equal(t, tt.want, *given)
+			assert.Equal(t, tt.told, *told)
+			assert.EqualError(t, err,
+				"stage \"1\": stop: not done when the budget of Stop was used up\n"+
+					"stage \"2\": stop: not done when the budget of Stop was used up")
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		})
 	}
 }

@@ -49,23 +49,19 @@ func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
 
 // gocron skips a time that reads like the one before.
 func TestTicksWithinOneSecondAllRing(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(100 * time.Millisecond).Offset(50 * time.Millisecond)
-		a := w.join([]Job{d.job("j", spec, 0)})
-		a.lead()
+		w.leader([]Job{d.job("j", spec, 0)})
 		sleepUntil(5 * time.Second)
 		require.Len(t, d.read(), 50)
 	})
 }
 
 func TestAlarmThatRangTooEarlyRingsAgain(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(15*time.Second), 0)})
-		a.lead()
+		w.leader([]Job{d.job("j", at(15*time.Second), 0)})
 		sleepUntil(9 * time.Second)
 		w.setClock(-400 * time.Millisecond) // less than what is taken for a step
 		sleepUntil(15*time.Second + 399*time.Millisecond)

@@ -51,7 +51,6 @@ func (f *failures) read() []RunEvent {
 }
 
 func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
@@ -59,8 +58,7 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 		)
 		job := d.failing("j", at(5*time.Second), 2)
 		job.Retry = Retry{Attempts: 4, Backoff: 10 * time.Second}
-		a := w.join([]Job{job}, WithOnRun(f.add))
-		a.lead()
+		a := w.leader([]Job{job}, WithOnRun(f.add))
 		sleepUntil(6 * time.Second)
 		r := w.runs("j")[0]
 		require.Equal(t, ledger.Failed, r.Status)
@@ -98,7 +96,6 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 }
 
 func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		retry Retry
 		once  bool
@@ -109,34 +106,30 @@ func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
 		"three attempts":                        {retry: Retry{Attempts: 3}, want: 3},
 		"at most once":                          {once: true, want: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var (
-					d diary
-					f failures
-				)
-				job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 99)
-				job.Retry, job.AtMostOnce = tc.retry, tc.once
-				a := w.join([]Job{job}, WithOnRun(f.add))
-				a.lead()
-				sleepUntil(9 * time.Minute)
-				assert.Len(t, d.read(), tc.want)
-				r := w.runs("j")[0]
-				assert.Equal(t, ledger.Failed, r.Status)
-				assert.Equal(t, tc.want, r.Attempt)
-				assert.True(t, r.Final())
-				require.Len(t, f.read(), tc.want)
-				assert.Zero(t, f.read()[tc.want-1].RetryAt, "it is told that this was the last")
-				// The next tick begins anew, with attempt 1.
-				sleepUntil(10*time.Minute + 6*time.Second)
-				assert.Equal(t, "j 00:10:05 attempt 1", d.read()[tc.want])
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var (
+				d diary
+				f failures
+			)
+			job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 99)
+			job.Retry, job.AtMostOnce = tc.retry, tc.once
+			w.leader([]Job{job}, WithOnRun(f.add))
+			sleepUntil(9 * time.Minute)
+			assert.Len(t, d.read(), tc.want)
+			r := w.runs("j")[0]
+			assert.Equal(t, ledger.Failed, r.Status)
+			assert.Equal(t, tc.want, r.Attempt)
+			assert.True(t, r.Final())
+			require.Len(t, f.read(), tc.want)
+			assert.Zero(t, f.read()[tc.want-1].RetryAt, "it is told that this was the last")
+			// The next tick begins anew, with attempt 1.
+			sleepUntil(10*time.Minute + 6*time.Second)
+			assert.Equal(t, "j 00:10:05 attempt 1", d.read()[tc.want])
 		})
 	}
 }
 
 func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
@@ -144,12 +137,10 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 		)
 		jobs := []Job{d.job("j", at(5*time.Second), 20*time.Second),
 			once(d.job("mail", at(5*time.Second), 20*time.Second))}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(6 * time.Second)
 		a.link.set(on(hang)) // for ever, as if its machine had gone
-		b := w.join(jobs, WithOnRun(f.add))
-		b.stand()
+		b := w.standby(jobs, WithOnRun(f.add))
 		sleepUntil(6*time.Second + ttl) // b has watched the row for a TTL
 		require.True(t, b.leads())
 		for _, name := range []string{"j", "mail"} {
@@ -183,14 +174,12 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 }
 
 func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(5*time.Second), time.Hour)}
 		for i := range 5 {
 			r := w.join(jobs)
-			r.runner.Start()
-			r.runner.Campaign()
+			r.start()
 			sleepUntil(time.Duration(i+1) * 2 * time.Minute)
 			require.True(t, r.leads())
 			r.link.set(on(hang))
@@ -204,7 +193,6 @@ func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
 }
 
 func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(5*time.Second), 30*time.Second),
@@ -228,18 +216,15 @@ func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
 }
 
 func TestARetryOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.failing("j", at(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 2, Backoff: time.Minute}
-		a := w.join([]Job{job})
-		a.lead()
+		a := w.leader([]Job{job})
 		sleepUntil(10 * time.Second)
 		due := w.runs("j")[0].RetryAt
 		require.NoError(t, a.runner.Stop(ctx))
-		b := w.join([]Job{job})
-		b.lead()
+		w.leader([]Job{job})
 		sleepUntil(due.Sub(midnight) - time.Millisecond)
 		require.Len(t, d.read(), 1)
 		sleepUntil(due.Sub(midnight))
@@ -249,15 +234,13 @@ func TestARetryOutlivesItsLeader(t *testing.T) {
 
 // A deploy may change what is owed: the job's policy, and whether there is one.
 func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		other := Job{Name: "other", Spec: at(time.Hour), Do: nothing}
 		job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 5, Backoff: time.Minute}
 		next := func(jobs ...Job) *replica {
-			r := w.join(jobs)
-			r.lead()
+			r := w.leader(jobs)
 			return r
 		}
 		a := next(job, other)
@@ -288,7 +271,6 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 }
 
 func TestATimeoutEndsTheContextOfARun(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		slow := d.job("slow", at(5*time.Second), time.Minute)
@@ -320,7 +302,6 @@ func TestATimeoutEndsTheContextOfARun(t *testing.T) {
 }
 
 func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(time.Minute).Offset(0)
@@ -329,8 +310,7 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 			for _, n := range names {
 				jobs = append(jobs, d.job(n, spec, 0))
 			}
-			r := w.join(jobs)
-			r.lead()
+			r := w.leader(jobs)
 			sleepUntil(upto)
 			require.NoError(t, r.runner.Stop(ctx))
 		}
@@ -350,57 +330,50 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 
 // Whatever was written, and whose answer was lost, is done: not lost, not twice.
 func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
-	t.Parallel()
 	for _, op := range []string{"decide", "retry", "answer"} {
-		t.Run(op, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.failing("j", Every(10*time.Second).Offset(0), 1)
-				job.Retry = Retry{Attempts: 2}
-				a := w.join([]Job{job})
-				a.lead()
-				sleepUntil(5 * time.Second)
-				lost := 0
-				a.link.set(func(o string) fault {
-					if o == op && lost < 3 {
-						lost++
-						return lose
-					}
-					return none
-				})
-				request, err := a.runner.Trigger(ctx, "j", "test", "")
-				require.NoError(t, err)
-				sleepUntil(59 * time.Second)
-				require.Positive(t, lost)
-				want := []string{}
-				for _, tick := range []time.Time{request.At, midnight.Add(10 * time.Second),
-					midnight.Add(20 * time.Second), midnight.Add(30 * time.Second),
-					midnight.Add(40 * time.Second), midnight.Add(50 * time.Second)} {
-					for attempt := range 2 {
-						want = append(want, fmt.Sprintf("j %s attempt %d",
-							tick.Format("15:04:05"), attempt+1))
-					}
+		runInWorld(t, op, func(t *testing.T, w *world) {
+			var d diary
+			job := d.failing("j", Every(10*time.Second).Offset(0), 1)
+			job.Retry = Retry{Attempts: 2}
+			a := w.leader([]Job{job})
+			sleepUntil(5 * time.Second)
+			lost := 0
+			a.link.set(func(o string) fault {
+				if o == op && lost < 3 {
+					lost++
+					return lose
 				}
-				got := d.read()
-				slices.Sort(got)
-				slices.Sort(want)
-				assert.Equal(t, want, got)
-				for _, r := range w.runs("j") {
-					assert.Equal(t, ledger.Done, r.Status, r.ScheduledAt)
-				}
+				return none
 			})
+			request := a.trigger("j", "test", "")
+			sleepUntil(59 * time.Second)
+			require.Positive(t, lost)
+			want := []string{}
+			for _, tick := range []time.Time{request.At, midnight.Add(10 * time.Second),
+				midnight.Add(20 * time.Second), midnight.Add(30 * time.Second),
+				midnight.Add(40 * time.Second), midnight.Add(50 * time.Second)} {
+				for attempt := range 2 {
+					want = append(want, fmt.Sprintf("j %s attempt %d",
+						tick.Format("15:04:05"), attempt+1))
+				}
+			}
+			got := d.read()
+			slices.Sort(got)
+			slices.Sort(want)
+			assert.Equal(t, want, got)
+			for _, r := range w.runs("j") {
+				assert.Equal(t, ledger.Done, r.Status, r.ScheduledAt)
+			}
 		})
 	}
 }
 
 func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
 		job.CatchUp, job.Overlap = All(5), OverlapAllow
-		old := w.join([]Job{job})
-		old.lead()
+		old := w.leader([]Job{job})
 		require.NoError(t, old.runner.Stop(ctx))
 		sleepUntil(10*time.Minute + 30*time.Second)
 		a := w.join([]Job{job})
@@ -414,8 +387,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 			}
 			return none
 		})
-		a.runner.Start()
-		a.runner.Campaign()
+		a.start()
 		synctest.Wait()
 		stopped := make(chan error, 1)
 		go func() { stopped <- a.runner.Stop(ctx) }()
@@ -434,42 +406,36 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 // A row that this leader has started, and knows of, is not its lost write: here
 // a request had exactly the time of the tick.
 func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
-	t.Parallel()
 	for name, takes := range map[string]time.Duration{"it runs": 5 * time.Second, "it has run": 0} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.job("j", Every(10*time.Second).Offset(0), takes)
-				job.Overlap = OverlapAllow
-				a := w.join([]Job{job})
-				a.lead()
-				sleepUntil(9 * time.Second)
-				w.setClock(time.Second)
-				request, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "alice"})
-				require.NoError(t, err)
-				w.setClock(-time.Second)
-				require.Equal(t, midnight.Add(10*time.Second), request.At)
-				sleepUntil(19 * time.Second)
-				assert.Equal(t, []string{"j 00:00:10"}, d.read())
-				assert.Equal(t, []string{"00:00:10 done"}, w.rows("j"))
-				sleepUntil(26 * time.Second)
-				assert.Equal(t, []string{"00:00:10 done", "00:00:20 done"}, w.rows("j"))
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", Every(10*time.Second).Offset(0), takes)
+			job.Overlap = OverlapAllow
+			w.leader([]Job{job})
+			sleepUntil(9 * time.Second)
+			w.setClock(time.Second)
+			request, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "alice"})
+			require.NoError(t, err)
+			w.setClock(-time.Second)
+			require.Equal(t, midnight.Add(10*time.Second), request.At)
+			sleepUntil(19 * time.Second)
+			assert.Equal(t, []string{"j 00:00:10"}, d.read())
+			assert.Equal(t, []string{"00:00:10 done"}, w.rows("j"))
+			sleepUntil(26 * time.Second)
+			assert.Equal(t, []string{"00:00:10 done", "00:00:20 done"}, w.rows("j"))
 		})
 	}
 }
 
 func TestAPanicOfOnRunIsLogged(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.failing("j", Every(10*time.Second).Offset(0), 99)},
+		a := w.leader([]Job{d.failing("j", Every(10*time.Second).Offset(0), 99)},
 			WithOnRun(func(e RunEvent) {
 				if e.Err != nil {
 					panic("boom")
 				}
 			}))
-		a.lead()
 		sleepUntil(25 * time.Second)
 		assert.Equal(t, 2, a.log.count("OnRun has panicked"))
 		assert.Equal(t, []string{"00:00:10 failed", "00:00:20 failed"}, w.rows("j"))

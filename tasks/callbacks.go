@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -149,7 +149,7 @@ func (c *callbacks) wait(limit time.Duration) {
 		c.log.Info("stopping waits for "+c.name, "job", job, "calls", n)
 	})
 	defer said.Stop()
-	if !sleep.Until(idle, limit) {
+	if !bounded.Wait(idle, limit) {
 		c.log.Warn("stopped without waiting for "+c.name+" any longer", "limit", limit)
 	}
 }

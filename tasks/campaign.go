@@ -5,8 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"example.com/schedlock/internal/logqueue"
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -76,7 +75,7 @@ func (c *campaign) run() {
 			c.leave()
 		case stopped:
 			c.awaitCallbacks()
-			logqueue.Flush(c.log, flushLimit)
+			bounded.FlushLog(c.log, flushLimit)
 			return
 		}
 	}
@@ -84,7 +83,7 @@ func (c *campaign) run() {
 
 // wait waits for the lock. If the campaign cannot go on, the runner stops.
 func (c *campaign) wait() {
-	sleep.For(c.ctx, c.rest)
+	bounded.Sleep(c.ctx, c.rest)
 	c.rest = 0
 	lease, err := c.lock.Wait(c.ctx)
 	switch {
@@ -194,9 +193,9 @@ func (c *campaign) drain(t *term) {
 				time.Since(begin).Round(time.Millisecond))
 		}()
 	}
-	if !sleep.Until(t.idle, grace) {
+	if !bounded.Wait(t.idle, grace) {
 		c.sayStuck(t)
-		for done := false; !done; done = sleep.Until(t.idle, waitInterval) {
+		for done := false; !done; done = bounded.Wait(t.idle, waitInterval) {
 			c.log.Warn("the term does not end yet", "term", c.lease.Term(), "waits_for",
 				t.waitsFor())
 		}

@@ -16,20 +16,15 @@ import (
 )
 
 func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
-		a := w.join([]Job{ofA.job("j", at(time.Hour), 3*time.Second)})
-		b := w.join([]Job{ofB.job("j", at(time.Hour), 3*time.Second)})
-		a.lead()
-		b.stand()
+		a := w.leader([]Job{ofA.job("j", at(time.Hour), 3*time.Second)})
+		b := w.standby([]Job{ofB.job("j", at(time.Hour), 3*time.Second)})
 		sleepUntil(10*time.Second + 123*time.Millisecond)
-		request, err := b.runner.Trigger(ctx, "j", "alice", "the list is new")
-		require.NoError(t, err)
+		request := b.trigger("j", "alice", "the list is new")
 		require.Equal(t, midnight.Add(10*time.Second+123*time.Millisecond), request.At)
 		begin := time.Now()
-		run, err := b.runner.Await(ctx, request)
-		require.NoError(t, err)
+		run := b.await(request)
 		assert.Less(t, time.Since(begin), 3*time.Second+inboxInterval+time.Second)
 		assert.Equal(t, ledger.Done, run.Status)
 		assert.Equal(t, 1, run.PID)
@@ -45,39 +40,32 @@ func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
 }
 
 func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(time.Hour), 0)})
 		sleepUntil(10*time.Second + 100*time.Millisecond)
-		_, err := a.runner.Trigger(ctx, "j", "alice", "")
-		require.NoError(t, err)
+		a.trigger("j", "alice", "")
 		synctest.Wait()
 		assert.Len(t, d.read(), 1)
 	})
 }
 
 func TestARequestWaitsForALeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(time.Hour), 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		require.NoError(t, a.runner.Stop(ctx))
 		b := w.join(jobs)
-		request, err := b.runner.Trigger(ctx, "j", "alice", "")
-		require.NoError(t, err)
+		request := b.trigger("j", "alice", "")
 		patience, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		_, err = b.runner.Await(patience, request)
+		_, err := b.runner.Await(patience, request)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "nobody has started it")
 		require.Empty(t, d.read())
 		b.lead()
-		run, err := b.runner.Await(ctx, request)
-		require.NoError(t, err)
+		run := b.await(request)
 		assert.Equal(t, ledger.Done, run.Status)
 		assert.Len(t, d.read(), 1)
 	})
@@ -85,7 +73,6 @@ func TestARequestWaitsForALeader(t *testing.T) {
 
 // Before the leader has seen it, and while it carries it out.
 func TestARequestOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		after   time.Duration
 		once    bool
@@ -97,74 +84,57 @@ func TestARequestOutlivesItsLeader(t *testing.T) {
 		"while it runs":                        {2 * time.Second, false, ledger.Done, 2, 2},
 		"while it runs, of a job at most once": {2 * time.Second, true, ledger.Abandoned, 1, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.job("j", at(12*time.Hour), 10*time.Second)
-				job.AtMostOnce = tc.once
-				a, b := w.join([]Job{job}), w.join([]Job{job})
-				a.lead()
-				b.stand()
-				sleepUntil(10*time.Second + 100*time.Millisecond)
-				request, err := b.runner.Trigger(ctx, "j", "alice", "")
-				require.NoError(t, err)
-				time.Sleep(tc.after)
-				a.link.set(on(hang))
-				run, err := b.runner.Await(ctx, request)
-				require.NoError(t, err)
-				assert.Equal(t, tc.status, run.Status)
-				assert.Equal(t, tc.attempt, run.Attempt)
-				sleepUntil(10 * time.Minute)
-				assert.Len(t, d.read(), tc.started)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", at(12*time.Hour), 10*time.Second)
+			job.AtMostOnce = tc.once
+			a, b := w.leader([]Job{job}), w.standby([]Job{job})
+			sleepUntil(10*time.Second + 100*time.Millisecond)
+			request := b.trigger("j", "alice", "")
+			time.Sleep(tc.after)
+			a.link.set(on(hang))
+			run := b.await(request)
+			assert.Equal(t, tc.status, run.Status)
+			assert.Equal(t, tc.attempt, run.Attempt)
+			sleepUntil(10 * time.Minute)
+			assert.Len(t, d.read(), tc.started)
 		})
 	}
 }
 
 func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
-	t.Parallel()
 	for overlap, want := range map[Overlap][]string{
 		OverlapSkip:  {"00:00:05 done", "00:00:06 skipped overlap"},
 		OverlapQueue: {"00:00:05 done", "00:00:06 done"},
 		OverlapAllow: {"00:00:05 done", "00:00:06 done"},
 	} {
-		t.Run(fmt.Sprint(overlap), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.job("j", at(5*time.Second), 10*time.Second)
-				job.Overlap = overlap
-				a := w.join([]Job{job})
-				a.lead()
-				sleepUntil(6 * time.Second)
-				request, err := a.runner.Trigger(ctx, "j", "alice", "")
-				require.NoError(t, err)
-				run, err := a.runner.Await(ctx, request)
-				require.NoError(t, err)
-				sleepUntil(30 * time.Second)
-				assert.Equal(t, want, w.rows("j"))
-				started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second,
-					OverlapAllow: 6 * time.Second}[overlap]
-				if started > 0 {
-					assert.Equal(t, midnight.Add(started), run.StartedAt)
-				}
-			})
+		runInWorld(t, fmt.Sprint(overlap), func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", at(5*time.Second), 10*time.Second)
+			job.Overlap = overlap
+			a := w.leader([]Job{job})
+			sleepUntil(6 * time.Second)
+			request := a.trigger("j", "alice", "")
+			run := a.await(request)
+			sleepUntil(30 * time.Second)
+			assert.Equal(t, want, w.rows("j"))
+			started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second,
+				OverlapAllow: 6 * time.Second}[overlap]
+			if started > 0 {
+				assert.Equal(t, midnight.Add(started), run.StartedAt)
+			}
 		})
 	}
 }
 
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		old := w.join([]Job{d.job("j", at(time.Hour), 0)})
-		old.lead()
+		old := w.leader([]Job{d.job("j", at(time.Hour), 0)})
 		require.NoError(t, old.runner.Stop(ctx))
-		a := w.join(nil)
-		a.lead()
-		request, err := a.runner.Trigger(ctx, "j", "alice", "")
-		require.NoError(t, err)
-		run, err := a.runner.Await(ctx, request)
-		require.NoError(t, err)
+		a := w.leader(nil)
+		request := a.trigger("j", "alice", "")
+		run := a.await(request)
 		assert.Equal(t, ledger.Skipped, run.Status)
 		assert.Equal(t, ledger.UnknownJob, run.Error)
 		assert.Empty(t, d.read())
@@ -172,11 +142,9 @@ func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 }
 
 func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(time.Hour), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(time.Hour), 0)})
 		_, err := a.runner.Trigger(ctx, "typo", "alice", "")
 		assert.ErrorIs(t, err, ledger.ErrNoJob)
 		assert.ErrorContains(t, err, `trigger job "typo"`)
@@ -203,78 +171,71 @@ func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
 }
 
 func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
-	t.Parallel()
 	for _, what := range []string{"j", ""} {
-		t.Run(what, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				failing := d.failing("j", Every(10*time.Second).Offset(0), 1)
-				failing.Retry = Retry{Attempts: 2, Backoff: 4 * time.Second}
-				jobs := []Job{failing, d.job("other", Every(10*time.Second).Offset(0), 0)}
-				a, b := w.join(jobs), w.join(jobs)
-				a.lead()
-				b.stand()
-				sleepUntil(21 * time.Second) // the retry of 00:00:20 is due
-				pauseBy := func(r *replica, by, reason string) (ledger.Pause, error) {
-					if what == "" {
-						return r.runner.PauseAll(ctx, by, reason)
-					}
-					return r.runner.Pause(ctx, what, by, reason)
-				}
-				pause, err := pauseBy(b, "alice", "disk is full")
-				require.NoError(t, err)
-				require.Equal(t, midnight.Add(21*time.Second), pause.Since)
-				again, err := pauseBy(a, "bob", "too")
-				require.NoError(t, err)
-				require.Equal(t, pause, again, "the first stays")
-				_, err = b.runner.Trigger(ctx, "j", "carol", "")
-				var paused *ledger.PausedError
-				require.ErrorAs(t, err, &paused)
-				require.ErrorContains(t, err,
-					"is paused by alice since 2000-01-01T00:00:21Z: disk is full")
-
-				sleepUntil(55 * time.Second)
-				require.Equal(t, []string{"00:00:10 done", "00:00:20 failed"}, w.rows("j"))
-				want := 5
+		runInWorld(t, what, func(t *testing.T, w *world) {
+			var d diary
+			failing := d.failing("j", Every(10*time.Second).Offset(0), 1)
+			failing.Retry = Retry{Attempts: 2, Backoff: 4 * time.Second}
+			jobs := []Job{failing, d.job("other", Every(10*time.Second).Offset(0), 0)}
+			a, b := w.leader(jobs), w.standby(jobs)
+			sleepUntil(21 * time.Second) // the retry of 00:00:20 is due
+			pauseBy := func(r *replica, by, reason string) (ledger.Pause, error) {
 				if what == "" {
-					want = 2
+					return r.runner.PauseAll(ctx, by, reason)
 				}
-				require.Len(t, w.rows("other"), want)
-				require.Equal(t, 1, a.log.count("paused: nothing starts"))
-				info, err := b.runner.Jobs(ctx)
-				require.NoError(t, err)
-				require.Equal(t, "alice", info[0].Pause.By)
-				require.Equal(t, what != "", info[1].Pause == nil)
+				return r.runner.Pause(ctx, what, by, reason)
+			}
+			pause, err := pauseBy(b, "alice", "disk is full")
+			require.NoError(t, err)
+			require.Equal(t, midnight.Add(21*time.Second), pause.Since)
+			again, err := pauseBy(a, "bob", "too")
+			require.NoError(t, err)
+			require.Equal(t, pause, again, "the first stays")
+			_, err = b.runner.Trigger(ctx, "j", "carol", "")
+			var paused *ledger.PausedError
+			require.ErrorAs(t, err, &paused)
+			require.ErrorContains(t, err,
+				"is paused by alice since 2000-01-01T00:00:21Z: disk is full")
 
-				resume := func() (bool, error) {
-					if what == "" {
-						return b.runner.ResumeAll(ctx, "dave")
-					}
-					return b.runner.Resume(ctx, what, "dave")
+			sleepUntil(55 * time.Second)
+			require.Equal(t, []string{"00:00:10 done", "00:00:20 failed"}, w.rows("j"))
+			want := 5
+			if what == "" {
+				want = 2
+			}
+			require.Len(t, w.rows("other"), want)
+			require.Equal(t, 1, a.log.count("paused: nothing starts"))
+			info, err := b.runner.Jobs(ctx)
+			require.NoError(t, err)
+			require.Equal(t, "alice", info[0].Pause.By)
+			require.Equal(t, what != "", info[1].Pause == nil)
+
+			resume := func() (bool, error) {
+				if what == "" {
+					return b.runner.ResumeAll(ctx, "dave")
 				}
-				resumed, err := resume()
-				require.NoError(t, err)
-				require.True(t, resumed)
-				sleepUntil(59*time.Second + 900*time.Millisecond)
-				assert.Equal(t, []string{"00:00:10 done", "00:00:20 done",
-					"00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
-					"the newest that was missed, and the retries")
-				assert.Equal(t, 1, a.log.count("msg=resumed"))
-				sleepUntil(90 * time.Second)
-				wantEachTickOnce(t, w, "j", failing.Spec, midnight, midnight.Add(90*time.Second))
-				wantEachTickOnce(t, w, "other", failing.Spec, midnight,
-					midnight.Add(90*time.Second))
-			})
+				return b.runner.Resume(ctx, what, "dave")
+			}
+			resumed, err := resume()
+			require.NoError(t, err)
+			require.True(t, resumed)
+			sleepUntil(59*time.Second + 900*time.Millisecond)
+			assert.Equal(t, []string{"00:00:10 done", "00:00:20 done",
+				"00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
+				"the newest that was missed, and the retries")
+			assert.Equal(t, 1, a.log.count("msg=resumed"))
+			sleepUntil(90 * time.Second)
+			wantEachTickOnce(t, w, "j", failing.Spec, midnight, midnight.Add(90*time.Second))
+			wantEachTickOnce(t, w, "other", failing.Spec, midnight,
+				midnight.Add(90*time.Second))
 		})
 	}
 }
 
 func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 8*time.Second)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(0), 8*time.Second)})
 		sleepUntil(12 * time.Second)
 		_, err := a.runner.Pause(ctx, "j", "alice", "")
 		require.NoError(t, err)
@@ -285,7 +246,6 @@ func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
 }
 
 func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
-	t.Parallel()
 	for _, tc := range []struct {
 		catchUp CatchUp
 		want    []string
@@ -296,12 +256,11 @@ func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
 		{All(2), []string{"00:00:10 done", "00:00:20 skipped paused", "00:00:30 done",
 			"00:00:40 done", "00:00:50 done"}},
 	} {
-		inWorld(t, func(t *testing.T, w *world) {
+		runInWorld(t, fmt.Sprint(tc.catchUp), func(t *testing.T, w *world) {
 			var d diary
 			job := d.job("j", Every(10*time.Second).Offset(0), time.Second)
 			job.CatchUp = tc.catchUp
-			a := w.join([]Job{job})
-			a.lead()
+			a := w.leader([]Job{job})
 			sleepUntil(15 * time.Second)
 			_, err := a.runner.Pause(ctx, "j", "alice", "")
 			require.NoError(t, err)
@@ -316,15 +275,13 @@ func TestWhatWasDueDuringAPauseFollowsTheCatchUpRule(t *testing.T) {
 
 // Also one that ended while nobody led.
 func TestAPauseOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), 0)
 		job.CatchUp = Skip
 		lead := func(from, upto time.Duration) {
 			sleepUntil(from)
-			r := w.join([]Job{job})
-			r.lead()
+			r := w.leader([]Job{job})
 			sleepUntil(upto)
 			require.NoError(t, r.runner.Stop(ctx))
 		}
@@ -346,49 +303,44 @@ func TestAPauseOutlivesItsLeader(t *testing.T) {
 
 // The database says no before the leader has heard of the pause.
 func TestNothingStartsOnceAPauseHasReturned(t *testing.T) {
-	t.Parallel()
 	for _, op := range []string{"decide", "retry", "answer"} {
-		t.Run(op, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.failing("j", at(10*time.Second), 1)
-				job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
-				a := w.join([]Job{job})
-				a.lead()
-				at := map[string]time.Duration{"decide": 10 * time.Second, "retry": 0,
-					"answer": 8 * time.Second}[op]
-				if op == "retry" {
-					sleepUntil(11 * time.Second)
-					at = w.runs("j")[0].RetryAt.Sub(midnight)
-				}
-				sleepUntil(at - 10*time.Millisecond)
-				before := len(d.read())
-				if op == "answer" {
-					_, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "bob"})
-					require.NoError(t, err)
-				}
-				// behind the leader's back
-				_, err := w.db.Pause(ctx, ledger.Action{Job: "j", By: "alice"})
+		runInWorld(t, op, func(t *testing.T, w *world) {
+			var d diary
+			job := d.failing("j", at(10*time.Second), 1)
+			job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+			a := w.leader([]Job{job})
+			at := map[string]time.Duration{"decide": 10 * time.Second, "retry": 0,
+				"answer": 8 * time.Second}[op]
+			if op == "retry" {
+				sleepUntil(11 * time.Second)
+				at = w.runs("j")[0].RetryAt.Sub(midnight)
+			}
+			sleepUntil(at - 10*time.Millisecond)
+			before := len(d.read())
+			if op == "answer" {
+				_, err := w.db.Trigger(ctx, ledger.Action{Job: "j", By: "bob"})
 				require.NoError(t, err)
-				a.link.set(func(o string) fault {
-					if o == "inbox" && time.Since(midnight) < at+5*time.Second {
-						return refuse // nor will it hear of it soon
-					}
-					return none
-				})
-				sleepUntil(at + time.Minute)
-				assert.Len(t, d.read(), before)
-				_, err = w.db.Resume(ctx, "j", "alice")
-				require.NoError(t, err)
-				sleepUntil(at + 2*time.Minute)
-				assert.Greater(t, len(d.read()), before)
+			}
+			// behind the leader's back
+			_, err := w.db.Pause(ctx, ledger.Action{Job: "j", By: "alice"})
+			require.NoError(t, err)
+			a.link.set(func(o string) fault {
+				if o == "inbox" && time.Since(midnight) < at+5*time.Second {
+					return refuse // nor will it hear of it soon
+				}
+				return none
 			})
+			sleepUntil(at + time.Minute)
+			assert.Len(t, d.read(), before)
+			_, err = w.db.Resume(ctx, "j", "alice")
+			require.NoError(t, err)
+			sleepUntil(at + 2*time.Minute)
+			assert.Greater(t, len(d.read()), before)
 		})
 	}
 }
 
 func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		n := 0
@@ -408,8 +360,7 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 			Spec: "every 24h0m0s offset 1h0m0s"}, Known: true}}, infos, "before anybody led")
 		old.lead()
 		require.NoError(t, old.runner.Stop(ctx))
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(56 * time.Second) // 10 done in 1 s, 20 failed, 30 done in 3 s, 40 and 50 failed
 		infos, err = a.runner.Jobs(ctx)
 		require.NoError(t, err)
@@ -431,13 +382,11 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 }
 
 func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0),
 			d.job("seldom", at(time.Second), 0)}
-		a := w.join(jobs, WithKeepRuns(50))
-		a.lead()
+		a := w.leader(jobs, WithKeepRuns(50))
 		sleepUntil(5 * time.Minute)
 		require.NoError(t, a.runner.Stop(ctx))
 		runs := w.runs("j")
@@ -449,19 +398,16 @@ func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
 		assert.Len(t, w.runs("seldom"), 1)
 
 		// Also what a job left that is no more.
-		b := w.join(nil, WithKeepRuns(10))
-		b.lead()
+		w.leader(nil, WithKeepRuns(10))
 		sleepUntil(6 * time.Minute)
 		assert.Len(t, w.runs("j"), 10)
 	})
 }
 
 func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
 		a.link.set(on(refuse, "prune"))
 		sleepUntil(30 * time.Second)
 		require.Equal(t, 1, a.log.count("run ledger not pruned"))
@@ -472,7 +418,6 @@ func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
 }
 
 func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		a.link.set(on(ruin, "run"))

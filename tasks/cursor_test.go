@@ -94,13 +94,11 @@ func goesOnAfter(t *testing.T, text string) {
 }
 
 func TestACursorThatStandsTooFarAheadIsPutBackWhenATermBegins(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(10 * time.Minute).Offset(0)
 		jobs := []Job{d.job("j", spec, 0), d.job("k", spec, 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(15 * time.Minute)
 		// The clock is wrong for a moment, in which a heartbeat falls.
 		w.setClock(99 * 365 * 24 * time.Hour)
@@ -110,8 +108,7 @@ func TestACursorThatStandsTooFarAheadIsPutBackWhenATermBegins(t *testing.T) {
 		far := len(d.read())
 		require.Equal(t, 4, far, "one run of each with the right clock, and one with the wrong one")
 		require.NoError(t, a.runner.Stop(ctx))
-		b := w.join(jobs)
-		b.lead()
+		b := w.leader(jobs)
 		sleepUntil(65 * time.Minute)
 		assert.Equal(t, []string{"00:50:00", "00:50:00", "01:00:00", "01:00:00"},
 			clocks(d.read()[far:]))
@@ -130,18 +127,15 @@ func clocks(lines []string) (times []string) {
 
 // A leader's time may be some milliseconds ahead of the next one's.
 func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0),
 			d.job("often", Every(100*time.Millisecond).Offset(0), 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(time.Minute)
 		w.setClock(-300 * time.Millisecond)
 		require.NoError(t, a.runner.Stop(ctx))
-		b := w.join(jobs)
-		b.lead()
+		b := w.leader(jobs)
 		sleepUntil(2 * time.Minute)
 		assert.Zero(t, b.log.count("put back"))
 		for _, j := range jobs {
@@ -153,17 +147,14 @@ func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
 
 // A run whose row was pruned could start again.
 func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
-		a := w.join(jobs, WithKeepRuns(10))
-		a.lead()
+		a := w.leader(jobs, WithKeepRuns(10))
 		sleepUntil(60*time.Minute + 30*time.Second)
 		w.setClock(-time.Hour)
 		require.NoError(t, a.runner.Stop(ctx))
-		b := w.join(jobs, WithKeepRuns(10))
-		b.lead()
+		b := w.leader(jobs, WithKeepRuns(10))
 		sleepUntil(3 * time.Hour)
 		runs := d.read()
 		seen := map[string]bool{}
@@ -177,19 +168,16 @@ func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
 }
 
 func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Minute).Offset(0), 0),
 			d.job("k", Every(10*time.Minute).Offset(0), 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(15 * time.Minute)
 		require.NoError(t, a.runner.Stop(ctx))
 		require.True(t, w.db.EditCursor("j", time.Time{}, `"yesterday"`))
 		sleepUntil(35 * time.Minute)
-		b := w.join(jobs)
-		b.lead()
+		b := w.leader(jobs)
 		sleepUntil(45 * time.Minute)
 		assert.Equal(t, []string{"00:10:00", "00:10:00", "00:30:00", "00:40:00", "00:40:00"},
 			clocks(d.read()), "the ticks of k were missed, those of j nobody knows")
@@ -206,11 +194,9 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 
 // Whoever leads finds out.
 func TestACursorThatIsResetLetsItsJobRunSoon(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(10*time.Minute).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(10*time.Minute).Offset(0), 0)})
 		sleepUntil(95 * time.Minute)
 		w.setClock(-time.Hour)
 		sleepUntil(96 * time.Minute)
@@ -241,59 +227,53 @@ func testNoLoopSpins(t *testing.T, all, ops []string) {
 	for name, answer := range map[string]error{"moved": driver.ErrConflict,
 		"paused": ledger.ErrPaused, "refused": errRefused} {
 		for when, led := range map[string]bool{"from the start": false, "while it leads": true} {
-			t.Run(name+" "+when, func(t *testing.T) {
-				inWorld(t, func(t *testing.T, w *world) {
-					var (
-						d     diary
-						calls atomic.Int64
-					)
-					failing := d.failing("failing", Every(10*time.Second).Offset(0), 99)
-					failing.Retry = Retry{Attempts: 1000, Backoff: time.Second,
-						MaxBackoff: time.Second}
-					long := d.job("long", Every(20*time.Second).Offset(0), 15*time.Second)
-					a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0), failing, long},
-						WithKeepRuns(5))
-					bad := func(op string) fault {
-						if slices.Contains(all, op) && calls.Add(1) < 100_000 &&
-							slices.Contains(ops, op) {
-							return say // else it spins: let it come to an end
-						}
-						return none
+			runInWorld(t, name+" "+when, func(t *testing.T, w *world) {
+				var (
+					d     diary
+					calls atomic.Int64
+				)
+				failing := d.failing("failing", Every(10*time.Second).Offset(0), 99)
+				failing.Retry = Retry{Attempts: 1000, Backoff: time.Second,
+					MaxBackoff: time.Second}
+				long := d.job("long", Every(20*time.Second).Offset(0), 15*time.Second)
+				a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0), failing, long},
+					WithKeepRuns(5))
+				bad := func(op string) fault {
+					if slices.Contains(all, op) && calls.Add(1) < 100_000 &&
+						slices.Contains(ops, op) {
+						return say // else it spins: let it come to an end
 					}
-					a.link.answer = fmt.Errorf("%w: says the test", answer)
-					if !led {
-						a.link.set(bad)
-					}
-					a.runner.Start()
-					a.runner.Campaign()
-					synctest.Wait()
-					if led {
-						require.True(t, a.leads())
-						sleepUntil(25 * time.Second)
-						_, err := a.runner.Trigger(ctx, "j", "alice", "")
-						require.NoError(t, err)
-						a.link.set(bad)
-					}
-					time.Sleep(time.Minute)
-					assert.Less(t, calls.Load(), int64(2000), "calls in a minute")
-					assert.Positive(t, calls.Load())
-					a.link.set(nil)
-					n := len(d.read())
-					time.Sleep(time.Minute)
-					assert.Greater(t, len(d.read()), n+20, "and it heals")
-				})
+					return none
+				}
+				a.link.answer = fmt.Errorf("%w: says the test", answer)
+				if !led {
+					a.link.set(bad)
+				}
+				a.start()
+				synctest.Wait()
+				if led {
+					require.True(t, a.leads())
+					sleepUntil(25 * time.Second)
+					a.trigger("j", "alice", "")
+					a.link.set(bad)
+				}
+				time.Sleep(time.Minute)
+				assert.Less(t, calls.Load(), int64(2000), "calls in a minute")
+				assert.Positive(t, calls.Load())
+				a.link.set(nil)
+				n := len(d.read())
+				time.Sleep(time.Minute)
+				assert.Greater(t, len(d.read()), n+20, "and it heals")
 			})
 		}
 	}
 }
 
 func TestTheCursorsOfOneJobAreNoConcernOfAnother(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("bad", Every(time.Second).Offset(0), 0),
+		a := w.leader([]Job{d.job("bad", Every(time.Second).Offset(0), 0),
 			d.job("good", Every(time.Second).Offset(0), 0)})
-		a.lead()
 		sleepUntil(time.Second)
 		// Somebody edits it all the time.
 		a.link.set(func(op string) fault {

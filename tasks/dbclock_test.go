@@ -10,12 +10,10 @@ import (
 )
 
 func TestTheDatabasesClockIsSetForward(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(10 * time.Minute).Offset(0)
-		a := w.join([]Job{d.job("j", spec, 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", spec, 0)})
 		term := a.lock.Lease().Term()
 		sleepUntil(15 * time.Minute)
 		w.setClock(time.Hour)
@@ -32,12 +30,10 @@ func TestTheDatabasesClockIsSetForward(t *testing.T) {
 }
 
 func TestTheDatabasesClockIsSetBack(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(10 * time.Minute).Offset(0)
-		a := w.join([]Job{d.job("j", spec, 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", spec, 0)})
 		term := a.lock.Lease().Term()
 		sleepUntil(95 * time.Minute)
 		require.Len(t, d.read(), 9)
@@ -55,14 +51,12 @@ func TestTheDatabasesClockIsSetBack(t *testing.T) {
 }
 
 func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(7 * time.Second).Offset(0)
 		jobs := []Job{d.job("j", spec, 2*time.Second)}
-		a, b := w.join(jobs), w.join(jobs)
-		a.lead()
-		b.stand()
+		a := w.leader(jobs)
+		w.standby(jobs)
 		newest := midnight
 		for i, step := range []time.Duration{time.Hour, -time.Hour, -90 * time.Second,
 			40 * time.Minute, time.Second, -time.Hour, 3 * time.Hour} {

@@ -15,7 +15,6 @@ import (
 var _ gocron.Elector = (*schedlock.Lock)(nil)
 
 func TestALockIsAnElectorForAnAppsOwnGocron(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
 		a, b := w.join(nil), w.join(nil)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -161,7 +161,7 @@ func (t *term) refuse(r ledger.Request) {
 
 // prune keeps the ledger bounded.
 func (t *term) prune() {
-	for wait := pruneDelay; sleep.For(t.ctx, wait); wait = pruneInterval {
+	for wait := pruneDelay; bounded.Sleep(t.ctx, wait); wait = pruneInterval {
 		if err := t.pruneJobs(); err != nil && t.ctx.Err() == nil {
 			t.log.Warn("run ledger not pruned; it is tried again", "err", err)
 		}
@@ -187,7 +187,7 @@ func (t *term) pruneJobs() error {
 			if n < pruneBatch {
 				break
 			}
-			if !sleep.For(t.ctx, pruneRest) {
+			if !bounded.Sleep(t.ctx, pruneRest) {
 				return t.ctx.Err()
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/names"
-	"example.com/schedlock/internal/safely"
 	"example.com/schedlock/schedlock"
 )
 
@@ -99,8 +99,8 @@ func checkJobs(jobs []Job) error {
 // call runs the job and makes an error of a panic, so that a broken job takes
 // neither the web app nor the lock with it.
 func (j Job) call(ctx context.Context, run Run) error {
-	err := <-safely.Go(func() error { return j.Do(ctx, run) })
-	if p, panicked := errors.AsType[*safely.Panic](err); panicked {
+	err := <-bounded.Go(func() error { return j.Do(ctx, run) })
+	if p, panicked := errors.AsType[*bounded.Panic](err); panicked {
 		return fmt.Errorf("panic: %v\n%s", p.Value, p.Stack)
 	}
 	return err

@@ -38,7 +38,6 @@ func (f lockerFunc) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 // Two replicas, of which one has a clock that is three seconds behind, run the
 // same job each minute.
 func TestALockerLetsEachRunHappenOnce(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ran, skipped atomic.Int32
 		for pid, behind := range []time.Duration{0, 3 * time.Second} {
@@ -69,7 +68,6 @@ func TestALockerLetsEachRunHappenOnce(t *testing.T) {
 
 // gocron's Shutdown ends the context that it gives to Unlock.
 func TestALockerReleasesWhenItsSchedulerShutsDown(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		started := make(chan struct{})
 		s,
@@ -95,7 +93,6 @@ func TestALockerReleasesWhenItsSchedulerShutsDown(t *testing.T) {
 }
 
 func TestALockerRefuses(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		_, err := NewLocker(nil, time.Minute, time.Second)
 		require.ErrorContains(t, err, "locker: locks are nil")

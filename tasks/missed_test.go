@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 )
 
 func TestTicksMissedForTenMinutes(t *testing.T) {
-	t.Parallel()
 	minute := Every(time.Minute).Offset(0)
 	for name, tc := range map[string]struct {
 		catchUp CatchUp
@@ -27,47 +27,42 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 				"00:09:00 done", "00:10:00 done", "00:11:00 done"}},
 		"Skip": {Skip, nil, []string{"00:02:00-00:11:00 (10) skipped missed"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				job := d.job("j", minute, 2*time.Second)
-				job.CatchUp = tc.catchUp
-				a := w.join([]Job{job})
-				a.lead()
-				sleepUntil(90 * time.Second)
-				require.NoError(t, a.runner.Stop(ctx))
-				sleepUntil(11*time.Minute + 5*time.Second)
-				w.join([]Job{job}).lead()
-				sleepUntil(11*time.Minute + 30*time.Second)
-				assert.Equal(t, append([]string{"j 00:01:00"}, tc.ran...), d.read())
-				assert.Equal(t, append([]string{"00:01:00 done"}, tc.rows...), w.rows("j"))
-				for i, r := range w.runs("j") {
-					if before := w.runs("j")[max(i-1, 0)]; r.Status == ledger.Done &&
-						before.Status == ledger.Done && i > 0 {
-						assert.False(t, r.StartedAt.Before(before.FinishedAt),
-							"one after the other")
-					}
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", minute, 2*time.Second)
+			job.CatchUp = tc.catchUp
+			a := w.leader([]Job{job})
+			sleepUntil(90 * time.Second)
+			require.NoError(t, a.runner.Stop(ctx))
+			sleepUntil(11*time.Minute + 5*time.Second)
+			w.join([]Job{job}).lead()
+			sleepUntil(11*time.Minute + 30*time.Second)
+			assert.Equal(t, append([]string{"j 00:01:00"}, tc.ran...), d.read())
+			assert.Equal(t, append([]string{"00:01:00 done"}, tc.rows...), w.rows("j"))
+			for i, r := range w.runs("j") {
+				if before := w.runs("j")[max(i-1, 0)]; r.Status == ledger.Done &&
+					before.Status == ledger.Done && i > 0 {
+					assert.False(t, r.StartedAt.Before(before.FinishedAt),
+						"one after the other")
 				}
-				sleepUntil(12*time.Minute + 30*time.Second)
-				assert.Equal(t, "00:12:00 done", w.rows("j")[len(w.rows("j"))-1],
-					"and then as ever")
-			})
+			}
+			sleepUntil(12*time.Minute + 30*time.Second)
+			assert.Equal(t, "00:12:00 done", w.rows("j")[len(w.rows("j"))-1],
+				"and then as ever")
 		})
 	}
 }
 
 // The second leader dies in the middle of what it makes up.
 func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
-	for range 20 { // things that happen at one instant happen in any order
-		inWorld(t, func(t *testing.T, w *world) {
+	for i := range 20 { // things that happen at one instant happen in any order
+		runInWorld(t, strconv.Itoa(i), func(t *testing.T, w *world) {
 			var d diary
 			job := d.job("j", Every(time.Minute).Offset(0), 10*time.Second)
 			job.CatchUp = All(5)
 			lead := func(from, upto time.Duration) {
 				sleepUntil(from)
-				r := w.join([]Job{job})
-				r.lead()
+				r := w.leader([]Job{job})
 				sleepUntil(upto)
 				require.NoError(t, r.runner.Stop(ctx))
 			}
@@ -85,13 +80,11 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 
 // A job that takes longer than its interval does not go on making up for ever.
 func TestMakingUpComesToAnEnd(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 		job.CatchUp = All(4)
-		a := w.join([]Job{job})
-		a.lead()
+		a := w.leader([]Job{job})
 		sleepUntil(1500 * time.Millisecond)
 		require.NoError(t, a.runner.Stop(ctx))
 		sleepUntil(20*time.Second + 100*time.Millisecond)
@@ -108,13 +101,11 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 }
 
 func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0),
 			d.job("cron", Cron("* * * * * *", ""), 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(2500 * time.Millisecond)
 		require.NoError(t, a.runner.Stop(ctx))
 		const week = 7 * 24 * time.Hour
@@ -133,7 +124,6 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 // Worked out by hand: Berlin goes from UTC+1 to UTC+2 at 01:00 UTC on 29 March
 // 2026, and back at 01:00 UTC on 25 October.
 func TestBothChangesOfTheClockInBerlin(t *testing.T) {
-	t.Parallel()
 	for name, tc := range map[string]struct {
 		from  string
 		hours time.Duration
@@ -148,35 +138,33 @@ func TestBothChangesOfTheClockInBerlin(t *testing.T) {
 			[]string{"10-25 00:30", "10-26 01:30"},
 			[]string{"10-25 00:05", "10-25 01:05", "10-25 02:05", "10-25 03:05"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				from := utc(tc.from)
-				w.setClock(from.Sub(midnight))
-				w.beats = 10 * time.Minute // there are hours to sleep
-				var d diary
-				jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0),
-					d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
-				for h := time.Duration(0); h < tc.hours; h += 7 { // the leader changes all the time
-					r := w.join(jobs)
-					r.runner.inboxEvery = time.Minute
-					r.lead()
-					sleepUntil((h + 7) * time.Hour)
-					require.NoError(t, r.runner.Stop(ctx))
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			from := utc(tc.from)
+			w.setClock(from.Sub(midnight))
+			w.beats = 10 * time.Minute // there are hours to sleep
+			var d diary
+			jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0),
+				d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
+			for h := time.Duration(0); h < tc.hours; h += 7 { // the leader changes all the time
+				r := w.join(jobs)
+				r.runner.inboxEvery = time.Minute
+				r.lead()
+				sleepUntil((h + 7) * time.Hour)
+				require.NoError(t, r.runner.Stop(ctx))
+			}
+			stamps := func(job string) (got []string) {
+				for _, r := range w.runs(job) {
+					require.Equal(t, ledger.Done, r.Status)
+					got = append(got, r.ScheduledAt.Format("01-02 15:04"))
 				}
-				stamps := func(job string) (got []string) {
-					for _, r := range w.runs(job) {
-						require.Equal(t, ledger.Done, r.Status)
-						got = append(got, r.ScheduledAt.Format("01-02 15:04"))
-					}
-					return got
-				}
-				assert.Equal(t, tc.daily, stamps("daily"))
-				hourly := stamps("hourly")
-				i := slices.Index(hourly, tc.hour[0])
-				require.GreaterOrEqual(t, i, 0)
-				assert.Equal(t, tc.hour, hourly[i:i+len(tc.hour)])
-				assert.Len(t, hourly, int(tc.hours), "one in every real hour")
-			})
+				return got
+			}
+			assert.Equal(t, tc.daily, stamps("daily"))
+			hourly := stamps("hourly")
+			i := slices.Index(hourly, tc.hour[0])
+			require.GreaterOrEqual(t, i, 0)
+			assert.Equal(t, tc.hour, hourly[i:i+len(tc.hour)])
+			assert.Len(t, hourly, int(tc.hours), "one in every real hour")
 		})
 	}
 }

@@ -13,32 +13,26 @@ import (
 )
 
 func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
-				a.link.set(on(f, "abandon", "jobs"))
-				a.runner.Start()
-				a.runner.Campaign()
-				sleepUntil(2 * time.Minute)
-				require.True(t, a.leads(), "the heartbeats succeed")
-				require.Empty(t, d.read())
-				require.Equal(t, 1, a.log.count("run ledger does not answer"), "said once")
-				a.link.set(nil)
-				sleepUntil(2*time.Minute + 30*time.Second)
-				assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
+			a.link.set(on(f, "abandon", "jobs"))
+			a.start()
+			sleepUntil(2 * time.Minute)
+			require.True(t, a.leads(), "the heartbeats succeed")
+			require.Empty(t, d.read())
+			require.Equal(t, 1, a.log.count("run ledger does not answer"), "said once")
+			a.link.set(nil)
+			sleepUntil(2*time.Minute + 30*time.Second)
+			assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
 		})
 	}
 }
 
 func TestAHeartbeatThatFailsIsRepeatedSoon(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		sleepUntil(every - time.Second)
 		a.link.set(on(refuse, "heartbeat"))
 		a.link.log()
@@ -55,10 +49,8 @@ func TestAHeartbeatThatFailsIsRepeatedSoon(t *testing.T) {
 }
 
 func TestALeaderOnADamagedDatabaseStepsDownAndRests(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		first := a.lock.Lease()
 		a.link.set(on(ruin, "heartbeat"))
 		sleepUntil(every)
@@ -73,12 +65,10 @@ func TestALeaderOnADamagedDatabaseStepsDownAndRests(t *testing.T) {
 }
 
 func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(time.Second), 5*time.Second)}, WithDrain(10*time.Second),
+		a := w.leader([]Job{d.job("j", at(time.Second), 5*time.Second)}, WithDrain(10*time.Second),
 			WithOnStuck(func([]Run) { d.write("stuck") }))
-		a.lead()
 		sleepUntil(3 * time.Second)
 		a.link.set(on(refuse, "finish"))
 		go func() { assert.NoError(t, a.runner.Stop(ctx)) }()
@@ -93,39 +83,33 @@ func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				spec := Every(time.Second).Offset(0)
-				a := w.join([]Job{d.job("j", spec, 300*time.Millisecond)})
-				a.lead()
-				term := a.lock.Lease().Term()
-				sleepUntil(10*time.Second + 100*time.Millisecond) // in the middle of a run
-				a.link.set(on(f))
-				sleepUntil(40 * time.Second)
-				require.True(t, a.leads())
-				require.Len(t, d.read(), 10)
-				a.link.set(nil)
-				sleepUntil(time.Minute)
-				require.Equal(t, term, a.lock.Lease().Term())
-				assert.Equal(t, ledger.Done, w.runs("j")[9].Status,
-					"the end of the run of 10 s was written later")
-				wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(time.Minute))
-				assert.GreaterOrEqual(t, len(d.read()), 10+18)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			spec := Every(time.Second).Offset(0)
+			a := w.leader([]Job{d.job("j", spec, 300*time.Millisecond)})
+			term := a.lock.Lease().Term()
+			sleepUntil(10*time.Second + 100*time.Millisecond) // in the middle of a run
+			a.link.set(on(f))
+			sleepUntil(40 * time.Second)
+			require.True(t, a.leads())
+			require.Len(t, d.read(), 10)
+			a.link.set(nil)
+			sleepUntil(time.Minute)
+			require.Equal(t, term, a.lock.Lease().Term())
+			assert.Equal(t, ledger.Done, w.runs("j")[9].Status,
+				"the end of the run of 10 s was written later")
+			wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(time.Minute))
+			assert.GreaterOrEqual(t, len(d.read()), 10+18)
 		})
 	}
 }
 
 func TestAnOutageLongerThanTheRenewDeadlineHealsByItself(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(10 * time.Second).Offset(0)
-		a := w.join([]Job{d.job("j", spec, time.Second)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", spec, time.Second)})
 		sleepUntil(15 * time.Second)
 		a.link.set(on(refuse))
 		sleepUntil(10*time.Minute + 5*time.Second)
@@ -140,11 +124,9 @@ func TestAnOutageLongerThanTheRenewDeadlineHealsByItself(t *testing.T) {
 }
 
 func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{once(d.job("j", at(5*time.Second), time.Hour))})
-		a.lead()
+		a := w.leader([]Job{once(d.job("j", at(5*time.Second), time.Hour))})
 		sleepUntil(6 * time.Second)
 		a.link.set(on(refuse))
 		sleepUntil(renew)
@@ -161,12 +143,10 @@ func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
 
 // A decision that was written, and whose answer was lost, is not taken twice.
 func TestADecisionWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		spec := Every(10 * time.Second).Offset(0)
-		a := w.join([]Job{d.job("j", spec, 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", spec, 0)})
 		sleepUntil(15 * time.Second)
 		once := true
 		a.link.set(func(op string) fault {

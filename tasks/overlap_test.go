@@ -10,7 +10,6 @@ import (
 )
 
 func TestOverlapQueueLetsOneTickWait(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
@@ -27,13 +26,11 @@ func TestOverlapQueueLetsOneTickWait(t *testing.T) {
 }
 
 func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), 90*time.Second)
 		job.Overlap = OverlapQueue
-		a := w.join([]Job{job})
-		a.lead()
+		a := w.leader([]Job{job})
 		sleepUntil(2*time.Minute + 10*time.Second) // the second waits for the first
 		require.NoError(t, a.runner.Stop(ctx))
 		require.Len(t, d.read(), 1)
@@ -44,7 +41,6 @@ func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
 }
 
 func TestOverlapAllowRunsThemAtTheSameTime(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
@@ -58,7 +54,6 @@ func TestOverlapAllowRunsThemAtTheSameTime(t *testing.T) {
 
 // The retry of one run and the next tick both need the job.
 func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := Job{Name: "j", Spec: Every(10 * time.Second).Offset(0),
@@ -83,7 +78,6 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 }
 
 func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		w.join([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)}).lead()

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -37,7 +37,7 @@ func (r *Runner) startPresence() (end func()) {
 	}()
 	return func() {
 		cancel()
-		sleep.Until(done, 2*presenceLimit)
+		bounded.Wait(done, 2*presenceLimit)
 	}
 }
 
@@ -54,7 +54,7 @@ func (p *presence) run(ctx context.Context) {
 				return p.ledger.Present(ctx, p.self, forget)
 			})
 		}
-		if !sleep.For(ctx, presencePoll) {
+		if !bounded.Sleep(ctx, presencePoll) {
 			break
 		}
 	}

@@ -81,24 +81,22 @@ func TestTheLeaderDeletesReplicasThatWereSilentForLong(t *testing.T) {
 // Whatever the database makes of it: the lock goes on, and the stop does not wait.
 func TestPresenceThatCannotBeWrittenChangesNothing(t *testing.T) {
 	for name, f := range map[string]fault{"refuse": refuse, "hang": hang, "freeze": freeze} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a := w.join(nil, WithPresence())
-				a.link.set(on(f, "present", "absent"))
-				a.lead()
-				before := len(w.terms())
-				time.Sleep(10 * time.Minute)
-				synctest.Wait()
-				require.True(t, a.leads())
-				require.Len(t, w.terms(), before)
-				if f != freeze { // that never comes back, so there is nothing to tell
-					assert.Equal(t, 1, a.log.count("cannot tell of itself"), "%s", a.log)
-				}
-				begin := time.Now()
-				require.NoError(t, a.runner.Stop(ctx))
-				require.Nil(t, w.holder(), "released")
-				assert.LessOrEqual(t, time.Since(begin), 3*presenceLimit)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a := w.join(nil, WithPresence())
+			a.link.set(on(f, "present", "absent"))
+			a.lead()
+			before := len(w.terms())
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			require.True(t, a.leads())
+			require.Len(t, w.terms(), before)
+			if f != freeze { // that never comes back, so there is nothing to tell
+				assert.Equal(t, 1, a.log.count("cannot tell of itself"), "%s", a.log)
+			}
+			begin := time.Now()
+			require.NoError(t, a.runner.Stop(ctx))
+			require.Nil(t, w.holder(), "released")
+			assert.LessOrEqual(t, time.Since(begin), 3*presenceLimit)
 		})
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/internal/logqueue"
-	"example.com/schedlock/internal/turn"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -39,8 +38,8 @@ type Runner struct {
 	// The last lease if its release has failed. The campaign uses them; after done
 	// whoever is giving does.
 	held    *schedlock.Lease
-	heldErr error     // until Stop has told it
-	giving  turn.Turn // one at a time
+	heldErr error        // until Stop has told it
+	giving  bounded.Turn // one at a time
 }
 
 // settings are what a Runner and its terms need alike.
@@ -165,7 +164,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
 			onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval},
 		jobs:  jobs,
-		ready: make(chan struct{}), done: make(chan struct{}), giving: turn.New(),
+		ready: make(chan struct{}), done: make(chan struct{}), giving: bounded.NewTurn(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var errs []error
@@ -179,7 +178,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 		errs = append(errs, opt(r))
 	}
 	errs = append(errs, checkJobs(jobs))
-	r.log = logqueue.Wrap(r.log)
+	r.log = bounded.Log(r.log)
 	r.stuck.name, r.stuck.log = "OnStuck", r.log
 	for _, l := range r.onRun {
 		l.name, l.log = "OnRun", r.log

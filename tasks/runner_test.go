@@ -43,14 +43,11 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary
 		second := Every(time.Second).Offset(0)
-		a := w.join([]Job{ofA.job("j", second, 0)})
-		b := w.join([]Job{ofB.job("j", second, 0)})
-		a.lead()
-		b.stand()
+		a := w.leader([]Job{ofA.job("j", second, 0)})
+		b := w.standby([]Job{ofB.job("j", second, 0)})
 
 		sleepUntil(10*time.Second + 500*time.Millisecond)
 		require.NoError(t, a.runner.Stop(ctx))
@@ -74,15 +71,13 @@ func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 }
 
 func TestAJobIsToldItsTickItsTermAndItsLease(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var got Run
-		a := w.join([]Job{{Name: "j", Spec: at(5 * time.Second),
+		a := w.leader([]Job{{Name: "j", Spec: at(5 * time.Second),
 			Do: func(_ context.Context, run Run) error {
 				got = run
 				return nil
 			}}})
-		a.lead()
 		sleepUntil(6 * time.Second)
 		lease := a.lock.Lease()
 		assert.Equal(t, Run{Job: "j", ScheduledAt: midnight.Add(5 * time.Second), Attempt: 1,
@@ -91,7 +86,6 @@ func TestAJobIsToldItsTickItsTermAndItsLease(t *testing.T) {
 }
 
 func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		ends := map[string]func() error{
 			"done":    func() error { return nil },
@@ -107,8 +101,7 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 					return end()
 				}})
 		}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(25 * time.Second)
 		for name, want := range map[string]string{"done": "", "failed": "no space left",
 			"panics": "panic: too many bans", "goexits": "runtime.Goexit"} {
@@ -132,11 +125,9 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 func explode() { panic("too many bans") }
 
 func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)})
-		a.lead()
+		w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)})
 		sleepUntil(8 * time.Second)
 		assert.Equal(t, []string{"j 00:00:01", "j 00:00:04", "j 00:00:07"}, d.read())
 		assert.Equal(t, []string{
@@ -148,7 +139,6 @@ func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
 }
 
 func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := d.job("j", Every(time.Hour).Offset(0), 0)
@@ -164,16 +154,13 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 
 // Issue: bare gocron never runs such a job.
 func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("hourly", Every(time.Hour).Offset(17*time.Minute), time.Second)}
-		leader := w.join(jobs)
-		leader.lead()
+		leader := w.leader(jobs)
 		for m := 10; m <= 130; m += 10 {
 			sleepUntil(time.Duration(m) * time.Minute)
-			next := w.join(jobs)
-			next.stand()
+			next := w.standby(jobs)
 			require.NoError(t, leader.runner.Stop(ctx))
 			leader = next
 		}
@@ -183,12 +170,10 @@ func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
 }
 
 func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(90 * time.Second)
 		require.NoError(t, a.runner.Stop(ctx))
 		sleepUntil(10*time.Minute + 30*time.Second)
@@ -201,16 +186,13 @@ func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T
 }
 
 func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{once(d.job("j", at(5*time.Second), time.Minute))}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		sleepUntil(6 * time.Second)
 		a.link.set(on(hang)) // for ever, as if its machine had gone
-		b := w.join(jobs)
-		b.stand()
+		b := w.standby(jobs)
 		sleepUntil(2 * time.Minute)
 		require.True(t, b.leads())
 		runs := w.runs("j")
@@ -226,11 +208,9 @@ func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
 }
 
 func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(13*time.Second + 500*time.Millisecond) // the next heartbeat is due at 20 s
 		require.Len(t, d.read(), 13)
 		w.usurp()
@@ -250,11 +230,9 @@ func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
 
 // The database may have said yes before the replica was stopped for a while.
 func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(5*time.Second), 0)})
 		a.link.set(func(op string) fault {
 			switch op {
 			case "decide":
@@ -275,7 +253,6 @@ func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
 }
 
 func TestNothingRunsBeforeStart(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
@@ -296,10 +273,8 @@ func TestNothingRunsBeforeStart(t *testing.T) {
 
 // A lease renews itself, unless another does: under a Runner its gocron task.
 func TestTheHeartbeatTaskIsTheOnlyRenewer(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		sleepUntil(10 * time.Minute)
 		assert.InDelta(t, 10*time.Minute/every, w.holder().Beat, 5)
 		assert.Error(t, a.lock.Lease().TakeRenewal(), "it is taken")
@@ -307,11 +282,8 @@ func TestTheHeartbeatTaskIsTheOnlyRenewer(t *testing.T) {
 }
 
 func TestAcquireOfARunnerThatCampaignsIsRefused(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.join(nil), w.join(nil)
-		a.lead()
-		b.stand()
+		a, b := w.leader(nil), w.standby(nil)
 		short, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		begin := time.Now()
@@ -325,7 +297,6 @@ func TestAcquireOfARunnerThatCampaignsIsRefused(t *testing.T) {
 }
 
 func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Stop(ctx))
@@ -336,7 +307,6 @@ func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
 }
 
 func TestAcquireIsStrict(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := w.join(nil)
@@ -360,7 +330,6 @@ func TestAcquireIsStrict(t *testing.T) {
 }
 
 func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		mayReturn := make(chan struct{})
@@ -369,8 +338,7 @@ func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
 			jobs = append(jobs, d.deaf(fmt.Sprintf("blocked %d", i),
 				Every(5*time.Second).Offset(0), mayReturn))
 		}
-		a := w.join(jobs)
-		a.lead()
+		a := w.leader(jobs)
 		for beat := 1; beat <= 6; beat++ {
 			sleepUntil(time.Duration(beat) * every)
 			require.Equal(t, midnight.Add(time.Duration(beat)*every), w.holder().HeartbeatAt)
@@ -382,14 +350,11 @@ func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
 }
 
 func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), 0)}
-		a := w.join(jobs)
-		a.lead()
-		b := w.join(jobs)
-		b.stand()
+		a := w.leader(jobs)
+		b := w.standby(jobs)
 		sleepUntil(6 * time.Second)
 		require.Len(t, d.read(), 1)
 		a.link.set(on(usurp, "decide")) // heartbeats succeed, but nothing starts
@@ -407,7 +372,6 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 }
 
 func TestStalled(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join([]Job{{Name: "j", Spec: Every(time.Minute).Offset(0), Do: nothing}})
 		lease, err := a.lock.Acquire(ctx)
@@ -449,12 +413,10 @@ func TestStalled(t *testing.T) {
 }
 
 func TestNoGoroutineOutlivesARunner(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 20 {
 			var d diary
-			a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 100*time.Millisecond)})
-			a.lead()
+			a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 100*time.Millisecond)})
 			time.Sleep(3 * time.Second)
 			require.NoError(t, a.runner.Stop(ctx))
 			synctest.Wait()

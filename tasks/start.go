@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -126,7 +126,7 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 // interval: a loop over the database does not spin. false: nothing new may start
 // any more.
 func (t *term) pause(conflicts int) bool {
-	return conflicts < 2 || !sleep.Until(t.shut, t.lock.Timing().RetryInterval())
+	return conflicts < 2 || !bounded.Wait(t.shut, t.lock.Timing().RetryInterval())
 }
 
 // trusted reports whether this replica still trusts its lease. While that is
@@ -137,7 +137,7 @@ func (t *term) trusted() bool {
 		if !errors.Is(err, schedlock.ErrSuspended) {
 			return err == nil || errors.Is(err, schedlock.ErrDraining)
 		}
-		if !sleep.For(t.ctx, suspendedPause) {
+		if !bounded.Sleep(t.ctx, suspendedPause) {
 			return false
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"example.com/schedlock/internal/turn"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -28,7 +28,7 @@ type termJob struct {
 	spec  Spec
 	alarm gocron.Job
 
-	turn         turn.Turn     // guards what follows: one step at a time
+	turn         bounded.Turn  // guards what follows: one step at a time
 	row          *ledger.Job   // nil: not in the ledger yet
 	catchUpTo    time.Time     // undecided ticks up to it run, one after the other
 	overlapsAt   time.Time     // while a run is under way: when what it overlaps is recorded next

@@ -14,7 +14,6 @@ import (
 )
 
 func TestStopBeforeStartReleases(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Acquire(ctx))
@@ -26,10 +25,8 @@ func TestStopBeforeStartReleases(t *testing.T) {
 }
 
 func TestStopRepeatsAReleaseThatFails(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		a.link.set(on(refuse, "release"))
 		time.AfterFunc(3*time.Second, func() { a.link.set(nil) })
 		require.NoError(t, a.runner.Stop(ctx))
@@ -39,10 +36,8 @@ func TestStopRepeatsAReleaseThatFails(t *testing.T) {
 }
 
 func TestStopSaysThatTheLockIsNotReleased(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		a.link.set(on(refuse, "release"))
 		require.ErrorIs(t, a.runner.Stop(ctx), errRefused)
 		require.NotNil(t, w.holder())
@@ -54,10 +49,8 @@ func TestStopSaysThatTheLockIsNotReleased(t *testing.T) {
 
 // A release that has failed in the end is not the fault of the terms after it.
 func TestStopForgetsAReleaseThatWasMadeUpFor(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		a.link.set(func(op string) fault {
 			if op == "heartbeat" || op == "release" {
 				return refuse
@@ -76,64 +69,51 @@ func TestStopForgetsAReleaseThatWasMadeUpFor(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	t.Parallel()
-	t.Run("without a campaign, and again", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			a := w.join(nil)
-			require.NoError(t, a.runner.Stop(ctx))
-			require.NoError(t, a.runner.Stop(ctx))
-			a.runner.Campaign()
-			sleepUntil(time.Minute)
-			assert.False(t, a.leads(), "it was stopped")
-			assert.Empty(t, w.terms())
-		})
+	runInWorld(t, "without a campaign, and again", func(t *testing.T, w *world) {
+		a := w.join(nil)
+		require.NoError(t, a.runner.Stop(ctx))
+		require.NoError(t, a.runner.Stop(ctx))
+		a.runner.Campaign()
+		sleepUntil(time.Minute)
+		assert.False(t, a.leads(), "it was stopped")
+		assert.Empty(t, w.terms())
 	})
-	t.Run("on a standby, and again", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			a, b := w.join(nil), w.join(nil)
-			a.lead()
-			b.stand()
-			require.NoError(t, b.runner.Stop(ctx))
-			require.NoError(t, b.runner.Stop(ctx))
-			require.NoError(t, a.runner.Stop(ctx))
-			sleepUntil(2 * time.Minute)
-			assert.Len(t, w.terms(), 1)
-		})
+	runInWorld(t, "on a standby, and again", func(t *testing.T, w *world) {
+		a, b := w.leader(nil), w.standby(nil)
+		require.NoError(t, b.runner.Stop(ctx))
+		require.NoError(t, b.runner.Stop(ctx))
+		require.NoError(t, a.runner.Stop(ctx))
+		sleepUntil(2 * time.Minute)
+		assert.Len(t, w.terms(), 1)
 	})
-	t.Run("with little time it goes on in the background", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			var d diary
-			a := w.join([]Job{d.job("j", at(time.Second), 10*time.Second)})
-			a.lead()
-			sleepUntil(2 * time.Second)
-			short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
-			defer cancel()
-			assert.ErrorContains(t, a.runner.Stop(short),
-				"scheduler did not stop in time, it waits for job \"j\": no patience")
-			sleepUntil(4 * time.Second)
-			assert.False(t, a.leads(), "it starts nothing new")
-			assert.Equal(t, driver.StateDraining, w.holder().State)
-			sleepUntil(11 * time.Second)
-			assert.Nil(t, w.holder())
-			assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
-			assert.NoError(t, a.runner.Stop(ctx))
-		})
+	runInWorld(t, "with little time it goes on in the background", func(t *testing.T, w *world) {
+		var d diary
+		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
+		sleepUntil(2 * time.Second)
+		short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
+		defer cancel()
+		assert.ErrorContains(t, a.runner.Stop(short),
+			"scheduler did not stop in time, it waits for job \"j\": no patience")
+		sleepUntil(4 * time.Second)
+		assert.False(t, a.leads(), "it starts nothing new")
+		assert.Equal(t, driver.StateDraining, w.holder().State)
+		sleepUntil(11 * time.Second)
+		assert.Nil(t, w.holder())
+		assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
+		assert.NoError(t, a.runner.Stop(ctx))
 	})
-	t.Run("by several at once", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			var d diary
-			a := w.join([]Job{d.job("j", at(time.Second), 10*time.Second)})
-			a.lead()
-			sleepUntil(2 * time.Second)
-			for range 5 {
-				go func() {
-					assert.NoError(t, a.runner.Stop(ctx))
-					d.write("stopped %v", w.holder())
-				}()
-			}
-			sleepUntil(20 * time.Second)
-			assert.Equal(t, append([]string{"j 00:00:01"},
-				strings.Split(strings.Repeat("stopped <nil>,", 5), ",")[:5]...), d.read())
-		})
+	runInWorld(t, "by several at once", func(t *testing.T, w *world) {
+		var d diary
+		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
+		sleepUntil(2 * time.Second)
+		for range 5 {
+			go func() {
+				assert.NoError(t, a.runner.Stop(ctx))
+				d.write("stopped %v", w.holder())
+			}()
+		}
+		sleepUntil(20 * time.Second)
+		assert.Equal(t, append([]string{"j 00:00:01"},
+			strings.Split(strings.Repeat("stopped <nil>,", 5), ",")[:5]...), d.read())
 	})
 }

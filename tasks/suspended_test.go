@@ -69,12 +69,10 @@ func (r *replica) resume() {
 }
 
 func TestNothingStartsWhileSuspended(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(2500 * time.Millisecond)
 		a.suspend()
 		a.link.log()
@@ -107,8 +105,7 @@ func late(op string) fault {
 func agreedWhileSuspended(w *world, d *diary) *replica {
 	w.t.Helper()
 	w.grace = grace
-	a := w.join([]Job{d.job("j", at(5*time.Second), 0)})
-	a.lead()
+	a := w.leader([]Job{d.job("j", at(5*time.Second), 0)})
 	sleepUntil(4 * time.Second)
 	a.link.set(late)
 	sleepUntil(6 * time.Second)
@@ -118,7 +115,6 @@ func agreedWhileSuspended(w *world, d *diary) *replica {
 }
 
 func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := agreedWhileSuspended(w, &d)
@@ -134,7 +130,6 @@ func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *t
 }
 
 func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		a := agreedWhileSuspended(w, &d)
@@ -147,8 +142,7 @@ func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
 
 		// The next leader takes it up.
 		b := w.join([]Job{d.job("j", at(5*time.Second), 0)})
-		b.runner.Start()
-		b.runner.Campaign()
+		b.start()
 		sleepUntil(2 * time.Minute)
 		require.True(t, b.leads())
 		require.Equal(t, []string{"j 00:00:05"}, d.read())
@@ -159,12 +153,10 @@ func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
 }
 
 func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(2500 * time.Millisecond)
 		a.suspend()
 		sleepUntil(3500 * time.Millisecond) // a tick waits
@@ -180,12 +172,10 @@ func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
 }
 
 func TestARunGoesOnWhileSuspended(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), 3*time.Second)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(5*time.Second), 3*time.Second)})
 		sleepUntil(7 * time.Second)
 		a.suspend()
 		sleepUntil(8 * time.Second)
@@ -196,12 +186,10 @@ func TestARunGoesOnWhileSuspended(t *testing.T) {
 }
 
 func TestARunIsCancelledHalfAGraceAfterTheEndOfTheSession(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
-		a := w.join([]Job{d.job("j", at(5*time.Second), time.Minute)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(5*time.Second), time.Minute)})
 		sleepUntil(7 * time.Second)
 		a.suspend()
 		sleepUntil(7*time.Second + grace/2 - grace/20 - time.Millisecond)

@@ -11,8 +11,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"example.com/schedlock/internal/sleep"
-	"example.com/schedlock/internal/turn"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -62,7 +61,7 @@ func (r *Runner) newTerm(lease *schedlock.Lease, beat *heartbeat) *term {
 	t.ctx, t.cancel = context.WithCancelCause(lease.Context())
 	for _, j := range r.jobs {
 		t.jobs = append(t.jobs, &termJob{Job: j, spec: j.Spec.ForJob(j.Name),
-			turn: turn.New(), stirred: time.Now()})
+			turn: bounded.NewTurn(), stirred: time.Now()})
 	}
 	return t
 }
@@ -142,7 +141,7 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 			t.log.Warn("run ledger does not answer", "term", t.lease.Term(), "err", err)
 			said = true
 		}
-		if !sleep.For(ctx, t.lock.Timing().RetryInterval()) {
+		if !bounded.Sleep(ctx, t.lock.Timing().RetryInterval()) {
 			return err
 		}
 	}

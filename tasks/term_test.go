@@ -23,14 +23,11 @@ import (
 // How a term ends: on purpose, by an operator, by loss.
 
 func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("long", at(5*time.Second), 18*time.Second),
 			d.job("each second", Every(time.Second).Offset(0), 0)}
-		a, b := w.join(jobs), w.join(jobs)
-		a.lead()
-		b.stand()
+		a, b := w.leader(jobs), w.standby(jobs)
 		sleepUntil(6*time.Second + 100*time.Millisecond)
 		a.link.log()
 		stopped := make(chan error, 1)
@@ -66,11 +63,9 @@ func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
 }
 
 func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(3*time.Second + 500*time.Millisecond)
 		begin := time.Now()
 		require.NoError(t, a.runner.Stop(ctx))
@@ -79,32 +74,27 @@ func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
 }
 
 func TestADrainCancelsTheJobsAtItsLimit(t *testing.T) {
-	t.Parallel()
 	for name, limit := range map[string]time.Duration{"after 3 s": 3 * time.Second, "at once": 0} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				a := w.join([]Job{d.job("j", at(time.Second), time.Hour)}, WithDrain(limit),
-					WithOnStuck(func([]Run) { d.write("stuck") }))
-				a.lead()
-				sleepUntil(2 * time.Second)
-				begin := time.Now()
-				require.NoError(t, a.runner.Stop(ctx))
-				assert.Equal(t, limit, time.Since(begin))
-				require.Len(t, d.causes(), 1)
-				assert.ErrorIs(t, d.causes()[0], errDrained)
-				run := w.runs("j")[0]
-				assert.Equal(t, ledger.Failed, run.Status)
-				assert.Equal(t, "the drain limit has passed", run.Error)
-				assert.Equal(t, []string{"j 00:00:01"}, d.read())
-				assert.Nil(t, w.holder())
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			a := w.leader([]Job{d.job("j", at(time.Second), time.Hour)}, WithDrain(limit),
+				WithOnStuck(func([]Run) { d.write("stuck") }))
+			sleepUntil(2 * time.Second)
+			begin := time.Now()
+			require.NoError(t, a.runner.Stop(ctx))
+			assert.Equal(t, limit, time.Since(begin))
+			require.Len(t, d.causes(), 1)
+			assert.ErrorIs(t, d.causes()[0], errDrained)
+			run := w.runs("j")[0]
+			assert.Equal(t, ledger.Failed, run.Status)
+			assert.Equal(t, "the drain limit has passed", run.Error)
+			assert.Equal(t, []string{"j 00:00:01"}, d.read())
+			assert.Nil(t, w.holder())
 		})
 	}
 }
 
 func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		mayReturn := make(chan struct{})
@@ -156,7 +146,6 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 }
 
 func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		job := Job{Name: "j", Spec: Every(time.Hour).Offset(5 * time.Second),
@@ -168,9 +157,7 @@ func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
 				d.write("returned at %v", time.Since(midnight))
 				return context.Cause(ctx)
 			}}
-		a, b := w.join([]Job{once(job)}), w.join(nil)
-		a.lead()
-		b.stand()
+		a, b := w.leader([]Job{once(job)}), w.standby(nil)
 		sleepUntil(15 * time.Second)
 		require.True(t, w.db.DeleteRow())
 		a.link.log()
@@ -201,11 +188,9 @@ func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
 }
 
 func TestAReplicaLeadsAgainAfterALoss(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(time.Second).Offset(500*time.Millisecond), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(500*time.Millisecond), 0)})
 		first := a.lock.Lease()
 		sleepUntil(11 * time.Second)
 		w.usurp()
@@ -252,44 +237,38 @@ func wantEachTickOnce(t *testing.T, w *world, job string, spec Spec, after, upto
 }
 
 func TestOnStuckIsAskedBeforeAnotherMayLead(t *testing.T) {
-	t.Parallel()
 	for name, drainFirst := range map[string]bool{"after a loss": false,
 		"after a loss while it drains": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				mayReturn := make(chan struct{})
-				var stuckAt atomic.Int64
-				a := w.join([]Job{d.deaf("deaf", at(time.Second), mayReturn)}, WithDrain(time.Hour),
-					WithOnStuck(func([]Run) { stuckAt.Store(int64(time.Since(midnight))) }))
-				b := w.join(nil)
-				a.lead()
-				b.stand()
-				sleepUntil(12 * time.Second)
-				a.link.set(on(hang)) // the beat of 10 s was the last
-				if drainFirst {
-					go func() { _ = a.runner.Stop(ctx) }()
-				}
-				sleepUntil(10*time.Second + ttl - time.Millisecond)
-				require.False(t, b.leads())
-				assert.Equal(t, 10*time.Second+renew+(ttl-renew)*2/3, time.Duration(stuckAt.Load()))
-				sleepUntil(10*time.Second + ttl + 2*retry)
-				require.True(t, b.leads(),
-					"only the process's end, or the fence, protects from a job that is deaf")
-				close(mayReturn)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			mayReturn := make(chan struct{})
+			var stuckAt atomic.Int64
+			a := w.join([]Job{d.deaf("deaf", at(time.Second), mayReturn)}, WithDrain(time.Hour),
+				WithOnStuck(func([]Run) { stuckAt.Store(int64(time.Since(midnight))) }))
+			b := w.join(nil)
+			a.lead()
+			b.stand()
+			sleepUntil(12 * time.Second)
+			a.link.set(on(hang)) // the beat of 10 s was the last
+			if drainFirst {
+				go func() { _ = a.runner.Stop(ctx) }()
+			}
+			sleepUntil(10*time.Second + ttl - time.Millisecond)
+			require.False(t, b.leads())
+			assert.Equal(t, 10*time.Second+renew+(ttl-renew)*2/3, time.Duration(stuckAt.Load()))
+			sleepUntil(10*time.Second + ttl + 2*retry)
+			require.True(t, b.leads(),
+				"only the process's end, or the fence, protects from a job that is deaf")
+			close(mayReturn)
 		})
 	}
 }
 
 func TestALeaderThatIsRevokedDrainsAndAnotherLeads(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Hour).Offset(5*time.Second), 10*time.Second)}
-		a, b := w.join(jobs), w.join(jobs)
-		a.lead()
-		b.stand()
+		a, b := w.leader(jobs), w.standby(jobs)
 		sleepUntil(6 * time.Second)
 		require.True(t, w.db.Edit(func(r *driver.Row) { r.State = driver.StateRevoked }))
 		sleepUntil(10 * time.Second)
@@ -309,10 +288,8 @@ func TestALeaderThatIsRevokedDrainsAndAnotherLeads(t *testing.T) {
 }
 
 func TestTheOnlyReplicaLeadsAgainAfterItWasRevoked(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		require.True(t, w.db.Edit(func(r *driver.Row) { r.State = driver.StateRevoked }))
 		sleepUntil(every)
 		require.False(t, a.leads())
@@ -323,11 +300,8 @@ func TestTheOnlyReplicaLeadsAgainAfterItWasRevoked(t *testing.T) {
 }
 
 func TestHandOverIsAtOnceOnTheReplicaThatLeads(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a, b := w.join(nil), w.join(nil)
-		a.lead()
-		b.stand()
+		a, b := w.leader(nil), w.standby(nil)
 		sleepUntil(time.Second)
 		term := w.holder().Term
 		_, err := a.runner.HandOver(ctx, term-1, "alice", "")
@@ -350,7 +324,6 @@ func TestHandOverIsAtOnceOnTheReplicaThatLeads(t *testing.T) {
 }
 
 func TestOnRunIsToldOfEverything(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			mu   sync.Mutex
@@ -372,8 +345,7 @@ func TestOnRunIsToldOfEverything(t *testing.T) {
 			}}
 		var d diary
 		jobs := []Job{d.job("good", Every(10*time.Second).Offset(0), 15*time.Second), fails}
-		a, b := w.join(jobs, observe), w.join(jobs, observe)
-		a.lead()
+		a, b := w.leader(jobs, observe), w.join(jobs, observe)
 		sleepUntil(36 * time.Second)
 		mu.Lock()
 		assert.ElementsMatch(t, []string{ // two at 30 s
@@ -408,16 +380,13 @@ func TestOnRunIsToldOfEverything(t *testing.T) {
 // What the database does to a term.
 
 func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
 		sleepUntil(25 * time.Second)
 		require.NoError(t, a.runner.Stop(ctx))
 		sleepUntil(55 * time.Second)
-		b := w.join([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})
-		b.lead()
+		b := w.leader([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})
 		sleepUntil(80 * time.Second)
 		assert.Equal(t, []string{"j 00:00:10", "j 00:00:20", "j 00:01:01", "j 00:01:16"}, d.read())
 		assert.Len(t, w.rows("j"), 4, "the ticks of the old spec are not made up")
@@ -434,10 +403,8 @@ func TestAPanicHasTheStack(t *testing.T) {
 }
 
 func TestASlowHeartbeatIsNoStepOfTheClock(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		a.lead()
+		a := w.leader(nil)
 		a.link.set(on(freeze, "heartbeat"))
 		// it was applied at once, and its answer is under way since
 		sleepUntil(every + 3*time.Second)

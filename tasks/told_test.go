@@ -31,7 +31,6 @@ func (s standstill) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func TestARunDoesNotStartIfTheLeaseHasEndedJustBeforeTheCall(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(a *replica){
 		"past its deadline":       func(a *replica) { a.link.set(on(refuse)); time.Sleep(ttl) },
 		"lost, says the database": func(a *replica) { a.w.usurp(); time.Sleep(every) },
@@ -40,49 +39,43 @@ func TestARunDoesNotStartIfTheLeaseHasEndedJustBeforeTheCall(t *testing.T) {
 			time.Sleep(2 * defaultDrain)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				mayGoOn := make(chan struct{})
-				jobs := []Job{
-					d.job("j", at(5*time.Second), 0),
-					once(d.job("once", at(5*time.Second), 0)),
-				}
-				a := w.join(jobs, standStill(mayGoOn))
-				a.lead()
-				sleepUntil(6 * time.Second)
-				require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"))
-				end(a)
-				a.link.set(nil)
-				close(mayGoOn)
-				sleepUntil(3 * time.Minute)
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			mayGoOn := make(chan struct{})
+			jobs := []Job{
+				d.job("j", at(5*time.Second), 0),
+				once(d.job("once", at(5*time.Second), 0)),
+			}
+			a := w.leader(jobs, standStill(mayGoOn))
+			sleepUntil(6 * time.Second)
+			require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"))
+			end(a)
+			a.link.set(nil)
+			close(mayGoOn)
+			sleepUntil(3 * time.Minute)
 
-				// It counts as cut short: the next leader takes it up.
-				require.NoError(t, a.runner.Stop(ctx))
-				b := w.join(jobs)
-				b.runner.Start()
-				b.runner.Campaign()
-				sleepUntil(6 * time.Minute)
-				require.Equal(t, []string{"j 00:00:05"}, d.read())
-				r := w.runs("j")[0]
-				assert.Equal(t, ledger.Done, r.Status)
-				assert.Equal(t, 2, r.Attempt)
-				r = w.runs("once")[0]
-				assert.NotEqual(t, ledger.Done, r.Status)
-				assert.Equal(t, 1, r.Attempt)
-			})
+			// It counts as cut short: the next leader takes it up.
+			require.NoError(t, a.runner.Stop(ctx))
+			b := w.join(jobs)
+			b.start()
+			sleepUntil(6 * time.Minute)
+			require.Equal(t, []string{"j 00:00:05"}, d.read())
+			r := w.runs("j")[0]
+			assert.Equal(t, ledger.Done, r.Status)
+			assert.Equal(t, 2, r.Attempt)
+			r = w.runs("once")[0]
+			assert.NotEqual(t, ledger.Done, r.Status)
+			assert.Equal(t, 1, r.Attempt)
 		})
 	}
 }
 
 func TestARunWaitsIfTheSessionHasEndedJustBeforeTheCall(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grace = grace
 		var d diary
 		mayGoOn := make(chan struct{})
-		a := w.join([]Job{d.job("j", at(5*time.Second), 0)}, standStill(mayGoOn))
-		a.lead()
+		a := w.leader([]Job{d.job("j", at(5*time.Second), 0)}, standStill(mayGoOn))
 		sleepUntil(6 * time.Second)
 		a.suspend()
 		close(mayGoOn)

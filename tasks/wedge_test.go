@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -33,13 +33,12 @@ func (p *pipe) Write(b []byte) (int, error) {
 }
 
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		full := &pipe{open: make(chan struct{})}
 		defer close(full.open)
 		// Once, as package startup does: a mutex would block this bubble.
-		log := logqueue.Wrap(slog.New(slog.NewTextHandler(full,
+		log := bounded.Log(slog.New(slog.NewTextHandler(full,
 			&slog.HandlerOptions{Level: slog.LevelDebug})))
 		jobs := []Job{d.job("j", Every(time.Second).Offset(0), 0),
 			d.failing("failing", Every(time.Second).Offset(0), 99)}
@@ -50,8 +49,7 @@ func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 		require.NoError(t, err)
 		a.runner.lock = a.lock
 		b := w.join(jobs)
-		a.runner.Start()
-		a.runner.Campaign()
+		a.start()
 		time.Sleep(time.Second)
 		require.True(t, a.leads())
 		b.stand()
@@ -77,41 +75,38 @@ var misbehaviours = map[string]func(hung chan struct{}){
 }
 
 func TestWhatAnAppDoesInACallbackIsInNobodysWay(t *testing.T) {
-	t.Parallel()
 	for name, misbehave := range misbehaviours {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				hung := make(chan struct{})
-				defer close(hung)
-				jobs := []Job{d.failing("failing", Every(time.Second).Offset(0), 99),
-					d.job("j", Every(time.Second).Offset(0), 0)}
-				var told atomic.Int64
-				a := w.join(jobs, WithOnRun(func(RunEvent) { misbehave(hung) }),
-					WithOnRun(func(RunEvent) { told.Add(1) }))
-				b := w.join(jobs)
-				a.lead()
-				b.stand()
-				sleepUntil(5*time.Minute + 500*time.Millisecond)
-				for _, j := range jobs {
-					assert.Len(t, w.runs(j.Name), 300, "the runs of %q", j.Name)
-				}
-				require.True(t, a.leads())
-				assert.EqualValues(t, 2*2*300, told.Load(), "no function waits for another one")
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			hung := make(chan struct{})
+			defer close(hung)
+			jobs := []Job{d.failing("failing", Every(time.Second).Offset(0), 99),
+				d.job("j", Every(time.Second).Offset(0), 0)}
+			var told atomic.Int64
+			a := w.join(jobs, WithOnRun(func(RunEvent) { misbehave(hung) }),
+				WithOnRun(func(RunEvent) { told.Add(1) }))
+			b := w.join(jobs)
+			a.lead()
+			b.stand()
+			sleepUntil(5*time.Minute + 500*time.Millisecond)
+			for _, j := range jobs {
+				assert.Len(t, w.runs(j.Name), 300, "the runs of %q", j.Name)
+			}
+			require.True(t, a.leads())
+			assert.EqualValues(t, 2*2*300, told.Load(), "no function waits for another one")
 
-				begin := time.Now()
-				stopped := make(chan struct{})
-				go func() { defer close(stopped); _ = a.runner.Stop(ctx) }()
-				sleepUntil(5*time.Minute + 500*time.Millisecond + 2*retry)
-				assert.True(t, b.leads(),
-					"the lock is released before the callbacks are waited for")
-				<-stopped
-				assert.LessOrEqual(t, time.Since(begin), callbackLimit)
-				word := map[string]string{"it blocks": " does not return",
-					"it panics": " has panicked", "it goexits": " has called runtime.Goexit"}[name]
-				assert.Positive(t, a.log.count("OnRun"+word))
-				assert.Less(t, a.log.count("does not keep up"), 10)
-			})
+			begin := time.Now()
+			stopped := make(chan struct{})
+			go func() { defer close(stopped); _ = a.runner.Stop(ctx) }()
+			sleepUntil(5*time.Minute + 500*time.Millisecond + 2*retry)
+			assert.True(t, b.leads(),
+				"the lock is released before the callbacks are waited for")
+			<-stopped
+			assert.LessOrEqual(t, time.Since(begin), callbackLimit)
+			word := map[string]string{"it blocks": " does not return",
+				"it panics": " has panicked", "it goexits": " has called runtime.Goexit"}[name]
+			assert.Positive(t, a.log.count("OnRun"+word))
+			assert.Less(t, a.log.count("does not keep up"), 10)
 		})
 	}
 }
@@ -169,27 +164,24 @@ func hanging(c *callbacks) int {
 }
 
 func TestOnStuckHoldsUpNothing(t *testing.T) {
-	t.Parallel()
 	for name, misbehave := range misbehaviours {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				var d diary
-				hung, mayReturn := make(chan struct{}), make(chan struct{})
-				defer close(hung)
-				jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn)}
-				a, b := w.join(jobs, WithDrain(time.Second), WithOnStuck(func([]Run) {
-					misbehave(hung)
-				})), w.join(nil)
-				a.lead()
-				b.stand()
-				sleepUntil(2 * time.Second)
-				go func() { _ = a.runner.Stop(ctx) }()
-				sleepUntil(30 * time.Second)
-				require.False(t, b.leads())
-				close(mayReturn)
-				sleepUntil(31 * time.Second)
-				assert.True(t, b.leads(), "once the job has returned")
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			hung, mayReturn := make(chan struct{}), make(chan struct{})
+			defer close(hung)
+			jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn)}
+			a, b := w.join(jobs, WithDrain(time.Second), WithOnStuck(func([]Run) {
+				misbehave(hung)
+			})), w.join(nil)
+			a.lead()
+			b.stand()
+			sleepUntil(2 * time.Second)
+			go func() { _ = a.runner.Stop(ctx) }()
+			sleepUntil(30 * time.Second)
+			require.False(t, b.leads())
+			close(mayReturn)
+			sleepUntil(31 * time.Second)
+			assert.True(t, b.leads(), "once the job has returned")
 		})
 	}
 }
@@ -208,13 +200,10 @@ func TestGoexitInAJobIsAPanic(t *testing.T) {
 
 // The run is over, but nobody can write that down.
 func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), time.Second)}
-		a, b := w.join(jobs), w.join(jobs)
-		a.lead()
-		b.stand()
+		a, b := w.leader(jobs), w.standby(jobs)
 		a.link.set(on(hang, "finish"))
 		sleepUntil(15*time.Second + ttl)
 		require.True(t, a.leads(), "not for longer than a TTL")
@@ -227,33 +216,28 @@ func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
 }
 
 func TestARunThatGoesOnIsNotStalled(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), time.Hour)})
-		a.lead()
+		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), time.Hour)})
 		sleepUntil(30 * time.Minute)
 		assert.True(t, a.leads())
 	})
 }
 
 func TestADrainSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		mayReturn := make(chan struct{})
 		jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn),
 			d.job("unwritten", at(time.Second), time.Second), d.job("undecided", at(time.Hour), 0)}
-		a := w.join(jobs, WithDrain(5*time.Second))
-		a.lead()
+		a := w.leader(jobs, WithDrain(5*time.Second))
 		a.link.set(on(freeze, "finish", "answer"))
 		sleepUntil(3 * time.Second)
-		_, err := a.runner.Trigger(ctx, "undecided", "alice", "")
-		require.NoError(t, err)
+		a.trigger("undecided", "alice", "")
 		sleepUntil(4 * time.Second)
 		patience, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		err = a.runner.Stop(patience)
+		err := a.runner.Stop(patience)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for _, what := range []string{`job "deaf"`,
 			`the database, to record the end of a run of job "unwritten"`,
@@ -283,7 +267,6 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 
 // An error may be as long as memory allows; tables and logs keep 16 kB of it.
 func TestAnErrorIsCut(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
@@ -307,8 +290,7 @@ func TestAnErrorIsCut(t *testing.T) {
 			}},
 			d.job("j", at(2*time.Second), 0),
 		}
-		a := w.join(jobs, WithOnRun(f.add))
-		a.lead()
+		a := w.leader(jobs, WithOnRun(f.add))
 		sleepUntil(time.Minute)
 		for _, name := range []string{"fails", "panics", "is late"} {
 			r := w.runs(name)[0]
@@ -342,7 +324,6 @@ type brokenError struct{ text string }
 func (e *brokenError) Error() string { return e.text }
 
 func TestAThousandRequestsAFullPipeAndABlockingCallback(t *testing.T) {
-	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary
@@ -363,8 +344,7 @@ func TestAThousandRequestsAFullPipeAndABlockingCallback(t *testing.T) {
 				}
 			}))
 		b := w.join(jobs)
-		a.runner.Start()
-		a.runner.Campaign()
+		a.start()
 		time.Sleep(time.Second)
 		b.stand()
 		for range ledger.MaxPending {
@@ -376,10 +356,8 @@ func TestAThousandRequestsAFullPipeAndABlockingCallback(t *testing.T) {
 		sleepUntil(2*time.Minute + 500*time.Millisecond)
 		assert.GreaterOrEqual(t, len(w.runs("good")), 119)
 		assert.Positive(t, n.Load())
-		request, err := b.runner.Trigger(ctx, "good", "bob", "")
-		require.NoError(t, err)
-		run, err := b.runner.Await(ctx, request)
-		require.NoError(t, err)
+		request := b.trigger("good", "bob", "")
+		run := b.await(request)
 		assert.Less(t, run.StartedAt.Sub(request.At), time.Second)
 		begin := time.Now()
 		go func() { _ = a.runner.Stop(ctx) }()

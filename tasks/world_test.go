@@ -54,11 +54,18 @@ type world struct {
 
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t}
 		w.db = memory.New(memory.WithClock(w.now))
 		f(t, w)
 	})
+}
+
+// runInWorld is inWorld as a subtest.
+func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inWorld(t, f) })
 }
 
 // now is the database's time.
@@ -180,11 +187,32 @@ func (w *world) join(jobs []Job, opts ...Option) *replica {
 	return r
 }
 
-// lead makes r the leader, and its jobs run.
-func (r *replica) lead() {
-	r.w.t.Helper()
+// leader makes a replica that leads.
+func (w *world) leader(jobs []Job, opts ...Option) *replica {
+	w.t.Helper()
+	r := w.join(jobs, opts...)
+	r.lead()
+	return r
+}
+
+// standby makes a replica that stands by.
+func (w *world) standby(jobs []Job, opts ...Option) *replica {
+	w.t.Helper()
+	r := w.join(jobs, opts...)
+	r.stand()
+	return r
+}
+
+// start lets r campaign, and its jobs run if it leads.
+func (r *replica) start() {
 	r.runner.Start()
 	r.runner.Campaign()
+}
+
+// lead makes r the leader.
+func (r *replica) lead() {
+	r.w.t.Helper()
+	r.start()
 	synctest.Wait()
 	require.True(r.w.t, r.leads())
 }
@@ -192,10 +220,25 @@ func (r *replica) lead() {
 // stand makes r a standby.
 func (r *replica) stand() {
 	r.w.t.Helper()
-	r.runner.Start()
-	r.runner.Campaign()
+	r.start()
 	synctest.Wait()
 	require.False(r.w.t, r.leads())
+}
+
+// trigger asks for a run by way of r.
+func (r *replica) trigger(job, by, reason string) ledger.Request {
+	r.w.t.Helper()
+	request, err := r.runner.Trigger(ctx, job, by, reason)
+	require.NoError(r.w.t, err)
+	return request
+}
+
+// await is what has become of a request.
+func (r *replica) await(request ledger.Request) ledger.Run {
+	r.w.t.Helper()
+	run, err := r.runner.Await(ctx, request)
+	require.NoError(r.w.t, err)
+	return run
 }
 
 func (r *replica) leads() bool { return r.lock.IsLeader(ctx) == nil }

@@ -39,23 +39,17 @@ func audit(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if *n < 1 {
 			return 0, &usageError{"audit", fmt.Sprintf("-n %d is not above 0", *n)}
 		}
-		var list []ledger.AuditEntry
-		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
-			list, err = s.Audit(ctx, t.job(), *n)
-			if err == nil && len(list) == 0 && t.job() != "" {
-				err = t.knownJob(ctx, s, t.job())
-			}
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
 		none := "nobody has given an order"
 		if t.job() != "" {
 			none += fmt.Sprintf(" for job %q", t.job())
 		}
-		showList(t, list, newAuditJSON, none, t.showAudit)
-		return exitDone, nil
+		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.AuditEntry, error) {
+			entries, err := s.Audit(ctx, t.job(), *n)
+			if err == nil && len(entries) == 0 && t.job() != "" {
+				err = t.knownJob(ctx, s, t.job())
+			}
+			return entries, err
+		}, newAuditJSON, none, t.showAudit)
 	}
 }
 

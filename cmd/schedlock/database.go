@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/pgdsn"
-	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -48,7 +48,7 @@ func (t *tool) checkInside() error {
 	case !isPostgres(t.dsn):
 		return fmt.Errorf("--schema %.60q: a SQLite file has no schemas", t.inside)
 	}
-	if err := pgschema.Check(t.inside); err != nil {
+	if err := names.CheckSchema(t.inside); err != nil {
 		return fmt.Errorf("--schema: %w", err)
 	}
 	return nil

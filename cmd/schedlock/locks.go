@@ -61,7 +61,7 @@ func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		switch {
 		case len(t.args) == 0:
-			return exitDone, t.listLocks(ctx)
+			return t.listLocks(ctx)
 		case t.args[0] != "release":
 			return 0, &usageError{"locks", fmt.Sprintf("locks does not take %s: only release",
 				t.shown(t.args[0]))}
@@ -79,19 +79,14 @@ func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	}
 }
 
-func (t *tool) listLocks(ctx context.Context) error {
-	var list []named.Info
-	err := t.look(ctx, func(ctx context.Context, s store) error {
+func (t *tool) listLocks(ctx context.Context) (int, error) {
+	return list(ctx, t, func(ctx context.Context, s store) ([]named.Info, error) {
 		locks, err := named.New(s.Named())
-		if err == nil {
-			list, err = locks.List(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	if err == nil {
-		showList(t, list, newNamedLockJSON, "nobody holds a named lock", t.showLocks)
-	}
-	return err
+		return locks.List(ctx)
+	}, newNamedLockJSON, "nobody holds a named lock", t.showLocks)
 }
 
 func (t *tool) showLocks(list []named.Info) {

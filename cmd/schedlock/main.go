@@ -4,63 +4,10 @@
 //
 //	schedlock [flags] command [flags] [arguments]
 //
-// # Commands
-//
-//	status                  who leads, since when, and whether it lives
-//	watch                   one line for every change, until Ctrl-C
-//	history [-n N]          the latest terms, and how they ended
-//	runs [-n N] [--job J]   the latest runs
-//	jobs                    the jobs: next tick, last success, failures, pauses
-//	audit [JOB]             who has ordered what, and why
-//	replicas                the replicas that tell of themselves
-//	release --force         tell the leader to leave, so that another replica leads
-//	pause JOB | --all       keep a job, or every job, from starting
-//	resume JOB | --all      end that pause
-//	run JOB [--wait 30s]    ask the leader to run a job now
-//	reset-cursor JOB        let a job whose cursor is wrong go on from now
-//	locks                   who holds which named lock; locks release takes one away
-//	queue                   how many tasks each queue has; list, requeue and prune
-//	exec -- COMMAND         run a command while this machine holds the lock
-//	fence                   the SQL that guards a transaction of such a command
-//	lead                    a sidecar: campaign for the lock, and answer over HTTP who leads
-//	migrate [--dry-run]     bring the tables up to date
-//	doctor                  look for what is wrong with the set-up
-//	completion SHELL        a script that completes commands and flags in bash, zsh or fish
-//	man                     the manual page
-//	version                 of this program, and of the tables it knows
-//	help [COMMAND]          help, with the flags of a command and examples
-//
-// # Flags
-//
-// They stand before or after the command:
-//
-//	--db DSN        the lock's database: the path of a SQLite file, a file: URI, a
-//	                postgres:// URL, or host=… dbname=… pairs; default: the
-//	                environment variable SCHEDLOCK_DATABASE_URL
-//	--json          answer in JSON, as -o json
-//	-o wide         tables with all their columns, uncut; without it they fit 60 columns
-//	--local         times of this machine's zone instead of UTC; JSON stays in UTC
-//	--timeout 5s    how long the database may take to answer; migrate gives it 1m,
-//	                as a change of large tables takes longer than an answer
-//	--no-color      no colours, as the environment variable NO_COLOR; there are none
-//	                unless standard output is a terminal
-//	--version       without a command: what the command version says
+// The commands, their flags and the exit codes are what "schedlock help" prints, and
+// "schedlock help COMMAND".
 //
 // # Exit codes
-//
-//	         0                     1                          2
-//	status   held                  free                       stale, dead, or no row
-//	release  ended, or accepted    nothing to release
-//	resume   resumed               was not paused
-//	run      asked; --wait: done   failed, skipped, abandoned
-//	locks    listed, or revoked    nobody holds the lock
-//	queue    done                  nothing to requeue
-//	doctor   nothing to do         warnings                   errors
-//	others   done
-//	exec     that of its command, 128+N if signal N has ended it; 75 it did not have the
-//	         lock; 125 exec has failed; 126 the command cannot be started; 127 there is none
-//	all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or without a
-//	         --force that is needed: then nothing was done
 //
 // A command cannot tell if the database does not answer, or its tables are missing or
 // need newer code. "Free" and "could not read" are never the same answer.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -91,6 +92,22 @@ func isTerminal(stream any) bool {
 // line writes one aligned line under a headline.
 func (t *tool) line(name, format string, args ...any) {
 	fmt.Fprintf(t.out, "  %-10s %s\n", name, plain(fmt.Sprintf(format, args...)))
+}
+
+// list looks for something, and shows it.
+func list[T, J any](ctx context.Context, t *tool,
+	find func(ctx context.Context, s store) ([]T, error),
+	line func(T) J, none string, table func([]T)) (int, error) {
+	var found []T
+	err := t.look(ctx, func(ctx context.Context, s store) (err error) {
+		found, err = find(ctx, s)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	showList(t, found, line, none, table)
+	return exitDone, nil
 }
 
 // showList writes what was found: as JSON, one line for each; as a table; or that

@@ -76,7 +76,7 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		switch {
 		case what == "count" && len(args) == 0:
-			return exitDone, t.countTasks(ctx)
+			return t.countTasks(ctx)
 		case what == "count":
 			return wrong("queue count takes no arguments")
 		case what != "list" && what != "requeue" && what != "prune":
@@ -95,7 +95,7 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		switch what {
 		case "list":
-			return exitDone, t.listTasks(ctx, args[0], o)
+			return t.listTasks(ctx, args[0], o)
 		case "requeue":
 			return t.requeue(ctx, args[0], o.retries, args[1:])
 		}
@@ -103,20 +103,14 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	}
 }
 
-func (t *tool) countTasks(ctx context.Context) error {
-	var counts []queue.Count
-	err := t.look(ctx, func(ctx context.Context, s store) error {
+func (t *tool) countTasks(ctx context.Context) (int, error) {
+	return list(ctx, t, func(ctx context.Context, s store) ([]queue.Count, error) {
 		q, err := queue.New(s.Queue())
-		if err == nil {
-			counts, err = q.Count(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	if err == nil {
-		line := func(c queue.Count) countJSON { return countJSON(c) }
-		showList(t, counts, line, "there are no tasks", t.showCounts)
-	}
-	return err
+		return q.Count(ctx)
+	}, func(c queue.Count) countJSON { return countJSON(c) }, "there are no tasks", t.showCounts)
 }
 
 func (t *tool) showCounts(counts []queue.Count) {
@@ -133,28 +127,22 @@ func (t *tool) showCounts(counts []queue.Count) {
 	t.table(b)
 }
 
-func (t *tool) listTasks(ctx context.Context, name string, o queueOptions) error {
+func (t *tool) listTasks(ctx context.Context, name string, o queueOptions) (int, error) {
 	states := queue.States
 	if o.state != "" {
 		states = []queue.State{queue.State(o.state)}
 	}
-	var list []queue.Info
-	err := t.look(ctx, func(ctx context.Context, s store) error {
-		list = nil
+	return list(ctx, t, func(ctx context.Context, s store) (all []queue.Info, err error) {
 		q, err := queue.New(s.Queue())
 		for _, state := range states {
 			if err == nil {
 				var some []queue.Info
 				some, err = q.List(ctx, name, state, o.n)
-				list = append(list, some...)
+				all = append(all, some...)
 			}
 		}
-		return err
-	})
-	if err == nil {
-		showList(t, list, newTaskJSON, "there are no such tasks", t.showTasks)
-	}
-	return err
+		return all, err
+	}, newTaskJSON, "there are no such tasks", t.showTasks)
 }
 
 func (t *tool) showTasks(list []queue.Info) {

@@ -36,17 +36,9 @@ func newReplicaJSON(r ledger.Replica) replicaJSON {
 
 func replicas(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
-		var list []ledger.Replica
-		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
-			list, err = s.Replicas(ctx)
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-		showList(t, list, newReplicaJSON, "no replica tells of itself (startup.Config.Presence)",
-			t.showReplicas)
-		return exitDone, nil
+		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Replica, error) {
+			return s.Replicas(ctx)
+		}, newReplicaJSON, "no replica tells of itself (startup.Config.Presence)", t.showReplicas)
 	}
 }
 

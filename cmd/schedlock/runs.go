@@ -93,27 +93,21 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		var list []ledger.Run
-		err = t.look(ctx, func(ctx context.Context, s store) error {
-			from, err := after(ctx, s)
-			if err != nil {
-				return err
-			}
-			list, err = search(ctx, s, *job, *n, from, wanted)
-			if err == nil && len(list) == 0 && *job != "" {
-				err = t.knownJob(ctx, s, *job)
-			}
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
 		none := "there are no runs"
 		if *job != "" || *status != "" || *since != "" {
 			none += " that match"
 		}
-		showList(t, list, newRunJSON, none, t.showRuns)
-		return exitDone, nil
+		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Run, error) {
+			from, err := after(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			found, err := search(ctx, s, *job, *n, from, wanted)
+			if err == nil && len(found) == 0 && *job != "" {
+				err = t.knownJob(ctx, s, *job)
+			}
+			return found, err
+		}, newRunJSON, none, t.showRuns)
 	}
 }
 
@@ -233,23 +227,15 @@ type jobJSON struct {
 
 func jobs(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
-		var (
-			list  []ledger.Job
-			inbox ledger.Pending
-		)
-		err := t.look(ctx, func(ctx context.Context, s store) (err error) {
-			if list, err = s.Jobs(ctx); err != nil {
-				return err
+		var inbox ledger.Pending
+		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Job, error) {
+			found, err := s.Jobs(ctx)
+			if err == nil {
+				inbox, err = s.Pending(ctx)
 			}
-			inbox, err = s.Pending(ctx)
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-		showList(t, list, func(j ledger.Job) jobJSON { return newJobJSON(j, inbox) }, noJobs,
-			func(list []ledger.Job) { t.showJobs(list, inbox) })
-		return exitDone, nil
+			return found, err
+		}, func(j ledger.Job) jobJSON { return newJobJSON(j, inbox) }, noJobs,
+			func(found []ledger.Job) { t.showJobs(found, inbox) })
 	}
 }
 

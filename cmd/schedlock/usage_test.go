@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -146,12 +145,6 @@ func TestHelpSaysAThingOnce(t *testing.T) {
 	for _, once := range []string{"no-color", "was not paused", "did not have the"} {
 		assert.Equal(t, 1, strings.Count(general, once), "help: %s", once)
 		assert.Equal(t, 1, strings.Count(strings.ReplaceAll(page, "\\-", "-"), once), "man: %s", once)
-	}
-	source, err := os.ReadFile("main.go")
-	require.NoError(t, err)
-	for line := range strings.Lines(exitHelp) {
-		assert.Contains(t, string(source), strings.TrimRight("//	"+line, " \n")+"\n",
-			"the package comment has the table too")
 	}
 }
 

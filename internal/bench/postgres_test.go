@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -33,21 +30,11 @@ func init() {
 	}
 }
 
-// A postgresSide is the store on one database. Its history is full, as it is
-// wherever the lock has been used for a while: each acquisition deletes the
-// oldest term.
+// A postgresSide is the store on one database.
 type postgresSide struct {
-	b     *testing.B
-	url   string
-	store *postgres.Store
-	view  driver.Snapshot
-	ref   driver.Ref // in the lock row
-	looks int
-}
-
-// A server that flushes what is committed: the default of pgtest does not.
-func durable(b *testing.B) *pgtest.Server {
-	return pgtest.Start(b, "fsync = on", "synchronous_commit = on", "shared_buffers = 128MB")
+	side
+	url    string
+	server *postgres.Store
 }
 
 func direct(b *testing.B) *postgresSide { return newPostgres(b, durable(b).Database(b)) }
@@ -57,7 +44,7 @@ func pooled(b *testing.B) *postgresSide {
 	u, err := url.Parse(server.Database(b))
 	require.NoError(b, err)
 	s := newPostgres(b, pgtest.PgBouncer(b, server).URL(u.Path[1:])+"&default_query_exec_mode=exec")
-	require.True(b, s.store.Pooled())
+	require.True(b, s.server.Pooled())
 	return s
 }
 
@@ -70,10 +57,11 @@ FROM generate_series(1, 1000) AS n`
 
 // newPostgres has the lock.
 func newPostgres(b *testing.B, at string) *postgresSide {
-	opened, err := postgres.Opener(at, postgres.WithLogger(quiet))(b.Context())
-	require.NoError(b, err)
-	s := &postgresSide{b: b, url: at, store: opened.(*postgres.Store)}
-	b.Cleanup(func() { require.NoError(b, s.store.Close()) })
+	store := openPostgres(b, at)
+	s := &postgresSide{side{b: b, store: store}, at, store}
+	// Terms that last for a millisecond leave more dead rows, on both sides, than
+	// autovacuum, which comes once a minute, would find in life.
+	s.tidy = func() { s.exec(`VACUUM`) }
 	s.exec(sqlFullHistory)
 	require.NoError(b, s.look())
 	require.NoError(b, s.acquire())
@@ -83,49 +71,8 @@ func newPostgres(b *testing.B, at string) *postgresSide {
 
 func (s *postgresSide) exec(query string) {
 	s.b.Helper()
-	_, err := s.store.Pool().Exec(s.b.Context(), query)
+	_, err := s.server.Pool().Exec(s.b.Context(), query)
 	require.NoError(s.b, err)
-}
-
-// look judges, and draws the token, for the next acquire. Terms that last for a
-// millisecond leave more dead rows, on both sides, than autovacuum, which comes
-// once a minute, would find in life.
-func (s *postgresSide) look() (err error) {
-	if s.looks++; s.looks%100 == 0 {
-		s.exec(`VACUUM`)
-	}
-	s.ref = driver.Ref{Owner: driver.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"},
-		Token: driver.NewToken()}
-	s.view, err = s.store.Look(s.b.Context())
-	return err
-}
-
-func (s *postgresSide) acquire() error {
-	grant, err := s.store.Acquire(s.b.Context(), driver.Claim{
-		Ref: s.ref,
-		Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
-			HeartbeatInterval: 10 * time.Second},
-		Expected: s.view,
-		Reason:   driver.EndExpired,
-	})
-	s.ref.Term = grant.Term
-	return err
-}
-
-func (s *postgresSide) release() error {
-	deleted, err := s.store.Release(s.b.Context(), s.ref, driver.EndReleased)
-	if err == nil && !deleted {
-		err = fmt.Errorf("term %d was not in the lock row", s.ref.Term)
-	}
-	return err
-}
-
-func (s *postgresSide) info() error {
-	info, err := schedlock.GetLockInfo(s.b.Context(), s.store)
-	if err == nil && info == nil {
-		err = errors.New("there is no row")
-	}
-	return err
 }
 
 // A postgresLimit writes the same rows into tables of the same shape, in the same
@@ -201,11 +148,8 @@ FROM limit_lock WHERE id = 1`
 
 // limit has a lock row, too.
 func (s *postgresSide) limit() *postgresLimit {
-	conn, err := pgx.Connect(s.b.Context(), s.url)
-	require.NoError(s.b, err)
-	s.b.Cleanup(func() { require.NoError(s.b, conn.Close(context.Background())) })
-	l := &postgresLimit{b: s.b, conn: conn, newest: 1000}
-	_, err = conn.PgConn().Exec(s.b.Context(), sqlLimitTables).ReadAll()
+	l := &postgresLimit{b: s.b, conn: connect(s.b, s.url), newest: 1000}
+	_, err := l.conn.PgConn().Exec(s.b.Context(), sqlLimitTables).ReadAll()
 	require.NoError(s.b, err)
 	require.NoError(s.b, l.acquire(sqlLimitTakeOver))
 	s.exec(`VACUUM ANALYZE`)
@@ -279,18 +223,14 @@ func postgresRelease(s *postgresSide) {
 	require.NoError(s.b, errors.Join(s.release(), l.release()))
 	compareAfter(s.b, func() error {
 		return errors.Join(s.look(), s.acquire(), l.acquire(sqlLimitAcquire))
-	},
-		s.release, l.release)
+	}, s.release, l.release)
 }
 
 // The limit is one round trip with an UPDATE of one row by its key. Both are
 // flushed.
 func postgresHeartbeat(s *postgresSide) {
 	l := s.limit()
-	compare(s.b, func() error {
-		_, err := s.store.Heartbeat(s.b.Context(), s.ref, driver.StateLeading)
-		return err
-	}, func() error { return l.exec(sqlLimitHeartbeat) })
+	compare(s.b, s.heartbeat, func() error { return l.exec(sqlLimitHeartbeat) })
 }
 
 // The limit is one round trip with a SELECT of one row by its key.

@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,22 +9,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
-	"example.com/schedlock/schedlock/postgres"
-	"example.com/schedlock/schedlock/sqlite"
 )
 
 // A rawTasks writes what the store writes, into a table of the same shape, by
 // the key, on a connection of its own, with prepared statements and none of our
 // code: it chooses nothing.
-type rawTasks interface {
-	add(first, n int) error  // tasks first, first + 1, …
-	take(first, n int) error // writes that they are in progress, in one statement
-	end(first, n int) error  // that they are done
+type rawTasks struct {
+	sqlAdd, sqlTake, sqlEnd string
+	exec                    func(query string, args ...any) (changed int64, err error)
+}
+
+func (r *rawTasks) changes(want int, query string, args ...any) error {
+	n, err := r.exec(query, args...)
+	if err == nil && n != int64(want) {
+		err = fmt.Errorf("%d rows were changed, not %d: %s", n, want, query)
+	}
+	return err
+}
+
+// add adds tasks first, first + 1, …
+func (r *rawTasks) add(first, n int) error { return r.changes(n, r.sqlAdd, first, n) }
+
+// take writes that they are in progress, in one statement.
+func (r *rawTasks) take(first, n int) error {
+	return r.changes(n, r.sqlTake, taskID(first), taskID(first+n-1))
+}
+
+// end writes that they are done.
+func (r *rawTasks) end(first, n int) error {
+	return r.changes(n, r.sqlEnd, taskID(first), taskID(first+n-1))
 }
 
 func taskID(n int) string { return fmt.Sprintf("task-%012d", n) }
@@ -34,72 +49,40 @@ func taskID(n int) string { return fmt.Sprintf("task-%012d", n) }
 // A taskDatabase is a database whose queues are measured.
 type taskDatabase struct {
 	store func() taskqueue.Store // another handle
-	raw   func() rawTasks        // another connection, to a table that they share
+	raw   func() *rawTasks       // another connection, to a table that they share
 	exec  func(sqlite, postgres string)
 }
 
 var taskDatabases = map[string]func(b *testing.B) taskDatabase{
 	"sqlite": func(b *testing.B) taskDatabase {
 		path, limit := filepath.Join(b.TempDir(), "app.db"), filepath.Join(b.TempDir(), "limit.db")
-		open := func(path string) *sqlite.Store {
-			store, err := sqlite.Opener("file:" + path).Open(b.Context())
-			require.NoError(b, err)
-			b.Cleanup(func() { require.NoError(b, store.Close()) })
-			return store
-		}
-		first := open(path)
 		return taskDatabase{
-			store: func() taskqueue.Store { return open(path).Queue() },
-			raw: func() rawTasks {
-				conn, err := open(limit).DB().Conn(b.Context())
-				require.NoError(b, err)
-				b.Cleanup(func() { conn.Close() })
-				r := &rawSQLite{ctx: b.Context(), conn: conn, stmts: map[string]*sql.Stmt{}}
-				b.Cleanup(func() {
-					for _, stmt := range r.stmts {
-						stmt.Close()
-					}
-				})
-				return r
+			store: func() taskqueue.Store { return openSQLite(b, path).Queue() },
+			raw: func() *rawTasks {
+				return &rawTasks{sqlRawAdd, sqlRawTake, sqlRawEnd,
+					prepare(b, openSQLite(b, limit)).exec}
 			},
-			exec: func(query, _ string) {
-				_, err := first.DB().ExecContext(b.Context(), query)
-				require.NoError(b, err)
-			},
+			exec: onSQLite(b, openSQLite(b, path)),
 		}
 	},
 	"postgres": func(b *testing.B) taskDatabase {
 		url := durable(b).Database(b)
-		open := func() *postgres.Store {
-			opened, err := postgres.Opener(url, postgres.WithLogger(quiet))(b.Context())
-			require.NoError(b, err)
-			b.Cleanup(func() { require.NoError(b, opened.(*postgres.Store).Close()) })
-			return opened.(*postgres.Store)
-		}
-		first := open()
-		exec := func(_, query string) {
-			_, err := first.Pool().Exec(b.Context(), query)
-			require.NoError(b, err)
-		}
+		exec := onPostgres(b, openPostgres(b, url))
 		exec("", `CREATE TABLE limit_tasks (LIKE queue_tasks INCLUDING ALL)
 			WITH (autovacuum_vacuum_scale_factor = 0.02)`)
 		return taskDatabase{
-			store: func() taskqueue.Store { return open().Queue() },
-			raw: func() rawTasks {
-				conn, err := pgx.Connect(b.Context(), url)
-				require.NoError(b, err)
-				b.Cleanup(func() { require.NoError(b, conn.Close(context.Background())) })
-				return &rawPostgres{ctx: b.Context(), conn: conn}
+			store: func() taskqueue.Store { return openPostgres(b, url).Queue() },
+			raw: func() *rawTasks {
+				conn := connect(b, url)
+				return &rawTasks{sqlLimitAddTasks, sqlLimitTake, sqlLimitEndTasks,
+					func(query string, args ...any) (int64, error) {
+						tag, err := conn.Exec(b.Context(), query, args...)
+						return tag.RowsAffected(), err
+					}}
 			},
 			exec: exec,
 		}
 	},
-}
-
-type rawSQLite struct {
-	ctx   context.Context
-	conn  *sql.Conn
-	stmts map[string]*sql.Stmt
 }
 
 const (
@@ -123,40 +106,6 @@ SET state = 'done', boot_id = NULL, visible_ms = NULL, visible_at = NULL,
 WHERE queue = 'q' AND id BETWEEN ?1 AND ?2`
 )
 
-func (r *rawSQLite) exec(query string, want int, args ...any) error {
-	stmt := r.stmts[query]
-	if stmt == nil {
-		var err error
-		if stmt, err = r.conn.PrepareContext(r.ctx, query); err != nil {
-			return err
-		}
-		r.stmts[query] = stmt
-	}
-	res, err := stmt.ExecContext(r.ctx, args...)
-	if err != nil {
-		return err
-	}
-	if n, _ := res.RowsAffected(); n != int64(want) {
-		return fmt.Errorf("%d rows were changed, not %d: %s", n, want, query)
-	}
-	return nil
-}
-
-func (r *rawSQLite) add(first, n int) error { return r.exec(sqlRawAdd, n, first, n) }
-
-func (r *rawSQLite) take(first, n int) error {
-	return r.exec(sqlRawTake, n, taskID(first), taskID(first+n-1))
-}
-
-func (r *rawSQLite) end(first, n int) error {
-	return r.exec(sqlRawEnd, n, taskID(first), taskID(first+n-1))
-}
-
-type rawPostgres struct {
-	ctx  context.Context
-	conn *pgx.Conn
-}
-
 const (
 	sqlLimitAddTasks = `
 INSERT INTO limit_tasks (queue, id, state, retries_left, created_at, updated_at)
@@ -174,24 +123,6 @@ UPDATE limit_tasks SET state = 'done', visible_at = NULL, updated_at = clock_tim
 WHERE queue = 'q' AND id BETWEEN $1 AND $2`
 )
 
-func (r *rawPostgres) exec(query string, want int, args ...any) error {
-	tag, err := r.conn.Exec(r.ctx, query, args...)
-	if err == nil && tag.RowsAffected() != int64(want) {
-		err = fmt.Errorf("%d rows were changed, not %d: %s", tag.RowsAffected(), want, query)
-	}
-	return err
-}
-
-func (r *rawPostgres) add(first, n int) error { return r.exec(sqlLimitAddTasks, n, first, n) }
-
-func (r *rawPostgres) take(first, n int) error {
-	return r.exec(sqlLimitTake, n, taskID(first), taskID(first+n-1))
-}
-
-func (r *rawPostgres) end(first, n int) error {
-	return r.exec(sqlLimitEndTasks, n, taskID(first), taskID(first+n-1))
-}
-
 // stocked is how many tasks lie in a queue at least.
 const stocked = 5000
 
@@ -201,7 +132,7 @@ type taskSide struct {
 	b     *testing.B
 	db    taskDatabase
 	store taskqueue.Store
-	raw   rawTasks
+	raw   *rawTasks
 	token driver.Token
 	ids   []string // what was captured last
 	next  int      // number of the next raw task

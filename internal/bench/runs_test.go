@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -17,42 +16,12 @@ import (
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
-	"example.com/schedlock/schedlock/postgres"
-	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/tasks"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 var quiet = slog.New(slog.DiscardHandler)
-
-// onEach runs a benchmark on a new database of each kind. exec runs one
-// statement of its dialect.
-func onEach(b *testing.B, f func(b *testing.B, store driver.Store,
-	exec func(sqlite, postgres string))) {
-	b.Run("sqlite", func(b *testing.B) {
-		store, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(),
-			"app.db")).Open(b.Context())
-		require.NoError(b, err)
-		b.Cleanup(func() { require.NoError(b, store.Close()) })
-		f(b, store, func(q, _ string) {
-			_, err := store.DB().ExecContext(b.Context(), q)
-			require.NoError(b, err)
-		})
-	})
-	b.Run("postgres", func(b *testing.B) {
-		// As a server is run: with fsync.
-		url := pgtest.Start(b, "fsync = on", "shared_buffers = 128MB").Database(b)
-		opened, err := postgres.Opener(url)(b.Context())
-		require.NoError(b, err)
-		store := opened.(*postgres.Store)
-		b.Cleanup(func() { require.NoError(b, store.Close()) })
-		f(b, store, func(_, q string) {
-			_, err := store.Pool().Exec(b.Context(), q)
-			require.NoError(b, err)
-		})
-	})
-}
 
 func lead(b *testing.B, store driver.Store) (*schedlock.Lock, *schedlock.Lease) {
 	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL))

@@ -2,17 +2,13 @@ package bench
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
 )
@@ -25,15 +21,6 @@ func init() {
 	lockInfoOn["sqlite"] = sqliteLockInfo
 }
 
-// A sqliteSide is the store on one file. Its history is full, as it is wherever
-// the lock has been used for a while: each acquisition deletes the oldest term.
-type sqliteSide struct {
-	b     *testing.B
-	store *sqlite.Store
-	view  driver.Snapshot
-	ref   driver.Ref // in the lock row
-}
-
 const sqlFullHistoryOfSQLite = `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
 INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
@@ -42,67 +29,31 @@ SELECT i, printf('%032x', i), 4711, 'a-host-name-of-a-usual-length',
     '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:01.000000Z', 'released', i + 1, 60000,
     'd41d8cd98f00b204e9800998ecf8427e-1234567-1795247612.123456789' FROM n`
 
-func openSQLite(b *testing.B, name string) *sqlite.Store {
-	store, err := sqlite.Opener("file:" + filepath.Join(b.TempDir(), name)).Open(b.Context())
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, store.Close()) })
-	_, err = store.DB().ExecContext(b.Context(), sqlFullHistoryOfSQLite)
+func withFullHistory(b *testing.B, name string) *sqlite.Store {
+	store := openSQLite(b, filepath.Join(b.TempDir(), name))
+	_, err := store.DB().ExecContext(b.Context(), sqlFullHistoryOfSQLite)
 	require.NoError(b, err)
 	return store
 }
 
 // newSQLite has the lock.
-func newSQLite(b *testing.B) *sqliteSide {
-	s := &sqliteSide{b: b, store: openSQLite(b, "app.db")}
+func newSQLite(b *testing.B) (*side, *sqlite.Store) {
+	store := withFullHistory(b, "app.db")
+	s := &side{b: b, store: store}
 	require.NoError(b, s.look())
 	require.NoError(b, s.acquire())
 	b.Cleanup(func() { // its byte of the lease file
-		_, err := s.store.Release(context.Background(), s.ref, driver.EndReleased)
+		_, err := store.Release(context.Background(), s.ref, driver.EndReleased)
 		require.NoError(b, err)
 	})
-	return s
-}
-
-// look judges, and draws the token, for the next acquire.
-func (s *sqliteSide) look() (err error) {
-	s.ref = driver.Ref{Owner: driver.Owner{PID: 4711, Hostname: "a-host-name-of-a-usual-length"},
-		Token: driver.NewToken()}
-	s.view, err = s.store.Look(s.b.Context())
-	return err
-}
-
-func (s *sqliteSide) acquire() error { return s.claim(false) }
-
-func (s *sqliteSide) takeOver() error { return s.claim(true) }
-
-func (s *sqliteSide) claim(watched bool) error {
-	grant, err := s.store.Acquire(s.b.Context(), driver.Claim{
-		Ref: s.ref,
-		Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
-			HeartbeatInterval: 10 * time.Second},
-		Expected: s.view,
-		Reason:   driver.EndExpired,
-		Watched:  watched,
-	})
-	s.ref.Term = grant.Term
-	return err
-}
-
-func (s *sqliteSide) release() error {
-	deleted, err := s.store.Release(s.b.Context(), s.ref, driver.EndReleased)
-	if err == nil && !deleted {
-		err = fmt.Errorf("term %d was not in the lock row", s.ref.Term)
-	}
-	return err
+	return s, store
 }
 
 // A sqliteLimit writes the same rows into tables of the same shape, in another
 // file of the same folder, through the same driver, with prepared statements and
 // none of our code. It knows everything beforehand and judges nothing.
 type sqliteLimit struct {
-	b      *testing.B
-	conn   *sql.Conn
-	stmts  map[string]*sql.Stmt
+	*prepared
 	newest int64 // term
 }
 
@@ -135,30 +86,15 @@ FROM scheduler_lock WHERE id = 1`
 // newSQLiteLimit has a lock row. synchronous is NORMAL for what the store does
 // not flush, else FULL.
 func newSQLiteLimit(b *testing.B, synchronous string) *sqliteLimit {
-	conn, err := openSQLite(b, "limit.db").DB().Conn(b.Context())
+	l := &sqliteLimit{prepare(b, withFullHistory(b, "limit.db")), 1000}
+	_, err := l.conn.ExecContext(b.Context(), `PRAGMA synchronous = `+synchronous)
 	require.NoError(b, err)
-	b.Cleanup(func() { conn.Close() })
-	_, err = conn.ExecContext(b.Context(), `PRAGMA synchronous = `+synchronous)
-	require.NoError(b, err)
-	l := &sqliteLimit{b: b, conn: conn, stmts: map[string]*sql.Stmt{}, newest: 1000}
 	require.NoError(b, l.acquire())
 	return l
 }
 
-func (l *sqliteLimit) prepared(query string) *sql.Stmt {
-	stmt := l.stmts[query]
-	if stmt == nil {
-		var err error
-		stmt, err = l.conn.PrepareContext(l.b.Context(), query)
-		require.NoError(l.b, err)
-		l.b.Cleanup(func() { stmt.Close() })
-		l.stmts[query] = stmt
-	}
-	return stmt
-}
-
 func (l *sqliteLimit) exec(query string, args ...any) error {
-	_, err := l.prepared(query).ExecContext(l.b.Context(), args...)
+	_, err := l.prepared.exec(query, args...)
 	return err
 }
 
@@ -196,7 +132,8 @@ func (l *sqliteLimit) release() error {
 
 // An acquisition of a lock that was released.
 func sqliteAcquire(b *testing.B) {
-	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	s, _ := newSQLite(b)
+	l := newSQLiteLimit(b, "FULL")
 	compareAfter(b, func() error {
 		return errors.Join(s.release(), l.release(), s.look())
 	}, s.acquire, l.acquire)
@@ -205,7 +142,8 @@ func sqliteAcquire(b *testing.B) {
 // An acquisition that ends a holder which was judged. Of what release writes
 // nothing is left to do: it gives the byte of the lease file back.
 func sqliteTakeOver(b *testing.B) {
-	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	s, _ := newSQLite(b)
+	l := newSQLiteLimit(b, "FULL")
 	var before *driver.Ref
 	compareAfter(b, func() error {
 		if before != nil {
@@ -220,7 +158,8 @@ func sqliteTakeOver(b *testing.B) {
 }
 
 func sqliteRelease(b *testing.B) {
-	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	s, _ := newSQLite(b)
+	l := newSQLiteLimit(b, "FULL")
 	require.NoError(b, errors.Join(s.release(), l.release()))
 	compareAfter(b, func() error {
 		return errors.Join(s.look(), s.acquire(), l.acquire())
@@ -229,48 +168,44 @@ func sqliteRelease(b *testing.B) {
 
 // Neither is flushed.
 func sqliteHeartbeat(b *testing.B) {
-	s, l := newSQLite(b), newSQLiteLimit(b, "NORMAL")
-	compare(b, func() error {
-		_, err := s.store.Heartbeat(b.Context(), s.ref, driver.StateLeading)
-		return err
-	}, func() error { return l.exec(limitHeartbeat, limitStamp) })
+	s, _ := newSQLite(b)
+	l := newSQLiteLimit(b, "NORMAL")
+	compare(b, s.heartbeat, func() error { return l.exec(limitHeartbeat, limitStamp) })
 }
 
 // The limit is a SELECT of the columns that LockInfo shows, of one row by its
 // key. It neither asks whether the file is still the one that was opened, nor
 // whether the holder lives.
 func sqliteLockInfo(b *testing.B) {
-	s, l := newSQLite(b), newSQLiteLimit(b, "FULL")
+	s, _ := newSQLite(b)
+	l := newSQLiteLimit(b, "FULL")
 	compare(b, s.info, func() error {
 		var (
 			pid, term, beat, ttl, renew, interval      int64
 			hostname, created, heartbeat, token, state string
 		)
-		return l.prepared(limitSelect).QueryRowContext(b.Context()).Scan(
+		stmt, err := l.stmt(limitSelect)
+		if err != nil {
+			return err
+		}
+		return stmt.QueryRowContext(b.Context()).Scan(
 			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
 			&interval)
 	})
-}
-
-func (s *sqliteSide) info() error {
-	info, err := schedlock.GetLockInfo(s.b.Context(), s.store)
-	if err == nil && info == nil {
-		err = errors.New("there is no row")
-	}
-	return err
 }
 
 // BenchmarkGetLockInfoMillion compares GetLockInfo with a ledger of a million
 // runs to GetLockInfo with none: here x-limit should be 1.
 func BenchmarkGetLockInfoMillion(b *testing.B) {
 	b.Run("sqlite", func(b *testing.B) {
-		full, empty := newSQLite(b), newSQLite(b)
-		_, err := full.store.DB().ExecContext(b.Context(), million+`
+		full, store := newSQLite(b)
+		empty, _ := newSQLite(b)
+		_, err := store.DB().ExecContext(b.Context(), million+`
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
 SELECT 'job ' || i % 100, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
     '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`)
 		require.NoError(b, err)
-		_, err = full.store.DB().ExecContext(b.Context(), `ANALYZE`)
+		_, err = store.DB().ExecContext(b.Context(), `ANALYZE`)
 		require.NoError(b, err)
 		compare(b, full.info, empty.info)
 	})
@@ -281,7 +216,8 @@ SELECT 'job ' || i % 100, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepo
 // one row.
 func BenchmarkOpen(b *testing.B) {
 	b.Run("sqlite", func(b *testing.B) {
-		path := newSQLite(b).store.Path() // it stays open: nobody closes the file last
+		_, open := newSQLite(b) // it stays open: nobody closes the file last
+		path := open.Path()
 		compare(b, func() error {
 			store, err := sqlite.Opener("file:" + path).Open(b.Context())
 			if err != nil {

@@ -150,7 +150,8 @@ func requireRed(t *testing.T, overlay string, red Red) {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", bound + `exec go "$@"`, "go"},
 		append(args, ".")...)...)
 	cmd.Dir = filepath.Join(root, red.Folder)
-	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	cmd.Env = append(os.Environ(), missing.FullEnv+"=1",
+		"GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
 	cmd.WaitDelay = 5 * time.Second
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()

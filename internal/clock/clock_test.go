@@ -12,6 +12,14 @@ import (
 
 var year2026 = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 
+func TestForgedTimes(t *testing.T) {
+	a := clocktest.Forge(year2026, time.Hour)
+	b := clocktest.Forge(year2026.Add(time.Minute), time.Hour+time.Second)
+	assert.Equal(t, year2026.UnixNano(), a.UnixNano(), "the wall reading")
+	assert.Equal(t, time.Second, b.Sub(a), "Sub counts by the monotonic reading")
+	assert.Equal(t, time.Minute, b.Round(0).Sub(a.Round(0)), "without it by the wall")
+}
+
 // fixedClock reads the same for ever.
 func fixedClock(wall time.Time, mono, boot time.Duration) Clock {
 	return Clock{

@@ -17,11 +17,7 @@ import (
 )
 
 func TestOfTwentyReplicasThatStartInTheSameInstantExactlyOneLeads(t *testing.T) {
-	rounds := 2
-	if *soak {
-		rounds = 20
-	}
-	for round := range rounds {
+	for round := range sized(1, 2, 20) {
 		t.Run(strconv.Itoa(round), func(t *testing.T) {
 			f := newFleet(t)
 			for range 20 {

@@ -27,12 +27,8 @@ func leftFiles(name string) []string {
 
 func TestStartingAndStoppingManyTimesLeavesNoRowAndNoFileBehind(t *testing.T) {
 	t.Parallel()
-	times := 10
-	if *soak {
-		times = 200
-	}
 	f := newFleet(t, "LOCK_HEARTBEAT=300ms")
-	for i := range times {
+	for i := range sized(3, 10, 200) {
 		r, _ := f.startLeader()
 		r.stop()
 		require.Empty(t, r.errorLines())
@@ -89,11 +85,7 @@ func TestStartingAndStoppingInOneProcessLeavesNothingOpen(t *testing.T) {
 	cycle(false) // what is made once per process
 	before := goleak.IgnoreCurrent()
 	descriptors := openDescriptors(t)
-	times := 20
-	if *soak {
-		times = 200
-	}
-	for i := range times {
+	for i := range sized(6, 20, 200) {
 		cycle(i%2 == 1)
 	}
 	goleak.VerifyNone(t, before)

@@ -87,7 +87,7 @@ func TestOnPostgresALeaderThatIsToldToStopHandsOver(t *testing.T) {
 	t.Parallel()
 	f := newPostgresFleet(t, "TICK=200ms")
 	var replicas []*replica
-	for range 5 {
+	for range sized(3, 5, 5) {
 		replicas = append(replicas, f.start())
 	}
 	took := handOver(t, f, replicas, soakRounds(30))
@@ -153,11 +153,11 @@ func TestOnPostgresStrictModeIsRefusedWhileAnotherReplicaLeads(t *testing.T) {
 	f.requireNoRow()
 }
 
-// twentyAtOnce starts twenty replicas in the same instant. Its tests are not parallel: a
-// stage that migrates for 25 s is given up.
-func twentyAtOnce(t *testing.T, f *fleet) {
+// atOnce starts replicas in the same instant. Its tests are not parallel: a stage that
+// migrates for 25 s is given up.
+func atOnce(t *testing.T, f *fleet, replicas int) {
 	t.Helper()
-	for range 20 {
+	for range replicas {
 		f.prepare()
 	}
 	for _, r := range f.replicas {
@@ -183,10 +183,11 @@ func twentyAtOnce(t *testing.T, f *fleet) {
 }
 
 func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
+	onlyFull(t, "starts as many as the tests of the migrations do")
 	for round := range soakRounds(10) - 1 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			f := newPostgresFleet(t)
-			twentyAtOnce(t, f)
+			atOnce(t, f, 20)
 			for _, r := range f.replicas {
 				r.signal(syscall.SIGTERM)
 			}
@@ -199,13 +200,13 @@ func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-func TestThroughPgBouncerTwentyReplicasStartAtOnceAndHandOver(t *testing.T) {
+func TestThroughPgBouncerReplicasStartAtOnceAndHandOver(t *testing.T) {
 	server := pgtest.Shared(t)
 	pooler := pgtest.PgBouncer(t, server)
 	direct := server.Database(t)
 	f := newFleetOn(t, direct, "TICK=200ms")
 	f.url = pooler.URL(databaseOf(t, direct))
-	twentyAtOnce(t, f)
+	atOnce(t, f, sized(4, 20, 20))
 	require.Len(t, f.replicas[0].log.with("no LISTEN"), 1)
 	for _, r := range f.replicas[3:] {
 		r.signal(syscall.SIGTERM)

@@ -69,6 +69,25 @@ func soon(promise time.Duration) time.Duration {
 	return max(promise, 30*time.Second)
 }
 
+// onlyFull skips a test that neither -soak nor a full run asks for.
+func onlyFull(t *testing.T, why string) {
+	t.Helper()
+	if !*soak {
+		missing.OnlyFull(t, why)
+	}
+}
+
+// sized returns how often something is done: by default, in a full run, with -soak.
+func sized(usual, full, soaked int) int {
+	switch {
+	case *soak:
+		return soaked
+	case missing.Full():
+		return full
+	}
+	return usual
+}
+
 // requireWithin repeats what is measured until it took less than the limit, or
 // for as long as patience. Other work on the machine makes it slower, never faster.
 func requireWithin(t *testing.T, limit time.Duration, measure func() time.Duration) {
@@ -117,6 +136,7 @@ type fleet struct {
 	env      []string // without the prefix
 	environ  []string // of the whole process
 	stderr   *os.File // of the replicas; nil: the log of each
+	program  string   // that the next replicas run; "": the app of this test binary
 	mu       sync.Mutex
 	replicas []*replica
 }
@@ -152,7 +172,8 @@ func newFleetOn(t *testing.T, url string, env ...string) *fleet {
 	return f
 }
 
-// onEachDatabase runs a test on SQLite and on PostgreSQL.
+// onEachDatabase runs a test on SQLite and, in a full run, on PostgreSQL: the default run leaves
+// it to the conformance suite that the two are alike.
 func onEachDatabase(t *testing.T, test func(t *testing.T,
 	newFleet func(t *testing.T, env ...string) *fleet)) {
 	t.Helper()
@@ -162,6 +183,7 @@ func onEachDatabase(t *testing.T, test func(t *testing.T,
 		test(t, newFleet)
 	})
 	t.Run("postgres", func(t *testing.T) {
+		onlyFull(t, "does the same on another database")
 		t.Parallel()
 		test(t, newPostgresFleet)
 	})
@@ -202,6 +224,9 @@ func (f *fleet) prepareWith(args []string, env ...string) *replica {
 	exe, err := os.Executable()
 	require.NoError(f.t, err)
 	r.cmd = exec.Command(exe, args...)
+	if f.program != "" {
+		r.cmd = exec.Command(f.program, args...)
+	}
 	r.cmd.Dir = f.dir
 	environ := child.Environ()
 	if *soak {

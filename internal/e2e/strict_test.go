@@ -193,7 +193,7 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 	leader, term := f.startLeader()
 	before := leader.heartbeats()
 	var losers sync.WaitGroup
-	for range 9 {
+	for range sized(4, 9, 9) {
 		losers.Go(func() {
 			for range 2 {
 				r := f.launch("MODE=strict")
@@ -216,11 +216,11 @@ func TestReplicasThatLostTheRaceForAFreeLockLeaveNoWriteLockBehind(t *testing.T)
 	first, term := f.startLeader()
 	first.stop() // leaves a database with a lock that is free
 
-	// While another writer holds the database, all ten find the lock free and
+	// While another writer holds the database, all find the lock free and
 	// queue up to take it (half a second each time, with short breaks); then
 	// all but one are refused.
 	done := f.holdWriteLock()
-	replicas := make([]*replica, 10)
+	replicas := make([]*replica, sized(4, 10, 10))
 	for i := range replicas {
 		replicas[i] = f.launch()
 	}

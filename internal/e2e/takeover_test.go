@@ -26,7 +26,7 @@ func TestKilledLeadersAreReplacedAtOnceWithDefaultTTL(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	var replicas []*replica
-	for range 5 {
+	for range sized(3, 5, 5) {
 		replicas = append(replicas, f.start())
 	}
 	leader, term := awaitOneLeader(t, replicas, 0)
@@ -35,7 +35,7 @@ func TestKilledLeadersAreReplacedAtOnceWithDefaultTTL(t *testing.T) {
 		killed := time.Now()
 		leader.kill()
 		gone := slices.Index(replicas, leader)
-		replicas[gone] = f.start() // at once, so that five campaign again
+		replicas[gone] = f.start() // at once, so that as many campaign again
 		before := term
 		leader, term = awaitOneLeader(t, replicas, before)
 		terms := leader.terms()

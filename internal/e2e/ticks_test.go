@@ -169,7 +169,7 @@ func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
 		f := newFleet(t, "LOCK_TTL=2s", "LOCK_HEARTBEAT=200ms", "TICK="+interval.String(),
 			"JOB_DURATION="+(interval/3).String(), everyRun)
 		var replicas []*replica
-		for range 5 {
+		for range sized(3, 5, 5) {
 			replicas = append(replicas, f.start())
 		}
 		begun := time.Now()

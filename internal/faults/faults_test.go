@@ -31,6 +31,7 @@ type group struct {
 	name                      string
 	sameOwner, appPool, small bool
 	postgres, pooler          bool
+	patroni, synchronous      bool // three servers, see patroni_test.go
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
 	two                       bool // processes instead of three: each fault hits the leader
@@ -42,6 +43,9 @@ type group struct {
 }
 
 func (g group) open(t *testing.T, dir string) (Database, error) {
+	if g.patroni {
+		return newPatroni(t, 3, g.synchronous)
+	}
 	small := func(small, tunnel bool) (Database, error) {
 		if g.postgres {
 			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
@@ -54,6 +58,9 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 	}
 	return db, err
 }
+
+// full reports whether the cluster has the size of a full run.
+func (group) full() bool { return *soakFor > 0 || *loadFor > 0 || missing.Full() }
 
 var groups = []group{
 	{name: "processes", faults: []string{
@@ -217,7 +224,8 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	if *soakFor == 0 { // the default run has few processors
 		config.Tick, config.Frugal = 300*time.Millisecond, *loadFor == 0
 	}
-	if g.two || g.load {
+	// A third process on a server needs as much of the machine as each of the others.
+	if g.two || g.load || g.postgres && !g.full() {
 		config.Processes = 2
 	}
 	if g.postgres { // a request may take a second
@@ -338,12 +346,14 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 				})
 		})
 	}
-	together.run(t, "storm", func(t *testing.T) {
-		run.with(t, group{name: "storm", appPool: true}, 200,
-			func(ctx context.Context, c *Cluster) (map[string]error, error) {
-				return c.Storm(ctx, survivable(true, Faults...), 8, 0)
-			})
-	})
+	if missing.Full() {
+		together.run(t, "storm", func(t *testing.T) {
+			run.with(t, group{name: "storm", appPool: true}, 200,
+				func(ctx context.Context, c *Cluster) (map[string]error, error) {
+					return c.Storm(ctx, survivable(true, Faults...), 8, 0)
+				})
+		})
+	}
 	together.Wait()
 }
 
@@ -411,6 +421,7 @@ func survivable(clocks bool, faults ...Fault) []Fault {
 // The harness' rules hold without an excuse: nothing that was committed is lost.
 func TestSideFilesRemovedInAnyOrder(t *testing.T) {
 	missing.Long(t, "takes ten seconds")
+	missing.OnlyFull(t, "removes them more often than the other clusters do")
 	run := newTestRun(t)
 	var together together
 	together.run(t, "side files", func(t *testing.T) {

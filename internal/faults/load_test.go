@@ -28,6 +28,9 @@ type loadTest struct {
 
 func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
+	if *loadFor == 0 {
+		missing.OnlyFull(t, "keeps a machine busy")
+	}
 	run := newTestRun(t)
 	var together together
 	for n, g := range []group{{name: "load"}, {name: "load on a server", postgres: true}} {

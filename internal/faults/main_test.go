@@ -24,6 +24,8 @@ var (
 	loadFor = flag.Duration("faults.load", 0,
 		"how long TestNothingUnderLoadStarvesTheScheduler keeps up the load, judged strictly, "+
 			"for a quiet machine; 0: 10 s, judged leniently")
+	patroniFlag = flag.Int("faults.patroni", 0,
+		"how often each fault of TestPatroni comes; 0: it is skipped")
 	seedFlag  = flag.Uint64("faults.seed", 0, "seed of all choices; 0: a new one")
 	slackFlag = flag.Duration("faults.slack", -1,
 		"added to every bound for a busy machine; below 0: half a second in TestSoak, "+

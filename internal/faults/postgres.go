@@ -29,13 +29,15 @@ import (
 // slot of the cluster comes to it through a proxy of its own, and with a role
 // that is no superuser.
 type postgresServer struct {
-	t       testing.TB
-	server  *pgtest.Server  // a promoted replica takes its place
-	bouncer *pgtest.Bouncer // nil: there is none
-	proxies []*proxy        // by slot
-	appPool bool
-	data    string // a small tmpfs, made by us; "" if it is none
-	tunnel  string // folder of the tunnels' ends; "": the proxies are no tunnels
+	t           testing.TB
+	server      *pgtest.Server  // a promoted replica takes its place
+	bouncer     *pgtest.Bouncer // nil: there is none
+	proxies     []*proxy        // by slot
+	appPool     bool
+	data        string          // a small tmpfs, made by us; "" if it is none
+	tunnel      string          // folder of the tunnels' ends; "": the proxies are no tunnels
+	patroni     *pgtest.Patroni // nil: one server
+	synchronous bool            // a commit waits for one of its standbys
 
 	spare atomic.Pointer[pgx.Conn] // between two tasks of the harness; nil: there is none
 
@@ -97,7 +99,20 @@ func newPostgres(t testing.TB, slots int, appPool, pooler, small,
 			return nil, err
 		}
 	}
-	ctx := t.Context()
+	return s, s.prepare(slots, pooler)
+}
+
+// newPatroni starts three servers, of which Patroni makes one the primary.
+func newPatroni(t testing.TB, slots int, synchronous bool) (*postgresServer, error) {
+	p := pgtest.StartPatroni(t, synchronous)
+	s := &postgresServer{t: t, patroni: p, synchronous: synchronous,
+		server: p.Server()}
+	return s, s.prepare(slots, false)
+}
+
+// prepare makes the database, and the proxies.
+func (s *postgresServer) prepare(slots int, pooler bool) error {
+	ctx := s.t.Context()
 	err := s.admin(ctx, "postgres", func(conn *pgx.Conn) error {
 		return execAll(ctx, conn, `CREATE ROLE `+pgRole+` LOGIN`,
 			`CREATE DATABASE `+pgDatabase+` OWNER `+pgRole,
@@ -110,19 +125,19 @@ func newPostgres(t testing.TB, slots int, appPool, pooler, small,
 		})
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if pooler {
-		s.bouncer = pgtest.PgBouncer(t, s.server)
+		s.bouncer = pgtest.PgBouncer(s.t, s.server)
 	}
 	for range slots {
 		p, err := newProxy(s.tunnelEnd(len(s.proxies)), s.target())
 		if err != nil {
-			return nil, errors.Join(err, s.Close())
+			return errors.Join(err, s.Close())
 		}
 		s.proxies = append(s.proxies, p)
 	}
-	return s, nil
+	return nil
 }
 
 func execAll(ctx context.Context, conn *pgx.Conn, queries ...string) error {

@@ -1,3 +1,12 @@
-// Package filesystem tells whether the locks of SQLite, and those of the lease
-// file, reach every process that can open a file, by where the file lies.
+// Package filesystem is about where a SQLite database lies, and about the files beside
+// it.
+//
+// [Check] tells whether the locks of SQLite, and those of the lease file, reach every
+// process that can open a file.
+//
+// The files that lie beside the database, and that SQLite does not know, are made by
+// [Make]: it sets who may open them, and what has taken their place is refused by
+// [CheckRegular]. Whoever may open a file may lock it, also if he may only read it:
+// flock(2) asks for no more, and a read lock keeps others from a write lock. So who may
+// not write the database may not open these files at all.
 package filesystem

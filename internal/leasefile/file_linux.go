@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/filesystem"
-	"example.com/schedlock/internal/sidefile"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -73,7 +72,7 @@ func (f *File) prepare() error {
 	defer file.Close()
 	db, err := os.Stat(f.dbPath)
 	if err == nil {
-		sidefile.Follow(file, db)
+		filesystem.Follow(file, db)
 	}
 	return nil
 }
@@ -389,7 +388,7 @@ func (f *File) identify(fd int) (string, error) {
 // odd says what lies where the file belongs if that is no file at all.
 func (f *File) odd() error {
 	if info, err := os.Lstat(f.path); err == nil && !info.Mode().IsRegular() {
-		_, err = sidefile.Check(f.path)
+		_, err = filesystem.CheckRegular(f.path)
 		return fmt.Errorf("lease file %w", err)
 	}
 	return nil
@@ -415,7 +414,7 @@ func (f *File) checkLocal(kind int64) error {
 func (f *File) make() error {
 	random := make([]byte, randomSize)
 	rand.Read(random)
-	if err := sidefile.Make(f.path, f.dbPath, fmt.Sprintf("%s%x%s",
+	if err := filesystem.Make(f.path, f.dbPath, fmt.Sprintf("%s%x%s",
 		head, random, tail)); err != nil {
 		return err
 	}

@@ -34,6 +34,32 @@ func Long(t testing.TB, why string) {
 	t.Skip("-short: it " + why)
 }
 
+// FullEnv is the variable of the environment that lets the tests run in full, as CI does. Any value
+// but the empty one does.
+const FullEnv = "SCHEDLOCK_TEST_LONG"
+
+// Full reports whether a test that has two sizes has the large one. With CI=true it has: a run that
+// counts leaves out nothing.
+func Full() bool { return os.Getenv(FullEnv) != "" || os.Getenv("CI") == "true" }
+
+// OnlyFull skips a test that only a run in full needs, which it says why: without it, others still
+// test the same code.
+func OnlyFull(t testing.TB, why string) {
+	t.Helper()
+	if !Full() {
+		t.Skip(FullEnv + " is not set: it " + why)
+	}
+}
+
+// Some returns all cases of a test in a full run. By default they are the first and the last, where
+// others test the same code.
+func Some[T any](cases ...T) []T {
+	if Full() || len(cases) < 3 {
+		return cases
+	}
+	return []T{cases[0], cases[len(cases)-1]}
+}
+
 // Root skips the test unless it runs as root: only root can become somebody
 // else, or mount.
 func Root(t testing.TB) {

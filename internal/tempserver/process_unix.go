@@ -130,11 +130,13 @@ func open(path string) bool {
 	}
 }
 
-// Command runs name in the directory, without the variables of the environment.
+// Command runs name in the directory, without the variables of the environment. A server that forks
+// for each session resolves its symbols once, not in each of them.
 func (p *Process) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = p.Dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.Dir, "LC_ALL=C", "TZ=UTC"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.Dir, "LC_ALL=C", "TZ=UTC",
+		"LD_BIND_NOW=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.credential}
 	return cmd
 }

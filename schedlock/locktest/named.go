@@ -49,74 +49,8 @@ type NamedDatabase struct {
 // FailOvers are something that a database of named locks may have, or not.
 const FailOvers Feature = "fail-overs" // NamedDatabase.FailOver
 
-// RunNamed runs the suite for stores of named locks. Every subtest is named
-// after its rule:
-//
-//  1. Look returns nil, without an error, for a key that was never taken.
-//  2. Take of a free key grants a term, and Look then returns the row: key,
-//     token, owner, term, the time in UTC, and what is left of its TTL.
-//  3. Take of a key that is held returns no term, and the holder's row;
-//     nothing is written.
-//  4. Of many that take a key at the same time exactly one gets it, also if it
-//     was held before and has expired.
-//  5. Names of up to 200 bytes are kept as they are: letter case, blanks,
-//     quotes and any letters tell them apart, and so does the kind.
-//  6. A row whose TTL has passed is free: Look returns nil, and Take grants it.
-//  7. The terms of a key grow over release and expiry, by one at least, also
-//     if they are above the database's clock in Unix ms; they are never below.
-//  8. The terms of a key grow after its row was cleaned up, also if they were
-//     above the clock.
-//  9. The terms of a key grow after its row was deleted by hand, if the clock
-//     has gone on.
-//  10. Extend lets the row last a TTL from then, and touches nothing else.
-//  11. Extend returns false, and changes nothing, for another token, another
-//     term, another key, without a row, and after a release.
-//  12. Extend of a row that has expired returns false and does not revive it,
-//     though nobody has taken it.
-//  13. Release frees the row: Look returns nil, and Take grants it at once.
-//  14. Release returns false, and changes nothing, for another token, another
-//     term, another key, and the second time.
-//  15. Release and Extend of a lock that expired and was taken by another
-//     return false and touch nothing.
-//  16. Release with term 0 goes by the token alone.
-//  17. A row that rests is not free, though it was released: Look returns it
-//     without a token, and Take its row, until its time to rest has passed.
-//  18. Release that does not keep the time to rest frees the row at once, and
-//     so does one after that time.
-//  19. Extend leaves the time to rest as it was.
-//  20. Clean deletes rows that are free and ended a day ago, the oldest first,
-//     at most limit, and tells how many; all others stay.
-//  21. Take, Look, Extend, Release and Clean with a context that has ended
-//     return an error, soon, and write nothing.
-//  22. Fence of the holder returns true, the transaction can be committed or
-//     rolled back, and the row stays as it was.
-//  23. Fence returns false for another token, another term, after expiry,
-//     after a release, and after a take-over.
-//  24. While a fenced transaction is open nobody takes the key, though it
-//     expires; after it has ended a Take succeeds, and the old Fence returns
-//     false.
-//  25. Extend succeeds once a fenced transaction has ended, and, where that
-//     was promised, already before; so does Release.
-//  26. Fence of something that is no transaction of the store's kind returns
-//     ErrNoFence.
-//  27. If more is left of a row than its TTL, since the clock was set back, Take
-//     lets it end a TTL from then, and its time to rest; its holder goes on.
-//  28. After a fail-over Take grants nothing before the longer of the TTLs of
-//     the row and of the claim has passed since the first Take: what was
-//     released, has expired, or was never taken. Look says so, and writes
-//     nothing.
-//  29. A holder goes on over a fail-over: Extend and Release return true, and
-//     let nobody take the key sooner.
-//  30. Every term that is granted after a fail-over is at least 2^36 above every
-//     term before.
-//  31. Revoke of a row that is held puts the mark in the place of its token, and
-//     returns true: Extend and Release of the holder return false, Look says
-//     that it was revoked, and nobody takes it before its time is over. With
-//     another term, of a free key, and the second time it returns false and
-//     changes nothing.
-//  32. Revoke of a row that rests, or of a time-out lock, frees it at once. List
-//     returns the rows that are not free, as Look does, and those that were
-//     revoked and not taken since, by kind and name, at most limit.
+// RunNamed tests the contract of a namedlock.Store, each of [NamedRules] in a subtest
+// of its own. fresh makes a new database for each.
 func RunNamed(t *testing.T, fresh func(t testing.TB) NamedDatabase) {
 	for _, c := range namedCases() {
 		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {

@@ -26,11 +26,6 @@ func TestEveryRuleOfNamedLocksCatchesABrokenStore(t *testing.T) {
 	})
 }
 
-// The numbers are given once, and the comment of RunNamed lists them.
-func TestTheRulesOfNamedLocksAreNumberedAndListed(t *testing.T) {
-	listed(t, NamedRules(), "named.go")
-}
-
 func TestAFeatureOfNamedLocksThatIsMissingIsNotPassedOver(t *testing.T) {
 	for _, c := range namedCases() {
 		if len(c.Needs) == 0 {

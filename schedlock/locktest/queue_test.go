@@ -29,12 +29,6 @@ func TestEveryQueueRuleCatchesABrokenStore(t *testing.T) {
 	})
 }
 
-// The numbers are given once, and the documentation lists them.
-func TestTheQueueRulesAreNumberedAndListed(t *testing.T) {
-	t.Parallel()
-	listed(t, QueueRules(), "queue.go")
-}
-
 func TestWhatADatabaseOfQueuesLacksIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	for _, c := range queueCases {

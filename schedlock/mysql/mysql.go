@@ -50,9 +50,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"example.com/schedlock/internal/deadline"
-	"example.com/schedlock/internal/logqueue"
-	"example.com/schedlock/internal/pace"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -78,7 +76,7 @@ type Store struct {
 	session atomic.Pointer[session] // of the lock's latest connection
 	heard   atomic.Pointer[probe]   // the last lock that was waited for and got
 	said    sync.Map                // what was said once
-	mending pace.Pace               // of queues
+	mending bounded.Pace            // of queues
 
 	turn   chan struct{} // guards the lock's connection and what follows: one user at a time
 	holder holder        // what this replica holds
@@ -124,8 +122,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 			return nil, err
 		}
 	}
-	s.log = logqueue.Wrap(s.log)
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	s.log = bounded.Log(s.log)
+	ctx, cancel := bounded.Context(ctx, statementTimeout)
 	defer cancel()
 	if err = s.connect(ctx); number(err) == errNoVariable { // a server without Galera's
 		s.plain = true

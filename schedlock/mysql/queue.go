@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/columns"
-	"example.com/schedlock/internal/deadline"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -106,7 +106,7 @@ func (q queueStore) inside(t any, f func(tx) error) error {
 
 // write runs f in a transaction, and again while that of somebody else is in its way.
 func (q queueStore) write(ctx context.Context, f func(context.Context, tx) error) error {
-	ctx, cancel := deadline.Default(ctx, statementTimeout)
+	ctx, cancel := bounded.Context(ctx, statementTimeout)
 	defer cancel()
 	for {
 		err := q.s.shared.write(ctx, f)

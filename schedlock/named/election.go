@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/schedlock/internal/turn"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -31,7 +31,7 @@ type Election struct {
 	key   Key
 
 	current     atomic.Pointer[Lock] // nil: never led, or resigned
-	campaigning turn.Turn            // one campaign at a time
+	campaigning bounded.Turn         // one campaign at a time
 
 	mu     sync.Mutex
 	outage struct {
@@ -58,7 +58,7 @@ func NewElection(store namedlock.Store, name string, opts ...Option) (*Election,
 		return nil, fmt.Errorf("election: %w", err)
 	}
 	return &Election{locks: newLocks(store, s), key: Key{Kind: KindElection, Name: s.name.value},
-		campaigning: turn.New()}, nil
+		campaigning: bounded.NewTurn()}, nil
 }
 
 func withName(name string) Option {

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
-	"example.com/schedlock/internal/sleep"
-	"example.com/schedlock/internal/turn"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -37,14 +36,14 @@ type Lock struct {
 	keeping   sync.Once
 	keepAlive chan struct{}  // closed: extend it
 	work      sync.WaitGroup // watch and keep
-	busy      turn.Turn      // one statement at a time
+	busy      bounded.Turn   // one statement at a time
 	settled   bool           // the row is not ours any more; guarded by busy
 	gone      error          // what the release found: the row was not ours; guarded by busy
 }
 
 func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {
 	k := &Lock{locks: l, ref: ref, ttl: ttl, keepAlive: make(chan struct{}),
-		busy: turn.New()}
+		busy: bounded.NewTurn()}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.confirmed.Store(&sent)
 	k.work.Go(k.watch)
@@ -203,7 +202,7 @@ func (k *Lock) keep() {
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
 	failing := false
-	for pause := k.ttl / 3; sleep.For(k.ctx, pause); {
+	for pause := k.ttl / 3; bounded.Sleep(k.ctx, pause); {
 		pause = k.ttl / 3
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.

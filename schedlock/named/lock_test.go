@@ -358,7 +358,8 @@ func TestCleaningUpByTheWay(t *testing.T) {
 		a, store := w.replica(1)
 		require.NoError(t, try(t, a, "old").Unlock(ctx))
 		time.Sleep(25 * time.Hour)
-		for i := 0; store.count("clean") == 0; i++ {
+		before := store.count("clean") // 1 if taking "old" has cleaned up too
+		for i := 0; store.count("clean") == before; i++ {
 			require.Less(t, i, 20_000, "nobody cleans up")
 			require.NoError(t, try(t, a, "x").Unlock(ctx))
 		}
@@ -367,7 +368,7 @@ func TestCleaningUpByTheWay(t *testing.T) {
 		require.Zero(t, n, "nothing is left")
 		store.during(hang("clean"), nil)
 		start := at()
-		for store.count("clean") < 3 {
+		for store.count("clean") < before+3 {
 			require.NoError(t, try(t, a, "x").Unlock(ctx), "a clean-up that hangs is no hindrance")
 		}
 		require.Equal(t, time.Second, at()-start)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -121,7 +121,7 @@ func newSettings(opts []Option) (*settings, error) {
 	for _, opt := range opts {
 		errs = append(errs, opt(s))
 	}
-	s.log = logqueue.Wrap(s.log)
+	s.log = bounded.Log(s.log)
 	if s.lookup != nil {
 		errs = append(errs,
 			fromEnv(s, "TTL", &s.ttl, duration),

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
-	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -150,7 +150,7 @@ func (l *Locks) wait(ctx context.Context, key Key, failed func(error)) (*Lock, e
 		case !isHeld:
 			return nil, err
 		}
-		if !sleep.For(ctx, pause(longest, held)) {
+		if !bounded.Sleep(ctx, pause(longest, held)) {
 			return nil, gaveUp(ctx, key, inTheWay, err)
 		}
 		// A database whose clock is set forward now must not shorten that.

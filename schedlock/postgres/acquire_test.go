@@ -17,7 +17,6 @@ import (
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/postgres"
 )
 
 // soon is the bound of a statement that gives up a lock after a second.
@@ -123,30 +122,6 @@ func TestARowInTheMakingHoldsAnAcquisitionUpForASecondAtMost(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestALockThatWasHadAndReleasedMeanwhileHasMoved(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	a, b := open(t, url), open(t, url)
-	first := look(t, a) // no term was ever held
-	ref := acquire(t, b, time.Minute)
-	release(t, b, ref)
-	_, err := a.Acquire(ctx, claim(first, time.Minute))
-	require.ErrorIs(t, err, driver.ErrConflict)
-
-	free := look(t, a)
-	again := acquire(t, b, time.Minute)
-	require.Greater(t, again.Term, ref.Term)
-	held := look(t, a)
-	_, err = a.Acquire(ctx, claim(free, time.Minute))
-	require.ErrorIs(t, err, driver.ErrConflict)
-	release(t, b, again)
-	for _, view := range []driver.Snapshot{free, held} {
-		_, err = a.Acquire(ctx, claim(view, time.Minute))
-		require.ErrorIs(t, err, driver.ErrConflict)
-	}
-	require.Greater(t, acquire(t, a, time.Minute).Term, again.Term)
-}
-
 // Each claimant takes the lock whenever it looks free, and gives it back at
 // once: much happens between another's look and its acquisition.
 func TestManyClaimantsNeverHoldItTogetherAndTermsGrow(t *testing.T) {
@@ -214,34 +189,6 @@ func TestManyClaimantsNeverHoldItTogetherAndTermsGrow(t *testing.T) {
 		if i > 0 {
 			require.Equal(t, history[i-1].Term, term.NextTerm)
 		}
-	}
-}
-
-func TestOneOfManyTakesADeadHoldersPlace(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	stores := make([]*postgres.Store, 8)
-	for i := range stores {
-		stores[i] = open(t, url)
-	}
-	for range 20 {
-		acquire(t, stores[0], time.Minute)
-		view := look(t, stores[0])
-		var won atomic.Int64
-		var wg sync.WaitGroup
-		for _, store := range stores {
-			wg.Go(func() {
-				_, err := store.Acquire(ctx, claim(view, time.Minute))
-				switch {
-				case err == nil:
-					won.Add(1)
-				case !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrBlocked):
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		require.Equal(t, int64(1), won.Load())
 	}
 }
 

@@ -162,7 +162,6 @@ func TestABlockerIsNamedAsSoonAsItBlocks(t *testing.T) {
 	}()
 	view := look(t, store)
 	require.Empty(t, view.Blocker, "its holder lives")
-	require.NoError(t, dead.Close())
 	names := func(t *testing.T, blocker string) {
 		t.Helper()
 		for _, part := range []string{fmt.Sprintf("backend %d,", pid), `application "importer"`,
@@ -173,6 +172,16 @@ func TestABlockerIsNamedAsSoonAsItBlocks(t *testing.T) {
 		require.NotContains(t, blocker, "secret")
 		require.NotContains(t, blocker, "123456")
 	}
+	// Two heartbeats of six to a TTL are missing, and the session has not ended.
+	exec(t, session(t, url), `UPDATE scheduler_lock
+		SET heartbeat_at = now() - interval '30 minutes'`)
+	eventually(t, "a holder that is late has its blocker named before its TTL", func() bool {
+		view = look(t, store)
+		return strings.Contains(view.Blocker, fmt.Sprintf("backend %d,", pid))
+	})
+	require.NotEqual(t, driver.SignEnded, view.Sign)
+	names(t, view.Blocker)
+	require.NoError(t, dead.Close())
 	// The session that ends may be named for a moment: it holds its locks longer
 	// than it says since when.
 	eventually(t, "the look that sees the session's end names it", func() bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"example.com/schedlock/internal/deadline"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -20,7 +20,7 @@ var errClosed = errors.New("the store is closed")
 // use gives f the lock's connection, for statementTimeout if the caller has set no
 // limit. A connection that has failed is dropped: the next user opens another.
 func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := deadline.Default(ctx, s.bound)
+	ctx, cancel := bounded.Context(ctx, s.bound)
 	defer cancel()
 	if err := s.take(ctx); err != nil {
 		return err

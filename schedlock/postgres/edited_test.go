@@ -51,6 +51,8 @@ func TestWhatPostgreSQLCannotKeepIsKeptInSomeForm(t *testing.T) {
 
 func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 	t.Parallel()
+	url := migrated(t)
+	store, admin := open(t, url), session(t, url)
 	for _, edit := range []string{
 		`heartbeat_at = 'infinity'`, `heartbeat_at = '-infinity'`, `created_at = 'infinity'`,
 		`created_at = '-infinity'`,
@@ -60,10 +62,9 @@ func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 		`token = ''`, `hostname = '', pid = -1`, `beat = -1`,
 	} {
 		t.Run(edit, func(t *testing.T) {
-			url := migrated(t)
-			store := open(t, url)
+			empty(t, admin)
 			ref := acquire(t, store, time.Minute)
-			exec(t, session(t, url), `UPDATE scheduler_lock SET `+edit)
+			exec(t, admin, `UPDATE scheduler_lock SET `+edit)
 			info, err := schedlock.GetLockInfo(ctx, store)
 			require.NoError(t, err)
 			require.Equal(t, ref.Term, info.Term)
@@ -71,7 +72,7 @@ func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 			if edit != `heartbeat_at = '4000-01-01 BC'` && edit != `heartbeat_at = '294276-12-31'` {
 				require.NoError(t, err)
 			}
-			exec(t, session(t, url),
+			exec(t, admin,
 				`UPDATE scheduler_terms
 					SET acquired_at = 'infinity', ended_at = '-infinity', end_reason = 'lost'`)
 			terms, err := store.Terms(ctx, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
@@ -63,8 +64,8 @@ var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) 
 func TestFenceInEveryIsolationLevel(t *testing.T) {
 	t.Parallel()
 	for kind, start := range kinds {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
-			sql.LevelSerializable} {
+		for _, level := range missing.Some(sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable) {
 			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
 				url := migrated(t)
 				store := open(t, url)

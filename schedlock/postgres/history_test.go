@@ -43,13 +43,3 @@ func TestOldTermsAreSweptNowAndThen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1000, len(terms))
 }
-
-func TestTermsShowsNoMoreThanWillStay(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	exec(t, session(t, url), sqlHistory, 3000)
-	terms, err := open(t, url).Terms(ctx, 5000)
-	require.NoError(t, err)
-	require.Equal(t, 1000, len(terms))
-	require.EqualValues(t, 3000, terms[0].Term)
-}

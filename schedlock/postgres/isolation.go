@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/schedlock/internal/pgschema"
+	"example.com/schedlock/internal/names"
 )
 
 // Each statement of ours is a transaction of its own and written for READ
@@ -54,7 +54,7 @@ func (s *Store) path() string {
 	if s.schema == "" {
 		return ""
 	}
-	return pgschema.Quote(s.schema)
+	return names.QuoteSchema(s.schema)
 }
 
 // table is how a statement in a transaction of the app's names a table of ours:
@@ -63,7 +63,7 @@ func (s *Store) table(name string) string {
 	if s.schema == "" {
 		return name
 	}
-	return pgschema.Quote(s.schema) + "." + name
+	return names.QuoteSchema(s.schema) + "." + name
 }
 
 // txOptions begins a transaction of ours, with the search_path of our schema

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/acknowledged"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -147,6 +148,9 @@ func TestNoSpoiledMessageLosesWhatWasAcknowledged(t *testing.T) {
 	all := w.messages()
 	t.Logf("%d messages", all)
 	every := map[spoiling]int{cutBefore: 41, cutInside: 43, cutAfter: 47, swallowed: 211, crash: 223}
+	if !missing.Full() { // what is slow comes seldom as it is
+		every[cutBefore], every[cutInside], every[cutAfter] = 131, 137, 139
+	}
 	for how := range spoilings {
 		t.Run(how.String(), func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -94,7 +95,7 @@ func takeAndRelease(t *testing.T, locks *named.Locks, name string) {
 func TestNobodyTakesANamedLockWhileOneWhoseAcquisitionWasLostMayHoldIt(t *testing.T) {
 	t.Parallel()
 	const ttl = 4 * time.Second
-	for _, step := range []time.Duration{0, -time.Hour, time.Hour} {
+	for _, step := range missing.Some(0, -time.Hour, time.Hour) {
 		t.Run("clock "+step.String(), func(t *testing.T) {
 			t.Parallel()
 			f := fail(t, func(s *postgres.Store) {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -70,6 +71,7 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 
 func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
 	t.Parallel()
+	missing.OnlyFull(t, "tries the rules once more")
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
@@ -112,8 +114,8 @@ func fenceNamed(t testing.TB, n namedlock.Store, tx any, ref namedlock.Ref, want
 func TestATakeOverOfANamedLockWaitsForAFence(t *testing.T) {
 	t.Parallel()
 	for kind, start := range kinds {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
-			sql.LevelSerializable} {
+		for _, level := range missing.Some(sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable) {
 			t.Run(fmt.Sprint(kind, " ", level), func(t *testing.T) {
 				t.Parallel()
 				url := migrated(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"example.com/schedlock/internal/deadline"
+	"example.com/schedlock/internal/bounded"
 )
 
 // All but the lock itself goes over two small pools, empty until they are used.
@@ -141,7 +141,7 @@ func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) e
 // changed what it read. Nothing was written then. It gives up when ctx ends, or
 // after statementTimeout if ctx has no deadline.
 func (s *Store) insist(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := deadline.Default(ctx, s.bound)
+	ctx, cancel := bounded.Context(ctx, s.bound)
 	defer cancel()
 	var before error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

@@ -40,11 +40,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"example.com/schedlock/internal/deadline"
-	"example.com/schedlock/internal/logqueue"
-	"example.com/schedlock/internal/pace"
+	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/pgdsn"
-	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -86,7 +84,7 @@ type Store struct {
 	lent     atomic.Bool            // a session was not ours: see isolate
 	said     sync.Map               // what was said once
 	hidden   atomic.Pointer[string] // token of a holder whose session may not be seen
-	mending  pace.Pace              // of queues
+	mending  bounded.Pace           // of queues
 	watching sync.WaitGroup
 
 	turn     chan struct{} // guards conn and what follows: one user at a time
@@ -128,7 +126,7 @@ func WithLogger(log *slog.Logger) Option {
 // has at most 48 of a-z, 0-9 and _, and does not begin with a digit or pg_.
 func WithSchema(name string) Option {
 	return func(s *Store) error {
-		if err := pgschema.Check(name); err != nil {
+		if err := names.CheckSchema(name); err != nil {
 			return fmt.Errorf("option WithSchema: %w", err)
 		}
 		s.schema = name
@@ -174,7 +172,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 			return nil, err
 		}
 	}
-	s.log = logqueue.Wrap(s.log)
+	s.log = bounded.Log(s.log)
 	// not the app's own, and kept by nobody; see dial
 	s.config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	if s.config.RuntimeParams["application_name"] == "" {
@@ -193,7 +191,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 	if err := s.openPools(config); err != nil {
 		return nil, err
 	}
-	ctx, cancel := deadline.Default(ctx, 10*time.Second)
+	ctx, cancel := bounded.Context(ctx, 10*time.Second)
 	defer cancel()
 	if err := s.use(ctx, func(context.Context, *pgx.Conn) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
@@ -58,6 +59,7 @@ func TestQueueConformance(t *testing.T) {
 
 func TestQueueConformanceThroughAPooler(t *testing.T) {
 	t.Parallel()
+	missing.OnlyFull(t, "tries the rules once more")
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))

@@ -11,6 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -197,6 +198,7 @@ func TestManyReplicasMakeOneSchemaAtOnce(t *testing.T) {
 // A pooler changes how statements are sent, a schema their text: one run is for both.
 func TestConformanceInASchemaThroughAPooler(t *testing.T) {
 	t.Parallel()
+	missing.OnlyFull(t, "tries the rules once more")
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct)) +

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -276,16 +275,3 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
-
-// SQLite deletes what lies under the name of the -wal file of a new database.
-func TestANewDatabaseDoesNotDeleteTheWALFileOfOneThatIsAway(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	require.NoError(t, os.WriteFile(path+"-wal", []byte("what was committed"), 0o600))
-	_, err := Open(bg, path)
-	require.ErrorContains(t, err, path+"-wal away")
-	assert.NoFileExists(t, path)
-	kept, err := os.ReadFile(path + "-wal")
-	require.NoError(t, err)
-	assert.Equal(t, "what was committed", string(kept))
-}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -43,45 +41,6 @@ func retries(t testing.TB, s *Store) []ledger.Run {
 	return runs
 }
 
-func TestAnAttemptIsCountedInTheTransactionOfItsEnd(t *testing.T) {
-	clock := newClock()
-	s := newStore(t, WithClock(clock.now))
-	ref := acquire(t, s, nobody)
-	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
-
-	failedAt, due := clock.add(time.Second), noon.Add(time.Hour)
-	finish(t, s, r, ledger.End{Status: ledger.Failed, Error: "no space",
-		RetryAt: due, Took: time.Hour})
-	r.Status, r.FinishedAt, r.Error, r.RetryAt = ledger.Failed, failedAt, "no space", due
-	assert.Equal(t, []ledger.Run{r}, retries(t, s))
-	want := ledger.Stats{Failed: 1, Streak: 1, LastFailed: failedAt, LastError: "no space"}
-	assert.Equal(t, want, job(t, s, "j").Stats, "a failure's duration is not counted")
-
-	startedAt := clock.add(time.Second)
-	next, started, err := s.Retry(bg, ref, r)
-	require.NoError(t, err)
-	require.True(t, started)
-	r.Status, r.StartedAt, r.FinishedAt, r.RetryAt, r.Attempt = ledger.InProgress, startedAt,
-		time.Time{}, time.Time{}, 2
-	assert.Equal(t, r, next)
-	assert.Equal(t, []ledger.Run{r}, runs(t, s, "j"))
-	assert.Empty(t, retries(t, s))
-
-	doneAt := clock.add(time.Second)
-	finish(t, s, next, ledger.End{Status: ledger.Done, Took: 3*time.Second + 4567*time.Nanosecond,
-		RetryAt: due})
-	assert.True(t, runs(t, s, "j")[0].Final(), "what is done is not done again")
-	assert.Empty(t, runs(t, s, "j")[0].Error)
-	want.Done, want.Streak, want.LastDone = 1, 0, doneAt
-	want.Total, want.Longest = 3*time.Second+4*time.Microsecond, 3*time.Second+4*time.Microsecond
-	assert.Equal(t, want, job(t, s, "j").Stats)
-
-	written, err := s.Finish(bg, next, ledger.End{Status: ledger.Failed})
-	require.NoError(t, err)
-	require.False(t, written)
-	assert.Equal(t, want, job(t, s, "j").Stats, "an end that was not written is not counted")
-}
-
 func TestTheLastErrorIsCutBetweenCharacters(t *testing.T) {
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
@@ -101,33 +60,6 @@ func TestTheLastErrorIsCutBetweenCharacters(t *testing.T) {
 		assert.Equal(t, tc.want, job(t, s, "j").LastError)
 		assert.Equal(t, tc.text, runs(t, s, "j")[0].Error, "the run has all of it")
 	}
-}
-
-func TestOfTwoProcessesOneStartsTheAttempt(t *testing.T) {
-	first := newStore(t)
-	ref := acquire(t, first, nobody)
-	r, _ := decide(t, first, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
-	finish(t, first, r, ledger.End{Status: ledger.Failed, RetryAt: noon})
-	var (
-		wait    sync.WaitGroup
-		mu      sync.Mutex
-		started int
-	)
-	for range 4 {
-		s := mustOpen(t, first.Path())
-		wait.Go(func() {
-			_, ok, err := s.Retry(bg, ref, r)
-			assert.NoError(t, err)
-			if ok {
-				mu.Lock()
-				started++
-				mu.Unlock()
-			}
-		})
-	}
-	wait.Wait()
-	assert.Equal(t, 1, started)
-	assert.Equal(t, 2, runs(t, first, "j")[0].Attempt)
 }
 
 func init() {
@@ -231,67 +163,4 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	assert.True(t, j.LastFailed.IsZero())
 	assert.Zero(t, j.Total)
 	assert.Positive(t, j.Longest)
-}
-
-func TestPruneKeepsTheNewestAndWhatHasNotEnded(t *testing.T) {
-	s := newStore(t)
-	ref := acquire(t, s, nobody)
-	from := time.Time{}
-	for i := range 10 {
-		at := noon.Add(time.Duration(i) * time.Hour)
-		r, _ := decide(t, s, ref, ledger.Decision{Job: "j",
-			Spec: "s", From: from, To: at, Start: at})
-		from = at
-		switch i {
-		case 1: // in progress
-		case 3:
-			finish(t, s, r, ledger.End{Status: ledger.Failed, RetryAt: at})
-		default:
-			finish(t, s, r, ledger.End{Status: ledger.Done})
-		}
-	}
-	other, _ := decide(t, s, ref, ledger.Decision{Job: "other", Spec: "s", To: noon, Start: noon})
-	finish(t, s, other, ledger.End{Status: ledger.Done})
-	hours := func() (got []int) {
-		for _, r := range runs(t, s, "j") {
-			got = append(got, int(r.ScheduledAt.Sub(noon).Hours()))
-		}
-		return got
-	}
-	stats := job(t, s, "j").Stats
-	for _, tc := range []struct {
-		keep, limit int
-		deleted     int64
-		left        []int
-	}{
-		{10, 100, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
-		{11, 100, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
-		{4, 0, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
-		{4, -1, 0, []int{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}},
-		{9, 100, 1, []int{9, 8, 7, 6, 5, 4, 3, 2, 1}},
-		{4, 2, 2, []int{9, 8, 7, 6, 5, 3, 1}},
-		{4, 2, 1, []int{9, 8, 7, 6, 3, 1}},
-		{-5, 100, 4, []int{3, 1}},
-	} {
-		deleted, err := s.Prune(bg, "j", tc.keep, tc.limit)
-		require.NoError(t, err)
-		assert.Equal(t, tc.deleted, deleted, "%+v", tc)
-		assert.Equal(t, tc.left, hours(), "%+v", tc)
-	}
-	assert.Equal(t, stats, job(t, s, "j").Stats, "what was counted stays")
-	assert.Len(t, runs(t, s, "other"), 1)
-}
-
-func TestAStandbysRefStartsAndGivesUpNothing(t *testing.T) {
-	s := newStore(t)
-	other := foreign(t, s)
-	old := acquire(t, s, nobody)
-	seed(t, other, old)
-	acquire(t, s, nobody)
-	before := dump(t, other)
-	for _, name := range []string{"retry", "give up", "answer", "abandon"} {
-		assert.ErrorIs(t, ops(s, old)[name](bg), driver.ErrLost, name)
-		wantNoWriteLock(t, other, name)
-	}
-	assert.Equal(t, before, dump(t, other))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,14 +15,6 @@ import (
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
-
-func openForBatch(t *testing.T) *Store {
-	t.Helper()
-	s, err := Opener("file:" + filepath.Join(t.TempDir(), "app.db"))(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.(*Store).Close()) })
-	return s.(*Store)
-}
 
 // held keeps the connection busy, so that calls gather, until release is called.
 func held(t *testing.T, s *Store) (release func()) {
@@ -74,7 +65,7 @@ func marks(t *testing.T, s *Store) (n int) {
 }
 
 func TestCallsThatComeTogetherShareACommit(t *testing.T) {
-	s := openForBatch(t)
+	s := newStore(t)
 	release := held(t, s)
 	var (
 		wg      sync.WaitGroup
@@ -98,7 +89,7 @@ func TestCallsThatComeTogetherShareACommit(t *testing.T) {
 }
 
 func TestAPartThatFailsUndoesOnlyItsOwn(t *testing.T) {
-	s := openForBatch(t)
+	s := newStore(t)
 	errOwn := errors.New("own fault")
 	release := held(t, s)
 	var wg sync.WaitGroup
@@ -121,7 +112,7 @@ func TestAPartThatFailsUndoesOnlyItsOwn(t *testing.T) {
 
 // Its context ends before its turn, or while it is under way.
 func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
-	s := openForBatch(t)
+	s := newStore(t)
 	release := held(t, s)
 	var wg sync.WaitGroup
 	gone, giveUp := context.WithCancelCause(t.Context())
@@ -154,7 +145,7 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 
 func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 	t.Parallel()
-	s := openForBatch(t)
+	s := newStore(t)
 	other, err := Open(t.Context(), "file:"+s.Path())
 	require.NoError(t, err)
 	defer other.Close()
@@ -177,21 +168,8 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 
 // Decisions, ends and refusals in one transaction.
 func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
-	s := openForBatch(t)
-	grant := func() driver.Ref {
-		view, err := s.Look(t.Context())
-		require.NoError(t, err)
-		ref := driver.Ref{Owner: driver.Owner{PID: 1, Hostname: "h"}, Token: driver.NewToken()}
-		g, err := s.Acquire(t.Context(), driver.Claim{Ref: ref,
-			Expected: view, Reason: driver.EndExpired,
-			Timing: driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
-				HeartbeatInterval: 10 * time.Second}})
-		require.NoError(t, err)
-		ref.Term = g.Term
-		return ref
-	}
-	old := grant()
-	ref := grant()
+	s := newStore(t)
+	old, ref := acquire(t, s, nobody), acquire(t, s, nobody)
 	release := held(t, s)
 	var wg sync.WaitGroup
 	gather(t, s, &wg, 30, func(i int) {

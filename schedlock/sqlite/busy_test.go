@@ -158,8 +158,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 	require.Positive(t, cancelled)
 	// The store works after all that.
 	ref = acquire(t, s, nobody)
-	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
+	beat(t, s, ref)
 }
 
 func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
@@ -224,8 +223,7 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 		assert.Less(t, time.Since(begin), 20*busyTimeout, "%s respects its context", name)
 		cancel()
 		run(t, other, `ROLLBACK`)
-		_, err = s.Heartbeat(bg, ref, driver.StateLeading)
-		assert.NoError(t, err)
+		beat(t, s, ref)
 	}
 	for name := range ops(nil, driver.Ref{}) {
 		t.Run(name, func(t *testing.T) { each(t, name) })

@@ -10,8 +10,6 @@ import (
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/schedlock/driver"
 )
 
 const (
@@ -45,8 +43,7 @@ func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
 	}
 	beat := func() {
 		t.Helper()
-		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-		require.NoError(t, err)
+		beat(t, s, ref)
 		assert.Equal(t, normal, level())
 	}
 	require.Equal(t, full, level(), "after an acquisition")
@@ -78,8 +75,7 @@ func TestAConnectionIsGivenBackDurable(t *testing.T) {
 	s, err := openOn(bg, db)
 	require.NoError(t, err)
 	ref := acquire(t, s, nobody)
-	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
+	beat(t, s, ref)
 	s.dropByte(ref.Token)
 	require.NoError(t, s.Close())
 	require.Equal(t, 1, db.Stats().OpenConnections, "it is the same connection")

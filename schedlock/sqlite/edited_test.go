@@ -89,8 +89,7 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 func TestAHistoryThatAHandHasEditedIsStillRead(t *testing.T) {
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
-	_, err := s.Release(bg, ref, driver.EndReleased)
-	require.NoError(t, err)
+	release(t, s, ref)
 	for _, edit := range []string{`ended_at = 'long ago'`, `ended_at = ''`,
 		`acquired_at = 'x', token = 'y', ttl_ms = -1`} {
 		run(t, foreign(t, s), `UPDATE scheduler_terms SET `+edit)
@@ -106,8 +105,7 @@ func TestAPlainShellCanReadTheTimes(t *testing.T) {
 	s := newStore(t, WithClock(clock.now))
 	ref := acquire(t, s, nobody)
 	clock.add(90 * time.Second)
-	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
+	beat(t, s, ref)
 	const query = `
 SELECT heartbeat_at, round((julianday(heartbeat_at) - julianday(created_at)) * 86400),
     strftime('%s', heartbeat_at), heartbeat_at > created_at, datetime(heartbeat_at, '+1 hour')

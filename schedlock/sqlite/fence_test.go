@@ -46,8 +46,7 @@ func TestAFenceMayBeTheFirstStatementOfADeferredTransaction(t *testing.T) {
 	for range 20 {
 		tx, err := db.BeginTx(bg, nil)
 		require.NoError(t, err)
-		_, err = s.Heartbeat(bg, ref, driver.StateLeading)
-		require.NoError(t, err)
+		beat(t, s, ref)
 		require.NoError(t, s.Fence(bg, tx, ref))
 		require.NoError(t, tx.Commit())
 	}

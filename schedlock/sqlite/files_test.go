@@ -21,8 +21,7 @@ import (
 // lead makes a lock on a store and acquires it; nothing renews the lease.
 func lead(t *testing.T, s *Store) (*schedlock.Lock, *schedlock.Lease) {
 	t.Helper()
-	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
-	require.NoError(t, err)
+	lock := newLock(t, s)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Stop(bg) })
@@ -46,10 +45,7 @@ func wantLost(t *testing.T, lease *schedlock.Lease, file string) {
 // appStore is a store on a pool of the app's own.
 func appStore(t *testing.T) *Store {
 	t.Helper()
-	raw, err := template()
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "app.db")
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	path := unused(t)
 	db, err := sqlite3driver.Open("file:" + path + "?_pragma=busy_timeout(500)&_txlock=immediate")
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
@@ -171,7 +167,6 @@ func TestAPoolOpensTheFileThatWasOpenedWhereverItsPathLeads(t *testing.T) {
 		t.Chdir(filepath.Join(dir, "two"))
 		assert.Equal(t, 1, terms(s))
 		assert.NoError(t, s.CheckFile())
-		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-		assert.NoError(t, err)
+		beat(t, s, ref)
 	})
 }

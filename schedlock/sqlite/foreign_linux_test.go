@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,10 +41,7 @@ func openElsewhere(t *testing.T, path string) *os.File {
 
 func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	raw, err := template()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	path := unused(t)
 	link := filepath.Join(filepath.Dir(path), "link.db")
 	require.NoError(t, os.Symlink(path, link))
 	file := openElsewhere(t, path)
@@ -52,7 +50,9 @@ func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 		"Opener":       func() error { _, err := Opener(path)(bg); return err },
 		"by a link":    func() error { _, err := Opener(link)(bg); return err },
 		"OpenExisting": func() error { _, err := OpenExisting(bg, path); return err },
-		"Read":         func() error { return Read(bg, path, nil) },
+		"Read": func() error {
+			return Read(bg, path, func(context.Context, *Store) error { return nil })
+		},
 	} {
 		wg.Go(func() {
 			err := open()

@@ -35,27 +35,30 @@ func sizes(t testing.TB, s *Store) (db, wal int64) {
 func heartbeats(t testing.TB, s *Store, ref driver.Ref, n int) {
 	t.Helper()
 	for range n {
-		_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-		require.NoError(t, err)
+		beat(t, s, ref)
 	}
 }
 
 // SQLite writes the -wal file from its beginning again whenever it has 1,000
 // pages; 10,000 heartbeats, one page each, are more than a day's at the default
-// interval.
+// interval. By default it is done so twice, which grows as little.
 func TestADayOfHeartbeatsDoesNotGrowTheFiles(t *testing.T) {
 	missing.Long(t, "writes 10,000 heartbeats")
 	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
-	heartbeats(t, s, ref, 2000)
+	first, more := 1200, 1200
+	if missing.Full() {
+		first, more = 2000, 8000
+	}
+	heartbeats(t, s, ref, first)
 	db, wal := sizes(t, s)
-	heartbeats(t, s, ref, 8000)
+	heartbeats(t, s, ref, more)
 	dbAfter, walAfter := sizes(t, s)
 	assert.Equal(t, db, dbAfter, "the database file")
 	assert.Equal(t, wal, walAfter, "the -wal file")
 	assert.Less(t, walAfter, int64(walHeader+1100*walFrame))
-	assert.EqualValues(t, 10_000, look(t, s).Row.Beat)
+	assert.EqualValues(t, first+more, look(t, s).Row.Beat)
 }
 
 // While somebody reads one old state of the database, the -wal file cannot be

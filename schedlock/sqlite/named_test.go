@@ -203,11 +203,8 @@ func TestNamedLocksTakeNoByteOfTheLeaseFile(t *testing.T) {
 				time.Minute, 0))
 	}
 	require.Equal(t, before, held())
-	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
-	deleted, err := s.Release(bg, ref, driver.EndReleased)
-	require.NoError(t, err)
-	require.True(t, deleted)
+	beat(t, s, ref)
+	release(t, s, ref)
 }
 
 // A row that says when it can be taken again must outlive a power cut; to

@@ -44,13 +44,12 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			s := newStore(t)
 			run(t, foreign(t, s), `VACUUM INTO '`+s.Path()+`.copy'`)
 			ref := acquire(t, s, nobody)
-			_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-			require.NoError(t, err)
+			beat(t, s, ref)
 			harm(t, s)
 			before := listing(t, filepath.Dir(filepath.Dir(s.Path())))
 			wal, _ := os.ReadFile(s.Path() + "-wal") // not there if its folder was moved
 
-			_, err = s.Heartbeat(bg, ref, driver.StateLeading)
+			_, err := s.Heartbeat(bg, ref, driver.StateLeading)
 			require.ErrorIs(t, err, driver.ErrLost)
 			changed, ok := errors.AsType[*FileChangedError](err)
 			require.True(t, ok)

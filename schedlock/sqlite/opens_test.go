@@ -108,12 +108,14 @@ func TestADatabaseThatIsJustBeingMadeIsNotMissing(t *testing.T) {
 	}
 }
 
+// SQLite deletes what lies under the name of the -wal file of a new database.
 func TestAMissingDatabaseWithAWALFileIsNotMadeAnew(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path+"-wal", []byte("committed"), 0o600))
 	_, err := Open(t.Context(), path)
 	require.ErrorContains(t, err, "with 9 bytes that a new database would delete")
+	require.ErrorContains(t, err, path+"-wal away")
 	require.NoFileExists(t, path)
 	text, err := os.ReadFile(path + "-wal")
 	require.NoError(t, err)

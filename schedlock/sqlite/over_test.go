@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -33,8 +32,7 @@ func unreleased(t *testing.T) (*Store, driver.Ref) {
 // leadsSoon fails unless a replica on the store leads long before the TTL.
 func leadsSoon(t *testing.T, s *Store) {
 	t.Helper()
-	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
-	require.NoError(t, err)
+	lock := newLock(t, s)
 	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
 	lease, err := lock.Wait(ctx)
@@ -67,8 +65,7 @@ func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
 		next := mustOpen(t, s.Path())
 		ref := acquire(t, next, nobody)
 		look(t, s)
-		_, err := next.Release(bg, ref, driver.EndReleased)
-		require.NoError(t, err)
+		release(t, next, ref)
 		assert.False(t, s.heldFile(first.Token).Valid, "it has seen that its row is another's")
 		leadsSoon(t, mustOpen(t, s.Path()))
 	})
@@ -77,9 +74,7 @@ func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
 		s, ref := unreleased(t)
 		assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign,
 			"until then nobody says that it has died")
-		deleted, err := s.Release(bg, ref, driver.EndReleased)
-		require.NoError(t, err)
-		require.True(t, deleted)
+		release(t, s, ref)
 		leadsSoon(t, mustOpen(t, s.Path()))
 	})
 }

@@ -14,10 +14,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/acknowledged"
+	"example.com/schedlock/internal/missing"
 )
 
 var everyCut = flag.Bool("sqlite.powercuts", false,
 	"cut the power after every step, with every policy, and let each fail, not only a few")
+
+// seldom is how much rarer than in a full run the power is cut, or fails a step: every case comes
+// more than once by default.
+func seldom() int {
+	switch {
+	case testing.Short():
+		return 10
+	case missing.Full():
+		return 1
+	}
+	return 3
+}
 
 // drawings is how many policies there are that draw what is left.
 const drawings = 5
@@ -128,7 +141,7 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 			at := 0
 			cuts, lost, first := h.cutAll(func(*replay) {}, func(int, policy) bool {
 				at++
-				return *everyCut || at%61 == 0
+				return *everyCut || at%(61*seldom()) == 0
 			})
 			t.Logf("%d cuts after %d steps", cuts, len(h.steps))
 			require.NoError(t, first, "%d of %d cuts", lost, cuts)
@@ -140,7 +153,7 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 func TestPowerCutsOnABadDiskAreNoticed(t *testing.T) {
 	t.Parallel()
 	h := lived(t, true)
-	few := func(n int, p policy) bool { return n%29 == 0 && p < firstDrawing }
+	few := func(n int, p policy) bool { return n%(29*seldom()) == 0 && p < firstDrawing }
 	for what, change := range map[string]func(*replay){
 		"syncs of -wal files do nothing": func(r *replay) { r.lies = true },
 		// This is what the driver does by itself, see syncNames.
@@ -186,7 +199,7 @@ func TestNoErrorOfTheDiskLosesWhatWasAcknowledged(t *testing.T) {
 		steps := lived(t, there).tried
 		failures := 0
 		for n := 1; n <= steps; n++ {
-			if !*everyCut && n%23 != 0 {
+			if !*everyCut && n%(23*seldom()) != 0 {
 				continue
 			}
 			h := begins(t, there)

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -52,8 +51,7 @@ func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
 				missing.Skip(t, "a proof of death: %v", err)
 			}
 			s, lose := losing(t, other.Path())
-			lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
-			require.NoError(t, err)
+			lock := newLock(t, s)
 			lose.Store(true)
 			lease, err := lock.Acquire(bg)
 			require.NoError(t, err)
@@ -64,8 +62,7 @@ func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
 			look(t, s) // as a page does that shows the lock
 			require.NoError(t, lock.IsLeader(bg), "it learns of it at its next heartbeat")
 			assert.NotEqual(t, driver.SignDead, look(t, other).Sign)
-			rival, err := schedlock.New(other, schedlock.WithLogger(quiet))
-			require.NoError(t, err)
+			rival := newLock(t, other)
 			ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
 			defer cancel()
 			_, err = rival.Acquire(ctx)

@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -51,68 +49,6 @@ func captureTask(t testing.TB, q taskqueue.Store, hold time.Duration,
 		ids = append(ids, task.ID)
 	}
 	return token, ids
-}
-
-// The naive way is to look for the oldest task, and then to write that it is
-// ours: of two that look at the same time both get it.
-func TestTheNaiveWayGivesATaskToTwoWorkersAndOursDoesNot(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	addTasks(t, s.Queue(), 0, "a", "b")
-	look := func(conn *sql.Conn) (id string) {
-		require.NoError(t, conn.QueryRowContext(bg,
-			`SELECT id FROM queue_tasks
-				WHERE queue = 'q' AND state = 'pending' ORDER BY seq LIMIT 1`).Scan(&id))
-		return id
-	}
-	take := func(conn *sql.Conn, id string) {
-		run(t, conn, `UPDATE queue_tasks SET state = 'in_progress', token = 't',
-			boot_id = '', visible_ms = 1, visible_at = '' WHERE queue = 'q' AND id = ?`, id)
-	}
-	alice, bob := foreign(t, s), foreign(t, s)
-	forAlice, forBob := look(alice), look(bob)
-	take(alice, forAlice)
-	take(bob, forBob)
-	require.Equal(t, "a", forAlice)
-	require.Equal(t, "a", forBob, "the naive way")
-
-	s = newStore(t)
-	const workers, tasks = 8, 400
-	var ids []string
-	for i := range tasks {
-		ids = append(ids, fmt.Sprint(i))
-	}
-	addTasks(t, s.Queue(), 0, ids...)
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		times = map[string]int{}
-	)
-	for range workers {
-		q := mustOpen(t, s.Path()).Queue()
-		wg.Go(func() {
-			for {
-				got, err := q.Capture(bg, "q", driver.NewToken(), time.Hour, 3)
-				if errors.Is(err, taskqueue.ErrNone) {
-					assert.ErrorIs(t, err, taskqueue.ErrAllHeld)
-					return
-				}
-				if err != nil { // the file is busy
-					assert.ErrorIs(t, err, sqlite3.BUSY)
-				}
-				mu.Lock()
-				for _, task := range got {
-					times[task.ID]++
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	require.Len(t, times, tasks)
-	for id, n := range times {
-		require.Equal(t, 1, n, "task %q", id)
-	}
 }
 
 // A replica whose wall clock is an hour ahead neither takes what another holds,

@@ -39,16 +39,6 @@ func beside(t testing.TB, dir string) map[string]string {
 	return found
 }
 
-// unused is a database that nobody has open, alone in its folder.
-func unused(t testing.TB) string {
-	t.Helper()
-	raw, err := template()
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "app.db")
-	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return path
-}
-
 func TestReadMakesAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	look := func(t *testing.T, path string) (view driver.Snapshot) {

@@ -9,8 +9,6 @@ import (
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/schedlock/driver"
 )
 
 // anotherDriver hides whose driver it is.
@@ -43,11 +41,8 @@ func TestAnotherDriverDoesToo(t *testing.T) {
 	require.Nil(t, look(t, s).Newest, "without a history")
 	ref := acquire(t, s, nobody)
 	assert.Equal(t, ref, look(t, s).Row.Ref)
-	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
-	deleted, err := s.Release(bg, ref, driver.EndReleased)
-	require.NoError(t, err)
-	assert.True(t, deleted)
+	beat(t, s, ref)
+	release(t, s, ref)
 	assert.Equal(t, ref.Term, look(t, s).Newest.Term)
 	assert.Empty(t, s.rows, "the test sees the other way")
 }

@@ -18,9 +18,8 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
-	"example.com/schedlock/internal/deadline"
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/leasefile"
-	"example.com/schedlock/internal/pace"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -71,7 +70,7 @@ type Store struct {
 	durable bool                     // commits on conn are known to wait for the disk
 	before  string                   // sets on conn what the pool had set
 	batch   batch                    // of what writes to the ledger most often
-	mending pace.Pace                // of queues
+	mending bounded.Pace             // of queues
 
 	closing  sync.Once
 	closed   chan struct{}
@@ -280,7 +279,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 			return nil, err
 		}
 	}
-	ctx, cancel := deadline.Default(ctx, 30*time.Second)
+	ctx, cancel := bounded.Context(ctx, 30*time.Second)
 	defer cancel()
 	if err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) }); err != nil {
 		_ = s.release()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -56,11 +57,18 @@ func cleanUp(t testing.TB, s *Store) {
 // newStore opens a new database that has its tables.
 func newStore(t testing.TB, opts ...Option) *Store {
 	t.Helper()
+	return mustOpen(t, unused(t), opts...)
+}
+
+// unused is a database that has its tables, and that nobody has open, alone in its
+// folder.
+func unused(t testing.TB) string {
+	t.Helper()
 	raw, err := template()
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return mustOpen(t, path, opts...)
+	return path
 }
 
 // template is a database that was migrated once, as a file.
@@ -158,6 +166,45 @@ func acquire(t testing.TB, s *Store, owner driver.Owner) driver.Ref {
 	return c.Ref
 }
 
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// decide writes a decision that must succeed.
+func decide(t testing.TB, s *Store, ref driver.Ref, d ledger.Decision) (ledger.Run, bool) {
+	t.Helper()
+	run, started, err := s.Decide(bg, ref, d)
+	require.NoError(t, err)
+	return run, started
+}
+
+func runs(t testing.TB, s *Store, job string) []ledger.Run {
+	t.Helper()
+	runs, err := s.Runs(bg, job, 1000)
+	require.NoError(t, err)
+	return runs
+}
+
+func beat(t testing.TB, s *Store, ref driver.Ref) {
+	t.Helper()
+	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
+	require.NoError(t, err)
+}
+
+// release gives back a lock that is held.
+func release(t testing.TB, s *Store, ref driver.Ref) {
+	t.Helper()
+	deleted, err := s.Release(bg, ref, driver.EndReleased)
+	require.NoError(t, err)
+	require.True(t, deleted)
+}
+
+// newLock makes a lock on a store, with the default settings and without a log.
+func newLock(t testing.TB, s *Store) *schedlock.Lock {
+	t.Helper()
+	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
+	require.NoError(t, err)
+	return lock
+}
+
 // A clock that stands still until it is told to move.
 type stoppedClock struct {
 	mu sync.Mutex
@@ -228,8 +275,7 @@ func TestTheUsersOwnPragmasAreKept(t *testing.T) {
 		assert.Equal(t, want, got, name)
 	}
 	ref := acquire(t, s, nobody)
-	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-	assert.NoError(t, err)
+	beat(t, s, ref)
 }
 
 func TestWithoutItsTablesADatabaseSaysWhatIsMissing(t *testing.T) {

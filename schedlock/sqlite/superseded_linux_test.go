@@ -29,40 +29,25 @@ func hung(t *testing.T) (s *Store, lease *schedlock.Lease) {
 	require.Equal(t, "leads <nil>", old.Line())
 	require.NoError(t, old.Cmd.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = old.Cmd.Process.Signal(syscall.SIGCONT) })
-	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
-	require.NoError(t, err)
+	lock := newLock(t, s)
 	ctx, cancel := context.WithTimeout(bg, soon)
 	defer cancel()
-	lease, err = lock.Wait(ctx)
+	lease, err := lock.Wait(ctx)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Stop(bg) })
 	return s, lease
-}
-
-// acquiresSoon fails unless a newcomer leads long before the TTL. It gives the
-// lock back.
-func acquiresSoon(t *testing.T, path string) {
-	t.Helper()
-	lock, err := schedlock.New(mustOpen(t, path), schedlock.WithLogger(quiet))
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-	defer cancel()
-	lease, err := lock.Wait(ctx)
-	require.NoError(t, err, "the TTL decides")
-	require.NoError(t, lease.Release(bg))
 }
 
 func TestAHungLeaderThatWasReplacedDelaysNobodyAnyMore(t *testing.T) {
 	t.Parallel()
 	s, lease := hung(t)
 	require.NoError(t, lease.Release(bg))
-	acquiresSoon(t, s.Path()) // after a clean hand-over
+	leadsSoon(t, mustOpen(t, s.Path())) // after a clean hand-over
 
 	leader := child.Start(t, "store lead", s.Path(), "0")
 	require.Equal(t, "leads <nil>", leader.Line())
 	rival := mustOpen(t, s.Path())
-	lock, err := schedlock.New(rival, schedlock.WithLogger(quiet))
-	require.NoError(t, err)
+	lock := newLock(t, rival)
 	leads := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
@@ -76,7 +61,7 @@ func TestAHungLeaderThatWasReplacedDelaysNobodyAnyMore(t *testing.T) {
 	require.NoError(t, leader.Cmd.Process.Kill())
 	leader.Cmd.Wait()
 	require.NoError(t, <-leads, "after a crash the TTL decides")
-	acquiresSoon(t, s.Path())
+	leadsSoon(t, mustOpen(t, s.Path()))
 }
 
 // A tale is what a hand, or a copy of the database, has made of the history of
@@ -151,21 +136,20 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 			}
 
 			if tale.edit == nil {
-				acquiresSoon(t, s.Path())
+				leadsSoon(t, mustOpen(t, s.Path()))
 				return
 			}
-			lock, err := schedlock.New(newcomer, schedlock.WithLogger(quiet))
-			require.NoError(t, err)
+			lock := newLock(t, newcomer)
 			ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
 			defer cancel()
-			_, err = lock.Wait(ctx)
+			_, err := lock.Wait(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded, "it leads although a byte counts")
 			require.NoError(t, lock.Stop(bg))
 
 			if before.Row == nil { // the claim of one who has looked before the edit
 				c := claimOf(before, nobody)
 				c.Watched = false
-				_, err = newcomer.Acquire(bg, c)
+				_, err := newcomer.Acquire(bg, c)
 				require.ErrorIs(t, err, driver.ErrConflict,
 					"what a look has found is not what decides")
 			}
@@ -227,9 +211,7 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 		"proven dead")
 
 	dead.Ref.Term = last.Term
-	deleted, err := rival.Release(bg, dead.Ref, driver.EndReleased)
-	require.NoError(t, err)
-	require.True(t, deleted)
+	release(t, rival, dead.Ref)
 	assert.Equal(t, sql.NullString{String: file, Valid: true}, endedBeside(t, s, last.Term),
 		"by its own word")
 }
@@ -245,14 +227,13 @@ func TestALeaderWritesItsEndWhenItsWorkHasReturnedOnly(t *testing.T) {
 	run(t, foreign(t, s), `DELETE FROM scheduler_lock`)
 	require.ErrorIs(t, lease.Heartbeat(bg), driver.ErrLost)
 	rival := mustOpen(t, s.Path())
-	lock, err := schedlock.New(rival, schedlock.WithLogger(quiet))
-	require.NoError(t, err)
+	lock := newLock(t, rival)
 	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
 	defer cancel()
-	_, err = lock.Wait(ctx)
+	_, err := lock.Wait(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "two at work")
 	assert.Equal(t, driver.SignAlive, look(t, rival).Sign, "its work has not returned")
 	require.NoError(t, lock.Stop(bg))
 	require.NoError(t, lease.Release(bg))
-	acquiresSoon(t, s.Path())
+	leadsSoon(t, mustOpen(t, s.Path()))
 }

@@ -7,9 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
-	"example.com/schedlock/internal/safely"
-	"example.com/schedlock/internal/sleep"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -42,8 +41,8 @@ func (a *attempt) run() {
 
 // call calls the handler, whatever it does.
 func (a *attempt) call(ctx context.Context) (err error, panicked bool) {
-	err = <-safely.Go(func() error { return a.handle(ctx, a.task) })
-	p, panicked := errors.AsType[*safely.Panic](err)
+	err = <-bounded.Go(func() error { return a.handle(ctx, a.task) })
+	p, panicked := errors.AsType[*bounded.Panic](err)
 	if panicked {
 		a.log.Error("a handler has panicked", "task", a.task.ID, "panic", ledger.Cut(err.Error()),
 			"stack", ledger.Cut(string(p.Stack)))
@@ -84,7 +83,7 @@ func (a *attempt) watch(ctx context.Context, returned <-chan struct{},
 
 // stuck says so if a handler does not return.
 func (a *attempt) stuck(returned <-chan struct{}) {
-	if !sleep.Until(returned, stuckAfter) {
+	if !bounded.Wait(returned, stuckAfter) {
 		a.log.Error("a handler does not return: its task is left to its time-out, and its worker "+
 			"stays busy", "task", a.task.ID)
 		a.tell(Event{Kind: EventStuck, Task: a.task.Info})

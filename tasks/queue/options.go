@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"example.com/schedlock/internal/logqueue"
+	"example.com/schedlock/internal/bounded"
 )
 
 // WorkOptions are how [Queues.Work] works. The zero value is one worker with the
@@ -135,7 +135,7 @@ func (o WorkOptions) withDefaults() (WorkOptions, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	o.Log = logqueue.Wrap(o.Log)
+	o.Log = bounded.Log(o.Log)
 	return o, errors.Join(errs...)
 }
 

@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/schedlock/internal/inturn"
-	"example.com/schedlock/internal/logqueue"
-	"example.com/schedlock/internal/sleep"
+	"example.com/schedlock/internal/bounded"
 )
 
 // A Handler does the work of one task. nil means that it is done; an error, or a
@@ -77,7 +75,7 @@ func (q *Queues) Work(ctx context.Context, queue string, handle Handler,
 	w.capture(ctx)
 	err = w.drain()
 	w.events.Wait(observeLimit)
-	logqueue.Flush(w.log, observeLimit)
+	bounded.FlushLog(w.log, observeLimit)
 	return err
 }
 
@@ -88,7 +86,7 @@ type workers struct {
 	queue   string
 	handle  Handler
 	log     *slog.Logger
-	events  inturn.Queue
+	events  bounded.Queue
 	base    context.Context // of the handlers; it ends with the drain
 	drained context.CancelCauseFunc
 	free    chan struct{} // has an element for each worker that is busy
@@ -191,7 +189,7 @@ func (w *workers) takeFree(ctx context.Context) (n int, ok bool) {
 // pause is for about d, so that replicas do not ask at the same time.
 func pause(ctx context.Context, d time.Duration) {
 	if d > 0 {
-		sleep.For(ctx, d*3/4+rand.N(d/2+1))
+		bounded.Sleep(ctx, d*3/4+rand.N(d/2+1))
 	}
 }
 
@@ -219,16 +217,16 @@ func (w *workers) drain() error {
 		w.wg.Wait()
 		close(done)
 	}()
-	if sleep.Until(done, w.Drain) {
+	if bounded.Wait(done, w.Drain) {
 		return nil
 	}
 	w.log.Info("the workers stop: the contexts of the running handlers end", "tasks", w.ids())
 	w.drained(ErrDrained)
 	// What returns in time may still have to write how it ended.
-	if sleep.Until(done, stuckAfter) {
+	if bounded.Wait(done, stuckAfter) {
 		return nil
 	}
-	if w.finishing() && sleep.Until(done, w.q.timeout) {
+	if w.finishing() && bounded.Wait(done, w.q.timeout) {
 		return nil
 	}
 	ids := w.ids()

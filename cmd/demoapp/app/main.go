@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/build"
-	"example.com/schedlock/internal/logqueue"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock"
 )
@@ -74,7 +74,7 @@ func Main(args []string, stderr io.Writer) int {
 	if clean {
 		log.Info("stopped")
 	}
-	logqueue.Flush(log, lastWords) // the line below is the last
+	bounded.FlushLog(log, lastWords) // the line below is the last
 	switch {
 	case clean:
 		return 0
@@ -109,7 +109,7 @@ var LogLevel slog.LevelVar
 func newLogger(format string, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: &LogLevel}
 	if format == "json" {
-		return logqueue.Wrap(slog.New(slog.NewJSONHandler(w, opts)))
+		return bounded.Log(slog.New(slog.NewJSONHandler(w, opts)))
 	}
-	return logqueue.Wrap(slog.New(slog.NewTextHandler(w, opts)))
+	return bounded.Log(slog.New(slog.NewTextHandler(w, opts)))
 }

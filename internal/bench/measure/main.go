@@ -26,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/bench/section"
 )
 
 // A part of the measurement.
@@ -105,6 +107,9 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	m.noise(ctx, "the end")
 	m.report.Took = time.Since(m.report.Date)
 	m.report.Facts = m.facts(ctx)
+	if old, err := os.ReadFile(*out); err == nil {
+		m.report.Peers = section.Of(string(old))
+	}
 	text := m.report.page()
 	if *out == "" {
 		_, err = os.Stdout.WriteString(text)

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
 
+	"example.com/schedlock/internal/bench/host"
 	"example.com/schedlock/internal/pgtest"
 )
 
@@ -30,14 +30,14 @@ type measurer struct {
 	dir    string // temporary, on the file system that is measured
 	report *report
 
-	host      *host
+	host      host.Host
 	server    *pgtest.Server
 	serverErr error
 	files     int
 }
 
 func newMeasurer(quick bool) (*measurer, error) {
-	m := &measurer{quick: quick, host: &host{}, report: &report{}}
+	m := &measurer{quick: quick, report: &report{}}
 	var err error
 	if m.root, err = moduleRoot(); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func newMeasurer(quick bool) (*measurer, error) {
 
 // close ends the server, and deletes what was made.
 func (m *measurer) close() error {
-	m.host.end()
+	m.host.End()
 	return os.RemoveAll(m.dir)
 }
 
@@ -70,12 +70,12 @@ func (m *measurer) sqliteFile() string {
 // postgres returns the server, with the durability that a server is run with.
 func (m *measurer) postgres() (*pgtest.Server, error) {
 	if m.server == nil && m.serverErr == nil {
-		m.serverErr = m.host.try(func() {
+		m.serverErr = m.host.Try(func() {
 			durable := "fsync = on"
 			if m.quick { // the figures say nothing, so the disk need not either
 				durable = "fsync = off"
 			}
-			m.server = pgtest.Start(m.host, durable, "synchronous_commit = on",
+			m.server = pgtest.Start(&m.host, durable, "synchronous_commit = on",
 				"shared_buffers = 128MB",
 				fmt.Sprint("max_connections = ", thousand+100))
 		})
@@ -88,7 +88,7 @@ func (m *measurer) newDatabase() (dsn string, err error) {
 	server, err := m.postgres()
 	if err == nil {
 		// It goes with the server: a host of its own, so that nobody drops it.
-		err = m.host.try(func() { dsn = server.Database(&host{}) })
+		err = m.host.Try(func() { dsn = server.Database(&host.Host{}) })
 	}
 	return dsn, err
 }
@@ -97,7 +97,7 @@ func (m *measurer) newDatabase() (dsn string, err error) {
 // server to be had.
 func (m *measurer) onPostgres(f func(dsn string) error) error {
 	dsn, err := m.newDatabase()
-	if missing := (*missingError)(nil); errors.As(err, &missing) {
+	if missing := (*host.MissingError)(nil); errors.As(err, &missing) {
 		m.report.Missing = missing.Error()
 		return nil
 	}
@@ -121,47 +121,3 @@ func (m *measurer) onEach(ctx context.Context, f func(db, dsn string) error) err
 	}
 	return nil
 }
-
-// A host is what package pgtest needs of a test, where there is none. What else
-// a test has, it must not call: that is nil.
-type host struct {
-	testing.TB
-	cleanups []func()
-}
-
-// missingError says which program is not on this machine.
-type missingError struct{ message string }
-
-func (e *missingError) Error() string { return e.message }
-
-// try runs what may end a test, and returns why it did.
-func (h *host) try(f func()) (err error) {
-	defer func() {
-		switch v := recover().(type) {
-		case nil:
-		case error:
-			err = v
-		default:
-			panic(v)
-		}
-	}()
-	f()
-	return nil
-}
-
-func (h *host) end() {
-	for len(h.cleanups) > 0 {
-		last := h.cleanups[len(h.cleanups)-1]
-		h.cleanups = h.cleanups[:len(h.cleanups)-1]
-		last()
-	}
-}
-
-func (h *host) Helper()          {}
-func (h *host) Cleanup(f func()) { h.cleanups = append(h.cleanups, f) }
-func (h *host) Skip(args ...any) {
-	panic(error(&missingError{fmt.Sprint(args...)}))
-}
-func (h *host) Fatal(args ...any)                 { panic(errors.New(fmt.Sprint(args...))) }
-func (h *host) Fatalf(format string, args ...any) { panic(fmt.Errorf(format, args...)) }
-func (h *host) Error(args ...any)                 { fmt.Fprintln(os.Stderr, args...) }

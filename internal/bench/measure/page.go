@@ -8,6 +8,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"example.com/schedlock/internal/bench/section"
 )
 
 // A report is all that was measured. What was not is nil.
@@ -29,6 +31,7 @@ type report struct {
 	Idle       *idle
 	Growth     *growth
 	Sizes      []built
+	Peers      string // the section that internal/bench/peers has written
 }
 
 // page is docs/benchmarks.md.
@@ -36,7 +39,7 @@ func (r *report) page() string {
 	w := &writer{}
 	w.say("# Benchmarks")
 	w.say("A program writes this page: [internal/bench/measure](../internal/bench/measure). " +
-		"Do not edit it.")
+		"[internal/bench/peers](../internal/bench/peers) writes the last section. Do not edit it.")
 	r.machine(w)
 	r.targets(w)
 	r.changes(w)
@@ -48,8 +51,7 @@ func (r *report) page() string {
 	r.runs(w)
 	r.queues(w)
 	r.sizes(w)
-	peers(w)
-	return strings.TrimSpace(w.String()) + "\n"
+	return section.Replace(w.String(), cmp.Or(r.Peers, "Not measured yet: run `make peers`."))
 }
 
 func (r *report) targets(w *writer) {
@@ -329,20 +331,4 @@ func (r *report) sizes(w *writer) {
 	}
 	w.table(false, []string{"`CGO_ENABLED=0 go build -trimpath`",
 		"", "with `-ldflags \"-s -w\"`"}, rows)
-}
-
-// peers are other ways to elect a leader. These figures are not of this run.
-func peers(w *writer) {
-	w.say("## Others, measured elsewhere")
-	w.say("These figures are from another machine, in one run, before this module was written. " +
-		"Only their order of magnitude can be compared with the figures above.")
-	w.table(true, []string{"", "clean hand-over", "take-over after a crash"}, [][]string{
-		{"session advisory lock of PostgreSQL, blocking", "0.4 ms",
-			"4 ms, where the server sees the end"},
-		{"etcd", "1.5 ms", "46 s, at a TTL of 60 s"},
-		{"River's row", "31 ms; its scheduler 2.3 s later", "16 s"},
-		{"client-go, with release", "1.8 s", "16 s"},
-		{"pglock", "10.5 s", "35 s"},
-		{"BanGUI's lock, with a retry every second", "0.7 s", "55 s"},
-	})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"example.com/schedlock/internal/datasource"
-	"example.com/schedlock/internal/sidefile"
+	"example.com/schedlock/internal/filesystem"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -153,7 +153,7 @@ func checkLockFiles(f *findings, path string) {
 	}
 	clean := true
 	for _, suffix := range []string{"-lease", "-migrate.lock"} {
-		info, err := sidefile.Check(path + suffix)
+		info, err := filesystem.CheckRegular(path + suffix)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
@@ -163,12 +163,12 @@ func checkLockFiles(f *findings, path string) {
 		case suffix == "-migrate.lock" && info.Size() > 0:
 			f.fail(check, path+suffix+" is not empty, so schedlock has not made it",
 				"remove it: until it is gone no start can migrate the database")
-		case checksAccess && info.Mode().Perm()&^sidefile.Mode(db) != 0:
+		case checksAccess && info.Mode().Perm()&^filesystem.Mode(db) != 0:
 			f.warn(check,
 				fmt.Sprintf("%s (%s) can be opened, and so locked, by users who may not write "+
 					"the database (%s)",
 					filepath.Base(path)+suffix, describe(info), describe(db)),
-				fmt.Sprintf("restart a replica, which closes it, or chmod %o %s", sidefile.Mode(db),
+				fmt.Sprintf("restart a replica, which closes it, or chmod %o %s", filesystem.Mode(db),
 					path+suffix))
 		default:
 			continue

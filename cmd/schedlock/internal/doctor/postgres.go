@@ -20,8 +20,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/pgdsn"
-	"example.com/schedlock/internal/pgschema"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -117,7 +117,7 @@ func (s server) ask(ctx context.Context, do func(context.Context, queryer) error
 
 // path begins a transaction, in whatever session of a pooler.
 func (s server) path() string {
-	return "SET LOCAL search_path = " + pgschema.Quote(s.limits.schema)
+	return "SET LOCAL search_path = " + names.QuoteSchema(s.limits.schema)
 }
 
 func (s server) options() []postgres.Option {

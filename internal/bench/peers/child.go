@@ -1,0 +1,246 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A replica says READY, then acquires and says HELD and a time. It answers these lines, and ends
+// with its standard input. Times are nanoseconds of CLOCK_BOOTTIME, which all processes share.
+//
+//	release   RELEASING time, and RELEASED once that is done
+//	acquire   HELD time, once that is done
+//	cpu       CPU seconds, of the processor so far
+//	series N  SERIES and JSON: N times each operation. Before it, the replica has released.
+//
+// It says ERROR and why if something fails.
+
+// errNone says that a peer has no such operation.
+var errNone = errors.New("there is none")
+
+// series are the times of the operations, in nanoseconds. What is missing is null.
+type series struct {
+	Acquire, Release, Renew []int64
+	Check                   float64
+}
+
+func serveReplica(args []string) {
+	name, lock, id := args[0], args[1], args[2]
+	ctx := context.Background()
+	var mine contestant
+	for _, c := range contestants() {
+		if c.about().name == name {
+			mine = c
+		}
+	}
+	r, err := mine.open(ctx, environmentOfParent(), lock, id)
+	if err != nil {
+		fmt.Println("ERROR", err)
+		os.Exit(1)
+	}
+	acquire := func() {
+		if err := r.acquire(ctx); err != nil {
+			fmt.Println("ERROR", err)
+			return
+		}
+		fmt.Println("HELD", bootTime())
+	}
+	fmt.Println("READY")
+	if !mine.about().perTick {
+		go acquire()
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		word, number, _ := strings.Cut(lines.Text(), " ")
+		switch word {
+		case "release":
+			fmt.Println("RELEASING", bootTime())
+			if err := r.release(ctx); err != nil {
+				fmt.Println("ERROR", err)
+				continue
+			}
+			fmt.Println("RELEASED", bootTime())
+		case "acquire":
+			go acquire()
+		case "cpu":
+			var used syscall.Rusage
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it can't fail
+			fmt.Printf("CPU %.6f\n", float64(used.Utime.Nano()+used.Stime.Nano())/1e9)
+		case "series":
+			n, _ := strconv.Atoi(number) // this program wrote it
+			s, err := timed(ctx, r, n)
+			if err != nil {
+				fmt.Println("ERROR", err)
+				continue
+			}
+			text, _ := json.Marshal(s)
+			fmt.Println("SERIES", string(text))
+		}
+	}
+	os.Exit(0)
+}
+
+// timed calls each operation n times. The first ten are not counted.
+func timed(ctx context.Context, r replica, n int) (s series, err error) {
+	const warm = 10
+	for i := range n + warm {
+		t0 := time.Now()
+		if err := r.acquire(ctx); err != nil {
+			return s, err
+		}
+		acquired := time.Since(t0)
+		time.Sleep(3 * time.Millisecond) // what some peers send after it is not the release's
+		t0 = time.Now()
+		if err := r.release(ctx); err != nil {
+			return s, err
+		}
+		if released := time.Since(t0); i >= warm {
+			s.Acquire = append(s.Acquire, int64(acquired))
+			s.Release = append(s.Release, int64(released))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := r.acquire(ctx); err != nil {
+		return s, err
+	}
+	time.Sleep(20 * time.Millisecond)
+	for range n {
+		t0 := time.Now()
+		err := r.renew(ctx)
+		if errors.Is(err, errNone) {
+			break
+		}
+		if err != nil {
+			return s, err
+		}
+		s.Renew = append(s.Renew, int64(time.Since(t0)))
+	}
+	if leads := r.check(); leads != nil {
+		result := testing.Benchmark(func(t *testing.B) {
+			for t.Loop() {
+				if !leads() {
+					t.Fatal("the holder does not lead")
+				}
+			}
+		})
+		s.Check = float64(result.T.Nanoseconds()) / float64(max(1, result.N))
+	}
+	return s, r.release(ctx)
+}
+
+func bootTime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err)
+	}
+	return ts.Nano()
+}
+
+// A child is the parent's side of a replica.
+type child struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+	once  sync.Once
+}
+
+func startChild(c contestant, env environment, lock, id string) (*child, error) {
+	var cmd *exec.Cmd
+	if other, ok := c.(commander); ok {
+		cmd = other.command(env, lock, id)
+	} else {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		cmd = exec.Command(self, "replica", c.about().name, lock, id)
+	}
+	cmd.Env = append(os.Environ(), environmentName+"="+env.String())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	k := &child{cmd: cmd, in: in, lines: make(chan string, 64)}
+	go func() {
+		defer close(k.lines)
+		lines := bufio.NewReader(out)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			k.lines <- strings.TrimSpace(line)
+		}
+	}()
+	return k, nil
+}
+
+func (k *child) say(line string) { fmt.Fprintln(k.in, line) }
+
+// expect waits for a line that begins with word, and returns the rest.
+func (k *child) expect(word string, patience time.Duration) (string, error) {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for {
+		select {
+		case line, ok := <-k.lines:
+			if !ok {
+				return "", fmt.Errorf("a replica ended before it said %s", word)
+			}
+			first, rest, _ := strings.Cut(line, " ")
+			if first == word {
+				return rest, nil
+			}
+			if first == "ERROR" {
+				return "", errors.New(rest)
+			}
+		case <-t.C:
+			return "", fmt.Errorf("no %s within %v: %w", word, patience, errPatience)
+		}
+	}
+}
+
+var errPatience = errors.New("too slow")
+
+// at waits like expect, for a time.
+func (k *child) at(word string, patience time.Duration) (int64, error) {
+	text, err := k.expect(word, patience)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// kill is kill -9.
+func (k *child) kill() {
+	k.once.Do(func() {
+		_ = k.cmd.Process.Kill() // it may have ended by itself
+		for range k.lines {
+		}
+		_ = k.cmd.Wait() // killed, as it was told
+	})
+}

@@ -1,0 +1,74 @@
+// Package bounded keeps what may block, panic or never return from stopping the
+// lock: a wait ends when something else does, a call of a function that an app has
+// given is made on a goroutine of its own, and nobody waits for a log that blocks.
+package bounded
+
+import (
+	"context"
+	"time"
+)
+
+// Context returns ctx, which ends after limit unless it has a deadline of its own.
+func Context(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// Sleep lasts for d, or until ctx ends. It reports whether ctx goes on.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	return !Wait(ctx.Done(), d)
+}
+
+// Wait lasts until done is closed, but not for longer than limit. It reports
+// whether done is closed.
+func Wait(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	}
+	select {
+	case <-done: // both at the same moment
+		return true
+	default:
+		return false
+	}
+}
+
+// A Turn lets one at a time do something. It is free, or somebody's. Make it with
+// NewTurn.
+type Turn chan struct{}
+
+// NewTurn returns a Turn that is free.
+func NewTurn() Turn { return make(Turn, 1) }
+
+// Take waits until the Turn is free, and takes it. If ctx ends first it returns the
+// cause of that.
+func (t Turn) Take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// TryTake takes the Turn if it is free.
+func (t Turn) TryTake() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Taken reports whether somebody has the Turn.
+func (t Turn) Taken() bool { return len(t) > 0 }
+
+// Give makes the Turn free. Only who has it may do so.
+func (t Turn) Give() { <-t }
