@@ -98,7 +98,12 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-func create(settings []string) (_ *Server, err error) {
+func create(settings []string) (*Server, error) {
+	return createIn(settings, func(*Server) error { return nil })
+}
+
+// createIn calls prepare when the data and the port are there, before each attempt to start.
+func createIn(settings []string, prepare func(*Server) error) (_ *Server, err error) {
 	program, err := find("mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
 		return nil, err
@@ -122,6 +127,9 @@ func create(settings []string) (_ *Server, err error) {
 	}
 	if err := tempserver.OnFreePort(func(port int) error {
 		s.port = port
+		if err := prepare(s); err != nil {
+			return err
+		}
 		return s.start()
 	}); err != nil {
 		return nil, err
@@ -259,4 +267,38 @@ func (s *Server) Kill(t testing.TB) {
 func (s *Server) StartAgain(t testing.TB) {
 	t.Helper()
 	tempserver.Need(t, s.start())
+}
+
+// Address is where the server listens.
+func (s *Server) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// OnSocket is the DSN of the database of a URL through the server's unix socket.
+func (s *Server) OnSocket(url string) string {
+	return "root@unix(" + filepath.Join(s.process.Dir, "socket") + ")/" + Name(url)
+}
+
+// Primary returns a server of the test's own that may have replicas.
+func Primary(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return Start(t, append([]string{"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW"},
+		settings...)...)
+}
+
+// Replica returns an asynchronous replica of a Primary. It has what the primary has, soon, and takes
+// writes from root only.
+func (s *Server) Replica(t testing.TB) *Server {
+	t.Helper()
+	r := Start(t, "--server-id=2", "--log-bin=binlog", "--binlog-format=ROW", "--read-only")
+	r.Exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, "+
+		"MASTER_USER = 'root', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.port))
+	r.Exec(t, "START SLAVE")
+	return r
+}
+
+// Promote makes a replica a server that takes writes, with what it has so far.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.Exec(t, "STOP SLAVE")
+	s.Exec(t, "RESET SLAVE ALL")
+	s.Exec(t, "SET GLOBAL read_only = 0")
 }

@@ -102,4 +102,7 @@ CREATE TABLE IF NOT EXISTS scheduler_lock_schema (
   COMMENT = 'one row per migration: every migration inserts its own';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code, server)
-VALUES (1, 1, concat(@@server_uid, ' ', @@global.server_id));
+VALUES (1, 1, coalesce(
+    (SELECT concat('galera ', g.variable_value) FROM information_schema.global_status g
+     WHERE g.variable_name = 'WSREP_CLUSTER_STATE_UUID' AND g.variable_value <> ''),
+    concat(@@server_uid, ' ', @@global.server_id)));

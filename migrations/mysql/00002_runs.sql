@@ -47,8 +47,15 @@ CREATE TABLE IF NOT EXISTS scheduler_pauses (
 CREATE TABLE IF NOT EXISTS scheduler_gate (
     id                integer PRIMARY KEY COMMENT 'always 1' CHECK (id = 1)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
-  COMMENT = 'one row: what starts a run shares a lock on it, a new pause has it alone';
+  COMMENT = 'one row: what starts a run refers to it, a new pause deletes it and makes it anew';
 
 INSERT IGNORE INTO scheduler_gate (id) VALUES (1);
+
+CREATE TABLE IF NOT EXISTS scheduler_gated (
+    id                bigint PRIMARY KEY AUTO_INCREMENT COMMENT 'of the start',
+    gate              integer NOT NULL COMMENT 'always 1',
+    FOREIGN KEY (gate) REFERENCES scheduler_gate (id) ON DELETE CASCADE
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+  COMMENT = 'starts that are under way: each deletes its own row before it is committed';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (2, 1);

@@ -14,6 +14,9 @@ ALTER TABLE named_locks_floor
     ADD COLUMN IF NOT EXISTS server varchar(100) COMMENT 'server_uid and server_id when this was last written: others mean a fail-over that nobody has noticed yet',
     ADD COLUMN IF NOT EXISTS since datetime(6) COMMENT 'when the fail-over was noticed: nothing is taken before its TTL has passed since; NULL: there was no fail-over';
 
-UPDATE named_locks_floor SET server = concat(@@server_uid, ' ', @@global.server_id) WHERE server IS NULL;
+UPDATE named_locks_floor SET server = coalesce(
+    (SELECT concat('galera ', g.variable_value) FROM information_schema.global_status g
+     WHERE g.variable_name = 'WSREP_CLUSTER_STATE_UUID' AND g.variable_value <> ''),
+    concat(@@server_uid, ' ', @@global.server_id)) WHERE server IS NULL;
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (8, 1);

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 
 	"example.com/schedlock/internal/columns"
@@ -36,6 +37,7 @@ BEGIN NOT ATOMIC
     DECLARE free, fences, there INTEGER DEFAULT 0;
     DECLARE at DATETIME(6);
     DECLARE last, new_term, since, old BIGINT;
+    ` + sqlHoldDeclare + `
     DECLARE here, acquired_on VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     START TRANSACTION;
@@ -54,12 +56,14 @@ BEGIN NOT ATOMIC
                 new_term = greatest(last + 1, ?,
                         timestampdiff(MICROSECOND, '1970-01-01', at) DIV 1000)
                     + CASE WHEN acquired_on <> here THEN 1 << 36 ELSE 0 END;
+            ` + sqlHold + `
             DELETE FROM scheduler_fence;
             INSERT INTO scheduler_fence (term, token) VALUES (new_term, ?);
             INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term,
-                beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, server, app, program)
+                beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, server, app, program,
+                connection_id, session_lock, session_server, grace_ms, ttl_only)
             VALUES (1, ?, ?, at, at, ?, new_term, 0, 'leading', ?, ?, ?, here,
-                nullif(?, ''), nullif(?, ''));
+                nullif(?, ''), nullif(?, ''), ` + sqlHolderSession + `);
             SELECT min(late.term) INTO since FROM (
                 SELECT t.term FROM scheduler_terms t ORDER BY t.term DESC LIMIT 5) AS late;
             UPDATE scheduler_terms t
@@ -80,14 +84,19 @@ BEGIN NOT ATOMIC
         END IF;
     END IF;
     IF how = 'won' THEN COMMIT; ELSE ROLLBACK; END IF;
-    SELECT how, new_term, at;
+    SELECT how, new_term, at, name, why;
 END`
 
 // What is judged sets last if it is still so.
 const (
+	// sqlSameSession is whether the row still tells of the session that was judged; a look
+	// that did not ask judged none.
+	sqlSameSession = `coalesce(l.session_lock, '') = coalesce(nullif(?, ''), l.session_lock, '')`
+
 	// A holder: this row and no other.
 	sqlTakeOver = `SELECT l.term INTO last FROM scheduler_lock l
-        WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ? FOR UPDATE;
+        WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ?
+          AND ` + sqlSameSession + ` FOR UPDATE;
         IF last IS NOT NULL THEN
             DELETE FROM scheduler_lock WHERE id = 1;
             SELECT greatest(last, coalesce(max(t.term), 0)) INTO last FROM scheduler_terms t;
@@ -118,41 +127,49 @@ var sqlAcquires = func() (queries [3]string) {
 // sqlStill tells a row that was locked from one that has moved.
 const sqlStill = `
 SELECT EXISTS (SELECT 1 FROM scheduler_lock l
-               WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ?)
+               WHERE l.id = 1 AND l.token = ? AND l.term = ? AND l.beat = ?
+                 AND ` + sqlSameSession + `)
        AND ` + sqlIncarnation + ` = ?`
 
 // Acquire implements driver.Store: one round trip, which waits for another transaction
 // for a second at most.
-func (s *Store) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	grant, err := s.acquire(ctx, c)
-	return grant, s.explain(err)
+func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
+	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn, x *session) error {
+		grant, err = s.acquire(ctx, conn, x, c)
+		return err
+	})
+	return grant, err
 }
 
-func (s *Store) acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
+func (s *Store) acquire(ctx context.Context, conn *sql.Conn, x *session,
+	c driver.Claim) (grant driver.Grant, err error) {
 	var (
 		query  string
 		judged []any
-		row    = c.Expected.Row
+		held   = c.Expected.Row
 	)
 	switch newest := c.Expected.Newest; {
-	case row != nil:
-		query, judged = sqlAcquires[0], []any{row.RawToken, row.Term, row.Beat}
+	case held != nil:
+		query, judged = sqlAcquires[0], []any{held.RawToken, held.Term, held.Beat, held.Session}
 	case newest != nil:
 		query, judged = sqlAcquires[1], []any{newest.Term, newest.NextTerm, c.Watched}
 	default:
 		query, judged = sqlAcquires[2], []any{c.Watched}
 	}
 	args := append([]any{c.Expected.Incarnation}, judged...)
-	args = append(args, c.MinTerm, c.Token.String(), c.PID, text(c.Hostname), c.Token.String(),
+	args = append(args, c.MinTerm)
+	args = append(args, s.hold(x, c.Token, c.Grace, c.Timing.TTL)...)
+	args = append(args, c.Token.String(), c.PID, text(c.Hostname), c.Token.String(),
 		c.Timing.TTL.Milliseconds(), c.Timing.RenewDeadline.Milliseconds(),
 		c.Timing.HeartbeatInterval.Milliseconds(), text(c.App.Name), text(c.App.Program),
 		string(c.Reason), keepTerms-1)
 	var (
-		how  string
-		term *int64
-		now  columns.Time
+		how       string
+		term      *int64
+		now       columns.Time
+		lock, why sql.NullString
 	)
-	err = s.lock.row(ctx, query, args, &how, &term, &now)
+	err = row(ctx, conn, query, args, &how, &term, &now, &lock, &why)
 	switch n := number(err); {
 	case n == errDuplicate || undone(err): // another claimant was faster
 		return grant, driver.ErrConflict
@@ -161,10 +178,12 @@ func (s *Store) acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 	case err != nil:
 		return grant, err
 	case how == won && term != nil:
-		return driver.Grant{Term: *term, Now: now.Time}, nil
-	case how == busy && row != nil:
+		s.holder.unwatch()
+		s.holder = holder{token: c.Token, grace: c.Grace, ttl: c.Timing.TTL, on: s.holder.on}
+		return driver.Grant{Term: *term, Now: now.Time, Session: s.seen(x, lock, why)}, nil
+	case how == busy && held != nil:
 		var still bool
-		if err := s.lock.row(ctx, sqlStill, append(judged, c.Expected.Incarnation),
+		if err := row(ctx, conn, sqlStill, append(judged, c.Expected.Incarnation),
 			&still); err == nil && still {
 			return grant, driver.ErrBlocked
 		}

@@ -41,7 +41,7 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 			return err
 		}
 		next, started = r.Value(), true
-		return mayStart(ctx, tx, next.Job) // else it is rolled back
+		return s.mayStart(ctx, tx, next.Job) // else it is rolled back
 	})
 	if err != nil {
 		return ledger.Run{}, false, s.explain(err)

@@ -90,9 +90,18 @@ func (s *Store) settings() (*mysql.Config, error) {
 		"max_statement_time":       "10",
 		// Of a client that has died without a word.
 		"idle_transaction_timeout": "10",
+
+		// On Galera each statement, reads included, finds what others were told before.
+		"wsrep_sync_wait": "7",
+
+		"@schedlock_cluster": sqlSetCluster,
+		"@schedlock_process": sqlSetProcess,
 	} {
 		delete(c.Params, name)
 		c.Params[name] = value
+	}
+	if s.plain {
+		delete(c.Params, "wsrep_sync_wait")
 	}
 	if err := c.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin")); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ const (
 	errChanged      = 1020 // ER_CHECKREAD: the row was changed since the transaction's snapshot
 	errNoDBAccess   = 1044
 	errAccess       = 1045 // wrong user or password
+	errNotReady     = 1047 // of Galera: the node is out of the primary component
 	errNoDatabase   = 1049
 	errNoColumn     = 1054
 	errDuplicate    = 1062
@@ -34,6 +35,9 @@ const (
 	errReadOnly     = 1836
 	errStatementEnd = 1969 // max_statement_time
 )
+
+// errNode is what a node of Galera is that does not know its cluster yet.
+var errNode = errors.New("it is not ready")
 
 // number is that of an error of the server, 0 of any other.
 func number(err error) uint16 {
@@ -72,7 +76,7 @@ func (s *Store) explain(err error) error {
 		return nil
 	}
 	for _, said := range []error{driver.ErrLost, driver.ErrConflict, driver.ErrBlocked,
-		driver.ErrPermanent, driver.ErrNoFence, ledger.ErrPaused, ledger.ErrNoJob,
+		driver.ErrPermanent, driver.ErrNoFence, errClosed, ledger.ErrPaused, ledger.ErrNoJob,
 		ledger.ErrBacklog} {
 		if errors.Is(err, said) {
 			return err
@@ -93,10 +97,12 @@ func (s *Store) explain(err error) error {
 		advice = "this needs MariaDB 10.11 or newer"
 	case n == errStatementLog:
 		advice = "set binlog_format to ROW or MIXED"
+	case n == errNotReady || errors.Is(err, errNode):
+		s.leaveServer()
+		return fmt.Errorf("%s: this node is not in the primary component of its Galera cluster; "+
+			"connecting anew: %w", s.name(), err)
 	case readOnly(n):
-		s.lock.reconnect()
-		s.runs.reconnect()
-		s.shared.reconnect()
+		s.leaveServer()
 		return fmt.Errorf("%s: the server is read-only; connecting anew: %w", s.name(), err)
 	case n == errLockTimeout:
 		return fmt.Errorf("%s: a transaction of somebody else keeps a row locked that this "+

@@ -1,6 +1,24 @@
 package mysql
 
-import "database/sql"
+import (
+	"context"
+	"database/sql"
+)
 
 // Shared is the pool that serves all but the lock and its runs.
 func (s *Store) Shared() *sql.DB { return s.shared.db }
+
+// Setting reads a setting of the lock's session; -1 if it cannot.
+func (s *Store) Setting(ctx context.Context, name string) int {
+	value := -1
+	_ = s.use(ctx, func(ctx context.Context, conn *sql.Conn, _ *session) error {
+		return row(ctx, conn, `SELECT @@`+name, nil, &value)
+	})
+	return value
+}
+
+// What tests of hints count on.
+const (
+	WaitLimit = waitLimit
+	PassOn    = passOn
+)

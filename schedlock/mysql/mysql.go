@@ -7,8 +7,8 @@
 //
 // # The end of a holder
 //
-// There is no sign of a holder's death: the TTL decides. A standby notices a release
-// when it looks, within a second.
+// The end of its session is a sign of its death: see schedlock.WithSessionGrace. A release wakes
+// a standby that waits, on a second connection; see WithPolling.
 //
 // # What the server must keep
 //
@@ -43,6 +43,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -60,12 +63,45 @@ var _ ledger.Store = (*Store)(nil)
 type Store struct {
 	driver.Base // what this database lacks
 
-	config *mysql.Config
-	lock   pool // one connection, for the lock itself
-	runs   pool // for the scheduler's runs
-	shared pool // for all else
+	config  *mysql.Config
+	lock    pool // one connection, for the lock itself: see line.go
+	waiting pool // one connection, for hints
+	runs    pool // for the scheduler's runs
+	shared  pool // for all else
+	log     *slog.Logger
+	direct  bool // see WithDirectConnection
+	polling bool // see WithPolling
+	plain   bool // the server was made without Galera
 
-	mending bounded.Pace // of queues
+	session atomic.Pointer[session] // of the lock's latest connection
+	heard   atomic.Pointer[probe]   // the last lock that was waited for and got
+	said    sync.Map                // what was said once
+	mending bounded.Pace            // of queues
+
+	turn   chan struct{} // guards the lock's connection and what follows: one user at a time
+	holder holder        // what this replica holds
+
+	mu     sync.Mutex
+	wanted int    // users that wait for their turn
+	yield  func() // ends a watch; nil: there is none
+
+	life       context.Context // ends with Close
+	end        context.CancelFunc
+	background sync.WaitGroup
+}
+
+// An Option sets something on Open or Opener.
+type Option func(*Store) error
+
+// WithLogger sets the logger; default slog.Default().
+func WithLogger(log *slog.Logger) Option {
+	return func(s *Store) error {
+		if log == nil {
+			return errors.New("option WithLogger: the logger is nil")
+		}
+		s.log = log
+		return nil
+	}
 }
 
 // Open connects to the database that url names: mysql://user:password@host:3306/database
@@ -75,28 +111,51 @@ type Store struct {
 // has no deadline. The error never shows a part of url that may belong to a password.
 // For that reason a URL is refused where a / ? # or @ could be in the password: write
 // %2F %3F %23 %40.
-func Open(ctx context.Context, url string) (*Store, error) {
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("the database URL is not %s: %w", form, err)
 	}
-	s := &Store{config: config}
-	settings, err := s.settings()
+	s := &Store{config: config, log: slog.Default(), turn: make(chan struct{}, 1)}
+	for _, opt := range opts {
+		if err := opt(s); err != nil {
+			return nil, err
+		}
+	}
+	s.log = bounded.Log(s.log)
+	ctx, cancel := bounded.Context(ctx, statementTimeout)
+	defer cancel()
+	if err = s.connect(ctx); number(err) == errNoVariable { // a server without Galera's
+		s.plain = true
+		err = errors.Join(s.Close(), s.connect(ctx))
+	}
+	if err != nil && s.life != nil {
+		err = errors.Join(err, s.Close())
+	}
 	if err != nil {
 		return nil, err
 	}
+	return s, nil
+}
+
+func (s *Store) connect(ctx context.Context) error {
+	settings, err := s.settings()
+	if err != nil {
+		return err
+	}
 	connector, err := mysql.NewConnector(settings)
 	if err != nil { // a setting that parse has let through
-		return nil, errors.New("the database URL has a parameter that the driver does not take")
+		return errors.New("the database URL has a parameter that the driver does not take")
 	}
-	s.lock = newPool(connector, 1)
+	line, err := s.lockConnector(settings)
+	if err != nil {
+		return err
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.lock, s.waiting = newPool(line, 1), newPool(connector, 1)
+	s.waiting.db.SetConnMaxIdleTime(time.Minute)
 	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
-	ctx, cancel := bounded.Context(ctx, statementTimeout)
-	defer cancel()
-	if err := s.lock.db.PingContext(ctx); err != nil {
-		return nil, errors.Join(s.explain(err), s.Close())
-	}
-	return s, nil
+	return s.use(ctx, func(context.Context, *sql.Conn, *session) error { return nil })
 }
 
 // name is what errors call the database.
@@ -115,7 +174,29 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 // Close ends the connections. It may be called again. Release the lease before.
 func (s *Store) Close() error {
-	return errors.Join(s.lock.db.Close(), s.runs.db.Close(), s.shared.db.Close())
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.interrupt()
+	s.turn <- struct{}{}
+	s.holder.unwatch()
+	if x := s.session.Load(); x != nil {
+		x.end()
+	}
+	<-s.turn
+	s.background.Wait()
+	return errors.Join(s.lock.db.Close(), s.waiting.db.Close(), s.runs.db.Close(),
+		s.shared.db.Close())
+}
+
+// inBackground calls f, unless the store is closed. Close waits for it.
+func (s *Store) inBackground(f func()) (begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if begun = s.life.Err() == nil; begun {
+		s.background.Go(f)
+	}
+	return begun
 }
 
 // An OpenFunc is what Opener returns, and what startup.Config takes:
@@ -127,8 +208,8 @@ type OpenFunc = driver.OpenFunc[*Store]
 // up to date, and looks at the lock. An outage at this moment, or a right that is
 // missing, is an error: a process that cannot reach its database at its start should
 // not pretend to run.
-func Opener(url string) OpenFunc {
-	return driver.Ready(func(ctx context.Context) (*Store, error) { return Open(ctx, url) },
+func Opener(url string, opts ...Option) OpenFunc {
+	return driver.Ready(func(ctx context.Context) (*Store, error) { return Open(ctx, url, opts...) },
 		func(ctx context.Context, s *Store) error {
 			if err := s.Migrate(ctx); err != nil {
 				return err

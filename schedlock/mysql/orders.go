@@ -17,11 +17,22 @@ import (
 // locked, so both go through a row of their own: what starts an attempt shares it until
 // it has committed, and Pause has it alone.
 const (
-	sqlShareGate = `
-SELECT id FROM scheduler_gate LOCK IN SHARE MODE`
+	sqlPassGate = `
+INSERT INTO %s.scheduler_gated (gate) VALUES (?)`
+
+	sqlPassedGate = `
+DELETE FROM %s.scheduler_gated WHERE id = ?`
 
 	sqlShutGate = `
 SELECT id FROM scheduler_gate FOR UPDATE`
+
+	// On Galera a lock stays on its node. A start refers to the row of the gate, so it can't
+	// be committed anywhere once that was deleted.
+	sqlEndGate = `
+DELETE FROM scheduler_gate`
+
+	sqlNewGate = `
+INSERT INTO scheduler_gate (id) VALUES (1)`
 
 	sqlPausedBy = `
 SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p
@@ -32,12 +43,9 @@ SELECT 1 FROM scheduler_jobs WHERE job = ?`
 )
 
 // mayStart makes the transaction fail while the job, or the whole scheduler, is paused.
-func mayStart(ctx context.Context, tx tx, job string) error {
-	var (
-		id int
-		p  columns.Pause
-	)
-	if err := tx.row(ctx, sqlShareGate, nil, &id); err != nil {
+func (s *Store) mayStart(ctx context.Context, tx tx, job string) error {
+	var p columns.Pause
+	if err := s.refer(ctx, tx, sqlPassGate, sqlPassedGate, 1); err != nil {
 		return err
 	}
 	err := tx.row(ctx, sqlPausedBy, []any{job}, p.Dest()...)
@@ -80,7 +88,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 		if err := isKnown(ctx, tx, o.Job); err != nil {
 			return err
 		}
-		if err := mayStart(ctx, tx, o.Job); err != nil {
+		if err := s.mayStart(ctx, tx, o.Job); err != nil {
 			return err
 		}
 		var n int
@@ -141,7 +149,7 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 		run = ledger.Run{Job: r.Job, ScheduledAt: columns.Kept(r.At), Status: ledger.Skipped,
 			Error: text(skip), Term: ref.Term, PID: ref.PID, Hostname: text(ref.Hostname)}
 		if skip == "" {
-			if err := mayStart(ctx, tx, r.Job); err != nil {
+			if err := s.mayStart(ctx, tx, r.Job); err != nil {
 				return err
 			}
 			now, err := tx.now(ctx)
@@ -196,6 +204,11 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 		var id int
 		if err := tx.row(ctx, sqlShutGate, nil, &id); err != nil {
 			return err
+		}
+		for _, query := range []string{sqlEndGate, sqlNewGate} {
+			if _, err := tx.exec(ctx, query); err != nil {
+				return err
+			}
 		}
 		now, err := tx.now(ctx)
 		if err != nil {

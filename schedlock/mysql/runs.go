@@ -65,7 +65,7 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 			return err
 		}
 		if !d.Start.IsZero() {
-			if err := mayStart(ctx, tx, d.Job); err != nil {
+			if err := s.mayStart(ctx, tx, d.Job); err != nil {
 				return err
 			}
 		}

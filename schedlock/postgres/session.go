@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/schedlock/internal/peek"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -143,7 +144,7 @@ func (x *session) Alive() bool {
 	case <-x.ended:
 		return false
 	default:
-		return silent(x.socket)
+		return peek.Silent(x.socket)
 	}
 }
 
@@ -190,7 +191,7 @@ func (s *Store) inspect(conn *pgx.Conn, e ends, started pgtype.Timestamptz) *ses
 		x.why = "the holder's connection is none of package net, so it cannot be looked at"
 	case !started.Valid:
 		x.why = "the server does not say when its process started"
-	case !canPeek:
+	case !peek.Possible:
 		x.why = "the holder's system has no way to look at a connection"
 	default:
 		if why := e.differ(tcp.LocalAddr(), tcp.RemoteAddr()); why != "" && !s.direct {

@@ -1,0 +1,156 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/mysql"
+)
+
+// nodes are those of a cluster, with the URL of a database that has its tables on each.
+func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
+	all = mytest.Galera(t, n)
+	all[0].Exec(t, "CREATE DATABASE app")
+	for _, node := range all {
+		urls = append(urls, node.URL("app"))
+	}
+	s := open(t, urls[0])
+	require.NoError(t, s.Migrate(ctx))
+	require.NoError(t, s.Close())
+	return all, urls
+}
+
+// Each replica is on another node.
+func TestConformanceOnGalera(t *testing.T) {
+	all, urls := nodes(t, 3)
+	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
+		"wsrep_sync_wait=7")
+	var next atomic.Int64
+	locktest.Run(t, func(t testing.TB) locktest.Database {
+		empty(t, db)
+		return locktest.Database{
+			Open: func(t testing.TB) driver.Store {
+				return open(t, urls[next.Add(1)%int64(len(urls))])
+			},
+			Edit:   func(t testing.TB, e locktest.Edit) { edit(t, db, e) },
+			Fill:   func(t testing.TB, f locktest.Fill) { fill(t, db, f) },
+			Backup: func(t testing.TB) func() { return backup(t, db) },
+			// A lock of GET_LOCK is known on its node only. A fence does not keep another node
+			// from taking over: it keeps its own transaction from being committed after that.
+			// See TestAFenceHoldsAcrossNodes.
+			Without: []locktest.Feature{locktest.Hints, locktest.Fences},
+		}
+	})
+}
+
+// A fence on one node against a take-over on another: what is written under the fence is
+// either there before the take-over, or never.
+func TestAFenceHoldsAcrossNodes(t *testing.T) {
+	all, urls := nodes(t, 2)
+	here, there := open(t, urls[0]), open(t, urls[1])
+	db := all[0].Open(t, urls[0], "interpolateParams=true")
+	elsewhere := all[1].Open(t, urls[1], "interpolateParams=true", "wsrep_sync_wait=1")
+	exec(t, db, `CREATE TABLE writes (term bigint PRIMARY KEY, n bigint NOT NULL)`)
+	var fenced, taken int
+	for round := range *rounds {
+		ref := acquire(t, here)
+		exec(t, db, `INSERT INTO writes VALUES (?, 0)`, ref.Term)
+		c := claim(look(t, there))
+		done := make(chan error, 1)
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, here.Fence(ctx, tx, ref))
+		seen := -1
+		go func() {
+			_, err := there.Acquire(ctx, c)
+			if err == nil { // what the successor finds must stay as it is
+				err = elsewhere.QueryRow(`SELECT n FROM writes WHERE term = ?`, ref.Term).Scan(&seen)
+			}
+			done <- err
+		}()
+		time.Sleep(time.Duration(round%5) * time.Millisecond)
+		_, err = tx.Exec(`UPDATE writes SET n = n + 1 WHERE term = ?`, ref.Term)
+		if err == nil {
+			err = tx.Commit()
+		}
+		_ = tx.Rollback()
+		if err == nil {
+			fenced++
+		}
+		if lost := <-done; lost == nil {
+			taken++
+			require.Equal(t, seen, value[int](t, db, `SELECT n FROM writes WHERE term = ?`, ref.Term),
+				"round %d: an old write landed after the take-over", round)
+		} else {
+			require.True(t, errors.Is(lost, driver.ErrConflict) || errors.Is(lost, driver.ErrBlocked),
+				"%v", lost)
+		}
+		exec(t, db, `DELETE FROM writes`)
+		if row := look(t, there).Row; row != nil {
+			release(t, there, row.Ref)
+		}
+	}
+	t.Logf("of %d rounds %d fenced transactions were committed, and %d take-overs", *rounds, fenced,
+		taken)
+}
+
+// The nodes are one server to the history; the session of a holder is of its node.
+func TestNodesOfGaleraAreOneServer(t *testing.T) {
+	all, urls := nodes(t, 3)
+	holder, beside, elsewhere := open(t, urls[0]), open(t, urls[0]), open(t, urls[1])
+	ref, session := acquireWatched(t, holder)
+	require.NotNil(t, session)
+	require.False(t, look(t, elsewhere).FailedOver)
+	require.Equal(t, ref, look(t, elsewhere).Row.Ref)
+	killHolder(t, all[0].Open(t, urls[0]))
+	require.Equal(t, driver.SignEnded, lookAtSession(t, beside).Sign)
+	require.Equal(t, driver.SignNone, lookAtSession(t, elsewhere).Sign, "it cannot tell")
+	heartbeat(t, holder, ref)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	elsewhere.AwaitHint(short, look(t, elsewhere))
+	require.Error(t, short.Err(), "no lock to wait for")
+	release(t, holder, ref)
+	c := claim(look(t, elsewhere))
+	c.Watched = false
+	grant, err := elsewhere.Acquire(ctx, c)
+	require.NoError(t, err, "a free lock is free on each node")
+	c.Term = grant.Term
+
+	// A node that is left alone is no leader's database, and is left.
+	before := look(t, elsewhere)
+	all[0].Kill(t)
+	all[2].Kill(t)
+	var lost error
+	require.Eventually(t, func() bool {
+		_, lost = elsewhere.Heartbeat(ctx, c.Ref, driver.StateLeading)
+		return lost != nil && notPrimary(lost)
+	}, 3*patience, 100*time.Millisecond)
+	require.NotErrorIs(t, lost, driver.ErrLost)
+	require.NotErrorIs(t, lost, driver.ErrPermanent)
+	_, err = elsewhere.Look(ctx)
+	require.Error(t, err)
+	_, err = mysql.Open(ctx, urls[1])
+	require.Error(t, err)
+
+	// Made anew by hand, it has what it had, and each watch begins anew.
+	all[1].Exec(t, "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
+	require.Eventually(t, func() bool {
+		_, err = elsewhere.Heartbeat(ctx, c.Ref, driver.StateLeading)
+		return err == nil
+	}, 3*patience, 100*time.Millisecond)
+	require.NotEqual(t, before.Incarnation, look(t, elsewhere).Incarnation)
+}
+
+func notPrimary(err error) bool {
+	return strings.Contains(err.Error(), "primary component")
+}

@@ -1,0 +1,142 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The lock has one connection, of a pool of its own that opens another when the last has
+// failed. One user at a time has it. In between, the session of a holder is watched.
+
+var errClosed = errors.New("the store is closed")
+
+// A connector opens the lock's connections, and tells of each.
+type connector struct {
+	sqldriver.Connector
+	opened func(*session)
+}
+
+// dialed is the key of the place for what package net has opened.
+type dialed struct{}
+
+// Connect implements the connector of database/sql.
+func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	x := &session{ended: make(chan struct{})}
+	conn, err := c.Connector.Connect(context.WithValue(ctx, dialed{}, &x.conn))
+	if err == nil {
+		c.opened(x)
+	}
+	return conn, err
+}
+
+// dial is that of the driver, and keeps the connection for the session.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if place, ok := ctx.Value(dialed{}).(*net.Conn); ok && err == nil {
+		*place = conn
+	}
+	return conn, err
+}
+
+// lockConnector is a connector whose latest session is s.session.
+func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, error) {
+	settings = settings.Clone()
+	if settings.Net == "tcp" && settings.DialFunc == nil {
+		settings.DialFunc = dial
+	}
+	c, err := mysql.NewConnector(settings)
+	return connector{c, func(x *session) {
+		if last := s.session.Swap(x); last != nil {
+			last.end()
+		}
+	}}, err
+}
+
+// use gives f the lock's connection and its session, for statementTimeout at most. A
+// connection that has failed is left: the next user opens another.
+func (s *Store) use(ctx context.Context,
+	f func(ctx context.Context, conn *sql.Conn, x *session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	conn, err := s.lock.db.Conn(ctx)
+	if number(err) == errLockTimeout { // it takes no lock of a row: see wsrep_sync_wait
+		err = fmt.Errorf("%w: %w", errNode, err)
+	}
+	if err != nil {
+		return s.explain(err)
+	}
+	x := s.session.Load()
+	if err = s.meet(ctx, conn, x); err == nil {
+		err = f(ctx, conn, x)
+	}
+	if conn.Raw(func(c any) error { // before the server knows
+		if v, ok := c.(sqldriver.Validator); ok && !v.IsValid() {
+			return sqldriver.ErrBadConn
+		}
+		return nil
+	}) != nil {
+		x.end()
+	}
+	_ = conn.Close() // gives it back
+	return s.explain(err)
+}
+
+// row is that of a pool, on the lock's connection.
+func row(ctx context.Context, conn *sql.Conn, query string, args []any, dest ...any) error {
+	return conn.QueryRowContext(ctx, query, args...).Scan(dest...)
+}
+
+// take waits for the turn, and ends a watch that has it.
+func (s *Store) take(ctx context.Context) error {
+	s.mu.Lock()
+	s.wanted++
+	if s.yield != nil {
+		s.yield()
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.wanted--
+		s.mu.Unlock()
+	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if s.life.Err() != nil {
+		return errClosed
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.life.Done():
+		return errClosed
+	}
+}
+
+func (s *Store) leave() { <-s.turn }
+
+// leaveServer ends all connections that are idle, so that others are opened.
+func (s *Store) leaveServer() {
+	if x := s.session.Load(); x != nil {
+		x.end()
+	}
+	for _, p := range []pool{s.lock, s.waiting, s.runs, s.shared} {
+		p.reconnect()
+	}
+}
+
+// past ends a read that waits.
+var past = time.Unix(1, 0)
