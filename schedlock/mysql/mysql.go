@@ -48,6 +48,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/mydsn"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -76,9 +77,9 @@ type Store struct {
 // For that reason a URL is refused where a / ? # or @ could be in the password: write
 // %2F %3F %23 %40.
 func Open(ctx context.Context, url string) (*Store, error) {
-	config, err := parse(url)
+	config, err := mydsn.Parse(url)
 	if err != nil {
-		return nil, fmt.Errorf("the database URL is not %s: %w", form, err)
+		return nil, fmt.Errorf("the database URL is not %s: %w", mydsn.Form, err)
 	}
 	s := &Store{config: config}
 	settings, err := s.settings()
@@ -94,7 +95,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	ctx, cancel := bounded.Context(ctx, statementTimeout)
 	defer cancel()
 	if err := s.lock.db.PingContext(ctx); err != nil {
-		return nil, errors.Join(s.explain(err), s.Close())
+		return nil, errors.Join(s.explain(mydsn.Safe(config, err)), s.Close())
 	}
 	return s, nil
 }
@@ -112,6 +113,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	return err
 }
+
+// DB returns the pool for what is neither the lock nor a run. Its sessions have the
+// settings of the store.
+func (s *Store) DB() *sql.DB { return s.shared.db }
 
 // Close ends the connections. It may be called again. Release the lease before.
 func (s *Store) Close() error {
