@@ -35,8 +35,9 @@
 // They stand before or after the command:
 //
 //	--db DSN        the lock's database: the path of a SQLite file, a file: URI, a
-//	                postgres:// URL, or host=… dbname=… pairs; default: the
-//	                environment variable SCHEDLOCK_DATABASE_URL
+//	                postgres:// URL or host=… dbname=… pairs; for MariaDB a mysql://
+//	                URL or user:…@tcp(host:3306)/database; default: the environment
+//	                variable SCHEDLOCK_DATABASE_URL
 //	--json          answer in JSON, as -o json
 //	-o wide         tables with all their columns, uncut; without it they fit 60 columns
 //	--local         times of this machine's zone instead of UTC; JSON stays in UTC

@@ -44,6 +44,8 @@ var (
 	drive   = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
 	// dsn is the form of the Go driver for MySQL: what stands before the address is a login.
 	dsn = regexp.MustCompile(`(^|@)(tcp|unix)\([^()@]*\)/[^/]*$`)
+	// protocol is a part of it.
+	protocol = regexp.MustCompile(`(?i)(tcp|unix)\(`)
 )
 
 // Of returns the kind of what text names. The error is for what names neither a
@@ -86,7 +88,7 @@ func Of(text string) (Kind, error) {
 	case !isURI && dsn.MatchString(path):
 		return MySQL, nil
 	case pairs.MatchString(path), anyCase.MatchString(path), secret.MatchString(path),
-		servers.MatchString(path), login.MatchString(path):
+		servers.MatchString(path), login.MatchString(path), protocol.MatchString(path):
 		return Unknown, errServer
 	}
 	return File, nil

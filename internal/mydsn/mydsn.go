@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -53,8 +54,8 @@ func Parse(text string) (*mysql.Config, error) {
 }
 
 func parseURL(text string) (*mysql.Config, error) {
-	before, after, _ := strings.Cut(strings.TrimPrefix(text, "mysql://"), "@")
-	if strings.ContainsAny(before, "/?#") || strings.ContainsAny(after, "@#") {
+	before, after, found := strings.Cut(strings.TrimPrefix(text, "mysql://"), "@")
+	if found && strings.ContainsAny(before, "/?#") || strings.ContainsAny(after, "@#") {
 		return nil, errAt
 	}
 	u, err := url.Parse(text)
@@ -100,7 +101,10 @@ func check(c *mysql.Config) error {
 	if strings.ContainsFunc(c.DBName, notInName) || strings.ContainsFunc(c.User, notInUser) {
 		return errName
 	}
-	if c.Net != "unix" && strings.ContainsFunc(c.Addr, notInAddress) {
+	switch {
+	case c.Net != "tcp" && c.Net != "unix":
+		return errors.New("between the @ and the bracket stands neither tcp nor unix")
+	case c.Net == "tcp" && !isAddress(c.Addr):
 		return errHost
 	}
 	for name, value := range c.Params {
@@ -120,8 +124,18 @@ func notInName(r rune) bool {
 
 func notInUser(r rune) bool { return r != '@' && notInName(r) }
 
-func notInAddress(r rune) bool {
-	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:%[]", r)
+// isAddress reports whether text is a host and a port.
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return host != "" && !strings.ContainsFunc(host, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_", r)
+	})
 }
 
 // Shown is the database of a parsed address: user, host, port and name.

@@ -138,6 +138,9 @@ func Opener(url string) OpenFunc {
 			if err := s.Migrate(ctx); err != nil {
 				return err
 			}
+			if err := s.Check(ctx); errors.Is(err, driver.ErrPermanent) {
+				return err
+			}
 			_, err := s.Look(ctx)
 			return err
 		})
