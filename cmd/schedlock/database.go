@@ -106,7 +106,7 @@ func isAddress(arg string) bool {
 // SQLite file is opened anew for each: it may be replaced, or come into use.
 type keptReader struct {
 	store   store // nil: there is none yet, or it is a SQLite file
-	checked bool            // its schema
+	checked bool  // its schema
 }
 
 func (r *keptReader) close() {

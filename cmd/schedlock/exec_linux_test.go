@@ -357,7 +357,7 @@ func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 
 // The fence finds one row while the command's lock is held, and none afterwards.
 func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
-	inBoth(t, func(t *testing.T, dsn string) {
+	inAll(t, func(t *testing.T, dsn string) {
 		for _, lock := range [][]string{nil, {"--name", "it's"},
 			{"--name", "nightly", "--once-per", "1h"}} {
 			w := startExec(t, dsn, append(lock, "sh", "-c",
@@ -371,6 +371,9 @@ func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
 					tag, err := conn.Exec(t.Context(), statement)
 					require.NoError(t, err, statement)
 					return tag.RowsAffected()
+				}
+				if isMySQL(dsn) {
+					return fenceMaria(t, dsn, statement)
 				}
 				db, err := sqlitedriver.Open("file:" + dsn + "?_pragma=busy_timeout(10000)")
 				require.NoError(t, err)

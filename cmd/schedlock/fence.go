@@ -96,16 +96,19 @@ func (t *tool) fence() (string, error) {
 func fenceMySQL(kind, name string, token driver.Token, term int64) string {
 	table, columns, which := "scheduler_fence", "term, token",
 		fmt.Sprintf("term = %d AND token = '%s'", term, token)
+	from := "DUAL WHERE"
 	if kind != kindScheduler {
-		table, columns = "named_locks_fence", "kind, name, term"
 		// not as quoted: a backslash begins an escape, unless the session has another sql_mode
 		which = fmt.Sprintf("kind = _utf8mb4 x'%x' AND name = _utf8mb4 x'%x' AND term = %d",
 			kind, name, term)
+		table, columns = "named_locks_fence", "kind, name, term"
+		// a release leaves the fence; at SERIALIZABLE this read delays the next extension
+		from = fmt.Sprintf("named_locks WHERE %s AND token = '%s' AND", which, token)
 	}
 	return fmt.Sprintf("BEGIN NOT ATOMIC"+
 		" INSERT INTO %[1]sd (%[2]s) SELECT %[2]s FROM %[1]s WHERE %[3]s;"+
 		" DELETE FROM %[1]sd WHERE id = LAST_INSERT_ID();"+
-		" SELECT %[4]d AS term FROM DUAL WHERE ROW_COUNT() = 1; END", table, columns, which, term)
+		" SELECT %[4]d AS term FROM %[5]s ROW_COUNT() = 1; END", table, columns, which, term, from)
 }
 
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -313,7 +313,7 @@ WHERE table_schema = database() AND (table_name LIKE 'scheduler\_%' OR table_nam
 	return found
 }
 
-// sqlLongMySQL needs the right PROCESS.
+// sqlLongMySQL needs the right PROCESS. The server refreshes it ten times a second.
 const sqlLongMySQL = `
 SELECT concat('connection ', t.trx_mysql_thread_id, coalesce(concat(' (', p.user, ')'), ''),
               ', in a transaction for ', timestampdiff(SECOND, t.trx_started, sysdate()), ' s',
@@ -321,7 +321,7 @@ SELECT concat('connection ', t.trx_mysql_thread_id, coalesce(concat(' (', p.user
 FROM information_schema.innodb_trx t
 LEFT JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
 WHERE t.trx_mysql_thread_id NOT IN (0, connection_id())
-  AND t.trx_started < sysdate() - INTERVAL ? MICROSECOND
+  AND t.trx_started <= sysdate() - INTERVAL ? MICROSECOND
 ORDER BY t.trx_started`
 
 func (m mariadb) checkTransactions(ctx context.Context) {

@@ -185,7 +185,11 @@ func TestTablesOfMariaDB(t *testing.T) {
 	begin(t, db)
 	limits := usual
 	limits.longLock = 0
-	r := examine(bg, dsn, limits)
+	var r Report
+	require.Eventually(t, func() bool { // the server refreshes what it shows
+		r = examine(bg, dsn, limits)
+		return strings.Contains(text(r), "transactions: open for")
+	}, 2*time.Minute, 100*time.Millisecond, "the transaction is not shown")
 	finding(t, r, "transactions", Warning, "connection ", "root", "with locks", "KILL")
 
 	_, err := server.Open(t, dsn).Exec(`ALTER TABLE named_locks_floor ENGINE = Aria`)
