@@ -124,8 +124,8 @@ func Spell(data []byte) (text, secret string) {
 		text = "mysql://" + user + ":" + put + "@" + host + s.one("/db", "", "/") + s.one("",
 			"?timeout=soon", "?tls=odd", "?x=y", "?charset=odd", "?collation=odd")
 	case 17:
-		text = user + ":" + put + "@" + s.one("tcp(127.0.0.1:1)", "unix(/missing)", "tcp(", "tcp",
-			"") + s.one("/db", "", "/") + s.one("", "?timeout=soon", "?tls=odd", "?x=y")
+		text = user + ":" + put + "@" + s.one("tcp(127.0.0.1:1)", "unix(/missing)", "tcp(") +
+			s.one("/db", "", "/") + s.one("", "?timeout=soon", "?tls=odd", "?x=y")
 	case 15:
 		text = s.one("app.db", "file:app.db") + "?" + s.one("password", "pwd", "x=y&password") +
 			"=" + put
