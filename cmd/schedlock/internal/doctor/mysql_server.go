@@ -238,7 +238,7 @@ func judgeMySQLSettings(f *findings, x map[string]string) {
 	if zone == "SYSTEM" {
 		zone += " (" + x["system_time_zone"] + ")"
 	}
-	f.note("time zone", "time_zone is "+zone+"; the times in the tables are UTC, whatever it is")
+	f.note(check, "time_zone is "+zone+"; the times in the tables are UTC, whatever it is")
 	if fine {
 		f.ok(check, "nothing that hurts the lock")
 	}
