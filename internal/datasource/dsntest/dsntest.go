@@ -172,9 +172,12 @@ func spellPairs(s *source, secret, user, bad string, style int) string {
 func edit(s *source, text, put string) string {
 	kind, at := s.n(5), s.n(256)
 	begin := strings.Index(text, put)
-	scheme := strings.Contains(text, "://") || strings.Contains(text, "=")
-	if kind == 0 || begin < 0 || kind == 4 && !scheme { // root:password can be a file
+	if kind == 0 || begin < 0 {
 		return text
+	}
+	if before := text[:begin]; kind == 4 && !strings.Contains(before, "://") &&
+		!strings.Contains(before, "=") {
+		return text // root:password can be a file
 	}
 	end := begin + len(put)
 	at %= len(text)
