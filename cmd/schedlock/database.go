@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/mydsn"
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/pgdsn"
 	"example.com/schedlock/migrations"
@@ -19,6 +22,7 @@ import (
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/mysql"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 )
@@ -36,6 +40,12 @@ func checkDSN(dsn string) error {
 				pgdsn.Form, err)
 		}
 		return nil
+	case kind == datasource.MySQL:
+		if _, err := mydsn.Parse(dsn); err != nil {
+			return fmt.Errorf("%q is not a URL such as %s: %w", datasource.Shown(dsn),
+				mydsn.Form, err)
+		}
+		return nil
 	}
 	return sqlite.CheckDSN(dsn)
 }
@@ -45,6 +55,9 @@ func (t *tool) checkInside() error {
 	switch {
 	case t.inside == "":
 		return nil
+	case isMySQL(t.dsn):
+		return fmt.Errorf("--schema %.60q: MariaDB has no schemas: name another database in --db",
+			t.inside)
 	case !isPostgres(t.dsn):
 		return fmt.Errorf("--schema %.60q: a SQLite file has no schemas", t.inside)
 	}
@@ -62,7 +75,7 @@ func (t *tool) serverOptions() []postgres.Option {
 	return opts
 }
 
-// store is what both databases have.
+// store is what all databases have.
 type store interface {
 	driver.Store
 	ledger.Store
@@ -74,20 +87,26 @@ type store interface {
 
 var discard = slog.New(slog.DiscardHandler)
 
-func isPostgres(dsn string) bool {
-	kind, err := datasource.Of(dsn)
-	return err == nil && kind == datasource.PostgreSQL
+func isPostgres(dsn string) bool { return is(dsn, datasource.PostgreSQL) }
+
+func isMySQL(dsn string) bool { return is(dsn, datasource.MySQL) }
+
+func is(dsn string, kind datasource.Kind) bool {
+	of, err := datasource.Of(dsn)
+	return err == nil && of == kind
 }
 
 // isAddress reports whether an argument is an address in the wrong place, which
 // may have a password, so that it is not shown as the name of a job.
-func isAddress(arg string) bool { return strings.Contains(arg, "://") || isPostgres(arg) }
+func isAddress(arg string) bool {
+	return strings.Contains(arg, "://") || isPostgres(arg) || isMySQL(arg)
+}
 
-// keptReader is the connection to PostgreSQL, from one look to the next. A
+// keptReader is the connection to a server, from one look to the next. A
 // SQLite file is opened anew for each: it may be replaced, or come into use.
 type keptReader struct {
-	store   *postgres.Store // nil: there is none yet, or it is a SQLite file
-	checked bool            // its schema
+	store   store // nil: there is none yet, or it is a SQLite file
+	checked bool  // its schema
 }
 
 func (r *keptReader) close() {
@@ -116,14 +135,14 @@ func (t *tool) look(ctx context.Context, do func(ctx context.Context, s store) e
 func (t *tool) lookAtAny(ctx context.Context, do func(ctx context.Context, s store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	if !isPostgres(t.dsn) {
+	if !isPostgres(t.dsn) && !isMySQL(t.dsn) {
 		return t.advise(ctx, sqlite.Read(ctx, t.dsn,
 			func(ctx context.Context, s *sqlite.Store) error {
 				return do(ctx, s)
 			}))
 	}
 	if t.reader.store == nil {
-		s, err := postgres.OpenReader(ctx, t.dsn, t.serverOptions()...)
+		s, err := t.openReader(ctx)
 		if err != nil {
 			return t.advise(ctx, err)
 		}
@@ -132,13 +151,23 @@ func (t *tool) lookAtAny(ctx context.Context, do func(ctx context.Context, s sto
 	return t.advise(ctx, do(ctx, t.reader.store))
 }
 
+func (t *tool) openReader(ctx context.Context) (store, error) {
+	if isMySQL(t.dsn) {
+		return opened(mysql.Open(ctx, t.dsn))
+	}
+	return opened(postgres.OpenReader(ctx, t.dsn, t.serverOptions()...))
+}
+
 // open opens the database for writing. It makes no SQLite file.
 func (t *tool) open(ctx context.Context) (s store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	if isPostgres(t.dsn) {
+	switch {
+	case isPostgres(t.dsn):
 		s, err = opened(postgres.Open(ctx, t.dsn, t.serverOptions()...))
-	} else {
+	case isMySQL(t.dsn):
+		s, err = opened(mysql.Open(ctx, t.dsn))
+	default:
 		s, err = opened(sqlite.OpenExisting(ctx, t.dsn))
 	}
 	return s, t.advise(ctx, err)
@@ -161,7 +190,10 @@ func (t *tool) openAndMigrate(ctx context.Context, log *slog.Logger,
 	file ...sqlite.Option) (store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	if !isPostgres(t.dsn) {
+	switch {
+	case isMySQL(t.dsn):
+		return opened(mysql.Opener(t.dsn).Open(ctx))
+	case !isPostgres(t.dsn):
 		return opened(sqlite.Opener(t.dsn, file...).Open(ctx))
 	}
 	opts := append(t.serverOptions(), postgres.WithLogger(log))
@@ -204,6 +236,8 @@ func (t *tool) schemaVersion(ctx context.Context, s store) (int64, error) {
 			return version, fmt.Errorf("%s: %w", t.database(), err)
 		}
 		return version, nil
+	case *mysql.Store:
+		return migrations.Version(ctx, s.DB(), migrations.MySQL)
 	case *postgres.Store:
 		db := stdlib.OpenDBFromPool(s.Pool())
 		var in []migrations.Option
@@ -219,11 +253,14 @@ func (t *tool) schemaVersion(ctx context.Context, s store) (int64, error) {
 // advise adds what to do to an error that the database itself did not explain.
 func (t *tool) advise(ctx context.Context, err error) error {
 	var refused *pgconn.ConnectError
+	var dial *net.OpError
 	var answered *pgconn.PgError
+	var said *mysqldriver.MySQLError
 	switch {
-	case err == nil, errors.As(err, &answered), errors.Is(err, driver.ErrConflict):
+	case err == nil, errors.As(err, &answered), errors.As(err, &said),
+		errors.Is(err, driver.ErrConflict):
 		return err
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &dial) && dial.Op == "dial" && isMySQL(t.dsn):
 		return fmt.Errorf("%w: see that the server runs and can be reached, or correct --db", err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
 		return fmt.Errorf("%s did not answer within %v (--timeout): %w", t.database(),
@@ -247,6 +284,11 @@ func shownDSN(dsn string) string {
 	if isPostgres(dsn) {
 		if config, err := pgdsn.Parse(dsn); err == nil {
 			return pgdsn.Shown(config.ConnConfig)
+		}
+	}
+	if isMySQL(dsn) {
+		if config, err := mydsn.Parse(dsn); err == nil {
+			return mydsn.Shown(config)
 		}
 	}
 	return datasource.Shown(dsn)

@@ -18,6 +18,7 @@ import (
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/prom"
 	"example.com/schedlock/schedlock/sqlite"
@@ -36,6 +37,7 @@ type place struct {
 type (
 	watchedFile   struct{ *sqlite.Store }
 	watchedServer struct{ *postgres.Store }
+	watchedMaria  struct{ *mysql.Store }
 )
 
 var errWatchesOnly = errors.New("this standby only watches")
@@ -45,6 +47,10 @@ func (watchedFile) Acquire(context.Context, driver.Claim) (driver.Grant, error) 
 }
 
 func (watchedServer) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, errWatchesOnly
+}
+
+func (watchedMaria) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
 	return driver.Grant{}, errWatchesOnly
 }
 
@@ -74,15 +80,32 @@ func newServer(t *testing.T) place {
 		func() (driver.Store, func() error) { s := open(); return watchedServer{s}, s.Close }}
 }
 
+func newMaria(t *testing.T) place {
+	databaseURL := migratedMaria(t)
+	open := func() *mysql.Store {
+		s, err := mysql.Open(bg, databaseURL)
+		require.NoError(t, err)
+		return s
+	}
+	return place{databaseURL, strings.NewReplacer("EARLIER",
+		"utc_timestamp(6) - INTERVAL 1 HOUR", "LATER", "utc_timestamp(6) + INTERVAL 1 DAY",
+		"timeline", "server"),
+		func() (driver.Store, func() error) { s := open(); return s, s.Close },
+		func() (driver.Store, func() error) { s := open(); return watchedMaria{s}, s.Close }}
+}
+
 func (p place) edit(t *testing.T, statements ...string) {
 	t.Helper()
-	statements = slices.Clone(statements) // both databases share them
+	statements = slices.Clone(statements) // the databases share them
 	for i := range statements {
 		statements[i] = p.later.Replace(statements[i])
 	}
-	if isPostgres(p.dsn) {
+	switch {
+	case isPostgres(p.dsn):
 		execute(t, p.dsn, statements...)
-	} else {
+	case isMySQL(p.dsn):
+		executeMaria(t, p.dsn, statements...)
+	default:
 		edit(t, p.dsn, statements...)
 	}
 }
@@ -111,11 +134,12 @@ func (p place) lock(t *testing.T, open func() (driver.Store,
 func TestEverybodySaysTheSameOfALock(t *testing.T) {
 	t.Parallel()
 	const (
-		file, server = 1, 2
-		both         = file | server
-		deleted      = `DELETE FROM scheduler_lock`
-		failedOver   = `UPDATE scheduler_lock SET timeline = 'F00D'`
-		ended        = `UPDATE scheduler_terms SET ended_at = EARLIER, end_reason = 'released'`
+		file, server, maria = 1, 2, 4
+		servers             = server | maria
+		all                 = file | servers
+		deleted             = `DELETE FROM scheduler_lock`
+		failedOver          = `UPDATE scheduler_lock SET timeline = 'F00D'`
+		ended               = `UPDATE scheduler_terms SET ended_at = EARLIER, end_reason = 'released'`
 	)
 	never := func(*testing.T, place) {}
 	led := func(statements ...string) func(*testing.T, place) {
@@ -152,34 +176,34 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 		atOnce  bool // a standby takes it now
 		says    []string
 	}{
-		{"a leader", both, led(), held, false, nil},
-		{"it drains", both, led(`UPDATE scheduler_lock SET state = 'draining'`), held, false, nil},
-		{"it has expired", both, led(`UPDATE scheduler_lock SET heartbeat_at = EARLIER`), stale,
+		{"a leader", all, led(), held, false, nil},
+		{"it drains", all, led(`UPDATE scheduler_lock SET state = 'draining'`), held, false, nil},
+		{"it has expired", all, led(`UPDATE scheduler_lock SET heartbeat_at = EARLIER`), stale,
 			false, nil},
-		{"its stamp lies far ahead", both, led(`UPDATE scheduler_lock SET heartbeat_at = LATER`),
+		{"its stamp lies far ahead", all, led(`UPDATE scheduler_lock SET heartbeat_at = LATER`),
 			stale, false, nil},
 		{"its process has ended", file, died(), dead, true, nil},
 		{"its session has ended", server, died(), stale, false, []string{"session"}},
 		{"it has expired, and its session has ended", server,
 			died(`UPDATE scheduler_lock SET heartbeat_at = EARLIER`), stale, false,
 			[]string{"session"}},
-		{"its term has ended, its row stands", server, led(ended), dead, true, nil},
+		{"its term has ended, its row stands", servers, led(ended), dead, true, nil},
 		{"its term has ended, its row stands, its process lives", file, led(ended), held,
 			false, nil},
 		{"its term has ended, its row stands, its process has ended", file, died(ended), dead,
 			true, nil},
-		{"its row was deleted", both, led(deleted), unfinished, false, nil},
+		{"its row was deleted", all, led(deleted), unfinished, false, nil},
 		{"its row was deleted, its process has ended", file, died(deleted), dead, true, nil},
 		{"its row was deleted, its session has ended", server, died(deleted), unfinished,
 			false, nil},
 		{"its row was deleted, its term has ended, its process lives", file, led(deleted, ended),
 			unfinished, false, nil},
-		{"nobody ever led", both, never, free, true, nil},
-		{"nobody leads", both, released(), free, true, nil},
-		{"nobody leads, the server has failed over", server,
+		{"nobody ever led", all, never, free, true, nil},
+		{"nobody leads", all, released(), free, true, nil},
+		{"nobody leads, the server has failed over", servers,
 			released(`UPDATE scheduler_terms SET timeline = 'F00D'`), free, false,
 			[]string{"failed over"}},
-		{"a leader, the server has failed over", server, led(failedOver), held, false, nil},
+		{"a leader, the server has failed over", servers, led(failedOver), held, false, nil},
 		{"its session has ended, the server has failed over", server, died(failedOver), held,
 			false, nil},
 	} {
@@ -187,7 +211,8 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 			name string
 			on   int
 			make func(*testing.T) place
-		}{{"SQLite", file, newFile}, {"PostgreSQL", server, newServer}} {
+		}{{"SQLite", file, newFile}, {"PostgreSQL", server, newServer},
+			{"MariaDB", maria, newMaria}} {
 			if tc.on&db.on == 0 {
 				continue
 			}

@@ -137,7 +137,7 @@ func (f *execFleet) start(i int) {
 		dsn = f.links[i].through(f.t, dsn)
 	}
 	cmd := execOf(f.t, dsn, "--ttl", "3s", "--restart", "always", "--", "env",
-		childEnv+"=beacon", binary.path, f.beats.path)
+		childEnv+"=beacon", toolPath(f.t), f.beats.path)
 	cmd.Stderr = os.Stderr
 	require.NoError(f.t, cmd.Start())
 	ended := make(chan struct{})
@@ -240,7 +240,7 @@ func writer(path string) {
 
 func (f *execFleet) startWriter() (cmd *exec.Cmd, end io.Closer) {
 	f.t.Helper()
-	cmd = exec.Command(binary.path, f.dsn)
+	cmd = exec.Command(toolPath(f.t), f.dsn)
 	cmd.Env = []string{childEnv + "=writer"}
 	in, err := cmd.StdinPipe()
 	require.NoError(f.t, err)
@@ -378,7 +378,6 @@ func TestExecUnderFaults(t *testing.T) {
 
 func underFaults(f *execFleet) {
 	t := f.t
-	process(t) // makes the binary
 	f.beats.path = filepath.Join(folder(t), "beats")
 	f.calls, f.ended = make([]*exec.Cmd, 3), make([]chan struct{}, 3)
 	for i := range f.calls {

@@ -362,11 +362,11 @@ func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 
 // The fence finds one row while the command's lock is held, and none afterwards.
 func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
-	inBoth(t, func(t *testing.T, dsn string) {
+	inAll(t, func(t *testing.T, dsn string) {
 		for _, lock := range [][]string{nil, {"--name", "it's"},
 			{"--name", "nightly", "--once-per", "1h"}} {
 			w := startExec(t, dsn, append(lock, "sh", "-c",
-				`"$0" fence --db "$1"; exec sleep 1000`, binary.path, dsn)...)
+				`"$0" fence --db "$1"; exec sleep 1000`, toolPath(t), dsn)...)
 			statement := w.line()
 			rows := func() int64 {
 				if isPostgres(dsn) {
@@ -376,6 +376,9 @@ func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
 					tag, err := conn.Exec(t.Context(), statement)
 					require.NoError(t, err, statement)
 					return tag.RowsAffected()
+				}
+				if isMySQL(dsn) {
+					return fenceMaria(t, dsn, statement)
 				}
 				db, err := sqlitedriver.Open("file:" + dsn + "?_pragma=busy_timeout(10000)")
 				require.NoError(t, err)

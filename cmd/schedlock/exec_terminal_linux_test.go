@@ -29,7 +29,6 @@ func startShell(t *testing.T, flags ...string) *shell {
 	if err != nil {
 		missing.Skip(t, "bash: %v", err)
 	}
-	process(t) // makes the binary
 	cmd := exec.Command(path, append(flags, "--noprofile", "--norc", "-i")...)
 	cmd.Env = []string{childEnv + "=tool", "PATH=" + os.Getenv("PATH"), "PS1=" + prompt,
 		"GOMAXPROCS=2"}
@@ -84,7 +83,7 @@ func inTerminals(t *testing.T, test func(t *testing.T, s *shell, call string)) {
 			})
 			script := filepath.Join(folder(t), "reader")
 			require.NoError(t, os.WriteFile(script, []byte(reader), 0o644))
-			test(t, s, fmt.Sprintf("%s exec --db %s%s -- sh %s", binary.path,
+			test(t, s, fmt.Sprintf("%s exec --db %s%s -- sh %s", toolPath(t),
 				filepath.Join(folder(t), "app.db"), flag, script))
 		})
 	}
@@ -174,7 +173,7 @@ func TestBashCompletesAtATab(t *testing.T) {
 	dir := folder(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "there.db"), nil, 0o600))
 	s := startShell(t)
-	require.NoError(t, os.Symlink(binary.path, filepath.Join(dir, "schedlock")))
+	require.NoError(t, os.Symlink(toolPath(t), filepath.Join(dir, "schedlock")))
 	s.enter("cd " + dir + "; PATH=$PWD:$PATH; TERM=dumb; source <(schedlock completion bash)\n")
 	s.await(prompt)
 	for typed, completed := range map[string]string{

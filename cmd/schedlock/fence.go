@@ -76,6 +76,9 @@ func (t *tool) fence() (string, error) {
 		table, same = "named_locks", "token = token"
 		which = fmt.Sprintf("kind = %s AND name = %s", quoted(kind), quoted(name))
 	}
+	if isMySQL(t.dsn) {
+		return fenceMySQL(value(variableKind), value(variableName), token, term), nil
+	}
 	which += fmt.Sprintf(" AND token = '%s' AND term = %d", token, term)
 	if isPostgres(t.dsn) {
 		if t.inside != "" {
@@ -84,6 +87,28 @@ func (t *tool) fence() (string, error) {
 		return fmt.Sprintf("SELECT term FROM %s WHERE %s FOR KEY SHARE", table, which), nil
 	}
 	return fmt.Sprintf("UPDATE %s SET %s WHERE %s", table, same, which), nil
+}
+
+// fenceMySQL is one statement, which returns a row or none. As in the store, a row that
+// refers to that of the fence keeps it until the transaction ends. It is deleted at once,
+// so that the table stays empty. ROW_COUNT tells what the DELETE has found: a read could
+// come from an old snapshot.
+func fenceMySQL(kind, name string, token driver.Token, term int64) string {
+	table, columns, which := "scheduler_fence", "term, token",
+		fmt.Sprintf("term = %d AND token = '%s'", term, token)
+	from := "DUAL WHERE"
+	if kind != kindScheduler {
+		// not as quoted: a backslash begins an escape, unless the session has another sql_mode
+		which = fmt.Sprintf("kind = _utf8mb4 x'%x' AND name = _utf8mb4 x'%x' AND term = %d",
+			kind, name, term)
+		table, columns = "named_locks_fence", "kind, name, term"
+		// a release leaves the fence; at SERIALIZABLE this read delays the next extension
+		from = fmt.Sprintf("named_locks WHERE %s AND token = '%s' AND", which, token)
+	}
+	return fmt.Sprintf("BEGIN NOT ATOMIC"+
+		" INSERT INTO %[1]sd (%[2]s) SELECT %[2]s FROM %[1]s WHERE %[3]s;"+
+		" DELETE FROM %[1]sd WHERE id = LAST_INSERT_ID();"+
+		" SELECT %[4]d AS term FROM %[5]s ROW_COUNT() = 1; END", table, columns, which, term, from)
 }
 
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

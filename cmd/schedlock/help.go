@@ -48,8 +48,8 @@ all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or with
 `
 
 const globalHelp = `Flags of every command, before or behind it:
-  --db DSN        path of a SQLite file, file: URI, or postgres:// URL; default:
-                  the environment variable ` + databaseVariable + `
+  --db DSN        path of a SQLite file, file: URI, postgres:// or mysql:// URL;
+                  default: the environment variable ` + databaseVariable + `
   --schema NAME   the app's schema on PostgreSQL, if it has one: postgres.WithSchema
   -o json|wide    JSON (also: --json); or tables with all columns, uncut
   --local         times of this machine's zone instead of UTC, except in JSON

@@ -22,9 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
@@ -57,6 +59,7 @@ func TestMain(m *testing.M) {
 	default:
 		_ = flag.Set("test.parallel", "12") // most tests wait; -parallel overrides it
 		code := pgtest.Run(m)
+		mytest.Close()
 		if binary.dir != "" {
 			os.RemoveAll(binary.dir)
 		}
@@ -67,8 +70,11 @@ func TestMain(m *testing.M) {
 // replica is an app with two jobs, until SIGTERM.
 func replica(dsn string) {
 	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
-	if isPostgres(dsn) {
+	switch {
+	case isPostgres(dsn):
 		open = postgres.Opener(dsn)
+	case isMySQL(dsn):
+		open = mysql.Opener(dsn)
 	}
 	ttl, err := time.ParseDuration(os.Getenv(replicaTTL))
 	if err != nil {
@@ -224,12 +230,18 @@ func copyBinary() (dir, path string, err error) {
 	return dir, path, errors.Join(err, out.Close(), os.Chmod(path, 0o755), os.Chmod(dir, 0o755))
 }
 
-// process is the tool as a process of its own.
-func process(t testing.TB, args ...string) *exec.Cmd {
+// toolPath is the path of binary, which is made when it is asked for first.
+func toolPath(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() { binary.dir, binary.path, binary.err = copyBinary() })
 	require.NoError(t, binary.err)
-	cmd := exec.Command(binary.path, args...)
+	return binary.path
+}
+
+// process is the tool as a process of its own.
+func process(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(toolPath(t), args...)
 	cmd.Dir = binary.dir
 	cmd.Env = []string{childEnv + "=tool"}
 	return cmd

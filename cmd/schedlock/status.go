@@ -206,7 +206,7 @@ func (t *tool) signWords(v driver.Snapshot) string {
 			v.Row.Grace)
 	case v.Row != nil && v.Row.TTLOnly != "":
 		return "none, only the heartbeats tell: " + v.Row.TTLOnly
-	case isPostgres(t.dsn):
+	case isPostgres(t.dsn), isMySQL(t.dsn):
 		return "none: only the heartbeats tell"
 	}
 	return "none: the lease file tells nothing of it (made elsewhere, missing, or not readable); " +

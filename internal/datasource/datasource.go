@@ -21,6 +21,7 @@ const (
 	Unknown    Kind = iota
 	File            // of SQLite: a path, or a file: URI
 	PostgreSQL      // a postgres:// or postgresql:// URL, or keyword=value pairs as libpq has them
+	MySQL           // a mysql:// URL, or user:password@tcp(host:port)/database, as its driver has it
 )
 
 var (
@@ -41,14 +42,21 @@ var (
 	anyCase = regexp.MustCompile(`(?i)` + keyword.String())
 	secret  = regexp.MustCompile(`(?i)(pass\w*|p\w{0,3}[sw]\w*d\w*)\s*=`)
 	drive   = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+	// dsn is the form of the Go driver for MySQL: what stands before the address is a login.
+	dsn = regexp.MustCompile(`(^|@)(tcp|unix)\([^()@]*\)/[^/]*$`)
+	// protocol is a part of it.
+	protocol = regexp.MustCompile(`(?i)(tcp|unix)\(`)
 )
 
 // Of returns the kind of what text names. The error is for what names neither a
-// file nor a PostgreSQL database, and for what can only be meant as the address of
+// file nor a database of a known kind, and for what can only be meant as the address of
 // a server, so that nobody makes a file of that name, with a password in it.
 func Of(text string) (Kind, error) {
-	if strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://") {
+	switch {
+	case strings.HasPrefix(text, "postgres://"), strings.HasPrefix(text, "postgresql://"):
 		return PostgreSQL, nil
+	case strings.HasPrefix(text, "mysql://"):
+		return MySQL, nil
 	}
 	path, isURI := strings.CutPrefix(text, "file:")
 	if isURI {
@@ -77,8 +85,10 @@ func Of(text string) (Kind, error) {
 		return File, nil
 	case !isURI && pairs.MatchString(path) && keyword.MatchString(path):
 		return PostgreSQL, nil
+	case !isURI && dsn.MatchString(path):
+		return MySQL, nil
 	case pairs.MatchString(path), anyCase.MatchString(path), secret.MatchString(path),
-		servers.MatchString(path), login.MatchString(path):
+		servers.MatchString(path), login.MatchString(path), protocol.MatchString(path):
 		return Unknown, errServer
 	}
 	return File, nil
@@ -91,20 +101,21 @@ func plain(path string) bool {
 }
 
 var errServer = errors.New("it looks like the address of a server, " +
-	"but is neither a postgres:// URL nor host=… dbname=… pairs; " +
+	"but is neither a postgres:// or mysql:// URL, nor host=… dbname=… pairs, " +
+	"nor user:…@tcp(host:port)/database; " +
 	"for a file of that name write ./ in front of it")
 
 func schemeError(name string) error {
 	switch name = knownScheme(name); name {
-	case "postgres", "postgresql":
+	case "postgres", "postgresql", "mysql":
 		return fmt.Errorf("write %s:// in small letters, without anything before it", name)
-	case "mysql", "mariadb":
-		return fmt.Errorf("%s:// is not supported yet: only file: "+
-			"URIs and postgres:// URLs are supported", name)
+	case "mariadb":
+		return errors.New("write mysql:// for MariaDB, too")
 	case "file":
 		return errors.New("write file: once")
 	}
-	return fmt.Errorf("%s:// is unknown: only file: URIs and postgres:// URLs are supported", name)
+	return fmt.Errorf("%s:// is unknown: only file: URIs, postgres:// URLs and mysql:// URLs "+
+		"are supported", name)
 }
 
 // knownScheme is the scheme as it may be shown. Before the :// of an address that
@@ -146,8 +157,8 @@ func SplitFile(dsn string) (path, query string, err error) {
 }
 
 // Shown is text as it may be shown: the path of a file, without parameters; of
-// everything else only the scheme. A PostgreSQL database that could be parsed has
-// more to show, see package pgdsn.
+// everything else only the scheme. The address of a server that could be parsed has
+// more to show, see packages pgdsn and mydsn.
 func Shown(text string) string {
 	kind, _ := Of(text)
 	if kind == File {
@@ -166,8 +177,11 @@ func Shown(text string) string {
 	if strings.HasPrefix(text, "file:") {
 		return "file:…"
 	}
-	if kind == PostgreSQL {
+	switch kind {
+	case PostgreSQL:
 		return "a PostgreSQL database"
+	case MySQL:
+		return "a MariaDB database"
 	}
 	return "…"
 }

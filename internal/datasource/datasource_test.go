@@ -19,11 +19,16 @@ func TestWhatNamesAFileAndWhatAServer(t *testing.T) {
 		"host=h dbname=d": PostgreSQL, " user = x": PostgreSQL,
 		"password = 'a b' host=h": PostgreSQL, "application_name=x\thost=h": PostgreSQL,
 
-		"mysql://u:p@h/d": Unknown, "Postgres://h/d": Unknown, " postgres://h/d": Unknown,
+		"mysql://u:p@h/d": MySQL, "mysql://h": MySQL, "u:p@tcp(h:1)/d": MySQL,
+		"u:p/?#:@tcp(h:1)/d?timeout=1s": MySQL, "u@unix(/run/mysqld.sock)/d": MySQL,
+		"tcp(h)/d": MySQL,
+
+		"MySQL://u:p@h/d": Unknown, "mariadb://u:p@h/d": Unknown, "u:p@tcp(h:1)": Unknown,
+		"u:p@tcp(h/d": Unknown, "file:u:p@tcp(h:1)/d": Unknown, "Postgres://h/d": Unknown, " postgres://h/d": Unknown,
 		"'postgres://h/d'": Unknown, "redis://h": Unknown,
 		"file:postgres://u:p@h/d": Unknown, "file://u:p@h/d": Unknown, "file://u:p?q@h/d": Unknown,
 		"file://u:p": Unknown, "file:u:p#q@h/d": Unknown,
-		"file:host=h password=p": Unknown, "u:p@h/d": Unknown, "u:p@tcp(h:1)/d": Unknown,
+		"file:host=h password=p": Unknown, "u:p@h/d": Unknown,
 		"p@h/d": Unknown, "postgres:/u:p@h": Unknown,
 		"postgres//u:p": Unknown, "Host=h;Pwd=p": Unknown, "Server=h": Unknown,
 		"HOST=h PASSWORD=p": Unknown, "app.db?password=p": Unknown,
@@ -42,7 +47,8 @@ func TestNothingIsShownThatWasNotUnderstood(t *testing.T) {
 		"postgres://u:geheim@h/d": "postgres://…", "mysql://u:geheim@h/d": "mysql://…",
 		"geheim://h":             "…://…",
 		"host=h password=geheim": "a PostgreSQL database", "u:geheim@h/d": "…",
-		"file://u:geheim@h": "file://…", "file:mysql://u:geheim@h": "file:…",
+		"u:geheim@tcp(h:1)/d": "a MariaDB database",
+		"file://u:geheim@h":   "file://…", "file:mysql://u:geheim@h": "file:…",
 	} {
 		assert.Equal(t, want, Shown(text), text)
 	}

@@ -31,7 +31,7 @@ func OneLine(s string) string {
 // Harmless reports whether a value that was given where it is wrong may be shown:
 // it is no part of the address of a database, which may have a password.
 func Harmless(value string) bool {
-	return !strings.ContainsAny(value, "@=") && !strings.Contains(value, "://")
+	return !strings.ContainsAny(value, "@=(") && !strings.Contains(value, "://")
 }
 
 // Shown is a value in quotes if it is harmless.

@@ -2,65 +2,11 @@ package mysql
 
 import (
 	"cmp"
-	"errors"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
-
-// form is what an address looks like.
-const form = "mysql://user:password@host:3306/database?parameters, or " +
-	"user:password@tcp(host:3306)/database?parameters; " +
-	"in a URL write special characters of the password as %XX"
-
-// parse reads an address. Its errors quote nothing: what could not be taken apart may
-// be a part of a password.
-func parse(text string) (*mysql.Config, error) {
-	dsn := text
-	var user *url.Userinfo
-	if rest, isURL := strings.CutPrefix(text, "mysql://"); isURL {
-		before, after, _ := strings.Cut(rest, "@")
-		if strings.ContainsAny(before, "/?#") || strings.ContainsAny(after, "@#") {
-			return nil, errors.New("there is a / ? or # before the @ that ends user and password, " +
-				"or an @ or # behind it: write / ? # and @ of the password as %2F %3F %23 %40")
-		}
-		u, err := url.Parse(text)
-		if err != nil {
-			return nil, errors.New("it cannot be taken apart")
-		}
-		if u.Hostname() == "" {
-			return nil, errors.New("it names no host")
-		}
-		user = u.User
-		c := mysql.NewConfig()
-		c.Net = "tcp"
-		c.Addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "3306"))
-		c.DBName = strings.TrimPrefix(u.Path, "/")
-		dsn, _, _ = strings.Cut(c.FormatDSN(), "?")
-		dsn += "?" + u.RawQuery
-	} else if strings.Contains(text, "://") {
-		return nil, errors.New("its scheme is another")
-	}
-	c, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		return nil, errors.New("it cannot be taken apart, or a parameter has a wrong value")
-	}
-	if user != nil {
-		c.User = user.Username()
-		c.Passwd, _ = user.Password()
-	}
-	switch {
-	case c.DBName == "":
-		return nil, errors.New("it names no database")
-	case strings.ContainsAny(c.DBName, "@()"):
-		return nil, errors.New("the name of the database has a @ or a bracket: " +
-			"is it a part of the password?")
-	}
-	return c, nil
-}
 
 // connectTimeout is how long one attempt to connect may take, unless the address has a
 // timeout: what swallows packets must not hold a place of a pool for minutes.

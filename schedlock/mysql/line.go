@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/internal/mydsn"
 )
 
 // The lock has one connection, of a pool of its own that opens another when the last has
@@ -74,7 +76,7 @@ func (s *Store) use(ctx context.Context,
 		err = fmt.Errorf("%w: %w", errNode, err)
 	}
 	if err != nil {
-		return s.explain(err)
+		return s.explain(mydsn.Safe(s.config, err))
 	}
 	x := s.session.Load()
 	if err = s.meet(ctx, conn, x); err == nil {

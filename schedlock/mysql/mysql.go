@@ -51,6 +51,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/mydsn"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -112,9 +113,9 @@ func WithLogger(log *slog.Logger) Option {
 // For that reason a URL is refused where a / ? # or @ could be in the password: write
 // %2F %3F %23 %40.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
-	config, err := parse(url)
+	config, err := mydsn.Parse(url)
 	if err != nil {
-		return nil, fmt.Errorf("the database URL is not %s: %w", form, err)
+		return nil, fmt.Errorf("the database URL is not %s: %w", mydsn.Form, err)
 	}
 	s := &Store{config: config, log: slog.Default(), turn: make(chan struct{}, 1)}
 	for _, opt := range opts {
@@ -172,6 +173,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
+// DB returns the pool for what is neither the lock nor a run. Its sessions have the
+// settings of the store.
+func (s *Store) DB() *sql.DB { return s.shared.db }
+
 // Close ends the connections. It may be called again. Release the lease before.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -212,6 +217,9 @@ func Opener(url string, opts ...Option) OpenFunc {
 	return driver.Ready(func(ctx context.Context) (*Store, error) { return Open(ctx, url, opts...) },
 		func(ctx context.Context, s *Store) error {
 			if err := s.Migrate(ctx); err != nil {
+				return err
+			}
+			if err := s.Check(ctx); errors.Is(err, driver.ErrPermanent) {
 				return err
 			}
 			_, err := s.Look(ctx)

@@ -71,7 +71,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		"host names that it answers besides the loopback ones and its listen address, "+
 			"separated by commas; * is any")
 	fs.StringVar(&c.databaseURL, "database-url", "file:demoapp.db",
-		"the app's database: a file: URI or a postgres:// URL")
+		"the app's database: a file: URI, a postgres:// URL or a mysql:// URL")
 	fs.StringVar(&c.lockDatabaseURL, "lock-database-url", "",
 		"a database of its own for the lock (default: the app's)")
 	fs.StringVar(&c.mode, "mode", modeStandby,

@@ -1,15 +1,19 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,8 +21,10 @@ import (
 
 	"example.com/schedlock/cmd/demoapp/bans"
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/mydsn"
 	"example.com/schedlock/internal/pgdsn"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 )
@@ -32,18 +38,23 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// isPostgres tells the two kinds of database URL apart.
-func isPostgres(dsn string) bool {
-	kind, err := datasource.Of(dsn)
-	return err == nil && kind == datasource.PostgreSQL
+// kindOf tells the kinds of database URL apart.
+func kindOf(dsn string) datasource.Kind {
+	kind, _ := datasource.Of(dsn)
+	return kind
 }
 
 // openLock opens the lock's database.
 func openLock(dsn string, log *slog.Logger) func(context.Context) (driver.Store, error) {
-	if !isPostgres(dsn) {
+	var open func(context.Context) (driver.Store, error)
+	switch kindOf(dsn) {
+	case datasource.PostgreSQL:
+		open = postgres.Opener(dsn, postgres.WithLogger(log))
+	case datasource.MySQL:
+		open = mysql.Opener(dsn)
+	default:
 		return sqlite.Opener(dsn)
 	}
-	open := postgres.Opener(dsn, postgres.WithLogger(log))
 	return func(ctx context.Context) (driver.Store, error) {
 		ctx, cancel := context.WithTimeout(ctx, startLimit)
 		defer cancel()
@@ -56,20 +67,26 @@ func openLock(dsn string, log *slog.Logger) func(context.Context) (driver.Store,
 }
 
 // database is the app's own database, on connections that are not the lock's:
-// one of the two is set.
+// one of the last three is set.
 type database struct {
-	bans *bans.Store
-	file *sqlite.Store
-	pool *pgxpool.Pool
+	bans  *bans.Store
+	file  *sqlite.Store
+	pool  *pgxpool.Pool
+	maria *sql.DB
 }
 
 func openDatabase(ctx context.Context, dsn string) (*database, error) {
-	if !isPostgres(dsn) {
+	open := openPostgres
+	switch kindOf(dsn) {
+	case datasource.PostgreSQL:
+	case datasource.MySQL:
+		open = openMariaDB
+	default:
 		return openFile(ctx, dsn)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	d, err := openServer(ctx, dsn)
+	d, err := open(ctx, dsn)
 	if err != nil {
 		return nil, advise(err, "database-url")
 	}
@@ -88,7 +105,7 @@ func openFile(ctx context.Context, dsn string) (*database, error) {
 	return d, nil
 }
 
-func openServer(ctx context.Context, dsn string) (*database, error) {
+func openPostgres(ctx context.Context, dsn string) (*database, error) {
 	cfg, err := pgdsn.Parse(dsn)
 	if err != nil {
 		return nil, err
@@ -116,9 +133,44 @@ func openServer(ctx context.Context, dsn string) (*database, error) {
 	return d, nil
 }
 
+func openMariaDB(ctx context.Context, dsn string) (*database, error) {
+	cfg, err := mydsn.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger = &mysqldriver.NopLogger{} // what it would say comes as an error, too
+	cfg.Timeout = cmp.Or(cfg.Timeout, connectTimeout)
+	cfg.InterpolateParams, cfg.ParseTime, cfg.Loc = true, true, time.UTC
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	// A client that dies without a word in a fenced transaction keeps others from the lock.
+	for name, value := range map[string]string{"time_zone": "'+00:00'",
+		"sql_mode": "'STRICT_TRANS_TABLES'", "idle_transaction_timeout": "60"} {
+		if _, set := cfg.Params[name]; !set || name == "time_zone" {
+			cfg.Params[name] = value
+		}
+	}
+	connector, err := mysqldriver.NewConnector(cfg)
+	if err != nil {
+		return nil, errors.New("the URL has a parameter that the driver does not take")
+	}
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(8)
+	d := &database{bans: bans.NewStore(pool, bans.MySQL), maria: pool}
+	if err := d.bans.Migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("database %q on %s: %w", cfg.DBName, cfg.Addr,
+			mydsn.Safe(cfg, err)), d.close())
+	}
+	return d, nil
+}
+
 func (d *database) close() error {
-	if d.file != nil {
+	switch {
+	case d.file != nil:
 		return d.file.Close()
+	case d.maria != nil:
+		return d.maria.Close()
 	}
 	d.pool.Close()
 	return nil
@@ -141,6 +193,9 @@ const sqlIdentity = `
 SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time())::text,
     (SELECT oid::text FROM pg_catalog.pg_database WHERE datname = current_database()),
     coalesce(to_regclass('scheduler_lock')::oid::text, 'none'))`
+
+// sqlMariaIdentity is the same for MariaDB: the server and the database.
+const sqlMariaIdentity = `SELECT concat(@@server_uid, ' ', @@port, ' ', database())`
 
 // holds reports whether the lock row is in this database, so that the fence
 // works in the app's own transactions. Two URLs may lead to one database.
@@ -167,6 +222,17 @@ func (d *database) holds(ctx context.Context, lock driver.Store) (bool, error) {
 			}
 		}
 		return false, ctx.Err()
+	case *mysql.Store:
+		if d.maria == nil {
+			return false, nil
+		}
+		var own, locks string
+		err := errors.Join(d.maria.QueryRowContext(ctx, sqlMariaIdentity).Scan(&own),
+			lock.DB().QueryRowContext(ctx, sqlMariaIdentity).Scan(&locks))
+		if err != nil {
+			return false, fmt.Errorf("compare the app's database with the lock's: %w", err)
+		}
+		return own == locks, nil
 	}
 	return false, nil
 }
@@ -193,8 +259,22 @@ func advise(err error, flags ...string) error {
 		}
 		return err
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok ||
-		errors.Is(err, context.DeadlineExceeded) {
+	if e, ok := errors.AsType[*mysqldriver.MySQLError](err); ok {
+		switch {
+		case errors.Is(err, driver.ErrPermanent): // it says so itself
+		case e.Number == 1045 || e.Number == 1698:
+			return fmt.Errorf("%w: check user and password in %s", err, where)
+		case e.Number == 1049:
+			return fmt.Errorf("%w: create the database, or correct %s", err, where)
+		case e.Number == 1044 || e.Number == 1142:
+			return fmt.Errorf("%w: GRANT CREATE, SELECT, INSERT, UPDATE, DELETE on the database "+
+				"to the user of %s", err, where)
+		}
+		return err
+	}
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	_, dial := errors.AsType[*net.OpError](err)
+	if refused || dial || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: see that the server runs and can be reached, or correct %s",
 			err, where)
 	}
@@ -232,6 +312,10 @@ func checkURL(dsn string) error {
 	case kind == datasource.PostgreSQL:
 		if _, err := pgdsn.Parse(dsn); err != nil {
 			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), pgdsn.Form, err)
+		}
+	case kind == datasource.MySQL:
+		if _, err := mydsn.Parse(dsn); err != nil {
+			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), mydsn.Form, err)
 		}
 	default:
 		if err := sqlite.CheckDSN(dsn); err != nil {

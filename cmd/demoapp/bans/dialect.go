@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Dialect is the kind of database a Store writes to: SQLite or PostgreSQL.
+// Dialect is the kind of database a Store writes to: SQLite, PostgreSQL or MariaDB.
 type Dialect struct {
 	name    string
 	queries queries
@@ -15,11 +15,12 @@ type Dialect struct {
 	timeArg func(time.Time) any
 }
 
-// queries holds the SQL of one dialect, see sqlite.go and postgres.go.
+// queries holds the SQL of one dialect, see sqlite.go, postgres.go and mysql.go.
 type queries struct {
 	exists string
 	create []string
 	rights string // what the role may not do, as GRANT statements; "": there are no roles
+	update string // before upsert, with its arguments: what that doesn't do; "": nothing
 	upsert string // a JSON list of networks, list, seen, expires
 	expire string // now, limit
 	latest string // limit
@@ -29,7 +30,7 @@ type queries struct {
 // String returns the dialect's name, as it is used in errors.
 func (d Dialect) String() string { return d.name }
 
-// stamp reads a time from either database: text on SQLite, a time on PostgreSQL.
+// stamp reads a time from any database: text on SQLite, a time on the servers.
 type stamp time.Time
 
 // Scan implements sql.Scanner.

@@ -143,10 +143,20 @@ func (im *importer) writeBatch(ctx context.Context) error {
 		dialect.timeArg(im.opts.Now.Add(im.opts.BanDuration))
 
 	var written int
-	err = im.store.write(ctx, im.fence, func(tx *sql.Tx) (err error) {
-		written, err = affected(tx.ExecContext(ctx, dialect.queries.upsert,
-			string(networks), im.file.Name, seen, expires))
-		return err
+	err = im.store.write(ctx, im.fence, func(tx *sql.Tx) error {
+		written = 0
+		for _, query := range []string{dialect.queries.update, dialect.queries.upsert} {
+			if query == "" {
+				continue
+			}
+			n, err := affected(tx.ExecContext(ctx, query, string(networks), im.file.Name, seen,
+				expires))
+			if err != nil {
+				return err
+			}
+			written += n
+		}
+		return nil
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func Seeds(every int, add func(data []byte)) {
 	}
 }
 
-const forms = 16
+const forms = 18
 
 var specials = []string{"", "@", "/", "?", "#", " ", "=", "&", "%", ":", "'", `"`, `\`, ",", ";",
 	"[", "]", "%41", "@ ", " x=", "' x=", "://", "\t", "ü", "\x00", "?a=", "&x="}
@@ -120,11 +120,18 @@ func Spell(data []byte) (text, secret string) {
 			user + ":" + put + "@" + host + "/db"
 	case 14:
 		text = s.one("postgres:", "postgres:/", "postgres//", "") + "ann:" + put + "@127.0.0.1:1/db"
+	case 16:
+		text = "mysql://" + user + ":" + put + "@" + host + s.one("/db", "", "/") + s.one("",
+			"?timeout=soon", "?tls=odd", "?x=y", "?charset=odd", "?collation=odd")
+	case 17:
+		text = user + ":" + put + "@" + s.one("tcp(127.0.0.1:1)", "unix(/missing)", "tcp(") +
+			s.one("/db", "", "/") + s.one("", "?timeout=soon", "?tls=odd", "?x=y")
 	case 15:
 		text = s.one("app.db", "file:app.db") + "?" + s.one("password", "pwd", "x=y&password") +
 			"=" + put
 	}
-	if clean && form < 8 { // with a raw special character nobody knows where it ends
+	// With a raw special character nobody knows where it ends.
+	if clean && (form < 10 || form > 15) {
 		text = edit(&s, text, put)
 	}
 	return text, secret
@@ -168,10 +175,14 @@ func edit(s *source, text, put string) string {
 	if kind == 0 || begin < 0 {
 		return text
 	}
+	if before := text[:begin]; kind == 4 && !strings.Contains(before, "://") &&
+		!strings.Contains(before, "=") {
+		return text // root:password can be a file
+	}
 	end := begin + len(put)
 	at %= len(text)
 	for at >= begin-1 && at < end {
-		at = (at + len(put)) % len(text)
+		at = (at + 1) % len(text)
 	}
 	odd := s.one("@", "/", "?", "#", " ", "=", "&", "%", ":", "'", `\`, ",", "[")
 	switch kind {

@@ -5,11 +5,12 @@
 // It makes no file, and writes to none but one: SQLite keeps its readers' marks
 // in the -shm file, which is memory that processes share, and rebuilds that file
 // if all of them have died. The database, its -wal and its lease file stay as
-// they are, byte for byte. On PostgreSQL every statement is a SELECT.
+// they are, byte for byte. On a server every statement is a SELECT, or on MariaDB an
+// EXPLAIN.
 //
 // Examine looks at the set-up first (the file, its folder and file system; or
 // the connection, the server and its settings), then at what the rows say.
-// Both databases share the second part, see judge.
+// All databases share the second part, see judge.
 package doctor
 
 import (
@@ -77,7 +78,8 @@ const defaultTimeout = 30 * time.Second
 const farewell = 500 * time.Millisecond
 
 // Examine looks at the database that dsn names: a postgres:// or postgresql://
-// URL or libpq's key=value pairs, else a path or a file: URI of a SQLite file.
+// URL or libpq's key=value pairs, a mysql:// URL or what its driver has for it, else a
+// path or a file: URI of a SQLite file.
 // Everything that goes wrong is a finding. It returns soon after ctx ends,
 // within 30 s if that has no deadline, with what was found until then; a call
 // into a file system that hangs is left behind.
@@ -94,12 +96,12 @@ func ExamineSchema(ctx context.Context, dsn, schema string) Report {
 // bounds are what some checks compare with; tests have smaller ones.
 type bounds struct {
 	longTransaction time.Duration // keeps the tables of PostgreSQL from vacuum
-	longLock        time.Duration // on the tables of the lock
+	longLock        time.Duration // on the tables of the lock; a transaction on MariaDB
 	longWrite       time.Duration // holding SQLite's write lock
 	largeWAL        int64         // bytes
 	quickCheck      int64         // bytes: a larger file is not checked for integrity
 	freeConnections int
-	statement       time.Duration // that one on PostgreSQL may take
+	statement       time.Duration // that one on a server may take
 	schema          string        // see ExamineSchema
 }
 
@@ -132,9 +134,11 @@ func examine(ctx context.Context, dsn string, limits bounds) Report {
 		switch kind, err := datasource.Of(dsn); {
 		case err != nil:
 			f.name(datasource.Shown(dsn))
-			f.fail("database", err.Error(), "give a path, a file: URI or a postgres:// URL")
+			f.fail("database", err.Error(), "give a path, a file: URI, a postgres:// URL or a mysql:// URL")
 		case kind == datasource.PostgreSQL:
 			examinePostgres(ctx, &f, dsn, limits)
+		case kind == datasource.MySQL:
+			examineMySQL(ctx, &f, dsn, limits)
 		default:
 			examineSQLite(ctx, &f, dsn, limits)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -26,7 +27,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	usual.statement = time.Minute // the machine may be busy
-	os.Exit(pgtest.Run(m))
+	code := pgtest.Run(m)
+	mytest.Close()
+	os.Exit(code)
 }
 
 var (
@@ -143,8 +146,14 @@ func TestADSNGoesToItsDatabase(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, want, kind == datasource.PostgreSQL, dsn)
 	}
-	r := Examine(bg, "mysql://root:hunter2secret@h/d")
-	finding(t, r, "database", Error, "mysql")
+	r := Examine(bg, "mariadb://root:hunter2secret@h/d")
+	finding(t, r, "database", Error, "write mysql://")
+	assert.NotContains(t, text(r), "hunter2secret")
+	r = Examine(bg, "root:hunter2secret/@tcp(127.0.0.1:1)")
+	finding(t, r, "database", Error, "address of a server")
+	assert.NotContains(t, text(r), "hunter2secret")
+	r = Examine(bg, "mysql://root:hunter2secret@h")
+	finding(t, r, "database", Error, "names no database")
 	assert.NotContains(t, text(r), "hunter2secret")
 	finding(t, Examine(bg, ""), "path", Error, "names no file")
 	finding(t, Examine(bg, ":memory:"), "path", Error, "in memory")

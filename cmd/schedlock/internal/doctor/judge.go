@@ -129,7 +129,8 @@ func judgeApps(f *findings, x facts) {
 			f.warn("app", fmt.Sprintf("two apps take turns to lead: %s, and %s", last.Name, other),
 				`the jobs of one never run while the other leads: `+
 					`give each app a lock of its own: `+
-					`postgres.WithSchema("...") on PostgreSQL, another file on SQLite`)
+					`postgres.WithSchema("...") on PostgreSQL, another database on MariaDB, `+
+					`another file on SQLite`)
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/schedlock/internal/assess"
@@ -69,8 +70,8 @@ type stamp struct {
 // stampLayout is how SQLite's tables keep their times.
 const stampLayout = "2006-01-02T15:04:05.000000Z"
 
-// Scan takes what the two drivers make of a time: text from SQLite, a time or
-// the word infinity from PostgreSQL.
+// Scan takes what the drivers make of a time: text from SQLite, a time or the word
+// infinity from PostgreSQL, a time from MariaDB.
 func (s *stamp) Scan(src any) error {
 	switch v := src.(type) {
 	case nil:
@@ -98,12 +99,13 @@ func readStamp(text string) stamp {
 	return stamp{text: text}
 }
 
-// A dialect is in what the two databases differ when their rows are read.
+// A dialect is in what the databases differ when their rows are read.
 type dialect struct {
 	tx     sql.TxOptions // one snapshot for all statements
 	first  string        // statement of the transaction; "": none
 	exists string        // 1 if there are tables, else 0
 	clock  string        // "": this machine's
+	noFile bool          // there is no column file_id
 }
 
 var (
@@ -115,6 +117,13 @@ var (
 		tx:     sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 		exists: `SELECT count(to_regclass('scheduler_lock_schema'))`,
 		clock:  `SELECT clock_timestamp()`,
+	}
+	mysqlDialect = dialect{
+		tx: sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
+		exists: `SELECT count(*) FROM information_schema.tables
+			WHERE table_schema = database() AND table_name = 'scheduler_lock_schema'`,
+		clock:  `SELECT sysdate(6)`,
+		noFile: true,
 	}
 )
 
@@ -171,6 +180,9 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 	each := func(table, query string, row func(*sql.Rows) error) {
 		if err != nil {
 			return
+		}
+		if d.noFile {
+			query = strings.ReplaceAll(query, "coalesce(file_id, '')", "''")
 		}
 		if err = eachRow(ctx, tx, row, query); err != nil {
 			err = fmt.Errorf("table %s: %w", table, err)
