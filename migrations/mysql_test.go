@@ -85,7 +85,7 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 		`SELECT count(*) FROM information_schema.columns
 		 WHERE table_schema = database() AND collation_name <> 'utf8mb4_nopad_bin'`))
 	tables := append(slices.Clone(ourTables), "named_locks_fence", "named_locks_fenced",
-		"scheduler_fence", "scheduler_fenced", "scheduler_gate")
+		"scheduler_fence", "scheduler_fenced", "scheduler_gate", "scheduler_gated")
 	slices.Sort(tables)
 	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = database() ORDER BY 1`))

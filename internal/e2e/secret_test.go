@@ -27,7 +27,7 @@ func TestAPostgresThatIsNamedByPairsIsNoFile(t *testing.T) {
 	for _, url := range []string{
 		"host=127.0.0.1 password = geheim sslmode = sometimes", "Host=127.0.0.1;Pwd=geheim",
 		"app:geheim@127.0.0.1/app",
-		"mysql://app:geheim@127.0.0.1/app", "postgres://app:x@geheim@127.0.0.1/app",
+		"mysql://app:x@geheim@127.0.0.1/app", "postgres://app:x@geheim@127.0.0.1/app",
 		"file:postgres://app:geheim@127.0.0.1/app",
 	} {
 		r := f.launch("DATABASE_URL=" + url)

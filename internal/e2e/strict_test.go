@@ -99,8 +99,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 	}{
 		{"ADDR=nonsense", []string{`"nonsense"`, "not host:port"}},
 		{"ADDR=:70000", []string{`"70000"`, "0 to 65535"}},
-		{"DATABASE_URL=mysql://u:secret@h/db", []string{"mysql://",
-			"only file: URIs and postgres:// URLs are supported"}},
+		{"DATABASE_URL=mysql://u:sec/ret@h/db", []string{`"mysql://…"`, "%2F"}},
 		{"DATABASE_URL=postgres://u:secret@h:port/db", []string{`"postgres://…"`,
 			"is not postgres://user:password@host:port/database", "invalid port"}},
 		{"DATABASE_URL=postgresql://u:sec/ret#secret@h/db",
@@ -117,7 +116,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 		{"DATABASE_URL=:memory:", []string{`":memory:"`, "in memory"}},
 		{"DATABASE_URL=file://host/x.db", []string{`"file://host/x.db"`, "has no host"}},
 		{"LOCK_DATABASE_URL=redis://u:secret@h/0", []string{"redis://",
-			"only file: URIs and postgres:// URLs are supported"}},
+			"only file: URIs, postgres:// URLs and mysql:// URLs are supported"}},
 		{"MODE=solo", []string{`"solo"`, `neither "standby" nor "strict"`}},
 		{"LOCK_TTL=sixty", []string{`"sixty"`, "not a duration such as"}},
 		{"LOCK_TTL=60", []string{`"60"`, "not a duration such as"}},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
@@ -31,6 +32,7 @@ func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
 
 // Each replica is on another node.
 func TestConformanceOnGalera(t *testing.T) {
+	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
 	all, urls := nodes(t, 3)
 	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
 		"wsrep_sync_wait=7")
