@@ -3,7 +3,6 @@ package main
 import (
 	"database/sql"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -221,24 +220,6 @@ func TestTheCommandsOnMariaDB(t *testing.T) {
 	assert.Equal(t, exitNothing, report.code, report) // the test server writes to no disk
 	assert.NotContains(t, report.out, "not looked at")
 	assert.Contains(t, report.out, "durability")
-}
-
-func TestExecOnMariaDB(t *testing.T) {
-	t.Parallel()
-	databaseURL := mytest.Shared(t).Database(t) // the first call makes the tables
-	marker := filepath.Join(folder(t), "ran")
-	r := finish(t, execOf(t, databaseURL, "sh", "-c",
-		`echo "$SCHEDLOCK_TERM" >> "`+marker+`"; exit 7`))
-	require.Equal(t, 7, r.code, r)
-	r = finish(t, execOf(t, databaseURL, "--name", "nightly", "--once-per", "1h",
-		"echo", "once"))
-	require.Equal(t, exitDone, r.code, r)
-	require.Equal(t, "once\n", r.out)
-	r = finish(t, execOf(t, databaseURL, "--name", "nightly", "--once-per", "1h",
-		"--no-wait", "echo", "twice"))
-	require.NotContains(t, r.out, "twice")
-	require.Contains(t, expect(t, exitDone, "history", "--db", databaseURL), "released")
-	require.Contains(t, expect(t, exitDone, "locks", "--db", databaseURL), "nightly")
 }
 
 // A read-only server answers, and takes no orders.

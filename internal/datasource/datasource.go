@@ -21,7 +21,7 @@ const (
 	Unknown    Kind = iota
 	File            // of SQLite: a path, or a file: URI
 	PostgreSQL      // a postgres:// or postgresql:// URL, or keyword=value pairs as libpq has them
-	MySQL           // a mysql:// URL, or user:password@tcp(host:port)/database, as its driver has it
+	MySQL           // a mysql:// URL, or its driver's user:password@tcp(host:port)/database
 )
 
 var (

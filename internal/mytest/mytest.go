@@ -284,8 +284,8 @@ func Primary(t testing.TB, settings ...string) *Server {
 		settings...)...)
 }
 
-// Replica returns an asynchronous replica of a Primary. It has what the primary has, soon, and takes
-// writes from root only.
+// Replica returns an asynchronous replica of a Primary. It has what the primary has, soon,
+// and takes writes from root only.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	r := Start(t, "--server-id=2", "--log-bin=binlog", "--binlog-format=ROW", "--read-only")

@@ -49,7 +49,8 @@ const (
                             WHERE g.variable_name = 'UPTIME'))`
 )
 
-// sqlLook reads the newest term and the lock row from one snapshot; sqlLookAtSession asks how the holder's session is, too.
+// sqlLook reads the newest term and the lock row from one snapshot. sqlLookAtSession
+// asks for the state of the holder's session, too.
 const (
 	sqlLook = sqlView + sqlFrom
 

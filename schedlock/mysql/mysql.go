@@ -1,9 +1,11 @@
 // Package mysql keeps the scheduler lock in a MariaDB database, through
 // github.com/go-sql-driver/mysql. It serves a fleet on many machines.
 //
-// It was tried with MariaDB 10.11, on one server and with nothing between it and the
-// app: neither with MySQL, which lacks some of the statements, nor with Galera,
-// ProxySQL or MaxScale.
+// It was tried with MariaDB 10.11, on one server, on a promoted replica and on three nodes
+// of Galera 4, with nothing between it and the app: neither with MySQL, which lacks some
+// of the statements, nor with ProxySQL or MaxScale. On Galera the TTL decides about a
+// holder on another node, and a fence ends its own transaction if another node has taken
+// over.
 //
 // # The end of a holder
 //
@@ -214,7 +216,8 @@ type OpenFunc = driver.OpenFunc[*Store]
 // missing, is an error: a process that cannot reach its database at its start should
 // not pretend to run.
 func Opener(url string, opts ...Option) OpenFunc {
-	return driver.Ready(func(ctx context.Context) (*Store, error) { return Open(ctx, url, opts...) },
+	open := func(ctx context.Context) (*Store, error) { return Open(ctx, url, opts...) }
+	return driver.Ready(open,
 		func(ctx context.Context, s *Store) error {
 			if err := s.Migrate(ctx); err != nil {
 				return err

@@ -62,7 +62,8 @@ const (
                  THEN concat(', tcp_keepalive_time is ', @@global.tcp_keepalive_time)
                  ELSE '' END);
         IF NOT coalesce(got, 0) THEN
-            SET name = NULL, why = coalesce(why, 'the server does not give the holder a lock of ' 'its session');
+            SET name = NULL, why = coalesce(why,
+                'the server does not give the holder a lock of its session');
         ELSEIF too_short <> '' THEN
             SET why = coalesce(why, concat(
                 'the server does not keep the session of a silent client for the TTL: ',

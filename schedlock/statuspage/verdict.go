@@ -52,7 +52,8 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		return verdict{finding: f}
 	}
 	ready := newStandbys(s)
-	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(), jobFindings(s, jobs))
+	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(),
+		jobFindings(s, jobs))
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
 	}
