@@ -134,7 +134,7 @@ const leftBehind = "panic: deadlock: main bubble goroutine has exited"
 // the tests build, too.
 func requireRed(t *testing.T, overlay string, red Red) {
 	t.Helper()
-	limit := time.Minute
+	limit := 3 * time.Minute // a wait in vain may take a minute, and a test has several
 	hangs := slices.Contains(red.Options, "hang")
 	if hangs {
 		limit = 20 * time.Second

@@ -41,7 +41,7 @@ func heartbeats(t testing.TB, s *Store, ref driver.Ref, n int) {
 
 // SQLite writes the -wal file from its beginning again whenever it has 1,000
 // pages; 10,000 heartbeats, one page each, are more than a day's at the default
-// interval. By default it is done so twice, which grows as little.
+// interval. By default 2,400 of them start it from its beginning twice.
 func TestADayOfHeartbeatsDoesNotGrowTheFiles(t *testing.T) {
 	missing.Long(t, "writes 10,000 heartbeats")
 	t.Parallel()

@@ -20,8 +20,7 @@ import (
 var everyCut = flag.Bool("sqlite.powercuts", false,
 	"cut the power after every step, with every policy, and let each fail, not only a few")
 
-// seldom is how much rarer than in a full run the power is cut, or fails a step: every case comes
-// more than once by default.
+// seldom is how much rarer than in a full run the power is cut, or a step fails.
 func seldom() int {
 	switch {
 	case testing.Short():
