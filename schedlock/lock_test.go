@@ -155,7 +155,7 @@ func TestStatusSaysWhy(t *testing.T) {
 		s = b.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)
 		require.Equal(t, "pid 4711 on host \"web-1\" leads (term "+itoa(lease.Term())+
-			"), last heartbeat 15s ago; takes over after 45s without another", s.Reason)
+			"), last heartbeat 15s ago; takes over if no heartbeat arrives for 45s", s.Reason)
 		time.Sleep(renew - every - every/2)
 		s = a.lock.Status()
 		require.Equal(t, schedlock.SelfStandby, s.State)

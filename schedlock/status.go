@@ -159,6 +159,6 @@ func (l *Lock) standbyReason(s standby) string {
 	}
 	age := s.view.Now.Sub(r.HeartbeatAt) + now.Sub(s.at)
 	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; "+
-		"takes over after %v without another",
+		"takes over if no heartbeat arrives for %v",
 		r.PID, r.Hostname, r.Term, rules.RoundAge(age), left)
 }

@@ -73,7 +73,7 @@ func newLeader(h *Handler, s *snapshot) *leader {
 			"Unless it is back within %s a standby takes over.", took(judged.Grace)))
 	case judged.Verdict == assess.Stale && i.HeartbeatAge < 0:
 		l.silent("stale")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("Whether it leads cannot be told. "+
+		l.Alerts = append(l.Alerts, fmt.Sprintf("Can't tell whether it leads. "+
 			"A standby takes over if it sees no heartbeat for %s.", took(judged.TTL)))
 	case judged.Verdict == assess.Stale:
 		l.silent("expired")

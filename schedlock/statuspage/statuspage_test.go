@@ -243,7 +243,7 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 		})}, "pid 41 on web-1 leads", "stamped in the future"},
 		{"its stamp lies a TTL ahead", driver.Snapshot{Row: edit(func(r *driver.Row) {
 			r.HeartbeatAt = now.Add(time.Hour)
-		})}, "pid 41 on web-1 is stale", "Whether it leads cannot be told"},
+		})}, "pid 41 on web-1 is stale", "Can't tell whether it leads"},
 		{"its session has ended", driver.Snapshot{Row: edit(func(r *driver.Row) {
 			r.Grace = 5 * time.Second
 		}), Sign: driver.SignEnded}, "pid 41 on web-1 is cut off",
@@ -340,7 +340,7 @@ func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
 	w := get(h, "/")
 	body := w.Body.String()
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.Contains(t, body, "Who leads cannot be told: the database cannot be read.")
+	assert.Contains(t, body, "Can't tell who leads: the database cannot be read.")
 	assert.Contains(t, body, "pid 63 on <strong>here</strong>")
 	assert.Contains(t, body, "cannot read the lock: the database cannot be read")
 	assert.NotRegexp(t, "secret|hunter2", body)
@@ -351,8 +351,8 @@ func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
 	body = w.Body.String()
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Contains(t, body, "pid 41 on</span> <strong>web-1</strong>", "that much is known")
-	assert.Contains(t, body, "<title>What happened before cannot be told – schedlock</title>")
-	assert.Contains(t, body, "What happened before cannot be told: the database cannot be read.")
+	assert.Contains(t, body, "<title>Can&#39;t tell what happened before – schedlock</title>")
+	assert.Contains(t, body, "Can't tell what happened before: the database cannot be read.")
 	db.heal()
 
 	db.fail(context.DeadlineExceeded)

@@ -55,7 +55,7 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(),
 		jobFindings(s, jobs))
 	if s.err != nil { // what happened before is not known
-		list = append(list, finding{Grade: warning, Text: "What happened before cannot be told"})
+		list = append(list, finding{Grade: warning, Text: "Can't tell what happened before"})
 	}
 	slices.SortStableFunc(list, func(a, b finding) int { return int(b.Grade) - int(a.Grade) })
 	if len(list) > 0 {

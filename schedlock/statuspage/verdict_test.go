@@ -100,7 +100,7 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		{"the database is gone", snapshot{blind: true, err: errors.New("gone")}, bad,
 			"The database does not answer: who leads is unknown", 0},
 		{"the runs cannot be read", snapshot{view: led, err: errors.New("gone")}, warning,
-			"What happened before cannot be told", 0},
+			"Can't tell what happened before", 0},
 		{"it starts", snapshot{blind: true, err: errStarting}, warning,
 			"This replica is starting", 0},
 	} {

@@ -54,9 +54,9 @@ func TestAReasonIsNotOlderThanWhoLeads(t *testing.T) {
 		row          *driver.Row
 		reason, want string
 	}{
-		{row, `pid 41 on host "web-1" leads (term 7), last heartbeat 3s ago; takes over after ` +
-			`1m57s without another`, `pid 41 on host "web-1" leads (term 7), last heartbeat 3 s ` +
-			`ago; takes over after 1 min 57 s without another`},
+		{row, `pid 41 on host "web-1" leads (term 7), last heartbeat 3s ago; takes over if no ` +
+			`heartbeat arrives for 1m57s`, `pid 41 on host "web-1" leads (term 7), last heartbeat 3 s ` +
+			`ago; takes over if no heartbeat arrives for 1 min 57 s`},
 		{row, `pid 41 on host "web-1" leads (term 6), last heartbeat 3s ago`, old},
 		{row, `pid 40 on host "web-1" is gone; about to take over`, old},
 		{row, `the database session of pid 41 on host "web-0" (term 6) has ended`, old},
