@@ -236,7 +236,9 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 					if !tc.refuse {
 						require.Contains(t, row.TTLOnly, v)
 					}
-					require.Contains(t, log.String(), tc.setting)
+					eventually(t, "the log says it", func() bool { // it is written beside
+						return strings.Contains(log.String(), tc.setting)
+					})
 				}
 				// The same on the next session.
 				require.True(t, value[bool](t, admin,
