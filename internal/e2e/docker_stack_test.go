@@ -155,7 +155,7 @@ func freePort(t *testing.T, from int) string {
 // run runs a command in the stack's folder; what it prints to either output is
 // returned.
 func (s *stack) run(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
