@@ -3,7 +3,6 @@ package mysql_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
@@ -30,13 +30,9 @@ func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
 	return all, urls
 }
 
-var onGalera = flag.Bool("mysql.galera", false, "run the conformance suite on three nodes")
-
 // Each replica is on another node.
 func TestConformanceOnGalera(t *testing.T) {
-	if !*onGalera {
-		t.Skip("-mysql.galera is not set: a restored backup is not yet on all nodes at once")
-	}
+	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
 	all, urls := nodes(t, 3)
 	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
 		"wsrep_sync_wait=7")

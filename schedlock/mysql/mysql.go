@@ -9,8 +9,8 @@
 //
 // # The end of a holder
 //
-// The end of its session is a sign of its death: see schedlock.WithSessionGrace. A release wakes
-// a standby that waits, on a second connection; see WithPolling.
+// The end of its session is a sign of its death if WithSessionSign is given; else the TTL
+// decides. A release wakes a standby that waits, on a second connection; see WithPolling.
 //
 // # What the server must keep
 //
@@ -73,6 +73,7 @@ type Store struct {
 	shared  pool // for all else
 	log     *slog.Logger
 	direct  bool // see WithDirectConnection
+	sign    bool // see WithSessionSign
 	polling bool // see WithPolling
 	plain   bool // the server was made without Galera
 

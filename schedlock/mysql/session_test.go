@@ -193,20 +193,20 @@ func TestAServerThatEndsSilentSessionsGivesNoSign(t *testing.T) {
 // The time-outs are set for the holder's own session, and for its own TTL.
 func TestTheServerKeepsTheSessionForTheTTL(t *testing.T) {
 	server := mytest.Start(t, "--wait-timeout=7", "--net-read-timeout=8", "--net-write-timeout=9",
-		"--interactive-timeout=10", "--tcp-keepalive-time=7200", "--idle-transaction-timeout=11")
+		"--interactive-timeout=10", "--tcp-keepalive-time=600", "--idle-transaction-timeout=11")
 	s := open(t, server.Database(t))
 	require.NoError(t, s.Migrate(ctx))
 	c := claim(look(t, s))
-	c.Grace, c.Timing = grace, timing(2*time.Hour)
+	c.Grace, c.Timing = grace, timing(10*time.Minute)
 	grant, err := s.Acquire(ctx, c)
 	require.NoError(t, err)
 	require.NotNil(t, grant.Session)
-	for name, least := range map[string]int{"wait_timeout": 7200, "net_read_timeout": 7200,
-		"net_write_timeout": 7200} {
+	for name, least := range map[string]int{"wait_timeout": 600, "net_read_timeout": 600,
+		"net_write_timeout": 600} {
 		require.Equal(t, least, s.Setting(ctx, name), name)
 	}
 	c.Expected = look(t, s)
-	c.Timing = timing(2*time.Hour + time.Second)
+	c.Timing = timing(10*time.Minute + time.Second)
 	c.Token = driver.NewToken()
 	grant, err = s.Acquire(ctx, c)
 	require.NoError(t, err)
@@ -232,6 +232,39 @@ func TestASessionThatGetsNoLockIsNoSign(t *testing.T) {
 	row := lookAtSession(t, holder).Row
 	require.Zero(t, row.Grace)
 	require.Contains(t, row.TTLOnly, "does not give the holder a lock")
+}
+
+// A server of MariaDB sets no TCP_USER_TIMEOUT, and its system gives up after 15 minutes.
+func TestAServerThatCannotKeepASilentClientForTheTTLGivesNoSign(t *testing.T) {
+	s := open(t, migrated(t))
+	for _, tc := range []struct {
+		ttl  time.Duration
+		sign bool
+	}{{15 * time.Minute, true}, {15*time.Minute + time.Second, false}, {24 * time.Hour, false}} {
+		c := claim(look(t, s))
+		c.Grace, c.Timing = grace, timing(tc.ttl)
+		grant, err := s.Acquire(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, tc.sign, grant.Session != nil, tc.ttl)
+		row := look(t, s).Row
+		require.Equal(t, tc.sign, row.Grace == grace, tc.ttl)
+		if !tc.sign {
+			require.Contains(t, row.TTLOnly, "after 15 minutes")
+		}
+		c.Term = grant.Term
+		release(t, s, c.Ref)
+	}
+}
+
+func TestTheSignIsAskedFor(t *testing.T) {
+	s, err := mysql.Open(ctx, migrated(t))
+	require.NoError(t, err)
+	defer s.Close()
+	_, session := acquireWatched(t, s)
+	require.Nil(t, session)
+	row := look(t, s).Row
+	require.Zero(t, row.Grace)
+	require.Contains(t, row.TTLOnly, "without mysql.WithSessionSign")
 }
 
 func TestAClaimWithoutAGraceHasNoSign(t *testing.T) {
