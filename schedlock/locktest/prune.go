@@ -98,7 +98,7 @@ var pruneCases = []testCase{
 				{"a", 2, 100, []int{8, 6}},
 				{"a", 2, 100, []int{8, 6}},
 				{"a", 0, 1, []int{8}},
-				{"a", 0, 1 << 30, nil},
+				{"a", -5, 1 << 30, nil}, // as 0
 			} {
 				had := len(e.runs("a", 10))
 				deleted, err := e.ledger().Prune(e.ctx, c.job, c.keep, c.limit)
