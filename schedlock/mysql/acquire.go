@@ -162,7 +162,7 @@ func (s *Store) acquire(ctx context.Context, conn *sql.Conn, x *session,
 	args = append(args, c.Token.String(), c.PID, text(c.Hostname), c.Token.String(),
 		c.Timing.TTL.Milliseconds(), c.Timing.RenewDeadline.Milliseconds(),
 		c.Timing.HeartbeatInterval.Milliseconds(), text(c.App.Name), text(c.App.Program),
-		string(c.Reason), keepTerms-1)
+		string(c.Reason), keepTerms)
 	var (
 		how       string
 		term      *int64

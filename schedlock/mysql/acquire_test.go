@@ -11,6 +11,7 @@ import (
 
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/mysql"
 )
 
@@ -138,4 +139,20 @@ func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
 
 	exec(t, server.Open(t, url), `SET GLOBAL server_id = @@server_id + 1`)
 	require.True(t, look(t, s).FailedOver)
+}
+
+// An acquisition clears old terms away by chance, so rule 33 seldom sees how many stay.
+func TestTheNewestThousandTermsStayWhenOldOnesGo(t *testing.T) {
+	url := migrated(t)
+	s, db := open(t, url), byHand(t, url)
+	fill(t, db, locktest.Fill{Terms: 1100})
+	count := func() int { return value[int](t, db, `SELECT count(*) FROM scheduler_terms`) }
+	for had := count(); ; had++ {
+		require.Less(t, had, 5000, "no old term goes")
+		acquire(t, s)
+		if left := count(); left <= had {
+			require.Equal(t, 1000, left)
+			return
+		}
+	}
 }
