@@ -108,8 +108,8 @@ func TestMySQLTwentyStartAtOnce(t *testing.T) {
 	all.Wait()
 	db := openMySQL(t, url)
 	assertSameAsNew(t, db)
-	require.Equal(t, []string{fmt.Sprintf("%[1]d %[1]d", migrations.Latest+1)}, lines(t, db, `SELECT concat(count(*), ' ',
-		count(DISTINCT version_id)) FROM scheduler_lock_migrations`), "one at a time")
+	require.Equal(t, []string{fmt.Sprintf("%[1]d %[1]d", migrations.Latest+1)}, lines(t, db,
+		`SELECT concat(count(*), ' ', count(DISTINCT version_id)) FROM scheduler_lock_migrations`), "one at a time")
 }
 
 // assertSameAsNew compares a database with one that was migrated at once.

@@ -24,7 +24,8 @@ func TestWhatNamesAFileAndWhatAServer(t *testing.T) {
 		"tcp(h)/d": MySQL,
 
 		"MySQL://u:p@h/d": Unknown, "mariadb://u:p@h/d": Unknown, "u:p@tcp(h:1)": Unknown,
-		"u:p@tcp(h/d": Unknown, "file:u:p@tcp(h:1)/d": Unknown, "Postgres://h/d": Unknown, " postgres://h/d": Unknown,
+		"u:p@tcp(h/d": Unknown, "file:u:p@tcp(h:1)/d": Unknown, "Postgres://h/d": Unknown,
+		" postgres://h/d":  Unknown,
 		"'postgres://h/d'": Unknown, "redis://h": Unknown,
 		"file:postgres://u:p@h/d": Unknown, "file://u:p@h/d": Unknown, "file://u:p?q@h/d": Unknown,
 		"file://u:p": Unknown, "file:u:p#q@h/d": Unknown,

@@ -19,7 +19,8 @@ func TestParseTakesAURLAndADSN(t *testing.T) {
 		"ann:a/b?c#d@e@tcp(db)/app":                 "mysql://ann@db:3306/app",
 		"ann:a/b?c#d@e@unix(/run/mysqld/mysqld.sock)/app": "mysql://ann@localhost/app" +
 			"?socket=/run/mysqld/mysqld.sock",
-		"mysql://ann:a%2Fb%3Fc%23d%40e@db/app?tls=true&time_zone='Europe/Berlin'": "mysql://ann@db:3306/app",
+		"mysql://ann:a%2Fb%3Fc%23d%40e@db/app?tls=true&time_zone='Europe/Berlin'": "" +
+			"mysql://ann@db:3306/app",
 	} {
 		c, err := Parse(text)
 		require.NoError(t, err, text)

@@ -174,8 +174,8 @@ func TestNoSpoiledMessageLosesWhatWasAcknowledged(t *testing.T) {
 	}
 }
 
-// spoiled lets a store live with one message spoiled, and returns the error that it has seen. What was
-// acknowledged must be there, and the same store must go on.
+// spoiled lets a store live with one message spoiled, and returns the error that it has seen.
+// What was acknowledged must be there, and the same store must go on.
 func spoiled(t *testing.T, own *pgtest.Server, n int, how spoiling) error {
 	t.Helper()
 	var database string

@@ -18,7 +18,8 @@ func TestImportOnMariaDB(t *testing.T) {
 	s := NewStore(db, MySQL)
 	require.NoError(t, s.Migrate(t.Context()))
 	require.NoError(t, s.Migrate(t.Context()))
-	lists := folder("a.txt", "192.0.2.1\n2001:db8::/32\n192.0.2.1\n", "b.txt", "192.0.2.1\n192.0.2.2\n")
+	lists := folder("a.txt", "192.0.2.1\n2001:db8::/32\n192.0.2.1\n",
+		"b.txt", "192.0.2.1\n192.0.2.2\n")
 	run := func(at time.Time) (bans, duplicates int) {
 		r, err := s.Import(t.Context(), lists, nil, ImportOptions{Now: at, BanDuration: time.Hour})
 		require.NoError(t, err)

@@ -44,7 +44,8 @@ locks on SQLite, on PostgreSQL for the others: more than 1 is slower than this m
 	fmt.Fprintf(w, `
 The medians: %d calls of each operation, and of each contestant %d hand-over(s) and
 %d crash(es). A hand-over is from the release to the next holder's answer, a crash from the signal.
-*Check* is what an app asks before it works. *Idle standby* is processor time per second of waiting, over %v.
+*Check* is what an app asks before it works. *Idle standby* is processor time per second of
+waiting, over %v.
 `, b.calls, b.handovers, b.crashes, b.idle)
 	table(w, true, append([]string{"median"}, columns...), medians)
 	fmt.Fprint(w, `
