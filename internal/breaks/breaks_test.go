@@ -29,8 +29,7 @@ var (
 
 var root, _ = filepath.Abs(filepath.Join("..", ".."))
 
-// chosen reports whether the flags want the i-th break to run. No share has what
-// nobody has seen noticed yet.
+// chosen reports whether the flags want the i-th break to run.
 func chosen(t *testing.T, i int, b *Break) bool {
 	var k, n int
 	if *share != "" {
