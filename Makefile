@@ -2,6 +2,8 @@
 # them. `go test ./...` needs none of this.
 
 GO ?= go
+# Go's ten minutes for the tests of a package are too few for a run in full on a starved machine.
+TIMEOUT ?= 30m
 # How long each soak lasts.
 FOR ?= 4m
 
@@ -46,11 +48,11 @@ short: ## tests without a server, in seconds
 
 .PHONY: test
 test: ## all tests but soaks; in full with SCHEDLOCK_TEST_LONG=1
-	$(GO) test ./...
+	$(GO) test -timeout $(TIMEOUT) ./...
 
 .PHONY: race
 race: ## the same with the race detector, in random order
-	$(GO) test -race -shuffle=on ./...
+	$(GO) test -timeout $(TIMEOUT) -race -shuffle=on ./...
 
 .PHONY: drivers
 drivers: ## other SQLite drivers; needs a C compiler

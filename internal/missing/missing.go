@@ -34,13 +34,12 @@ func Long(t testing.TB, why string) {
 	t.Skip("-short: it " + why)
 }
 
-// FullEnv is the variable of the environment that lets the tests run in full, as CI does. Any value
-// but the empty one does.
+// FullEnv is the variable of the environment that lets the tests run in full, as CI does in one of
+// its two runs. Any value but the empty one does.
 const FullEnv = "SCHEDLOCK_TEST_LONG"
 
-// Full reports whether a test that has two sizes has the large one. With CI=true it has: a run that
-// counts leaves out nothing.
-func Full() bool { return os.Getenv(FullEnv) != "" || os.Getenv("CI") == "true" }
+// Full reports whether a test that has two sizes has the large one.
+func Full() bool { return os.Getenv(FullEnv) != "" }
 
 // OnlyFull skips a test that only a run in full needs, which it says why: without it, others still
 // test the same code.
