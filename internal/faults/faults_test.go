@@ -204,6 +204,12 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 	return pgtest.TempDir(t)
 }
 
+// clusterLimit is far beyond what the faults of a group take on a starved machine. A cluster that
+// hangs says where, before the time of the whole test is up.
+const clusterLimit = 4 * time.Minute
+
+var errClusterLimit = fmt.Errorf("the cluster has not come to its end within %v", clusterLimit)
+
 // once is one try; with another to come it returns why that is needed.
 func (r *testRun) once(t *testing.T, g group, number int,
 	do func(context.Context, *Cluster) (map[string]error, error), another bool) (late string) {
@@ -246,11 +252,20 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	c, err := NewCluster(ctx, config, db)
 	started()
 	require.NoError(t, err)
-	refused, err := do(ctx, c)
+	limited := ctx
+	if *soakFor == 0 && *loadFor == 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeoutCause(ctx, clusterLimit, errClusterLimit)
+		defer cancel()
+	}
+	refused, err := do(limited, c)
 	if err == nil {
-		if err = c.Quiet(ctx); err != nil {
+		if err = c.Quiet(limited); err != nil {
 			err = fmt.Errorf("in the end: %w", err)
 		}
+	}
+	if err != nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(limited), err)
 	}
 	if err != nil && another {
 		late = err.Error()
