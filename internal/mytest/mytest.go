@@ -15,6 +15,7 @@ package mytest
 
 import (
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -67,6 +68,7 @@ func Run(m interface{ Run() int }) int {
 
 // RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
 func RunSeated(m interface{ Run() int }) int {
+	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
 	defer child.Seat()()
 	return Run(m)
 }
@@ -163,6 +165,9 @@ func template(program, install string) tempserver.Template {
 func (s *Server) start() error {
 	args := append(append([]string{}, options...), "--port="+strconv.Itoa(s.port),
 		"--datadir="+filepath.Join(s.process.Dir, "data"),
+		// A server that starts deletes the temporary tables of others in its folder, which crashes
+		// them.
+		"--tmpdir="+s.process.Dir,
 		"--socket="+filepath.Join(s.process.Dir, "socket"),
 		"--pid-file="+filepath.Join(s.process.Dir, "pid"))
 	return s.process.Start(s.ready, s.program, append(args, s.settings...)...)

@@ -19,6 +19,7 @@ var rounds = flag.Int("mysql.rounds", 20, "how often twenty replicas claim the l
 
 // Twenty replicas judge the same, many times, on each path of an acquisition.
 func TestOfTwentyClaimantsOneWins(t *testing.T) {
+	t.Parallel()
 	for _, path := range []struct {
 		name   string
 		before func(t *testing.T, db *sql.DB, s *mysql.Store, ref driver.Ref)
@@ -84,6 +85,7 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 // A lock that was last acquired on another server is not free before a TTL has passed,
 // and its next term is above all that may be lost.
 func TestAfterAFailOverALockIsNotFreeAtOnce(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, s := byHand(t, url), open(t, url)
 	ref := acquire(t, s)
@@ -115,6 +117,7 @@ func TestAfterAFailOverALockIsNotFreeAtOnce(t *testing.T) {
 }
 
 func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
+	t.Parallel()
 	server := mytest.Start(t)
 	url := server.Database(t)
 	s := open(t, url)
@@ -143,6 +146,7 @@ func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
 
 // An acquisition clears old terms away by chance, so rule 33 seldom sees how many stay.
 func TestTheNewestThousandTermsStayWhenOldOnesGo(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	s, db := open(t, url), byHand(t, url)
 	fill(t, db, locktest.Fill{Terms: 1100})

@@ -67,6 +67,7 @@ func empty(t testing.TB, db *sql.DB) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
 	locktest.Run(t, func(t testing.TB) locktest.Database {

@@ -14,6 +14,7 @@ import (
 
 // No error shows a part of an address that may belong to a password.
 func TestNoErrorShowsThePassword(t *testing.T) {
+	t.Parallel()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	for _, url := range []string{
@@ -35,6 +36,7 @@ func TestNoErrorShowsThePassword(t *testing.T) {
 }
 
 func TestOpenTakesAURLAndADSN(t *testing.T) {
+	t.Parallel()
 	server := mytest.Shared(t)
 	url := migrated(t)
 	server.Exec(t, `CREATE USER 'p@ss'@'localhost' IDENTIFIED BY 'a/b?c#d@e'`)
@@ -58,6 +60,7 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	server := mytest.Shared(t)
 	url := server.Database(t)
 	_, err := open(t, url).Look(ctx)

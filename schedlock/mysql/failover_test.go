@@ -41,6 +41,7 @@ func follows(t testing.TB, primary, replica *mytest.Server) {
 // What was acknowledged may be lost with the primary. So a lock that the promoted server
 // finds free is not free before a TTL has passed.
 func TestAPromotedReplicaMayHaveLostATerm(t *testing.T) {
+	t.Parallel()
 	primary, replica, _, appURL := cluster(t)
 	s := open(t, appURL)
 	ref := acquire(t, s)
@@ -71,6 +72,7 @@ func TestAPromotedReplicaMayHaveLostATerm(t *testing.T) {
 // A server that has become read-only is left, and a holder that goes on at another one
 // vouches for it.
 func TestAReadOnlyServerIsLeft(t *testing.T) {
+	t.Parallel()
 	primary, replica, through, appURL := cluster(t)
 	s := open(t, appURL)
 	ref := acquire(t, s)
@@ -98,6 +100,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 }
 
 func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	s, db := open(t, url), byHand(t, url)
 	ref := acquire(t, s)
@@ -109,6 +112,7 @@ func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
 
 // A look at a replica finds what the primary has, and another server.
 func TestAWatchDoesNotSpanServers(t *testing.T) {
+	t.Parallel()
 	primary, replica, through, appURL := cluster(t)
 	s := open(t, appURL)
 	acquire(t, s)

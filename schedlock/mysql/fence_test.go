@@ -14,6 +14,7 @@ var levels = []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitt
 	sql.LevelRepeatableRead, sql.LevelSerializable}
 
 func TestAFenceHoldsAtEachLevel(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, s, other := byHand(t, url), open(t, url), open(t, url)
 	for _, level := range levels {
@@ -48,6 +49,7 @@ func TestAFenceHoldsAtEachLevel(t *testing.T) {
 // What a transaction has read before the take-over does not count, and what it writes
 // after a fence that has failed is not committed, whatever the server does with it.
 func TestAFenceInAnOldSnapshotFails(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	s := open(t, url)
 	for _, settings := range [][]string{nil, {"innodb_snapshot_isolation=1"}} {
@@ -68,6 +70,7 @@ func TestAFenceInAnOldSnapshotFails(t *testing.T) {
 }
 
 func TestAFenceOfATransactionElsewhereIsNone(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	s := open(t, url)
 	ref := acquire(t, s)
@@ -86,6 +89,7 @@ func TestAFenceOfATransactionElsewhereIsNone(t *testing.T) {
 }
 
 func TestARowThatSomebodyHasLockedIsToldAsBlocked(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, s := byHand(t, url), open(t, url)
 	ref := acquire(t, s)

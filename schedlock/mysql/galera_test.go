@@ -32,6 +32,7 @@ func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
 
 // Each replica is on another node.
 func TestConformanceOnGalera(t *testing.T) {
+	t.Parallel()
 	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
 	all, urls := nodes(t, 3)
 	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
@@ -57,6 +58,7 @@ func TestConformanceOnGalera(t *testing.T) {
 // A fence on one node against a take-over on another: what is written under the fence is
 // either there before the take-over, or never.
 func TestAFenceHoldsAcrossNodes(t *testing.T) {
+	t.Parallel()
 	all, urls := nodes(t, 2)
 	here, there := open(t, urls[0]), open(t, urls[1])
 	db := all[0].Open(t, urls[0], "interpolateParams=true")
@@ -107,6 +109,7 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 
 // The nodes are one server to the history; the session of a holder is of its node.
 func TestNodesOfGaleraAreOneServer(t *testing.T) {
+	t.Parallel()
 	all, urls := nodes(t, 3)
 	holder, beside, elsewhere := open(t, urls[0]), open(t, urls[0]), open(t, urls[1])
 	ref, session := acquireWatched(t, holder)

@@ -35,6 +35,7 @@ func stays(t testing.TB, done <-chan struct{}) {
 }
 
 func TestAReleaseWakesAStandby(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	for range 2 { // on one session
@@ -51,6 +52,7 @@ func TestAReleaseWakesAStandby(t *testing.T) {
 }
 
 func TestTheEndOfTheSessionWakesAStandby(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby, db := open(t, url), open(t, url), byHand(t, url)
 	ref := acquire(t, holder)
@@ -65,6 +67,7 @@ func TestTheEndOfTheSessionWakesAStandby(t *testing.T) {
 
 // A wait goes on beyond one statement, and what has the turn does not keep anybody else.
 func TestAWaitGoesOnForLong(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	ref := acquire(t, holder)
@@ -82,6 +85,7 @@ func TestAWaitGoesOnForLong(t *testing.T) {
 }
 
 func TestWithPollingNobodyIsWoken(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url, mysql.WithPolling())
 	ref := acquire(t, holder)
@@ -92,6 +96,7 @@ func TestWithPollingNobodyIsWoken(t *testing.T) {
 
 // Standbys do not come all at once: the first one leads before most of them have looked.
 func TestTwentyStandbysAreNoHerd(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder := open(t, url)
 	ref := acquire(t, holder)
@@ -153,6 +158,7 @@ func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
 }
 
 func TestCloseEndsAWaitAtOnce(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, db := open(t, url), byHand(t, url)
 	ref := acquire(t, holder)

@@ -14,6 +14,7 @@ import (
 // What an acquisition has locked until the server ends it must not stay locked, and what
 // follows on its connection must not become a part of it.
 func TestAnAcquisitionThatTheServerEndsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, s, other := byHand(t, url), open(t, url), open(t, url)
 	ref := acquire(t, s)

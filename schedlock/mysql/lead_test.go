@@ -15,6 +15,7 @@ import (
 
 // A standby takes the lock over from a leader that releases it.
 func TestAReleaseHandsTheLockOver(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	lock := func(url string) *schedlock.Lock {
 		store, err := mysql.Opener(url).Open(ctx)
@@ -43,6 +44,7 @@ func TestAReleaseHandsTheLockOver(t *testing.T) {
 
 // Only a program that imports this package links its driver: the demo app and the command do.
 func TestNobodyElseLinksTheDriver(t *testing.T) {
+	t.Parallel()
 	const driver = "github.com/go-sql-driver/mysql"
 	deps := func(folders ...string) string {
 		out, err := process.Command("go", append([]string{"list", "-deps"}, folders...)...).Output()

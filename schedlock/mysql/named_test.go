@@ -13,6 +13,7 @@ import (
 )
 
 func TestConformanceOfNamedLocks(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
@@ -57,6 +58,7 @@ func namedClaim() namedlock.Claim {
 }
 
 func TestAFenceOfANamedLockHoldsAtEachLevel(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, n := byHand(t, url), open(t, url).Named()
 	for _, level := range levels {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestConformanceOfQueues(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {

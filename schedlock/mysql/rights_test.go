@@ -14,6 +14,7 @@ import (
 
 // The opener names each right that is missing, and with all of them the lock works.
 func TestAMissingRightIsNamed(t *testing.T) {
+	t.Parallel()
 	server := mytest.Shared(t)
 	url := migrated(t)
 	database := mytest.Name(url)
@@ -50,6 +51,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 
 // A server that becomes read-only between two looks ends no start.
 func TestTheOpenerOfAReadOnlyServerWaits(t *testing.T) {
+	t.Parallel()
 	server := mytest.Start(t)
 	url := server.Database(t)
 	s, err := mysql.Opener(url).Open(ctx)

@@ -36,6 +36,7 @@ func FuzzNoErrorOfOpenHasAPartOfAPassword(f *testing.F) {
 
 // The driver sends what it doesn't know as a variable, and the server quotes it.
 func TestAServerThatRefusesAParameterDoesNotTellIt(t *testing.T) {
+	t.Parallel()
 	url := mytest.Shared(t).Database(t)
 	for _, parameter := range []string{"hush=1", "wait_timeout=hush", "lower_case_table_names=hush",
 		"time_zone2=hush", "wait_timeout='hush"} {

@@ -63,6 +63,7 @@ SELECT connection_id IS NOT NULL AND session_lock IS NOT NULL AND session_server
 FROM scheduler_lock`
 
 func TestTheEndOfASessionIsSeenByBothSides(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby, db := open(t, url), open(t, url), byHand(t, url)
 	ref, first := acquireWatched(t, holder)
@@ -110,6 +111,7 @@ func TestTheEndOfASessionIsSeenByBothSides(t *testing.T) {
 // Where something speaks against it the end of a session is no sign, the TTL decides, and
 // both sides say so once.
 func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
+	t.Parallel()
 	server := mytest.Shared(t)
 	direct := migrated(t)
 	for name, tc := range map[string]struct {
@@ -169,6 +171,7 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 
 // The server must keep the session of a silent client for the TTL, whatever it is asked for.
 func TestAServerThatEndsSilentSessionsGivesNoSign(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ setting, why string }{
 		{"--maximum-wait-timeout=59", "wait_timeout is 59"},
 		{"--maximum-net-read-timeout=59", "net_read_timeout is 59"},
@@ -192,6 +195,7 @@ func TestAServerThatEndsSilentSessionsGivesNoSign(t *testing.T) {
 
 // The time-outs are set for the holder's own session, and for its own TTL.
 func TestTheServerKeepsTheSessionForTheTTL(t *testing.T) {
+	t.Parallel()
 	server := mytest.Start(t, "--wait-timeout=7", "--net-read-timeout=8", "--net-write-timeout=9",
 		"--interactive-timeout=10", "--tcp-keepalive-time=600", "--idle-transaction-timeout=11")
 	s := open(t, server.Database(t))
@@ -214,6 +218,7 @@ func TestTheServerKeepsTheSessionForTheTTL(t *testing.T) {
 }
 
 func TestASessionThatGetsNoLockIsNoSign(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, db := open(t, url), byHand(t, url)
 	ref, _ := acquireWatched(t, holder)
@@ -236,6 +241,7 @@ func TestASessionThatGetsNoLockIsNoSign(t *testing.T) {
 
 // A server of MariaDB sets no TCP_USER_TIMEOUT, and its system gives up after 15 minutes.
 func TestAServerThatCannotKeepASilentClientForTheTTLGivesNoSign(t *testing.T) {
+	t.Parallel()
 	s := open(t, migrated(t))
 	for _, tc := range []struct {
 		ttl  time.Duration
@@ -257,6 +263,7 @@ func TestAServerThatCannotKeepASilentClientForTheTTLGivesNoSign(t *testing.T) {
 }
 
 func TestTheSignIsAskedFor(t *testing.T) {
+	t.Parallel()
 	s, err := mysql.Open(ctx, migrated(t))
 	require.NoError(t, err)
 	defer s.Close()
@@ -268,6 +275,7 @@ func TestTheSignIsAskedFor(t *testing.T) {
 }
 
 func TestAClaimWithoutAGraceHasNoSign(t *testing.T) {
+	t.Parallel()
 	s := open(t, migrated(t))
 	ref := acquire(t, s)
 	view := lookAtSession(t, s)
@@ -280,6 +288,7 @@ func TestAClaimWithoutAGraceHasNoSign(t *testing.T) {
 }
 
 func TestARowThatWasEditedIsNoSign(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
 	standby := open(t, url)
@@ -304,6 +313,7 @@ func TestARowThatWasEditedIsNoSign(t *testing.T) {
 
 // An id is another's once the server has begun anew.
 func TestARestartOfTheServerIsNoSign(t *testing.T) {
+	t.Parallel()
 	server := mytest.Start(t)
 	url := server.Database(t)
 	holder, standby := open(t, url), open(t, url)
@@ -328,6 +338,7 @@ func TestARestartOfTheServerIsNoSign(t *testing.T) {
 
 // A heartbeat that was sent on a session before may be executed last.
 func TestALateHeartbeatDoesNotBringAnEndedSessionBack(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	holder, standby, db := open(t, url), open(t, url), byHand(t, url)
 	ref, _ := acquireWatched(t, holder)
@@ -352,6 +363,7 @@ func TestALateHeartbeatDoesNotBringAnEndedSessionBack(t *testing.T) {
 // The beat tells heartbeats apart, the lock sessions: who judged one that has ended must
 // not depose a holder that is back on another.
 func TestAClaimIsRefusedIfTheRowTellsOfAnotherSession(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, standby := byHand(t, url), open(t, url)
 	for _, edit := range []string{`session_lock = 'another'`, `session_lock = NULL`} {
@@ -379,6 +391,7 @@ func TestAClaimIsRefusedIfTheRowTellsOfAnotherSession(t *testing.T) {
 // The whole: a leader dies, and another leads after the grace and long before the TTL; and
 // one that comes back stays the leader.
 func TestALeaderWhoseSessionHasEndedIsReplacedAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	const long = 10 * time.Second // half of it must do for a new session on a busy machine
 	first := open(t, url)
