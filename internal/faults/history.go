@@ -17,7 +17,8 @@ type History struct {
 	Logs    map[string][]Record // by process
 
 	// Stops are the times for which a process was stopped: between the moment
-	// before SIGSTOP and the moment after SIGCONT, or its death.
+	// before SIGSTOP and the moment after SIGCONT, or its death. Those for which a
+	// starved machine gave it no processor are among them.
 	Stops map[string][]Span
 
 	// Forgot are the times in which the database was put back to an earlier

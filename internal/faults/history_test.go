@@ -167,3 +167,9 @@ func TestRunsAreMadeOfRecords(t *testing.T) {
 		{Process: "a", Term: 1, Job: "j", Tick: 2, Attempt: 1, Start: 2, LastSign: 9 * ms},
 	}, runs)
 }
+
+func TestATimeWithoutAProcessorIsAStop(t *testing.T) {
+	records := []Record{{At: 5 * time.Second, Kind: KindUp},
+		{At: 9 * time.Second, Kind: KindStarved, Tick: 7_000_000}}
+	assert.Equal(t, []Span{{7 * time.Second, 9 * time.Second}}, starved(records))
+}

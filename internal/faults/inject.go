@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -192,6 +193,16 @@ func (c *Cluster) awaitStart(ctx context.Context, p *process, job string) bool {
 	})
 }
 
+// starved returns the times for which a process had no processor, by its own records.
+func starved(records []Record) (spans []Span) {
+	for _, r := range records {
+		if r.Kind == KindStarved {
+			spans = append(spans, Span{time.Duration(r.Tick) * time.Microsecond, r.At})
+		}
+	}
+	return spans
+}
+
 // History reads everything. Call it after Close.
 func (c *Cluster) History(ctx context.Context) (*History, error) {
 	c.mu.Lock()
@@ -212,7 +223,7 @@ func (c *Cluster) History(ctx context.Context) (*History, error) {
 		h.Logs[p.name] = records
 		h.Beliefs = append(h.Beliefs, beliefs...)
 		h.Runs = append(h.Runs, runsOf(p.name, records, beliefs)...)
-		h.Stops[p.name] = p.stops
+		h.Stops[p.name] = append(slices.Clone(p.stops), starved(records)...)
 		if err := h.addLocks(p.name, p.file("locks")); err != nil {
 			return nil, err
 		}

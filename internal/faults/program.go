@@ -243,6 +243,7 @@ func (p *program) believe() func() time.Duration {
 		runs   int64 // before the belief
 
 		due   = bootTime()  // the next step
+		slept = due         // when it should have woken
 		doubt time.Duration // until then a quiet process need not have noticed
 	)
 	check := func() time.Duration {
@@ -273,8 +274,11 @@ func (p *program) believe() func() time.Duration {
 		if now-due > freshBelief { // it was stopped, or had no time
 			doubt = now + quietGrace
 		}
+		if now-slept > freshBelief {
+			p.record(Record{Kind: KindStarved, Tick: slept.Microseconds()})
+		}
 		pause := check()
-		due = now + pause
+		due, slept = now+pause, bootTime()+pause
 		return pause
 	}
 }

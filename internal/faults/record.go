@@ -28,6 +28,7 @@ const (
 	KindLost      Kind = "lost"      // the lock's own event
 	KindReleased  Kind = "released"  // the lock's own event
 	KindDown      Kind = "down"      // was told to end (SIGTERM)
+	KindStarved   Kind = "starved"   // had no processor; Tick is the time since boot of its begin
 )
 
 // What a process writes down of the orders that it gives. Attempt is the
