@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/tempserver"
 )
 
@@ -20,6 +21,7 @@ const cluster = "6f6f6f6f-0000-11ee-8000-000000000001"
 // data, so that none of them needs a state transfer. No node may be started again.
 func Galera(t testing.TB, nodes int) []*Server {
 	t.Helper()
+	missing.Long(t, "starts MariaDB")
 	if _, err := os.Stat(galeraLibrary); err != nil {
 		tempserver.Need(t, &tempserver.MissingError{Message: "Galera 4, " + galeraLibrary})
 	}
