@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/migrations"
 )
 
@@ -61,6 +62,7 @@ func inVain(t *testing.T, db *sql.DB, dialect migrations.Dialect, limit time.Dur
 
 func TestUpWaits(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	const soon = 500 * time.Millisecond
 	t.Run("for a writer that holds the database", func(t *testing.T) {
 		path := newPath(t)

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
@@ -141,6 +142,7 @@ func (p *process) finish(t *testing.T) time.Duration {
 }
 
 func TestTwentyProcessesStartAtOnce(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	const replicas = 20
 	noBusyTimeout := func(path string) string { return plain(path) + "?_pragma=busy_timeout(0)" }
 	dsns := []struct {

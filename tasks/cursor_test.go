@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -215,6 +216,7 @@ func TestACursorThatIsResetLetsItsJobRunSoon(t *testing.T) {
 // The ledger may answer whatever it likes: no loop spins.
 func TestNoLoopOverTheLedgerSpins(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	writes := []string{"abandon", "prune", "decide", "retry", "answer", "give up", "finish"}
 	all := append([]string{"jobs", "retries", "inbox", "run", "runs"}, writes...)
 	for which, ops := range map[string][]string{"every call": all, "every write": writes,

@@ -201,6 +201,7 @@ func TestTheFencedPythonOfTheDocs(t *testing.T) {
 
 func TestThePythonOfTheDocsThatAsks(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	python := pythonWith(t, "json")
 	dsn := filepath.Join(folder(t), "app.db")
 	ask := func(addr string) string {

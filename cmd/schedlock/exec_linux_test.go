@@ -336,6 +336,7 @@ func stopped(t *testing.T, pid int) bool {
 // nothing proves a death: the TTL decides.
 func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	dsn := filepath.Join(folder(t), "app.db")
 	w := startExec(t, dsn, "--ttl", "3s", "sh", "-c",
 		"setsid sleep 1000 & echo $!; exec sleep 1000")

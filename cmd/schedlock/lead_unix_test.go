@@ -24,6 +24,8 @@ import (
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // A beside is a running schedlock lead.
@@ -235,6 +237,7 @@ func TestNobodyLeadsWhileAnAnswerOfAnotherIsValid(t *testing.T) {
 // With a database that cannot be written the answers of a leader end together.
 func TestNoAnswerIsValidPastTheRenewDeadline(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	dsn := filepath.Join(folder(t), "app.db")
 	a := startLead(t, dsn, "127.0.0.1:0", "--ttl", "4s")
 	a.awaitLead()
@@ -346,6 +349,7 @@ func TestASidecarOnASocket(t *testing.T) {
 
 func TestASidecarOutlivesItsDatabase(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	dsn := filepath.Join(folder(t), "app.db")
 	a := startLead(t, dsn, "127.0.0.1:0", "--ttl", "2s")
 	a.awaitLead()

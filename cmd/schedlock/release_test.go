@@ -29,6 +29,7 @@ import (
 // history tell who wanted it, and why.
 func TestReleaseOfALiveLeader(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	dir := folder(t)
 	path, gate := filepath.Join(dir, "app.db"), filepath.Join(dir, "gate")
 	first := startReplica(t, path, "20s", replicaGate+"="+gate)

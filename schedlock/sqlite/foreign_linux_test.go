@@ -14,6 +14,8 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // An app that imports another driver registers "sqlite3" too.
@@ -41,6 +43,7 @@ func openElsewhere(t *testing.T, path string) *os.File {
 
 func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	path := unused(t)
 	link := filepath.Join(filepath.Dir(path), "link.db")
 	require.NoError(t, os.Symlink(path, link))
@@ -82,6 +85,7 @@ func TestAFileThatTheSameDriverHasOpenIsNotRefused(t *testing.T) {
 // A process that gets no processor may need long to open a file.
 func TestConnectionsOfOursThatAreBeingOpenedPutTheVerdictOff(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	s := newStore(t)
 	openElsewhere(t, s.Path())
 	opening.Add(1)
@@ -121,6 +125,7 @@ func TestConnectionsThatAreJustOpenedAreNoOtherDriver(t *testing.T) {
 // sql.Open opens nothing: an app's driver may open the file after the lock has.
 func TestConnectionsStayOpenWhenAnotherDriverComesLater(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	s := newStore(t)
 	conn, err := s.DB().Conn(bg)
 	require.NoError(t, err)

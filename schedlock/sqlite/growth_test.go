@@ -119,6 +119,7 @@ func states(t testing.TB, s *Store) map[string]fileState {
 // add, a page each, and nothing else is added.
 func TestTwentyIdleStandbysWriteNothing(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	s := newStore(t)
 	if s.ProofOfDeath() != nil {
 		missing.Skip(t, "a proof of death: %v", s.ProofOfDeath())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/sqlitetest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -254,6 +255,7 @@ func TestWhatIsHeldIsOnlyRead(t *testing.T) {
 // would.
 func TestNamedLocksWaitForAWriter(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	s := newStore(t)
 	n := s.Named()
 	writer := foreign(t, s)

@@ -151,6 +151,7 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 // What the test above could not see it would not tell.
 func TestPowerCutsOnABadDiskAreNoticed(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	h := lived(t, true)
 	few := func(n int, p policy) bool { return n%(29*seldom()) == 0 && p < firstDrawing }
 	for what, change := range map[string]func(*replay){

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
@@ -198,6 +199,7 @@ func TestThePageHasALaneForEachJob(t *testing.T) {
 // What a page sends of a leader whose jobs rest: heartbeats, and a drawing now and then.
 func TestAnIdlePageSendsLittleWhateverItsHistory(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	for _, n := range []int{5, 300} {
 		var terms []driver.Term
 		for i := range n {

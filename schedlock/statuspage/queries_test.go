@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -94,6 +95,7 @@ func queries(t *testing.T, viewers int, script bool) (perSecond float64) {
 }
 
 func TestFiftyViewersAskTheDatabaseAsOneDoes(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	one, fifty := queries(t, 1, true), queries(t, 50, true)
 	t.Logf("%.1f calls a second for one viewer, %.1f for fifty", one, fifty)
 	assert.InDelta(t, one, fifty, one/10)

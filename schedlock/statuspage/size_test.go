@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -57,6 +58,7 @@ func fullStore(t testing.TB) *sqlite.Store {
 
 func TestAFullDatabaseMakesNoLargePage(t *testing.T) {
 	t.Parallel()
+	missing.Long(t, "takes seconds")
 	h := newHandler(t, fullStore(t), withControl)
 	for _, span := range []string{"", "?span=15m", "?span=7d", "?span=all"} {
 		w := get(h, "/"+span)
