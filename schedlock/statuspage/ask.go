@@ -69,7 +69,7 @@ func (h *Handler) newQuestion(r *http.Request, kind string) *question {
 	if span, err := parseSpan(r.FormValue("span")); err == nil {
 		q.Span = span
 	}
-	what := cmp.Or(q.Job, "every job")
+	what := cmp.Or(q.Job, "everything")
 	switch kind {
 	case "run":
 		q.Ask, q.Do = "Run "+what+" now?", "Run now"

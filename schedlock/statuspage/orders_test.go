@@ -195,7 +195,7 @@ func TestAnOrderAsksFirst(t *testing.T) {
 	h := newHandler(t, db, withControl)
 	for path, want := range map[string][]string{
 		"/orders/run?job=tick": {"Run tick now?", "The leader starts one run", `action="run"`},
-		"/orders/pause?all=true&span=1h": {"Pause every job?", "What runs now goes on",
+		"/orders/pause?all=true&span=1h": {"Pause everything?", "What runs now goes on",
 			`name="all" value="true"`, `href="../?span=1h"`},
 		"/orders/resume?job=tick": {"Resume tick?", "Paused by ann since", ": disk",
 			"Of the ticks that were missed", `name="job" value="tick"`},
