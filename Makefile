@@ -83,7 +83,7 @@ soak: ## the fault harness on both databases for FOR each, and the other long ru
 	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
 	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
 	$(GO) test ./internal/faults -v -timeout 0 -run 'TestPatroni$$' -faults.patroni=10
-	$(GO) test ./schedlock/sqlite -v -timeout 0 -run 'PowerCut|ErrorOfTheDisk' -sqlite.powercuts
+	$(GO) test ./schedlock/sqlite -v -timeout 0 -run 'PowerCut|ErrorOfTheDisk|NoKill' -sqlite.powercuts
 	$(GO) test ./internal/linear -v -timeout 0 -linear.histories=100
 	$(GO) test ./internal/e2e -v -timeout 0 -soak
 	$(GO) test ./internal/e2e -v -timeout 0 -run DockerPython -containers -python.for=$(FOR)

@@ -5,9 +5,11 @@ package acknowledged
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"example.com/schedlock/schedlock/driver"
@@ -18,10 +20,104 @@ import (
 
 // A fact is what a caller was told, and what must still be so afterwards.
 type fact struct {
-	what  string
+	What string
+	Term int64     // of the lock, or of a named lock
+	Tick time.Time // of a run
+	Name string    // of a named lock, or of a task
+
 	from  int // the steps that there were when it was told
 	until int // those when it may have changed; 0: it does not
-	holds func(ctx context.Context, s Store) error
+}
+
+func (f *fact) String() string {
+	text := f.What
+	if f.Name != "" {
+		text += " " + strconv.Quote(f.Name)
+	}
+	if f.Term != 0 {
+		text += fmt.Sprint(", term ", f.Term)
+	}
+	if !f.Tick.IsZero() {
+		text += fmt.Sprint(", tick ", f.Tick.Format(time.RFC3339Nano))
+	}
+	return text
+}
+
+// What the facts are about.
+const (
+	acquired = "the lock is acquired"
+	ended    = "the term has ended"
+	runBegan = "a run has started"
+	runDone  = "a run is done"
+	paused   = "the job is paused"
+	resumed  = "the job is not paused"
+	asked    = "a run was asked for"
+	answered = "what was asked for has started"
+	held     = "a lock is held"
+	wasHeld  = "a lock was held"
+	added    = "a task is added"
+	captured = "a task is captured"
+	taskDone = "a task is done"
+)
+
+// holds asks whether it is still so.
+func (f *fact) holds(ctx context.Context, s Store) error {
+	switch f.What {
+	case acquired:
+		terms, err := s.Terms(ctx, 1)
+		if err == nil && (len(terms) == 0 || terms[0].Term < f.Term) {
+			err = fmt.Errorf("the newest terms are %v", terms)
+		}
+		return err
+	case ended:
+		terms, err := s.Terms(ctx, 100)
+		i := slices.IndexFunc(terms, func(t driver.Term) bool { return t.Term == f.Term })
+		if err == nil && (i < 0 || terms[i].Open()) {
+			err = fmt.Errorf("the terms are %v", terms)
+		}
+		return err
+	case runBegan:
+		return hasRun(ctx, s, f.Tick, ledger.InProgress, ledger.Done)
+	case runDone:
+		return hasRun(ctx, s, f.Tick, ledger.Done)
+	case paused, resumed:
+		return isPaused(ctx, s, f.What == paused)
+	case asked:
+		pending, err := s.Pending(ctx)
+		if err == nil && len(pending.Requests) != 1 {
+			err = fmt.Errorf("pending is %+v", pending)
+		}
+		return err
+	case answered:
+		return hasRun(ctx, s, f.Tick, ledger.InProgress)
+	case held:
+		row, err := s.Named().Look(ctx, lockKey(f.Name))
+		if err == nil && (row == nil || row.Term != f.Term) {
+			err = fmt.Errorf("the row is %+v", row)
+		}
+		return err
+	case wasHeld:
+		next, row, err := s.Named().Take(ctx, take(f.Name, driver.Owner{PID: 2, Hostname: "after"}))
+		if err == nil && next <= f.Term && (row == nil || row.Term != f.Term) {
+			err = fmt.Errorf("term %d, after %d; the row is %+v", next, f.Term, row)
+		}
+		return err
+	case added:
+		return hasTask(ctx, s, f.Name, taskqueue.Pending, taskqueue.InProgress, taskqueue.Done)
+	case captured:
+		return hasTask(ctx, s, f.Name, taskqueue.InProgress)
+	case taskDone:
+		return hasTask(ctx, s, f.Name, taskqueue.Done)
+	}
+	return fmt.Errorf("no fact: %q", f.What)
+}
+
+func lockKey(name string) namedlock.Key {
+	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+}
+
+func take(name string, owner driver.Owner) namedlock.Claim {
+	return namedlock.Claim{Key: lockKey(name), Owner: owner, Token: driver.NewToken(), TTL: time.Hour}
 }
 
 // A Store is one of this module's.
@@ -46,6 +142,9 @@ type History struct {
 	// Between is called in the middle of each session; nil: nothing is.
 	Between func(s Store) error
 
+	// Tell is called with each line of the history, which Hear understands; nil: nothing is.
+	Tell func(line string)
+
 	// Store is the one that was open when something failed; nil: none was.
 	Store Store
 	facts []*fact
@@ -53,14 +152,35 @@ type History struct {
 	ticks int
 }
 
-func (h *History) told(what string, holds func(context.Context, Store) error) *fact {
-	f := &fact{what: what, from: h.Steps(), holds: holds}
-	h.facts = append(h.facts, f)
-	return f
+func (h *History) told(f fact) *fact {
+	f.from = h.Steps()
+	h.facts = append(h.facts, &f)
+	if h.Tell != nil {
+		text, err := json.Marshal(f)
+		h.ok(err)
+		h.Tell(string(text))
+	}
+	return &f
 }
 
 // over is called before what changes a fact.
-func (h *History) over(f *fact) { f.until = max(h.Steps(), 1) }
+func (h *History) over(f *fact) {
+	f.until = max(h.Steps(), 1)
+	if h.Tell != nil {
+		h.Tell(strconv.Itoa(slices.Index(h.facts, f)))
+	}
+}
+
+// Hear takes over a line of the history of another process.
+func (h *History) Hear(line string) error {
+	if n, err := strconv.Atoi(line); err == nil {
+		h.facts[n].until = 1
+		return nil
+	}
+	var f fact
+	h.facts = append(h.facts, &f)
+	return json.Unmarshal([]byte(line), &f)
+}
 
 func (h *History) acquire(ctx context.Context) {
 	view, err := h.Store.Look(ctx)
@@ -68,16 +188,9 @@ func (h *History) acquire(ctx context.Context) {
 	claim := claimOf(view, driver.Owner{PID: 1, Hostname: "before"})
 	grant, err := h.Store.Acquire(ctx, claim)
 	h.ok(err)
-	term := grant.Term
 	h.ref = claim.Ref
-	h.ref.Term = term
-	h.told(fmt.Sprintf("term %d is acquired", term), func(ctx context.Context, s Store) error {
-		terms, err := s.Terms(ctx, 1)
-		if err == nil && (len(terms) == 0 || terms[0].Term < term) {
-			err = fmt.Errorf("the newest terms are %v", terms)
-		}
-		return err
-	})
+	h.ref.Term = grant.Term
+	h.told(fact{What: acquired, Term: grant.Term})
 	_, err = h.Store.Heartbeat(ctx, h.ref, driver.StateLeading)
 	h.ok(err)
 }
@@ -86,15 +199,7 @@ func (h *History) release(ctx context.Context) {
 	deleted, err := h.Store.Release(ctx, h.ref, driver.EndReleased)
 	h.ok(err)
 	h.is(deleted)
-	term := h.ref.Term
-	h.told(fmt.Sprintf("term %d has ended", term), func(ctx context.Context, s Store) error {
-		terms, err := s.Terms(ctx, 100)
-		i := slices.IndexFunc(terms, func(t driver.Term) bool { return t.Term == term })
-		if err == nil && (i < 0 || terms[i].Open()) {
-			err = fmt.Errorf("the terms are %v", terms)
-		}
-		return err
-	})
+	h.told(fact{What: ended, Term: h.ref.Term})
 }
 
 var firstTick = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -111,15 +216,11 @@ func (h *History) run(ctx context.Context) {
 		Spec: "@every 1m", From: from, To: tick, Start: tick})
 	h.ok(err)
 	h.is(started)
-	h.told(fmt.Sprintf("run %d has started", h.ticks), func(ctx context.Context, s Store) error {
-		return hasRun(ctx, s, tick, ledger.InProgress, ledger.Done)
-	})
+	h.told(fact{What: runBegan, Tick: tick})
 	written, err := h.Store.Finish(ctx, run, ledger.End{Status: ledger.Done, Took: time.Second})
 	h.ok(err)
 	h.is(written)
-	h.told(fmt.Sprintf("run %d is done", h.ticks), func(ctx context.Context, s Store) error {
-		return hasRun(ctx, s, tick, ledger.Done)
-	})
+	h.told(fact{What: runDone, Tick: tick})
 }
 
 func hasRun(ctx context.Context, s Store, tick time.Time, in ...ledger.Status) error {
@@ -134,32 +235,18 @@ func hasRun(ctx context.Context, s Store, tick time.Time, in ...ledger.Status) e
 func (h *History) order(ctx context.Context) {
 	_, err := h.Store.Pause(ctx, ledger.Action{Job: "import", By: "ann"})
 	h.ok(err)
-	paused := h.told("the job is paused", func(ctx context.Context, s Store) error {
-		return isPaused(ctx, s, true)
-	})
-	h.over(paused)
+	h.over(h.told(fact{What: paused}))
 	_, err = h.Store.Resume(ctx, "import", "ann")
 	h.ok(err)
-	resumed := h.told("the job is not paused", func(ctx context.Context, s Store) error {
-		return isPaused(ctx, s, false)
-	})
+	unpaused := h.told(fact{What: resumed})
 	request, err := h.Store.Trigger(ctx, ledger.Action{Job: "import", By: "ann"})
 	h.ok(err)
-	asked := h.told("a run was asked for", func(ctx context.Context, s Store) error {
-		pending, err := s.Pending(ctx)
-		if err == nil && len(pending.Requests) != 1 {
-			err = fmt.Errorf("pending is %+v", pending)
-		}
-		return err
-	})
-	h.over(asked)
+	h.over(h.told(fact{What: asked}))
 	_, started, err := h.Store.Answer(ctx, h.ref, request, "")
 	h.ok(err)
 	h.is(started)
-	h.told("what was asked for has started", func(ctx context.Context, s Store) error {
-		return hasRun(ctx, s, request.At, ledger.InProgress)
-	})
-	h.over(resumed) // the next round pauses it again
+	h.told(fact{What: answered, Tick: request.At})
+	h.over(unpaused) // the next round pauses it again
 }
 
 func isPaused(ctx context.Context, s Store, paused bool) error {
@@ -172,32 +259,17 @@ func isPaused(ctx context.Context, s Store, paused bool) error {
 
 // hold takes and releases a named lock.
 func (h *History) hold(ctx context.Context, name string) {
-	key := namedlock.Key{Kind: namedlock.KindLock, Name: name}
-	claim := namedlock.Claim{Key: key, Owner: h.ref.Owner, Token: driver.NewToken(), TTL: time.Hour}
+	claim := take(name, h.ref.Owner)
 	term, _, err := h.Store.Named().Take(ctx, claim)
 	h.ok(err)
 	h.is(term != 0)
-	held := h.told("a lock is held", func(ctx context.Context, s Store) error {
-		row, err := s.Named().Look(ctx, key)
-		if err == nil && (row == nil || row.Term != term) {
-			err = fmt.Errorf("the row is %+v", row)
-		}
-		return err
-	})
-	h.over(held)
+	h.over(h.told(fact{What: held, Name: name, Term: term}))
 	released, err := h.Store.Named().Release(ctx,
-		namedlock.Ref{Key: key, Token: claim.Token, Term: term}, false)
+		namedlock.Ref{Key: claim.Key, Token: claim.Token, Term: term}, false)
 	h.ok(err)
 	h.is(released)
 	// A release does not wait for the disk: after a cut the lock may be held for its TTL.
-	h.told("a lock was held", func(ctx context.Context, s Store) error {
-		claim.Token = driver.NewToken()
-		next, row, err := s.Named().Take(ctx, claim)
-		if err == nil && next <= term && (row == nil || row.Term != term) {
-			err = fmt.Errorf("term %d, after %d; the row is %+v", next, term, row)
-		}
-		return err
-	})
+	h.told(fact{What: wasHeld, Name: name, Term: term})
 }
 
 // work adds a task, captures it and ends it.
@@ -205,22 +277,15 @@ func (h *History) work(ctx context.Context, id string) {
 	q := h.Store.Queue()
 	_, err := q.Add(ctx, "mail", 3, []string{id})
 	h.ok(err)
-	h.told("a task is added", func(ctx context.Context, s Store) error {
-		return hasTask(ctx, s, id, taskqueue.Pending, taskqueue.InProgress, taskqueue.Done)
-	})
+	h.told(fact{What: added, Name: id})
 	token := driver.NewToken()
 	_, err = q.Capture(ctx, "mail", token, time.Hour, 1)
 	h.ok(err)
-	captured := h.told("a task is captured", func(ctx context.Context, s Store) error {
-		return hasTask(ctx, s, id, taskqueue.InProgress)
-	})
-	h.over(captured)
+	h.over(h.told(fact{What: captured, Name: id}))
 	done, err := q.Done(ctx, "mail", token, []string{id})
 	h.ok(err)
 	h.is(len(done) == 1)
-	h.told("a task is done", func(ctx context.Context, s Store) error {
-		return hasTask(ctx, s, id, taskqueue.Done)
-	})
+	h.told(fact{What: taskDone, Name: id})
 }
 
 func hasTask(ctx context.Context, s Store, id string, in ...taskqueue.State) error {
@@ -292,13 +357,14 @@ func (h *History) Check(ctx context.Context, s Store, step int) error {
 			continue
 		}
 		if err := f.holds(ctx, s); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f.what, err))
+			errs = append(errs, fmt.Errorf("%v: %w", f, err))
 		}
 	}
 	return errors.Join(append(errs, GoesOn(ctx, s))...)
 }
 
-// GoesOn lets another replica lead, with a higher term, and run what was not started before.
+// GoesOn lets another replica lead, with a higher term, and run what was not started before. Each
+// tick that was decided must have a run.
 func GoesOn(ctx context.Context, s Store) error {
 	terms, err := s.Terms(ctx, 1)
 	if err != nil {
@@ -331,6 +397,10 @@ func GoesOn(ctx context.Context, s Store) error {
 		if run.ScheduledAt.After(jobs[0].Cursor) && run.RequestedBy == "" {
 			return fmt.Errorf("run %+v would start again: the cursor is %v", run, jobs[0].Cursor)
 		}
+	}
+	if _, found, err := s.Run(ctx, "import", jobs[0].Cursor); err != nil || !found {
+		return fmt.Errorf("the tick %v is lost: no run has it, and the cursor is there: %w",
+			jobs[0].Cursor, err)
 	}
 	tick := jobs[0].Cursor.Add(time.Minute)
 	_, started, err := s.Decide(ctx, claim.Ref, ledger.Decision{Job: "import", Spec: "@every 1m",

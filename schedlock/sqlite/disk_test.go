@@ -39,6 +39,7 @@ type disk struct {
 	steps  []step
 
 	failAt int // which of the things that can fail does; 0: none
+	killAt int // the process ends before this one; 0: it lives
 	tried  int // how many there were
 }
 
@@ -92,26 +93,35 @@ func init() {
 // newDisk begins with what lies in the folder, which is durable.
 func newDisk(t testing.TB, folder string) *disk {
 	t.Helper()
+	d, err := makeDisk(folder)
+	require.NoError(t, err)
+	t.Cleanup(func() { vfs.Unregister(d.name); diskOf.Delete(folder) })
+	return d
+}
+
+func makeDisk(folder string) (*disk, error) {
 	d := &disk{VFS: vfs.Find("os"), name: fmt.Sprintf("disk%d", disks.Add(1)), folder: folder,
 		nodes: map[fileID]int{}, names: map[string]int{},
 		start: state{files: map[int][]byte{}, names: map[string]int{}}}
 	entries, err := os.ReadDir(folder)
-	if !errors.Is(err, fs.ErrNotExist) { // it may be made later
-		require.NoError(t, err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be made later
+		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
 		id, err := identify(path)
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		node := len(d.nodes)
 		d.nodes[id], d.names[e.Name()], d.start.names[e.Name()] = node, node, node
-		d.start.files[node], err = os.ReadFile(path)
-		require.NoError(t, err)
+		if d.start.files[node], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
 	}
 	vfs.Register(d.name, d)
 	diskOf.Store(folder, d)
-	t.Cleanup(func() { vfs.Unregister(d.name); diskOf.Delete(folder) })
-	return d
+	return d, nil
 }
 
 // open is Open by way of the disk.
@@ -136,6 +146,10 @@ func (d *disk) fails() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tried++
+	if d.tried == d.killAt {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
 	return d.tried == d.failAt
 }
 

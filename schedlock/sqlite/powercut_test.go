@@ -51,7 +51,13 @@ func begins(t *testing.T, there bool) *history {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "app.db"), raw, 0o600))
 	}
-	h := &history{disk: newDisk(t, folder), t: t}
+	h := on(newDisk(t, folder))
+	h.t = t
+	return h
+}
+
+func on(d *disk) *history {
+	h := &history{disk: d}
 	h.Open = func(context.Context) (acknowledged.Store, error) {
 		s, err := h.disk.open("app.db")
 		if err != nil {
