@@ -46,7 +46,7 @@ func (f *fact) String() string {
 // What the facts are about.
 const (
 	acquired = "the lock is acquired"
-	ended    = "the term has ended"
+	ended    = "the lock is released"
 	runBegan = "a run has started"
 	runDone  = "a run is done"
 	paused   = "the job is paused"
@@ -69,11 +69,16 @@ func (f *fact) holds(ctx context.Context, s Store) error {
 			err = fmt.Errorf("the newest terms are %v", terms)
 		}
 		return err
-	case ended:
+	case ended: // or the row is back: a release does not wait for the disk
 		terms, err := s.Terms(ctx, 100)
+		if err != nil {
+			return err
+		}
+		view, err := s.Look(ctx)
 		i := slices.IndexFunc(terms, func(t driver.Term) bool { return t.Term == f.Term })
-		if err == nil && (i < 0 || terms[i].Open()) {
-			err = fmt.Errorf("the terms are %v", terms)
+		back := view.Row != nil && view.Row.Term == f.Term
+		if err == nil && (i < 0 || terms[i].Open() != back) {
+			err = fmt.Errorf("the row is %+v, the terms are %v", view.Row, terms)
 		}
 		return err
 	case runBegan:

@@ -141,9 +141,12 @@ func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 	return beat, err
 }
 
+// A release waits for no disk. A crash of the server may bring the row back: then the TTL, or a
+// proof of the holder's death, decides.
 const sqlRelease = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('lock_timeout', '1s', true), ` + sqlDurable + `
+    SELECT clock_timestamp() AS now, set_config('lock_timeout', '1s', true),
+           set_config('synchronous_commit', 'off', true)
 ), gone AS (
     DELETE FROM scheduler_lock l USING settings
     WHERE l.id = 1 AND l.pid = $1::bigint AND l.hostname = $2::text

@@ -327,6 +327,6 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 		_, err := store.GiveUp(ctx, ref, left[1])
 		require.NoError(t, err)
 	})
-	committed("on", func() { release(t, store, ref) })
+	committed("off", func() { release(t, store, ref) })
 	committed("on", func() { acquire(t, store, time.Minute) }) // of a free lock
 }

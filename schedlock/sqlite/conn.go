@@ -175,12 +175,18 @@ func (s *Store) each(ctx context.Context, query string, args, dest []any,
 // connection itself: a sql.Tx would roll back from another goroutine when ctx
 // ends, and what came after would be written outside the transaction.
 func (s *Store) write(ctx context.Context, do func(context.Context, tx) error) error {
+	return s.writeDurably(ctx, true, do)
+}
+
+// writeDurably is write; without durable it does not wait for the disk.
+func (s *Store) writeDurably(ctx context.Context, durable bool,
+	do func(context.Context, tx) error) error {
 	if err := s.mayWrite(); err != nil {
 		return err
 	}
 	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
 		tx := tx{s}
-		if err := s.setDurable(ctx, true); err != nil {
+		if err := s.setDurable(ctx, durable); err != nil {
 			return err
 		}
 		// Not kept prepared: SQLite looks for an interruption after so many steps

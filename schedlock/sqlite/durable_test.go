@@ -23,8 +23,8 @@ func synchronous(t testing.TB, conn *sql.Conn) (level int) {
 	return level
 }
 
-// Whatever comes between, a heartbeat is not flushed, and everything else is.
-func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
+// Whatever comes between, a heartbeat and a release are not flushed, and everything else is.
+func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
@@ -61,6 +61,10 @@ func TestOnlyHeartbeatsAreNotFlushed(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, write(bg), "on another connection")
+	release(t, s, ref)
+	assert.Equal(t, normal, level())
+	acquire(t, s, nobody)
+	assert.Equal(t, full, level())
 }
 
 // The app's own writes, on the connection that the lock had, are as durable as

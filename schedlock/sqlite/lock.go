@@ -241,7 +241,8 @@ WHERE term = ?3 AND token = ?4 AND ended_at IS NULL`
 // Release implements driver.Store.
 func (s *Store) Release(ctx context.Context, ref driver.Ref,
 	reason driver.EndReason) (deleted bool, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	// A power cut may bring the row back: then the TTL, or a proof of death, decides.
+	err = s.writeDurably(ctx, false, func(ctx context.Context, tx tx) error {
 		n, err := tx.exec(ctx, sqlRelease, ref.PID, ref.Hostname, ref.Token.String(), ref.Term)
 		if err != nil {
 			return err
