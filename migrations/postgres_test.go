@@ -150,7 +150,8 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 			}
 			db := openPostgres(t, direct)
 			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"},
+			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12",
+				"13"},
 				column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
 		})
 	}
