@@ -86,7 +86,7 @@ func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 		db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(),
-		fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=12`,
+		fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=13`,
 			databaseName(t, url), s.Port()))
 }
 
