@@ -35,7 +35,7 @@ func (r Run) Latest() (a Attempt, ok bool) {
 }
 
 // Attempts returns the attempts of a run, newest first: the latest as run tells
-// of it, and those before that the database has kept, at most [KeepAttempts].
+// of it, and those before that the database has kept, [KeepAttempts] at most.
 // Those that a replica of an older release has replaced are missing. A run with
 // one attempt asks nothing of the database.
 func Attempts(ctx context.Context, s Store, run Run) ([]Attempt, error) {

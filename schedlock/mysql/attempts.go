@@ -72,12 +72,12 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 
 const sqlAttempts = `
 SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = ?
-ORDER BY attempt DESC LIMIT ?`
+ORDER BY attempt DESC`
 
 // Attempts implements ledger.Store.
 func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
 	var a columns.Attempt
-	list, err := all(ctx, s.shared, a.Dest(), a.Value, sqlAttempts, runID, ledger.KeepAttempts)
+	list, err := all(ctx, s.shared, a.Dest(), a.Value, sqlAttempts, runID)
 	return list, s.explain(err)
 }
 

@@ -58,12 +58,12 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 
 const sqlAttempts = `
 SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = $1::bigint
-ORDER BY attempt DESC LIMIT $2::bigint`
+ORDER BY attempt DESC`
 
 // Attempts implements ledger.Store.
 func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
 	var a columns.Attempt
-	return all(ctx, s.pool, a.Dest(), a.Value, sqlAttempts, runID, int64(ledger.KeepAttempts))
+	return all(ctx, s.pool, a.Dest(), a.Value, sqlAttempts, runID)
 }
 
 const sqlGiveUp = sqlGuard + `

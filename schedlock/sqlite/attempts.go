@@ -71,12 +71,12 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 
 const sqlAttempts = `
 SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = ?1
-ORDER BY attempt DESC LIMIT ?2`
+ORDER BY attempt DESC`
 
 // Attempts implements ledger.Store.
 func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
 	var a columns.Attempt
-	rows, err := s.db.QueryContext(ctx, sqlAttempts, runID, ledger.KeepAttempts)
+	rows, err := s.db.QueryContext(ctx, sqlAttempts, runID)
 	list, err := columns.All(rows, err, a.Dest(), a.Value)
 	return list, s.explain(err)
 }
