@@ -167,7 +167,9 @@ func TestARunAloneHasItsAttempts(t *testing.T) {
 	assert.Zero(t, db.runsRead.Load(), "no other run is read")
 	assert.Equal(t, []string{"2026-11-21T12:01:00Z"}, ticksOn(page))
 	assert.Contains(t, page, "The run at 21 Nov 12:01:00 UTC.")
-	attempts := regexp.MustCompile(`(?s)data-label="attempt" class="num">(\d+)<.*?</tr>`).
+	attempts := regexp.MustCompile(`(?s)data-label="began" class="num"><[^>]*>[^<]*</time></td>
+`+
+		`<td data-label="outcome">.*?data-label="attempt" class="num">(\d+)<.*?</tr>`).
 		FindAllStringSubmatch(page, -1)
 	require.Len(t, attempts, 101, "the latest, and those before that are kept")
 	for i, a := range attempts {
