@@ -14,7 +14,7 @@ import (
 )
 
 // Latest is the version of this code: that of the newest migration it embeds.
-const Latest int64 = 12
+const Latest int64 = 13
 
 // Dialect says which database the *sql.DB is connected to. Its value is the name of the folder with
 // its SQL files.

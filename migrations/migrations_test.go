@@ -362,7 +362,7 @@ func TestUpLogsWhatItChanged(t *testing.T) {
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+
-		path+` from=0 to=12 took=`)
+		path+` from=0 to=13 took=`)
 }
 
 // An operator has no more than the plain shell.

@@ -86,7 +86,7 @@ func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 		db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(),
-		fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=12`,
+		fmt.Sprintf(`database="database \"%s\" on 127.0.0.1:%d, schema \"public\"" from=0 to=13`,
 			databaseName(t, url), s.Port()))
 }
 
@@ -150,7 +150,8 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 			}
 			db := openPostgres(t, direct)
 			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"},
+			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12",
+				"13"},
 				column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
 		})
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 var ourTables = []string{
-	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_audit", "scheduler_jobs",
-	"scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
+	"named_locks", "named_locks_floor", "queue_tasks", "scheduler_attempts", "scheduler_audit",
+	"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations", "scheduler_lock_schema",
 	"scheduler_pauses", "scheduler_replicas", "scheduler_requests", "scheduler_runs",
 	"scheduler_terms",
 }
@@ -38,6 +38,8 @@ func assertSchema(t *testing.T, db *sql.DB) {
 			" done_us longest_us",
 		"scheduler_runs": "id job scheduled_at started_at finished_at status term pid hostname" +
 			" attempt error until count retry_at requested_by request_reason",
+		"scheduler_attempts": "run_id attempt started_at finished_at status term pid hostname" +
+			" error",
 		"scheduler_requests":    "job requested_at requested_by reason",
 		"scheduler_pauses":      "job paused_at paused_by reason resumed_at resumed_by",
 		"scheduler_audit":       "id at what job by reason",
@@ -68,11 +70,12 @@ func assertSchema(t *testing.T, db *sql.DB) {
 		column(t, db,
 			`SELECT name FROM sqlite_master
 				WHERE type = 'index' AND sql IS NOT NULL ORDER BY name`))
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"},
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12",
+		"13"},
 		column(t, db,
 			"SELECT version_id FROM scheduler_lock_migrations WHERE is_applied ORDER BY id"))
 	assert.Equal(t, []string{"1 1", "2 1", "3 1", "4 1", "5 1", "6 1", "7 1", "8 1", "9 1", "10 1", "11 1",
-		"12 1"},
+		"12 1", "13 1"},
 		column(t, db, "SELECT version || ' ' || min_code FROM scheduler_lock_schema"))
 	assert.Equal(t, []string{"ok"}, column(t, db, "PRAGMA integrity_check"))
 }

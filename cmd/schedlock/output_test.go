@@ -65,8 +65,8 @@ func TestTablesFitSixtyColumns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = locks.Lock(bg, long)
 	require.NoError(t, err)
-	for _, command := range []string{"runs", "jobs", "history", "audit", "replicas", "locks",
-		"queue",
+	for _, command := range []string{"runs", "runs --attempts", "jobs", "history", "audit",
+		"replicas", "locks", "queue",
 		"queue list " + long} {
 		args := append(strings.Fields(command), "--db", path)
 		r := call(t, args...)

@@ -18,11 +18,13 @@ import (
 const runsHelp = `  -n N            how many, newest first (default 20; all with --since)
   --job J         of one job only
   --status S,…    only these: in_progress, done, failed, abandoned, skipped
+  --attempts      each attempt of a run: the newest 101, each with its error
 ` + sinceHelp + `                  (the tick; of a skipped range its first)
 
 Examples:
   schedlock runs --job import -n 3
   schedlock runs --status failed,abandoned --since 12h
+  schedlock runs --job import -n 1 --attempts
 `
 
 type runJSON struct {
@@ -42,10 +44,35 @@ type runJSON struct {
 	Count         int64         `json:"count"` // of a skipped range its ticks
 	RequestedBy   string        `json:"requested_by"`
 	RequestReason string        `json:"request_reason"`
+	Attempts      []attemptJSON `json:"attempts"` // newest first; null: not asked for
+}
+
+type attemptJSON struct {
+	Attempt     int           `json:"attempt"`
+	StartedAt   timestamp     `json:"started_at"`
+	FinishedAt  timestamp     `json:"finished_at"`
+	Status      ledger.Status `json:"status"`
+	TookSeconds *float64      `json:"took_seconds"`
+	Term        int64         `json:"term"`
+	PID         int           `json:"pid"`
+	Hostname    string        `json:"hostname"`
+	Error       string        `json:"error"`
+}
+
+// newAttemptsJSON is not null: it was asked for.
+func newAttemptsJSON(list []ledger.Attempt) []attemptJSON {
+	lines := make([]attemptJSON, len(list))
+	for i, a := range list {
+		d, known := took(a.StartedAt, a.FinishedAt)
+		lines[i] = attemptJSON{Attempt: a.Number, StartedAt: timestamp(a.StartedAt),
+			FinishedAt: timestamp(a.FinishedAt), Status: a.Status, TookSeconds: seconds(d, known),
+			Term: a.Term, PID: a.PID, Hostname: a.Hostname, Error: a.Error}
+	}
+	return lines
 }
 
 func newRunJSON(r ledger.Run) runJSON {
-	took, known := took(r)
+	took, known := took(r.StartedAt, r.FinishedAt)
 	return runJSON{
 		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
 		FinishedAt: timestamp(r.FinishedAt),
@@ -64,13 +91,13 @@ func newRunsJSON(list []ledger.Run) []runJSON {
 	return lines
 }
 
-// took is how long the latest attempt took; known is false while it runs, and
-// if it never started.
-func took(r ledger.Run) (d time.Duration, known bool) {
-	if r.StartedAt.IsZero() || r.FinishedAt.IsZero() {
+// took is how long an attempt took; known is false while it runs, and if it never
+// started.
+func took(started, finished time.Time) (d time.Duration, known bool) {
+	if started.IsZero() || finished.IsZero() {
 		return 0, false
 	}
-	return r.FinishedAt.Sub(r.StartedAt), true
+	return finished.Sub(started), true
 }
 
 func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -78,6 +105,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	job := flags.String("job", "", "")
 	status := flags.String("status", "", "")
 	since := flags.String("since", "", "")
+	each := flags.Bool("attempts", false, "")
 	return func(ctx context.Context) (int, error) {
 		if *n < 1 {
 			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
@@ -97,6 +125,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if *job != "" || *status != "" || *since != "" {
 			none += " that match"
 		}
+		attempts := map[int64][]ledger.Attempt{} // by the ids of the runs
 		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Run, error) {
 			from, err := after(ctx, s)
 			if err != nil {
@@ -106,8 +135,23 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			if err == nil && len(found) == 0 && *job != "" {
 				err = t.knownJob(ctx, s, *job)
 			}
+			for i := 0; *each && err == nil && i < len(found); i++ {
+				attempts[found[i].ID], err = ledger.Attempts(ctx, s, found[i])
+			}
 			return found, err
-		}, newRunJSON, none, t.showRuns)
+		}, func(r ledger.Run) runJSON {
+			line := newRunJSON(r)
+			if *each {
+				line.Attempts = newAttemptsJSON(attempts[r.ID])
+			}
+			return line
+		}, none, func(found []ledger.Run) {
+			if *each {
+				t.showAttempts(found, attempts)
+			} else {
+				t.showRuns(found)
+			}
+		})
 	}
 }
 
@@ -173,7 +217,7 @@ func (t *tool) showRuns(list []ledger.Run) {
 		if r.Attempt > 0 {
 			attempt = strconv.Itoa(r.Attempt)
 		}
-		if d, known := took(r); known {
+		if d, known := took(r.StartedAt, r.FinishedAt); known {
 			length = span(d)
 		}
 		message := r.Error
@@ -186,6 +230,28 @@ func (t *tool) showRuns(list []ledger.Run) {
 		}
 		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt, length,
 			strconv.FormatInt(r.Term, 10), asked, message)
+	}
+	t.table(b)
+}
+
+// showAttempts writes a line for each attempt; of a skipped run there is one.
+func (t *tool) showAttempts(list []ledger.Run, attempts map[int64][]ledger.Attempt) {
+	b := newTable(cutting("job"), fixed("tick"), fixed("attempt"), fixed("status"),
+		wideOnly("began"), wideOnly("took"), wideOnly("term"), wideOnly("host"), cutting("error"))
+	for _, r := range list {
+		if len(attempts[r.ID]) == 0 {
+			b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), "", string(r.Status), "",
+				"", "", "", r.Error)
+		}
+		for _, a := range attempts[r.ID] {
+			length := ""
+			if d, known := took(a.StartedAt, a.FinishedAt); known {
+				length = span(d)
+			}
+			b.add(statusColour(a.Status), r.Job, t.cell(r.ScheduledAt), strconv.Itoa(a.Number),
+				string(a.Status), t.cell(a.StartedAt), length, strconv.FormatInt(a.Term, 10),
+				a.Hostname, a.Error)
+		}
 	}
 	t.table(b)
 }

@@ -78,6 +78,52 @@ func TestRunsOfOneStatusOrTime(t *testing.T) {
 	}
 }
 
+func TestRunsWithTheirAttempts(t *testing.T) {
+	t.Parallel()
+	path := withRuns(t, "fd")
+	edit(t, path, `UPDATE scheduler_runs SET attempt = 3 WHERE status = 'failed'`,
+		`INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term,
+			pid, hostname, error)
+			SELECT id, 1, '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:02.500000Z', 'failed',
+			5, 41, 'web-1', 'no space' FROM scheduler_runs WHERE attempt = 3`,
+		`INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term,
+			pid, hostname)
+			SELECT id, 2, '2026-01-01T00:01:00.000000Z', '2026-01-01T00:02:00.000000Z',
+			'abandoned', 6, 42, 'web-3' FROM scheduler_runs WHERE attempt = 3`,
+		`INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname, attempt, error)
+			VALUES ('import', '2026-01-01T00:00:00.000000Z', 'skipped', 5, 41, 'web-1', 0, 'missed')`)
+	var list []runJSON
+	strict(t, call(t, "runs", "--json", "--db", path).out, &list)
+	require.Len(t, list, 3)
+	for _, r := range list {
+		assert.Nil(t, r.Attempts, "they were not asked for")
+	}
+	strict(t, call(t, "runs", "--json", "--attempts", "--db", path).out, &list)
+	require.Len(t, list[0].Attempts, 3)
+	latest := list[0].Attempts[0]
+	assert.Equal(t, attemptJSON{Attempt: 3, StartedAt: list[0].StartedAt,
+		FinishedAt: list[0].FinishedAt, Status: ledger.Failed, TookSeconds: new(0.0), Term: 7,
+		PID: 4242, Hostname: "web-2.example.com", Error: list[0].Error}, latest)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	assert.Equal(t, []attemptJSON{
+		{Attempt: 2, StartedAt: timestamp(at.Add(time.Minute)),
+			FinishedAt: timestamp(at.Add(2 * time.Minute)), Status: ledger.Abandoned,
+			TookSeconds: new(60.0), Term: 6, PID: 42, Hostname: "web-3"},
+		{Attempt: 1, StartedAt: timestamp(at), FinishedAt: timestamp(at.Add(2500 * time.Millisecond)),
+			Status: ledger.Failed, TookSeconds: new(2.5), Term: 5, PID: 41, Hostname: "web-1",
+			Error: "no space"},
+	}, list[0].Attempts[1:])
+	assert.Len(t, list[1].Attempts, 1)
+	assert.Equal(t, []attemptJSON{}, list[2].Attempts, "of a skipped run")
+	lines := strings.Split(call(t, "runs", "--attempts", "-o", "wide", "--db", path).out, "\n")
+	require.Len(t, lines, 7)
+	assert.Regexp(t, `^import +\S+ \S+ +3 +failed .* web-2.example.com +the list at `, lines[1])
+	assert.Regexp(t, `^import +\S+ \S+ +2 +abandoned +\S+ \S+ +1m0s +6 +web-3 +-$`, lines[2])
+	assert.Regexp(t, `^import +\S+ \S+ +1 +failed +\S+ \S+ +2.5s +5 +web-1 +no space$`, lines[3])
+	assert.Regexp(t, `^import +\S+ \S+ +1 +done `, lines[4])
+	assert.Regexp(t, `^import +\S+ \S+ +- +skipped [- ]+ missed$`, lines[5])
+}
+
 // A search reads a few runs first. A -n alone is a limit of its own.
 func TestASearchReadsNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -31,7 +33,8 @@ func TestCommandsActOnTheSchemaThatTheyAreGiven(t *testing.T) {
 				"there are no tables")
 			r := call(t, in(schema, "migrate")...)
 			require.Equal(t, exitDone, r.code, r)
-			require.Contains(t, r.out, "migrated from version 0 to 12")
+			require.Contains(t, r.out,
+				fmt.Sprintf("migrated from version 0 to %d", migrations.Latest))
 			require.Contains(t, call(t, in(schema, "migrate", "--dry-run")...).out, "nothing to do")
 		}
 		store, err := postgres.Open(bg, url, postgres.WithLogger(discard),

@@ -88,6 +88,29 @@ func (c *Run) Value() ledger.Run {
 	}
 }
 
+// Of an attempt that was replaced.
+const AttemptColumns = `attempt, started_at, finished_at, status, term, pid, hostname, error`
+
+// Attempt takes AttemptColumns.
+type Attempt struct {
+	number, term, pid     sql.NullInt64
+	started, finished     Time
+	status, hostname, err sql.NullString
+}
+
+// Dest returns the places of AttemptColumns.
+func (c *Attempt) Dest() []any {
+	return []any{&c.number, &c.started, &c.finished, &c.status, &c.term, &c.pid, &c.hostname,
+		&c.err}
+}
+
+// Value returns the attempt. A time that can't be read is zero.
+func (c *Attempt) Value() ledger.Attempt {
+	return ledger.Attempt{Number: int(c.number.Int64), StartedAt: c.started.Time,
+		FinishedAt: c.finished.Time, Status: ledger.Status(c.status.String), Term: c.term.Int64,
+		PID: int(c.pid.Int64), Hostname: c.hostname.String, Error: c.err.String}
+}
+
 // Of a pause, as p.
 const PauseColumns = `p.job, p.paused_at, p.paused_by, p.reason, p.resumed_at, p.resumed_by`
 

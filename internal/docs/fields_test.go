@@ -33,6 +33,7 @@ var objects = map[string][2][]string{
 		{inCommand + ".termJSON", inCommand + ".historyJSON"}},
 	"An order to leave":   {nil, {inCommand + ".revokedJSON"}},
 	"A run":               {{inApp + ".runJSON"}, {inCommand + ".runJSON"}},
+	"An attempt":          {nil, {inCommand + ".attemptJSON"}},
 	"A job":               {{inApp + ".jobJSON"}, {inCommand + ".jobJSON"}},
 	"A pause":             {{inApp + ".pauseJSON"}, {inCommand + ".pauseJSON"}},
 	"An order":            {nil, {inCommand + ".auditJSON"}},

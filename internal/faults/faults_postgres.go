@@ -243,7 +243,8 @@ func RestartBouncer(ctx context.Context, c *Cluster, in *Injection) error {
 }
 
 var postgresTables = []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
-	"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit",
+	"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
+	"scheduler_audit",
 	"faults_writes"}
 
 // RestoreTables: all tables are put back to an earlier state, while the leader

@@ -365,7 +365,8 @@ func (s *postgresServer) Block(ctx context.Context) (unblock func(), err error) 
 	for {
 		err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
 			`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs,
-				scheduler_requests, scheduler_pauses, scheduler_audit IN EXCLUSIVE MODE`)
+				scheduler_attempts, scheduler_requests, scheduler_pauses, scheduler_audit
+				IN EXCLUSIVE MODE`)
 		if err == nil {
 			return unblock, nil
 		}

@@ -64,7 +64,7 @@ SET token = coalesce(nullif(?, ''), token), term = coalesce(nullif(?, 0), term),
 
 func (d Database) backup(t testing.TB) (restore func()) {
 	tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs", "scheduler_runs",
-		"scheduler_requests", "scheduler_pauses", "scheduler_audit"}
+		"scheduler_attempts", "scheduler_requests", "scheduler_pauses", "scheduler_audit"}
 	for _, table := range tables {
 		d.run(t, `CREATE TEMP TABLE kept_`+table+` AS SELECT * FROM `+table)
 	}

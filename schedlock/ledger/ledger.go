@@ -175,7 +175,8 @@ type Store interface {
 	// is failed or abandoned, has its Attempt, and is owed another one. started
 	// is false, and nothing is written, if it is not. The row gets the holder's
 	// term, pid and hostname, and the database's time as StartedAt; its Error
-	// stays.
+	// stays. What the row says of the attempt before goes to Attempts, in the same
+	// transaction.
 	Retry(ctx context.Context, ref driver.Ref, run Run) (next Run, started bool, err error)
 
 	// GiveUp ends a run that is owed an attempt, without one: that with its ID,
@@ -201,6 +202,11 @@ type Store interface {
 	// Run returns the row of a job's tick, with its exact scheduled time;
 	// found is false if there is none. A tick inside a skipped range has none.
 	Run(ctx context.Context, job string, tick time.Time) (run Run, found bool, err error)
+
+	// Attempts returns the attempts of the run with that ID that later ones have
+	// replaced, newest first: the newest [KeepAttempts]. See the function
+	// [Attempts], which adds the latest. There are none of a run that was pruned.
+	Attempts(ctx context.Context, runID int64) ([]Attempt, error)
 
 	// Runs returns the newest runs, newest scheduled time first, at most
 	// limit; of one job, or of all if job is "".
@@ -259,7 +265,7 @@ type Store interface {
 	// driver.Store.Revoke write them: see [AuditEntry].
 	Audit(ctx context.Context, job string, limit int) ([]AuditEntry, error)
 
-	// Prune deletes the oldest rows of a job, at most limit, and none of the
+	// Prune deletes the oldest rows of a job, with their Attempts, at most limit, and none of the
 	// newest keep. Rows that are in progress, or owed an attempt, stay. The
 	// newest row of the ledger may stay, too: no id is ever used again.
 	Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error)

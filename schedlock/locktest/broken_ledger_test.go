@@ -233,4 +233,48 @@ var brokenLedgers = []broken{
 			}
 		}
 	})},
+	{106, "a retry keeps nothing", "after a failed attempt", func(*attemptsCall) {}},
+	{106, "an attempt keeps the last owner", "after a failed attempt",
+		eachAttempt(func(r ledger.Run, a *ledger.Attempt) { a.Term = r.Term + 1 })},
+	{106, "an abandoned attempt keeps the error in the row", "after an abandoned attempt",
+		after(func(c *attemptsCall) {
+			for i := len(c.list) - 2; i >= 0; i-- {
+				if c.list[i].Error == "" {
+					c.list[i].Error = c.list[i+1].Error
+				}
+			}
+		})},
+	{106, "the oldest comes first", "after an abandoned attempt",
+		after(func(c *attemptsCall) { slices.Reverse(c.list) })},
+	{106, "the end of an attempt keeps it", "before the next attempt starts",
+		after(func(c *attemptsCall) {
+			if latest, ok := stored(c.s, c.runID).Latest(); ok && latest.Number > 1 &&
+				!latest.FinishedAt.IsZero() {
+				c.list = append([]ledger.Attempt{latest}, c.list...)
+			}
+		})},
+	{107, "all stay", "100 item", after(func(c *attemptsCall) {
+		for len(c.list) > 0 && c.list[len(c.list)-1].Number > 1 {
+			a := c.list[len(c.list)-1]
+			a.Number--
+			c.list = append(c.list, a)
+		}
+	})},
+	{107, "the oldest stay", "Not equal", eachAttempt(func(_ ledger.Run, a *ledger.Attempt) {
+		a.Number = max(a.Number-2, 1)
+	})},
+	{108, "attempts outlive their run", "of a run that is gone", after(func(c *attemptsCall) {
+		if stored(c.s, c.runID).ID == 0 {
+			c.list = append(c.list, ledger.Attempt{Number: 1})
+		}
+	})},
+	{108, "the attempts of all runs go", "of a run that stays", func() any {
+		pruned := false
+		return after(func(c *attemptsCall) {
+			if pruned = pruned || stored(c.s, c.runID).ID == 0; pruned {
+				c.list = nil
+			}
+		})
+	}},
+	{108, "Attempts has no context", "Attempts", deaf("Attempts")},
 }

@@ -318,6 +318,8 @@ type snapshot struct {
 	Owed    []ledger.Run
 	Pending ledger.Pending
 	Audit   []ledger.AuditEntry
+
+	Attempts map[int64][]ledger.Attempt // of the runs that are owed another
 }
 
 func (e *env) snapshot() (s snapshot) {
@@ -338,6 +340,11 @@ func (e *env) snapshot() (s snapshot) {
 		sortPauses(s.Pending.Pauses)
 		s.Audit, err = l.Audit(e.ctx, "", 100)
 		require.NoError(e, err, "Audit")
+		s.Attempts = map[int64][]ledger.Attempt{}
+		for _, r := range s.Owed {
+			s.Attempts[r.ID], err = l.Attempts(e.ctx, r.ID)
+			require.NoError(e, err, "Attempts")
+		}
 	}
 	return s
 }

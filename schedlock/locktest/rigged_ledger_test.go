@@ -115,6 +115,11 @@ type (
 		call[*sound]
 		list []ledger.Replica
 	}
+	attemptsCall struct {
+		call[*sound]
+		runID int64
+		list  []ledger.Attempt
+	}
 	auditCall struct {
 		call[*sound]
 		job   string
@@ -178,6 +183,12 @@ func (r rigged) Retries(ctx context.Context) ([]ledger.Run, error) {
 	c := &retriesCall{call: start(ctx, r.sound)}
 	play(r.fault, "Retries", c, func() { c.runs, c.err = c.s.Retries(c.ctx) })
 	return c.runs, c.err
+}
+
+func (r rigged) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
+	c := &attemptsCall{call: start(ctx, r.sound), runID: runID}
+	play(r.fault, "Attempts", c, func() { c.list, c.err = c.s.Attempts(c.ctx, c.runID) })
+	return c.list, c.err
 }
 
 func (r rigged) ResetCursor(ctx context.Context, action ledger.Action) (ledger.Job, error) {
@@ -249,6 +260,15 @@ func (r rigged) Replicas(ctx context.Context) ([]ledger.Replica, error) {
 	c := &replicasCall{call: start(ctx, r.sound)}
 	play(r.fault, "Replicas", c, func() { c.list, c.err = c.s.Replicas(c.ctx) })
 	return c.list, c.err
+}
+
+// eachAttempt changes what Attempts returns, given the row of the run.
+func eachAttempt(change func(ledger.Run, *ledger.Attempt)) func(*attemptsCall) {
+	return after(func(c *attemptsCall) {
+		for i := range c.list {
+			change(stored(c.s, c.runID), &c.list[i])
+		}
+	})
 }
 
 // eachOrder changes what Audit returns.

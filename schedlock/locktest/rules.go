@@ -35,5 +35,6 @@ func Rules() []Rule {
 func cases() []testCase {
 	return slices.Concat(lookCases, acquireCases, heartbeatCases, releaseCases, fenceCases,
 		hintCases, ledgerCases, runCases, retryCases, orderCases, pauseCases, pruneCases,
-		revokeCases, cursorCases, appCases, auditCases, replicaCases)
+		revokeCases, cursorCases, appCases, auditCases, replicaCases,
+		attemptCases)
 }

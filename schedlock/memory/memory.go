@@ -46,7 +46,8 @@ type tables struct {
 	jobs     map[string]ledger.Job
 	runs     []ledger.Run // in the order of their ids
 	lastID   int64
-	ticks    map[tickKey]int64 // the id of the run
+	attempts map[int64][]ledger.Attempt // of a run those that were replaced, oldest first
+	ticks    map[tickKey]int64          // the id of the run
 	requests map[tickKey]ledger.Request
 	pauses   map[string]ledger.Pause // the latest of each job; of the whole scheduler under ""
 	named    namedLocks
@@ -62,6 +63,7 @@ type tables struct {
 func (t tables) clone() tables {
 	t.terms, t.runs = slices.Clone(t.terms), slices.Clone(t.runs)
 	t.jobs, t.ticks = maps.Clone(t.jobs), maps.Clone(t.ticks)
+	t.attempts = maps.Clone(t.attempts)
 	t.requests, t.pauses = maps.Clone(t.requests), maps.Clone(t.pauses)
 	t.tasks, t.audit = maps.Clone(t.tasks), slices.Clone(t.audit)
 	t.named = t.named.clone()
@@ -79,6 +81,7 @@ func WithClock(now func() time.Time) Option { return func(s *Store) { s.now = no
 func New(opts ...Option) *Store {
 	s := &Store{now: time.Now, tables: tables{
 		jobs: map[string]ledger.Job{}, ticks: map[tickKey]int64{},
+		attempts: map[int64][]ledger.Attempt{},
 		requests: map[tickKey]ledger.Request{}, pauses: map[string]ledger.Pause{},
 		tasks: map[taskKey]task{},
 	}}

@@ -176,6 +176,10 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 		if err := t.mayStart(r.Job); err != nil {
 			return err
 		}
+		if before, ok := r.Latest(); ok {
+			kept := append(slices.Clone(t.attempts[r.ID]), before)
+			t.attempts[r.ID] = kept[max(0, len(kept)-ledger.KeepAttempts):]
+		}
 		r.Status, r.StartedAt, r.FinishedAt, r.RetryAt = ledger.InProgress, now, time.Time{},
 			time.Time{}
 		r.Term, r.PID, r.Hostname = ref.Term, ref.PID, ref.Hostname
@@ -184,6 +188,16 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 		return nil
 	})
 	return next, started, err
+}
+
+// Attempts implements ledger.Store.
+func (s *Store) Attempts(ctx context.Context, runID int64) (list []ledger.Attempt, err error) {
+	err = s.do(ctx, func(t *tables, _ time.Time) error {
+		list = slices.Clone(t.attempts[runID])
+		return nil
+	})
+	slices.Reverse(list)
+	return list, err
 }
 
 // GiveUp implements ledger.Store.
@@ -331,6 +345,7 @@ func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted
 			if r.Final() {
 				gone[r.ID] = true
 				delete(t.ticks, keyOf(job, r.ScheduledAt))
+				delete(t.attempts, r.ID)
 			}
 		}
 		t.runs = slices.DeleteFunc(t.runs, func(r ledger.Run) bool { return gone[r.ID] })

@@ -109,3 +109,29 @@ func TestIDsGrowThoughRunsAreDeleted(t *testing.T) {
 		require.EqualValues(t, 1, deleted)
 	}
 }
+
+func TestTheAttemptsOfARunThatHasGoneOn(t *testing.T) {
+	db, tick := decided(t)
+	ref := look(t, db).Row.Ref
+	run, _, err := db.Decide(ctx, ref, ledger.Decision{Job: "j", From: tick, To: tick, Start: tick})
+	require.NoError(t, err)
+	var read ledger.Run
+	for range 3 {
+		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: tick})
+		require.NoError(t, err)
+		run, _, err = db.Retry(ctx, ref, run)
+		require.NoError(t, err)
+		if run.Attempt == 2 {
+			read = run
+		}
+	}
+	list, err := ledger.Attempts(ctx, db, read)
+	require.NoError(t, err)
+	require.Len(t, list, 2, "what was read, and what was before it")
+	require.Equal(t, 2, list[0].Number)
+	require.Equal(t, ledger.InProgress, list[0].Status)
+	require.Equal(t, 1, list[1].Number)
+	list, err = ledger.Attempts(ctx, db, ledger.Run{ID: run.ID, Status: ledger.Skipped})
+	require.NoError(t, err)
+	require.Empty(t, list, "of a skipped run")
+}

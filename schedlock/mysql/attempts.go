@@ -15,6 +15,15 @@ const sqlOwed = `
 WHERE id = ? AND attempt = ? AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
 
 const (
+	// The error in the row of an abandoned attempt is that of an attempt before.
+	sqlKeepAttempt = `
+INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term, pid,
+                                hostname, error)
+SELECT id, attempt, started_at, finished_at, status, term, pid, hostname,
+       CASE status WHEN 'failed' THEN error END
+FROM scheduler_runs` + sqlOwed + `
+FOR UPDATE`
+
 	sqlRetry = `
 UPDATE scheduler_runs
 SET status = 'in_progress', started_at = UTC_TIMESTAMP(6), finished_at = NULL, retry_at = NULL,
@@ -22,6 +31,9 @@ SET status = 'in_progress', started_at = UTC_TIMESTAMP(6), finished_at = NULL, r
 
 	sqlRunByID = `
 SELECT ` + columns.RunColumns + ` FROM scheduler_runs WHERE id = ?`
+
+	sqlTrimAttempts = `
+DELETE FROM scheduler_attempts WHERE run_id = ? AND attempt < ?`
 )
 
 // Retry implements ledger.Store.
@@ -30,6 +42,10 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 	err = s.runs.write(ctx, func(ctx context.Context, tx tx) error {
 		next, started = ledger.Run{}, false
 		if err := s.guard(ctx, tx, ref); err != nil {
+			return err
+		}
+		// One that is kept already was set back by hand.
+		if _, _, err := tx.insert(ctx, sqlKeepAttempt, run.ID, run.Attempt); err != nil {
 			return err
 		}
 		n, err := tx.exec(ctx, sqlRetry, ref.Term, ref.PID, text(ref.Hostname), run.ID, run.Attempt)
@@ -41,12 +57,28 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 			return err
 		}
 		next, started = r.Value(), true
+		if oldest := next.Attempt - ledger.KeepAttempts; oldest > 1 {
+			if _, err := tx.exec(ctx, sqlTrimAttempts, next.ID, oldest); err != nil {
+				return err
+			}
+		}
 		return s.mayStart(ctx, tx, next.Job) // else it is rolled back
 	})
 	if err != nil {
 		return ledger.Run{}, false, s.explain(err)
 	}
 	return next, started, nil
+}
+
+const sqlAttempts = `
+SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = ?
+ORDER BY attempt DESC`
+
+// Attempts implements ledger.Store.
+func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
+	var a columns.Attempt
+	list, err := all(ctx, s.shared, a.Dest(), a.Value, sqlAttempts, runID)
+	return list, s.explain(err)
 }
 
 const sqlGiveUp = `

@@ -55,8 +55,8 @@ func exec(t testing.TB, db *sql.DB, query string, args ...any) {
 
 // tables are those that the lock and the ledger write.
 var tables = []string{"scheduler_lock", "scheduler_terms", "scheduler_fence", "scheduler_jobs",
-	"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit",
-	"scheduler_replicas"}
+	"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
+	"scheduler_audit", "scheduler_replicas"}
 
 // empty makes the tables as good as new, which is faster than a new database.
 func empty(t testing.TB, db *sql.DB) {

@@ -17,6 +17,7 @@ var rights = []struct{ table, column, needs string }{
 	{"scheduler_fenced", "id", "SELECT INSERT DELETE"},
 	{"scheduler_jobs", "job", "SELECT INSERT UPDATE"},
 	{"scheduler_runs", "id", "SELECT INSERT UPDATE DELETE"},
+	{"scheduler_attempts", "attempt", "SELECT INSERT DELETE"},
 	{"scheduler_requests", "job", "SELECT INSERT DELETE"},
 	{"scheduler_pauses", "job", "SELECT INSERT UPDATE"},
 	{"scheduler_gate", "id", "SELECT"},

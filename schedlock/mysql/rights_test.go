@@ -25,7 +25,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		"SELECT, INSERT, UPDATE, DELETE": "scheduler_lock scheduler_terms scheduler_runs",
 		"SELECT, INSERT, UPDATE":         "scheduler_jobs scheduler_pauses",
 		"SELECT, INSERT, DELETE": "scheduler_fence scheduler_fenced scheduler_requests " +
-			"scheduler_audit",
+			"scheduler_audit scheduler_attempts",
 		"SELECT": "scheduler_gate scheduler_replicas scheduler_lock_schema",
 	}
 	for rights, tables := range grants {

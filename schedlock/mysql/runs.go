@@ -218,15 +218,24 @@ WHERE job = ? AND scheduled_at <= ? AND status <> 'in_progress' AND retry_at IS 
 ORDER BY scheduled_at LIMIT ?`
 )
 
-// Prune implements ledger.Store.
+// Prune implements ledger.Store. It locks rows that others lock in another order: where it looks
+// for attempts of a run that is deleted, no attempt of the next run can be written.
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
-	var oldest columns.Time
-	err = s.runs.row(ctx, sqlOldest, []any{text(job), max(keep, 0)}, &oldest)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
+	err = s.runs.write(ctx, func(ctx context.Context, tx tx) error {
+		deleted = 0
+		var oldest columns.Time
+		err := tx.row(ctx, sqlOldest, []any{text(job), max(keep, 0)}, &oldest)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err == nil {
+			deleted, err = tx.exec(ctx, sqlPrune, text(job), formatTime(oldest.Time),
+				max(limit, 0))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, s.explain(err)
 	}
-	if err == nil {
-		deleted, err = s.runs.exec(ctx, sqlPrune, text(job), formatTime(oldest.Time), max(limit, 0))
-	}
-	return deleted, s.explain(err)
+	return deleted, nil
 }

@@ -16,6 +16,10 @@ import (
 const sqlOwed = `r.id = $3::bigint AND r.attempt = $4::integer
     AND r.status IN ('failed', 'abandoned') AND r.retry_at IS NOT NULL`
 
+// sqlRetry keeps what the row says of the attempt before: kept sees it as it was when the
+// statement began, and no other statement changes a row that is owed an attempt, but to end that.
+// An attempt that is kept already was set back by hand. The error in the row of an abandoned one is
+// that of an attempt before. 100 is ledger.KeepAttempts.
 const sqlRetry = sqlGuard + `
 paused AS MATERIALIZED (
     SELECT ` + columns.PauseColumns + `
@@ -31,6 +35,16 @@ paused AS MATERIALIZED (
     FROM held h
     WHERE ` + sqlOwed + ` AND NOT EXISTS (SELECT FROM paused)
     RETURNING ` + columns.RunColumns + `
+), kept AS (
+    INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term, pid,
+                                    hostname, error)
+    SELECT r.id, r.attempt, r.started_at, r.finished_at, r.status, r.term, r.pid, r.hostname,
+           CASE r.status WHEN 'failed' THEN r.error END
+    FROM started s JOIN scheduler_runs r ON r.id = s.id
+    ON CONFLICT (run_id, attempt) DO NOTHING
+), trimmed AS (
+    DELETE FROM scheduler_attempts a USING started s
+    WHERE a.run_id = s.id AND a.attempt < s.attempt - 100
 )
 SELECT ` + sqlStarted
 
@@ -40,6 +54,16 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 	next, err = s.start(ctx, sqlRetry, []any{ref.Token.String(), ref.Term, run.ID,
 		int32(run.Attempt), int64(ref.PID), text(ref.Hostname)})
 	return next, next.ID != 0, err
+}
+
+const sqlAttempts = `
+SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = $1::bigint
+ORDER BY attempt DESC`
+
+// Attempts implements ledger.Store.
+func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
+	var a columns.Attempt
+	return all(ctx, s.pool, a.Dest(), a.Value, sqlAttempts, runID)
 }
 
 const sqlGiveUp = sqlGuard + `

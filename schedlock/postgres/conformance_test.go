@@ -117,7 +117,8 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 		Backup: func(t testing.TB) func() {
 			conn := session(t, direct)
 			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
-				"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit"}
+				"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
+				"scheduler_audit"}
 			for _, table := range tables {
 				exec(t, conn, fmt.Sprintf(`CREATE TEMPORARY TABLE backup_%[1]s AS TABLE %[1]s`,
 					table))

@@ -23,6 +23,7 @@ var rights = []struct {
 	{"scheduler_terms", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
 	{"scheduler_jobs", []string{"SELECT", "INSERT", "UPDATE"}},
 	{"scheduler_runs", []string{"SELECT", "INSERT", "UPDATE", "DELETE"}},
+	{"scheduler_attempts", []string{"SELECT", "INSERT", "DELETE"}},
 	{"scheduler_requests", []string{"SELECT", "INSERT", "DELETE"}},
 	{"scheduler_pauses", []string{"SELECT", "INSERT", "UPDATE"}},
 	{"scheduler_audit", []string{"SELECT", "INSERT", "DELETE"}},

@@ -23,7 +23,7 @@ import (
 const sqlOurTables = `SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname IN ('scheduler_lock', 'scheduler_terms',
     'scheduler_jobs', 'scheduler_runs', 'scheduler_requests', 'scheduler_pauses', 'scheduler_audit',
-    'scheduler_replicas',
+    'scheduler_replicas', 'scheduler_attempts',
     'scheduler_lock_schema', 'scheduler_lock_migrations',
     'named_locks', 'named_locks_floor', 'queue_tasks')`
 
@@ -58,7 +58,7 @@ func TestWithSchemaEachAppHasTablesOfItsOwn(t *testing.T) {
 		billing, shop := openedIn(t, url, "billing"), openedIn(t, url, "user") // a word of SQL
 		require.NoError(t, billing.Migrate(ctx), "again")
 		for _, schema := range []string{"billing", "user"} {
-			require.Equal(t, 13, value[int](t, admin, sqlOurTables, schema))
+			require.Equal(t, 14, value[int](t, admin, sqlOurTables, schema))
 		}
 		require.Zero(t, value[int](t, admin, sqlOurTables, "public"))
 		require.Zero(t, value[int](t, admin,

@@ -11,13 +11,31 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const sqlRetry = `
+// sqlOwed finds the row of a run ?1 that is owed the attempt after ?2.
+const sqlOwed = `
+WHERE id = ?1 AND attempt = ?2 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
+
+const (
+	// An attempt that is kept already was set back by hand. The error in the row of an abandoned
+	// one is that of an attempt before.
+	sqlKeepAttempt = `
+INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term, pid,
+                                hostname, error)
+SELECT id, attempt, started_at, finished_at, status, term, pid, hostname,
+       CASE status WHEN 'failed' THEN error END
+FROM scheduler_runs` + sqlOwed + `
+ON CONFLICT (run_id, attempt) DO NOTHING`
+
+	sqlRetry = `
 UPDATE scheduler_runs
-SET status = 'in_progress', attempt = attempt + 1, started_at = ?1,
+SET status = 'in_progress', attempt = attempt + 1, started_at = ?3,
     finished_at = NULL, retry_at = NULL,
-    term = ?2, pid = ?3, hostname = ?4
-WHERE id = ?5 AND attempt = ?6 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL
+    term = ?4, pid = ?5, hostname = ?6` + sqlOwed + `
 RETURNING ` + columns.RunColumns
+
+	sqlTrimAttempts = `
+DELETE FROM scheduler_attempts WHERE run_id = ?1 AND attempt < ?2`
+)
 
 // Retry implements ledger.Store.
 func (s *Store) Retry(ctx context.Context, ref driver.Ref,
@@ -26,14 +44,22 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 		if err := guard(ctx, tx, ref); err != nil {
 			return err
 		}
+		if _, err := tx.exec(ctx, sqlKeepAttempt, run.ID, run.Attempt); err != nil {
+			return err
+		}
 		var r columns.Run
-		err := s.each(ctx, sqlRetry, []any{formatTime(s.now()), ref.Term, ref.PID, ref.Hostname,
-			run.ID, run.Attempt}, r.Dest(), func() error {
+		err := s.each(ctx, sqlRetry, []any{run.ID, run.Attempt, formatTime(s.now()), ref.Term,
+			ref.PID, ref.Hostname}, r.Dest(), func() error {
 			next, started = r.Value(), true
 			return r.Err()
 		})
 		if err != nil || !started {
 			return err
+		}
+		if oldest := next.Attempt - ledger.KeepAttempts; oldest > 1 {
+			if _, err := tx.exec(ctx, sqlTrimAttempts, next.ID, oldest); err != nil {
+				return err
+			}
 		}
 		return mayStart(ctx, tx, next.Job) // else it is rolled back
 	})
@@ -43,9 +69,20 @@ func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 	return next, true, nil
 }
 
+const sqlAttempts = `
+SELECT ` + columns.AttemptColumns + ` FROM scheduler_attempts WHERE run_id = ?1
+ORDER BY attempt DESC`
+
+// Attempts implements ledger.Store.
+func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
+	var a columns.Attempt
+	rows, err := s.db.QueryContext(ctx, sqlAttempts, runID)
+	list, err := columns.All(rows, err, a.Dest(), a.Value)
+	return list, s.explain(err)
+}
+
 const sqlGiveUp = `
-UPDATE scheduler_runs SET retry_at = NULL
-WHERE id = ?1 AND attempt = ?2 AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
+UPDATE scheduler_runs SET retry_at = NULL` + sqlOwed
 
 // GiveUp implements ledger.Store.
 func (s *Store) GiveUp(ctx context.Context, ref driver.Ref,

@@ -164,3 +164,42 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	assert.Zero(t, j.Total)
 	assert.Positive(t, j.Longest)
 }
+
+// An attempt and the copy of the one before are written together, or not at all.
+func TestARetryThatCannotKeepTheAttemptBeforeDoesNotStart(t *testing.T) {
+	s := newStore(t)
+	conn := foreign(t, s)
+	ref := acquire(t, s, nobody)
+	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
+	finish(t, s, r, ledger.End{Status: ledger.Failed, Error: "why", RetryAt: noon})
+	run(t, conn, `CREATE TRIGGER full BEFORE INSERT ON scheduler_attempts
+		BEGIN SELECT RAISE(ABORT, 'no attempts here'); END`)
+	before := dump(t, conn)
+	_, started, err := s.Retry(bg, ref, r)
+	require.ErrorContains(t, err, "no attempts here")
+	require.False(t, started)
+	require.Equal(t, before, dump(t, conn))
+	run(t, conn, `DROP TRIGGER full`)
+	_, started, err = s.Retry(bg, ref, r)
+	require.NoError(t, err)
+	require.True(t, started)
+}
+
+// A hand has set the run back to its first attempt, so that the next one is the second again.
+func TestARunThatWasSetBackIsTriedAgain(t *testing.T) {
+	s := newStore(t)
+	ref := acquire(t, s, nobody)
+	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
+	for _, text := range []string{"first", "once more"} {
+		finish(t, s, r, ledger.End{Status: ledger.Failed, Error: text, RetryAt: noon})
+		next, started, err := s.Retry(bg, ref, r)
+		require.NoError(t, err)
+		require.True(t, started)
+		require.Equal(t, 2, next.Attempt)
+		run(t, foreign(t, s), `UPDATE scheduler_runs SET attempt = 1`)
+	}
+	list, err := s.Attempts(bg, r.ID)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "first", list[0].Error)
+}

@@ -124,7 +124,8 @@ func dump(t testing.TB, conn *sql.Conn) string {
 	t.Helper()
 	var b strings.Builder
 	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
-		"scheduler_runs", "scheduler_requests", "scheduler_pauses", "scheduler_audit"} {
+		"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
+		"scheduler_audit"} {
 		rows, err := conn.QueryContext(bg, `SELECT * FROM `+table+` ORDER BY 1, 2`)
 		require.NoError(t, err)
 		columns, err := rows.Columns()

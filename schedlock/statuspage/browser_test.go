@@ -71,6 +71,28 @@ func (m *moving) job(name string, status ledger.Status, took time.Duration, text
 	}
 }
 
+// tried runs a job now, in several attempts, of which the last one is done.
+func (m *moving) tried(name string, attempts int, text string) ledger.Run {
+	m.t.Helper()
+	m.pass(time.Second)
+	run, started, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 5m",
+		From: m.jobs[name], To: m.now, Start: m.now})
+	require.NoError(m.t, err)
+	require.True(m.t, started)
+	m.jobs[name] = m.now
+	for range attempts - 1 {
+		_, err = m.Finish(ctx, run, ledger.End{Status: ledger.Failed, Error: text, RetryAt: m.now})
+		require.NoError(m.t, err)
+		m.pass(time.Second)
+		run, started, err = m.Retry(ctx, m.ref, run)
+		require.NoError(m.t, err)
+		require.True(m.t, started)
+	}
+	_, err = m.Finish(ctx, run, ledger.End{Status: ledger.Done})
+	require.NoError(m.t, err)
+	return run
+}
+
 func (m *moving) release() {
 	_, err := m.Release(ctx, m.ref, driver.EndReleased)
 	require.NoError(m.t, err)
@@ -245,12 +267,18 @@ func TestThePageInEachState(t *testing.T) {
 			})
 		}
 	}
-	for _, path := range []string{"failing/job-runs?job=import", "failing/orders/run?job=import"} {
+	run := databases["failing"].tried("import", 3, "fetch: no such host\n"+
+		strings.Repeat("at some::very::long::place::without::a::space::", 6))
+	for _, page := range []struct{ name, path string }{
+		{"runs", "job-runs?job=import"},
+		{"attempts", runLink(run)},
+		{"order", "orders/run?job=import"},
+	} {
 		for _, look := range looks {
-			t.Run(path[:12]+"/"+look.Name, func(t *testing.T) {
+			t.Run(page.name+"/"+look.Name, func(t *testing.T) {
 				b.Look(look)
-				b.Do(chromedp.Navigate(server.URL + "/" + path))
-				keep(t, b, strings.NewReplacer("/", "-", "?", "-").Replace(path)+"-"+look.Name)
+				b.Do(chromedp.Navigate(server.URL + "/failing/" + page.path))
+				keep(t, b, page.name+"-"+look.Name)
 				requireGood(t, b, look)
 				for _, request := range b.Requests() {
 					assert.True(t, strings.HasPrefix(request, "GET "+server.URL+"/failing/"), request)

@@ -265,8 +265,12 @@ func ticksOf(group []ledger.Run) (first, last time.Time) {
 	return first, last
 }
 
-// runsLink leads to the runs of a bar: to one of them and what came before, or to all of several.
+// runsLink leads to the runs of a bar: to one of them, with its attempts if there are several, else
+// with what came before; or to all of several.
 func runsLink(job string, group []ledger.Run) string {
+	if len(group) == 1 && group[0].Attempt > 1 {
+		return runLink(group[0])
+	}
 	first, last := ticksOf(group)
 	q := url.Values{"job": {job}, "until": {last.UTC().Format(time.RFC3339Nano)}}
 	if len(group) > 1 {

@@ -81,6 +81,14 @@ func parseRunsQuery(v url.Values) (q runsQuery, err error) {
 	return q, nil
 }
 
+// one reports whether the query is for the run of one tick.
+func (q runsQuery) one() bool { return !q.since.IsZero() && q.since.Equal(q.until) }
+
+// runLink leads to one run, with its attempts.
+func runLink(r ledger.Run) string {
+	return runsQuery{job: r.Job, since: r.ScheduledAt, until: r.ScheduledAt}.link(func(*runsQuery) {})
+}
+
 // link leads to other runs of the job, after the query was changed.
 func (q runsQuery) link(change func(*runsQuery)) string {
 	change(&q)
@@ -120,6 +128,13 @@ type runsFound struct {
 
 // search reads the newest runs, those that do not match too, until it has a page of them.
 func (q runsQuery) search(ctx context.Context, store ledger.Store) (f runsFound, err error) {
+	if q.one() {
+		r, found, err := store.Run(ctx, q.job, q.since)
+		if found && q.matches(r) {
+			f.runs = []ledger.Run{r}
+		}
+		return f, err
+	}
 	floor := latest(q.since, q.after) // nothing older is asked for
 	for limit := firstSearch; ; limit = min(4*limit, lastSearch) {
 		all, err := store.Runs(ctx, q.job, limit)
@@ -158,9 +173,11 @@ type runsView struct {
 	Runs         []ledger.Run
 	Statuses     []choice
 	Times        []choice
-	Between      string // which time was asked for, if it is none of Times
-	Newer, Older string // links; "": there are none
-	Cut          int    // so many runs were looked at, and there may be more; 0: all were
+	Attempts     []ledger.Attempt // of a run that was asked for alone, newest first
+	NotKept      int              // so many of its attempts are not known
+	Between      string           // which time was asked for, if it is none of Times
+	Newer, Older string           // links; "": there are none
+	Cut          int              // so many runs were looked at, and there may be more; 0: all were
 	Now          time.Time
 }
 
@@ -244,6 +261,13 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 	if f.cut {
 		v.Cut = lastSearch
 	}
+	if q.one() && len(f.runs) == 1 {
+		run := f.runs[0]
+		if v.Attempts, err = ledger.Attempts(ctx, store, run); err != nil {
+			return nil, err
+		}
+		v.NotKept = run.Attempt - len(v.Attempts)
+	}
 	for _, s := range append([]ledger.Status{""}, allStatuses...) {
 		v.Statuses = append(v.Statuses, choice{cmp.Or(statusWords(s), "all"),
 			q.link(func(q *runsQuery) {
@@ -274,6 +298,9 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 func (q runsQuery) between() string {
 	const layout = "2 Jan 15:04:05 UTC"
 	var parts []string
+	if q.one() {
+		return "at " + q.since.UTC().Format(layout)
+	}
 	if !q.since.IsZero() {
 		parts = append(parts, "from "+q.since.UTC().Format(layout))
 	}
@@ -286,13 +313,13 @@ func (q runsQuery) between() string {
 	return strings.Join(parts, " ")
 }
 
-// lasted is how long the latest attempt of a run took, or has taken so far.
-func lasted(r ledger.Run) template.HTML {
+// lasted is how long an attempt took, or has taken so far.
+func lasted(started, finished time.Time) template.HTML {
 	switch {
-	case r.StartedAt.IsZero():
+	case started.IsZero():
 		return "–"
-	case r.FinishedAt.IsZero():
-		return agoTag(r.StartedAt) + " so far"
+	case finished.IsZero():
+		return agoTag(started) + " so far"
 	}
-	return template.HTML(took(r.FinishedAt.Sub(r.StartedAt)))
+	return template.HTML(took(finished.Sub(started)))
 }

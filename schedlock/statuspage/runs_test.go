@@ -125,11 +125,65 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	w := get(newHandler(t, db, nil), "/job-runs?job=mail")
 	require.Equal(t, http.StatusOK, w.Code)
 	for _, text := range []string{"asked for by ann: a &lt;test&gt;", "no &lt;host&gt;",
-		`class="num">2</td>`, "in progress", "so far", "pid 41 on web-1"} {
+		`">2<span class="unseen"> attempts`, "in progress", "so far", "pid 41 on web-1"} {
 		assert.Contains(t, w.Body.String(), text)
 	}
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "form-action 'none'")
 	assert.NotContains(t, w.Body.String(), "<script")
+}
+
+// The number of its attempts, and its bar on the axis, lead to the run alone.
+func TestARunAloneHasItsAttempts(t *testing.T) {
+	t.Parallel()
+	db := newDatabase()
+	db.minutely(t, "mail", 150) // it is far behind the newest ones
+	ref := db.lead(t, other, "")
+	at := noon.Add(time.Minute)
+	run, _, err := db.Decide(ctx, ref, ledger.Decision{Job: "mail", Spec: "interval 1m",
+		From: noon, To: at, Start: at})
+	require.NoError(t, err)
+	for i := range 102 {
+		db.set(at.Add(time.Duration(i) * time.Second))
+		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Failed,
+			Error: fmt.Sprintf("no <host> %d", i+1), RetryAt: at})
+		require.NoError(t, err)
+		run, _, err = db.Retry(ctx, ref, run)
+		require.NoError(t, err)
+	}
+	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+	require.NoError(t, err)
+	h := newHandler(t, db, nil)
+	list := get(h, "/job-runs?job=mail").Body.String()
+	assert.NotContains(t, list, "no &lt;host&gt;")
+	assert.NotContains(t, list, "Attempts of this run")
+	link := linkOn(list, "103")
+	require.NotEmpty(t, link)
+	assert.Contains(t, html.UnescapeString(get(h, "/?span=15m").Body.String()), link[1:],
+		"the bar leads there too")
+	db.runsRead.Store(0)
+	w := get(h, link)
+	require.Equal(t, http.StatusOK, w.Code)
+	page := w.Body.String()
+	assert.Zero(t, db.runsRead.Load(), "no other run is read")
+	assert.Equal(t, []string{"2026-11-21T12:01:00Z"}, ticksOn(page))
+	assert.Contains(t, page, "The run at 21 Nov 12:01:00 UTC.")
+	attempts := regexp.MustCompile(`(?s)data-label="began" class="num"><[^>]*>[^<]*</time></td>
+`+
+		`<td data-label="outcome">.*?data-label="attempt" class="num">(\d+)<.*?</tr>`).
+		FindAllStringSubmatch(page, -1)
+	require.Len(t, attempts, 101, "the latest, and those before that are kept")
+	for i, a := range attempts {
+		require.Equal(t, fmt.Sprint(103-i), a[1], "newest first")
+	}
+	assert.Contains(t, attempts[0][0], "</span> done")
+	assert.NotContains(t, attempts[0][0], "no &lt;host&gt;")
+	for _, text := range []string{"no &lt;host&gt; 102<", "</span> failed", "pid 41 on web-1",
+		fmt.Sprintf("term %d", ref.Term), "21 Nov 12:02:41<"} {
+		assert.Contains(t, attempts[1][0], text)
+	}
+	assert.Contains(t, page, "The ledger has not kept 2 of the earlier attempts.")
+	assert.Contains(t, get(h, "/job-runs?job=mail&since=2026-11-21T12:01:01Z&"+
+		"until=2026-11-21T12:01:01Z").Body.String(), "no runs that match")
 }
 
 func TestThePageOfAJobRefusesWhatItCannotShow(t *testing.T) {

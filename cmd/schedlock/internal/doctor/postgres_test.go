@@ -420,8 +420,8 @@ func TestRowLevelSecurity(t *testing.T) {
 	healthy(t, r)
 	finding(t, r, "row-level security", OK)
 	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
-		"scheduler_runs", "scheduler_requests",
-		"scheduler_pauses", "scheduler_lock_schema"} {
+		"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
+		"scheduler_lock_schema"} {
 		execute(t, dsn, `ALTER TABLE `+table+` ENABLE ROW LEVEL SECURITY`)
 		r := Examine(bg, as)
 		finding(t, r, "row-level security", Error, name, table, "BYPASSRLS",

@@ -201,7 +201,8 @@ func judgeSettings(f *findings, x settings, role string) {
 const sqlRowSecurity = `
 SELECT format('%I', t.name)
 FROM unnest(ARRAY['scheduler_lock', 'scheduler_terms', 'scheduler_jobs', 'scheduler_runs',
-                  'scheduler_requests', 'scheduler_pauses', 'scheduler_lock_schema']) AS t (name)
+                  'scheduler_attempts', 'scheduler_requests', 'scheduler_pauses',
+                  'scheduler_lock_schema']) AS t (name)
 WHERE row_security_active(to_regclass(t.name)::oid) ORDER BY 1`
 
 // checkRowSecurity reports whether this role sees all rows.

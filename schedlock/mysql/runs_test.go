@@ -1,0 +1,58 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A retry writes the attempt that it replaces, and Prune deletes attempts with their runs: the two
+// may wait for each other. The server undoes one of them.
+func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
+	url := migrated(t)
+	db, s := byHand(t, url), open(t, url)
+	exec(t, db, `CREATE TABLE heavy (id integer PRIMARY KEY)`)
+	for range 3 { // it waits for a second; the look at the waits may miss it
+		exec(t, db, `DELETE FROM scheduler_runs`)
+		exec(t, db, `INSERT INTO scheduler_runs (job, scheduled_at, status, term, pid, hostname,
+			attempt) SELECT 'j', now(6) - INTERVAL 10 - seq SECOND, 'done', 1, 1, 'h', 1
+			FROM seq_1_to_3`)
+		tx := begin(t, db, nil)
+		by := tx.Tx.(*sql.Tx)
+		// the server undoes the one that has changed less
+		_, err := by.Exec(`INSERT INTO heavy SELECT seq FROM seq_1_to_1000`)
+		require.NoError(t, err)
+		first := value[int64](t, db, `SELECT min(id) FROM scheduler_runs`)
+		lock := func(id int64) {
+			value[int64](t, by, `SELECT id FROM scheduler_runs WHERE id = ? FOR UPDATE`, id)
+		}
+		lock(first + 1)
+		var (
+			got     = make(chan error, 1)
+			deleted int64
+		)
+		go func() {
+			n, err := s.Prune(ctx, "j", 1, 10)
+			deleted = n
+			got <- err
+		}()
+		eventually(t, "Prune waits", func() bool {
+			return value[int](t, db, `SELECT variable_value FROM information_schema.global_status
+				WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`) > 0 || len(got) > 0
+		})
+		if len(got) == 0 {
+			lock(first)
+		}
+		require.NoError(t, tx.Rollback())
+		err = <-got
+		if err != nil && strings.Contains(err.Error(), "1205") {
+			continue
+		}
+		require.NoError(t, err)
+		require.EqualValues(t, 2, deleted)
+		return
+	}
+	t.Fatal("it never waited for long enough")
+}
