@@ -32,7 +32,7 @@ func Galera(t testing.TB, nodes int) []*Server {
 		if len(all) > 0 {
 			position = all[0].status(t, "wsrep_last_committed")
 		}
-		s, err := createIn(nil, func(s *Server) error { return s.join(addresses, position) })
+		s, err := createIn(nil, false, func(s *Server) error { return s.join(addresses, position) })
 		tempserver.Need(t, err)
 		t.Cleanup(s.remove)
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
