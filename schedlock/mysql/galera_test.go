@@ -105,6 +105,21 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 		taken)
 }
 
+// The transactions of the app may be on another node than the lock's connection.
+func TestAFenceOnAnotherNodeFindsTheAcquisition(t *testing.T) {
+	missing.OnlyFull(t, "starts nodes; by default a fence is on the node of the lock")
+	all, urls := nodes(t, 2)
+	s := open(t, urls[0])
+	db := all[1].Open(t, urls[1], "interpolateParams=true", "wsrep_sync_wait=1")
+	for range *rounds * 10 {
+		ref := acquire(t, s)
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		require.NoError(t, s.Fence(ctx, tx, ref))
+		require.NoError(t, tx.Commit())
+	}
+}
+
 // The nodes are one server to the history; the session of a holder is of its node.
 func TestNodesOfGaleraAreOneServer(t *testing.T) {
 	all, urls := nodes(t, 3)
