@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/mysql"
 )
 
@@ -19,6 +21,7 @@ func init() {
 			"--server-id=1"}} {
 		acquireOn[name] = func(b *testing.B) { mysqlAcquire(newMySQL(b, settings)) }
 		acquireOn[name+"-take-over"] = func(b *testing.B) { mysqlTakeOver(newMySQL(b, settings)) }
+		acquireOn[name+"-refused"] = func(b *testing.B) { mysqlRefused(newMySQL(b, settings)) }
 		heartbeatOn[name] = func(b *testing.B) { mysqlHeartbeat(newMySQL(b, settings)) }
 		releaseOn[name] = func(b *testing.B) { mysqlRelease(newMySQL(b, settings)) }
 		lockInfoOn[name] = func(b *testing.B) { mysqlLockInfo(newMySQL(b, settings)) }
@@ -93,6 +96,18 @@ func mysqlAcquire(s *mysqlSide) {
 
 // An acquisition that ends a holder who was judged dead.
 func mysqlTakeOver(s *mysqlSide) { compareAfter(s.b, s.look, s.takeOver, s.limit) }
+
+// A claim that comes too late: it writes nothing.
+func mysqlRefused(s *mysqlSide) {
+	require.NoError(s.b, s.look())
+	require.NoError(s.b, s.takeOver())
+	compare(s.b, func() error {
+		if err := s.takeOver(); !errors.Is(err, driver.ErrConflict) {
+			return fmt.Errorf("it is not refused: %w", err)
+		}
+		return nil
+	}, s.limit)
+}
 
 func mysqlRelease(s *mysqlSide) {
 	require.NoError(s.b, s.release())

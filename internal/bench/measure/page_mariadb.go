@@ -63,8 +63,8 @@ func (r *report) noiseOfMariaDB(w *writer) {
 	for _, n := range samples {
 		least, most = min(least, n.Others), max(most, n.Others)
 	}
-	text := "Between the parts, while this program did nothing, other programs used %.0f %% to " +
-		"%.0f %% of the machine, and its load was %s to %s."
+	text := "Between the parts, while this program did nothing, other programs used at least " +
+		"%.0f %% and at most %.0f %% of the machine. Its load was %s at first and %s at last."
 	if most > calm {
 		text += " **So it was not calm.** Compare the ratios only."
 	}
@@ -76,7 +76,11 @@ func (r *report) operationsOnMariaDB(w *writer) {
 	w.say("The limit is one round trip of the same driver, with a prepared statement, " +
 		"on one row of a table of the same shape: " +
 		"a SELECT for GetLockInfo, else an UPDATE. " +
-		"With a binlog both are flushed twice.")
+		"With a binlog both are flushed twice. " +
+		"Acquire and Release are one round trip each: a block of statements, " +
+		"which the server parses each time. " +
+		"A claim that is *refused* comes too late, and writes nothing. " +
+		"So its ratio is what Acquire costs before the first row is written.")
 	var rows [][]string
 	add := func(what, name, aim string, of float64) {
 		took, ok := r.Benchmarks.median(name, "op-ns")
@@ -106,6 +110,7 @@ func (r *report) operationsOnMariaDB(w *writer) {
 		add(op.op, name, aim, op.aim)
 		if op.op == "Acquire" {
 			add("Acquire, as a take-over", name+"-take-over", aim, op.aim)
+			add("Acquire, refused", name+"-refused", "", 0)
 		}
 		add(op.op+", with a binlog", name+"-binlog", "", 0)
 	}
