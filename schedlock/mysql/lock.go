@@ -101,8 +101,8 @@ func (s *Store) heartbeat(ctx context.Context, conn *sql.Conn, x *session, ref d
 	return driver.Renewal{State: states[answer%4], Now: time.UnixMicro(answer / 4).UTC()}, nil
 }
 
-// beat sends sqlHeartbeat, which the server parses once for a session: that takes longer than
-// to execute it. A server that has no room for it parses it each time.
+// beat sends sqlHeartbeat, which comes again and again: so the server parses it once for a session,
+// or each time if it has no room for prepared statements.
 func (x *session) beat(ctx context.Context, conn *sql.Conn,
 	args ...any) (result sql.Result, err error) {
 	err = conn.Raw(func(c any) (err error) {
