@@ -124,6 +124,8 @@ func TestAFenceOnAnotherNodeFindsTheAcquisition(t *testing.T) {
 func TestNodesOfGaleraAreOneServer(t *testing.T) {
 	all, urls := nodes(t, 3)
 	holder, beside, elsewhere := open(t, urls[0]), open(t, urls[0]), open(t, urls[1])
+	require.Zero(t, holder.Setting(ctx, "wsrep_retry_autocommit"), "a node repeats a block, whose "+
+		"answer is then malformed: TestOfTwentyClaimantsOnThreeNodesOneWins may panic")
 	ref, session := acquireWatched(t, holder)
 	require.NotNil(t, session)
 	require.False(t, look(t, elsewhere).FailedOver)
