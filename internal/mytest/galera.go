@@ -19,8 +19,7 @@ const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
 const cluster = "6f6f6f6f-0000-11ee-8000-000000000001"
 
 // Galera returns the nodes of a cluster of the test's own, in synchrony. All begin with the same
-// data, so that none of them needs a state transfer. A node that has ended may only be started again
-// by [Server.Restart].
+// data, so that none of them needs a state transfer. Only [Server.Restart] may start a node again.
 func Galera(t testing.TB, nodes int) []*Server {
 	t.Helper()
 	if _, err := os.Stat(galeraLibrary); err != nil {
@@ -89,7 +88,8 @@ func (s *Server) Restart(t testing.TB, others []*Server, away func()) {
 		addresses = append(addresses, other.galeraAddress())
 	}
 	kept := slices.DeleteFunc(s.settings, func(setting string) bool {
-		return setting == "--wsrep-new-cluster" || strings.HasPrefix(setting, "--wsrep-start-position=")
+		return setting == "--wsrep-new-cluster" ||
+			strings.HasPrefix(setting, "--wsrep-start-position=")
 	})
 	s.settings = append(kept, "--wsrep-sst-method=rsync",
 		"--wsrep-cluster-address=gcomm://"+strings.Join(addresses, ","),

@@ -5,9 +5,9 @@
 //	url := mytest.Shared(t).Database(t)
 //
 // The servers listen on a free port of 127.0.0.1, and root has no password. But for [Durable] they
-// write to no disk before they answer: they survive any death of their process, not that of the machine. Root runs
-// them as the user mysql, or else nobody. Nothing stays behind, however the test binary ends: see
-// package tempserver.
+// write to no disk before they answer: they survive any death of their process, not that of the
+// machine. Root runs them as the user mysql, or else nobody. Nothing stays behind, however the test
+// binary ends: see package tempserver.
 //
 // Under -short the tests that need a server are skipped. On a machine without the programs the
 // tests are skipped, and fail if the environment has CI=true.

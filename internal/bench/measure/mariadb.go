@@ -127,7 +127,8 @@ func (m *measurer) idleOnMariaDB(ctx context.Context, database func() string) er
 		}
 		r.Idle[n] = cost
 	}
-	for what, sign := range map[string]bool{"a leader": false, "a leader with WithSessionSign": true} {
+	for what, sign := range map[string]bool{"a leader": false,
+		"a leader with WithSessionSign": true} {
 		f := newFleet(ctx, as(database(), "standby"))
 		f.sign = sign
 		leader, err := leaderAlone(ctx, f, 3*window)
