@@ -3,7 +3,9 @@ package mytest
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
 const cluster = "6f6f6f6f-0000-11ee-8000-000000000001"
 
 // Galera returns the nodes of a cluster of the test's own, in synchrony. All begin with the same
-// data, so that none of them needs a state transfer. No node may be started again.
+// data, so that none of them needs a state transfer. Only [Server.Restart] may start a node again.
 func Galera(t testing.TB, nodes int) []*Server {
 	t.Helper()
 	missing.Long(t, "starts MariaDB")
@@ -34,21 +36,30 @@ func Galera(t testing.TB, nodes int) []*Server {
 		if len(all) > 0 {
 			position = all[0].status(t, "wsrep_last_committed")
 		}
-		s, err := createIn(nil, func(s *Server) error { return s.join(addresses, position) })
+		s, err := createIn(nil, false, func(s *Server) error { return s.join(addresses, position) })
 		tempserver.Need(t, err)
 		t.Cleanup(s.remove)
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
+		inSynchrony(t, all)
+	}
+	return all
+}
+
+// inSynchrony waits until nodes are all of a cluster, and none of them has missed anything.
+func inSynchrony(t testing.TB, nodes []*Server) {
+	t.Helper()
+	for i, s := range nodes {
 		for deadline := time.Now().Add(tempserver.Patience); ; time.Sleep(10 * time.Millisecond) {
 			if s.status(t, "wsrep_ready") == "ON" &&
-				s.status(t, "wsrep_cluster_size") == fmt.Sprint(len(all)) {
+				s.status(t, "wsrep_local_state_comment") == "Synced" &&
+				s.status(t, "wsrep_cluster_size") == fmt.Sprint(len(nodes)) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("node %d is not ready after %v", len(all), tempserver.Patience)
+				t.Fatalf("node %d is not ready after %v", i+1, tempserver.Patience)
 			}
 		}
 	}
-	return all
 }
 
 // join lets the server, whose port is chosen, begin a cluster or join one at a position.
@@ -59,13 +70,34 @@ func (s *Server) join(others []string, position string) error {
 		"--wsrep-node-address=127.0.0.1",
 		"--wsrep-start-position=" + cluster + ":" + position,
 		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + s.galeraAddress() +
-			";gcache.size=16M"}
+			fmt.Sprintf(";gcache.size=16M;ist.recv_addr=tcp://127.0.0.1:%d", s.port-9500)}
 	if len(others) == 0 {
 		s.settings = append(s.settings, "--wsrep-new-cluster")
 	}
 	return s.process.Run("/bin/sh", "-c", `printf '# GALERA saved state\nversion: 2.1\n`+
 		`uuid:    %s\nseqno:   %s\nsafe_to_bootstrap: 1\n' "$1" "$2" > data/grastate.dat`,
 		"sh", cluster, position)
+}
+
+// Restart ends a node in order, calls away, and lets the node join the others again. It
+// gets what it has missed from one of them.
+func (s *Server) Restart(t testing.TB, others []*Server, away func()) {
+	t.Helper()
+	tempserver.Need(t, s.process.Stop(syscall.SIGTERM))
+	away()
+	var addresses []string
+	for _, other := range others {
+		addresses = append(addresses, other.galeraAddress())
+	}
+	kept := slices.DeleteFunc(s.settings, func(setting string) bool {
+		return setting == "--wsrep-new-cluster" ||
+			strings.HasPrefix(setting, "--wsrep-start-position=")
+	})
+	s.settings = append(kept, "--wsrep-sst-method=rsync",
+		"--wsrep-cluster-address=gcomm://"+strings.Join(addresses, ","),
+		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-9000))
+	tempserver.Need(t, s.start())
+	inSynchrony(t, append([]*Server{s}, others...))
 }
 
 // galeraAddress is where the nodes talk to each other.

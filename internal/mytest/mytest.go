@@ -4,10 +4,10 @@
 //
 //	url := mytest.Shared(t).Database(t)
 //
-// The servers listen on a free port of 127.0.0.1, and root has no password. They write to no disk
-// before they answer: they survive any death of their process, not that of the machine. Root runs
-// them as the user mysql, or else nobody. Nothing stays behind, however the test binary ends: see
-// package tempserver.
+// The servers listen on a free port of 127.0.0.1, and root has no password. But for [Durable] they
+// write to no disk before they answer: they survive any death of their process, not that of the
+// machine. Root runs them as the user mysql, or else nobody. Nothing stays behind, however the test
+// binary ends: see package tempserver.
 //
 // Under -short the tests that need a server are skipped. On a machine without the programs the
 // tests are skipped, and fail if the environment has CI=true.
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,12 +101,26 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-func create(settings []string) (*Server, error) {
-	return createIn(settings, func(*Server) error { return nil })
+// durable are the settings of a server in use.
+var durable = []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync",
+	"--innodb-doublewrite=ON", "--innodb-buffer-pool-size=128M"}
+
+// Durable is [Start] on a disk, with a flush for each commit as by default: to measure.
+func Durable(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	missing.Long(t, "starts MariaDB")
+	s, err := createIn(append(slices.Clone(durable), settings...), true, unprepared)
+	tempserver.Need(t, err)
+	t.Cleanup(s.remove)
+	return s
 }
 
+func create(settings []string) (*Server, error) { return createIn(settings, false, unprepared) }
+
+func unprepared(*Server) error { return nil }
+
 // createIn calls prepare when the data and the port are there, before each attempt to start.
-func createIn(settings []string, prepare func(*Server) error) (_ *Server, err error) {
+func createIn(settings []string, disk bool, prepare func(*Server) error) (_ *Server, err error) {
 	program, err := find("mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
 		return nil, err
@@ -114,7 +129,7 @@ func createIn(settings []string, prepare func(*Server) error) (_ *Server, err er
 	if err != nil {
 		return nil, err
 	}
-	p, err := tempserver.New(false, "mysql", "nobody")
+	p, err := tempserver.New(disk, "mysql", "nobody")
 	if err != nil {
 		return nil, err
 	}

@@ -42,16 +42,19 @@ BEGIN NOT ATOMIC
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     START TRANSACTION;
     SELECT count(*) INTO free FROM scheduler_fence FOR UPDATE SKIP LOCKED;
-    SELECT count(*) INTO fences FROM scheduler_fence;
+    IF NOT free THEN
+        SELECT count(*) INTO fences FROM scheduler_fence;
+    END IF;
     SET here = ` + sqlServer + `;
     IF free < fences THEN
         SET how = 'busy';
     ELSEIF ? = ` + sqlIncarnation + ` THEN
         -- judged
         IF last IS NOT NULL THEN
-            SELECT coalesce((SELECT t.server FROM scheduler_terms t
-                             ORDER BY t.term DESC LIMIT 1), ` + sqlOrigin + `, here)
-                INTO acquired_on;
+            SELECT t.server INTO acquired_on FROM scheduler_terms t ORDER BY t.term DESC LIMIT 1;
+            IF acquired_on IS NULL THEN
+                SET acquired_on = coalesce(` + sqlOrigin + `, here);
+            END IF;
             SET at = UTC_TIMESTAMP(6),
                 new_term = greatest(last + 1, ?,
                         timestampdiff(MICROSECOND, '1970-01-01', at) DIV 1000)
@@ -64,12 +67,11 @@ BEGIN NOT ATOMIC
                 connection_id, session_lock, session_server, grace_ms, ttl_only)
             VALUES (1, ?, ?, at, at, ?, new_term, 0, 'leading', ?, ?, ?, here,
                 nullif(?, ''), nullif(?, ''), ` + sqlHolderSession + `);
-            SELECT min(late.term) INTO since FROM (
-                SELECT t.term FROM scheduler_terms t ORDER BY t.term DESC LIMIT 5) AS late;
+            SELECT t.term INTO since FROM scheduler_terms t ORDER BY t.term DESC LIMIT 1 OFFSET 4;
             UPDATE scheduler_terms t
             SET t.ended_at = coalesce(t.ended_at, at), t.end_reason = coalesce(t.end_reason, ?),
                 t.next_term = CASE WHEN t.term = last THEN new_term ELSE t.next_term END
-            WHERE t.term >= since AND (t.ended_at IS NULL OR t.term = last);
+            WHERE t.term >= coalesce(since, 0) AND (t.ended_at IS NULL OR t.term = last);
             INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ttl_ms, server,
                 app, program)
             SELECT l.term, l.token, l.pid, l.hostname, l.created_at, l.ttl_ms, l.server, l.app,
@@ -169,7 +171,7 @@ func (s *Store) acquire(ctx context.Context, conn *sql.Conn, x *session,
 		now       columns.Time
 		lock, why sql.NullString
 	)
-	err = row(ctx, conn, query, args, &how, &term, &now, &lock, &why)
+	err = row(ctx, conn, x.on(query), args, &how, &term, &now, &lock, &why)
 	switch n := number(err); {
 	case n == errDuplicate || undone(err): // another claimant was faster
 		return grant, driver.ErrConflict
@@ -183,7 +185,7 @@ func (s *Store) acquire(ctx context.Context, conn *sql.Conn, x *session,
 		return driver.Grant{Term: *term, Now: now.Time, Session: s.seen(x, lock, why)}, nil
 	case how == busy && held != nil:
 		var still bool
-		if err := row(ctx, conn, sqlStill, append(judged, c.Expected.Incarnation),
+		if err := row(ctx, conn, x.on(sqlStill), append(judged, c.Expected.Incarnation),
 			&still); err == nil && still {
 			return grant, driver.ErrBlocked
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
@@ -20,29 +21,43 @@ var rounds = flag.Int("mysql.rounds", 20, "how often twenty replicas claim the l
 // Twenty replicas judge the same, many times, on each path of an acquisition.
 func TestOfTwentyClaimantsOneWins(t *testing.T) {
 	t.Parallel()
+	url := migrated(t)
+	twentyClaim(t, byHand(t, url), []string{url})
+}
+
+// The same with the replicas on three nodes.
+func TestOfTwentyClaimantsOnThreeNodesOneWins(t *testing.T) {
+	t.Parallel()
+	missing.OnlyFull(t, "takes half a minute; by default other tests have nodes")
+	all, urls := nodes(t, 3)
+	twentyClaim(t, all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
+		"wsrep_sync_wait=7"), urls)
+}
+
+// twentyClaim needs tables; db is the same database.
+func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 	for _, path := range []struct {
 		name   string
-		before func(t *testing.T, db *sql.DB, s *mysql.Store, ref driver.Ref)
+		before func(t *testing.T, s *mysql.Store, ref driver.Ref)
 	}{
-		{"take-over", func(*testing.T, *sql.DB, *mysql.Store, driver.Ref) {}},
-		{"free", func(t *testing.T, _ *sql.DB, s *mysql.Store, ref driver.Ref) { release(t, s, ref) }},
-		{"first", func(t *testing.T, db *sql.DB, _ *mysql.Store, _ driver.Ref) { empty(t, db) }},
-		{"first, without the row of the fence", func(t *testing.T, db *sql.DB, _ *mysql.Store,
-			_ driver.Ref) {
+		{"take-over", func(*testing.T, *mysql.Store, driver.Ref) {}},
+		{"free", func(t *testing.T, s *mysql.Store, ref driver.Ref) { release(t, s, ref) }},
+		{"first", func(t *testing.T, _ *mysql.Store, _ driver.Ref) { empty(t, db) }},
+		{"first, without the row of the fence", func(t *testing.T, _ *mysql.Store, _ driver.Ref) {
 			empty(t, db)
 			exec(t, db, `DELETE FROM scheduler_fence`)
 		}},
 	} {
 		t.Run(path.name, func(t *testing.T) {
-			url := migrated(t)
-			db := byHand(t, url)
+			empty(t, db)
 			stores := make([]*mysql.Store, 20)
 			for i := range stores {
-				stores[i] = open(t, url)
+				stores[i] = open(t, urls[i%len(urls)])
 			}
 			last := acquire(t, stores[0])
+			moved, busy := 0, 0
 			for round := range *rounds {
-				path.before(t, db, stores[round%20], last)
+				path.before(t, stores[round%20], last)
 				var (
 					all  sync.WaitGroup
 					mu   sync.Mutex
@@ -61,7 +76,10 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 						case err == nil:
 							c.Term = grant.Term
 							wins = append(wins, c.Ref)
-						case errors.Is(err, driver.ErrConflict), errors.Is(err, driver.ErrBlocked):
+						case errors.Is(err, driver.ErrConflict):
+							moved++
+						case errors.Is(err, driver.ErrBlocked):
+							busy++
 						default:
 							t.Error(err)
 						}
@@ -72,12 +90,16 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 				require.Len(t, wins, 1, "round %d", round)
 				require.Greater(t, wins[0].Term, last.Term)
 				last = wins[0]
-				row := look(t, stores[0]).Row
-				require.NotNil(t, row)
-				require.Equal(t, last, row.Ref)
+				for _, s := range stores[:len(urls)] { // one on each node
+					row := look(t, s).Row
+					require.NotNil(t, row)
+					require.Equal(t, last, row.Ref)
+				}
 				heartbeat(t, stores[round%20], last)
 				require.Equal(t, last.Term, value[int64](t, db, `SELECT term FROM scheduler_fence`))
 			}
+			t.Logf("%d rounds, each with one winner; the others were told %d times that it has moved "+
+				"and %d times that it is busy", *rounds, moved, busy)
 		})
 	}
 }

@@ -29,6 +29,7 @@ const (
 	errNoPrivilege  = 1227
 	errOption       = 1290 // --read-only
 	errNoParent     = 1452 // of a foreign key
+	errStatements   = 1461 // max_prepared_stmt_count is reached
 	errStatementLog = 1665 // binlog_format = STATEMENT
 	errIndexCorrupt = 1712
 	errReadOnlyTx   = 1792

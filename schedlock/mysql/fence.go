@@ -26,7 +26,9 @@ SELECT count(*) FROM scheduler_lock WHERE id = 1 AND token = ? AND term = ?`
 )
 
 // Fence implements driver.Store; t must be a *sql.Tx of the driver
-// github.com/go-sql-driver/mysql, of any isolation level, on the server of the lock.
+// github.com/go-sql-driver/mysql, of any isolation level, on the server of the lock. On
+// Galera that may be another node, if wsrep_sync_wait was 1 or more when t began: else it
+// may not have the acquisition yet, and Fence may return ErrLost.
 // After a deadlock the server has no transaction any more: then Fence ends t, so that
 // nothing that follows is written outside of it.
 func (s *Store) Fence(ctx context.Context, t any, ref driver.Ref) error {

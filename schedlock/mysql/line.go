@@ -50,6 +50,11 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 // lockConnector is a connector whose latest session is s.session.
 func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, error) {
 	settings = settings.Clone()
+	if !s.plain {
+		// A node of Galera would repeat a block that another node's commit has undone, although
+		// the answer was begun: then the driver panics on what it gets.
+		settings.Params["wsrep_retry_autocommit"] = "0"
+	}
 	if settings.Net == "tcp" && settings.DialFunc == nil {
 		settings.DialFunc = dial
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -69,7 +70,7 @@ func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 		if s.holder.anew(ref, x) {
 			beat, err = s.heartbeatAnew(ctx, conn, x, ref, state)
 		} else {
-			beat, err = s.heartbeat(ctx, conn, ref, state)
+			beat, err = s.heartbeat(ctx, conn, x, ref, state)
 		}
 		if err != nil {
 			return err
@@ -83,10 +84,10 @@ func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 	return beat, err
 }
 
-func (s *Store) heartbeat(ctx context.Context, conn *sql.Conn, ref driver.Ref,
+func (s *Store) heartbeat(ctx context.Context, conn *sql.Conn, x *session, ref driver.Ref,
 	state driver.State) (driver.Renewal, error) {
-	result, err := conn.ExecContext(ctx, sqlHeartbeat, s.holder.confirmed(ref), string(state),
-		ref.Token.String(), ref.Term)
+	result, err := x.beat(ctx, conn, s.holder.confirmed(ref), string(state), ref.Token.String(),
+		ref.Term)
 	if err != nil {
 		return driver.Renewal{}, err
 	}
@@ -98,6 +99,33 @@ func (s *Store) heartbeat(ctx context.Context, conn *sql.Conn, ref driver.Ref,
 		return driver.Renewal{}, err
 	}
 	return driver.Renewal{State: states[answer%4], Now: time.UnixMicro(answer / 4).UTC()}, nil
+}
+
+// beat sends sqlHeartbeat, which comes again and again: so the server parses it once for a session,
+// or each time if it has no room for prepared statements.
+func (x *session) beat(ctx context.Context, conn *sql.Conn,
+	args ...any) (result sql.Result, err error) {
+	err = conn.Raw(func(c any) (err error) {
+		if x.heartbeat == nil {
+			x.heartbeat, err = c.(sqldriver.ConnPrepareContext).PrepareContext(ctx, sqlHeartbeat)
+		}
+		if err == nil {
+			result, err = x.heartbeat.(sqldriver.StmtExecContext).ExecContext(ctx, named(args))
+		}
+		return err
+	})
+	if number(err) == errStatements {
+		x.heartbeat = nil
+		return conn.ExecContext(ctx, sqlHeartbeat, args...)
+	}
+	return result, err
+}
+
+func named(args []any) (values []sqldriver.NamedValue) {
+	for i, arg := range args {
+		values = append(values, sqldriver.NamedValue{Ordinal: i + 1, Value: arg})
+	}
+	return values
 }
 
 func (s *Store) heartbeatAnew(ctx context.Context, conn *sql.Conn, x *session, ref driver.Ref,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strings"
 
 	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/driver"
@@ -31,6 +32,15 @@ const (
 
 // galera begins the name of a cluster.
 const galera = "galera"
+
+// on is a query for the server of x. Where there is no cluster it does not ask for its status:
+// that is a table, which the server would open for nothing.
+func (x *session) on(query string) string {
+	if strings.HasPrefix(x.server, galera) {
+		return query
+	}
+	return strings.Replace(query, sqlIncarnation, sqlProcess, 1)
+}
 
 // What a session never changes is asked once, when it begins.
 const (
@@ -97,7 +107,7 @@ func (s *Store) look(ctx context.Context, query string,
 		if closely {
 			dest = append(dest, &ended)
 		}
-		if err := row(ctx, conn, query, nil, dest...); err != nil {
+		if err := row(ctx, conn, x.on(query), nil, dest...); err != nil {
 			return err
 		}
 		view.Row, view.Newest, view.Now = lock.Row(), newest.Newest(), now.Time

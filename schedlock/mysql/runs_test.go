@@ -11,6 +11,7 @@ import (
 // A retry writes the attempt that it replaces, and Prune deletes attempts with their runs: the two
 // may wait for each other. The server undoes one of them.
 func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
+	t.Parallel()
 	url := migrated(t)
 	db, s := byHand(t, url), open(t, url)
 	exec(t, db, `CREATE TABLE heavy (id integer PRIMARY KEY)`)

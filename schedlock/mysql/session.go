@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"net"
 	"os"
@@ -121,6 +122,8 @@ type session struct {
 	socket syscall.RawConn
 	ended  chan struct{}
 	once   sync.Once
+
+	heartbeat sqldriver.Stmt // see beat; nil: it is not prepared. The turn is held.
 }
 
 // Ended implements driver.Session.

@@ -151,18 +151,37 @@ func openMariaDB(ctx context.Context, dsn string) (*database, error) {
 			cfg.Params[name] = value
 		}
 	}
+	// On Galera a transaction must find the lock that was acquired through another node.
+	cfg.Params["wsrep_sync_wait"] = cmp.Or(cfg.Params["wsrep_sync_wait"], "1")
+	d, err := newMariaDB(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if errors.Is(d.maria.PingContext(ctx), errNoVariable) { // it was made without Galera
+		delete(cfg.Params, "wsrep_sync_wait")
+		_ = d.close()
+		if d, err = newMariaDB(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.bans.Migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("database %q on %s: %w", cfg.DBName, cfg.Addr,
+			mydsn.Safe(cfg, err)), d.close())
+	}
+	return d, nil
+}
+
+// errNoVariable is what a server says of a setting that it does not know.
+var errNoVariable = &mysqldriver.MySQLError{Number: 1193}
+
+func newMariaDB(cfg *mysqldriver.Config) (*database, error) {
 	connector, err := mysqldriver.NewConnector(cfg)
 	if err != nil {
 		return nil, errors.New("the URL has a parameter that the driver does not take")
 	}
 	pool := sql.OpenDB(connector)
 	pool.SetMaxOpenConns(8)
-	d := &database{bans: bans.NewStore(pool, bans.MySQL), maria: pool}
-	if err := d.bans.Migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("database %q on %s: %w", cfg.DBName, cfg.Addr,
-			mydsn.Safe(cfg, err)), d.close())
-	}
-	return d, nil
+	return &database{bans: bans.NewStore(pool, bans.MySQL), maria: pool}, nil
 }
 
 func (d *database) close() error {
@@ -194,8 +213,14 @@ SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time())::text,
     (SELECT oid::text FROM pg_catalog.pg_database WHERE datname = current_database()),
     coalesce(to_regclass('scheduler_lock')::oid::text, 'none'))`
 
-// sqlMariaIdentity is the same for MariaDB: the server and the database.
-const sqlMariaIdentity = `SELECT concat(@@server_uid, ' ', @@port, ' ', database())`
+// sqlMariaIdentity is the same for MariaDB: the server, or on Galera the cluster, and the database.
+const sqlMariaIdentity = `
+SELECT concat(coalesce(
+    (SELECT s.variable_value
+     FROM information_schema.global_status s, information_schema.global_variables v
+     WHERE v.variable_name = 'WSREP_ON' AND v.variable_value = 'ON'
+       AND s.variable_name = 'WSREP_CLUSTER_STATE_UUID'),
+    concat(@@server_uid, ' ', @@port)), ' ', database())`
 
 // holds reports whether the lock row is in this database, so that the fence
 // works in the app's own transactions. Two URLs may lead to one database.

@@ -28,6 +28,7 @@ type fleet struct {
 	dsn       string
 	ttl       time.Duration // 0: the default
 	heartbeat time.Duration
+	sign      bool // see settings
 
 	mu       sync.Mutex
 	said     []remark
@@ -61,7 +62,8 @@ func newFleet(ctx context.Context, dsn string) *fleet {
 func (f *fleet) start() (*replica, error) {
 	f.mu.Lock()
 	f.started++
-	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat}
+	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat,
+		Sign: f.sign}
 	f.mu.Unlock()
 	text, err := json.Marshal(s)
 	if err != nil {

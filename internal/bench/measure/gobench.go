@@ -19,23 +19,26 @@ import (
 // processors at its end, and by unit; one value per run.
 type benchmarks map[string]map[string][]float64
 
-// benchRuns are the calls of go test.
-var benchRuns = []struct {
+// A benchRun is a call of go test.
+type benchRun struct {
 	pattern, pkg string
 	args         []string
-}{
+}
+
+var benchRuns = []benchRun{
 	{"^BenchmarkIsLeader", "./schedlock", []string{"-count=5", "-benchtime=0.5s"}},
-	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench",
-		[]string{"-count=3", "-benchtime=0.5s"}},
+	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$/^(sqlite|postgres|pgbouncer)",
+		"./internal/bench", []string{"-count=3", "-benchtime=0.5s"}},
 	{"^Benchmark(Run|RunParallel)$", "./internal/bench", []string{"-count=1"}},
 	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench",
 		[]string{"-count=1", "-benchtime=0.3s"}},
 	{"^BenchmarkThousandJobs$", "./internal/bench", []string{"-count=1", "-benchtime=1x"}},
 }
 
-func (m *measurer) benchmarks(ctx context.Context) error {
-	m.report.Benchmarks = benchmarks{}
-	for _, r := range benchRuns {
+func (m *measurer) benchmarks(ctx context.Context) error { return m.bench(ctx, benchRuns) }
+
+func (m *measurer) bench(ctx context.Context, runs []benchRun) error {
+	for _, r := range runs {
 		args := append([]string{"test", "-run=^$", "-bench=" + r.pattern, "-timeout=5m"}, r.args...)
 		if m.quick {
 			args = append(args, "-count=1", "-benchtime=2x")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -104,10 +105,13 @@ func (m *measurer) idle(ctx context.Context) error {
 
 // as adds a name under which the server shows the connections.
 func as(dsn, name string) string {
-	if !isPostgres(dsn) {
-		return dsn
+	switch {
+	case isPostgres(dsn):
+		return dsn + "&application_name=" + name
+	case isMariaDB(dsn): // as a user of that name
+		return strings.Replace(dsn, "//root@", "//"+name+"@", 1)
 	}
-	return dsn + "&application_name=" + name
+	return dsn
 }
 
 // idleStandbys measures standbys of a leader in this process.
@@ -180,7 +184,7 @@ func idleStandbys(ctx context.Context, dsn string, n int, window time.Duration) 
 		Memory:     after.memory / float64(n),
 		Conns:      float64(after.database.conns) / float64(n),
 	}
-	if isPostgres(dsn) {
+	if isPostgres(dsn) || isMariaDB(dsn) {
 		cost.Changed = after.database.wal - before.database.wal
 	} else if after.database != before.database {
 		cost.Changed = 1
@@ -354,6 +358,9 @@ type examined struct {
 	conn *pgx.Conn // PostgreSQL: to another database of the server
 	name string
 	dsn  string
+
+	mariaDB *sql.DB
+	asked   int64 // statements, on it
 }
 
 // databaseState is what can be seen of it.
@@ -368,6 +375,9 @@ type databaseState struct {
 
 func examine(ctx context.Context, dsn string) (*examined, error) {
 	e := &examined{dsn: dsn}
+	if isMariaDB(dsn) {
+		return e, e.examineMariaDB()
+	}
 	if !isPostgres(dsn) {
 		e.path = strings.TrimPrefix(dsn, "file:")
 		return e, nil
@@ -383,12 +393,18 @@ func examine(ctx context.Context, dsn string) (*examined, error) {
 }
 
 func (e *examined) close() {
+	if e.mariaDB != nil {
+		_ = e.mariaDB.Close()
+	}
 	if e.conn != nil {
 		_ = e.conn.Close(context.Background())
 	}
 }
 
 func (e *examined) state(ctx context.Context) (s databaseState, err error) {
+	if e.mariaDB != nil {
+		return e.stateOfMariaDB(ctx)
+	}
 	if e.conn == nil {
 		file, err := os.Stat(e.path)
 		if err != nil {

@@ -11,7 +11,8 @@
 // folder for temporary files: set TMPDIR to measure another file system.
 //
 // With -only it measures some parts; the page then says of the others that they
-// were not measured.
+// were not measured. But with -only mariadb it writes the section about MariaDB, and
+// leaves the others as they are.
 package main
 
 import (
@@ -26,8 +27,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"example.com/schedlock/internal/bench/section"
 )
 
 // A part of the measurement.
@@ -45,6 +44,7 @@ var parts = []part{
 	{"growth", (*measurer).growth},
 	{"size", (*measurer).sizes},
 	{"bench", (*measurer).benchmarks},
+	{mariaDBPart, (*measurer).mariaDB},
 }
 
 func main() {
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	m.wait = *wait
+	m.wait, m.alone = *wait, *only == mariaDBPart
 	defer func() { err = errors.Join(err, m.close()) }()
 
 	m.report.Date = time.Now().UTC()
@@ -107,10 +107,8 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	m.noise(ctx, "the end")
 	m.report.Took = time.Since(m.report.Date)
 	m.report.Facts = m.facts(ctx)
-	if old, err := os.ReadFile(*out); err == nil {
-		m.report.Peers = section.Of(string(old))
-	}
-	text := m.report.page()
+	old, _ := os.ReadFile(*out) // there may be none
+	text := m.report.over(string(old))
 	if *out == "" {
 		_, err = os.Stdout.WriteString(text)
 	} else {

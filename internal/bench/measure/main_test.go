@@ -59,6 +59,53 @@ func TestAPageOfAFewRounds(t *testing.T) {
 	require.Empty(t, left, "what was made must be deleted")
 }
 
+func TestTheSectionAboutMariaDB(t *testing.T) {
+	missing.OnlyFull(t, "measures; by default the next test writes the section")
+	t.Setenv("TMPDIR", t.TempDir())
+	file := filepath.Join(t.TempDir(), "benchmarks.md")
+	const old = "# Old\n\nstays\n\n## MariaDB\n\ngoes\n\n## Beside the peers\n\nstays, too\n"
+	require.NoError(t, os.WriteFile(file, []byte(old), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	require.NoError(t, run(ctx, []string{"-quick", "-only", "mariadb", "-o", file}, t.Output()))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	page := string(text)
+	require.True(t, strings.HasPrefix(page, "# Old\n\nstays\n\n## MariaDB\n\n"), page)
+	require.True(t, strings.HasSuffix(page, "\n\n## Beside the peers\n\nstays, too\n"), page)
+	for _, must := range []string{"| MariaDB | 1", "| Acquire | ", "| Release, with a binlog | ",
+		"| hand-over: release sent → the next leader may start runs | 2 | ", "| 1 standby | ",
+		"| a leader with WithSessionSign | 3s | "} {
+		require.Contains(t, page, must)
+	}
+	require.NotContains(t, page, "goes")
+	require.NotContains(t, page, "%!")
+}
+
+func TestTheSectionAboutMariaDBIsWrittenAlone(t *testing.T) {
+	const old = "# Old\n\nstays\n\n## MariaDB\n\nMariaDB of old\n\n" +
+		"## Beside the peers\n\nstays, too\n"
+	alone := &report{MariaDB: &mariaDB{Alone: true, Version: "10.11"},
+		Benchmarks: benchmarks{"Heartbeat/mysql": {"op-ns": {400}, "limit-ns": {200},
+			"x-limit": {2}}}}
+	page := alone.over(old)
+	require.True(t, strings.HasPrefix(page, "# Old\n\nstays\n\n## MariaDB\n\nThe server"), page)
+	require.True(t, strings.HasSuffix(page, "\n\n## Beside the peers\n\nstays, too\n"), page)
+	require.Contains(t, page,
+		"| Heartbeat | 400 ns | 200 ns | 2 | 2–2 | ≤ 1.2 × one UPDATE | **missed** | 0 |")
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "|") {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), columns, line)
+		}
+	}
+
+	other := (&report{}).over(old)
+	require.Contains(t, other,
+		"\n\n## MariaDB\n\nMariaDB of old\n\n## Beside the peers\n\nstays, too\n")
+	require.Contains(t, other, "## The targets")
+	require.Contains(t, (&report{MariaDB: &mariaDB{Version: "10.11"}}).over(old), "## The targets")
+}
+
 func TestAnInterruptLeavesNothingBehind(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

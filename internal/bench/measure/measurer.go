@@ -33,11 +33,12 @@ type measurer struct {
 	host      host.Host
 	server    *pgtest.Server
 	serverErr error
+	alone     bool // only MariaDB is measured
 	files     int
 }
 
 func newMeasurer(quick bool) (*measurer, error) {
-	m := &measurer{quick: quick, report: &report{}}
+	m := &measurer{quick: quick, report: &report{Benchmarks: benchmarks{}}}
 	var err error
 	if m.root, err = moduleRoot(); err != nil {
 		return nil, err

@@ -31,7 +31,19 @@ type report struct {
 	Idle       *idle
 	Growth     *growth
 	Sizes      []built
+	MariaDB    *mariaDB
+	Kept       string // the section about MariaDB of an earlier run, if this one has none
 	Peers      string // the section that internal/bench/peers has written
+}
+
+// over is the page in the place of an old one, of which it keeps what other runs have
+// written.
+func (r *report) over(old string) string {
+	r.Peers, r.Kept = section.Of(old, section.Peers), section.Of(old, section.MariaDB)
+	if r.MariaDB != nil && r.MariaDB.Alone && old != "" {
+		return section.Replace(old, section.MariaDB, r.mariaDB())
+	}
+	return r.page()
 }
 
 // page is docs/benchmarks.md.
@@ -40,6 +52,7 @@ func (r *report) page() string {
 	w.say("# Benchmarks")
 	w.say("A program writes this page: [internal/bench/measure](../internal/bench/measure). " +
 		"[internal/bench/peers](../internal/bench/peers) writes the last section. Do not edit it.")
+	w.say("The section about MariaDB is of a run of its own.")
 	r.machine(w)
 	r.targets(w)
 	r.changes(w)
@@ -51,7 +64,9 @@ func (r *report) page() string {
 	r.runs(w)
 	r.queues(w)
 	r.sizes(w)
-	return section.Replace(w.String(), cmp.Or(r.Peers, "Not measured yet: run `make peers`."))
+	page := section.Replace(w.String(), section.MariaDB, r.mariaDB())
+	return section.Replace(page, section.Peers,
+		cmp.Or(r.Peers, "Not measured yet: run `make peers`."))
 }
 
 func (r *report) targets(w *writer) {

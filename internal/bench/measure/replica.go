@@ -23,6 +23,7 @@ import (
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/mysql"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
@@ -38,6 +39,7 @@ type settings struct {
 	DSN       string
 	TTL       time.Duration // 0: the default
 	Heartbeat time.Duration // 0: the default
+	Sign      bool          // on MariaDB: the end of the session is a sign of death
 }
 
 // What a replica says, each with a stamp, on its standard output.
@@ -88,7 +90,7 @@ func runReplica(s settings) error {
 	}
 	app, err := startup.NewApp(startup.Config{
 		Open: func(ctx context.Context) (driver.Store, error) {
-			store, err := openStore(ctx, s.DSN, &seen)
+			store, err := openStore(ctx, s.DSN, &seen, s.options()...)
 			say(saysOpened, 0)
 			return store, err
 		},
@@ -106,6 +108,13 @@ func runReplica(s settings) error {
 		return err
 	}
 	return app.Run(ctx)
+}
+
+func (s settings) options() (list []mysql.Option) {
+	if s.Sign {
+		list = append(list, mysql.WithSessionSign())
+	}
+	return list
 }
 
 // tell observes the lock.
@@ -158,7 +167,7 @@ func (m *meter) answer(questions io.Reader) {
 	os.Exit(1)
 }
 
-// A fullStore is what schedlock/sqlite and schedlock/postgres have.
+// A fullStore is what each store has.
 type fullStore interface {
 	driver.Store
 	ledger.Store
@@ -197,11 +206,17 @@ func (m metered) Release(ctx context.Context, ref driver.Ref,
 
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, "postgres://") }
 
-// openStore opens a store with its tables up to date.
-func openStore(ctx context.Context, dsn string, seen *meter) (metered, error) {
+func isMariaDB(dsn string) bool { return strings.HasPrefix(dsn, "mysql://") }
+
+// openStore opens a store with its tables up to date. The options are for MariaDB.
+func openStore(ctx context.Context, dsn string, seen *meter,
+	options ...mysql.Option) (metered, error) {
 	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
-	if isPostgres(dsn) {
+	switch {
+	case isPostgres(dsn):
 		open = postgres.Opener(dsn, postgres.WithLogger(quiet))
+	case isMariaDB(dsn):
+		open = mysql.Opener(dsn, append(options, mysql.WithLogger(quiet))...)
 	}
 	store, err := open(ctx)
 	if err != nil {

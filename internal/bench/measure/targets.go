@@ -216,10 +216,8 @@ func (r *report) leaderCheck(bench, who string) (string, float64, bool) {
 
 // benchName is the name of a benchmark of one operation.
 func benchName(op, db string) string {
-	if db == dbSQLite {
-		return op + "/sqlite"
-	}
-	return op + "/postgres"
+	return op + map[string]string{dbSQLite: "/sqlite", dbPostgres: "/postgres",
+		dbMariaDB: "/mysql"}[db]
 }
 
 func (r *report) timesLimit(op, db string, limit float64) (string, float64, bool) {

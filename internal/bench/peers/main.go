@@ -111,5 +111,5 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(*page, []byte(section.Replace(string(old), text)), 0o644)
+	return os.WriteFile(*page, []byte(section.Replace(string(old), section.Peers, text)), 0o644)
 }

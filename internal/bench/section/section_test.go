@@ -7,15 +7,15 @@ import (
 )
 
 func TestASectionIsReplacedAndTheRestStays(t *testing.T) {
-	const page = "# Page\n\n## One\n\nfirst\n\n" + Heading + "\nold\n\n| a | b |\n\n## Last\n\nend\n"
-	require.Equal(t, "old\n\n| a | b |\n", Of(page))
-	changed := Replace(page, "\nnew\n")
+	const page = "# Page\n\n## One\n\nfirst\n\n" + Peers + "\nold\n\n| a | b |\n\n## Last\n\nend\n"
+	require.Equal(t, "old\n\n| a | b |\n", Of(page, Peers))
+	changed := Replace(page, Peers, "\nnew\n")
 	require.Equal(t,
-		"# Page\n\n## One\n\nfirst\n\n"+Heading+"\nnew\n\n## Last\n\nend\n", changed)
-	require.Equal(t, changed, Replace(changed, Of(changed)))
+		"# Page\n\n## One\n\nfirst\n\n"+Peers+"\nnew\n\n## Last\n\nend\n", changed)
+	require.Equal(t, changed, Replace(changed, Peers, Of(changed, Peers)))
 }
 
 func TestAPageWithoutTheSectionGetsItAtTheEnd(t *testing.T) {
-	require.Empty(t, Of("# Page\n"))
-	require.Equal(t, "# Page\n\n"+Heading+"\nnew\n", Replace("# Page\n", "new"))
+	require.Empty(t, Of("# Page\n", Peers))
+	require.Equal(t, "# Page\n\n"+Peers+"\nnew\n", Replace("# Page\n", Peers, "new"))
 }

@@ -50,6 +50,7 @@ func examineMySQL(ctx context.Context, f *findings, dsn string, limits bounds) {
 	}
 	m.checkGrants(ctx)
 	m.checkTransactions(ctx)
+	m.checkSign(ctx)
 	m.checkRows(ctx)
 }
 
@@ -230,6 +231,19 @@ func (m mariadb) withStore(ctx context.Context,
 		defer store.Close()
 		return do(ctx, store)
 	})
+}
+
+// checkSign says what the end of the leader's session means.
+func (m mariadb) checkSign(ctx context.Context) {
+	var (
+		grace sql.NullInt64
+		why   string
+	)
+	err := m.bounded(ctx, func(ctx context.Context) error {
+		return m.db.QueryRowContext(ctx, `
+SELECT grace_ms, coalesce(ttl_only, '') FROM scheduler_lock WHERE id = 1`).Scan(&grace, &why)
+	})
+	judgeSign(m.findings, grace, why, err)
 }
 
 func (m mariadb) checkRows(ctx context.Context) {

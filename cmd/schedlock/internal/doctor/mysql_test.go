@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/mysql"
 )
 
@@ -259,4 +260,19 @@ func TestAnExaminationOfMariaDBEndsInTime(t *testing.T) {
 	limits := usual
 	limits.statement = time.Second
 	finding(t, examine(bg, dsn, limits), "tables", Error, "cannot be read within 1s")
+}
+
+func TestTheSignOfDeathOnMariaDB(t *testing.T) {
+	t.Parallel()
+	dsn := mariadbOf(t, mytest.Shared(t))
+	grace := schedlock.WithSessionGrace(5 * time.Second)
+	lease := lead(t, openMariaDB(t, dsn), grace)
+	finding(t, Examine(bg, dsn), "sign of death", Note, "after its TTL", "mysql.WithSessionSign")
+	require.NoError(t, lease.Release(bg))
+
+	store, err := mysql.Open(bg, dsn, mysql.WithSessionSign())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	lead(t, store, grace)
+	finding(t, Examine(bg, dsn), "sign of death", OK, "wait for 5s only")
 }

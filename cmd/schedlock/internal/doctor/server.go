@@ -240,18 +240,23 @@ func (s server) checkSign(ctx context.Context) {
 	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
 		return q.QueryRowContext(ctx, sqlSign).Scan(&grace, &why)
 	})
+	judgeSign(s.findings, grace, why, err)
+}
+
+// judgeSign is for what the leader's row says; err is why it was not read.
+func judgeSign(f *findings, grace sql.NullInt64, why string, err error) {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 	case err != nil:
-		s.note("sign of death", "not looked at: "+err.Error())
+		f.note("sign of death", "not looked at: "+err.Error())
 	case grace.Valid:
-		s.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
+		f.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
 			"others wait for %s only", millis(grace.Int64)))
 	default:
 		if why == "" {
 			why = "the leader does not say why"
 		}
-		s.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
+		f.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
 	}
 }
 

@@ -1,0 +1,86 @@
+//go:build unix
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
+)
+
+// Each replica is on a node of its own, and one node after the other is stopped and started
+// again. Whoever leads there can't reach its database meanwhile, and another takes over.
+func TestARollingRestartOfThreeNodesLosesNoTickAndRunsNoneTwice(t *testing.T) {
+	onlyFull(t, "restarts three nodes of Galera")
+	const interval = 200 * time.Millisecond
+	nodes := mytest.Galera(t, 3)
+	nodes[0].Exec(t, "CREATE DATABASE app")
+	f := newFleet(t, "LOCK_TTL=3s", "LOCK_HEARTBEAT=300ms", "TICK="+interval.String(),
+		"JOB_DURATION="+(interval/3).String(), everyRun)
+	var replicas []*replica
+	for _, node := range nodes {
+		replicas = append(replicas, f.start("DATABASE_URL="+node.URL("app")))
+	}
+	begun := time.Now()
+	for round := range sized(1, 2, 5) * len(nodes) {
+		leader, term := awaitAnyLeader(t, replicas, 0)
+		at := slices.Index(replicas, leader)
+		if round%len(nodes) == 0 { // each round begins with the node of the leader
+			nodes = slices.Concat(nodes[at:], nodes[:at])
+			replicas = slices.Concat(replicas[at:], replicas[:at])
+			at = 0
+		}
+		i := round % len(nodes)
+		others := slices.Delete(slices.Clone(nodes), i, i+1)
+		nodes[i].Restart(t, others, func() {
+			beside := slices.Delete(slices.Clone(replicas), i, i+1)
+			next, newest := awaitAnyLeader(t, beside, 0)
+			if i == at {
+				require.Greater(t, newest, term)
+			}
+			last := time.Now()
+			next.awaitRun("ticks run although a node is away", func(r runRow) bool {
+				return r.Term >= newest && r.Status == "done" && r.ScheduledAt.After(last)
+			})
+		})
+		eventually(t, "the replica of the node is back", func() error {
+			if a := replicas[i].get("/readyz"); a.status != 200 {
+				return fmt.Errorf("%d: %s", a.status, a.body)
+			}
+			return nil
+		})
+	}
+	var leader *replica
+	eventually(t, "what was cut short has ended, and the newest leader runs ticks", func() error {
+		var term int64
+		leader, term = awaitAnyLeader(t, replicas, 0)
+		done := errors.New("the newest term has no run that is done")
+		for _, r := range leader.runs("tick") {
+			if !r.RetryAt.IsZero() || r.Status == "in_progress" && r.Term != term {
+				return fmt.Errorf("term %d: %+v", term, r)
+			}
+			if r.Term == term && r.Status == "done" {
+				done = nil
+			}
+		}
+		return done
+	})
+	ran, skipped := f.requireEveryTickOnce(leader, interval)
+	starts := f.requireStartedOnce(leader)
+	again := 0
+	for _, r := range leader.runs("tick") {
+		again += max(r.Attempt-1, 0)
+	}
+	t.Logf("%v: %d ticks ran, %d further attempts of runs that were cut short, %d skipped; "+
+		"%d starts, none twice; %d terms", time.Since(begun).Round(time.Second), ran, again,
+		skipped, starts, len(leader.terms()))
+	for _, r := range replicas {
+		r.stop()
+	}
+}
