@@ -85,7 +85,30 @@ var PostgresFaults = []Fault{
 	{Name: "disk of the server full", Inject: FillServerDisk, Alone: true},
 }
 
-// sharedFaults are those of Faults that PostgreSQL can suffer too: not those
+// MySQLFaults are those of one MariaDB server, and of its network.
+var MySQLFaults = append(likePostgres(
+	"server restarted, fast", "server restarted, immediate", "server stopped past the TTL",
+	"all backends terminated", "all backends terminated, again and again",
+	"the leader's backends terminated", "the leader's session ended every 200 ms",
+	"SIGSTOP, session ended, another leads, SIGCONT", "partition of the leader",
+	"partition of a standby", "partition of all", "partition for a quarter of the TTL",
+	"answers after 2 s", "answers lost after the commit",
+	"max_connections reached, the leader's backends terminated",
+),
+	Fault{Name: "DDL behind a reader", Inject: ChangeBehindReader, Alone: true},
+)
+
+// likePostgres returns those of PostgresFaults with these names.
+func likePostgres(names ...string) (faults []Fault) {
+	for _, f := range PostgresFaults {
+		if slices.Contains(names, f.Name) {
+			faults = append(faults, f)
+		}
+	}
+	return faults
+}
+
+// sharedFaults are those of Faults that a server can suffer too: not those
 // of a file, nor those of a clock that its store does not ask.
 func sharedFaults() []Fault {
 	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {

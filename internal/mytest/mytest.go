@@ -263,6 +263,12 @@ func (s *Server) Kill(t testing.TB) {
 	tempserver.Need(t, s.process.Stop(syscall.SIGKILL))
 }
 
+// Stop ends the server in good order.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	tempserver.Need(t, s.process.Stop(syscall.SIGTERM))
+}
+
 // StartAgain starts a stopped server: the same port, the same data.
 func (s *Server) StartAgain(t testing.TB) {
 	t.Helper()
