@@ -120,6 +120,11 @@ func (s *mysqlServer) Settings(p *Settings) {
 // Close implements Database. The server itself ends with the test.
 func (s *mysqlServer) Close() error {
 	s.wire.close()
+	for n, node := range s.nodes {
+		if log := node.Crash(); log != "" {
+			s.t.Errorf("server %d has crashed: %s", n, log)
+		}
+	}
 	return nil
 }
 

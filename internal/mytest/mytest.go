@@ -163,6 +163,8 @@ func template(program, install string) tempserver.Template {
 func (s *Server) start() error {
 	args := append(append([]string{}, options...), "--port="+strconv.Itoa(s.port),
 		"--datadir="+filepath.Join(s.process.Dir, "data"),
+		// At its start a server deletes what is in the folder, of other servers too.
+		"--tmpdir="+s.process.Dir,
 		"--socket="+filepath.Join(s.process.Dir, "socket"),
 		"--pid-file="+filepath.Join(s.process.Dir, "pid"))
 	return s.process.Start(s.ready, s.program, append(args, s.settings...)...)
@@ -267,6 +269,19 @@ func (s *Server) Kill(t testing.TB) {
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	tempserver.Need(t, s.process.Stop(syscall.SIGTERM))
+}
+
+// Crash is the end of the server's log if the server has ended although nobody has stopped
+// it, else "".
+func (s *Server) Crash() string {
+	if s.process.PID() == 0 || !s.process.Ended() {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(s.process.Dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-6000):])
 }
 
 // StartAgain starts a stopped server: the same port, the same data.
