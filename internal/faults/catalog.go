@@ -2,7 +2,10 @@
 
 package faults
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Faults are all of them, in the order of the table.
 var Faults = []Fault{
@@ -97,6 +100,16 @@ var MySQLFaults = append(likePostgres(
 ),
 	Fault{Name: "DDL behind a reader", Inject: ChangeBehindReader, Alone: true},
 )
+
+// galeraFaults are GaleraFaults, and what else the nodes can suffer: a lock of a session, or
+// of a table, is of one node.
+func galeraFaults() []Fault {
+	return append(slices.DeleteFunc(slices.Concat(sharedFaults(), MySQLFaults),
+		func(f Fault) bool {
+			return slices.ContainsFunc([]string{"server ", "session", "write lock", "DDL",
+				"max_connections"}, func(part string) bool { return strings.Contains(f.Name, part) })
+		}), GaleraFaults...)
+}
 
 // likePostgres returns those of PostgresFaults with these names.
 func likePostgres(names ...string) (faults []Fault) {

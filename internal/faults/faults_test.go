@@ -32,6 +32,7 @@ type group struct {
 	sameOwner, appPool, small bool
 	postgres, pooler          bool
 	mysql, sign               bool // MariaDB, and mysql.WithSessionSign; see mysql_test.go
+	galera                    bool // a node of MariaDB for each process
 	patroni, synchronous      bool // three servers, see patroni_test.go
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
@@ -46,6 +47,9 @@ type group struct {
 func (g group) open(t *testing.T, dir string) (Database, error) {
 	if g.patroni {
 		return newPatroni(t, 3, g.synchronous)
+	}
+	if g.galera {
+		return newGalera(t, 3)
 	}
 	if g.mysql {
 		return newMySQL(t, 3, g.sign)
@@ -64,7 +68,7 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 }
 
 // server reports whether the database is on one.
-func (g group) server() bool { return g.postgres || g.mysql }
+func (g group) server() bool { return g.postgres || g.mysql || g.galera }
 
 // full reports whether the cluster has the size of a full run.
 func (group) full() bool { return *soakFor > 0 || *loadFor > 0 || missing.Full() }
@@ -112,14 +116,14 @@ func TestEachFaultIsInAGroup(t *testing.T) {
 	for _, g := range slices.Concat(groups, postgresGroups, mysqlGroups, lockGroups) {
 		named = append(append(named, g.faults...), g.histories...)
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, LockFaults, histories) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults, histories) {
 		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
 	}
 }
 
 // fault returns the fault with that name.
 func fault(name string) Fault {
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, LockFaults, histories) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults, histories) {
 		if f.Name == name {
 			return f
 		}
@@ -144,7 +148,7 @@ func newTestRun(t *testing.T) *testRun {
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, LockFaults) {
+	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults) {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
@@ -246,6 +250,9 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		if *soakFor == 0 && !g.load { // the default run has little time
 			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
 		}
+	}
+	if g.galera { // nobody can write while the nodes are not sure who is gone
+		config.TTL, config.Heartbeat = 8*time.Second, time.Second
 	}
 	if g.load {
 		config.Tick = time.Second
@@ -442,7 +449,7 @@ func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("-faults.soak=10m runs a random storm of that length")
 	}
-	require.Contains(t, backends, *soakOn)
+	require.Contains(t, []string{kindSQLite, kindPostgres, kindMySQL, kindGalera}, *soakOn)
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)
 	run := newTestRun(t)
@@ -461,6 +468,10 @@ func TestSoak(t *testing.T) {
 		if *soakOn == kindMySQL {
 			g.mysql, g.small, g.sessions, g.sign = true, false, n%2 == 0, n%2 == 0
 			faults = slices.Concat(sharedFaults(), MySQLFaults)
+		}
+		if *soakOn == kindGalera {
+			g.galera, g.small = true, false
+			faults = galeraFaults()
 		}
 		if g.locks = n%3 == 0; g.locks {
 			faults = slices.Concat(faults, LockFaults)

@@ -314,6 +314,9 @@ func (s *mysqlServer) Block(ctx context.Context) (unblock func(), err error) {
 
 // Blocked implements Database: somebody has the row or the fence locked.
 func (s *mysqlServer) Blocked(ctx context.Context) bool {
+	if s.galera() { // only on its own node
+		return false
+	}
 	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		err := execEach(ctx, conn, `START TRANSACTION`,
 			`SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`,

@@ -15,7 +15,10 @@ import (
 	"example.com/schedlock/tasks"
 )
 
-const kindMySQL = "mysql"
+const (
+	kindMySQL  = "mysql"
+	kindGalera = "galera" // the same backend, on a node for each process
+)
 
 // Each write says how many of earlier terms it has seen: on several nodes the ids do not
 // grow with the commits.

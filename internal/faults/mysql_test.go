@@ -41,6 +41,12 @@ var mysqlGroups = []group{
 		"the leader's session ended every 200 ms", "partition of the leader",
 		"server restarted, immediate",
 	}},
+	{name: "nodes of Galera", galera: true, locks: true, faults: []string{
+		"node killed, and it joins again", "the leader's node killed, and it joins again",
+		"the leader's node stopped past the TTL, SIGCONT",
+		"the leader's node cut off from the others", "nodes restarted one after the other",
+		"SIGSTOP past the TTL, SIGCONT", "partition of the leader",
+	}},
 }
 
 // Every fault twice in a full run.

@@ -3,7 +3,9 @@ package mytest
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,12 +15,17 @@ import (
 // galeraLibrary is where packages of Galera 4 have it.
 const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
 
+// Quick are options with which the others are sure after two seconds that a node is gone.
+var Quick = []string{"evs.keepalive_period=PT0.3S", "evs.inactive_check_period=PT0.2S",
+	"evs.suspect_timeout=PT2S", "evs.inactive_timeout=PT4S", "evs.install_timeout=PT4S"}
+
 // cluster is the identity of each cluster: no two share a port.
 const cluster = "6f6f6f6f-0000-11ee-8000-000000000001"
 
-// Galera returns the nodes of a cluster of the test's own, in synchrony. All begin with the same
-// data, so that none of them needs a state transfer. No node may be started again.
-func Galera(t testing.TB, nodes int) []*Server {
+// Galera returns the nodes of a cluster of the test's own, in synchrony, with options of the
+// provider. All begin with the same data, so that none of them needs a state transfer. A node that
+// has ended is started again by Rejoin.
+func Galera(t testing.TB, nodes int, options ...string) []*Server {
 	t.Helper()
 	if _, err := os.Stat(galeraLibrary); err != nil {
 		tempserver.Need(t, &tempserver.MissingError{Message: "Galera 4, " + galeraLibrary})
@@ -32,38 +39,80 @@ func Galera(t testing.TB, nodes int) []*Server {
 		if len(all) > 0 {
 			position = all[0].status(t, "wsrep_last_committed")
 		}
-		s, err := createIn(nil, func(s *Server) error { return s.join(addresses, position) })
+		s, err := createIn(nil, func(s *Server) error { return s.join(addresses, position, options) })
 		tempserver.Need(t, err)
 		t.Cleanup(s.remove)
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
-		for deadline := time.Now().Add(tempserver.Patience); ; time.Sleep(10 * time.Millisecond) {
-			if s.status(t, "wsrep_ready") == "ON" &&
-				s.status(t, "wsrep_cluster_size") == fmt.Sprint(len(all)) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("node %d is not ready after %v", len(all), tempserver.Patience)
-			}
-		}
+		s.awaitSynced(t, fmt.Sprint(len(all)))
 	}
 	return all
 }
 
+// awaitSynced waits until the node takes part, with "" in a cluster of any size.
+func (s *Server) awaitSynced(t testing.TB, size string) {
+	t.Helper()
+	for deadline := time.Now().Add(tempserver.Patience); ; time.Sleep(10 * time.Millisecond) {
+		if s.status(t, "wsrep_ready") == "ON" &&
+			(size == "" || s.status(t, "wsrep_cluster_size") == size) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a node is not ready after %v", tempserver.Patience)
+		}
+	}
+}
+
 // join lets the server, whose port is chosen, begin a cluster or join one at a position.
-func (s *Server) join(others []string, position string) error {
-	s.settings = []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
-		"--wsrep-provider=" + galeraLibrary, "--wsrep-sst-method=skip",
-		"--wsrep-cluster-address=gcomm://" + strings.Join(others, ","),
-		"--wsrep-node-address=127.0.0.1",
-		"--wsrep-start-position=" + cluster + ":" + position,
-		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + s.galeraAddress() +
-			";gcache.size=16M"}
+func (s *Server) join(others []string, position string, options []string) error {
+	s.options = append([]string{"gmcast.listen_addr=tcp://" + s.galeraAddress(),
+		"gcache.size=16M"}, options...)
+	s.gather(others, position)
 	if len(others) == 0 {
 		s.settings = append(s.settings, "--wsrep-new-cluster")
 	}
 	return s.process.Run("/bin/sh", "-c", `printf '# GALERA saved state\nversion: 2.1\n`+
 		`uuid:    %s\nseqno:   %s\nsafe_to_bootstrap: 1\n' "$1" "$2" > data/grastate.dat`,
 		"sh", cluster, position)
+}
+
+// gather sets what the node needs to find the others.
+func (s *Server) gather(others []string, position string) {
+	s.settings = []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
+		"--wsrep-provider=" + galeraLibrary, "--wsrep-sst-method=skip",
+		"--wsrep-cluster-address=gcomm://" + strings.Join(others, ","),
+		"--wsrep-node-address=127.0.0.1",
+		"--wsrep-start-position=" + cluster + ":" + position,
+		"--wsrep-provider-options=" + strings.Join(s.options, ";")}
+}
+
+// Rejoin starts a node that has ended, and waits until it has what the others have committed
+// meanwhile. They keep it in memory: some 10 MB, of what they have seen since they were started.
+func (s *Server) Rejoin(t testing.TB, others ...*Server) {
+	t.Helper()
+	out, err := s.process.Command(s.program, s.args("--wsrep-recover")...).CombinedOutput()
+	tempserver.Need(t, err)
+	found := recovered.FindSubmatch(out)
+	if found == nil {
+		t.Fatalf("the position of the node is not known: %s", out)
+	}
+	var addresses []string
+	for _, o := range others {
+		addresses = append(addresses, o.galeraAddress())
+	}
+	s.gather(addresses, string(found[1]))
+	// With skip it would take it that it lacks nothing.
+	s.settings = append(s.settings, "--wsrep-sst-method=rsync",
+		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-10000+2))
+	tempserver.Need(t, s.start())
+	s.awaitSynced(t, "")
+}
+
+var recovered = regexp.MustCompile(`Recovered position: ` + cluster + `:(\d+)`)
+
+// Signal sends the process of the server a signal, such as SIGSTOP.
+func (s *Server) Signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	tempserver.Need(t, s.process.Signal(signal))
 }
 
 // galeraAddress is where the nodes talk to each other.

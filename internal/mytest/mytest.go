@@ -47,6 +47,7 @@ type Server struct {
 	process  *tempserver.Process
 	program  string
 	settings []string
+	options  []string // of Galera's provider
 	port     int
 	admin    *sql.DB
 }
@@ -161,13 +162,17 @@ func template(program, install string) tempserver.Template {
 }
 
 func (s *Server) start() error {
+	return s.process.Start(s.ready, s.program, s.args()...)
+}
+
+func (s *Server) args(more ...string) []string {
 	args := append(append([]string{}, options...), "--port="+strconv.Itoa(s.port),
 		"--datadir="+filepath.Join(s.process.Dir, "data"),
 		// At its start a server deletes what is in the folder, of other servers too.
 		"--tmpdir="+s.process.Dir,
 		"--socket="+filepath.Join(s.process.Dir, "socket"),
 		"--pid-file="+filepath.Join(s.process.Dir, "pid"))
-	return s.process.Start(s.ready, s.program, append(args, s.settings...)...)
+	return append(append(args, s.settings...), more...)
 }
 
 // ready pings, so that the server does not only listen.

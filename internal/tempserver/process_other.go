@@ -29,6 +29,9 @@ func (p *Process) Start(func() bool, string, ...string) error { return errPlatfo
 // Stop returns an error.
 func (p *Process) Stop(syscall.Signal) error { return errPlatform }
 
+// Signal returns an error.
+func (p *Process) Signal(syscall.Signal) error { return errPlatform }
+
 // Remove does nothing.
 func (p *Process) Remove() {}
 

@@ -205,6 +205,9 @@ func (p *Process) Stop(signal syscall.Signal) error {
 	return nil
 }
 
+// Signal sends the process a signal.
+func (p *Process) Signal(signal syscall.Signal) error { return syscall.Kill(p.PID(), signal) }
+
 // Remove ends the process if it runs, and deletes the directory. It may be called again.
 func (p *Process) Remove() {
 	p.removed.Do(func() {
