@@ -116,14 +116,14 @@ func TestEachFaultIsInAGroup(t *testing.T) {
 	for _, g := range slices.Concat(groups, postgresGroups, mysqlGroups, lockGroups) {
 		named = append(append(named, g.faults...), g.histories...)
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults, histories) {
+	for _, f := range append(everyFault(), histories...) {
 		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
 	}
 }
 
 // fault returns the fault with that name.
 func fault(name string) Fault {
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults, histories) {
+	for _, f := range append(everyFault(), histories...) {
 		if f.Name == name {
 			return f
 		}
@@ -148,7 +148,7 @@ func newTestRun(t *testing.T) *testRun {
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults) {
+	for _, f := range everyFault() {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
@@ -467,7 +467,7 @@ func TestSoak(t *testing.T) {
 		}
 		if *soakOn == kindMySQL {
 			g.mysql, g.small, g.sessions, g.sign = true, false, n%2 == 0, n%2 == 0
-			faults = slices.Concat(sharedFaults(), MySQLFaults)
+			faults = mysqlFaults()
 		}
 		if *soakOn == kindGalera {
 			g.galera, g.small = true, false
