@@ -50,6 +50,9 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 // lockConnector is a connector whose latest session is s.session.
 func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, error) {
 	settings = settings.Clone()
+	// Where somebody has locked or alters a table, the server's answer must come before this
+	// process gives up: that would end the session, by which others judge.
+	settings.Params["lock_wait_timeout"] = "1"
 	if settings.Net == "tcp" && settings.DialFunc == nil {
 		settings.DialFunc = dial
 	}
