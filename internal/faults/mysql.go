@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -166,12 +167,18 @@ func on(ctx context.Context, db *sql.DB, do func(context.Context, *sql.Conn) err
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, `USE `+myDatabase); err != nil {
-		return err
+	if _, err = conn.ExecContext(ctx, `USE `+myDatabase); err == nil {
+		err = do(ctx, conn)
 	}
-	return do(ctx, conn)
+	if err != nil { // it may have a transaction, or settings, that nobody else shall have
+		discard(conn)
+	}
+	_ = conn.Close()
+	return err
 }
+
+// discard lets a connection be closed instead of being used again.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
 
 func (s *mysqlServer) exec(ctx context.Context, queries ...string) error {
 	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
@@ -293,9 +300,7 @@ func (s *mysqlServer) Block(ctx context.Context) (unblock func(), err error) {
 		return nil, err
 	}
 	unblock = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_, _ = conn.ExecContext(ctx, `UNLOCK TABLES`)
+		discard(conn)
 		_ = conn.Close()
 	}
 	// The program locks its tables in another order: the server may end either of the two.
