@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"syscall"
 	"testing"
@@ -43,8 +44,8 @@ func (s *mysqlServer) others(slot int) (nodes []*mytest.Server) {
 }
 
 // onNode hurts one node for more than a TTL, the leader's or any. A leader there steps
-// down at its renew deadline, and another leads after the TTL. Bound: TTL + 2 s, and what
-// the nodes need to be sure, from the beginning.
+// down at its renew deadline. Another leads after the TTL, which counts anew with each change
+// of the cluster. Bound: TTL + 2 s, and what the nodes need to be sure, once it is back.
 func onNode(ofLeader bool, hurt, heal func(*Cluster, *mysqlServer, int) error) func(context.Context,
 	*Cluster, *Injection) error {
 	return func(ctx context.Context, c *Cluster, in *Injection) error {
@@ -63,8 +64,7 @@ func onNode(ofLeader bool, hurt, heal func(*Cluster, *mysqlServer, int) error) f
 		if !ofLeader {
 			slot = c.random.IntN(len(s.nodes))
 		}
-		in.From = bootTime()
-		in.To, in.Bound = in.From, c.boundTTL()+suspicion
+		in.Bound = c.boundTTL() + suspicion
 		s.gone.Store(int32(slot + 1))
 		defer s.gone.Store(0)
 		if err := hurt(c, s, slot); err != nil {
@@ -75,8 +75,23 @@ func onNode(ofLeader bool, hurt, heal func(*Cluster, *mysqlServer, int) error) f
 			in.note("%s leads, although its node can have committed nothing for more than a TTL",
 				p.name)
 		}
-		return heal(c, s, slot)
+		if err := heal(c, s, slot); err != nil {
+			return err
+		}
+		if !c.await(ctx, 30*time.Second, func() bool { return s.answers(ctx, slot) }) {
+			in.note("the node is not back")
+		}
+		return nil
 	}
+}
+
+// answers reports whether a node takes part in the cluster.
+func (s *mysqlServer) answers(ctx context.Context, slot int) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return on(ctx, s.dbs[slot], func(ctx context.Context, conn *sql.Conn) error {
+		return execEach(ctx, conn, `SELECT count(*) FROM faults_writes`)
+	}) == nil
 }
 
 func killNode(_ *Cluster, s *mysqlServer, slot int) error {
