@@ -89,9 +89,9 @@ func (s *Server) gather(others []string, position string) {
 // meanwhile. They keep it in memory: some 10 MB, of what they have seen since they were started.
 func (s *Server) Rejoin(t testing.TB, others ...*Server) {
 	t.Helper()
-	out, err := s.process.Command(s.program, s.args("--wsrep-recover")...).CombinedOutput()
+	out, err := s.process.Output(s.program, s.args("--wsrep-recover")...)
 	tempserver.Need(t, err)
-	found := recovered.FindSubmatch(out)
+	found := recovered.FindStringSubmatch(out)
 	if found == nil {
 		t.Fatalf("the position of the node is not known: %s", out)
 	}
@@ -99,7 +99,7 @@ func (s *Server) Rejoin(t testing.TB, others ...*Server) {
 	for _, o := range others {
 		addresses = append(addresses, o.galeraAddress())
 	}
-	s.gather(addresses, string(found[1]))
+	s.gather(addresses, found[1])
 	// With skip it would take it that it lacks nothing.
 	s.settings = append(s.settings, "--wsrep-sst-method=rsync",
 		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-10000+2))

@@ -23,6 +23,9 @@ func (p *Process) Data(Template) error { return errPlatform }
 // Run returns an error.
 func (p *Process) Run(string, ...string) error { return errPlatform }
 
+// Output returns an error.
+func (p *Process) Output(string, ...string) (string, error) { return "", errPlatform }
+
 // Start returns an error.
 func (p *Process) Start(func() bool, string, ...string) error { return errPlatform }
 

@@ -143,11 +143,17 @@ func (p *Process) Command(name string, args ...string) *exec.Cmd {
 
 // Run runs a program to its end.
 func (p *Process) Run(name string, args ...string) error {
+	_, err := p.Output(name, args...)
+	return err
+}
+
+// Output runs a program to its end, and returns what it says.
+func (p *Process) Output(name string, args ...string) (string, error) {
 	out, err := p.Command(name, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, out)
+		err = fmt.Errorf("%s: %w: %s", name, err, out)
 	}
-	return nil
+	return string(out), err
 }
 
 // Start starts the server and waits until it is ready; it is a *DiedError if it ended before.
