@@ -78,7 +78,10 @@ func (s *Server) join(others []string, position string, options []string) error 
 // gather sets what the node needs to find the others.
 func (s *Server) gather(others []string, position string) {
 	s.settings = []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
-		"--wsrep-provider=" + galeraLibrary, "--wsrep-sst-method=skip",
+		"--wsrep-provider=" + galeraLibrary,
+		// By skip a node would take it that it lacks nothing.
+		"--wsrep-sst-method=rsync",
+		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-10000+2),
 		"--wsrep-cluster-address=gcomm://" + strings.Join(others, ","),
 		"--wsrep-node-address=127.0.0.1",
 		"--wsrep-start-position=" + cluster + ":" + position,
@@ -100,9 +103,6 @@ func (s *Server) Rejoin(t testing.TB, others ...*Server) {
 		addresses = append(addresses, o.galeraAddress())
 	}
 	s.gather(addresses, found[1])
-	// With skip it would take it that it lacks nothing.
-	s.settings = append(s.settings, "--wsrep-sst-method=rsync",
-		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-10000+2))
 	tempserver.Need(t, s.start())
 	s.awaitSynced(t, "")
 }
