@@ -77,9 +77,12 @@ breaks: ## every deliberate break is noticed; an hour on two busy processors
 
 .PHONY: soak
 soak: export SCHEDLOCK_TEST_LONG = 1
-soak: ## the fault harness on both databases for FOR each, and the other long runs
+soak: ## the fault harness on each database for FOR, and on Galera, and the other long runs
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR)
 	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=postgres
+	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) -faults.database=mysql
+	$(GO) test ./internal/faults -v -timeout 0 -run Soak -faults.soak=$(FOR) \
+		-faults.database=galera -faults.clusters=1
 	$(GO) test ./internal/faults -v -timeout 0 -run Load -faults.load=2m
 	$(GO) test ./internal/faults -v -timeout 0 -run SideFiles -faults.orders=20
 	$(GO) test ./internal/faults -v -timeout 0 -run 'TestPatroni$$' -faults.patroni=10

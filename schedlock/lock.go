@@ -308,7 +308,9 @@ func (l *Lock) learn(v driver.Snapshot) {
 }
 
 // opTimeout bounds one statement, so that a connection that died silently
-// leaves time for another try.
+// leaves time for another try. Servers wait for a locked row or table for a second: their
+// answer should come first, as giving up ends the session, by which others may judge.
 func (l *Lock) opTimeout() time.Duration {
-	return max(l.timing.HeartbeatInterval, time.Second)
+	return max(l.timing.HeartbeatInterval, time.Second,
+		min(1500*time.Millisecond, l.timing.RenewDeadline/2))
 }

@@ -2,9 +2,17 @@
 
 package faults
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Faults are all of them, in the order of the table.
+// everyFault are all of them, in the order of the table. MariaDB has most of PostgreSQL's.
+func everyFault() []Fault {
+	return slices.Concat(Faults, PostgresFaults, MySQLFaults, GaleraFaults, LockFaults)
+}
+
+// Faults are those of each database, and of a file.
 var Faults = []Fault{
 	{Name: "kill -9 of the leader", Inject: onLeader(KillLeader)},
 	{Name: "kill -9 of all", Inject: onLeader(KillAll), Alone: true},
@@ -85,7 +93,41 @@ var PostgresFaults = []Fault{
 	{Name: "disk of the server full", Inject: FillServerDisk, Alone: true},
 }
 
-// sharedFaults are those of Faults that PostgreSQL can suffer too: not those
+// MySQLFaults are those that only MariaDB can have.
+var MySQLFaults = []Fault{
+	{Name: "DDL behind a reader", Inject: ChangeBehindReader, Alone: true},
+}
+
+// mysqlFaults are what one server of MariaDB can suffer, and its network.
+func mysqlFaults() []Fault {
+	likePostgres := []string{
+		"server restarted, fast", "server restarted, immediate", "server stopped past the TTL",
+		"all backends terminated", "all backends terminated, again and again",
+		"the leader's backends terminated", "the leader's session ended every 200 ms",
+		"SIGSTOP, session ended, another leads, SIGCONT", "partition of the leader",
+		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
+		"answers after 2 s", "answers lost after the commit",
+		"max_connections reached, the leader's backends terminated",
+	}
+	faults := sharedFaults()
+	for _, f := range PostgresFaults {
+		if slices.Contains(likePostgres, f.Name) {
+			faults = append(faults, f)
+		}
+	}
+	return append(faults, MySQLFaults...)
+}
+
+// galeraFaults are GaleraFaults, and what else the nodes can suffer: a lock of a session, or
+// of a table, is of one node.
+func galeraFaults() []Fault {
+	return append(slices.DeleteFunc(mysqlFaults(), func(f Fault) bool {
+		return slices.ContainsFunc([]string{"server ", "session", "write lock", "DDL",
+			"max_connections"}, func(part string) bool { return strings.Contains(f.Name, part) })
+	}), GaleraFaults...)
+}
+
+// sharedFaults are those of Faults that a server can suffer too: not those
 // of a file, nor those of a clock that its store does not ask.
 func sharedFaults() []Fault {
 	return slices.DeleteFunc(slices.Clone(Faults), func(f Fault) bool {

@@ -77,7 +77,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 	var vs []Violation
 	for _, rule := range []func(*History) []Violation{
 		oneLeader, termsRise, runsApart, runOnce, attemptsRise, atMostOnce, retried,
-		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, outcomes,
+		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, sawAll, outcomes,
 		oneHolder, nameTerms, nameFence, oneWorker, taskEnds, doneOnce, retriesKept, noTaskLost,
 	} {
 		vs = append(vs, rule(h)...)
@@ -149,6 +149,29 @@ func fenced(h *History) (vs []Violation) {
 				"write %d, of term %d, was committed after one of term %d", i, term, highest))
 		}
 		highest = max(highest, term)
+	}
+	return vs
+}
+
+// sawAll: the order of the rows says little where each node of a cluster draws ids of its
+// own. But what is committed after a write of a later term, that one cannot have seen.
+func sawAll(h *History) (vs []Violation) {
+	terms := map[string][]int64{"": slices.Clone(h.Writes)}
+	for _, w := range h.LockWrites {
+		terms[w.Name] = append(terms[w.Name], w.Term)
+	}
+	for _, of := range terms {
+		slices.Sort(of)
+	}
+	for _, s := range h.Saw {
+		earlier, _ := slices.BinarySearch(terms[s.Name], s.Term)
+		if rule := RuleFence; earlier > s.Earlier {
+			if s.Name != "" {
+				rule = RuleNameFence
+			}
+			vs = append(vs, violation(rule, 0, "a write of term %d %q saw %d of earlier terms, "+
+				"and in the end there are %d", s.Term, s.Name, s.Earlier, earlier))
+		}
 	}
 	return vs
 }

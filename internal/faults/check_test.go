@@ -357,6 +357,12 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 		}, ""},
 
 		{"an old term commits", func(h *History) { h.Writes = append(h.Writes, 2) }, RuleFence},
+		{"an old term commits where ids say nothing", func(h *History) {
+			h.Writes, h.Saw = []int64{1, 1, 2, 3}, []Saw{{"", 2, 1}, {"", 3, 3}}
+		}, RuleFence},
+		{"all old terms were seen", func(h *History) {
+			h.Writes, h.Saw = []int64{1, 1, 2, 3}, []Saw{{"", 2, 2}, {"", 2, 2}, {"", 3, 3}}
+		}, ""},
 
 		{"two held a lock at once", func(h *History) { h.Holds[1].From = 45 * ms }, RuleOneHolder},
 		{"a stopped one held it once more", func(h *History) {
@@ -417,6 +423,14 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 		{"an old term of a name commits", func(h *History) {
 			h.LockWrites = append(h.LockWrites, LockWrite{"n", 2})
 		}, RuleNameFence},
+		{"an old term of a name commits where ids say nothing", func(h *History) {
+			h.LockWrites = []LockWrite{{"n", 1}, {"n", 2}}
+			h.Saw = []Saw{{"n", 2, 0}}
+		}, RuleNameFence},
+		{"a write under another name was not seen", func(h *History) {
+			h.LockWrites = []LockWrite{{"m", 1}, {"n", 2}}
+			h.Saw = []Saw{{"n", 2, 0}}
+		}, ""},
 		{"one of another name", func(h *History) {
 			h.LockWrites = append(h.LockWrites, LockWrite{"m", 2})
 		}, ""},

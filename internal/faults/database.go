@@ -100,6 +100,7 @@ type backend struct {
 var backends = map[string]func(context.Context, Settings, func() time.Time) (backend, error){
 	kindSQLite:   openSQLite,
 	kindPostgres: openPostgres,
+	kindMySQL:    openMySQL,
 }
 
 // errCannotInject is what a fault returns that this machine, or this database,

@@ -112,5 +112,15 @@
 // PostgreSQL's servers are real ones (internal/pgtest). What it suffers beside
 // the faults of processes and rows is in [PostgresFaults].
 //
+//	go test ./internal/faults/ -run Soak -timeout 0 -faults.soak=4m -faults.database=mysql
+//	go test ./internal/faults/ -run Soak -timeout 0 -faults.soak=4m -faults.database=galera \
+//		-faults.clusters=1
+//
+// MariaDB's too (internal/mytest): one server for each cluster, or a node of Galera for
+// each process ([GaleraFaults]). In half of the clusters on one server the end of a session
+// is a sign of death. Nodes draw the ids of rows apart, so there the order of the rows does
+// not tell the order of the commits: each fenced write also says how many of earlier terms
+// it has seen, and no more may come. No clock of a server of MariaDB can be set here.
+//
 // Another database needs a [Database], its backend, and its own faults.
 package faults

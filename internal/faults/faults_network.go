@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-// become changes the network of some slots, or of all.
-func (s *postgresServer) become(n network, slots ...int) {
-	if len(slots) == 0 {
-		for _, p := range s.proxies {
-			p.become(n)
-		}
-	}
-	for _, slot := range slots {
-		s.proxies[slot].become(n)
-	}
-}
-
 // PartitionLeader: nothing passes between the leader and the server for more
 // than a TTL. It steps down at its renew deadline, a standby leads only after
 // that, and stays the leader when what was sent meanwhile arrives. Bound: TTL +
@@ -38,7 +26,7 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, more func(*proxy)) 
 	in.To, in.Bound = in.From, c.boundTTL()
 	s.become(network{Hole: true}, p.slot)
 	defer s.become(network{}, p.slot)
-	more(s.proxies[p.slot])
+	more(s.proxy(p.slot))
 	next, b, err := c.other(ctx, p, c.settleLimit())
 	if err != nil {
 		return err
@@ -71,11 +59,14 @@ var idleTimeouts = []struct{ set, reset string }{
 // heartbeats: that of the role, the database or the server, set before the
 // leader's session began or, the server's, after that.
 func IdleTimeout(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.sessions(ctx)
-	if err != nil {
+	if _, err := c.sessions(ctx); err != nil {
 		return err
 	}
 	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.postgres()
 	if err != nil {
 		return err
 	}
@@ -92,7 +83,7 @@ func IdleTimeout(ctx context.Context, c *Cluster, in *Injection) error {
 		}
 	}()
 	if way < len(idleTimeouts) { // else the session is older than the time-out
-		if err := s.terminate(ctx, p.name); err != nil {
+		if err := s.terminate(ctx, p); err != nil {
 			return err
 		}
 		c.sleep(ctx, 2*c.Heartbeat) // until it is back
@@ -118,7 +109,7 @@ func PartitionStandby(ctx context.Context, c *Cluster, in *Injection) error {
 // PartitionAll: nobody reaches the server for more than a TTL. Bound: TTL + 2 s
 // after it is healed.
 func PartitionAll(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
+	s, err := c.server()
 	if err != nil {
 		return err
 	}
@@ -150,7 +141,7 @@ func PartitionShort(ctx context.Context, c *Cluster, in *Injection) error {
 // need lead meanwhile. Bound: TTL + 2 s after it is healed, and 2 s for what
 // was on its way.
 func Delay(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
+	s, err := c.server()
 	if err != nil {
 		return err
 	}
@@ -165,7 +156,7 @@ func Delay(ctx context.Context, c *Cluster, in *Injection) error {
 // LoseAnswers: for a TTL some requests arrive, but their answers do not, and
 // the connection is cut. Nobody need lead meanwhile. Bound: TTL + 2 s.
 func LoseAnswers(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
+	s, err := c.server()
 	if err != nil {
 		return err
 	}

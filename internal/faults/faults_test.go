@@ -31,6 +31,8 @@ type group struct {
 	name                      string
 	sameOwner, appPool, small bool
 	postgres, pooler          bool
+	mysql, sign               bool // MariaDB, and mysql.WithSessionSign; see mysql_test.go
+	galera                    bool // a node of MariaDB for each process
 	patroni, synchronous      bool // three servers, see patroni_test.go
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
@@ -46,6 +48,12 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 	if g.patroni {
 		return newPatroni(t, 3, g.synchronous)
 	}
+	if g.galera {
+		return newGalera(t, 3)
+	}
+	if g.mysql {
+		return newMySQL(t, 3, g.sign)
+	}
 	small := func(small, tunnel bool) (Database, error) {
 		if g.postgres {
 			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
@@ -58,6 +66,9 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 	}
 	return db, err
 }
+
+// server reports whether the database is on one.
+func (g group) server() bool { return g.postgres || g.mysql || g.galera }
 
 // full reports whether the cluster has the size of a full run.
 func (group) full() bool { return *soakFor > 0 || *loadFor > 0 || missing.Full() }
@@ -102,17 +113,17 @@ func TestEachFaultIsInAGroup(t *testing.T) {
 	t.Parallel()
 	// in histories
 	named := []string{"server stopped past the TTL", "all backends terminated, again and again"}
-	for _, g := range slices.Concat(groups, postgresGroups, lockGroups) {
+	for _, g := range slices.Concat(groups, postgresGroups, mysqlGroups, lockGroups) {
 		named = append(append(named, g.faults...), g.histories...)
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults, histories) {
+	for _, f := range append(everyFault(), histories...) {
 		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
 	}
 }
 
 // fault returns the fault with that name.
 func fault(name string) Fault {
-	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults, histories) {
+	for _, f := range append(everyFault(), histories...) {
 		if f.Name == name {
 			return f
 		}
@@ -137,7 +148,7 @@ func newTestRun(t *testing.T) *testRun {
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
-	for _, f := range slices.Concat(Faults, PostgresFaults, LockFaults) {
+	for _, f := range everyFault() {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
@@ -231,10 +242,10 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		config.Tick, config.Frugal = 300*time.Millisecond, *loadFor == 0
 	}
 	// A third process on a server needs as much of the machine as each of the others.
-	if g.two || g.load || g.postgres && !g.full() {
+	if g.two || g.load || g.server() && !g.full() {
 		config.Processes = 2
 	}
-	if g.postgres { // a request may take a second
+	if g.server() { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
 		if config.Frugal { // and takes the server some time
 			config.Tick = 400 * time.Millisecond
@@ -245,6 +256,9 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		if *soakFor == 0 && !g.load { // the default run has little time
 			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
 		}
+	}
+	if g.galera { // nobody can write while the nodes are not sure who is gone
+		config.TTL, config.Heartbeat = 8*time.Second, time.Second
 	}
 	if g.load {
 		config.Tick = time.Second
@@ -450,7 +464,7 @@ func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		t.Skip("-faults.soak=10m runs a random storm of that length")
 	}
-	require.Contains(t, backends, *soakOn)
+	require.Contains(t, []string{kindSQLite, kindPostgres, kindMySQL, kindGalera}, *soakOn)
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)
 	run := newTestRun(t)
@@ -465,6 +479,14 @@ func TestSoak(t *testing.T) {
 			g.tunnel = n%6 == 5
 			g.sessions = n%2 == 0 || g.tunnel
 			faults = slices.Concat(sharedFaults(), PostgresFaults)
+		}
+		if *soakOn == kindMySQL {
+			g.mysql, g.small, g.sessions, g.sign = true, false, n%2 == 0, n%2 == 0
+			faults = mysqlFaults()
+		}
+		if *soakOn == kindGalera {
+			g.galera, g.small = true, false
+			faults = galeraFaults()
 		}
 		if g.locks = n%3 == 0; g.locks {
 			faults = slices.Concat(faults, LockFaults)

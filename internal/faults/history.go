@@ -42,6 +42,9 @@ type History struct {
 	Jobs    []JobRow
 	Pending []Ask // the requests that nobody has answered; only Process, Number, Job and Tick
 
+	// Saw is what fenced writes have found, where the database wrote that down.
+	Saw []Saw
+
 	// Anew are the moments at which the cursors were deleted, the first one first.
 	Anew []Anew
 
@@ -137,6 +140,14 @@ type LedgerRow struct {
 	// Of a run that somebody asked for.
 	AskedBy  string // the process
 	AskedFor string // the number of its order
+}
+
+// A Saw is a fenced write of the scheduler, or with a name of a named lock, which found so
+// many writes of earlier terms. No more may come after it.
+type Saw struct {
+	Name    string
+	Term    int64
+	Earlier int
 }
 
 // An Anew is a moment at which the cursors were deleted: jobs start anew then.

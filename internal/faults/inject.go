@@ -107,8 +107,8 @@ func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
 	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
 		return boundRelease
 	}
-	if s, ok := c.db.(*postgresServer); ok && s.bouncer == nil {
-		return boundRelease // LISTEN
+	if s, ok := c.db.(server); ok && s.wakes() {
+		return boundRelease
 	}
 	return 1500 * time.Millisecond
 }

@@ -15,7 +15,7 @@ var (
 	soakFor = flag.Duration("faults.soak", 0,
 		"how long TestSoak injects random faults; 0: it is skipped")
 	soakOn = flag.String("faults.database", kindSQLite,
-		"what TestSoak runs on: sqlite or postgres")
+		"what TestSoak runs on: sqlite, postgres, mysql or galera")
 	onlyFlag = flag.String("faults.only", "",
 		"regular expression: the only faults that TestSoak injects")
 	soakMany   = flag.Int("faults.clusters", 3, "how many clusters of each kind TestSoak has")
@@ -35,7 +35,7 @@ var (
 		"folder in which the files of all processes are kept")
 )
 
-// withServers ends the PostgreSQL servers of the tests, in the process of the
+// withServers ends the database servers of the tests, in the process of the
 // tests only: the test program never comes here.
 type withServers struct{ m *testing.M }
 

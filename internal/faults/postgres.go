@@ -32,7 +32,7 @@ type postgresServer struct {
 	t           testing.TB
 	server      *pgtest.Server  // a promoted replica takes its place
 	bouncer     *pgtest.Bouncer // nil: there is none
-	proxies     []*proxy        // by slot
+	wire                        // by slot
 	appPool     bool
 	data        string          // a small tmpfs, made by us; "" if it is none
 	tunnel      string          // folder of the tunnels' ends; "": the proxies are no tunnels
@@ -45,7 +45,7 @@ type postgresServer struct {
 	anew []Anew // see History
 }
 
-var _ Database = (*postgresServer)(nil)
+var _ server = (*postgresServer)(nil)
 
 const (
 	pgDatabase = "app"
@@ -220,9 +220,7 @@ func (s *postgresServer) Settings(p *Settings) {
 
 // Close implements Database. The server itself ends with the test.
 func (s *postgresServer) Close() error {
-	for _, p := range s.proxies {
-		p.Close()
-	}
+	s.wire.close()
 	if conn := s.spare.Swap(nil); conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -234,6 +232,38 @@ func (s *postgresServer) Close() error {
 	s.server.Stop(s.t, "immediate")
 	return unix.Unmount(s.data, unix.MNT_DETACH)
 }
+
+// halt implements server.
+func (s *postgresServer) halt(hard bool) {
+	mode := "fast"
+	if hard {
+		mode = "immediate"
+	}
+	s.server.Stop(s.t, mode)
+}
+
+// start implements server.
+func (s *postgresServer) start() { s.server.StartAgain(s.t) }
+
+// foreign implements server.
+func (s *postgresServer) foreign(ctx context.Context) (end func(), err error) {
+	config, err := pgx.ParseConfig(s.server.URL(pgDatabase))
+	if err != nil {
+		return nil, err
+	}
+	config.User = pgRole
+	config.ConnectTimeout = time.Second
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return func() { conn.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+func (s *postgresServer) pooled() bool { return s.bouncer != nil }
+
+// wakes implements server, by LISTEN.
+func (s *postgresServer) wakes() bool { return s.bouncer == nil }
 
 // admin is a task of a superuser.
 func (s *postgresServer) admin(ctx context.Context, database string,

@@ -266,7 +266,7 @@ func lostAnswer(ctx context.Context, c *Cluster, s *postgresServer,
 	if err != nil {
 		return err
 	}
-	if err := s.terminate(ctx, ""); err != nil { // so that statements are prepared anew
+	if err := s.terminate(ctx, nil); err != nil { // so that statements are prepared anew
 		return err
 	}
 	c.sleep(ctx, 2*c.Heartbeat)

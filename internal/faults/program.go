@@ -37,6 +37,7 @@ type Settings struct {
 	Kind      string  // of the database
 	DSN       string
 	AppPool   bool // the lock uses the app's own pool
+	Sign      bool // mysql.WithSessionSign
 	TTL       time.Duration
 	Heartbeat time.Duration
 	Drain     time.Duration

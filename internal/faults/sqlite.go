@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/driver"
@@ -123,9 +122,6 @@ var sqlEdits = map[Edit]string{
 	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 
-const sqlNewestRun = `
-SELECT coalesce(max(id), 0) FROM scheduler_runs`
-
 // Edit implements Database.
 func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
 	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
@@ -153,9 +149,6 @@ func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
 		return nil
 	})
 }
-
-const sqlPaused = `
-SELECT count(*) > 0 FROM scheduler_pauses WHERE resumed_at IS NULL`
 
 // Paused implements Database.
 func (f *sqliteFile) Paused(ctx context.Context) (paused bool, err error) {
@@ -199,123 +192,20 @@ func (f *sqliteFile) Blocked(ctx context.Context) bool {
 	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
 }
 
-const (
-	sqlReadTerms  = `SELECT term FROM scheduler_terms ORDER BY term`
-	sqlReadWrites = `SELECT term FROM faults_writes ORDER BY id`
-
-	sqlReadLedger = `
-SELECT id, job, scheduled_at, until, coalesce(count, 0), attempt, term, status <> 'skipped',
-       started_at, status = 'abandoned', retry_at IS NOT NULL,
-       coalesce(error, ''), coalesce(requested_by, ''), coalesce(request_reason, '')
-FROM scheduler_runs ORDER BY id`
-
-	sqlReadJobs     = `SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
-	sqlReadRequests = `SELECT requested_by, CAST(reason AS integer), job, requested_at
-		FROM scheduler_requests ORDER BY requested_at`
-)
-
 // Read implements Database.
 func (f *sqliteFile) Read(ctx context.Context, h *History) error {
 	f.mu.Lock()
 	h.Anew = slices.Clone(f.anew)
 	f.mu.Unlock()
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-		if h.Terms, err = readInts(ctx, conn, sqlReadTerms); err != nil {
-			return err
-		}
-		if h.Writes, err = readInts(ctx, conn, sqlReadWrites); err != nil {
-			return err
-		}
-		h.Ledger, err = readRows(ctx, conn, sqlReadLedger,
-			func(scan func(...any) error) (r LedgerRow, err error) {
-				var tick, until, started micro
-				err = scan(&r.ID, &r.Job, &tick, &until, &r.Count, &r.Attempt, &r.Term, &r.Started,
-					&started, &r.Cut,
-					&r.Owed, &r.Reason, &r.AskedBy, &r.AskedFor)
-				r.Tick, r.Until, r.StartedAt = int64(tick), int64(until), int64(started)
-				return r, err
-			})
-		if err != nil {
-			return err
-		}
-		if h.Jobs, err = readJobs(ctx, conn); err != nil {
-			return err
-		}
-		h.Pending, err = readRows(ctx, conn, sqlReadRequests,
-			func(scan func(...any) error) (a Ask, err error) {
-				err = scan(&a.Process, &a.Number, &a.Job, (*micro)(&a.Tick))
-				return a, err
-			})
-		return err
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return readHistory(ctx, conn, h)
 	})
 }
 
 // ReadLocks implements Database.
 func (f *sqliteFile) ReadLocks(ctx context.Context, h *History) error {
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-		h.LockWrites, err = readRows(ctx, conn, sqlReadLockWrites,
-			func(scan func(...any) error) (w LockWrite, err error) {
-				err = scan(&w.Name, &w.Term)
-				return w, err
-			})
-		if err != nil {
-			return err
-		}
-		h.Tasks, err = readRows(ctx, conn, sqlReadTasks,
-			func(scan func(...any) error) (r TaskRow, err error) {
-				err = scan(&r.Task, &r.State, &r.Attempts, &r.RetriesLeft)
-				return r, err
-			})
-		return err
-	})
-}
-
-// micro is a time in Unix microseconds; NULL is 0.
-type micro int64
-
-// Scan implements sql.Scanner.
-func (m *micro) Scan(value any) error {
-	if value == nil {
-		return nil
-	}
-	text, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("%T is no time", value)
-	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	*m = micro(at.UnixMicro())
-	return err
-}
-
-func readRows[T any](ctx context.Context, conn *sql.Conn, query string,
-	read func(scan func(...any) error) (T, error)) ([]T, error) {
-	rows, err := conn.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	list := []T{}
-	for rows.Next() {
-		row, err := read(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, row)
-	}
-	return list, rows.Err()
-}
-
-func readJobs(ctx context.Context, conn *sql.Conn) ([]JobRow, error) {
-	return readRows(ctx, conn, sqlReadJobs, func(scan func(...any) error) (j JobRow, err error) {
-		err = scan(&j.Name, &j.Spec, (*micro)(&j.Cursor))
-		return j, err
-	})
-}
-
-func readInts(ctx context.Context, conn *sql.Conn, query string) ([]int64, error) {
-	return readRows(ctx, conn, query, func(scan func(...any) error) (n int64, err error) {
-		err = scan(&n)
-		return n, err
+	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return readLocks(ctx, conn, h)
 	})
 }
 

@@ -3,7 +3,7 @@ package mytest
 import (
 	"fmt"
 	"os"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,12 +16,17 @@ import (
 // galeraLibrary is where packages of Galera 4 have it.
 const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
 
+// Quick are options with which the others are sure after two seconds that a node is gone.
+var Quick = []string{"evs.keepalive_period=PT0.3S", "evs.inactive_check_period=PT0.2S",
+	"evs.suspect_timeout=PT2S", "evs.inactive_timeout=PT4S", "evs.install_timeout=PT4S"}
+
 // cluster is the identity of each cluster: no two share a port.
 const cluster = "6f6f6f6f-0000-11ee-8000-000000000001"
 
-// Galera returns the nodes of a cluster of the test's own, in synchrony. All begin with the same
-// data, so that none of them needs a state transfer. Only [Server.Restart] may start a node again.
-func Galera(t testing.TB, nodes int) []*Server {
+// Galera returns the nodes of a cluster of the test's own, in synchrony, with options of the
+// provider. All begin with the same data, so that none of them needs a state transfer. A node that
+// has ended is started again by Rejoin.
+func Galera(t testing.TB, nodes int, options ...string) []*Server {
 	t.Helper()
 	missing.Long(t, "starts MariaDB")
 	if _, err := os.Stat(galeraLibrary); err != nil {
@@ -36,41 +41,37 @@ func Galera(t testing.TB, nodes int) []*Server {
 		if len(all) > 0 {
 			position = all[0].status(t, "wsrep_last_committed")
 		}
-		s, err := createIn(nil, false, func(s *Server) error { return s.join(addresses, position) })
+		s, err := createIn(nil, false, func(s *Server) error {
+			return s.join(addresses, position, options)
+		})
 		tempserver.Need(t, err)
 		t.Cleanup(s.remove)
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
-		inSynchrony(t, all)
+		s.awaitSynced(t, fmt.Sprint(len(all)))
 	}
 	return all
 }
 
-// inSynchrony waits until nodes are all of a cluster, and none of them has missed anything.
-func inSynchrony(t testing.TB, nodes []*Server) {
+// awaitSynced waits until the node takes part, with "" in a cluster of any size.
+func (s *Server) awaitSynced(t testing.TB, size string) {
 	t.Helper()
-	for i, s := range nodes {
-		for deadline := time.Now().Add(tempserver.Patience); ; time.Sleep(10 * time.Millisecond) {
-			if s.status(t, "wsrep_ready") == "ON" &&
-				s.status(t, "wsrep_local_state_comment") == "Synced" &&
-				s.status(t, "wsrep_cluster_size") == fmt.Sprint(len(nodes)) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("node %d is not ready after %v", i+1, tempserver.Patience)
-			}
+	for deadline := time.Now().Add(tempserver.Patience); ; time.Sleep(10 * time.Millisecond) {
+		if s.status(t, "wsrep_ready") == "ON" &&
+			s.status(t, "wsrep_local_state_comment") == "Synced" &&
+			(size == "" || s.status(t, "wsrep_cluster_size") == size) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a node is not ready after %v", tempserver.Patience)
 		}
 	}
 }
 
 // join lets the server, whose port is chosen, begin a cluster or join one at a position.
-func (s *Server) join(others []string, position string) error {
-	s.settings = []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
-		"--wsrep-provider=" + galeraLibrary, "--wsrep-sst-method=skip",
-		"--wsrep-cluster-address=gcomm://" + strings.Join(others, ","),
-		"--wsrep-node-address=127.0.0.1",
-		"--wsrep-start-position=" + cluster + ":" + position,
-		"--wsrep-provider-options=gmcast.listen_addr=tcp://" + s.galeraAddress() +
-			fmt.Sprintf(";gcache.size=16M;ist.recv_addr=tcp://127.0.0.1:%d", s.port-9500)}
+func (s *Server) join(others []string, position string, options []string) error {
+	s.options = append([]string{"gmcast.listen_addr=tcp://" + s.galeraAddress(),
+		"gcache.size=16M"}, options...)
+	s.gather(others, position)
 	if len(others) == 0 {
 		s.settings = append(s.settings, "--wsrep-new-cluster")
 	}
@@ -79,25 +80,44 @@ func (s *Server) join(others []string, position string) error {
 		"sh", cluster, position)
 }
 
-// Restart ends a node in order, calls away, and lets the node join the others again. It
-// gets what it has missed from one of them.
-func (s *Server) Restart(t testing.TB, others []*Server, away func()) {
+// gather sets what the node needs to find the others.
+func (s *Server) gather(others []string, position string) {
+	s.settings = []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
+		"--wsrep-provider=" + galeraLibrary,
+		// By skip a node would take it that it lacks nothing.
+		"--wsrep-sst-method=rsync",
+		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-10000+2),
+		"--wsrep-cluster-address=gcomm://" + strings.Join(others, ","),
+		"--wsrep-node-address=127.0.0.1",
+		"--wsrep-start-position=" + cluster + ":" + position,
+		"--wsrep-provider-options=" + strings.Join(s.options, ";")}
+}
+
+// Rejoin starts a node that has ended, and waits until it has what the others have committed
+// meanwhile. They keep it in memory: some 10 MB, of what they have seen since they were started.
+func (s *Server) Rejoin(t testing.TB, others ...*Server) {
 	t.Helper()
-	tempserver.Need(t, s.process.Stop(syscall.SIGTERM))
-	away()
-	var addresses []string
-	for _, other := range others {
-		addresses = append(addresses, other.galeraAddress())
+	out, err := s.process.Output(s.program, s.args("--wsrep-recover")...)
+	tempserver.Need(t, err)
+	found := recovered.FindStringSubmatch(out)
+	if found == nil {
+		t.Fatalf("the position of the node is not known: %s", out)
 	}
-	kept := slices.DeleteFunc(s.settings, func(setting string) bool {
-		return setting == "--wsrep-new-cluster" ||
-			strings.HasPrefix(setting, "--wsrep-start-position=")
-	})
-	s.settings = append(kept, "--wsrep-sst-method=rsync",
-		"--wsrep-cluster-address=gcomm://"+strings.Join(addresses, ","),
-		fmt.Sprintf("--wsrep-sst-receive-address=127.0.0.1:%d", s.port-9000))
+	var addresses []string
+	for _, o := range others {
+		addresses = append(addresses, o.galeraAddress())
+	}
+	s.gather(addresses, found[1])
 	tempserver.Need(t, s.start())
-	inSynchrony(t, append([]*Server{s}, others...))
+	s.awaitSynced(t, "")
+}
+
+var recovered = regexp.MustCompile(`Recovered position: ` + cluster + `:(\d+)`)
+
+// Signal sends the process of the server a signal, such as SIGSTOP.
+func (s *Server) Signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	tempserver.Need(t, s.process.Signal(signal))
 }
 
 // galeraAddress is where the nodes talk to each other.

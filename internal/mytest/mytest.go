@@ -49,6 +49,7 @@ type Server struct {
 	process  *tempserver.Process
 	program  string
 	settings []string
+	options  []string // of Galera's provider
 	port     int
 	admin    *sql.DB
 }
@@ -178,14 +179,17 @@ func template(program, install string) tempserver.Template {
 }
 
 func (s *Server) start() error {
+	return s.process.Start(s.ready, s.program, s.args()...)
+}
+
+func (s *Server) args(more ...string) []string {
 	args := append(append([]string{}, options...), "--port="+strconv.Itoa(s.port),
 		"--datadir="+filepath.Join(s.process.Dir, "data"),
-		// A server that starts deletes the temporary tables of others in its folder, which crashes
-		// them.
+		// At its start a server deletes what is in the folder, of other servers too.
 		"--tmpdir="+s.process.Dir,
 		"--socket="+filepath.Join(s.process.Dir, "socket"),
 		"--pid-file="+filepath.Join(s.process.Dir, "pid"))
-	return s.process.Start(s.ready, s.program, append(args, s.settings...)...)
+	return append(append(args, s.settings...), more...)
 }
 
 // ready pings, so that the server does not only listen.
@@ -281,6 +285,25 @@ func (s *Server) Port() int { return s.port }
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
 	tempserver.Need(t, s.process.Stop(syscall.SIGKILL))
+}
+
+// Stop ends the server in good order.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	tempserver.Need(t, s.process.Stop(syscall.SIGTERM))
+}
+
+// Crash is the end of the server's log if the server has ended although nobody has stopped
+// it, else "".
+func (s *Server) Crash() string {
+	if s.process.PID() == 0 || !s.process.Ended() {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(s.process.Dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-6000):])
 }
 
 // StartAgain starts a stopped server: the same port, the same data.

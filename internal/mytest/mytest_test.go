@@ -3,10 +3,16 @@ package mytest_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+)
+
+const (
+	patience = time.Minute
+	poll     = 100 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { os.Exit(mytest.Run(m)) }

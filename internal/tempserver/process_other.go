@@ -23,11 +23,17 @@ func (p *Process) Data(Template) error { return errPlatform }
 // Run returns an error.
 func (p *Process) Run(string, ...string) error { return errPlatform }
 
+// Output returns an error.
+func (p *Process) Output(string, ...string) (string, error) { return "", errPlatform }
+
 // Start returns an error.
 func (p *Process) Start(func() bool, string, ...string) error { return errPlatform }
 
 // Stop returns an error.
 func (p *Process) Stop(syscall.Signal) error { return errPlatform }
+
+// Signal returns an error.
+func (p *Process) Signal(syscall.Signal) error { return errPlatform }
 
 // Remove does nothing.
 func (p *Process) Remove() {}

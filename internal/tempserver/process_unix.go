@@ -143,11 +143,17 @@ func (p *Process) Command(name string, args ...string) *exec.Cmd {
 
 // Run runs a program to its end.
 func (p *Process) Run(name string, args ...string) error {
+	_, err := p.Output(name, args...)
+	return err
+}
+
+// Output runs a program to its end, and returns what it says.
+func (p *Process) Output(name string, args ...string) (string, error) {
 	out, err := p.Command(name, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, out)
+		err = fmt.Errorf("%s: %w: %s", name, err, out)
 	}
-	return nil
+	return string(out), err
 }
 
 // Start starts the server and waits until it is ready; it is a *DiedError if it ended before.
@@ -204,6 +210,9 @@ func (p *Process) Stop(signal syscall.Signal) error {
 	}
 	return nil
 }
+
+// Signal sends the process a signal.
+func (p *Process) Signal(signal syscall.Signal) error { return syscall.Kill(p.PID(), signal) }
 
 // Remove ends the process if it runs, and deletes the directory. It may be called again.
 func (p *Process) Remove() {

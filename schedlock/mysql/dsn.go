@@ -34,8 +34,9 @@ func (s *Store) settings() (*mysql.Config, error) {
 		// The end of a context ends the wait for an answer, not the statement.
 		"innodb_lock_wait_timeout": "1",
 		"max_statement_time":       "10",
-		// Of a client that has died without a word.
-		"idle_transaction_timeout": "10",
+		// Of a client that was cut off or stopped in the middle of a fenced transaction of the
+		// store's: until it is over, nobody takes over. No such client has a reason to wait.
+		"idle_transaction_timeout": "3",
 
 		// On Galera each statement, reads included, finds what others were told before.
 		"wsrep_sync_wait": "7",

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,4 +102,25 @@ func TestARowThatSomebodyHasLockedIsToldAsBlocked(t *testing.T) {
 	require.ErrorContains(t, err, "a transaction of somebody else keeps a row locked")
 	require.NoError(t, tx.Rollback())
 	heartbeat(t, s, ref)
+}
+
+// A leader that is cut off in the middle of a start of a run must not keep others from the
+// lock for longer than a short TTL.
+func TestATransactionOfAStoreThatIsLeftAloneIsOverSoon(t *testing.T) {
+	url := migrated(t)
+	holder, standby := open(t, url), open(t, url)
+	ref := acquire(t, holder)
+	tx, err := holder.Shared().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	require.NoError(t, holder.Fence(ctx, tx, ref))
+	c := claim(look(t, standby))
+	_, err = standby.Acquire(ctx, c)
+	require.ErrorIs(t, err, driver.ErrBlocked)
+	begin := time.Now()
+	eventually(t, "it is over", func() bool {
+		_, err = standby.Acquire(ctx, c)
+		return err == nil
+	})
+	require.Less(t, time.Since(begin), 8*time.Second)
 }

@@ -55,6 +55,9 @@ func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, erro
 		// the answer was begun: then the driver panics on what it gets.
 		settings.Params["wsrep_retry_autocommit"] = "0"
 	}
+	// Where somebody has locked or alters a table, the server's answer must come before this
+	// process gives up: that would end the session, by which others judge.
+	settings.Params["lock_wait_timeout"] = "1"
 	if settings.Net == "tcp" && settings.DialFunc == nil {
 		settings.DialFunc = dial
 	}

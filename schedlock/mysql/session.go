@@ -88,7 +88,7 @@ const (
 
 // WithSessionSign lets the end of the holder's session be a sign of its death, with the
 // grace of schedlock.WithSessionGrace and the conditions of docs/architecture.md. Default:
-// off, and the TTL decides, as the fault harness has not tried the sign on MariaDB yet. A
+// off, and the TTL decides: see docs/reliability.md for what the fault harness has seen. A
 // release wakes a standby either way.
 func WithSessionSign() Option {
 	return func(s *Store) error {

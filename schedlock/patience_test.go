@@ -1,0 +1,43 @@
+package schedlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/memory"
+)
+
+// patient tells how long a heartbeat may take.
+type patient struct {
+	*memory.Store
+	left time.Duration
+}
+
+func (p *patient) Heartbeat(ctx context.Context, ref driver.Ref,
+	state driver.State) (driver.Renewal, error) {
+	until, _ := ctx.Deadline()
+	p.left = time.Until(until)
+	return p.Store.Heartbeat(ctx, ref, state)
+}
+
+// A server waits for a locked row or table for a second. Who gives up before it answers ends
+// the session.
+func TestAHeartbeatWaitsForTheAnswerOfAServerThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &patient{Store: memory.New()}
+		lock, err := schedlock.New(store, schedlock.WithTTL(8*time.Second),
+			schedlock.WithHeartbeatInterval(time.Second))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Heartbeat(t.Context()))
+		require.Equal(t, 1500*time.Millisecond, store.left)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
