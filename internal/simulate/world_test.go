@@ -1,0 +1,526 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/faults"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/startup"
+)
+
+// A world is one history: a database, the replicas on it, and what is written down of them.
+type world struct {
+	plan   plan
+	db     *memory.Store
+	start  time.Time
+	offset atomic.Int64  // of the database's clock
+	over   chan struct{} // closed: nothing is started any more
+
+	mu      sync.Mutex // guards what follows; nobody waits while he has it
+	now     []*process // the incarnation of each replica, nil while it is down
+	all     []*process
+	landed  time.Duration // when the last statement arrives whose caller has gone
+	history faults.History
+	asks    int // orders that the operator has numbered
+	orders  []faults.Record
+	own     []faults.Violation // of the rules that the world asks itself
+	trace   []string
+	ended   time.Duration
+}
+
+// A process is one incarnation of a replica.
+type process struct {
+	w       *world
+	replica int
+	name    string
+	latency time.Duration
+	app     *startup.App
+	stop    context.CancelFunc
+	dead    chan struct{} // closed: it has crashed
+	ended   chan struct{} // closed: its app has stopped, with err
+	err     error
+	died    time.Duration // when it has crashed, or the history was over
+	beliefs []faults.Belief
+	open    map[*memory.Tx]struct{} // ended by a crash, as a database ends them
+	cached  atomic.Bool             // the app's own stage is up
+}
+
+// origin is when a history begins, as its records count: 0 has a meaning of its own in them.
+const origin = time.Second
+
+func (w *world) at() time.Duration { return time.Since(w.start) + origin }
+
+// planned is the time as a plan counts it.
+func (w *world) planned() time.Duration { return time.Since(w.start) }
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%8.3fs ", w.planned().Seconds())+
+		fmt.Sprintf(format, args...))
+}
+
+func (w *world) log(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(format, args...)
+}
+
+func (w *world) violate(rule, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := faults.Violation{Rule: rule, At: w.at(), Text: fmt.Sprintf(format, args...)}
+	w.own = append(w.own, v)
+	w.note("VIOLATION: %s: %s", rule, v.Text)
+}
+
+// network is the fault that a statement meets.
+func (w *world) network(replica int, op string) (fault, bool) {
+	at := w.planned()
+	for _, f := range w.plan.Faults {
+		switch f.Kind {
+		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
+			if f.active(at) && f.hits(replica) && f.concernsOp(op) {
+				return f, true
+			}
+		}
+	}
+	return fault{}, false
+}
+
+// during reports whether a fault of a kind hurts a replica now, and for how long it still does.
+func (w *world) during(k kind, replica int) (left time.Duration) {
+	at := w.planned()
+	for _, f := range w.plan.Faults {
+		if f.Kind == k && f.active(at) && f.hits(replica) {
+			left = max(left, f.At+f.For-at)
+		}
+	}
+	return left
+}
+
+// land remembers that a statement arrives although nobody waits for it.
+func (w *world) land(in time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.landed = max(w.landed, w.planned()+in)
+}
+
+// standStill lasts as long as the replica stands still.
+func (p *process) standStill() {
+	for left := p.w.during(stall, p.replica); left > 0; left = p.w.during(stall, p.replica) {
+		select {
+		case <-time.After(left):
+		case <-p.dead:
+			return
+		}
+	}
+}
+
+func (p *process) crashed() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+var silence = slog.New(slog.DiscardHandler)
+
+// launch starts a replica, and starts it again if it ends unasked.
+func (w *world) launch(replica int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now[replica] != nil {
+		return
+	}
+	m := w.plan.Members[replica]
+	p := &process{w: w, replica: replica, latency: m.Latency, dead: make(chan struct{}),
+		ended: make(chan struct{}), open: map[*memory.Tx]struct{}{}}
+	p.name = fmt.Sprintf("%d.%d", replica, len(w.all))
+	timing := timings[m.Timing]
+	app, err := startup.NewApp(startup.Config{
+		Open:     p.openStore,
+		Jobs:     p.jobs(),
+		Strict:   m.Strict,
+		Drain:    4 * time.Second,
+		KeepRuns: 1_000_000,
+		Presence: replica%2 == 1,
+		Log:      silence,
+		Lock: []schedlock.Option{
+			schedlock.WithTTL(timing.TTL), schedlock.WithRenewDeadline(timing.RenewDeadline),
+			schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
+			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: p.name}),
+			schedlock.WithObserver(p.observe),
+		},
+		Stages: []startup.Stage{{
+			Name: "cache", After: []string{startup.StageDatabase},
+			Start: func(context.Context) error { p.cached.Store(true); return nil },
+			Stop:  func(context.Context) error { p.cached.Store(false); return nil },
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.app = app
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	w.now[replica], w.all = p, append(w.all, p)
+	w.note("%s starts", p.name)
+	go p.run(ctx)
+}
+
+func (p *process) openStore(ctx context.Context) (driver.Store, error) {
+	l := &link{Store: p.w.db, p: p}
+	_, err := l.Terms(ctx, 1)
+	return l, err
+}
+
+// run is the life of an incarnation. What ends unasked is started again a while later.
+func (p *process) run(ctx context.Context) {
+	err := p.app.Run(ctx)
+	w := p.w
+	w.mu.Lock()
+	asked := ctx.Err() != nil
+	if w.now[p.replica] == p {
+		w.now[p.replica] = nil
+	}
+	w.note("%s has ended: %v", p.name, err)
+	w.mu.Unlock()
+	p.stop()
+	p.err = err
+	if err != nil && asked && !p.crashed() && w.planned() > healedAt {
+		w.violate("a clean stop", "%s: %v", p.name, err)
+	}
+	close(p.ended)
+	if !asked && !errors.Is(err, schedlock.ErrHeld) && w.planned() > healedAt+maxDelay {
+		w.violate("the process lives", "%s has ended: %v", p.name, err)
+	}
+	if !asked && !bounded.Wait(w.over, 3*time.Second) {
+		w.launch(p.replica)
+	}
+}
+
+func (w *world) process(replica int) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now[replica]
+}
+
+// running are the incarnations that have neither ended nor crashed.
+func (w *world) running() (ps []*process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.now {
+		if p != nil {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// kill ends an incarnation as kill -9 does. Its goroutines end soon: nothing that they do then
+// reaches the database, or is written down.
+func (p *process) kill() {
+	w := p.w
+	w.mu.Lock()
+	p.died = w.at()
+	close(p.dead)
+	w.now[p.replica] = nil
+	w.note("%s crashes", p.name)
+	for tx := range p.open {
+		_ = tx.Rollback()
+	}
+	w.mu.Unlock()
+	p.stop()
+}
+
+// holds reports whether the replica would start a job, or lets one go on.
+func (p *process) holds() bool {
+	lock := p.app.Lock()
+	if lock == nil {
+		return false
+	}
+	lease := lock.Lease()
+	return lease != nil && lease.Context().Err() == nil || lock.IsLeader(context.Background()) == nil
+}
+
+// observe writes down when the replica believes that it leads.
+func (p *process) observe(e schedlock.Event) {
+	w := p.w
+	if e.Kind == schedlock.EventHeartbeat || p.crashed() {
+		return
+	}
+	w.log("%s: %s, term %d, reason %q, err %v", p.name, e.Kind, e.Term, e.Reason, e.Err)
+	if e.Kind != schedlock.EventElected {
+		return
+	}
+	for _, other := range w.running() {
+		if other != p && other.holds() {
+			w.violate(faults.RuleOneLeader, "%s was elected while %s led", p.name, other.name)
+		}
+	}
+	now := faults.Sample{Before: w.at(), After: w.at()}
+	w.mu.Lock()
+	i := len(p.beliefs)
+	p.beliefs = append(p.beliefs, faults.Belief{Process: p.name, Term: e.Term, First: now,
+		Last: now})
+	w.mu.Unlock()
+	end := func() {
+		at := w.at()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if p.died == 0 {
+			p.beliefs[i].Last = faults.Sample{Before: at, After: at}
+		}
+	}
+	if lease := p.app.Lock().Lease(); lease != nil && lease.Term() == e.Term {
+		w.mu.Lock()
+		p.beliefs[i].Last = faults.Sample{} // it lasts
+		w.mu.Unlock()
+		context.AfterFunc(lease.Context(), end)
+	}
+}
+
+// live carries the plan out, and waits until the fleet has recovered from it.
+func (w *world) live(t *testing.T) {
+	w.start = time.Now()
+	w.now, w.over = make([]*process, len(w.plan.Members)), make(chan struct{})
+	w.db = memory.New(memory.WithClock(func() time.Time {
+		return time.Now().Add(time.Duration(w.offset.Load()))
+	}))
+	var acting sync.WaitGroup
+	for i, m := range w.plan.Members {
+		acting.Go(func() {
+			time.Sleep(m.Start)
+			w.launch(i)
+		})
+	}
+	last := 10 * time.Second // a history without faults has that
+	for _, f := range w.plan.Faults {
+		last = max(last, f.At+f.For)
+		acting.Go(func() {
+			time.Sleep(f.At)
+			w.log("%s of %d %q for %v (%v)", f.Kind, f.Replica, f.Ops, f.For, f.Delay)
+			w.act(f)
+		})
+	}
+	time.Sleep(last)
+	acting.Wait()
+	w.recover()
+	close(w.over)
+	w.stopAll()
+	w.ended = w.at()
+}
+
+// act does what a fault does besides meeting statements.
+func (w *world) act(f fault) {
+	p := w.process(max(f.Replica, 0))
+	ctx := context.Background()
+	switch f.Kind {
+	case clock:
+		w.offset.Add(int64(f.Delay))
+	case deleteRow:
+		w.db.DeleteRow()
+	case revoke:
+		if v, err := w.db.Look(ctx); err == nil && v.Row != nil {
+			_, _ = w.db.Revoke(ctx, v.Row.Term, "operator", "")
+		}
+	case crash, leave:
+		if p == nil {
+			return
+		}
+		ended := w.planned() + f.For
+		if f.Kind == crash {
+			p.kill()
+		} else {
+			p.stop()
+			<-p.ended
+		}
+		time.Sleep(ended - w.planned())
+		w.launch(f.Replica)
+	case trigger:
+		w.trigger(p)
+	case pause:
+		w.pause(p, f.For)
+	}
+}
+
+// order writes a step of an order down, and returns its number.
+func (w *world) order(k faults.Kind, number int, job string, at time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if number == 0 {
+		w.asks++
+		number = w.asks
+	}
+	r := faults.Record{At: w.at(), Kind: k, Attempt: number, Job: job}
+	if !at.IsZero() {
+		r.Tick = at.UnixMicro()
+	}
+	w.orders = append(w.orders, r)
+	return number
+}
+
+const operator = "operator"
+
+func (w *world) trigger(p *process) {
+	if p == nil || p.app.Runner() == nil {
+		return
+	}
+	job := [...]string{jobTick, jobSlow, jobOdd}[w.plan.Members[p.replica].Timing%3]
+	n := w.order(faults.KindAsking, 0, job, time.Time{})
+	r, err := p.app.Runner().Trigger(context.Background(), job, operator, strconv.Itoa(n))
+	if err == nil {
+		w.order(faults.KindAsked, n, job, r.At)
+	}
+}
+
+func (w *world) pause(p *process, lasts time.Duration) {
+	if p == nil || p.app.Runner() == nil {
+		return
+	}
+	begin := time.Now()
+	n := w.order(faults.KindPausing, 0, "", time.Time{})
+	got, err := p.app.Runner().PauseAll(context.Background(), operator, strconv.Itoa(n))
+	if err == nil {
+		w.order(faults.KindPaused, n, "", got.Since)
+	}
+	time.Sleep(lasts - time.Since(begin))
+	w.resume()
+}
+
+// resume ends the pause of all jobs, past the network.
+func (w *world) resume() {
+	n := w.order(faults.KindResuming, 0, "", time.Time{})
+	if _, err := w.db.Resume(context.Background(), "", operator); err == nil {
+		w.order(faults.KindResumed, n, "", time.Time{})
+	}
+}
+
+// recover waits until somebody leads, and runs jobs, after all faults have ended.
+func (w *world) recover() {
+	w.mu.Lock()
+	landed := w.landed
+	w.mu.Unlock()
+	time.Sleep(landed - w.planned())
+	w.resume() // also what has landed late
+	w.log("all faults have ended")
+	bound := maxTTL + 5*time.Second // a retry
+	if !slices.ContainsFunc(w.plan.Members, func(m member) bool { return !m.Strict }) {
+		bound += maxTTL + 5*time.Second // it is refused, is started again, and watches from then on
+	}
+	healed := w.at()
+	leads, works := false, false
+	for w.at() < healed+bound && !(leads && works) {
+		time.Sleep(time.Second)
+		leads, works = w.leads(), w.worked(healed)
+	}
+	switch {
+	case !leads:
+		w.violate(faults.RuleSomebody, "nobody leads %v after all faults have ended", bound)
+	case !works && !w.plan.setsBack():
+		w.violate(faults.RuleStartsWork, "no run has started %v after all faults have ended", bound)
+	}
+	answers := bound + 40*time.Second // a few runs of jobSlow, one after the other
+	for w.at() < healed+answers && w.requested() > 0 {
+		time.Sleep(time.Second)
+	}
+	if n := w.requested(); n > 0 {
+		w.violate(faults.RuleRequests, "%d wait %v after all faults have ended", n, answers)
+	}
+}
+
+// requested is how many requests nobody has answered.
+func (w *world) requested() int {
+	pending, _ := w.db.Pending(context.Background())
+	return len(pending.Requests)
+}
+
+func (w *world) leads() bool {
+	return slices.ContainsFunc(w.running(), (*process).holds)
+}
+
+// worked reports whether a run has started since a moment.
+func (w *world) worked(since time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.history.Runs, func(r faults.Run) bool { return r.Start >= since })
+}
+
+// stopAll stops the replicas, one after the other, and waits for what is left of those that have
+// crashed.
+func (w *world) stopAll() {
+	for ps := w.running(); len(ps) > 0; ps = w.running() {
+		ps[0].stop()
+		<-ps[0].ended
+	}
+	w.mu.Lock()
+	all := w.all
+	w.mu.Unlock()
+	failed := false
+	for _, p := range all {
+		<-p.ended
+		failed = failed || p.err != nil
+	}
+	if failed { // a Stop that returns an error goes on in the background
+		time.Sleep(30 * time.Second)
+	}
+	ctx := context.Background()
+	if v, err := w.db.Look(ctx); err != nil || v.Row != nil {
+		w.violate("a clean stop", "all have stopped, and the row is still there: %+v, %v", v.Row, err)
+	}
+}
+
+// read takes from the database what the rules ask of it.
+func (w *world) read() error {
+	ctx := context.Background()
+	runs, err := w.db.Runs(ctx, "", 1_000_000)
+	jobs, jobsErr := w.db.Jobs(ctx)
+	terms, termsErr := w.db.Terms(ctx, 1_000_000)
+	pending, pendingErr := w.db.Pending(ctx)
+	h := &w.history
+	h.Ledger, h.Terms = []faults.LedgerRow{}, []int64{}
+	slices.SortFunc(runs, func(a, b ledger.Run) int { return cmp.Compare(a.ID, b.ID) })
+	for _, r := range runs {
+		row := faults.LedgerRow{ID: r.ID, Job: r.Job, Tick: r.ScheduledAt.UnixMicro(),
+			Count: r.Count, Attempt: r.Attempt, Term: r.Term, Started: r.Status != ledger.Skipped,
+			Cut: r.Status == ledger.Abandoned, Owed: !r.RetryAt.IsZero(), AskedBy: r.RequestedBy,
+			AskedFor: r.RequestReason}
+		if !r.Until.IsZero() {
+			row.Until = r.Until.UnixMicro()
+		}
+		if row.Started {
+			row.StartedAt = r.StartedAt.UnixMicro()
+		} else {
+			row.Reason = r.Error
+		}
+		h.Ledger = append(h.Ledger, row)
+	}
+	for _, j := range jobs {
+		h.Jobs = append(h.Jobs, faults.JobRow{Name: j.Name, Spec: j.Spec,
+			Cursor: j.Cursor.UnixMicro()})
+	}
+	for _, t := range terms {
+		h.Terms = append(h.Terms, t.Term)
+	}
+	for _, r := range pending.Requests {
+		n, _ := strconv.Atoi(r.Reason)
+		h.Pending = append(h.Pending, faults.Ask{Process: r.By, Number: n, Job: r.Job,
+			Tick: r.At.UnixMicro()})
+	}
+	return errors.Join(err, jobsErr, termsErr, pendingErr)
+}
