@@ -168,6 +168,7 @@ func (l *link) Decide(ctx context.Context, ref driver.Ref,
 	d ledger.Decision) (ledger.Run, bool, error) {
 	s, err := call(l, ctx, "decide", func(ctx context.Context) (s started, err error) {
 		s.run, s.ok, err = l.Store.Decide(ctx, ref, d)
+		l.p.w.started(s)
 		return s, err
 	})
 	return s.run, s.ok, err
@@ -176,6 +177,7 @@ func (l *link) Decide(ctx context.Context, ref driver.Ref,
 func (l *link) Retry(ctx context.Context, ref driver.Ref, r ledger.Run) (ledger.Run, bool, error) {
 	s, err := call(l, ctx, "retry", func(ctx context.Context) (s started, err error) {
 		s.run, s.ok, err = l.Store.Retry(ctx, ref, r)
+		l.p.w.started(s)
 		return s, err
 	})
 	return s.run, s.ok, err
@@ -185,6 +187,7 @@ func (l *link) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 	skip string) (ledger.Run, bool, error) {
 	s, err := call(l, ctx, "answer", func(ctx context.Context) (s started, err error) {
 		s.run, s.ok, err = l.Store.Answer(ctx, ref, r, skip)
+		l.p.w.started(s)
 		return s, err
 	})
 	return s.run, s.ok, err
@@ -216,7 +219,11 @@ func (l *link) Trigger(ctx context.Context, a ledger.Action) (ledger.Request, er
 
 func (l *link) Pause(ctx context.Context, a ledger.Action) (ledger.Pause, error) {
 	return call(l, ctx, "pause", func(ctx context.Context) (ledger.Pause, error) {
-		return l.Store.Pause(ctx, a)
+		p, err := l.Store.Pause(ctx, a)
+		if err == nil {
+			l.p.w.committed("pause " + p.Reason) // of the order that is in force
+		}
+		return p, err
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 // A plan is all that a seed decides.
 type plan struct {
+	seed    uint64 // 0: it is not that of a seed any more
 	Members []member
 	Faults  []fault
 }
@@ -22,6 +23,7 @@ type member struct {
 	Strict  bool          // refuses to start while another leads, and is started again
 	Start   time.Duration // when it is started first
 	Latency time.Duration // of each way to the database
+	Rate    int           // of its clock, in ‰ beyond that of others; no two differ by over 10 %
 }
 
 // A fault is what happens from At on, for a while. The zero Replica is the first.
@@ -53,6 +55,10 @@ const (
 	crash kind = "crash" // nothing of it goes on; it is started again after For
 	leave kind = "leave" // is stopped, and started again after For, or when it has stopped
 	deaf  kind = "deaf"  // its jobs ignore their contexts
+
+	// Its machine sleeps: as stall, and its monotonic clock does not count that.
+	suspend kind = "suspend"
+	wall    kind = "wall" // its wall clock is set, by Delay, and set back after For
 )
 
 // What happens to the database, by itself or by an operator.
@@ -101,8 +107,8 @@ var concern = []string{"", "", "lock", "heartbeats", "elections", "looks", "star
 	"ledger", "writes"}
 
 var often = []kind{refuse, loseRequest, loseRequest, loseAnswer, loseAnswer, failAfter, slowRequest,
-	slowRequest, slowAnswer, stall, stall, crash, crash, leave, deaf, clock, revoke, trigger,
-	trigger, pause, deleteRow}
+	slowRequest, slowAnswer, slowAnswer, stall, stall, suspend, wall, crash, crash, leave, deaf,
+	clock, revoke, trigger, trigger, pause, deleteRow}
 
 // concernsOp reports whether a fault of the network meets a statement.
 func (f fault) concernsOp(op string) bool {
@@ -113,7 +119,8 @@ func (f fault) active(at time.Duration) bool { return f.At <= at && at < f.At+f.
 
 // mutes reports whether something may have been done whose answer never came, or came late.
 func (f fault) mutes() bool {
-	return slices.Contains([]kind{loseAnswer, failAfter, slowRequest, slowAnswer, stall}, f.Kind)
+	return slices.Contains([]kind{loseAnswer, failAfter, slowRequest, slowAnswer, stall,
+		suspend}, f.Kind)
 }
 
 func (f fault) hits(replica int) bool { return f.Replica == everybody || f.Replica == replica }
@@ -124,7 +131,7 @@ func planOf(seed uint64) plan {
 	ms := func(below time.Duration) time.Duration {
 		return time.Duration(r.Int64N(below.Milliseconds())) * time.Millisecond
 	}
-	var p plan
+	p := plan{seed: seed}
 	for range 2 + r.IntN(3) {
 		m := member{Timing: r.IntN(len(timings)), Strict: r.IntN(8) == 0}
 		if r.IntN(2) == 0 {
@@ -133,10 +140,18 @@ func planOf(seed uint64) plan {
 		if r.IntN(4) > 0 {
 			m.Latency = ms(20 * time.Millisecond)
 		}
+		m.Rate = []int{-45, 0, 50}[r.IntN(3)]
 		p.Members = append(p.Members, m)
 	}
 	for range 2 + r.IntN(9) {
-		p.Faults = append(p.Faults, drawFault(r, ms, len(p.Members)))
+		f := drawFault(r, ms, len(p.Members))
+		if i := len(p.Faults) - 1; i >= 0 && r.IntN(2) == 0 { // the next of a chain
+			if end := p.Faults[i].At + p.Faults[i].For; end < spread {
+				f.At, f.Replica = end, max(p.Faults[i].Replica, 0)
+			}
+		}
+		f.For = min(f.For, healedAt-f.At)
+		p.Faults = append(p.Faults, f)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b fault) int { return int(a.At - b.At) })
 	return p
@@ -150,17 +165,20 @@ func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) 
 	default:
 		f.For = ms(40 * time.Second)
 	}
-	f.For = min(f.For, healedAt-f.At)
 	switch f.Kind {
 	case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
 		f.Ops = concern[r.IntN(len(concern))]
 		if r.IntN(4) == 0 {
 			f.Replica = everybody
 		}
-		if f.Kind == slowRequest || f.Kind == slowAnswer {
+		switch {
+		case f.Kind != slowRequest && f.Kind != slowAnswer:
+		case r.IntN(2) == 0:
+			f.Delay = ms(3 * time.Second) // somebody may still wait
+		default:
 			f.Delay = ms(maxDelay)
 		}
-	case clock:
+	case clock, wall:
 		f.Delay = []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Minute,
 			time.Hour}[r.IntN(5)]
 	}
@@ -180,8 +198,8 @@ func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "plan{\n\tMembers: []member{")
 	for _, m := range p.Members {
-		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d},\n", m.Timing,
-			m.Strict, m.Start, m.Latency)
+		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d},\n",
+			m.Timing, m.Strict, m.Start, m.Latency, m.Rate)
 	}
 	fmt.Fprintln(&b, "\t},\n\tFaults: []fault{")
 	for _, f := range p.Faults {

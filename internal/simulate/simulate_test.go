@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -25,12 +24,12 @@ var (
 
 // A verdict is what was wrong in a history, and what happened in it.
 type verdict struct {
+	plan       plan
 	violations []faults.Violation
 	trace      []string
-	world      *world
 }
 
-// rules are the rules that were broken, each once.
+// String is what was wrong, a line each.
 func (v verdict) String() string {
 	var b strings.Builder
 	for _, violation := range v.violations {
@@ -54,10 +53,6 @@ func (w *world) inBubble(t *testing.T) (left string) {
 	defer func() {
 		if r := recover(); r != nil {
 			left = fmt.Sprint(r)
-			if *seedFlag != 0 {
-				b := make([]byte, 1<<20)
-				os.Stdout.Write(b[:runtime.Stack(b, true)])
-			}
 		}
 	}()
 	synctest.Test(t, w.live)
@@ -102,16 +97,17 @@ func (w *world) judge() verdict {
 			Muted: f.mutes()})
 	}
 	vs := append(w.own, faults.Check(h, 0, nil)...)
-	return verdict{violations: vs, trace: w.trace, world: w}
+	return verdict{plan: w.plan, violations: vs, trace: w.trace}
 }
 
 // TestHistories simulates as many histories as it has time for.
 func TestHistories(t *testing.T) {
 	if *seedFlag != 0 {
-		v := simulate(t, planOf(*seedFlag))
-		t.Logf("%v\n%s", planOf(*seedFlag), strings.Join(v.trace, "\n"))
+		p := planOf(*seedFlag)
+		v := simulate(t, p)
+		t.Logf("%v\n%s", p, strings.Join(v.trace, "\n"))
 		if len(v.violations) > 0 {
-			t.Fatalf("seed %d:\n%v", *seedFlag, v)
+			report(t, *seedFlag, p, v)
 		}
 		return
 	}
@@ -123,23 +119,36 @@ func TestHistories(t *testing.T) {
 	default:
 		lasts = time.Second
 	}
-	begin := time.Now()
-	var histories atomic.Int64
-	first := rand.Uint64() >> 1
+	begin, first := time.Now(), rand.Uint64()>>1
+	var (
+		histories atomic.Uint64
+		broken    atomic.Pointer[verdict] // the first
+	)
 	t.Run("all", func(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				for time.Since(begin) < lasts && !t.Failed() {
-					seed := first + uint64(histories.Add(1))
-					v := simulate(t, planOf(seed))
+				for time.Since(begin) < lasts && broken.Load() == nil {
+					v := simulate(t, planOf(first+histories.Add(1)))
 					if len(v.violations) > 0 {
-						t.Fatalf("seed %d:\n%v\n%v\n%s", seed, v, planOf(seed), strings.Join(v.trace, "\n"))
+						broken.CompareAndSwap(nil, &v)
 					}
 				}
 			})
 		}
 	})
-	took := time.Since(begin)
-	t.Logf("%d histories, %.0f a minute", histories.Load(), float64(histories.Load())/took.Minutes())
+	t.Logf("%d histories, %.0f a minute", histories.Load(),
+		float64(histories.Load())/time.Since(begin).Minutes())
+	if v := broken.Load(); v != nil {
+		report(t, v.plan.seed, v.plan, *v)
+	}
+}
+
+// report fails the test with the history, and with the smallest plan that is found to do the same.
+func report(t *testing.T, seed uint64, p plan, v verdict) {
+	t.Helper()
+	small, smallest, runs := shrink(t, p, v)
+	t.Fatalf("-simulate.seed=%d:\n%v\nIts plan has %d faults. It was shrunk to %d, in %d runs:\n%v\n%v\n%s",
+		seed, v, len(p.Faults), len(small.Faults), runs, small, smallest,
+		strings.Join(smallest.trace, "\n"))
 }

@@ -37,7 +37,8 @@ type world struct {
 	history faults.History
 	asks    int // orders that the operator has numbered
 	orders  []faults.Record
-	own     []faults.Violation // of the rules that the world asks itself
+	commits map[string]time.Duration // when what was committed first, as records count
+	own     []faults.Violation       // of the rules that the world asks itself
 	trace   []string
 	ended   time.Duration
 }
@@ -57,6 +58,7 @@ type process struct {
 	beliefs []faults.Belief
 	open    map[*memory.Tx]struct{} // ended by a crash, as a database ends them
 	cached  atomic.Bool             // the app's own stage is up
+	giving  bool                    // it has clocks
 }
 
 // origin is when a history begins, as its records count: 0 has a meaning of its own in them.
@@ -118,9 +120,32 @@ func (w *world) land(in time.Duration) {
 	w.landed = max(w.landed, w.planned()+in)
 }
 
-// standStill lasts as long as the replica stands still.
+// committed remembers when the database did something. Its own clock may be set.
+func (w *world) committed(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.commits[what]; !known {
+		w.commits[what] = w.at()
+	}
+}
+
+// started remembers when the start of a run was committed.
+func (w *world) started(s started) {
+	if s.ok {
+		w.committed(attemptOf(s.run))
+	}
+}
+
+func attemptOf(r ledger.Run) string {
+	return r.Job + " " + strconv.FormatInt(r.ID, 10) + " " + strconv.Itoa(r.Attempt)
+}
+
+// standStill lasts as long as the replica stands still, or its machine sleeps.
 func (p *process) standStill() {
-	for left := p.w.during(stall, p.replica); left > 0; left = p.w.during(stall, p.replica) {
+	still := func() time.Duration {
+		return max(p.w.during(stall, p.replica), p.w.during(suspend, p.replica))
+	}
+	for left := still(); left > 0; left = still() {
 		select {
 		case <-time.After(left):
 		case <-p.dead:
@@ -152,6 +177,8 @@ func (w *world) launch(replica int) {
 		ended: make(chan struct{}), open: map[*memory.Tx]struct{}{}}
 	p.name = fmt.Sprintf("%d.%d", replica, len(w.all))
 	timing := timings[m.Timing]
+	clocks.Lock() // NewApp makes a lock, too, and throws it away
+	defer clocks.Unlock()
 	app, err := startup.NewApp(startup.Config{
 		Open:     p.openStore,
 		Jobs:     p.jobs(),
@@ -164,7 +191,7 @@ func (w *world) launch(replica int) {
 			schedlock.WithTTL(timing.TTL), schedlock.WithRenewDeadline(timing.RenewDeadline),
 			schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
 			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: p.name}),
-			schedlock.WithObserver(p.observe),
+			schedlock.WithObserver(p.observe), p.hasClock,
 		},
 		Stages: []startup.Stage{{
 			Name: "cache", After: []string{startup.StageDatabase},
@@ -185,8 +212,11 @@ func (w *world) launch(replica int) {
 
 func (p *process) openStore(ctx context.Context) (driver.Store, error) {
 	l := &link{Store: p.w.db, p: p}
-	_, err := l.Terms(ctx, 1)
-	return l, err
+	if _, err := l.Retries(ctx); err != nil {
+		return nil, err
+	}
+	p.giveClock()
+	return l, nil
 }
 
 // run is the life of an incarnation. What ends unasked is started again a while later.
@@ -299,6 +329,7 @@ func (p *process) observe(e schedlock.Event) {
 func (w *world) live(t *testing.T) {
 	w.start = time.Now()
 	w.now, w.over = make([]*process, len(w.plan.Members)), make(chan struct{})
+	w.commits = map[string]time.Duration{}
 	w.db = memory.New(memory.WithClock(func() time.Time {
 		return time.Now().Add(time.Duration(w.offset.Load()))
 	}))
@@ -382,6 +413,7 @@ func (w *world) trigger(p *process) {
 		return
 	}
 	job := [...]string{jobTick, jobSlow, jobOdd}[w.plan.Members[p.replica].Timing%3]
+	time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
 	n := w.order(faults.KindAsking, 0, job, time.Time{})
 	r, err := p.app.Runner().Trigger(context.Background(), job, operator, strconv.Itoa(n))
 	if err == nil {
@@ -397,7 +429,10 @@ func (w *world) pause(p *process, lasts time.Duration) {
 	n := w.order(faults.KindPausing, 0, "", time.Time{})
 	got, err := p.app.Runner().PauseAll(context.Background(), operator, strconv.Itoa(n))
 	if err == nil {
-		w.order(faults.KindPaused, n, "", got.Since)
+		w.mu.Lock()
+		since := w.commits["pause "+got.Reason]
+		w.mu.Unlock()
+		w.order(faults.KindPaused, n, "", time.UnixMicro(since.Microseconds()))
 	}
 	time.Sleep(lasts - time.Since(begin))
 	w.resume()
@@ -504,7 +539,7 @@ func (w *world) read() error {
 			row.Until = r.Until.UnixMicro()
 		}
 		if row.Started {
-			row.StartedAt = r.StartedAt.UnixMicro()
+			row.StartedAt = w.commits[attemptOf(r)].Microseconds()
 		} else {
 			row.Reason = r.Error
 		}
