@@ -140,7 +140,7 @@ func planOf(seed uint64) plan {
 		if r.IntN(4) > 0 {
 			m.Latency = ms(20 * time.Millisecond)
 		}
-		m.Rate = []int{-45, 0, 50}[r.IntN(3)]
+		m.Rate = []int{-45, 0, 0, 0, 50}[r.IntN(5)]
 		p.Members = append(p.Members, m)
 	}
 	for range 2 + r.IntN(9) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,7 @@ func TestHistories(t *testing.T) {
 	default:
 		lasts = time.Second
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the heap is small
 	begin, first := time.Now(), rand.Uint64()>>1
 	var (
 		histories atomic.Uint64
