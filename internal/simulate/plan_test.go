@@ -84,8 +84,8 @@ var timings = []driver.Timing{
 const (
 	maxTTL   = 15 * time.Second
 	maxDelay = 15 * time.Second // of a statement on its way
-	spread   = 60 * time.Second // the faults begin in it …
-	healedAt = 80 * time.Second // … and all have ended by then
+	spread   = 45 * time.Second // the faults begin in it …
+	healedAt = 65 * time.Second // … and all have ended by then
 )
 
 // concerns are the groups of statements that a fault of the network may concern; "" is all.
@@ -163,7 +163,7 @@ func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) 
 	case 0:
 		f.For = ms(5 * time.Second)
 	default:
-		f.For = ms(40 * time.Second)
+		f.For = ms(30 * time.Second)
 	}
 	switch f.Kind {
 	case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,16 @@ type verdict struct {
 	plan       plan
 	violations []faults.Violation
 	trace      []string
+	outline    []string // who led, and what started, when
+	tally      tally
+}
+
+// A tally counts what has happened.
+type tally struct{ elections, losses, runs, retries, skipped, requests, writes int }
+
+func (a tally) plus(b tally) tally {
+	return tally{a.elections + b.elections, a.losses + b.losses, a.runs + b.runs,
+		a.retries + b.retries, a.skipped + b.skipped, a.requests + b.requests, a.writes + b.writes}
 }
 
 // String is what was wrong, a line each.
@@ -98,7 +109,27 @@ func (w *world) judge() verdict {
 			Muted: f.mutes()})
 	}
 	vs := append(w.own, faults.Check(h, 0, nil)...)
-	return verdict{plan: w.plan, violations: vs, trace: w.trace}
+	v := verdict{plan: w.plan, violations: vs, trace: w.trace}
+	v.tally = tally{elections: len(h.Beliefs), losses: w.losses, runs: len(h.Runs),
+		writes: len(h.Writes)}
+	for _, row := range h.Ledger {
+		switch {
+		case row.AskedBy != "":
+			v.tally.requests++
+		case !row.Started:
+			v.tally.skipped++
+		}
+	}
+	for _, b := range h.Beliefs {
+		v.outline = append(v.outline, fmt.Sprint(b.First, b.Last, b.Process))
+	}
+	for _, r := range h.Runs {
+		if r.Attempt > 1 {
+			v.tally.retries++
+		}
+		v.outline = append(v.outline, fmt.Sprint(r.Start, r.Job, r.Tick, r.Attempt, r.Process))
+	}
+	return v
 }
 
 // TestHistories simulates as many histories as it has time for.
@@ -125,6 +156,8 @@ func TestHistories(t *testing.T) {
 	var (
 		histories atomic.Uint64
 		broken    atomic.Pointer[verdict] // the first
+		mu        sync.Mutex
+		all       tally
 	)
 	t.Run("all", func(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
@@ -135,12 +168,15 @@ func TestHistories(t *testing.T) {
 					if len(v.violations) > 0 {
 						broken.CompareAndSwap(nil, &v)
 					}
+					mu.Lock()
+					all = all.plus(v.tally)
+					mu.Unlock()
 				}
 			})
 		}
 	})
-	t.Logf("%d histories, %.0f a minute", histories.Load(),
-		float64(histories.Load())/time.Since(begin).Minutes())
+	t.Logf("%d histories, %.0f a minute: %+v", histories.Load(),
+		float64(histories.Load())/time.Since(begin).Minutes(), all)
 	if v := broken.Load(); v != nil {
 		report(t, v.plan.seed, v.plan, *v)
 	}

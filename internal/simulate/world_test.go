@@ -40,6 +40,7 @@ type world struct {
 	commits map[string]time.Duration // when what was committed first, as records count
 	own     []faults.Violation       // of the rules that the world asks itself
 	trace   []string
+	losses  int // of leases
 	ended   time.Duration
 }
 
@@ -295,6 +296,11 @@ func (p *process) observe(e schedlock.Event) {
 		return
 	}
 	w.log("%s: %s, term %d, reason %q, err %v", p.name, e.Kind, e.Term, e.Reason, e.Err)
+	if e.Kind == schedlock.EventLost {
+		w.mu.Lock()
+		w.losses++
+		w.mu.Unlock()
+	}
 	if e.Kind != schedlock.EventElected {
 		return
 	}
