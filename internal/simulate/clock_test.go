@@ -39,9 +39,9 @@ func (w *world) clock(replica int) internalclock.Clock {
 	own := func(d time.Duration) time.Duration { return d + d/1000*time.Duration(rate) }
 	read := func() (boot, slept, stepped time.Duration) {
 		at, counted := w.planned(), time.Duration(0)
-		for _, f := range w.plan.Faults {
+		for i, f := range w.plan.Faults {
 			switch {
-			case f.Replica != replica || f.At > at:
+			case f.At > at || !w.hits(i, replica):
 			case f.Kind == suspend:
 				end := min(at, f.At+f.For)
 				slept += max(end-max(f.At, counted), 0)

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,10 +35,10 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// A seed gives one plan. How much of a history it gives, too, the test only tells: who was elected,
-// at which moment, and each start of a run.
+// A seed gives one plan. How much of the history it gives, too, the test only tells: tokens and
+// pauses are random, and so is what goroutines of one moment do first.
 func TestASeedGivesThePlanAndMostOfTheHistory(t *testing.T) {
-	seeds, same := 10, 0
+	seeds, leaders, starts := 10, 0, 0
 	if missing.Full() {
 		seeds = 100
 	}
@@ -46,10 +47,14 @@ func TestASeedGivesThePlanAndMostOfTheHistory(t *testing.T) {
 		p := planOf(seed)
 		assert.Equal(t, p, planOf(seed))
 		assert.NotEqual(t, p, planOf(seed+1))
-		a, b := simulate(t, p), simulate(t, planOf(seed))
-		if assert.ObjectsAreEqual(a.outline, b.outline) {
-			same++
+		a, b := simulate(t, p), simulate(t, p)
+		if slices.Equal(a.leaders, b.leaders) {
+			leaders++
+		}
+		if slices.Equal(a.starts, b.starts) {
+			starts++
 		}
 	}
-	t.Logf("%d of %d histories were the same when they were run again", same, seeds)
+	t.Logf("of %d histories that were run again, %d had the same leaders at the same moments, "+
+		"and %d the same starts of runs", seeds, leaders, starts)
 }

@@ -30,12 +30,16 @@ type member struct {
 type fault struct {
 	At, For time.Duration
 	Kind    kind
-	Replica int           // everybody: all of them
+	Replica int           // or everybody, or leader
 	Ops     string        // of the network: what it concerns, see concerns
 	Delay   time.Duration // of slow ones; the step of a clock
 }
 
-const everybody = -1
+const (
+	everybody = -1
+	leader    = -2 // whoever leads when the fault begins
+	nobody    = -3
+)
 
 type kind string
 
@@ -123,8 +127,6 @@ func (f fault) mutes() bool {
 		suspend}, f.Kind)
 }
 
-func (f fault) hits(replica int) bool { return f.Replica == everybody || f.Replica == replica }
-
 // planOf is the plan of a seed.
 func planOf(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -147,7 +149,9 @@ func planOf(seed uint64) plan {
 		f := drawFault(r, ms, len(p.Members))
 		if i := len(p.Faults) - 1; i >= 0 && r.IntN(2) == 0 { // the next of a chain
 			if end := p.Faults[i].At + p.Faults[i].For; end < spread {
-				f.At, f.Replica = end, max(p.Faults[i].Replica, 0)
+				if f.At = end; p.Faults[i].Replica != everybody {
+					f.Replica = p.Faults[i].Replica
+				}
 			}
 		}
 		f.For = min(f.For, healedAt-f.At)
@@ -159,6 +163,9 @@ func planOf(seed uint64) plan {
 
 func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) fault {
 	f := fault{Kind: often[r.IntN(len(often))], At: ms(spread), Replica: r.IntN(members)}
+	if r.IntN(2) == 0 {
+		f.Replica = leader
+	}
 	switch r.IntN(3) {
 	case 0:
 		f.For = ms(5 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,8 @@ type verdict struct {
 	plan       plan
 	violations []faults.Violation
 	trace      []string
-	outline    []string // who led, and what started, when
+	leaders    []string // who led, and from when to when
+	starts     []string // of first attempts, in order of time
 	tally      tally
 }
 
@@ -121,14 +123,16 @@ func (w *world) judge() verdict {
 		}
 	}
 	for _, b := range h.Beliefs {
-		v.outline = append(v.outline, fmt.Sprint(b.First, b.Last, b.Process))
+		v.leaders = append(v.leaders, fmt.Sprint(b.First, b.Last, b.Process))
 	}
 	for _, r := range h.Runs {
 		if r.Attempt > 1 {
 			v.tally.retries++
+			continue // it waits for a random time
 		}
-		v.outline = append(v.outline, fmt.Sprint(r.Start, r.Job, r.Tick, r.Attempt, r.Process))
+		v.starts = append(v.starts, fmt.Sprintf("%16v %s %d %s", r.Start, r.Job, r.Tick, r.Process))
 	}
+	slices.Sort(v.starts)
 	return v
 }
 

@@ -24,11 +24,13 @@ import (
 
 // A world is one history: a database, the replicas on it, and what is written down of them.
 type world struct {
-	plan   plan
-	db     *memory.Store
-	start  time.Time
-	offset atomic.Int64  // of the database's clock
-	over   chan struct{} // closed: nothing is started any more
+	plan  plan
+	db    *memory.Store
+	start time.Time
+	// By fault: the replica that it concerns. Of those of the leader it is known when they begin.
+	targets []atomic.Int32
+	offset  atomic.Int64  // of the database's clock
+	over    chan struct{} // closed: nothing is started any more
 
 	mu      sync.Mutex // guards what follows; nobody waits while he has it
 	now     []*process // the incarnation of each replica, nil while it is down
@@ -89,13 +91,19 @@ func (w *world) violate(rule, format string, args ...any) {
 	w.note("VIOLATION: %s: %s", rule, v.Text)
 }
 
+// hits reports whether the i-th fault of the plan concerns a replica.
+func (w *world) hits(i, replica int) bool {
+	hit := w.targets[i].Load()
+	return hit == everybody || hit == int32(replica)
+}
+
 // network is the fault that a statement meets.
 func (w *world) network(replica int, op string) (fault, bool) {
 	at := w.planned()
-	for _, f := range w.plan.Faults {
+	for i, f := range w.plan.Faults {
 		switch f.Kind {
 		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
-			if f.active(at) && f.hits(replica) && f.concernsOp(op) {
+			if f.active(at) && w.hits(i, replica) && f.concernsOp(op) {
 				return f, true
 			}
 		}
@@ -106,8 +114,8 @@ func (w *world) network(replica int, op string) (fault, bool) {
 // during reports whether a fault of a kind hurts a replica now, and for how long it still does.
 func (w *world) during(k kind, replica int) (left time.Duration) {
 	at := w.planned()
-	for _, f := range w.plan.Faults {
-		if f.Kind == k && f.active(at) && f.hits(replica) {
+	for i, f := range w.plan.Faults {
+		if f.Kind == k && f.active(at) && w.hits(i, replica) {
 			left = max(left, f.At+f.For-at)
 		}
 	}
@@ -248,6 +256,9 @@ func (p *process) run(ctx context.Context) {
 func (w *world) process(replica int) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if replica < 0 {
+		return nil
+	}
 	return w.now[replica]
 }
 
@@ -339,6 +350,13 @@ func (w *world) live(t *testing.T) {
 	w.db = memory.New(memory.WithClock(func() time.Time {
 		return time.Now().Add(time.Duration(w.offset.Load()))
 	}))
+	w.targets = make([]atomic.Int32, len(w.plan.Faults))
+	for i, f := range w.plan.Faults {
+		if f.Replica == leader {
+			f.Replica = nobody
+		}
+		w.targets[i].Store(int32(f.Replica))
+	}
 	var acting sync.WaitGroup
 	for i, m := range w.plan.Members {
 		acting.Go(func() {
@@ -347,10 +365,14 @@ func (w *world) live(t *testing.T) {
 		})
 	}
 	last := 10 * time.Second // a history without faults has that
-	for _, f := range w.plan.Faults {
+	for i, f := range w.plan.Faults {
 		last = max(last, f.At+f.For)
 		acting.Go(func() {
 			time.Sleep(f.At)
+			if f.Replica == leader {
+				f.Replica = w.leader()
+				w.targets[i].Store(int32(f.Replica))
+			}
 			w.log("%s of %d %q for %v (%v)", f.Kind, f.Replica, f.Ops, f.For, f.Delay)
 			w.act(f)
 		})
@@ -365,7 +387,7 @@ func (w *world) live(t *testing.T) {
 
 // act does what a fault does besides meeting statements.
 func (w *world) act(f fault) {
-	p := w.process(max(f.Replica, 0))
+	p := w.process(f.Replica)
 	ctx := context.Background()
 	switch f.Kind {
 	case clock:
@@ -468,7 +490,7 @@ func (w *world) recover() {
 	leads, works := false, false
 	for w.at() < healed+bound && !(leads && works) {
 		time.Sleep(time.Second)
-		leads, works = w.leads(), w.worked(healed)
+		leads, works = w.leader() != nobody, w.worked(healed)
 	}
 	switch {
 	case !leads:
@@ -491,8 +513,14 @@ func (w *world) requested() int {
 	return len(pending.Requests)
 }
 
-func (w *world) leads() bool {
-	return slices.ContainsFunc(w.running(), (*process).holds)
+// leader is the replica that leads, or nobody.
+func (w *world) leader() int {
+	for _, p := range w.running() {
+		if p.holds() {
+			return p.replica
+		}
+	}
+	return nobody
 }
 
 // worked reports whether a run has started since a moment.
