@@ -193,6 +193,14 @@ func (l *link) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 	return s.run, s.ok, err
 }
 
+func (l *link) Run(ctx context.Context, job string, at time.Time) (ledger.Run, bool, error) {
+	s, err := call(l, ctx, "run", func(ctx context.Context) (s started, err error) {
+		s.run, s.ok, err = l.Store.Run(ctx, job, at)
+		return s, err
+	})
+	return s.run, s.ok, err
+}
+
 func (l *link) GiveUp(ctx context.Context, ref driver.Ref, r ledger.Run) (bool, error) {
 	return call(l, ctx, "give up", func(ctx context.Context) (bool, error) {
 		return l.Store.GiveUp(ctx, ref, r)

@@ -101,7 +101,7 @@ var concerns = map[string][]string{
 	"starts":     {"decide", "retry", "answer"},
 	"ends":       {"finish"},
 	"ledger": {"decide", "retry", "answer", "finish", "abandon", "give up", "jobs", "retries",
-		"pending", "runs", "prune"},
+		"pending", "run", "runs", "prune"},
 	"writes": {"acquire", "heartbeat", "release", "decide", "retry", "answer", "finish", "abandon",
 		"give up", "prune", "present", "absent", "trigger", "pause", "resume"}, // a full disk
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/schedlock/internal/faults"
 	"example.com/schedlock/internal/missing"
 )
 
@@ -24,33 +22,6 @@ var (
 	forFlag = flag.Duration("simulate.for", 0,
 		"how long TestHistories goes on; 0: a second, or ten in a full run")
 )
-
-// A verdict is what was wrong in a history, and what happened in it.
-type verdict struct {
-	plan       plan
-	violations []faults.Violation
-	trace      []string
-	leaders    []string // who led, and from when to when
-	starts     []string // of first attempts, in order of time
-	tally      tally
-}
-
-// A tally counts what has happened.
-type tally struct{ elections, losses, runs, retries, skipped, requests, writes int }
-
-func (a tally) plus(b tally) tally {
-	return tally{a.elections + b.elections, a.losses + b.losses, a.runs + b.runs,
-		a.retries + b.retries, a.skipped + b.skipped, a.requests + b.requests, a.writes + b.writes}
-}
-
-// String is what was wrong, a line each.
-func (v verdict) String() string {
-	var b strings.Builder
-	for _, violation := range v.violations {
-		fmt.Fprintln(&b, violation)
-	}
-	return b.String()
-}
 
 // simulate lets a plan happen, and judges it.
 func simulate(t *testing.T, p plan) verdict {
@@ -71,69 +42,6 @@ func (w *world) inBubble(t *testing.T) (left string) {
 	}()
 	synctest.Test(t, w.live)
 	return ""
-}
-
-// judge asks all rules.
-func (w *world) judge() verdict {
-	h := &w.history
-	if err := w.read(); err != nil {
-		w.violate("the database answers", "%v", err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.ended
-	died := map[string]time.Duration{}
-	for _, p := range w.all {
-		died[p.name] = p.died
-		for _, b := range p.beliefs {
-			if b.Last == (faults.Sample{}) {
-				at := max(p.died, b.First.After)
-				if p.died == 0 {
-					at = last
-				}
-				b.Last = faults.Sample{Before: at, After: at}
-			}
-			h.Beliefs = append(h.Beliefs, b)
-		}
-	}
-	for i := range h.Runs {
-		r := &h.Runs[i]
-		if r.LastSign = died[r.Process]; r.LastSign == 0 {
-			r.LastSign = last
-		}
-	}
-	h.Logs = map[string][]faults.Record{operator: w.orders}
-	h.AtMostOnce = []string{jobOnce}
-	for _, f := range w.plan.Faults {
-		h.ClockSet = h.ClockSet || f.Kind == clock
-		h.Injections = append(h.Injections, faults.Injection{Fault: string(f.Kind), Silent: true,
-			From: f.At + origin, To: f.At + f.For + statementLimit + origin, Until: last,
-			Muted: f.mutes()})
-	}
-	vs := append(w.own, faults.Check(h, 0, nil)...)
-	v := verdict{plan: w.plan, violations: vs, trace: w.trace}
-	v.tally = tally{elections: len(h.Beliefs), losses: w.losses, runs: len(h.Runs),
-		writes: len(h.Writes)}
-	for _, row := range h.Ledger {
-		switch {
-		case row.AskedBy != "":
-			v.tally.requests++
-		case !row.Started:
-			v.tally.skipped++
-		}
-	}
-	for _, b := range h.Beliefs {
-		v.leaders = append(v.leaders, fmt.Sprint(b.First, b.Last, b.Process))
-	}
-	for _, r := range h.Runs {
-		if r.Attempt > 1 {
-			v.tally.retries++
-			continue // it waits for a random time
-		}
-		v.starts = append(v.starts, fmt.Sprintf("%16v %s %d %s", r.Start, r.Job, r.Tick, r.Process))
-	}
-	slices.Sort(v.starts)
-	return v
 }
 
 // TestHistories simulates as many histories as it has time for.

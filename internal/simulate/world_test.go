@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +39,7 @@ type world struct {
 	asks    int // orders that the operator has numbered
 	orders  []faults.Record
 	commits map[string]time.Duration // when what was committed first, as records count
+	rows    []ledger.Run             // of the database, in the end
 	own     []faults.Violation       // of the rules that the world asks itself
 	trace   []string
 	losses  int // of leases
@@ -385,95 +385,6 @@ func (w *world) live(t *testing.T) {
 	w.ended = w.at()
 }
 
-// act does what a fault does besides meeting statements.
-func (w *world) act(f fault) {
-	p := w.process(f.Replica)
-	ctx := context.Background()
-	switch f.Kind {
-	case clock:
-		w.offset.Add(int64(f.Delay))
-	case deleteRow:
-		w.db.DeleteRow()
-	case revoke:
-		if v, err := w.db.Look(ctx); err == nil && v.Row != nil {
-			_, _ = w.db.Revoke(ctx, v.Row.Term, "operator", "")
-		}
-	case crash, leave:
-		if p == nil {
-			return
-		}
-		ended := w.planned() + f.For
-		if f.Kind == crash {
-			p.kill()
-		} else {
-			p.stop()
-			<-p.ended
-		}
-		time.Sleep(ended - w.planned())
-		w.launch(f.Replica)
-	case trigger:
-		w.trigger(p)
-	case pause:
-		w.pause(p, f.For)
-	}
-}
-
-// order writes a step of an order down, and returns its number.
-func (w *world) order(k faults.Kind, number int, job string, at time.Time) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if number == 0 {
-		w.asks++
-		number = w.asks
-	}
-	r := faults.Record{At: w.at(), Kind: k, Attempt: number, Job: job}
-	if !at.IsZero() {
-		r.Tick = at.UnixMicro()
-	}
-	w.orders = append(w.orders, r)
-	return number
-}
-
-const operator = "operator"
-
-func (w *world) trigger(p *process) {
-	if p == nil || p.app.Runner() == nil {
-		return
-	}
-	job := [...]string{jobTick, jobSlow, jobOdd}[w.plan.Members[p.replica].Timing%3]
-	time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
-	n := w.order(faults.KindAsking, 0, job, time.Time{})
-	r, err := p.app.Runner().Trigger(context.Background(), job, operator, strconv.Itoa(n))
-	if err == nil {
-		w.order(faults.KindAsked, n, job, r.At)
-	}
-}
-
-func (w *world) pause(p *process, lasts time.Duration) {
-	if p == nil || p.app.Runner() == nil {
-		return
-	}
-	begin := time.Now()
-	n := w.order(faults.KindPausing, 0, "", time.Time{})
-	got, err := p.app.Runner().PauseAll(context.Background(), operator, strconv.Itoa(n))
-	if err == nil {
-		w.mu.Lock()
-		since := w.commits["pause "+got.Reason]
-		w.mu.Unlock()
-		w.order(faults.KindPaused, n, "", time.UnixMicro(since.Microseconds()))
-	}
-	time.Sleep(lasts - time.Since(begin))
-	w.resume()
-}
-
-// resume ends the pause of all jobs, past the network.
-func (w *world) resume() {
-	n := w.order(faults.KindResuming, 0, "", time.Time{})
-	if _, err := w.db.Resume(context.Background(), "", operator); err == nil {
-		w.order(faults.KindResumed, n, "", time.Time{})
-	}
-}
-
 // recover waits until somebody leads, and runs jobs, after all faults have ended.
 func (w *world) recover() {
 	w.mu.Lock()
@@ -552,44 +463,4 @@ func (w *world) stopAll() {
 	if v, err := w.db.Look(ctx); err != nil || v.Row != nil {
 		w.violate("a clean stop", "all have stopped, and the row is still there: %+v, %v", v.Row, err)
 	}
-}
-
-// read takes from the database what the rules ask of it.
-func (w *world) read() error {
-	ctx := context.Background()
-	runs, err := w.db.Runs(ctx, "", 1_000_000)
-	jobs, jobsErr := w.db.Jobs(ctx)
-	terms, termsErr := w.db.Terms(ctx, 1_000_000)
-	pending, pendingErr := w.db.Pending(ctx)
-	h := &w.history
-	h.Ledger, h.Terms = []faults.LedgerRow{}, []int64{}
-	slices.SortFunc(runs, func(a, b ledger.Run) int { return cmp.Compare(a.ID, b.ID) })
-	for _, r := range runs {
-		row := faults.LedgerRow{ID: r.ID, Job: r.Job, Tick: r.ScheduledAt.UnixMicro(),
-			Count: r.Count, Attempt: r.Attempt, Term: r.Term, Started: r.Status != ledger.Skipped,
-			Cut: r.Status == ledger.Abandoned, Owed: !r.RetryAt.IsZero(), AskedBy: r.RequestedBy,
-			AskedFor: r.RequestReason}
-		if !r.Until.IsZero() {
-			row.Until = r.Until.UnixMicro()
-		}
-		if row.Started {
-			row.StartedAt = w.commits[attemptOf(r)].Microseconds()
-		} else {
-			row.Reason = r.Error
-		}
-		h.Ledger = append(h.Ledger, row)
-	}
-	for _, j := range jobs {
-		h.Jobs = append(h.Jobs, faults.JobRow{Name: j.Name, Spec: j.Spec,
-			Cursor: j.Cursor.UnixMicro()})
-	}
-	for _, t := range terms {
-		h.Terms = append(h.Terms, t.Term)
-	}
-	for _, r := range pending.Requests {
-		n, _ := strconv.Atoi(r.Reason)
-		h.Pending = append(h.Pending, faults.Ask{Process: r.By, Number: n, Job: r.Job,
-			Tick: r.At.UnixMicro()})
-	}
-	return errors.Join(err, jobsErr, termsErr, pendingErr)
 }
