@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/faults"
+	"example.com/schedlock/schedlock/driver"
 )
 
 // act does what a fault does besides meeting statements.
@@ -17,6 +18,19 @@ func (w *world) act(f fault) {
 		w.offset.Add(int64(f.Delay))
 	case deleteRow:
 		w.db.DeleteRow()
+	case editRow:
+		w.db.Edit(func(r *driver.Row) {
+			switch f.Ops {
+			case "token":
+				r.RawToken = "garbage"
+			case "term":
+				r.Term++
+			case "beat":
+				r.Beat += 1000
+			case "ttl":
+				r.Timing.TTL = time.Millisecond
+			}
+		})
 	case revoke:
 		if v, err := w.db.Look(ctx); err == nil && v.Row != nil {
 			_, _ = w.db.Revoke(ctx, v.Row.Term, "operator", "")

@@ -31,7 +31,7 @@ type fault struct {
 	At, For time.Duration
 	Kind    kind
 	Replica int           // or everybody, or leader
-	Ops     string        // of the network: what it concerns, see concerns
+	Ops     string        // of the network: what it concerns, see concerns; of the row: what
 	Delay   time.Duration // of slow ones; the step of a clock
 }
 
@@ -72,6 +72,7 @@ const (
 	trigger   kind = "trigger"
 	pause     kind = "pause" // of all jobs
 	deleteRow kind = "delete row"
+	editRow   kind = "edit row" // Ops says what of it
 )
 
 // timings are what the replicas of one fleet may be set to: mixed settings must be safe.
@@ -112,7 +113,8 @@ var concern = []string{"", "", "lock", "heartbeats", "elections", "looks", "star
 
 var often = []kind{refuse, loseRequest, loseRequest, loseAnswer, loseAnswer, failAfter, slowRequest,
 	slowRequest, slowAnswer, slowAnswer, stall, stall, suspend, wall, crash, crash, leave, deaf,
-	clock, revoke, trigger, trigger, pause, deleteRow}
+	clock, revoke, trigger, trigger, pause, deleteRow,
+	editRow}
 
 // concernsOp reports whether a fault of the network meets a statement.
 func (f fault) concernsOp(op string) bool {
@@ -185,6 +187,8 @@ func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) 
 		default:
 			f.Delay = ms(maxDelay)
 		}
+	case editRow:
+		f.Ops = []string{"token", "term", "beat", "ttl"}[r.IntN(4)]
 	case clock, wall:
 		f.Delay = []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Minute,
 			time.Hour}[r.IntN(5)]

@@ -409,19 +409,31 @@ func (w *world) recover() {
 	case !works && !w.plan.setsBack():
 		w.violate(faults.RuleStartsWork, "no run has started %v after all faults have ended", bound)
 	}
-	answers := bound + 40*time.Second // a few runs of jobSlow, one after the other
-	for w.at() < healed+answers && w.requested() > 0 {
+	rest := bound + 40*time.Second // a few runs of jobSlow, one after the other
+	for w.at() < healed+rest && w.waiting(healed) != "" {
 		time.Sleep(time.Second)
 	}
-	if n := w.requested(); n > 0 {
-		w.violate(faults.RuleRequests, "%d wait %v after all faults have ended", n, answers)
+	if what := w.waiting(healed); what != "" {
+		w.violate("nothing waits for ever", "%v after all faults have ended: %s", rest, what)
 	}
 }
 
-// requested is how many requests nobody has answered.
-func (w *world) requested() int {
-	pending, _ := w.db.Pending(context.Background())
-	return len(pending.Requests)
+// waiting is a request that nobody has answered, or a run that was in progress at a moment and
+// still is; "": there is none.
+func (w *world) waiting(since time.Duration) string {
+	ctx := context.Background()
+	if pending, _ := w.db.Pending(ctx); len(pending.Requests) > 0 {
+		return fmt.Sprintf("%+v", pending.Requests[0])
+	}
+	runs, _ := w.db.Runs(ctx, "", 1_000_000)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range runs {
+		if r.Status == ledger.InProgress && w.commits[attemptOf(r)] < since {
+			return fmt.Sprintf("%+v", r)
+		}
+	}
+	return ""
 }
 
 // leader is the replica that leads, or nobody.
