@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -14,7 +15,34 @@ import (
 var found = []struct {
 	name string
 	plan plan
-}{}
+}{
+	{"a decision of an earlier leader arrives late", plan{
+		Members: []member{{Timing: 1}, {Timing: 1}},
+		Faults: []fault{
+			{At: 20 * time.Second, For: 15 * time.Second, Kind: slowRequest, Replica: everybody,
+				Ops: "starts", Delay: 13 * time.Second},
+			{At: 20 * time.Second, For: 15 * time.Second, Kind: loseRequest, Replica: leader,
+				Ops: "heartbeats"},
+		},
+	}},
+	{"a heartbeat is answered late, and is the last", plan{
+		Members: []member{{Timing: 1, Start: 4240 * time.Millisecond, Latency: 17 * time.Millisecond,
+			Rate: -45}, {Timing: 3, Start: 4519 * time.Millisecond, Latency: 7 * time.Millisecond}},
+		Faults: []fault{
+			{At: 6579000000, For: 12450000000, Kind: loseRequest, Replica: leader, Ops: "heartbeats"},
+			{At: 22605000000, For: 4307000000, Kind: slowAnswer, Replica: leader, Delay: 1382000000},
+			{At: 26912000000, For: 3277000000, Kind: loseRequest, Replica: leader, Ops: "lock"},
+		},
+	}},
+	{"an acquisition is answered late, and is all", plan{
+		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
+		Faults: []fault{
+			{At: 0, For: 1, Kind: slowAnswer, Replica: everybody, Ops: "elections",
+				Delay: 1600 * time.Millisecond},
+			{At: 500 * time.Millisecond, For: 20 * time.Second, Kind: loseRequest, Replica: 0, Ops: "lock"},
+		},
+	}},
+}
 
 // TestFound lets what was found happen again. Not every run of a plan is the same, so there are
 // some.
