@@ -90,3 +90,4 @@ soak: ## the fault harness on both databases for FOR each, and the other long ru
 	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
 	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000
 	$(GO) test ./internal/model -v -timeout 0 -model.all
+	$(GO) test ./internal/simulate -v -timeout 0 -run Histories -simulate.for=$(FOR)

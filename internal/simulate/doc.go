@@ -1,12 +1,13 @@
 // Package simulate has no code but tests: they let whole fleets live in simulated time. A fleet
 // is two to four apps of package startup, with their locks, runners and jobs, on one store in
-// memory, in one testing/synctest bubble. Two minutes of its life take some milliseconds.
+// memory, in one testing/synctest bubble. A minute of its life takes some milliseconds.
 //
 // A seed makes a plan, which is data: the replicas, and what goes wrong when. The network to the
-// database loses, delays and repeats nothing but what the plan says: requests, answers, both ways
-// of one kind of statement, or all of them. A disk takes no writes. Replicas crash, stand still,
-// leave and come back; jobs do not return; the database's clock is set; an operator triggers,
-// pauses, revokes, and deletes the lock row. Then all faults end.
+// database loses or delays requests and answers, of one kind of statement or of all. A full disk
+// takes no writes. Replicas crash, stand still, sleep with their machine, leave and come back.
+// Their clocks run at different rates, and are set, as is the database's. Jobs do not hear that
+// they must end. An operator triggers, pauses and revokes, and spoils the lock row. Then all
+// faults end.
 //
 // Each history is judged by the rules of package faults, which knows no processes but their
 // records, and by some that only a simulation can ask exactly: at the moment of each election

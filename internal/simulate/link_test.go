@@ -17,7 +17,7 @@ var (
 	errCrashed = errors.New("this replica has crashed")
 )
 
-// statementLimit is what bounds a statement whose caller sets no bound, as the stores do.
+// statementLimit bounds a wait in vain, as the stores bound each statement.
 const statementLimit = 10 * time.Second
 
 // A link is one incarnation's way to the database, through the faults of the plan.
@@ -38,8 +38,6 @@ func call[T any](l *link, ctx context.Context, op string,
 	if p.crashed() {
 		return none, errCrashed
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementLimit)
-	defer cancel()
 	there, back := p.latency, p.latency
 	f, _ := p.w.network(p.replica, op)
 	switch f.Kind {

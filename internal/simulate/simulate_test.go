@@ -98,7 +98,7 @@ func TestHistories(t *testing.T) {
 func report(t *testing.T, seed uint64, p plan, v verdict) {
 	t.Helper()
 	small, smallest, runs := shrink(t, p, v)
-	t.Fatalf("-simulate.seed=%d:\n%v\nIts plan has %d faults. It was shrunk to %d, in %d runs:\n%v\n%v\n%s",
-		seed, v, len(p.Faults), len(small.Faults), runs, small, smallest,
-		strings.Join(smallest.trace, "\n"))
+	t.Fatalf("-simulate.seed=%d:\n%v\n"+
+		"Its plan has %d faults. It was shrunk to %d, in %d runs:\n%v\n%v\n%s", seed, v,
+		len(p.Faults), len(small.Faults), runs, small, smallest, strings.Join(smallest.trace, "\n"))
 }
