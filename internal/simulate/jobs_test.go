@@ -17,7 +17,7 @@ const (
 	jobOnce = "once" // takes a while, and must not be repeated
 )
 
-const tick = 2 * time.Second // of jobTick; the others have multiples
+const tick = 3 * time.Second // of jobTick; the others have multiples
 
 func (p *process) jobs() []tasks.Job {
 	return []tasks.Job{

@@ -409,7 +409,7 @@ func (w *world) recover() {
 	case !works && !w.plan.setsBack():
 		w.violate(faults.RuleStartsWork, "no run has started %v after all faults have ended", bound)
 	}
-	rest := bound + 40*time.Second // a few runs of jobSlow, one after the other
+	rest := bound + 60*time.Second // a few runs of jobSlow, one after the other
 	for w.at() < healed+rest && w.waiting(healed) != "" {
 		time.Sleep(time.Second)
 	}
