@@ -35,6 +35,11 @@ var found = []struct {
 			{At: 26912000000, For: 3277000000, Kind: loseRequest, Replica: leader, Ops: "lock"},
 		},
 	}},
+	{"the clocks of a leader that is cut off and of a standby run apart", plan{
+		Members: []member{{Timing: 1, Rate: -45}, {Timing: 1, Rate: 50, Start: 50 * time.Millisecond}},
+		Faults: []fault{{At: 17020 * time.Millisecond, For: 10 * time.Second, Kind: loseRequest,
+			Replica: leader, Ops: "lock"}},
+	}},
 	{"an acquisition is answered late, and is all", plan{
 		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
 		Faults: []fault{
