@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/faults"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -44,6 +45,7 @@ func (w *world) read() error {
 		h.Jobs = append(h.Jobs, faults.JobRow{Name: j.Name, Spec: j.Spec,
 			Cursor: j.Cursor.UnixMicro()})
 	}
+	w.peace = len(terms) > 0 && terms[0].EndReason != driver.EndLost
 	for _, t := range terms {
 		h.Terms = append(h.Terms, t.Term)
 	}
@@ -145,7 +147,7 @@ func (w *world) judge() verdict {
 	return v
 }
 
-// endings: after a leader that has left in peace no attempt is in progress, and what is done was
+// endings: after a leader that has released its lease no attempt is in progress, and what is done was
 // carried out, by whom the ledger says.
 func (w *world) endings() (vs []faults.Violation) {
 	carriedOut := map[string]bool{}
@@ -154,7 +156,7 @@ func (w *world) endings() (vs []faults.Violation) {
 	}
 	for _, r := range w.rows {
 		switch {
-		case r.Status == ledger.InProgress:
+		case r.Status == ledger.InProgress && w.peace:
 			vs = append(vs, faults.Violation{Rule: "runs end", At: w.ended,
 				Text: fmt.Sprintf("in progress: %+v", r)})
 		case r.Status == ledger.Done && !carriedOut[fmt.Sprint(r.Job, r.ScheduledAt.UnixMicro(),

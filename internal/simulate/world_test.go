@@ -387,6 +387,7 @@ func (w *world) live(t *testing.T) {
 
 // recover waits until somebody leads, and runs jobs, after all faults have ended.
 func (w *world) recover() {
+	time.Sleep(time.Second) // what stood still sends what it had begun to send
 	w.mu.Lock()
 	landed := w.landed
 	w.mu.Unlock()
