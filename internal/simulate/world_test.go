@@ -40,6 +40,7 @@ type world struct {
 	orders  []faults.Record
 	commits map[string]time.Duration // when what was committed first, as records count
 	rows    []ledger.Run             // of the database, in the end
+	peace   bool                     // the last leader released its lease
 	own     []faults.Violation       // of the rules that the world asks itself
 	trace   []string
 	losses  int // of leases
