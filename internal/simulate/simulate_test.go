@@ -48,10 +48,14 @@ func (w *world) inBubble(t *testing.T) (left string) {
 func TestHistories(t *testing.T) {
 	if *seedFlag != 0 {
 		p := planOf(*seedFlag)
-		v := simulate(t, p)
-		t.Logf("%v\n%s", p, strings.Join(v.trace, "\n"))
-		if len(v.violations) > 0 {
-			report(t, *seedFlag, p, v)
+		for i := range 10 { // not every run of a plan is the same
+			v := simulate(t, p)
+			if i == 0 || len(v.violations) > 0 {
+				t.Logf("%v\n%s", p, strings.Join(v.trace, "\n"))
+			}
+			if len(v.violations) > 0 {
+				report(t, *seedFlag, p, v)
+			}
 		}
 		return
 	}
