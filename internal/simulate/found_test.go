@@ -11,8 +11,8 @@ import (
 	"example.com/schedlock/internal/missing"
 )
 
-// found are plans that break a rule under a deliberate break of the code. A seed has found the
-// heartbeat, which was shrunk; the others were made by hand after it.
+// found are plans that broke a rule, of the code or of a deliberate break of it. Seeds have found
+// the late heartbeat and the edited term; the others were made by hand after them.
 var found = []struct {
 	name string
 	plan plan
@@ -39,6 +39,15 @@ var found = []struct {
 		Members: []member{{Timing: 1, Rate: -45}, {Timing: 1, Rate: 50, Start: 50 * time.Millisecond}},
 		Faults: []fault{{At: 17020 * time.Millisecond, For: 10 * time.Second, Kind: loseRequest,
 			Replica: leader, Ops: "lock"}},
+	}},
+	{"the term of an acquisition is edited before it is answered", plan{
+		Members: []member{{Timing: 3}},
+		Faults: []fault{
+			{At: 23647000000, For: 1313000000, Kind: crash, Replica: leader},
+			{At: 35174000000, For: 5244000000, Kind: slowAnswer, Replica: everybody, Ops: "writes",
+				Delay: 4025000000},
+			{At: 37400000000, For: 6491000000, Kind: editRow, Ops: "term"},
+		},
 	}},
 	{"an acquisition is answered late, and is all", plan{
 		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
