@@ -12,7 +12,7 @@ import (
 )
 
 // found are plans that broke a rule, of the code or of a deliberate break of it. Seeds have found
-// the late heartbeat and the edited term; the others were made by hand after them.
+// the late heartbeat, the edited term and the old request; the others were made by hand.
 var found = []struct {
 	name string
 	plan plan
@@ -47,6 +47,17 @@ var found = []struct {
 			{At: 35174000000, For: 5244000000, Kind: slowAnswer, Replica: everybody, Ops: "writes",
 				Delay: 4025000000},
 			{At: 37400000000, For: 6491000000, Kind: editRow, Ops: "term"},
+		},
+	}},
+	{"a request is older than the clock, which was set back", plan{
+		Members: []member{{Timing: 1}, {Timing: 0}},
+		Faults: []fault{
+			{At: 20949000000, For: 4892000000, Kind: trigger, Replica: 0},
+			{At: 21043000000, For: 36000000, Kind: trigger, Replica: leader},
+			{At: 29770000000, For: 22748000000, Kind: clock, Delay: -time.Hour},
+			{At: 31573000000, For: 21415000000, Kind: trigger, Replica: 0},
+			{At: 34606000000, For: 9151000000, Kind: crash, Replica: 0},
+			{At: 38955000000, For: 25069000000, Kind: pause, Replica: 1},
 		},
 	}},
 	{"an acquisition is answered late, and is all", plan{
