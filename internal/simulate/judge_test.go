@@ -147,8 +147,8 @@ func (w *world) judge() verdict {
 	return v
 }
 
-// endings: after a leader that has released its lease no attempt is in progress, and what is done was
-// carried out, by whom the ledger says.
+// endings: after a leader that has released its lease no attempt is in progress, and what is done
+// was carried out, by whom the ledger says.
 func (w *world) endings() (vs []faults.Violation) {
 	carriedOut := map[string]bool{}
 	for _, r := range w.history.Runs {
