@@ -94,3 +94,4 @@ soak: ## the fault harness on each database for FOR, and on Galera, and the othe
 	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
 	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000
 	$(GO) test ./internal/model -v -timeout 0 -model.all
+	$(GO) test ./internal/simulate -v -timeout 0 -run Histories -simulate.for=$(FOR)

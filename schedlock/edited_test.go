@@ -190,3 +190,21 @@ func TestAHugeEditedTermDoesNotKeepEverybodyOut(t *testing.T) {
 		})
 	}
 }
+
+// The simulation found it: the term of such a lease was not in the history.
+func TestATermEditedByHandBeforeItsAcquisitionIsAnsweredIsNotTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		a.db.next(fault{kind: lost, after: every / 2}, "acquire")
+		time.AfterFunc(every/4, func() { db.Edit(func(r *driver.Row) { r.Term++ }) })
+		got := wins(t, a.stand(t.Context()))
+		terms, err := db.Terms(ctx, 10)
+		require.NoError(t, err)
+		require.Len(t, terms, 2, "one was given back")
+		require.Equal(t, terms[0].Term, got.lease.Term())
+		require.NoError(t, got.lease.Release(ctx))
+		terms, err = db.Terms(ctx, 10)
+		require.NoError(t, err)
+		require.False(t, terms[0].Open(), "the end of the term is written")
+	})
+}

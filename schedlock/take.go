@@ -49,7 +49,9 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 			}
 			return nil, fmt.Errorf("acquire the scheduler lock: %w", err)
 		}
-		if found.Grace > 0 { // on a session that has ended: to others we seem dead
+		// On a session that has ended we seem dead to others. A term that the history does not
+		// have was edited, and another may get it, too.
+		if found.Grace > 0 || found.edited {
 			return nil, errors.Join(fmt.Errorf("acquire the scheduler lock: %w", err),
 				l.dropClaim(ctx, found.Ref))
 		}
@@ -124,13 +126,15 @@ func (l *Lock) find(ctx context.Context, token driver.Token) (*found, error) {
 	if err != nil || v.Row == nil || v.Row.Token != token {
 		return nil, err
 	}
-	return &found{Row: *v.Row, now: v.Now}, nil
+	edited := v.Newest == nil || v.Newest.Token != token || v.Newest.Term != v.Row.Term
+	return &found{Row: *v.Row, now: v.Now, edited: edited}, nil
 }
 
 // found is the row of an acquisition whose answer was lost.
 type found struct {
 	driver.Row
-	now time.Time
+	now    time.Time
+	edited bool // by hand, since it was put in
 }
 
 func (l *Lock) forget(t driver.Token) {

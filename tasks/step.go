@@ -86,8 +86,11 @@ func (t *term) choose(j *termJob) (next step, ok bool) {
 		due = append(due, step{kind: startRetry, due: a.run.RetryAt, attempt: *a})
 	}
 	if i >= 0 {
-		r := pending.Requests[i]
-		due = append(due, step{kind: answerRequest, due: r.At, request: r})
+		s := step{kind: answerRequest, due: pending.Requests[i].At, request: pending.Requests[i]}
+		if s.due.After(m.now) { // asked before the clock was set back: the ticks since are younger
+			s.due = time.Time{}
+		}
+		due = append(due, s)
 	}
 	if len(due) == 0 {
 		return next, false

@@ -1,0 +1,112 @@
+package simulate
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"example.com/schedlock/internal/faults"
+	"example.com/schedlock/schedlock/driver"
+)
+
+// act does what a fault does besides meeting statements.
+func (w *world) act(f fault) {
+	p := w.process(f.Replica)
+	ctx := context.Background()
+	switch f.Kind {
+	case clock:
+		w.offset.Add(int64(f.Delay))
+	case deleteRow:
+		w.db.DeleteRow()
+	case editRow:
+		w.db.Edit(func(r *driver.Row) {
+			switch f.Ops {
+			case "token":
+				r.RawToken = "garbage"
+			case "term":
+				r.Term++
+			case "beat":
+				r.Beat += 1000
+			case "ttl":
+				r.Timing.TTL = time.Millisecond
+			}
+		})
+	case revoke:
+		if v, err := w.db.Look(ctx); err == nil && v.Row != nil {
+			_, _ = w.db.Revoke(ctx, v.Row.Term, "operator", "")
+		}
+	case crash, leave:
+		if p == nil {
+			return
+		}
+		ended := w.planned() + f.For
+		if f.Kind == crash {
+			p.kill()
+		} else {
+			p.stop()
+			<-p.ended
+		}
+		time.Sleep(ended - w.planned())
+		w.launch(f.Replica)
+	case trigger:
+		w.trigger(p)
+	case pause:
+		w.pause(p, f.For)
+	}
+}
+
+// order writes a step of an order down, and returns its number.
+func (w *world) order(k faults.Kind, number int, job string, at time.Time) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if number == 0 {
+		w.asks++
+		number = w.asks
+	}
+	r := faults.Record{At: w.at(), Kind: k, Attempt: number, Job: job}
+	if !at.IsZero() {
+		r.Tick = at.UnixMicro()
+	}
+	w.orders = append(w.orders, r)
+	return number
+}
+
+const operator = "operator"
+
+func (w *world) trigger(p *process) {
+	if p == nil || p.app.Runner() == nil {
+		return
+	}
+	job := [...]string{jobTick, jobSlow, jobOdd}[w.plan.Members[p.replica].Timing%3]
+	time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
+	n := w.order(faults.KindAsking, 0, job, time.Time{})
+	r, err := p.app.Runner().Trigger(context.Background(), job, operator, strconv.Itoa(n))
+	if err == nil {
+		w.order(faults.KindAsked, n, job, r.At)
+	}
+}
+
+func (w *world) pause(p *process, lasts time.Duration) {
+	if p == nil || p.app.Runner() == nil {
+		return
+	}
+	begin := time.Now()
+	n := w.order(faults.KindPausing, 0, "", time.Time{})
+	got, err := p.app.Runner().PauseAll(context.Background(), operator, strconv.Itoa(n))
+	if err == nil {
+		w.mu.Lock()
+		since := w.commits["pause "+got.Reason]
+		w.mu.Unlock()
+		w.order(faults.KindPaused, n, "", time.UnixMicro(since.Microseconds()))
+	}
+	time.Sleep(lasts - time.Since(begin))
+	w.resume()
+}
+
+// resume ends the pause of all jobs, past the network.
+func (w *world) resume() {
+	n := w.order(faults.KindResuming, 0, "", time.Time{})
+	if _, err := w.db.Resume(context.Background(), "", operator); err == nil {
+		w.order(faults.KindResumed, n, "", time.Time{})
+	}
+}

@@ -1,0 +1,480 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/faults"
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
+	"example.com/schedlock/startup"
+)
+
+// A world is one history: a database, the replicas on it, and what is written down of them.
+type world struct {
+	plan  plan
+	db    *memory.Store
+	start time.Time
+	// By fault: the replica that it concerns. Of those of the leader it is known when they begin.
+	targets []atomic.Int32
+	offset  atomic.Int64  // of the database's clock
+	over    chan struct{} // closed: nothing is started any more
+
+	mu      sync.Mutex // guards what follows; nobody waits while he has it
+	now     []*process // the incarnation of each replica, nil while it is down
+	all     []*process
+	landed  time.Duration // when the last statement arrives whose caller has gone
+	history faults.History
+	asks    int // orders that the operator has numbered
+	orders  []faults.Record
+	commits map[string]time.Duration // when what was committed first, as records count
+	rows    []ledger.Run             // of the database, in the end
+	peace   bool                     // the last leader released its lease
+	own     []faults.Violation       // of the rules that the world asks itself
+	trace   []string
+	losses  int // of leases
+	ended   time.Duration
+}
+
+// A process is one incarnation of a replica.
+type process struct {
+	w       *world
+	replica int
+	name    string
+	latency time.Duration
+	app     *startup.App
+	stop    context.CancelFunc
+	dead    chan struct{} // closed: it has crashed
+	ended   chan struct{} // closed: its app has stopped, with err
+	err     error
+	died    time.Duration // when it has crashed, or the history was over
+	beliefs []faults.Belief
+	open    map[*memory.Tx]struct{} // ended by a crash, as a database ends them
+	cached  atomic.Bool             // the app's own stage is up
+	giving  bool                    // it has clocks
+}
+
+// origin is when a history begins, as its records count: 0 has a meaning of its own in them.
+const origin = time.Second
+
+func (w *world) at() time.Duration { return time.Since(w.start) + origin }
+
+// planned is the time as a plan counts it.
+func (w *world) planned() time.Duration { return time.Since(w.start) }
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%8.3fs ", w.planned().Seconds())+
+		fmt.Sprintf(format, args...))
+}
+
+func (w *world) log(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(format, args...)
+}
+
+func (w *world) violate(rule, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := faults.Violation{Rule: rule, At: w.at(), Text: fmt.Sprintf(format, args...)}
+	w.own = append(w.own, v)
+	w.note("VIOLATION: %s: %s", rule, v.Text)
+}
+
+// hits reports whether the i-th fault of the plan concerns a replica.
+func (w *world) hits(i, replica int) bool {
+	hit := w.targets[i].Load()
+	return hit == everybody || hit == int32(replica)
+}
+
+// network is the fault that a statement meets.
+func (w *world) network(replica int, op string) (fault, bool) {
+	at := w.planned()
+	for i, f := range w.plan.Faults {
+		switch f.Kind {
+		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
+			if f.active(at) && w.hits(i, replica) && f.concernsOp(op) {
+				return f, true
+			}
+		}
+	}
+	return fault{}, false
+}
+
+// during reports whether a fault of a kind hurts a replica now, and for how long it still does.
+func (w *world) during(k kind, replica int) (left time.Duration) {
+	at := w.planned()
+	for i, f := range w.plan.Faults {
+		if f.Kind == k && f.active(at) && w.hits(i, replica) {
+			left = max(left, f.At+f.For-at)
+		}
+	}
+	return left
+}
+
+// land remembers that a statement arrives although nobody waits for it.
+func (w *world) land(in time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.landed = max(w.landed, w.planned()+in)
+}
+
+// committed remembers when the database did something. Its own clock may be set.
+func (w *world) committed(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.commits[what]; !known {
+		w.commits[what] = w.at()
+	}
+}
+
+// started remembers when the start of a run was committed.
+func (w *world) started(s started) {
+	if s.ok {
+		w.committed(attemptOf(s.run))
+	}
+}
+
+func attemptOf(r ledger.Run) string {
+	return r.Job + " " + strconv.FormatInt(r.ID, 10) + " " + strconv.Itoa(r.Attempt)
+}
+
+// standStill lasts as long as the replica stands still, or its machine sleeps.
+func (p *process) standStill() {
+	still := func() time.Duration {
+		return max(p.w.during(stall, p.replica), p.w.during(suspend, p.replica))
+	}
+	for left := still(); left > 0; left = still() {
+		select {
+		case <-time.After(left):
+		case <-p.dead:
+			return
+		}
+	}
+}
+
+func (p *process) crashed() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+var silence = slog.New(slog.DiscardHandler)
+
+// launch starts a replica, and starts it again if it ends unasked.
+func (w *world) launch(replica int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now[replica] != nil {
+		return
+	}
+	m := w.plan.Members[replica]
+	p := &process{w: w, replica: replica, latency: m.Latency, dead: make(chan struct{}),
+		ended: make(chan struct{}), open: map[*memory.Tx]struct{}{}}
+	p.name = fmt.Sprintf("%d.%d", replica, len(w.all))
+	timing := timings[m.Timing]
+	clocks.Lock() // NewApp makes a lock, too, and throws it away
+	defer clocks.Unlock()
+	app, err := startup.NewApp(startup.Config{
+		Open:     p.openStore,
+		Jobs:     p.jobs(),
+		Strict:   m.Strict,
+		Drain:    4 * time.Second,
+		KeepRuns: 1_000_000,
+		Presence: replica%2 == 1,
+		Log:      silence,
+		Lock: []schedlock.Option{
+			schedlock.WithTTL(timing.TTL), schedlock.WithRenewDeadline(timing.RenewDeadline),
+			schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
+			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: p.name}),
+			schedlock.WithObserver(p.observe), p.hasClock,
+		},
+		Stages: []startup.Stage{{
+			Name: "cache", After: []string{startup.StageDatabase},
+			Start: func(context.Context) error { p.cached.Store(true); return nil },
+			Stop:  func(context.Context) error { p.cached.Store(false); return nil },
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	p.app = app
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	w.now[replica], w.all = p, append(w.all, p)
+	w.note("%s starts", p.name)
+	go p.run(ctx)
+}
+
+func (p *process) openStore(ctx context.Context) (driver.Store, error) {
+	l := &link{Store: p.w.db, p: p}
+	if _, err := l.Retries(ctx); err != nil {
+		return nil, err
+	}
+	p.giveClock()
+	return l, nil
+}
+
+// run is the life of an incarnation. What ends unasked is started again a while later.
+func (p *process) run(ctx context.Context) {
+	err := p.app.Run(ctx)
+	w := p.w
+	w.mu.Lock()
+	asked := ctx.Err() != nil
+	if w.now[p.replica] == p {
+		w.now[p.replica] = nil
+	}
+	w.note("%s has ended: %v", p.name, err)
+	w.mu.Unlock()
+	p.stop()
+	p.err = err
+	if err != nil && asked && !p.crashed() && w.planned() > healedAt {
+		w.violate("a clean stop", "%s: %v", p.name, err)
+	}
+	close(p.ended)
+	if !asked && !errors.Is(err, schedlock.ErrHeld) && w.planned() > healedAt+maxDelay {
+		w.violate("the process lives", "%s has ended: %v", p.name, err)
+	}
+	if !asked && !bounded.Wait(w.over, 3*time.Second) {
+		w.launch(p.replica)
+	}
+}
+
+func (w *world) process(replica int) *process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if replica < 0 {
+		return nil
+	}
+	return w.now[replica]
+}
+
+// running are the incarnations that have neither ended nor crashed.
+func (w *world) running() (ps []*process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.now {
+		if p != nil {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// kill ends an incarnation as kill -9 does. Its goroutines end soon: nothing that they do then
+// reaches the database, or is written down.
+func (p *process) kill() {
+	w := p.w
+	w.mu.Lock()
+	p.died = w.at()
+	close(p.dead)
+	w.now[p.replica] = nil
+	w.note("%s crashes", p.name)
+	for tx := range p.open {
+		_ = tx.Rollback()
+	}
+	w.mu.Unlock()
+	p.stop()
+}
+
+// holds reports whether the replica would start a job, or lets one go on.
+func (p *process) holds() bool {
+	lock := p.app.Lock()
+	if lock == nil {
+		return false
+	}
+	lease := lock.Lease()
+	return lease != nil && lease.Context().Err() == nil || lock.IsLeader(context.Background()) == nil
+}
+
+// observe writes down when the replica believes that it leads.
+func (p *process) observe(e schedlock.Event) {
+	w := p.w
+	if e.Kind == schedlock.EventHeartbeat || p.crashed() {
+		return
+	}
+	w.log("%s: %s, term %d, reason %q, err %v", p.name, e.Kind, e.Term, e.Reason, e.Err)
+	if e.Kind == schedlock.EventLost {
+		w.mu.Lock()
+		w.losses++
+		w.mu.Unlock()
+	}
+	if e.Kind != schedlock.EventElected {
+		return
+	}
+	for _, other := range w.running() {
+		if other != p && other.holds() {
+			w.violate(faults.RuleOneLeader, "%s was elected while %s led", p.name, other.name)
+		}
+	}
+	now := faults.Sample{Before: w.at(), After: w.at()}
+	w.mu.Lock()
+	i := len(p.beliefs)
+	p.beliefs = append(p.beliefs, faults.Belief{Process: p.name, Term: e.Term, First: now,
+		Last: now})
+	w.mu.Unlock()
+	end := func() {
+		at := w.at()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if p.died == 0 {
+			p.beliefs[i].Last = faults.Sample{Before: at, After: at}
+		}
+	}
+	if lease := p.app.Lock().Lease(); lease != nil && lease.Term() == e.Term {
+		w.mu.Lock()
+		p.beliefs[i].Last = faults.Sample{} // it lasts
+		w.mu.Unlock()
+		context.AfterFunc(lease.Context(), end)
+	}
+}
+
+// live carries the plan out, and waits until the fleet has recovered from it.
+func (w *world) live(t *testing.T) {
+	w.start = time.Now()
+	w.now, w.over = make([]*process, len(w.plan.Members)), make(chan struct{})
+	w.commits = map[string]time.Duration{}
+	w.db = memory.New(memory.WithClock(func() time.Time {
+		return time.Now().Add(time.Duration(w.offset.Load()))
+	}))
+	w.targets = make([]atomic.Int32, len(w.plan.Faults))
+	for i, f := range w.plan.Faults {
+		if f.Replica == leader {
+			f.Replica = nobody
+		}
+		w.targets[i].Store(int32(f.Replica))
+	}
+	var acting sync.WaitGroup
+	for i, m := range w.plan.Members {
+		acting.Go(func() {
+			time.Sleep(m.Start)
+			w.launch(i)
+		})
+	}
+	last := 10 * time.Second // a history without faults has that
+	for i, f := range w.plan.Faults {
+		last = max(last, f.At+f.For)
+		acting.Go(func() {
+			time.Sleep(f.At)
+			if f.Replica == leader {
+				f.Replica = w.leader()
+				w.targets[i].Store(int32(f.Replica))
+			}
+			w.log("%s of %d %q for %v (%v)", f.Kind, f.Replica, f.Ops, f.For, f.Delay)
+			w.act(f)
+		})
+	}
+	time.Sleep(last)
+	acting.Wait()
+	w.recover()
+	close(w.over)
+	w.stopAll()
+	w.ended = w.at()
+}
+
+// recover waits until somebody leads, and runs jobs, after all faults have ended.
+func (w *world) recover() {
+	time.Sleep(time.Second) // what stood still sends what it had begun to send
+	w.mu.Lock()
+	landed := w.landed
+	w.mu.Unlock()
+	time.Sleep(landed - w.planned())
+	w.resume() // also what has landed late
+	w.log("all faults have ended")
+	bound := maxTTL + 5*time.Second // a retry
+	if !slices.ContainsFunc(w.plan.Members, func(m member) bool { return !m.Strict }) {
+		bound += maxTTL + 5*time.Second // it is refused, is started again, and watches from then on
+	}
+	healed := w.at()
+	leads, works := false, false
+	for w.at() < healed+bound && !(leads && works) {
+		time.Sleep(time.Second)
+		leads, works = w.leader() != nobody, w.worked(healed)
+	}
+	switch {
+	case !leads:
+		w.violate(faults.RuleSomebody, "nobody leads %v after all faults have ended", bound)
+	case !works && !w.plan.setsBack():
+		w.violate(faults.RuleStartsWork, "no run has started %v after all faults have ended", bound)
+	}
+	rest := bound + 60*time.Second // a few runs of jobSlow, one after the other
+	for w.at() < healed+rest && w.waiting(healed) != "" {
+		time.Sleep(time.Second)
+	}
+	if what := w.waiting(healed); what != "" {
+		w.violate("nothing waits for ever", "%v after all faults have ended: %s", rest, what)
+	}
+}
+
+// waiting is a request that nobody has answered, or a run that was in progress at a moment and
+// still is; "": there is none.
+func (w *world) waiting(since time.Duration) string {
+	ctx := context.Background()
+	if pending, _ := w.db.Pending(ctx); len(pending.Requests) > 0 {
+		return fmt.Sprintf("%+v", pending.Requests[0])
+	}
+	runs, _ := w.db.Runs(ctx, "", 1_000_000)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range runs {
+		if r.Status == ledger.InProgress && w.commits[attemptOf(r)] < since {
+			return fmt.Sprintf("%+v", r)
+		}
+	}
+	return ""
+}
+
+// leader is the replica that leads, or nobody.
+func (w *world) leader() int {
+	for _, p := range w.running() {
+		if p.holds() {
+			return p.replica
+		}
+	}
+	return nobody
+}
+
+// worked reports whether a run has started since a moment.
+func (w *world) worked(since time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.history.Runs, func(r faults.Run) bool { return r.Start >= since })
+}
+
+// stopAll stops the replicas, one after the other, and waits for what is left of those that have
+// crashed.
+func (w *world) stopAll() {
+	for ps := w.running(); len(ps) > 0; ps = w.running() {
+		ps[0].stop()
+		<-ps[0].ended
+	}
+	w.mu.Lock()
+	all := w.all
+	w.mu.Unlock()
+	failed := false
+	for _, p := range all {
+		<-p.ended
+		failed = failed || p.err != nil
+	}
+	if failed { // a Stop that returns an error goes on in the background
+		time.Sleep(30 * time.Second)
+	}
+	ctx := context.Background()
+	if v, err := w.db.Look(ctx); err != nil || v.Row != nil {
+		w.violate("a clean stop", "all have stopped, and the row is still there: %+v, %v", v.Row, err)
+	}
+}
