@@ -122,7 +122,8 @@ func lockKey(name string) namedlock.Key {
 }
 
 func take(name string, owner driver.Owner) namedlock.Claim {
-	return namedlock.Claim{Key: lockKey(name), Owner: owner, Token: driver.NewToken(), TTL: time.Hour}
+	return namedlock.Claim{Key: lockKey(name), Owner: owner, Token: driver.NewToken(),
+		TTL: time.Hour}
 }
 
 // A Store is one of this module's.

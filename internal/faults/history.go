@@ -384,3 +384,13 @@ func (h *History) excused(process string, activity Span, after, grace time.Durat
 		}
 	}
 }
+
+// starved returns the times for which a process had no processor, by its own records.
+func starved(records []Record) (spans []Span) {
+	for _, r := range records {
+		if r.Kind == KindStarved {
+			spans = append(spans, Span{time.Duration(r.Tick) * time.Microsecond, r.At})
+		}
+	}
+	return spans
+}

@@ -193,16 +193,6 @@ func (c *Cluster) awaitStart(ctx context.Context, p *process, job string) bool {
 	})
 }
 
-// starved returns the times for which a process had no processor, by its own records.
-func starved(records []Record) (spans []Span) {
-	for _, r := range records {
-		if r.Kind == KindStarved {
-			spans = append(spans, Span{time.Duration(r.Tick) * time.Microsecond, r.At})
-		}
-	}
-	return spans
-}
-
 // History reads everything. Call it after Close.
 func (c *Cluster) History(ctx context.Context) (*History, error) {
 	c.mu.Lock()

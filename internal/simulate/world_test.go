@@ -175,6 +175,11 @@ func (p *process) crashed() bool {
 
 var silence = slog.New(slog.DiscardHandler)
 
+const (
+	startAgain   = 3 * time.Second  // from the end of a replica to its next start
+	startTimeout = 10 * time.Second // of a stage, by default
+)
+
 // launch starts a replica, and starts it again if it ends unasked.
 func (w *world) launch(replica int) {
 	w.mu.Lock()
@@ -249,7 +254,7 @@ func (p *process) run(ctx context.Context) {
 	if !asked && !errors.Is(err, schedlock.ErrHeld) && w.planned() > healedAt+maxDelay {
 		w.violate("the process lives", "%s has ended: %v", p.name, err)
 	}
-	if !asked && !bounded.Wait(w.over, 3*time.Second) {
+	if !asked && !bounded.Wait(w.over, startAgain) {
 		w.launch(p.replica)
 	}
 }
@@ -399,6 +404,10 @@ func (w *world) recover() {
 	if !slices.ContainsFunc(w.plan.Members, func(m member) bool { return !m.Strict }) {
 		bound += maxTTL + 5*time.Second // it is refused, is started again, and watches from then on
 	}
+	// A start that has begun among the faults may fail by its deadline, and is made again.
+	for began := w.at(); w.at() < began+startTimeout+startAgain && !w.up(); {
+		time.Sleep(time.Second)
+	}
 	healed := w.at()
 	leads, works := false, false
 	for w.at() < healed+bound && !(leads && works) {
@@ -418,6 +427,13 @@ func (w *world) recover() {
 	if what := w.waiting(healed); what != "" {
 		w.violate("nothing waits for ever", "%v after all faults have ended: %s", rest, what)
 	}
+}
+
+// up reports whether each replica has opened its database.
+func (w *world) up() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.ContainsFunc(w.now, func(p *process) bool { return p == nil || !p.cached.Load() })
 }
 
 // waiting is a request that nobody has answered, or a run that was in progress at a moment and

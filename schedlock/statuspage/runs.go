@@ -86,7 +86,8 @@ func (q runsQuery) one() bool { return !q.since.IsZero() && q.since.Equal(q.unti
 
 // runLink leads to one run, with its attempts.
 func runLink(r ledger.Run) string {
-	return runsQuery{job: r.Job, since: r.ScheduledAt, until: r.ScheduledAt}.link(func(*runsQuery) {})
+	q := runsQuery{job: r.Job, since: r.ScheduledAt, until: r.ScheduledAt}
+	return q.link(func(*runsQuery) {})
 }
 
 // link leads to other runs of the job, after the query was changed.

@@ -105,9 +105,9 @@ func (b benchmarks) median(name, unit string) (v float64, ok bool) {
 	return values[len(values)/2], true
 }
 
-// spread returns the smallest and the largest.
-func (b benchmarks) spread(name, unit string) (from, to float64) {
-	if values := b[name][unit]; len(values) > 0 {
+// spread returns the smallest and the largest ratio to the limit.
+func (b benchmarks) spread(name string) (from, to float64) {
+	if values := b[name]["x-limit"]; len(values) > 0 {
 		return slices.Min(values), slices.Max(values)
 	}
 	return 0, 0

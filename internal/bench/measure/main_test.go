@@ -160,7 +160,7 @@ PASS
 	x, ok := b.median("Acquire/sqlite", "x-limit")
 	require.True(t, ok)
 	require.Equal(t, 1.3, x)
-	from, to := b.spread("Acquire/sqlite", "x-limit")
+	from, to := b.spread("Acquire/sqlite")
 	require.Equal(t, []float64{1.2, 1.4}, []float64{from, to})
 	ns, ok := b.median("IsLeader", "ns/op")
 	require.True(t, ok)

@@ -89,7 +89,7 @@ func (r *report) operationsOnMariaDB(w *writer) {
 		}
 		limit, _ := r.Benchmarks.median(name, "limit-ns")
 		x, _ := r.Benchmarks.median(name, "x-limit")
-		from, to := r.Benchmarks.spread(name, "x-limit")
+		from, to := r.Benchmarks.spread(name)
 		allocs, _ := r.Benchmarks.median(name, "allocs-op")
 		verdict := ""
 		if of > 0 {

@@ -151,7 +151,7 @@ func (r *report) operations(w *writer) {
 		}
 		limit, _ := r.Benchmarks.median(name, "limit-ns")
 		x, _ := r.Benchmarks.median(name, "x-limit")
-		from, to := r.Benchmarks.spread(name, "x-limit")
+		from, to := r.Benchmarks.spread(name)
 		allocs, _ := r.Benchmarks.median(name, allocsUnit)
 		rows = append(rows, []string{what, fmt.Sprint(len(r.Benchmarks[name]["op-ns"])),
 			show(time.Duration(took)), show(time.Duration(limit)),

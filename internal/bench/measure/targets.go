@@ -223,7 +223,7 @@ func benchName(op, db string) string {
 func (r *report) timesLimit(op, db string, limit float64) (string, float64, bool) {
 	name := benchName(op, db)
 	x, ok := r.Benchmarks.median(name, "x-limit")
-	from, to := r.Benchmarks.spread(name, "x-limit")
+	from, to := r.Benchmarks.spread(name)
 	text := digits(x) + " ×"
 	if from != to {
 		text += fmt.Sprintf(" (%s–%s)", digits(from), digits(to))
