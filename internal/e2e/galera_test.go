@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -56,30 +55,7 @@ func TestARollingRestartOfThreeNodesLosesNoTickAndRunsNoneTwice(t *testing.T) {
 			return nil
 		})
 	}
-	var leader *replica
-	eventually(t, "what was cut short has ended, and the newest leader runs ticks", func() error {
-		var term int64
-		leader, term = awaitAnyLeader(t, replicas, 0)
-		done := errors.New("the newest term has no run that is done")
-		for _, r := range leader.runs("tick") {
-			if !r.RetryAt.IsZero() || r.Status == "in_progress" && r.Term != term {
-				return fmt.Errorf("term %d: %+v", term, r)
-			}
-			if r.Term == term && r.Status == "done" {
-				done = nil
-			}
-		}
-		return done
-	})
-	ran, skipped := f.requireEveryTickOnce(leader, interval)
-	starts := f.requireStartedOnce(leader)
-	again := 0
-	for _, r := range leader.runs("tick") {
-		again += max(r.Attempt-1, 0)
-	}
-	t.Logf("%v: %d ticks ran, %d further attempts of runs that were cut short, %d skipped; "+
-		"%d starts, none twice; %d terms", time.Since(begun).Round(time.Second), ran, again,
-		skipped, starts, len(leader.terms()))
+	t.Logf("%v: %s", time.Since(begun).Round(time.Second), f.requireTold(replicas, interval))
 	for _, r := range replicas {
 		r.stop()
 	}

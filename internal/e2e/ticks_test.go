@@ -61,6 +61,35 @@ func (f *fleet) requireEveryTickOnce(r *replica, interval time.Duration) (ran, s
 var startedLine = regexp.MustCompile(
 	`msg="run started" job=tick tick=(\S+) term=(\d+) attempt=(\d+)`)
 
+// requireTold waits until what was cut short has ended and the newest leader runs ticks. Then each
+// tick must be in the ledger once, and none have started twice. It says how many there are.
+func (f *fleet) requireTold(replicas []*replica, interval time.Duration) string {
+	f.t.Helper()
+	var leader *replica
+	eventually(f.t, "what was cut short has ended, and the newest leader runs ticks", func() error {
+		var term int64
+		leader, term = awaitAnyLeader(f.t, replicas, 0) // it may change by itself
+		done := fmt.Errorf("term %d has no run that is done", term)
+		for _, r := range leader.runs("tick") {
+			if !r.RetryAt.IsZero() || r.Status == "in_progress" && r.Term != term {
+				return fmt.Errorf("term %d: %+v", term, r)
+			}
+			if r.Term == term && r.Status == "done" {
+				done = nil
+			}
+		}
+		return done
+	})
+	ran, skipped := f.requireEveryTickOnce(leader, interval)
+	starts := f.requireStartedOnce(leader)
+	again := 0
+	for _, r := range leader.runs("tick") {
+		again += max(r.Attempt-1, 0)
+	}
+	return fmt.Sprintf("%d ticks ran, %d further attempts, %d skipped; %d starts, none twice; "+
+		"%d terms", ran, again, skipped, starts, len(leader.terms()))
+}
+
 // requireStartedOnce checks that no attempt of a run was started twice, by
 // what the processes themselves say (everyRun), and that the ledger, which is
 // written before and read after that, has each.
@@ -198,32 +227,8 @@ func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
 				return r.Term >= term && r.Status == "done"
 			})
 		}
-		var leader *replica
-		const settled = "what was cut short has ended, and the newest leader runs ticks"
-		eventually(t, settled, func() error {
-			var term int64
-			leader, term = awaitAnyLeader(t, replicas, 0) // it may change by itself
-			done := fmt.Errorf("term %d has no run that is done", term)
-			for _, r := range leader.runs("tick") {
-				if !r.RetryAt.IsZero() || r.Status == "in_progress" && r.Term != term {
-					return fmt.Errorf("term %d: %+v", term, r)
-				}
-				if r.Term == term && r.Status == "done" {
-					done = nil
-				}
-			}
-			return done
-		})
-		ran, skipped := f.requireEveryTickOnce(leader, interval)
-		starts := f.requireStartedOnce(leader)
-		again := 0
-		for _, r := range leader.runs("tick") {
-			again += max(r.Attempt-1, 0)
-		}
-		t.Logf("%v in %v: %d ticks ran, %d further attempts, %d skipped; "+
-			"%d starts, none twice; %d terms",
-			done, time.Since(begun).Round(time.Second), ran, again, skipped, starts,
-			len(leader.terms()))
+		t.Logf("%v in %v: %s", done, time.Since(begun).Round(time.Second),
+			f.requireTold(replicas, interval))
 		for _, r := range replicas {
 			r.signal(syscall.SIGTERM)
 		}
