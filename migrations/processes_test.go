@@ -74,12 +74,17 @@ func replica(role, dsn string) error {
 		return err
 	}
 	defer db.Close()
+	return migrateOnce(db, migrations.SQLite, start)
+}
+
+// migrateOnce is what each of many processes does. It prints the version and how long that took.
+func migrateOnce(db *sql.DB, dialect migrations.Dialect, start time.Time) error {
 	ctx := context.Background() // so that the default of 30 s is what bounds it
-	if err := migrations.Up(ctx, db, migrations.SQLite); err != nil {
+	if err := migrations.Up(ctx, db, dialect); err != nil {
 		return err
 	}
 	took := time.Since(start)
-	version, err := migrations.Version(ctx, db, migrations.SQLite)
+	version, err := migrations.Version(ctx, db, dialect)
 	fmt.Println(version, took)
 	return err
 }

@@ -5,8 +5,8 @@
 
 -- +goose Up
 
--- The foreign key locks scheduler_runs, and whoever comes after a statement that waits for a lock waits
--- with it. This one gives way, and is tried again.
+-- The foreign key locks scheduler_runs, and whoever comes after a statement that waits for a lock
+-- waits with it. This one gives way, and is tried again.
 SET LOCAL lock_timeout = '500ms';
 
 CREATE TABLE scheduler_attempts (

@@ -5,8 +5,8 @@
 
 -- +goose Up
 
--- One row per attempt that a later one has replaced. The latest one is in scheduler_runs. Of each run
--- the newest 100 stay.
+-- One row per attempt that a later one has replaced. The latest one is in scheduler_runs. Of each
+-- run the newest 100 stay.
 CREATE TABLE scheduler_attempts (
     run_id      INTEGER NOT NULL, -- id of the run
     attempt     INTEGER NOT NULL, -- 1, and + 1 with every retry

@@ -50,7 +50,8 @@ type Store interface {
 	// Release deletes the row if id, pid, hostname, token and term are ref's,
 	// and writes the end of ref's term if that is still open, in one
 	// transaction. deleted tells whether there was such a row. Calling it
-	// again is harmless.
+	// again is harmless. It need not outlive a crash of the database: the row
+	// may be back then, but not once a later acquisition was granted.
 	Release(ctx context.Context, ref Ref, reason EndReason) (deleted bool, err error)
 
 	// Terms returns the newest terms, newest first, at most limit.

@@ -30,8 +30,8 @@ func init() {
 	}
 }
 
-// killed lets a process live until it does something for the n-th time with a file, and returns what
-// it was told before, and whether it has lived.
+// killed lets a process live until it does something for the n-th time with a file. It returns
+// what the process was told before, and whether it has lived.
 func killed(t *testing.T, there bool, n int) (h *history, lived bool) {
 	t.Helper()
 	h = begins(t, there)
