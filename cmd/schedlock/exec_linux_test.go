@@ -208,7 +208,7 @@ func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
 	}
 }
 
-// An outer process that was stopped past the TTL reads first what inner has said meanwhile.
+// An outer process that was stopped past the TTL acts on what inner knows by then.
 func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 	missing.Long(t, "stops a process for 21 s")
 	inBoth(t, func(t *testing.T, dsn string) {

@@ -14,8 +14,9 @@
 //     kills what is left, before the TTL has passed.
 //   - Inner dies: the kernel kills the command (PR_SET_PDEATHSIG), and outer kills
 //     what is left.
-//   - Inner is stopped, or hangs: it tells outer until when its lease is
-//     trusted. If that passes without news, outer kills inner and the rest.
+//   - Inner is stopped, or hangs: until when its lease is trusted stands in memory
+//     that both map. If that moment passes, outer kills inner and the rest.
+//   - Outer is stopped: nothing waits for it, and it reads that moment when it goes on.
 //   - Outer dies: inner finds its connection closed, kills the rest, and gives the
 //     lock back.
 //

@@ -22,6 +22,7 @@ import (
 // Inner is the process that holds the lock and starts the command.
 type Inner struct {
 	conn     *conn
+	killAt   deadline
 	outer    int // its pid
 	reaper   *reaper
 	terminal *terminal
@@ -42,6 +43,13 @@ func NewInner() (*Inner, error) {
 		return nil, err
 	}
 	unix.CloseOnExec(3)
+	unix.CloseOnExec(4)
+	page := os.NewFile(4, "deadline")
+	killAt, err := openDeadline(page)
+	page.Close()
+	if err != nil {
+		return nil, err
+	}
 	c, err := newConn(os.NewFile(3, "outer"))
 	if err != nil {
 		return nil, err
@@ -49,7 +57,7 @@ func NewInner() (*Inner, error) {
 	if err := adopt(); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	i := &Inner{conn: c, outer: outer, reaper: startReaper(), terminal: ownTerminal(),
+	i := &Inner{conn: c, killAt: killAt, outer: outer, reaper: startReaper(), terminal: ownTerminal(),
 		gone: make(chan struct{}), told: make(chan unix.Signal, 16)}
 	// Those of the terminal go to outer too, which passes them on. Caught, not
 	// ignored: what is ignored stays so in the command.
@@ -139,9 +147,8 @@ type End struct {
 // ctx may be a [Signal], which the command gets then instead of SIGTERM. An error
 // means that it could not be started.
 func (i *Inner) Run(ctx context.Context, h Hold, c Command) (End, error) {
-	guarded := make(chan struct{})
-	defer close(guarded)
-	latest := i.watch(h, guarded)
+	latest, stop := i.watch(h)
+	defer stop()
 	ended := make(chan unix.WaitStatus, 1)
 	group, err := i.start(h, c, ended)
 	if err != nil {
@@ -216,23 +223,19 @@ func (i *Inner) end(h Hold, group int, sig unix.Signal, grace time.Duration,
 	}
 }
 
-// watch tells outer until when the lock is trusted, until done is closed. It
-// returns the latest moment at which the tree may exist, which stands still once
-// the lock is lost.
-func (i *Inner) watch(h Hold, done <-chan struct{}) (latest func() time.Duration) {
+// watch tells outer until when the lock is trusted, until stop is called. Latest is
+// the latest moment at which the tree may exist, which stands still once the lock is
+// lost.
+func (i *Inner) watch(h Hold) (latest func() time.Duration, stop func()) {
 	var mu sync.Mutex
-	var confirmed, sent time.Duration
+	var confirmed time.Duration
 	look := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		select {
 		case <-h.Done:
 			// It has until the TTL is near; who leaves it longer to outer is stopped.
-			at := confirmed + h.TTL - Slack/2
-			if at != sent {
-				sent = at
-				_ = i.conn.send(message{KillAt: &at}, nil)
-			}
+			i.killAt.set(confirmed + h.TTL - Slack/2)
 			return
 		default:
 		}
@@ -241,23 +244,22 @@ func (i *Inner) watch(h Hold, done <-chan struct{}) (latest func() time.Duration
 			return
 		}
 		confirmed = now
-		at := now + h.Trusted + Slack/2
-		sent = at
-		_ = i.conn.send(message{KillAt: &at}, nil)
+		i.killAt.set(now + h.Trusted + Slack/2)
 	}
 	look()
 	if h.Lease != nil {
 		_ = i.conn.send(message{Held: true}, h.Lease)
 	}
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		tick := time.NewTicker(max(min(h.TTL/20, time.Second), 10*time.Millisecond))
 		defer tick.Stop()
 		lost := h.Done
 		for {
 			select {
 			case <-done:
-				never := time.Duration(0)
-				_ = i.conn.send(message{KillAt: &never}, nil)
+				i.killAt.set(0)
 				return
 			case <-lost:
 				lost = nil
@@ -266,10 +268,14 @@ func (i *Inner) watch(h Hold, done <-chan struct{}) (latest func() time.Duration
 			look()
 		}
 	}()
-	return func() time.Duration {
+	latest = func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		return confirmed + h.TTL - Slack
+	}
+	return latest, func() {
+		close(done)
+		<-ended
 	}
 }
 

@@ -15,13 +15,11 @@ import (
 
 // A message goes from inner to outer, or back.
 type message struct {
-	// To outer: when it is to kill everything unless it is told another time, on
-	// the clock of bootTime; 0: never.
-	KillAt *time.Duration `json:",omitempty"`
-	Group  *int           `json:",omitempty"` // of the command that runs; 0: none does
-	Held   bool           `json:",omitempty"` // a descriptor comes with this message
-	Paused unix.Signal    `json:",omitempty"` // by which the terminal has stopped the command
-	Code   *int           `json:",omitempty"` // the exit code; inner is about to exit
+	// To outer.
+	Group  *int        `json:",omitempty"` // of the command that runs; 0: none does
+	Held   bool        `json:",omitempty"` // a descriptor comes with this message
+	Paused unix.Signal `json:",omitempty"` // by which the terminal has stopped the command
+	Code   *int        `json:",omitempty"` // the exit code; inner is about to exit
 
 	// To inner.
 	Signal unix.Signal `json:",omitempty"` // was sent to outer
@@ -64,6 +62,10 @@ func newConn(file *os.File) (*conn, error) {
 	return &conn{socket: socket}, nil
 }
 
+// patience is how long a message waits for room: for that some hundred others have
+// to be unread.
+const patience = 100 * time.Millisecond
+
 // send sends a message, and a copy of a descriptor if file is not nil.
 func (c *conn) send(m message, file *os.File) error {
 	text, err := json.Marshal(m)
@@ -76,6 +78,10 @@ func (c *conn) send(m message, file *os.File) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The other process may be stopped, and must not stop this one.
+	if err := c.socket.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
 	_, _, err = c.socket.WriteMsgUnix(text, rights, nil)
 	return err
 }

@@ -68,10 +68,10 @@ type outer struct {
 	ended     chan unix.WaitStatus
 	messages  chan message
 
-	killAt time.Duration // 0: nothing is to be killed
-	group  int           // of the command
-	code   *int          // that inner has said
-	lease  *os.File      // keeps the holder from being taken for dead
+	killAt deadline
+	group  int      // of the command
+	code   *int     // that inner has said
+	lease  *os.File // keeps the holder from being taken for dead
 }
 
 func (o *outer) start(args []string) error {
@@ -87,9 +87,15 @@ func (o *outer) start(args []string) error {
 		return err
 	}
 	defer far.Close()
+	killAt, page, err := newDeadline()
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	o.killAt = killAt
 	o.conn, o.ended, o.messages = near, make(chan unix.WaitStatus, 1), make(chan message)
 	args = append([]string{innerName + strconv.Itoa(os.Getpid())}, args...)
-	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, far}}
+	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, far, page}}
 	o.inner, err = o.reaper.start(func() (int, error) {
 		if o.namespace {
 			return startInNamespace(exe, args, attr)
@@ -129,9 +135,6 @@ func (o *outer) listen() {
 	}
 }
 
-// arrival is how long what inner has said may take to be read: far below Slack.
-const arrival = 10 * time.Millisecond
-
 // watch does what has to be done until the tree has ended, and returns the exit
 // code. Timers do not count the time for which the machine was suspended, so it
 // looks often.
@@ -139,8 +142,8 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 	messages := o.messages
 	for {
 		var late <-chan time.Time
-		if o.killAt > 0 {
-			late = time.After(min(max(o.killAt-bootTime(), 0), time.Second))
+		if at := o.killAt.get(); at > 0 {
+			late = time.After(min(max(at-bootTime(), 0), time.Second))
 		}
 		select {
 		case s := <-signals:
@@ -154,18 +157,10 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 			}
 			o.take(m)
 		case <-late:
-			if bootTime() < o.killAt {
+			// The clock first: what is read after it is at least as new.
+			now := bootTime()
+			if at := o.killAt.get(); at == 0 || now < at {
 				continue
-			}
-			select {
-			case m, ok := <-messages: // it was this process that was stopped
-				if !ok {
-					messages = nil
-					continue
-				}
-				o.take(m)
-				continue
-			case <-time.After(arrival):
 			}
 			fmt.Fprintln(o.errOut, "schedlock: exec: the process that holds the lock has not "+
 				"renewed it in time: it and the command are killed")
@@ -192,9 +187,6 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 }
 
 func (o *outer) take(m message) {
-	if m.KillAt != nil {
-		o.killAt = *m.KillAt
-	}
 	if m.Group != nil {
 		o.begin(*m.Group)
 	}
