@@ -187,20 +187,22 @@ var states = []struct {
 		m.pass(10 * time.Second)
 		return m
 	}},
-	{"100-jobs", func(t *testing.T) *moving {
-		m := before(t, 200*time.Minute)
-		m.leads("web-1", 41, "")
-		for i := range 200 {
-			status := ledger.Done
-			if i%100 == 50 {
-				status = ledger.Failed
-			}
-			m.job(fmt.Sprintf("job %02d", i%100), status, 40*time.Second, "no such host")
-			m.pass(time.Minute)
+	{"100-jobs", hundredJobs},
+}
+
+func hundredJobs(t *testing.T) *moving {
+	m := before(t, 200*time.Minute)
+	m.leads("web-1", 41, "")
+	for i := range 200 {
+		status := ledger.Done
+		if i%100 == 50 {
+			status = ledger.Failed
 		}
-		m.beat(t, m.ref)
-		return m
-	}},
+		m.job(fmt.Sprintf("job %02d", i%100), status, 40*time.Second, "no such host")
+		m.pass(time.Minute)
+	}
+	m.beat(t, m.ref)
+	return m
 }
 
 // How somebody looks at the page; the first is how each state is looked at.
@@ -286,6 +288,29 @@ func TestThePageInEachState(t *testing.T) {
 			})
 		}
 	}
+	b.RequireSilence()
+}
+
+func TestJobsAreFilteredByName(t *testing.T) {
+	missing.Long(t, "opens a browser")
+	b := browsertest.New(t)
+	m := hundredJobs(t)
+	server := httptest.NewServer(newHandler(t, m, withControl))
+	t.Cleanup(server.Close)
+	b.Do(chromedp.Navigate(server.URL),
+		chromedp.SendKeys("#filter input", "JOB 5", chromedp.NodeVisible))
+	const shown = `[...document.querySelectorAll("#jobs-list .job")].filter((e) =>
+		e.checkVisibility()).map((e) => e.querySelector("h3").textContent).sort().join()`
+	want := "job 50,job 51,job 52,job 53,job 54,job 55,job 56,job 57,job 58,job 59"
+	require.Equal(t, want, browsertest.Eval[string](b, shown))
+	require.Equal(t, "10 of 100 jobs", browsertest.Eval[string](b,
+		`document.querySelector("#filter [role=status]").textContent`))
+	m.job("job 52", ledger.Failed, time.Second, "no such host") // it moves to the front
+	eventually(t, "the list is drawn anew", func() bool {
+		return browsertest.Eval[bool](b,
+			`document.querySelector("#jobs-list").textContent.includes("failed last time")`)
+	})
+	require.Equal(t, want, browsertest.Eval[string](b, shown))
 	b.RequireSilence()
 }
 

@@ -198,6 +198,23 @@
 		return template.content;
 	};
 
+	// Shows only the jobs whose name contains what is typed, where there are many.
+	const filter = byId("filter");
+	const sift = () => {
+		if (!filter) return;
+		const jobs = [...document.querySelectorAll("#jobs-list .job")];
+		const want = filter.querySelector("input").value.trim().toLowerCase();
+		filter.hidden = jobs.length < 10 && !want;
+		let shown = 0;
+		for (const job of jobs) {
+			const match = job.querySelector("h3").textContent.toLowerCase().includes(want);
+			job.classList.toggle("out", !match);
+			if (match) shown++;
+		}
+		setText(filter.querySelector("[role=status]"), want ? `${shown} of ${jobs.length} jobs` : "");
+	};
+	if (filter) filter.addEventListener("input", sift);
+
 	// The stream.
 	let source = null;
 	let cutAt = 0; // when it was cut, by performance.now(); 0: it is not
@@ -254,6 +271,7 @@
 			const el = byId(id);
 			if (el) morphChildren(el, parse(html));
 		}
+		sift();
 		refocus(focus);
 		body.classList.toggle("stale", m.stale);
 		document.title = `${m.title} – ${body.dataset.title}`;
@@ -299,6 +317,7 @@
 	// A page that nobody sees needs no stream: a browser has few for one host.
 	document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
 
+	sift();
 	if (!document.hidden) connect();
 	let last = 0;
 	setInterval(() => {

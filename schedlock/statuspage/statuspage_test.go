@@ -198,7 +198,7 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 		"latest 1 run: 1 failed", "list is gone",
 		"expire unknown to this replica paused", "paused by bob since", ": disk",
 		"latest 1 run: 1 done",
-		"tick every 1h0m0s", "no runs yet", "nobody led for 1 min",
+		"tick every 1h", "no runs yet", "nobody led for 1 min",
 	} {
 		assert.Contains(t, text, want)
 	}

@@ -41,7 +41,7 @@ const (
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago": agoTag, "until": untilTag, "stamp": stamp, "took": took, "cut": cut,
 	"jobID": jobID, "pct": pct, "square": squareClass, "words": statusWords, "lasted": lasted,
-	"runLink": runLink,
+	"runLink": runLink, "count": count, "spec": shortSpec.Replace,
 }).Parse(pageHTML + runsHTML))
 
 // update is a snapshot made ready to be sent. It is shared by all streams.

@@ -12,6 +12,9 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
+// shortSpec leaves out of a schedule what Go's durations say of minutes and seconds that are 0.
+var shortSpec = strings.NewReplacer("h0m0s", "h", "m0s", "m")
+
 // took is how long something lasted, or shall last: its two largest units, and a tenth below a
 // minute. It is never rounded up. page.js has the same for ages.
 func took(d time.Duration) string {

@@ -42,6 +42,7 @@ func TestALengthLooksTheSameEverywhere(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "59 s", age(59900*time.Millisecond))
+	assert.Equal(t, "every 1h offset 20m", shortSpec.Replace("every 1h0m0s offset 20m0s"))
 }
 
 // What this replica saw last may be older than what the page has just read.
