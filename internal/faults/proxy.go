@@ -35,6 +35,9 @@ type network struct {
 	// statement, for its first execution too). Closed when it was.
 	LoseAfter []byte
 	Lost      chan struct{}
+	// It becomes a hole once a request with this text has passed. Then Passed is closed.
+	HoleAfter []byte
+	Passed    chan struct{}
 }
 
 // link is one connection through a proxy.
@@ -200,6 +203,10 @@ func (p *proxy) passes(l *link, text []byte, request bool) bool {
 	if !request {
 		l.answers++
 		return !l.deaf
+	}
+	if n := p.net; n.Passed != nil && bytes.Contains(text, n.HoleAfter) {
+		p.net = network{Hole: true}
+		close(n.Passed)
 	}
 	lose := p.net.Lossy && l.answers > 2 && rand.IntN(5) == 0
 	if p.net.Lost != nil && !l.deaf {
