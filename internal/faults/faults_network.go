@@ -147,7 +147,7 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
 		return err
 	}
 	passed := make(chan struct{})
-	s.become(network{HoleAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
+	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
 	defer s.become(network{}, p.slot)
 	select {
 	case <-passed:
