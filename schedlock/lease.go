@@ -200,7 +200,9 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	if l.draining.Load() {
 		state = driver.StateDraining
 	}
-	opCtx, cancel := context.WithTimeout(ctx, min(left, l.lock.opTimeout()))
+	// If this process was stopped, the answer may have arrived: it is read before the time-out
+	// ends the session, by which others judge.
+	opCtx, cancel := bounded.Patient(ctx, min(left, l.lock.opTimeout()))
 	defer cancel()
 	beat, err := l.lock.store.Heartbeat(opCtx, l.ref, state)
 	answered := l.lock.clock.Now()

@@ -5,6 +5,8 @@ package bounded
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +16,58 @@ func Context(ctx context.Context, limit time.Duration) (context.Context, context
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, limit)
+}
+
+// Moment is how much longer a Patient context lasts than its limit.
+const Moment = 100 * time.Millisecond
+
+// Patient returns a context that ends as ctx, and else a Moment after it has seen the limit pass.
+// For a process that was stopped the limit passes at once: the moment is for what has arrived.
+func Patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	p := &patient{Context: ctx, until: time.Now().Add(limit), done: make(chan struct{})}
+	seen := time.AfterFunc(limit, func() {
+		time.AfterFunc(Moment, func() { p.end(context.DeadlineExceeded) })
+	})
+	stop := context.AfterFunc(ctx, func() { p.end(ctx.Err()) })
+	return p, func() {
+		stop()
+		seen.Stop()
+		p.end(context.Canceled)
+	}
+}
+
+type patient struct {
+	context.Context
+	until time.Time
+	done  chan struct{}
+	once  sync.Once
+	err   atomic.Pointer[error]
+}
+
+// Deadline implements context.Context: the limit, if that of ctx is not earlier.
+func (p *patient) Deadline() (time.Time, bool) {
+	if d, ok := p.Context.Deadline(); ok && d.Before(p.until) {
+		return d, true
+	}
+	return p.until, true
+}
+
+func (p *patient) end(err error) {
+	p.once.Do(func() {
+		p.err.Store(&err)
+		close(p.done)
+	})
+}
+
+// Done implements context.Context.
+func (p *patient) Done() <-chan struct{} { return p.done }
+
+// Err implements context.Context.
+func (p *patient) Err() error {
+	if err := p.err.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Sleep lasts for d, or until ctx ends. It reports whether ctx goes on.

@@ -29,6 +29,30 @@ func TestOnlyWhatHasNoDeadlineGetsOne(t *testing.T) {
 	})
 }
 
+func TestAPatientContextLastsAMomentLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		ctx, cancel := Patient(t.Context(), time.Minute)
+		defer cancel()
+		until, _ := ctx.Deadline()
+		assert.Equal(t, begin.Add(time.Minute), until)
+		child, end := context.WithTimeout(ctx, time.Hour)
+		defer end()
+		<-child.Done()
+		assert.Equal(t, time.Minute+Moment, time.Since(begin))
+		assert.ErrorIs(t, child.Err(), context.DeadlineExceeded)
+
+		own, stop := context.WithCancel(t.Context())
+		ctx, cancel = Patient(own, time.Minute)
+		defer cancel()
+		assert.NoError(t, ctx.Err())
+		stop()
+		<-ctx.Done()
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
+		assert.Equal(t, time.Minute+Moment, time.Since(begin), "at once")
+	})
+}
+
 func TestAWaitLastsAsLongAsItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lasts := func(d time.Duration, wait func() bool, result bool) {

@@ -79,6 +79,7 @@ var PostgresFaults = []Fault{
 	{Name: "partition of a standby", Inject: PartitionStandby, Alone: true},
 	{Name: "partition of all", Inject: PartitionAll, Alone: true},
 	{Name: "partition for a quarter of the TTL", Inject: PartitionShort},
+	{Name: "SIGSTOP in the middle of a heartbeat", Inject: StopInHeartbeat, Alone: true},
 	{Name: "answers after 2 s", Inject: Delay},
 	{Name: "answers lost after the commit", Inject: LoseAnswers},
 	{Name: "PgBouncer restarted", Inject: RestartBouncer, Alone: true},
@@ -106,7 +107,8 @@ func mysqlFaults() []Fault {
 		"the leader's backends terminated", "the leader's session ended every 200 ms",
 		"SIGSTOP, session ended, another leads, SIGCONT", "partition of the leader",
 		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
-		"answers after 2 s", "answers lost after the commit",
+		"SIGSTOP in the middle of a heartbeat", "answers after 2 s",
+		"answers lost after the commit",
 		"max_connections reached, the leader's backends terminated",
 	}
 	faults := sharedFaults()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"example.com/schedlock/schedlock/driver"
 )
 
 // PartitionLeader: nothing passes between the leader and the server for more
@@ -133,6 +135,32 @@ func PartitionShort(ctx context.Context, c *Cluster, in *Injection) error {
 	s.become(network{Hole: true}, p.slot)
 	c.sleep(ctx, c.TTL/4)
 	s.become(network{}, p.slot)
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
+}
+
+// StopInHeartbeat: SIGSTOP of the leader while the answer to a heartbeat is on its way, which has
+// arrived when it is resumed, after a third of the TTL. Bound: it stays the leader.
+func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
+	s, p, b, err := c.led(ctx)
+	if err != nil {
+		return err
+	}
+	passed := make(chan struct{})
+	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
+	defer s.become(network{}, p.slot)
+	select {
+	case <-passed:
+	case <-time.After(c.TTL): // it lost the lock meanwhile
+		return nil
+	}
+	if err := c.freeze(ctx, p); err != nil {
+		return err
+	}
+	defer p.resume()
+	s.become(network{}, p.slot)
+	c.sleep(ctx, c.TTL/3)
+	p.resume()
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
 }

@@ -20,6 +20,7 @@ var mysqlGroups = []group{
 	}},
 	{name: "network of MariaDB", mysql: true, locks: true, faults: []string{
 		"partition of the leader", "partition of a standby", "partition of all",
+		"SIGSTOP in the middle of a heartbeat",
 		"partition for a quarter of the TTL", "answers after 2 s", "answers lost after the commit",
 		"kill -9 of the holder of a lock", "SIGSTOP of the holder of a lock past its TTL, SIGCONT",
 	}},

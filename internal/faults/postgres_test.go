@@ -27,7 +27,7 @@ var postgresGroups = []group{
 	{name: "sessions", postgres: true, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms",
-		"kill -9 of the postmaster",
+		"kill -9 of the postmaster", "SIGSTOP in the middle of a heartbeat",
 	}, histories: []string{"a leader whose session is ended all the time stays"}},
 	{name: "server", postgres: true, two: true, faults: []string{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",

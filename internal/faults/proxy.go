@@ -35,6 +35,10 @@ type network struct {
 	// statement, for its first execution too). Closed when it was.
 	LoseAfter []byte
 	Lost      chan struct{}
+	// Once a request with this text has passed, Passed is closed, and its link has no answers.
+	HoldAfter []byte
+	Passed    chan struct{}
+	hold      bool
 }
 
 // link is one connection through a proxy.
@@ -42,6 +46,7 @@ type link struct {
 	client, server net.Conn
 	answers        int // that came back
 	named          bool
+	waits          bool // for its answers, see network.HoldAfter
 	deaf           bool // answers are lost
 	over           bool
 }
@@ -198,8 +203,16 @@ func (p *proxy) passes(l *link, text []byte, request bool) bool {
 		p.mu.Lock()
 	}
 	if !request {
+		for l.waits && p.net.hold && !l.over {
+			p.changed.Wait()
+		}
+		l.waits = l.waits && p.net.hold
 		l.answers++
 		return !l.deaf
+	}
+	if n := p.net; n.Passed != nil && bytes.Contains(text, n.HoldAfter) {
+		p.net, l.waits = network{hold: true}, true
+		close(n.Passed)
 	}
 	lose := p.net.Lossy && l.answers > 2 && rand.IntN(5) == 0
 	if p.net.Lost != nil && !l.deaf {
