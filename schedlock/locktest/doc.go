@@ -1,4 +1,4 @@
-// Package locktest has the contract of a Store as a numbered list, and a suite
+// Package locktest has the contract of a Store as the numbered lists below, and a suite
 // that tests a store for it. Call [Run] from a test of your own store:
 //
 //	func TestConformance(t *testing.T) {
