@@ -20,7 +20,8 @@ type jobView struct {
 	Asked   int       // runs that were asked for and have not started
 	Order   *progress // the newest of those that were asked for; nil: none lately
 	Strip   []square
-	Summary string // the strip in a sentence
+	Summary string        // the strip in a sentence
+	P95     time.Duration // of its latest successes; 0: they are too few
 }
 
 // square is a run in the strip of its job.
@@ -42,7 +43,7 @@ func newJobViews(s *snapshot) (views []jobView) {
 			v.Strip = append(v.Strip, square{Class: squareClass(run.Status),
 				Title: describeRun(run)})
 		}
-		v.Summary = summary(counts, len(newest))
+		v.Summary, v.P95 = summary(counts, len(newest)), p95(j.runs)
 		views = append(views, v)
 	}
 	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })
@@ -63,6 +64,22 @@ func mayStillSucceed(j job) bool {
 		}
 	}
 	return false
+}
+
+// p95 is the time within which 95 of 100 runs have succeeded, and 0 for fewer than 20.
+func p95(runs []ledger.Run) time.Duration {
+	var times []time.Duration
+	for _, r := range runs {
+		if r.Status == ledger.Done {
+			times = append(times, r.FinishedAt.Sub(r.StartedAt))
+		}
+	}
+	n := len(times)
+	if n < 20 {
+		return 0
+	}
+	slices.Sort(times)
+	return times[(n*95+99)/100-1]
 }
 
 func squareClass(s ledger.Status) string {

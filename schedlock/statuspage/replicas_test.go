@@ -18,7 +18,8 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	db.lead(t, other, "")
 	for _, r := range []ledger.Replica{
 		{Instance: "a", PID: 12, Hostname: "web-1", Version: "v1 <b>", State: "leading"},
-		{Instance: "b", PID: 7, Hostname: "web-2", State: "standby"},
+		{Instance: "b", PID: 7, Hostname: "web-2", State: "standby",
+			Reason: "pid 12 <b> leads"},
 		{Instance: "c", PID: 8, Hostname: "web-2", State: "standby"},
 	} {
 		require.NoError(t, db.Present(ctx, r, false))
@@ -26,7 +27,7 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	require.Contains(t, page(), "</strong>, 2 standbys ready, 1 job OK", "the verdict")
 	require.Regexp(t, `(?s)id="standbys"><p class="number"><strong>2</strong>.*Replicas</h2>.*`+
 		`replica">pid 12 on web-1<.*version">v1 &lt;b&gt;<.*state">leading<.*`+
-		`replica">pid 7 on web-2<.*version">–<.*state">standby<`, page())
+		`replica">pid 7 on web-2<.*version">–<.*state">standby<div class="quiet">pid 12 &lt;b&gt; leads<`, page())
 	require.NoError(t, db.Absent(ctx, "b"))
 	require.Contains(t, page(), "</strong>, 1 standby ready, 1 job OK")
 	require.NoError(t, db.Absent(ctx, "c"))

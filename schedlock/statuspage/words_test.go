@@ -10,6 +10,7 @@ import (
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // A length that stands twice on a page looks the same, whatever it is the length of.
@@ -96,4 +97,17 @@ func TestWithoutALeaderNobodyCanBeToldToLeave(t *testing.T) {
 	text, found := newUpdate(newHandler(t, newDatabase(), withControl), s, nil).parts[partHandover]
 	assert.True(t, found, "what stood there is taken away")
 	assert.Empty(t, text)
+}
+
+func TestNineteenOfTwentyRunsAreWithinTheP95(t *testing.T) {
+	t.Parallel()
+	var runs []ledger.Run
+	for i := range 20 {
+		runs = append(runs, ledger.Run{Status: ledger.Failed}, ledger.Run{Status: ledger.Done,
+			StartedAt: noon, FinishedAt: noon.Add(time.Duration(20-i) * time.Second)})
+		if i < 19 {
+			assert.Zero(t, p95(runs))
+		}
+	}
+	assert.Equal(t, 19*time.Second, p95(runs))
 }
