@@ -140,13 +140,14 @@ func PartitionShort(ctx context.Context, c *Cluster, in *Injection) error {
 }
 
 // StopInHeartbeat: SIGSTOP of the leader while the answer to a heartbeat is on its way, which has
-// arrived when it is resumed, after a third of the TTL. Bound: it stays the leader.
+// arrived when it is resumed, after a third of the TTL. Bound: it stays the leader, unless a
+// starved machine has made the heartbeat so late that the renew deadline may have passed.
 func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
 	s, p, b, err := c.led(ctx)
 	if err != nil {
 		return err
 	}
-	passed := make(chan struct{})
+	began, passed := time.Now(), make(chan struct{}) // the last success is a heartbeat older at most
 	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
 	defer s.become(network{}, p.slot)
 	select {
@@ -161,7 +162,10 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
 	s.become(network{}, p.slot)
 	c.sleep(ctx, c.TTL/3)
 	p.resume()
-	in.Keeps, in.Bound = b.Term, c.TTL/4
+	in.Bound = c.TTL / 4
+	if time.Since(began)+c.Heartbeat < c.TTL*3/4 {
+		in.Keeps = b.Term
+	}
 	return nil
 }
 
