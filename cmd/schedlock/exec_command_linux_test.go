@@ -69,7 +69,9 @@ func TestExecUnderJobControl(t *testing.T) {
 	}
 	dsn := filepath.Join(folder(t), "app.db")
 	// Not in sh: while dash starts a program it can't be stopped (vfork), but that program can be.
-	tool := execOf(t, dsn, "--", shell, "-c", `'echo started; while :; do echo tick; sleep 0.05; done'`)
+	// Without the trap bash goes on if its child has just ended by itself when Ctrl-C comes.
+	tool := execOf(t, dsn, "--", shell, "-c", `'trap "trap - INT; kill -INT $$" INT; `+
+		`echo started; while :; do echo tick; sleep 0.05; done'`)
 	cmd := exec.Command(shell, "--norc", "--noprofile", "-i")
 	cmd.Dir, cmd.Env = tool.Dir, append(tool.Env, "PS1=ready> ", "TERM=dumb", "HOME=/nonexistent")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
