@@ -5,12 +5,14 @@ package child
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -21,10 +23,10 @@ const seatedEnv = "SCHEDLOCK_TEST_SEATED"
 // processes busy, and returns how to leave. The first one has room at once, another one
 // only when the processors are idle for half of a second in spite of the others: on
 // a slow or busy machine they would starve each other, as go test -p lets them run
-// side by side.
+// side by side. With -short nobody needs one.
 func Seat() (leave func()) {
-	if os.Getenv(seatedEnv) != "" {
-		return func() {} // started by one that has a seat
+	if os.Getenv(seatedEnv) != "" || flag.Parsed() && testing.Short() {
+		return func() {} // or started by one that has a seat
 	}
 	seat := takeSeat()
 	_ = os.Setenv(seatedEnv, "1")

@@ -15,7 +15,6 @@ package mytest
 
 import (
 	"database/sql"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -70,7 +69,7 @@ func Run(m interface{ Run() int }) int {
 
 // RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
 func RunSeated(m interface{ Run() int }) int {
-	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
+	child.SideBySide(8)
 	defer child.Seat()()
 	return Run(m)
 }

@@ -20,13 +20,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +84,7 @@ var shared struct {
 // Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
 // code.
 func Run(m interface{ Run() int }) int {
-	sideBySide(6)
+	child.SideBySide(6)
 	child.InMemory()
 	code := m.Run()
 	if shared.server != nil {
@@ -97,20 +95,9 @@ func Run(m interface{ Run() int }) int {
 
 // RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
 func RunSeated(m interface{ Run() int }) int {
-	sideBySide(10)
+	child.SideBySide(10)
 	defer child.Seat()()
 	return Run(m)
-}
-
-// sideBySide lets more tests run at a time than there are cores, unless -parallel says how many:
-// most of them wait for a server.
-func sideBySide(n int) {
-	flag.Parse()
-	said := false
-	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
-	if !said {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(n, runtime.GOMAXPROCS(0))))
-	}
 }
 
 // Shared returns the one server of this test binary, started at first use. No test may stop it.
