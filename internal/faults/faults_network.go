@@ -147,7 +147,8 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
 	if err != nil {
 		return err
 	}
-	began, passed := time.Now(), make(chan struct{}) // the last success is a heartbeat older at most
+	// The last success is older than this by a heartbeat at most.
+	began, passed := time.Now(), make(chan struct{})
 	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
 	defer s.become(network{}, p.slot)
 	select {

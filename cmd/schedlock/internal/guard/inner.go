@@ -57,8 +57,8 @@ func NewInner() (*Inner, error) {
 	if err := adopt(); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	i := &Inner{conn: c, killAt: killAt, outer: outer, reaper: startReaper(), terminal: ownTerminal(),
-		gone: make(chan struct{}), told: make(chan unix.Signal, 16)}
+	i := &Inner{conn: c, killAt: killAt, outer: outer, reaper: startReaper(),
+		terminal: ownTerminal(), gone: make(chan struct{}), told: make(chan unix.Signal, 16)}
 	// Those of the terminal go to outer too, which passes them on. Caught, not
 	// ignored: what is ignored stays so in the command.
 	own := make(chan os.Signal, 1)
