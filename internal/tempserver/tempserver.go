@@ -18,8 +18,9 @@ import (
 	"example.com/schedlock/internal/missing"
 )
 
-// Patience bounds each wait for a server to start or stop.
-const Patience = 60 * time.Second
+// Patience bounds each wait for a server to start or stop: on a starved machine a node of Galera
+// has taken more than a minute to join.
+const Patience = 3 * time.Minute
 
 // A MissingError says which program is not on this machine.
 type MissingError struct{ Message string }
