@@ -216,7 +216,7 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 
 // clusterLimit is far beyond what the faults of a group take on a starved machine. A cluster that
 // hangs says where, before the time of the whole test is up.
-const clusterLimit = 4 * time.Minute
+const clusterLimit = 8 * time.Minute
 
 var errClusterLimit = fmt.Errorf("the cluster has not come to its end within %v", clusterLimit)
 
