@@ -311,6 +311,10 @@ func TestJobsAreFilteredByName(t *testing.T) {
 			`document.querySelector("#jobs-list").textContent.includes("failed last time")`)
 	})
 	require.Equal(t, want, browsertest.Eval[string](b, shown))
+
+	b.Do(chromedp.SendKeys("#filter input", "x"), chromedp.Click(`.findings a[href^="#job-"]`))
+	require.Equal(t, int64(100), browsertest.Eval[int64](b, `[...document.querySelectorAll(
+		"#jobs-list .job")].filter((e) => e.checkVisibility()).length`), "a link shows its job")
 	b.RequireSilence()
 }
 

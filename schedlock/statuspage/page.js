@@ -213,7 +213,14 @@
 		}
 		setText(filter.querySelector("[role=status]"), want ? `${shown} of ${jobs.length} jobs` : "");
 	};
-	if (filter) filter.addEventListener("input", sift);
+	if (filter) {
+		filter.addEventListener("input", sift);
+		document.addEventListener("click", (e) => { // a link to a job leads to one that is shown
+			if (!e.target.closest('a[href^="#job-"]')) return;
+			filter.querySelector("input").value = "";
+			sift();
+		});
+	}
 
 	// The stream.
 	let source = null;

@@ -27,7 +27,8 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	require.Contains(t, page(), "</strong>, 2 standbys ready, 1 job OK", "the verdict")
 	require.Regexp(t, `(?s)id="standbys"><p class="number"><strong>2</strong>.*Replicas</h2>.*`+
 		`replica">pid 12 on web-1<.*version">v1 &lt;b&gt;<.*state">leading<.*`+
-		`replica">pid 7 on web-2<.*version">–<.*state">standby<div class="quiet">pid 12 &lt;b&gt; leads<`, page())
+		`replica">pid 7 on web-2<.*version">–<.*`+
+		`state">standby<div class="quiet">pid 12 &lt;b&gt; leads<`, page())
 	require.NoError(t, db.Absent(ctx, "b"))
 	require.Contains(t, page(), "</strong>, 1 standby ready, 1 job OK")
 	require.NoError(t, db.Absent(ctx, "c"))
