@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -67,7 +68,9 @@ func (c *counter) forward(server io.Writer, client io.Reader) error {
 		if _, err := io.ReadFull(client, message[len(message)-int(size):]); err != nil {
 			return err
 		}
-		if len(header) == 5 && (message[0] == 'S' || message[0] == 'Q') {
+		// A pool asks a connection that was idle for more than a second whether it lives.
+		ping := message[0] == 'Q' && bytes.Contains(message, []byte("-- ping"))
+		if len(header) == 5 && (message[0] == 'S' || message[0] == 'Q') && !ping {
 			c.mu.Lock()
 			c.trips++
 			c.mu.Unlock()
