@@ -110,6 +110,8 @@ func mysqlFaults() []Fault {
 		"SIGSTOP in the middle of a heartbeat", "answers after 2 s",
 		"answers lost after the commit",
 		"max_connections reached, the leader's backends terminated",
+		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+		"clock of the server stepped by an hour, and back", "disk of the server full",
 	}
 	faults := sharedFaults()
 	for _, f := range PostgresFaults {
@@ -125,7 +127,7 @@ func mysqlFaults() []Fault {
 func galeraFaults() []Fault {
 	return append(slices.DeleteFunc(mysqlFaults(), func(f Fault) bool {
 		return slices.ContainsFunc([]string{"server ", "session", "write lock", "DDL",
-			"max_connections"}, func(part string) bool { return strings.Contains(f.Name, part) })
+			"max_connections", "replica"}, func(part string) bool { return strings.Contains(f.Name, part) })
 	}), GaleraFaults...)
 }
 

@@ -4,10 +4,7 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,68 +112,6 @@ func RestoreTables(ctx context.Context, c *Cluster, in *Injection) error {
 		return err
 	}
 	c.forget(Span{in.From, bootTime() + 500*time.Millisecond})
-	in.Bound = c.boundTTL()
-	return nil
-}
-
-// ClockOfServer: the clock of the server is set an hour ahead, or back, and
-// after a while right again. As ClockOfLeader.
-func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
-	_, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	step := []string{"1 hour", "-1 hour"}[c.random.IntN(2)]
-	for _, offset := range []string{step, "0"} {
-		if err := s.exec(ctx, `UPDATE faults.clock SET step = '`+offset+`'`); err != nil {
-			return err
-		}
-		c.sleep(ctx, 3*c.Heartbeat)
-	}
-	c.step(Span{in.From, bootTime()})
-	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
-	in.after = c.forgetCursors
-	return nil
-}
-
-// FillServerDisk: the file system of the server is full for more than a TTL,
-// and its WAL has to grow: it crashes, and may not come up. Bound: TTL + 2 s
-// after there is room and it runs.
-func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
-	if s.data == "" {
-		return fmt.Errorf("%w: needs a small file system, which only root can mount",
-			errCannotInject)
-	}
-	ballast := filepath.Join(s.data, "ballast")
-	file, err := os.Create(ballast)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	for chunk := make([]byte, 1<<16); len(chunk) > 0; {
-		if _, err := file.Write(chunk); err != nil {
-			chunk = chunk[:len(chunk)/2]
-		}
-	}
-	for until := bootTime() + c.outage(); bootTime() < until; c.sleep(ctx, 100*time.Millisecond) {
-		_ = s.exec(ctx, `INSERT INTO faults.clock SELECT '0' WHERE false`, `SELECT pg_switch_wal()`)
-	}
-	// An open one keeps its room.
-	if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
-		return err
-	}
-	if !c.await(ctx, 3*time.Second, func() bool { return s.exec(ctx, `SELECT 1`) == nil }) {
-		s.server.Stop(s.t, "immediate") // it may have given up
-		s.server.StartAgain(s.t)
-	}
 	in.Bound = c.boundTTL()
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -203,6 +205,69 @@ func ExhaustServer(ctx context.Context, c *Cluster, in *Injection) error {
 		return err
 	}
 	hog(bootTime()+c.outage(), func() bool { return false })
+	in.Bound = c.boundTTL()
+	return nil
+}
+
+// ClockOfServer: the clock of the server is set an hour ahead, or back, and
+// after a while right again. As ClockOfLeader.
+func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
+	s, _, b, err := c.led(ctx)
+	if err != nil {
+		return err
+	}
+	step := time.Hour
+	if c.random.IntN(2) == 0 {
+		step = -step
+	}
+	for _, ahead := range []time.Duration{step, 0} {
+		if err := s.setClock(ctx, ahead); err != nil {
+			return err
+		}
+		c.sleep(ctx, 3*c.Heartbeat)
+	}
+	c.step(Span{in.From, bootTime()})
+	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
+	in.after = c.forgetCursors
+	return nil
+}
+
+// FillServerDisk: the file system of the server is full for more than a TTL,
+// and its log has to grow: PostgreSQL crashes, and may not come up;
+// MariaDB holds all transactions, and looks once a minute whether there is room. Bound: TTL +
+// 2 s after it runs and writes again.
+func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
+	s, err := c.server()
+	if err != nil {
+		return err
+	}
+	disk, sees := s.smallDisk()
+	if disk == "" {
+		return fmt.Errorf("%w: needs a small file system, which only root can mount",
+			errCannotInject)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	file, err := os.Create(ballast)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for chunk := make([]byte, 1<<16); len(chunk) > 0; {
+		if _, err := file.Write(chunk); err != nil {
+			chunk = chunk[:len(chunk)/2]
+		}
+	}
+	for until := bootTime() + c.outage(); bootTime() < until; c.sleep(ctx, 100*time.Millisecond) {
+		_ = s.write(ctx)
+	}
+	// An open one keeps its room.
+	if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
+		return err
+	}
+	if !c.await(ctx, sees, func() bool { return s.write(ctx) == nil }) {
+		s.halt(true) // it may have given up
+		s.start()
+	}
 	in.Bound = c.boundTTL()
 	return nil
 }

@@ -50,10 +50,10 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 	if g.galera {
 		return newGalera(t, 3)
 	}
-	if g.mysql {
-		return newMySQL(t, 3, g.sign)
-	}
 	small := func(small, tunnel bool) (Database, error) {
+		if g.mysql {
+			return newMySQL(t, 3, g.sign, small)
+		}
 		if g.postgres {
 			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
 		}

@@ -8,12 +8,14 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/mytest"
 )
@@ -26,7 +28,11 @@ type mysqlServer struct {
 	nodes []*mytest.Server // one, or one for each slot
 	dbs   []*sql.DB        // the harness' own, of each node
 	wire
-	sign bool // the processes ask for mysql.WithSessionSign
+	sign  bool          // the processes ask for mysql.WithSessionSign
+	small string        // a small tmpfs with its data, made by us; "" if it is none
+	clock *mytest.Clock // nil: it has that of the machine
+
+	forgotten
 
 	gone atomic.Int32 // the node, counted from 1, that does not answer; 0: none
 }
@@ -38,7 +44,12 @@ const (
 
 	// myConnections is enough for three processes and the harness.
 	myConnections = 60
+
+	// mySmallDisk is what a server needs, and little more.
+	mySmallDisk = 96 << 20
 )
+
+var connectionsOption = fmt.Sprintf("--max-connections=%d", myConnections)
 
 // myUser is the user of a slot, and myStranger that of nobody.
 func myUser(slot int) string { return fmt.Sprintf("app%d", slot) }
@@ -66,25 +77,30 @@ var sqlMakeMySQL = []string{
 	`CREATE USER ` + myStranger,
 }
 
-// newMySQL starts a server.
-func newMySQL(t testing.TB, slots int, sign bool) (*mysqlServer, error) {
-	s := &mysqlServer{t: t, sign: sign, nodes: []*mytest.Server{
-		mytest.Start(t, fmt.Sprintf("--max-connections=%d", myConnections))}}
+// newMySQL starts a server. With small its data lie on a file system small enough to be
+// filled, and it has a clock of its own if this machine has the library for that;
+// errCannotInject if this process may not mount one.
+func newMySQL(t testing.TB, slots int, sign, small bool) (*mysqlServer, error) {
+	s := &mysqlServer{t: t, sign: sign}
+	if !small {
+		s.nodes = []*mytest.Server{mytest.Primary(t, connectionsOption)}
+		return s, s.prepare(slots)
+	}
+	server, clock := mytest.WithClock(t, connectionsOption)
+	s.nodes, s.clock = []*mytest.Server{server}, clock
+	server.Stop(t)
+	if err := shrink(server.Data(), mySmallDisk); err != nil {
+		return nil, err
+	}
+	s.small = server.Data()
+	server.StartAgain(t)
 	return s, s.prepare(slots)
 }
 
 // prepare makes the database, the users and the proxies.
 func (s *mysqlServer) prepare(slots int) error {
-	settings := []string{"interpolateParams=true", "time_zone='%2B00:00'", "timeout=5s"}
-	if s.galera() { // what a process was told that it is committed
-		settings = append(settings, "wsrep_sync_wait=7")
-	}
 	for _, node := range s.nodes {
-		db := node.Open(s.t, node.URL(""), settings...)
-		// With all of the server's connections taken, only one more is left for root.
-		db.SetMaxOpenConns(4)
-		db.SetMaxIdleConns(4)
-		s.dbs = append(s.dbs, db)
+		s.dbs = append(s.dbs, s.admin(node))
 	}
 	queries := sqlMakeMySQL
 	for slot := range slots {
@@ -104,6 +120,19 @@ func (s *mysqlServer) prepare(slots int) error {
 		s.proxies = append(s.proxies, p)
 	}
 	return nil
+}
+
+// admin opens a node for the harness itself.
+func (s *mysqlServer) admin(node *mytest.Server) *sql.DB {
+	settings := []string{"interpolateParams=true", "time_zone='%2B00:00'", "timeout=5s"}
+	if s.galera() { // what a process was told that it is committed
+		settings = append(settings, "wsrep_sync_wait=7")
+	}
+	db := node.Open(s.t, node.URL(""), settings...)
+	// With all of the server's connections taken, only one more is left for root.
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
+	return db
 }
 
 func (s *mysqlServer) galera() bool { return len(s.nodes) > 1 }
@@ -126,7 +155,11 @@ func (s *mysqlServer) Close() error {
 			s.t.Errorf("server %d has crashed: %s", n, log)
 		}
 	}
-	return nil
+	if s.small == "" {
+		return nil
+	}
+	s.nodes[0].Kill(s.t)
+	return unix.Unmount(s.small, unix.MNT_DETACH)
 }
 
 // halt implements server.
@@ -186,15 +219,6 @@ func (s *mysqlServer) exec(ctx context.Context, queries ...string) error {
 	})
 }
 
-func execEach(ctx context.Context, conn *sql.Conn, queries ...string) error {
-	for _, query := range queries {
-		if _, err := conn.ExecContext(ctx, query); err != nil {
-			return fmt.Errorf("%.60s: %w", query, err)
-		}
-	}
-	return nil
-}
-
 func myNumber(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
@@ -214,6 +238,35 @@ func (s *mysqlServer) terminate(ctx context.Context, p *process) error {
 		}
 	}
 	return nil
+}
+
+// setClock implements server.
+func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
+	if s.clock == nil {
+		return fmt.Errorf("%w: needs a clock of the server's own, by the library of faketime",
+			errCannotInject)
+	}
+	if err := s.clock.Step(ahead); err != nil {
+		return err
+	}
+	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		var off float64 // seconds
+		err := conn.QueryRowContext(ctx, `SELECT unix_timestamp(sysdate(6)) - ?`,
+			float64(time.Now().Add(ahead).UnixMilli())/1000).Scan(&off)
+		if err == nil && math.Abs(off) > 600 {
+			err = fmt.Errorf("the server's clock is %v s off", off)
+		}
+		return err
+	})
+}
+
+// smallDisk implements server. MariaDB looks once a minute whether there is room; until then
+// no transaction goes on.
+func (s *mysqlServer) smallDisk() (string, time.Duration) { return s.small, 70 * time.Second }
+
+// write implements server.
+func (s *mysqlServer) write(ctx context.Context) error {
+	return s.exec(ctx, `FLUSH NO_WRITE_TO_BINLOG BINARY LOGS`)
 }
 
 // foreign implements server.
@@ -262,13 +315,17 @@ var mysqlEdits = map[Edit]string{
 	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
 }
 
-// Edit implements Database. No fault that MariaDB can suffer needs the cursors gone.
+// Edit implements Database.
 func (s *mysqlServer) Edit(ctx context.Context, e Edit) error {
-	query, ok := mysqlEdits[e]
-	if !ok {
-		return fmt.Errorf("%w: %s", errCannotInject, e)
+	if e != editJobs {
+		return s.again(ctx, func() error { return s.exec(ctx, mysqlEdits[e]) })
 	}
-	return s.again(ctx, func() error { return s.exec(ctx, query) })
+	return s.again(ctx, func() error {
+		return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+			return s.forgetJobs(ctx, conn, `LOCK TABLES scheduler_jobs WRITE, scheduler_runs READ`,
+				`UNLOCK TABLES`)
+		})
+	})
 }
 
 // again does it once more where another transaction was in the way.
@@ -339,6 +396,7 @@ const (
 
 // Read implements Database.
 func (s *mysqlServer) Read(ctx context.Context, h *History) error {
+	h.Anew = s.list()
 	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if err := readHistory(ctx, conn, h); err != nil {
 			return err

@@ -42,6 +42,13 @@ var mysqlGroups = []group{
 		"the leader's session ended every 200 ms", "partition of the leader",
 		"server restarted, immediate",
 	}},
+	{name: "fail-over of MariaDB", mysql: true, locks: true, faults: []string{
+		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+		"a lost acquisition makes no second leader on a promoted replica",
+	}},
+	{name: "small disk and clock of MariaDB", mysql: true, small: true, faults: []string{
+		"disk of the server full", "clock of the server stepped by an hour, and back",
+	}},
 	{name: "nodes of Galera", galera: true, locks: true, faults: []string{
 		"node killed, and it joins again", "the leader's node killed, and it joins again",
 		"the leader's node stopped past the TTL, SIGCONT",

@@ -6,13 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,8 +35,7 @@ type postgresServer struct {
 
 	spare atomic.Pointer[pgx.Conn] // between two tasks of the harness; nil: there is none
 
-	mu   sync.Mutex
-	anew []Anew // see History
+	forgotten
 }
 
 var _ server = (*postgresServer)(nil)
@@ -93,9 +88,13 @@ func newPostgres(t testing.TB, slots int, appPool, pooler, small,
 	s.server = pgtest.Start(t, fmt.Sprintf("max_connections=%d", pgConnections),
 		"min_wal_size=32MB", "max_wal_size=48MB")
 	if small {
-		if err := s.shrink(); err != nil {
+		s.server.Stop(t, "fast")
+		data := filepath.Join(s.server.Dir(), "data")
+		if err := shrink(data, pgSmallDisk); err != nil {
 			return nil, err
 		}
+		s.data = data
+		s.server.StartAgain(t)
 	}
 	return s, s.prepare(slots, pooler)
 }
@@ -160,47 +159,6 @@ func (s *postgresServer) target() string {
 	return u.Host
 }
 
-// shrink moves the data onto a small tmpfs.
-func (s *postgresServer) shrink() error {
-	data := filepath.Join(s.server.Dir(), "data")
-	info, err := os.Stat(data)
-	if err != nil {
-		return err
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	s.server.Stop(s.t, "fast")
-	away := data + ".away"
-	if err := os.Rename(data, away); err != nil {
-		return err
-	}
-	if err := os.Mkdir(data, 0o700); err != nil {
-		return err
-	}
-	options := fmt.Sprintf("size=%d,mode=0700,uid=%d,gid=%d", pgSmallDisk, owner.Uid, owner.Gid)
-	if err := unix.Mount("none", data, "tmpfs", 0, options); err != nil {
-		return fmt.Errorf("%w: mount a tmpfs: %w", errCannotInject, err)
-	}
-	s.data = data
-	if err := os.CopyFS(data, os.DirFS(away)); err != nil {
-		return err
-	}
-	err = filepath.WalkDir(data, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		mode := fs.FileMode(0o600)
-		if entry.IsDir() {
-			mode = 0o700
-		}
-		return errors.Join(os.Chmod(path, mode), os.Chown(path, int(owner.Uid), int(owner.Gid)))
-	})
-	if err := errors.Join(err, os.RemoveAll(away)); err != nil {
-		return err
-	}
-	s.server.StartAgain(s.t)
-	return nil
-}
-
 // Settings implements Database.
 func (s *postgresServer) Settings(p *Settings) {
 	query := url.Values{"sslmode": {"disable"}, "application_name": {p.Name}}
@@ -242,6 +200,20 @@ func (s *postgresServer) halt(hard bool) {
 
 // start implements server.
 func (s *postgresServer) start() { s.server.StartAgain(s.t) }
+
+// setClock implements server.
+func (s *postgresServer) setClock(ctx context.Context, ahead time.Duration) error {
+	return s.exec(ctx, fmt.Sprintf(`UPDATE faults.clock SET step = '%d s'`,
+		int64(ahead/time.Second)))
+}
+
+// smallDisk implements server.
+func (s *postgresServer) smallDisk() (string, time.Duration) { return s.data, 3 * time.Second }
+
+// write implements server.
+func (s *postgresServer) write(ctx context.Context) error {
+	return s.exec(ctx, `INSERT INTO faults.clock SELECT '0' WHERE false`, `SELECT pg_switch_wal()`)
+}
 
 // foreign implements server.
 func (s *postgresServer) foreign(ctx context.Context) (end func(), err error) {
@@ -343,7 +315,6 @@ var postgresEdits = map[Edit]string{
 		SET heartbeat_at = '2101-01-01T00:00:00Z', created_at = '2101-01-01T00:00:00Z'`,
 	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
 	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
-	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 
 // Edit implements Database.
@@ -364,12 +335,10 @@ func (s *postgresServer) Edit(ctx context.Context, e Edit) error {
 		if err := conn.QueryRow(ctx, sqlNewestRun).Scan(&anew.Newest); err != nil {
 			return err
 		}
-		if err := execAll(ctx, conn, postgresEdits[e], `COMMIT`); err != nil {
+		if err := execAll(ctx, conn, sqlForgetJobs, `COMMIT`); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.anew = append(s.anew, anew)
+		s.add(anew)
 		return nil
 	})
 }

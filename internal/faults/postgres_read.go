@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -12,9 +11,7 @@ import (
 
 // Read implements Database.
 func (s *postgresServer) Read(ctx context.Context, h *History) error {
-	s.mu.Lock()
-	h.Anew = slices.Clone(s.anew)
-	s.mu.Unlock()
+	h.Anew = s.list()
 	return s.use(ctx, func(conn *pgx.Conn) (err error) {
 		if h.Terms, err = collectTerms(ctx, conn, sqlReadTerms); err != nil {
 			return err

@@ -67,7 +67,8 @@ var histories = []Fault{
 	history("a partitioned leader cancels its jobs before a standby leads", partitionedLeader),
 	history("a restart of the server keeps the leader if it is short", shortAndLongRestart),
 	history("terminated backends never make two leaders", terminatedBackends),
-	history("a lost acquisition makes no second leader on a promoted replica", lostAcquisition),
+	{Name: "a lost acquisition makes no second leader on a promoted replica", Restore: true,
+		Inject: lostAcquisition},
 	history("an answer lost after the commit makes no second leader", lostAnswer),
 	history("a leader whose session is ended all the time stays", endedAllTheTime),
 }
@@ -197,9 +198,8 @@ func terminatedBackends(ctx context.Context, c *Cluster, s *postgresServer,
 
 // The replica saw the release of the term before, and nothing of the present
 // one: to it the lock is free.
-func lostAcquisition(ctx context.Context, c *Cluster, s *postgresServer,
-	in *Injection) error {
-	replica, err := c.follow(ctx, s)
+func lostAcquisition(ctx context.Context, c *Cluster, in *Injection) error {
+	s, replica, err := c.followed(ctx)
 	if err != nil {
 		return err
 	}
@@ -220,10 +220,10 @@ func lostAcquisition(ctx context.Context, c *Cluster, s *postgresServer,
 	if row, held, err := s.Row(ctx); err != nil || held {
 		return fmt.Errorf("the row after the release: %+v, %v, %w", row, held, err)
 	}
-	if err := c.caughtUp(ctx, s, replica); err != nil {
+	if err := replica.caughtUp(ctx, c); err != nil {
 		return err
 	}
-	if err := c.detach(ctx, s, replica); err != nil {
+	if err := replica.detach(ctx, c); err != nil {
 		return err
 	}
 	lucky := (p.slot + 1) % c.Processes

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -26,8 +25,7 @@ type sqliteFile struct {
 	mounted bool // its folder is a small tmpfs, made by us
 
 	gate sync.RWMutex // held for writing while the harness must not open it
-	mu   sync.Mutex
-	anew []Anew // see History
+	forgotten
 }
 
 var _ Database = (*sqliteFile)(nil)
@@ -119,7 +117,6 @@ var sqlEdits = map[Edit]string{
 		SET heartbeat_at = '2101-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
 	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
 	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
-	editJobs:   `DELETE FROM scheduler_jobs`,
 }
 
 // Edit implements Database.
@@ -129,24 +126,7 @@ func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
 			_, err := conn.ExecContext(ctx, sqlEdits[e])
 			return err
 		}
-		var anew Anew
-		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
-			return err
-		}
-		if err := conn.QueryRowContext(ctx, sqlNewestRun).Scan(&anew.Newest); err != nil {
-			return err
-		}
-		var err error
-		if anew.Jobs, err = readJobs(ctx, conn); err != nil {
-			return err
-		}
-		if _, err := conn.ExecContext(ctx, sqlEdits[e]+`; COMMIT`); err != nil {
-			return err
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.anew = append(f.anew, anew)
-		return nil
+		return f.forgetJobs(ctx, conn, `BEGIN IMMEDIATE`, `COMMIT`)
 	})
 }
 
@@ -194,9 +174,7 @@ func (f *sqliteFile) Blocked(ctx context.Context) bool {
 
 // Read implements Database.
 func (f *sqliteFile) Read(ctx context.Context, h *History) error {
-	f.mu.Lock()
-	h.Anew = slices.Clone(f.anew)
-	f.mu.Unlock()
+	h.Anew = f.list()
 	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return readHistory(ctx, conn, h)
 	})

@@ -277,6 +277,9 @@ func (s *Server) Open(t testing.TB, url string, settings ...string) *sql.DB {
 	return db
 }
 
+// Data is the folder of its data.
+func (s *Server) Data() string { return filepath.Join(s.process.Dir, "data") }
+
 // Port returns the TCP port on 127.0.0.1. It never changes.
 func (s *Server) Port() int { return s.port }
 
@@ -322,15 +325,20 @@ func (s *Server) OnSocket(url string) string {
 // Primary returns a server of the test's own that may have replicas.
 func Primary(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	return Start(t, append([]string{"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW"},
-		settings...)...)
+	return Start(t, append(primary(), settings...)...)
 }
 
-// Replica returns an asynchronous replica of a Primary. It has what the primary has, soon,
-// and takes writes from root only.
-func (s *Server) Replica(t testing.TB) *Server {
+func primary() []string {
+	return []string{"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW"}
+}
+
+// Replica returns an asynchronous replica of a Primary, or of a replica that was promoted. It
+// has what the primary has, soon, and takes writes from root only.
+func (s *Server) Replica(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	r := Start(t, "--server-id=2", "--log-bin=binlog", "--binlog-format=ROW", "--read-only")
+	id := strconv.Itoa(s.port) // no two servers of a chain have the same one before them
+	r := Start(t, append([]string{"--server-id=" + id, "--log-bin=binlog", "--binlog-format=ROW",
+		"--log-slave-updates", "--read-only"}, settings...)...)
 	r.Exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, "+
 		"MASTER_USER = 'root', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.port))
 	r.Exec(t, "START SLAVE")

@@ -5,7 +5,10 @@ package tempserver
 import "syscall"
 
 // A Process cannot be had here: it needs Unix users, signals and sockets.
-type Process struct{ Dir string }
+type Process struct {
+	Dir string
+	Env []string
+}
 
 // A DiedError says that a server ended while it was to start.
 type DiedError struct{ Name, Log string }

@@ -37,6 +37,7 @@ rm -rf "$1"
 // tests can look for leaked ones.
 type Process struct {
 	Dir        string
+	Env        []string            // more of the environment of what it runs
 	credential *syscall.Credential // nil: the user of the test
 	pid        atomic.Int64        // 0: does not run
 	watchdog   int
@@ -137,6 +138,7 @@ func (p *Process) Command(name string, args ...string) *exec.Cmd {
 	cmd.Dir = p.Dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.Dir, "LC_ALL=C", "TZ=UTC",
 		"LD_BIND_NOW=1"}
+	cmd.Env = append(cmd.Env, p.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.credential}
 	return cmd
 }
