@@ -46,11 +46,8 @@ func takeSeat() *os.File {
 	}
 	defer gate.Close()
 	for {
-		before, total := idle()
-		time.Sleep(time.Second)
-		after, now := idle()
 		seats := 1
-		if 2*(after-before) > now-total {
+		if Idle(time.Second) > 0.5 {
 			seats = runtime.NumCPU()
 		}
 		for n := range seats {
@@ -75,6 +72,15 @@ func lockSeat(name string, how int) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// Idle is how much of all processors had nothing to do while it looked, from 0 to 1. Without a
+// /proc/stat as that of Linux it is 0.
+func Idle(look time.Duration) float64 {
+	before, since := idle()
+	time.Sleep(look)
+	after, now := idle()
+	return float64(after-before) / float64(max(now-since, 1))
 }
 
 // idle returns how long all processors were idle since the machine has started, and

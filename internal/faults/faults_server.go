@@ -237,7 +237,7 @@ func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
 // MariaDB holds all transactions, and looks once a minute whether there is room. Bound: TTL +
 // 2 s after it runs and writes again.
 func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.server()
+	s, p, _, err := c.led(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,6 +246,7 @@ func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
 		return fmt.Errorf("%w: needs a small file system, which only root can mount",
 			errCannotInject)
 	}
+	p.expect() // a job of it may wait in a COMMIT, and then OnStuck ends the process
 	ballast := filepath.Join(disk, "ballast")
 	file, err := os.Create(ballast)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,26 @@ func TestEachFaultIsInAGroup(t *testing.T) {
 	}
 	for _, f := range append(everyFault(), histories...) {
 		assert.True(t, f.Last || slices.Contains(named, f.Name), f.Name)
+	}
+}
+
+// Where it has a database at all: most groups of MariaDB need a full run.
+func TestTheDefaultRunHasEachFaultTwice(t *testing.T) {
+	t.Parallel()
+	some := map[string][]group{
+		"SQLite":     slices.Concat(groups, groups, twice(lockGroups[:1], groups)),
+		"PostgreSQL": twice(slices.Concat(postgresGroups, lockGroups[1:]), nil),
+	}
+	for name, all := range some {
+		times := map[string]int{}
+		for _, g := range all {
+			for _, f := range g.faults {
+				times[f]++
+			}
+		}
+		for f, n := range times {
+			assert.GreaterOrEqual(t, n, 2, "%s: %s", name, f)
+		}
 	}
 }
 
@@ -359,7 +380,7 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
 	run := newTestRun(t)
 	var together together
-	// No name occurs twice: a # in a path would end the DSN.
+	// Each group in two clusters. No name occurs twice: a # in a path would end the DSN.
 	for n, g := range slices.Concat(groups, groups) {
 		together.run(t, fmt.Sprint(g.name, ", ", n), func(t *testing.T) {
 			run.with(t, g, n, g.times(1))
@@ -403,6 +424,25 @@ func (g group) times(n int) func(context.Context, *Cluster) (map[string]error, e
 	}
 }
 
+// twice are some groups of one database, with each fault twice that is in only one of them and
+// in none of the others: so each comes at least twice in all.
+func twice(some, others []group) (all []group) {
+	for _, g := range some {
+		once := g.faults
+		g.faults = nil
+		for _, name := range once {
+			g.faults = append(g.faults, name)
+			if !slices.ContainsFunc(slices.Concat(some, others), func(o group) bool {
+				return o.name != g.name && slices.Contains(o.faults, name)
+			}) {
+				g.faults = append(g.faults, name)
+			}
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
 // together runs subtests at once, however few processors there are: they
 // mostly wait.
 type together struct {
@@ -414,13 +454,31 @@ type together struct {
 // cluster, and all of them at once may take a slow machine longer than one of them may take.
 var starting = make(chan struct{}, 2)
 
-// room is for the clusters of all tests.
-var room = sync.OnceValue(func() chan struct{} {
+// room is for the clusters of all tests: so many in any case, and more while the processors
+// have little to do.
+var room struct {
+	looking sync.Mutex // one at a time looks for room, so that the next one sees its work
+	taken   atomic.Int32
+}
+
+const mostRoom = 24
+
+func enter() (leave func()) {
+	least := int32(10)
 	if raced() {
-		return make(chan struct{}, 5)
+		least = 5
 	}
-	return make(chan struct{}, 10)
-})
+	room.looking.Lock()
+	defer room.looking.Unlock()
+	for {
+		taken := room.taken.Load()
+		if taken < least || taken < mostRoom && child.Idle(time.Second) > 0.4 {
+			room.taken.Add(1)
+			return func() { room.taken.Add(-1) }
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
 
 // raced reports whether the race detector slows everything down.
 func raced() bool {
@@ -431,8 +489,7 @@ func raced() bool {
 func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
 	w.Go(func() {
 		if !w.all {
-			room() <- struct{}{}
-			defer func() { <-room() }()
+			defer enter()()
 		}
 		t.Run(name, do)
 	})

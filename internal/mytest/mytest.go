@@ -332,13 +332,15 @@ func primary() []string {
 	return []string{"--server-id=1", "--log-bin=binlog", "--binlog-format=ROW"}
 }
 
+const readOnly = "--read-only"
+
 // Replica returns an asynchronous replica of a Primary, or of a replica that was promoted. It
 // has what the primary has, soon, and takes writes from root only.
 func (s *Server) Replica(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	id := strconv.Itoa(s.port) // no two servers of a chain have the same one before them
 	r := Start(t, append([]string{"--server-id=" + id, "--log-bin=binlog", "--binlog-format=ROW",
-		"--log-slave-updates", "--read-only"}, settings...)...)
+		"--log-slave-updates", readOnly}, settings...)...)
 	r.Exec(t, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %d, "+
 		"MASTER_USER = 'root', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1", s.port))
 	r.Exec(t, "START SLAVE")
@@ -351,4 +353,7 @@ func (s *Server) Promote(t testing.TB) {
 	s.Exec(t, "STOP SLAVE")
 	s.Exec(t, "RESET SLAVE ALL")
 	s.Exec(t, "SET GLOBAL read_only = 0")
+	s.settings = slices.DeleteFunc(s.settings, func(option string) bool {
+		return option == readOnly // it stays so when it is restarted
+	})
 }
