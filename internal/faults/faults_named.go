@@ -41,30 +41,24 @@ func KillHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Be
 // that holds the first named lock is killed, and then it is set right. Another
 // takes the lock within a TTL, not an hour. Bound: that of KillHolder.
 func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
+	s, _, _, err := c.led(ctx)
 	if err != nil {
 		return err
 	}
-	if _, _, err := c.target(ctx); err != nil {
-		return err
-	}
 	from := bootTime()
-	set := func(step string) error {
-		return s.exec(ctx, `UPDATE faults.clock SET step = '`+step+`'`)
-	}
-	if err := set("1 hour"); err != nil {
+	if err := s.setClock(ctx, time.Hour); err != nil {
 		return err
 	}
 	c.sleep(ctx, Settings{TTL: c.TTL}.lockTTL()) // whoever holds it then has said so since
 	p, err := c.holder(ctx)
 	if p == nil {
-		return errors.Join(err, set("0"))
+		return errors.Join(err, s.setClock(ctx, 0))
 	}
 	in.Bound, in.idle = c.boundDeath(ctx), true
 	in.From = bootTime()
 	p.kill()
 	in.To = in.From
-	if err := set("0"); err != nil {
+	if err := s.setClock(ctx, 0); err != nil {
 		return err
 	}
 	c.step(Span{from, bootTime()})

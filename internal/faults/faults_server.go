@@ -265,7 +265,12 @@ func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
 	if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
 		return err
 	}
-	if !c.await(ctx, sees, func() bool { return s.write(ctx) == nil }) {
+	written := false
+	c.await(ctx, sees, func() bool {
+		written = s.write(ctx) == nil
+		return written || s.ended()
+	})
+	if !written {
 		s.halt(true) // it may have given up
 		s.start()
 	}

@@ -46,7 +46,7 @@ const (
 	myConnections = 60
 
 	// mySmallDisk is what a server needs, and little more.
-	mySmallDisk = 96 << 20
+	mySmallDisk = 128 << 20
 )
 
 var connectionsOption = fmt.Sprintf("--max-connections=%d", myConnections)
@@ -171,6 +171,9 @@ func (s *mysqlServer) halt(hard bool) {
 	}
 }
 
+// ended implements server.
+func (s *mysqlServer) ended() bool { return s.nodes[0].Crash() != "" }
+
 // start implements server.
 func (s *mysqlServer) start() { s.nodes[0].StartAgain(s.t) }
 
@@ -260,13 +263,14 @@ func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
 	})
 }
 
-// smallDisk implements server. MariaDB looks once a minute whether there is room; until then
-// no transaction goes on.
+// smallDisk implements server. MariaDB looks once a minute whether there is room, and until then
+// no transaction goes on; or it cannot roll one back, and ends.
 func (s *mysqlServer) smallDisk() (string, time.Duration) { return s.small, 70 * time.Second }
 
 // write implements server.
 func (s *mysqlServer) write(ctx context.Context) error {
-	return s.exec(ctx, `FLUSH NO_WRITE_TO_BINLOG BINARY LOGS`)
+	return s.exec(ctx, `FLUSH NO_WRITE_TO_BINLOG BINARY LOGS`,
+		`PURGE BINARY LOGS BEFORE now()`) // else its logs alone would fill the disk
 }
 
 // foreign implements server.

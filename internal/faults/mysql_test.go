@@ -46,8 +46,9 @@ var mysqlGroups = []group{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
 		"a lost acquisition makes no second leader on a promoted replica",
 	}},
-	{name: "small disk and clock of MariaDB", mysql: true, small: true, faults: []string{
+	{name: "small disk and clock of MariaDB", mysql: true, small: true, locks: true, faults: []string{
 		"disk of the server full", "clock of the server stepped by an hour, and back",
+		"kill -9 of the holder of a lock, clock of the server set back",
 	}},
 	{name: "nodes of Galera", galera: true, locks: true, faults: []string{
 		"node killed, and it joins again", "the leader's node killed, and it joins again",

@@ -198,6 +198,9 @@ func (s *postgresServer) halt(hard bool) {
 	s.server.Stop(s.t, mode)
 }
 
+// ended implements server. The postmaster of a server whose disk is full may go on.
+func (s *postgresServer) ended() bool { return false }
+
 // start implements server.
 func (s *postgresServer) start() { s.server.StartAgain(s.t) }
 

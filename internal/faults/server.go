@@ -26,6 +26,9 @@ type server interface {
 	// proxy is the network of a slot.
 	proxy(slot int) *proxy
 
+	// ended reports whether the server has ended by itself.
+	ended() bool
+
 	// halt ends the server, hard or in good order, and start starts it again. A
 	// pooler stays.
 	halt(hard bool)
