@@ -10,11 +10,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -441,58 +439,6 @@ func twice(some, others []group) (all []group) {
 		all = append(all, g)
 	}
 	return all
-}
-
-// together runs subtests at once, however few processors there are: they
-// mostly wait.
-type together struct {
-	sync.WaitGroup
-	all bool // however many they are; else as many of all tests as there is room for
-}
-
-// starting is for the clusters that start: a server and its processes are most of the work of a
-// cluster, and all of them at once may take a slow machine longer than one of them may take.
-var starting = make(chan struct{}, 2)
-
-// room is for the clusters of all tests: so many in any case, and more while the processors
-// have little to do.
-var room struct {
-	looking sync.Mutex // one at a time looks for room, so that the next one sees its work
-	taken   atomic.Int32
-}
-
-const mostRoom = 24
-
-func enter() (leave func()) {
-	least := int32(10)
-	if raced() {
-		least = 5
-	}
-	room.looking.Lock()
-	defer room.looking.Unlock()
-	for {
-		taken := room.taken.Load()
-		if taken < least || taken < mostRoom && child.Idle(time.Second) > 0.4 {
-			room.taken.Add(1)
-			return func() { room.taken.Add(-1) }
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// raced reports whether the race detector slows everything down.
-func raced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
-	w.Go(func() {
-		if !w.all {
-			defer enter()()
-		}
-		t.Run(name, do)
-	})
 }
 
 // The harness' rules hold without an excuse: nothing that was committed is lost.
