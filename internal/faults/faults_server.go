@@ -233,9 +233,9 @@ func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
 }
 
 // FillServerDisk: the file system of the server is full for more than a TTL,
-// and its log has to grow: PostgreSQL crashes, and may not come up;
-// MariaDB holds all transactions, and looks once a minute whether there is room. Bound: TTL +
-// 2 s after it runs and writes again.
+// and its log has to grow: PostgreSQL crashes, and may not come up. MariaDB
+// holds all transactions, and looks once a minute whether there is room; or it
+// crashes too. Bound: TTL + 2 s after it runs and writes again.
 func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
 	s, p, _, err := c.led(ctx)
 	if err != nil {
@@ -246,7 +246,9 @@ func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
 		return fmt.Errorf("%w: needs a small file system, which only root can mount",
 			errCannotInject)
 	}
-	p.expect() // a job of it may wait in a COMMIT, and then OnStuck ends the process
+	if _, err := c.mysql(); err == nil {
+		p.expect() // a job of it may wait in a COMMIT, and then OnStuck ends the process
+	}
 	ballast := filepath.Join(disk, "ballast")
 	file, err := os.Create(ballast)
 	if err != nil {
