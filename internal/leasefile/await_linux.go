@@ -15,12 +15,12 @@ import (
 // How long Await waits from probe to probe. After an event, which can come
 // before the unlock, it looks again soon, a few times:
 var settle = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond,
-	100 * time.Millisecond}
+	100 * time.Millisecond, 300 * time.Millisecond}
 
 // Else it looks seldom, in case an event was lost, and more often if there are
-// no events to be had.
+// no events to be had. Each look wakes the process, which costs more than the look.
 var (
-	pollBeside  = 250 * time.Millisecond
+	pollBeside  = time.Second
 	pollWithout = 50 * time.Millisecond
 )
 
