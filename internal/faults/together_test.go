@@ -31,18 +31,16 @@ var room struct {
 	taken   atomic.Int32
 }
 
-const mostRoom = 24
-
 func enter() (leave func()) {
-	least := int32(10)
+	least, most := int32(10), int32(24)
 	if raced() {
-		least = 5
+		least, most = 5, 10
 	}
 	room.looking.Lock()
 	defer room.looking.Unlock()
 	for {
 		taken := room.taken.Load()
-		if taken < least || taken < mostRoom && child.Idle(time.Second) > 0.4 {
+		if taken < least || taken < most && child.Idle(time.Second) > 0.4 {
 			room.taken.Add(1)
 			return func() { room.taken.Add(-1) }
 		}
