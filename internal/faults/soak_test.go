@@ -33,7 +33,7 @@ func TestSoak(t *testing.T) {
 			faults = slices.Concat(sharedFaults(), PostgresFaults)
 		}
 		if *soakOn == kindMySQL {
-			g.mysql, g.small, g.sessions, g.sign = true, n%6 == 3, n%2 == 0, n%2 == 0
+			g.mysql, g.small, g.sessions, g.sign = true, n%6 == 2, n%2 == 0, n%2 == 0
 			faults = mysqlFaults()
 		}
 		if *soakOn == kindGalera {
