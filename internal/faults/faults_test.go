@@ -68,8 +68,12 @@ func (g group) open(t *testing.T, dir string) (Database, error) {
 // server reports whether the database is on one.
 func (g group) server() bool { return g.postgres || g.mysql || g.galera }
 
+// measures reports whether a long run was asked for: it ends when it ends, and what is late in it
+// counts.
+func measures() bool { return *soakFor > 0 || *loadFor > 0 || *patroniFlag > 0 }
+
 // full reports whether the cluster has the size of a full run.
-func (group) full() bool { return *soakFor > 0 || *loadFor > 0 || missing.Full() }
+func (group) full() bool { return measures() || missing.Full() }
 
 var groups = []group{
 	{name: "processes", faults: []string{
@@ -170,7 +174,7 @@ func newTestRun(t *testing.T) *testRun {
 		r.report.line(f.Name)
 	}
 	t.Logf("-faults.seed=%d", r.seed)
-	if *soakFor == 0 && *loadFor == 0 {
+	if !measures() {
 		t.Parallel()
 	}
 	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
@@ -202,7 +206,7 @@ func (r *testRun) publish() {
 func (r *testRun) with(t *testing.T, g group, number int,
 	do func(context.Context, *Cluster) (map[string]error, error)) {
 	for left := 2; ; left-- {
-		late := r.once(t, g, number, do, left > 0 && *soakFor == 0 && *loadFor == 0)
+		late := r.once(t, g, number, do, left > 0 && !measures())
 		if late == "" {
 			return
 		}
@@ -224,7 +228,7 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 			strings.ReplaceAll(g.name, " ", "-"), number))
 		require.NoError(t, err)
 		return dir
-	case *soakFor > 0 || *loadFor > 0:
+	case measures():
 		dir, err := os.MkdirTemp(child.Disk, "faults")
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
@@ -285,7 +289,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	started()
 	require.NoError(t, err)
 	limited := ctx
-	if *soakFor == 0 && *loadFor == 0 {
+	if !measures() {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeoutCause(ctx, clusterLimit, errClusterLimit)
 		defer cancel()
