@@ -73,7 +73,7 @@ func (g group) server() bool { return g.postgres || g.mysql || g.galera }
 func measures() bool { return *soakFor > 0 || *loadFor > 0 || *patroniFlag > 0 }
 
 // full reports whether the cluster has the size of a full run.
-func (group) full() bool { return measures() || missing.Full() }
+func (group) full() bool { return *soakFor > 0 || *loadFor > 0 || missing.Full() }
 
 var groups = []group{
 	{name: "processes", faults: []string{
@@ -228,7 +228,7 @@ func (r *testRun) dir(t *testing.T, g group, number int) string {
 			strings.ReplaceAll(g.name, " ", "-"), number))
 		require.NoError(t, err)
 		return dir
-	case measures():
+	case *soakFor > 0 || *loadFor > 0:
 		dir, err := os.MkdirTemp(child.Disk, "faults")
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
