@@ -47,18 +47,25 @@ func FillDisk(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) err
 		_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 		db.Close()
 	}
-	file, err := os.Create(ballast)
+	if err := fill(ballast); err != nil {
+		return err
+	}
+	c.sleep(ctx, c.outage())
+	return nil
+}
+
+// fill makes a file that takes all room of its file system.
+func fill(path string) error {
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
 	for chunk := make([]byte, 1<<16); len(chunk) > 0; {
 		if _, err := file.Write(chunk); err != nil {
 			chunk = chunk[:len(chunk)/2]
 		}
 	}
-	c.sleep(ctx, c.outage())
-	return nil
+	return file.Close() // an open one would keep its room when it is removed
 }
 
 // ReadOnly: nobody may write the database file and its WAL for more than a

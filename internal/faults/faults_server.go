@@ -250,21 +250,13 @@ func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
 		p.expect() // a job of it may wait in a COMMIT, and then OnStuck ends the process
 	}
 	ballast := filepath.Join(disk, "ballast")
-	file, err := os.Create(ballast)
-	if err != nil {
+	if err := fill(ballast); err != nil {
 		return err
-	}
-	defer file.Close()
-	for chunk := make([]byte, 1<<16); len(chunk) > 0; {
-		if _, err := file.Write(chunk); err != nil {
-			chunk = chunk[:len(chunk)/2]
-		}
 	}
 	for until := bootTime() + c.outage(); bootTime() < until; c.sleep(ctx, 100*time.Millisecond) {
 		_ = s.write(ctx)
 	}
-	// An open one keeps its room.
-	if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
+	if err := os.Remove(ballast); err != nil {
 		return err
 	}
 	written := false
