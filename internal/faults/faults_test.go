@@ -123,22 +123,25 @@ func TestEachFaultIsInAGroup(t *testing.T) {
 	}
 }
 
-// Where it has a database at all: most groups of MariaDB need a full run.
+// The clusters of the default run: on SQLite, on PostgreSQL, and of named locks.
+func fileClusters() []group   { return slices.Concat(groups, groups) }
+func serverClusters() []group { return twice(postgresGroups, lockGroups[1:]) }
+func lockClusters() []group {
+	return append(twice(lockGroups[:1], groups), twice(lockGroups[1:], postgresGroups)...)
+}
+
+// Most groups of MariaDB need a full run.
 func TestTheDefaultRunHasEachFaultTwice(t *testing.T) {
 	t.Parallel()
-	some := map[string][]group{
-		"SQLite":     slices.Concat(groups, groups, twice(lockGroups[:1], groups)),
-		"PostgreSQL": twice(slices.Concat(postgresGroups, lockGroups[1:]), nil),
-	}
-	for name, all := range some {
-		times := map[string]int{}
-		for _, g := range all {
-			for _, f := range g.faults {
-				times[f]++
-			}
+	times := map[bool]map[string]int{false: {}, true: {}} // on PostgreSQL?
+	for _, g := range slices.Concat(fileClusters(), serverClusters(), lockClusters()) {
+		for _, f := range g.faults {
+			times[g.postgres][f]++
 		}
-		for f, n := range times {
-			assert.GreaterOrEqual(t, n, 2, "%s: %s", name, f)
+	}
+	for postgres, faults := range times {
+		for f, n := range faults {
+			assert.GreaterOrEqual(t, n, 2, "on PostgreSQL: %v, %s", postgres, f)
 		}
 	}
 }
@@ -383,7 +386,7 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	run := newTestRun(t)
 	var together together
 	// Each group in two clusters. No name occurs twice: a # in a path would end the DSN.
-	for n, g := range slices.Concat(groups, groups) {
+	for n, g := range fileClusters() {
 		together.run(t, fmt.Sprint(g.name, ", ", n), func(t *testing.T) {
 			run.with(t, g, n, g.times(1))
 		})

@@ -78,8 +78,7 @@ var sqlMakeMySQL = []string{
 }
 
 // newMySQL starts a server. With small its data lie on a file system small enough to be
-// filled, and it has a clock of its own if this machine has the library for that;
-// errCannotInject if this process may not mount one.
+// filled, and it has a clock of its own; errCannotInject if this process may not mount one.
 func newMySQL(t testing.TB, slots int, sign, small bool) (*mysqlServer, error) {
 	s := &mysqlServer{t: t, sign: sign}
 	if !small {
@@ -246,13 +245,12 @@ func (s *mysqlServer) terminate(ctx context.Context, p *process) error {
 // setClock implements server.
 func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
 	if s.clock == nil {
-		return fmt.Errorf("%w: needs a clock of the server's own, by the library of faketime",
-			errCannotInject)
+		return fmt.Errorf("%w: the server has the clock of the machine", errCannotInject)
 	}
 	if err := s.clock.Step(ahead); err != nil {
 		return err
 	}
-	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		var off float64 // seconds
 		err := conn.QueryRowContext(ctx, `SELECT unix_timestamp(sysdate(6)) - ?`,
 			float64(time.Now().Add(ahead).UnixMilli())/1000).Scan(&off)
@@ -261,6 +259,10 @@ func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
 		}
 		return err
 	})
+	if err != nil { // the fault ends here: nobody would set it right
+		err = errors.Join(err, s.clock.Step(0))
+	}
+	return err
 }
 
 // smallDisk implements server. MariaDB looks once a minute whether there is room, and until then

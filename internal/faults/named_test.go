@@ -30,8 +30,7 @@ func TestNoFaultMakesTwoHoldersOfALockOrLosesATask(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
 	run := newTestRun(t)
 	var together together
-	all := append(twice(lockGroups[:1], groups), twice(lockGroups[1:], postgresGroups)...)
-	for n, g := range all {
+	for n, g := range lockClusters() {
 		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 500+n, g.times(1)) })
 	}
 	together.Wait()

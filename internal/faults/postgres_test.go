@@ -95,7 +95,7 @@ func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 		historyTimes = 20
 	}
 	var together together
-	for n, g := range twice(postgresGroups, lockGroups[1:]) {
+	for n, g := range serverClusters() {
 		together.run(t, g.name, func(t *testing.T) {
 			run.with(t, g, 300+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
 				refused, err := g.times(1)(ctx, c)

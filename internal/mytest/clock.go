@@ -28,17 +28,17 @@ func fakeClock() string {
 // A Clock is the wall clock of one server. Its monotonic clock is that of the machine.
 type Clock struct{ file string }
 
-// WithClock is [Start] with a clock of the server's own, by the library of faketime; nil if this
-// machine does not have it. The server writes a binary log, as one in use.
+// WithClock is [Start] with a clock of the server's own, by the library of faketime. The server
+// writes a binary log, as one in use.
 func WithClock(t testing.TB, settings ...string) (*Server, *Clock) {
 	t.Helper()
 	missing.Long(t, "starts MariaDB")
+	library := fakeClock()
+	if library == "" {
+		tempserver.Need(t, &tempserver.MissingError{Message: "libfaketimeMT.so.1 of faketime"})
+	}
 	var clock *Clock
 	s, err := createIn(append(primary(), settings...), false, func(s *Server) error {
-		library := fakeClock()
-		if library == "" {
-			return nil
-		}
 		clock = &Clock{filepath.Join(s.process.Dir, "clock")}
 		s.process.Env = []string{"LD_PRELOAD=" + library, "FAKETIME_NO_CACHE=1",
 			"FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_TIMESTAMP_FILE=" + clock.file}
