@@ -1,0 +1,63 @@
+//go:build linux
+
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+
+	"example.com/schedlock/internal/mytest"
+)
+
+// myReplica is an asynchronous replica.
+type myReplica struct {
+	of  *mysqlServer
+	now *mytest.Server
+	db  *sql.DB
+}
+
+// follow implements replicated. A replica begins with the first statement of the server.
+func (s *mysqlServer) follow(ctx context.Context, c *Cluster) (replica, error) {
+	if s.galera() || s.small != "" {
+		return nil, fmt.Errorf("%w: nodes have no replica, and a small disk is one server's",
+			errCannotInject)
+	}
+	now := s.nodes[0].Replica(s.t, connectionsOption)
+	r := myReplica{s, now, s.admin(now)}
+	return r, r.caughtUp(ctx, c)
+}
+
+func (r myReplica) caughtUp(ctx context.Context, _ *Cluster) error {
+	var position string
+	if err := r.of.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return conn.QueryRowContext(ctx, `SELECT @@gtid_binlog_pos`).Scan(&position)
+	}); err != nil {
+		return err
+	}
+	var missed int
+	err := r.db.QueryRowContext(ctx, `SELECT master_gtid_wait(?, 20)`, position).Scan(&missed)
+	if err == nil && missed != 0 {
+		err = errors.New("the replica does not catch up")
+	}
+	return err
+}
+
+func (r myReplica) detach(ctx context.Context, _ *Cluster) error {
+	_, err := r.db.ExecContext(ctx, `STOP SLAVE`)
+	return err
+}
+
+// failOver implements replicated.
+func (s *mysqlServer) failOver(to replica) {
+	old, r := s.nodes[0], to.(myReplica)
+	old.Kill(s.t)
+	r.now.Promote(s.t)
+	s.nodes[0], s.dbs[0] = r.now, r.db
+	for _, p := range s.proxies {
+		p.point(r.now.Address())
+	}
+	_ = os.RemoveAll(old.Data()) // a soak makes many
+}
