@@ -50,6 +50,9 @@ func TestLogHasALinePerChangeOfStateAndNonePerHeartbeat(t *testing.T) {
 	require.NotEmpty(t, line["holder_host"])
 	require.Contains(t, []any{"expired", "proven dead"}, line["previous_end"])
 
+	standby.awaitRun("it runs jobs, so that there is something to drain", func(r runRow) bool {
+		return r.Status == "done" && r.Term == next
+	})
 	standby.stop()
 	require.Equal(t, []string{"draining", "leading", "released", "standing by"},
 		standby.messages("leading", "standing by", "lost the lock", "draining", "released"))
