@@ -150,7 +150,7 @@ func (t *term) refuse(r ledger.Request) {
 		return
 	}
 	defer t.leave(what)
-	run, _, err := t.write(step{kind: answerRequest, request: r, skip: ledger.UnknownJob})
+	run, _, err := t.write(&step{kind: answerRequest, request: r, skip: ledger.UnknownJob})
 	switch {
 	case err == nil:
 		t.answered(r, ledger.UnknownJob, run)

@@ -36,6 +36,7 @@ const (
 	hang         // not applied; returns when its context ends
 	freeze       // applied, but answered only when the link is set anew, whatever the context says
 	lose         // applied, but the answer is an error
+	delay        // applied when the link is set anew; returns when its context ends
 	usurp        // not applied; the answer is that the lock is lost
 	ruin         // not applied; the answer is that the database is damaged
 	say          // not applied; the answer is the link's
@@ -101,6 +102,13 @@ func call[T any](l *link, ctx context.Context, op, detail string,
 	case lose:
 		_, _ = apply()
 		return answer, errRefused
+	case delay:
+		go func() {
+			<-thawed
+			_, _ = apply()
+		}()
+		<-ctx.Done()
+		return answer, context.Cause(ctx)
 	case usurp:
 		return answer, fmt.Errorf("%w: says the test", schedlock.ErrLost)
 	case ruin:
@@ -181,7 +189,7 @@ func (l *link) Run(ctx context.Context, job string, tick time.Time) (ledger.Run,
 func (l *link) Decide(ctx context.Context, ref driver.Ref,
 	d ledger.Decision) (ledger.Run, bool, error) {
 	return callRun(l, ctx, "decide", func() (ledger.Run, bool, error) {
-		return l.Store.Decide(ctx, ref, d)
+		return l.Store.Decide(context.WithoutCancel(ctx), ref, d) // it may come late
 	})
 }
 
@@ -194,7 +202,7 @@ func (l *link) Retry(ctx context.Context, ref driver.Ref, r ledger.Run) (ledger.
 func (l *link) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 	skip string) (ledger.Run, bool, error) {
 	return callRun(l, ctx, "answer", func() (ledger.Run, bool, error) {
-		return l.Store.Answer(ctx, ref, r, skip)
+		return l.Store.Answer(context.WithoutCancel(ctx), ref, r, skip)
 	})
 }
 

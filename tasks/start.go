@@ -43,12 +43,15 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	defer j.turn.Give()
 	conflicts := 0 // how often in a row the ledger did not agree with what was just read of it
 	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
+		if run, late := t.landed(j); late {
+			return run, t.begin(j, step{busyFrom: t.lease.Now()}, run)
+		}
 		s, found := t.choose(j)
 		if !found {
 			j.stir()
 			return run, false
 		}
-		run, started, err := t.write(s)
+		run, started, err := t.write(&s)
 		paused := errors.Is(err, ledger.ErrPaused)
 		switch {
 		case err == nil:
@@ -66,6 +69,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			return run, false
 		}
 		if paused {
+			j.unsure(s)
 			if t.retry(t.ctx, t.readPending) != nil {
 				return run, false
 			}
@@ -120,6 +124,24 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 	t.mu.Unlock()
 	return run, err == nil && mine && !executing &&
 		run.Status == ledger.InProgress && run.Term == t.lease.Term() && run.Attempt == attempt
+}
+
+// landed returns a run that has started long after it was asked for: the ledger did not answer,
+// refused it because of a pause when it was asked again, and carried out the first statement
+// after that pause. late is false if there is none. The next step of the job is another one, so
+// it would not find this run, which would be in progress as long as the term.
+func (t *term) landed(j *termJob) (run ledger.Run, late bool) {
+	for _, s := range j.unsureStarts() {
+		tick, attempt := s.starts()
+		if run, late = t.adopt(j, tick, attempt); !late {
+			continue
+		}
+		t.log.Info("a run has started long after it was asked for", "job", j.Name, "tick", tick,
+			"term", t.lease.Term())
+		j.sure(s.kind, tick)
+		return run, s.kind != decideTicks || t.reload(j) == nil
+	}
+	return run, false
 }
 
 // pause ends at once, but after more than one conflict in a row it lasts a retry

@@ -42,6 +42,7 @@ type termJob struct {
 	busyUntil  time.Time  // when the latest run had ended
 	stirred    time.Time  // when nothing was due, or something ended that had kept it from starting
 	retries    []attempt  // in the order in which they are due
+	starts     []step     // that the ledger may carry out yet, although it has refused them
 }
 
 // An attempt is one that a run is owed.
@@ -135,6 +136,44 @@ func (j *termJob) settle(run ledger.Run) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.retries = slices.DeleteFunc(j.retries, func(a attempt) bool { return a.run.ID == run.ID })
+}
+
+// unsure notes a start that was refused when it was sent again: the first time it may still be
+// on its way. A retry is owed as before, and so is found by the next try.
+func (j *termJob) unsure(s step) {
+	tick, _ := s.starts()
+	if !s.again || tick.IsZero() || s.kind == startRetry {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !slices.ContainsFunc(j.starts, func(other step) bool {
+		at, _ := other.starts()
+		return other.kind == s.kind && at.Equal(tick)
+	}) {
+		j.starts = append(j.starts, s)
+	}
+}
+
+// sure forgets a start that was carried out, or cannot be any more: of the decisions, all, as
+// they begin at the same cursor.
+func (j *termJob) sure(kind stepKind, tick time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.starts = slices.DeleteFunc(j.starts, func(s step) bool {
+		at, _ := s.starts()
+		return s.kind == kind && (kind == decideTicks || at.Equal(tick))
+	})
+}
+
+// unsureStarts are those that may have become runs, which must not overlap others of the job.
+func (j *termJob) unsureStarts() []step {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.state() != idle {
+		return nil
+	}
+	return slices.Clone(j.starts)
 }
 
 // stop silences the timers.

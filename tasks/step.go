@@ -31,6 +31,8 @@ type step struct {
 
 	request ledger.Request // of answerRequest
 	skip    string         // why the request is not run; "": it is
+
+	again bool // it was sent more than once
 }
 
 // starts returns which attempt at which tick a step starts; a zero tick: none.
@@ -104,9 +106,10 @@ func (t *term) choose(j *termJob) (next step, ok bool) {
 
 // write sends the step to the ledger. started is false if it starts nothing, or
 // if what it starts was started before.
-func (t *term) write(s step) (run ledger.Run, started bool, err error) {
-	ref := t.lease.Ref()
+func (t *term) write(s *step) (run ledger.Run, started bool, err error) {
+	ref, tries := t.lease.Ref(), 0
 	err = t.retry(t.ctx, func(ctx context.Context) (err error) {
+		tries++
 		switch s.kind {
 		case decideTicks:
 			run, started, err = t.ledger.Decide(ctx, ref, s.decision)
@@ -117,6 +120,7 @@ func (t *term) write(s step) (run ledger.Run, started bool, err error) {
 		}
 		return err
 	})
+	s.again = tries > 1
 	return run, started, err
 }
 
@@ -128,10 +132,12 @@ func (t *term) written(j *termJob, s step, run ledger.Run, conflict bool) error 
 	case s.kind == startRetry:
 		j.settle(s.attempt.run)
 	case s.kind == answerRequest:
+		j.sure(s.kind, s.request.At)
 		t.answered(s.request, s.skip, run)
 	case conflict:
 		return t.reload(j)
 	default:
+		j.sure(s.kind, s.decision.Start)
 		t.decided(j, s.decision)
 		j.catchUpTo = s.catchUpTo
 	}

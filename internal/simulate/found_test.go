@@ -60,6 +60,26 @@ var found = []struct {
 			{At: 38955000000, For: 25069000000, Kind: pause, Replica: 1},
 		},
 	}},
+	{"a decision arrives after the pause that has refused its repetition", plan{
+		Members: []member{{Timing: 2, Start: 3389 * time.Millisecond},
+			{Timing: 3, Start: 6366 * time.Millisecond}},
+		Faults: []fault{
+			{At: 12932000000, For: 19504000000, Kind: refuse, Replica: leader},
+			{At: 31349000000, For: 11153000000, Kind: slowRequest, Replica: leader, Ops: "starts",
+				Delay: 13712000000},
+			{At: 32436000000, For: 22912000000, Kind: deleteRow, Replica: leader},
+			{At: 43970000000, For: 3602000000, Kind: pause, Replica: leader},
+		},
+	}},
+	{"an answer to a request arrives after the pause that has refused its repetition", plan{
+		Members: []member{{Timing: 0}},
+		Faults: []fault{
+			{At: 19900 * time.Millisecond, For: 5 * time.Second, Kind: slowRequest, Replica: leader,
+				Ops: "starts", Delay: 13 * time.Second},
+			{At: 20 * time.Second, For: 1, Kind: trigger, Replica: leader},
+			{At: 25100 * time.Millisecond, For: 7900 * time.Millisecond, Kind: pause, Replica: leader},
+		},
+	}},
 	{"an acquisition is answered late, and is all", plan{
 		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
 		Faults: []fault{

@@ -228,9 +228,13 @@ func TestThePageInEachState(t *testing.T) {
 		databases[state.name] = state.make(t)
 		mux.Handle("/"+state.name+"/", newHandler(t, databases[state.name], withControl))
 	}
+	few := 0
+	if missing.Full() {
+		few = 1
+	}
 	for i, state := range states {
 		for j, look := range looks {
-			if j > 0 && i > 1 { // all looks of two states, and one of each
+			if j > 0 && i > few { // all looks of some states, and one of each
 				break
 			}
 			t.Run(state.name+"/"+look.Name, func(t *testing.T) {
@@ -276,7 +280,7 @@ func TestThePageInEachState(t *testing.T) {
 		{"attempts", runLink(run)},
 		{"order", "orders/run?job=import"},
 	} {
-		for _, look := range looks {
+		for _, look := range missing.Some(looks...) {
 			t.Run(page.name+"/"+look.Name, func(t *testing.T) {
 				b.Look(look)
 				b.Do(chromedp.Navigate(server.URL + "/failing/" + page.path))
@@ -379,7 +383,12 @@ const noFocus = `(() => {
 // is what an earlier sibling, or the first shape of the drawing, is filled with.
 const lowContrast = `(() => {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+	const colours = new Map();
 	const parse = (text) => {
+		if (!colours.has(text)) colours.set(text, read(text));
+		return [...colours.get(text)];
+	};
+	const read = (text) => {
 		canvas.clearRect(0, 0, 1, 1);
 		canvas.fillStyle = text;
 		canvas.fillRect(0, 0, 1, 1);
