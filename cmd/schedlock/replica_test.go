@@ -222,6 +222,8 @@ func copyBinary() (dir, path string, err error) {
 		return dir, "", err
 	}
 	defer in.Close()
+	syscall.ForkLock.RLock() // a child that inherits the file would keep it busy: golang.org/issue/22315
+	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
 	if err != nil {
 		return dir, "", err
