@@ -313,7 +313,8 @@ func TestAClaimantThatStallsGetsNoTermThatIsLowerThanAnothers(t *testing.T) {
 			eventually(t, "the claimant stalls", func() bool {
 				return value[int](t, gate,
 					`SELECT count(*) FROM pg_locks
-						WHERE locktype = 'advisory' AND NOT granted`) == 1
+						WHERE locktype = 'advisory' AND NOT granted AND database =
+						(SELECT oid FROM pg_database WHERE datname = current_database())`) == 1
 			})
 			ref := acquire(t, store, time.Minute)
 			release(t, store, ref)
