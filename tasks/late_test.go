@@ -45,36 +45,3 @@ func TestARunThatStartsWhenItWasRefusedForAPauseIsCarriedOut(t *testing.T) {
 		})
 	}
 }
-
-// What has been sent may have been carried out, so the leader asks what became of it.
-func TestNoStartIsSentAgainOnceTheTermBeginsToEnd(t *testing.T) {
-	for name, tc := range map[string]struct {
-		first fault
-		rows  []string
-	}{
-		"it did not arrive":  {hang, nil},
-		"its answer is lost": {lose, []string{"00:01:00 done"}},
-	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
-			a := w.leader([]Job{d.job("j", Every(time.Minute).Offset(0), 0)})
-			sleepUntil(59 * time.Second)
-			sent := 0
-			a.link.set(func(what string) fault { // it is called with a lock held
-				if what != "decide" {
-					return none
-				}
-				if sent++; sent == 1 {
-					return tc.first
-				}
-				return none
-			})
-			sleepUntil(60500 * time.Millisecond) // before it would be sent again
-			require.NoError(t, a.runner.Stop(ctx))
-			assert.Equal(t, 1, sent)
-			assert.Equal(t, tc.rows, w.rows("j"))
-			assert.Len(t, d.read(), len(tc.rows))
-			assert.Nil(t, w.holder())
-		})
-	}
-}

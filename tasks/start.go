@@ -62,10 +62,6 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 					"the job is tried again, with pauses",
 					"job", j.Name, "term", t.lease.Term(), "err", err)
 			}
-		case errors.Is(err, errShut):
-			tick, attempt := s.starts()
-			run, started = t.adopt(j, tick, attempt)
-			return run, started && t.begin(j, s, run)
 		default:
 			if errors.Is(err, schedlock.ErrLost) {
 				t.beat.now()

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -105,17 +104,12 @@ func (t *term) choose(j *termJob) (next step, ok bool) {
 	return next, true
 }
 
-// errShut is why a step is not sent again: nothing new may start any more.
-var errShut = errors.New("the term has begun to end")
-
 // write sends the step to the ledger. started is false if it starts nothing, or
 // if what it starts was started before.
 func (t *term) write(s *step) (run ledger.Run, started bool, err error) {
 	ref, tries := t.lease.Ref(), 0
 	err = t.retry(t.ctx, func(ctx context.Context) (err error) {
-		if tries++; tries > 1 && !t.open() {
-			return errShut
-		}
+		tries++
 		switch s.kind {
 		case decideTicks:
 			run, started, err = t.ledger.Decide(ctx, ref, s.decision)

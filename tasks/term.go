@@ -134,7 +134,7 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 			return err
 		}
 		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, driver.ErrConflict) ||
-			errors.Is(err, ledger.ErrPaused) || errors.Is(err, errShut) || ctx.Err() != nil {
+			errors.Is(err, ledger.ErrPaused) || ctx.Err() != nil {
 			return err
 		}
 		if !said {

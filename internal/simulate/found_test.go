@@ -80,14 +80,6 @@ var found = []struct {
 			{At: 25100 * time.Millisecond, For: 7900 * time.Millisecond, Kind: pause, Replica: leader},
 		},
 	}},
-	{"a decision is sent again just before the drain reaches its limit", plan{
-		Members: []member{{Timing: 0, Latency: 3 * time.Millisecond},
-			{Timing: 1, Latency: 18 * time.Millisecond}},
-		Faults: []fault{
-			{At: 28697000000, For: 3462000000, Kind: loseRequest, Replica: everybody},
-			{At: 32159000000, For: 397000000, Kind: revoke, Replica: 1},
-		},
-	}},
 	{"an acquisition is answered late, and is all", plan{
 		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
 		Faults: []fault{
