@@ -147,16 +147,18 @@ func (w *world) judge() verdict {
 	return v
 }
 
-// endings: after a leader that has released its lease no attempt is in progress, and what is done
-// was carried out, by whom the ledger says.
+// endings: after a leader that has released its lease no attempt is in progress, but one of which
+// it did not hear until its drain reached the limit, and what is done was carried out, by whom the
+// ledger says.
 func (w *world) endings() (vs []faults.Violation) {
 	carriedOut := map[string]bool{}
 	for _, r := range w.history.Runs {
 		carriedOut[fmt.Sprint(r.Job, r.Tick, r.Attempt, r.Process)] = true
 	}
 	for _, r := range w.rows {
+		_, unheard := w.commits[attemptOf(r)+" unheard"]
 		switch {
-		case r.Status == ledger.InProgress && w.peace:
+		case r.Status == ledger.InProgress && w.peace && !unheard:
 			vs = append(vs, faults.Violation{Rule: "runs end", At: w.ended,
 				Text: fmt.Sprintf("in progress: %+v", r)})
 		case r.Status == ledger.Done && !carriedOut[fmt.Sprint(r.Job, r.ScheduledAt.UnixMicro(),

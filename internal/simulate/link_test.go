@@ -55,19 +55,25 @@ func call[T any](l *link, ctx context.Context, op string,
 		if err := p.await(ctx, there); err != nil {
 			left := there - time.Since(sent)
 			p.w.land(left)
-			time.AfterFunc(left, func() { _, _ = do(context.Background()) })
+			time.AfterFunc(left, func() {
+				answer, _ := do(context.Background())
+				p.w.unheard(answer)
+			})
 			return none, err
 		}
 	}
 	answer, err := do(context.Background())
 	switch f.Kind {
 	case failAfter:
+		p.w.unheard(answer)
 		return none, errReset
 	case loseAnswer:
+		p.w.unheard(answer)
 		return none, p.inVain(ctx)
 	}
 	if back > 0 {
 		if err := p.await(ctx, back); err != nil {
+			p.w.unheard(answer)
 			return none, err
 		}
 	}

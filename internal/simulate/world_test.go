@@ -146,6 +146,13 @@ func (w *world) started(s started) {
 	}
 }
 
+// unheard remembers the start of a run whose caller did not hear of it.
+func (w *world) unheard(answer any) {
+	if s, ok := answer.(started); ok && s.ok {
+		w.committed(attemptOf(s.run) + " unheard")
+	}
+}
+
 func attemptOf(r ledger.Run) string {
 	return r.Job + " " + strconv.FormatInt(r.ID, 10) + " " + strconv.Itoa(r.Attempt)
 }
