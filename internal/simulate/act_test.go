@@ -78,7 +78,6 @@ func (w *world) trigger(p *process) {
 		return
 	}
 	job := [...]string{jobTick, jobSlow, jobOdd}[w.plan.Members[p.replica].Timing%3]
-	time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
 	n := w.order(faults.KindAsking, 0, job, time.Time{})
 	r, err := p.app.Runner().Trigger(context.Background(), job, operator, strconv.Itoa(n))
 	if err == nil {
