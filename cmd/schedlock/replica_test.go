@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -57,7 +56,7 @@ func TestMain(m *testing.M) {
 	case "writer":
 		writer(os.Args[1])
 	default:
-		_ = flag.Set("test.parallel", "12") // most tests wait; -parallel overrides it
+		child.SideBySide(24)
 		code := pgtest.Run(m)
 		mytest.Close()
 		if binary.dir != "" {

@@ -4,7 +4,6 @@ package child
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +31,7 @@ func Main(m *testing.M) {
 		run()
 		os.Exit(0)
 	}
-	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
+	SideBySide(16)
 	leave := Seat()
 	InMemory()
 	code := m.Run()

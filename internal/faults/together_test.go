@@ -3,8 +3,6 @@
 package faults
 
 import (
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,7 +31,7 @@ var room struct {
 
 func enter() (leave func()) {
 	least, most := int32(10), int32(24)
-	if raced() {
+	if child.Raced() {
 		least, most = 5, 10
 	}
 	room.looking.Lock()
@@ -46,12 +44,6 @@ func enter() (leave func()) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// raced reports whether the race detector slows everything down.
-func raced() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func (w *together) run(t *testing.T, name string, do func(*testing.T)) {

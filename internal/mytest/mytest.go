@@ -69,7 +69,7 @@ func Run(m interface{ Run() int }) int {
 
 // RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
 func RunSeated(m interface{ Run() int }) int {
-	child.SideBySide(8)
+	child.SideBySide(16)
 	defer child.Seat()()
 	return Run(m)
 }

@@ -84,7 +84,7 @@ var shared struct {
 // Run runs the tests, then stops and deletes the shared server if there is one. It returns the exit
 // code.
 func Run(m interface{ Run() int }) int {
-	child.SideBySide(6)
+	child.SideBySide(12)
 	child.InMemory()
 	code := m.Run()
 	if shared.server != nil {
@@ -95,7 +95,7 @@ func Run(m interface{ Run() int }) int {
 
 // RunSeated is [Run] for a package that keeps many processes busy: see [child.Seat].
 func RunSeated(m interface{ Run() int }) int {
-	child.SideBySide(10)
+	child.SideBySide(20)
 	defer child.Seat()()
 	return Run(m)
 }
