@@ -15,6 +15,8 @@ import (
 var postgresGroups = []group{
 	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
+	}},
+	{name: "answers", postgres: true, sameOwner: true, appPool: true, faults: []string{
 		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
 	}},
 	{name: "lost answer", postgres: true, histories: []string{
