@@ -221,7 +221,8 @@ func copyBinary() (dir, path string, err error) {
 		return dir, "", err
 	}
 	defer in.Close()
-	syscall.ForkLock.RLock() // a child that inherits the file would keep it busy: golang.org/issue/22315
+	// A child that inherits the file would keep it busy: golang.org/issue/22315.
+	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
 	if err != nil {
