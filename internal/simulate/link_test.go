@@ -84,6 +84,34 @@ func call[T any](l *link, ctx context.Context, op string,
 	return answer, err
 }
 
+// network is the fault that a statement meets.
+func (w *world) network(replica int, op string) (fault, bool) {
+	at := w.planned()
+	for i, f := range w.plan.Faults {
+		switch f.Kind {
+		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
+			if f.active(at) && w.hits(i, replica) && f.concernsOp(op) {
+				return f, true
+			}
+		}
+	}
+	return fault{}, false
+}
+
+// land remembers that a statement arrives although nobody waits for it.
+func (w *world) land(in time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.landed = max(w.landed, w.planned()+in)
+}
+
+// unheard remembers the start of a run whose caller did not hear of it.
+func (w *world) unheard(answer any) {
+	if s, ok := answer.(started); ok && s.ok {
+		w.committed(attemptOf(s.run) + " unheard")
+	}
+}
+
 // await lasts for d. It returns an error if its caller does not wait for so long.
 func (p *process) await(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

@@ -98,20 +98,6 @@ func (w *world) hits(i, replica int) bool {
 	return hit == everybody || hit == int32(replica)
 }
 
-// network is the fault that a statement meets.
-func (w *world) network(replica int, op string) (fault, bool) {
-	at := w.planned()
-	for i, f := range w.plan.Faults {
-		switch f.Kind {
-		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
-			if f.active(at) && w.hits(i, replica) && f.concernsOp(op) {
-				return f, true
-			}
-		}
-	}
-	return fault{}, false
-}
-
 // during reports whether a fault of a kind hurts a replica now, and for how long it still does.
 func (w *world) during(k kind, replica int) (left time.Duration) {
 	at := w.planned()
@@ -121,13 +107,6 @@ func (w *world) during(k kind, replica int) (left time.Duration) {
 		}
 	}
 	return left
-}
-
-// land remembers that a statement arrives although nobody waits for it.
-func (w *world) land(in time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.landed = max(w.landed, w.planned()+in)
 }
 
 // committed remembers when the database did something. Its own clock may be set.
@@ -143,13 +122,6 @@ func (w *world) committed(what string) {
 func (w *world) started(s started) {
 	if s.ok {
 		w.committed(attemptOf(s.run))
-	}
-}
-
-// unheard remembers the start of a run whose caller did not hear of it.
-func (w *world) unheard(answer any) {
-	if s, ok := answer.(started); ok && s.ok {
-		w.committed(attemptOf(s.run) + " unheard")
 	}
 }
 

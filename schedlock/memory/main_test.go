@@ -1,12 +1,13 @@
 package memory_test
 
 import (
-	"flag"
 	"os"
 	"testing"
+
+	"example.com/schedlock/internal/child"
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "32") // nearly all tests only wait; -parallel overrides it
+	child.SideBySide(32) // nearly all tests only wait
 	os.Exit(m.Run())
 }
