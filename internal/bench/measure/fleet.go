@@ -28,7 +28,8 @@ type fleet struct {
 	dsn       string
 	ttl       time.Duration // 0: the default
 	heartbeat time.Duration
-	sign      bool // see settings
+	grace     time.Duration // 0: the default
+	sign      bool          // see settings
 
 	mu       sync.Mutex
 	said     []remark
@@ -63,7 +64,7 @@ func (f *fleet) start() (*replica, error) {
 	f.mu.Lock()
 	f.started++
 	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat,
-		Sign: f.sign}
+		Grace: f.grace, Sign: f.sign}
 	f.mu.Unlock()
 	text, err := json.Marshal(s)
 	if err != nil {

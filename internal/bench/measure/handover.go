@@ -25,6 +25,7 @@ type changes struct {
 	Handover map[string]*change // by database
 	Takeover map[string]*change // SQLite, at the default TTL
 	Signs    *change            // PostgreSQL, at the default TTL and session grace
+	Short    *change            // the same, at shortGrace
 	Expired  *change            // PostgreSQL, at expiredTTL, where the grace is longer
 }
 
@@ -33,6 +34,13 @@ type changes struct {
 const (
 	expiredTTL       = 4 * time.Second
 	expiredHeartbeat = time.Second
+)
+
+// The session graces are that of package startup, and one for an app whose jobs return within a
+// second of their cancellation.
+const (
+	defaultGrace = 5 * time.Second
+	shortGrace   = 2 * time.Second
 )
 
 func (m *measurer) changes(ctx context.Context) error {
@@ -55,6 +63,15 @@ func (m *measurer) changes(ctx context.Context) error {
 	}
 	err = m.onPostgres(func(dsn string) error {
 		m.report.Changes.Signs, err = rounds(ctx, newFleet(ctx, dsn), 50, syscall.SIGKILL)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = m.onPostgres(func(dsn string) error {
+		f := newFleet(ctx, dsn)
+		f.grace = shortGrace
+		m.report.Changes.Short, err = rounds(ctx, f, 20, syscall.SIGKILL)
 		return err
 	})
 	if err != nil {

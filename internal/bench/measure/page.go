@@ -144,8 +144,11 @@ func (r *report) changes(w *writer) {
 	if c := r.Changes.Signs; c != nil {
 		add(fmt.Sprintf("%s, take-over after the end of the session (TTL %v, grace %v): "+
 			"`kill -9` → the next leader may start runs", dbPostgres,
-			time.Minute, 5*time.Second), c.Total)
+			time.Minute, defaultGrace), c.Total)
 		add("… → its first run has begun, recorded in the ledger", c.Run)
+	}
+	if c := r.Changes.Short; c != nil {
+		add(fmt.Sprintf("… with a grace of %v", shortGrace), c.Total)
 	}
 	if c := r.Changes.Expired; c != nil {
 		add(fmt.Sprintf("%s, take-over at a TTL of %v (heartbeat %v): "+

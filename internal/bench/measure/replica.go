@@ -39,6 +39,7 @@ type settings struct {
 	DSN       string
 	TTL       time.Duration // 0: the default
 	Heartbeat time.Duration // 0: the default
+	Grace     time.Duration // 0: the default
 	Sign      bool          // on MariaDB: the end of the session is a sign of death
 }
 
@@ -87,6 +88,9 @@ func runReplica(s settings) error {
 	lock := []schedlock.Option{schedlock.WithObserver(tell)}
 	if s.TTL != 0 {
 		lock = append(lock, schedlock.WithTTL(s.TTL), schedlock.WithHeartbeatInterval(s.Heartbeat))
+	}
+	if s.Grace != 0 {
+		lock = append(lock, schedlock.WithSessionGrace(s.Grace))
 	}
 	app, err := startup.NewApp(startup.Config{
 		Open: func(ctx context.Context) (driver.Store, error) {
