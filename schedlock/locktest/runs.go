@@ -133,10 +133,6 @@ var runCases = []testCase{
 		"Abandon returns ErrLost, and writes nothing, unless its ref holds the lock.",
 		"an old leader that wakes up gives up the runs of its successor.", []Feature{Ledger}},
 		run: func(e *env) {
-			old := e.win(alice)
-			e.start(old, "a", time.Time{}, noon)
-			ref := e.win(bob)
-			e.start(ref, "b", time.Time{}, noon)
 			refused := func(r driver.Ref, why string) {
 				e.unchanged(func() {
 					runs, err := e.ledger().Abandon(e.ctx, r, nil)
@@ -144,6 +140,11 @@ var runCases = []testCase{
 					require.Empty(e, runs, why)
 				}, "%s", why)
 			}
+			idle, old := e.win(bob), e.win(alice)
+			refused(idle, "the lease before, when nothing was left")
+			e.start(old, "a", time.Time{}, noon)
+			ref := e.win(bob)
+			e.start(ref, "b", time.Time{}, noon)
 			refused(old, "the lease before")
 			refused(driver.Ref{Owner: bob, Token: driver.NewToken(), Term: ref.Term},
 				"another token")

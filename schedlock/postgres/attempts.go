@@ -119,6 +119,14 @@ func (s *Store) Finish(ctx context.Context, run ledger.Run,
 }
 
 const (
+	// sqlNothingLeft is the common case, in one round trip. What the leaders before have started
+	// was committed before their row went, as sqlGuard held on to it.
+	sqlNothingLeft = `
+SELECT EXISTS (SELECT FROM scheduler_lock l
+               WHERE l.id = 1 AND l.token = $1::text AND l.term = $2::bigint)
+       AND NOT EXISTS (SELECT FROM scheduler_runs
+                       WHERE status = 'in_progress' AND term <> $2)`
+
 	// It holds on to the lock row, as sqlGuard does, so it must not wait for long.
 	sqlAbandonSettings = `
 SELECT clock_timestamp(), set_config('lock_timeout', '1s', true), ` + sqlDurable
@@ -147,6 +155,15 @@ WHERE j.job = e.job`
 // error in the row, if there is one, is that of the attempt before.
 func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 	retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
+	var nothing bool
+	err = s.runs.QueryRow(ctx, sqlNothingLeft, s.mode(), ref.Token.String(),
+		ref.Term).Scan(&nothing)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	if nothing {
+		return []ledger.Run{}, nil
+	}
 	err = s.runs.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var now time.Time
 		if err := tx.QueryRow(ctx, sqlAbandonSettings).Scan(&now, nil, nil); err != nil {

@@ -137,13 +137,6 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// sqlGreet begins a session that is our own. No plan of ours depends on a
-// parameter, so each statement is planned once: to plan an acquisition takes
-// longer than to execute it.
-func sqlGreet(channel string) string {
-	return `LISTEN ` + channel + `; SET plan_cache_mode = force_generic_plan`
-}
-
 const sqlOwnSession = `
 SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(),
        host(inet_client_addr()), inet_client_port(),
@@ -178,7 +171,7 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 			_ = opened.Close(ctx)
 		}
 	}()
-	if err := s.welcome(ctx, conn); err != nil {
+	if err := s.welcome(ctx, conn, planOnce); err != nil {
 		return nil, nil, err
 	}
 	var (
@@ -202,20 +195,25 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 	if s.reader {
 		return conn, x, nil
 	}
-	_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())+";"+sqlKeep).ReadAll()
+	_, err = conn.PgConn().Exec(ctx, "LISTEN "+s.channel()+";"+sqlKeep).ReadAll()
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && !conn.IsClosed() {
 		x.why = cmp.Or(x.why, "the server does not let the holder change its time-outs: "+e.Message)
-		_, err = conn.PgConn().Exec(ctx, sqlGreet(s.channel())).ReadAll()
+		_, err = conn.PgConn().Exec(ctx, "LISTEN "+s.channel()).ReadAll()
 	}
 	return conn, x, err
 }
 
+// planOnce is for the lock and the runs: none of their plans depends on a parameter. To plan an
+// acquisition or the start of a run takes longer than to execute it, and by its own estimates the
+// server would plan the start of a run every time.
+const planOnce = true
+
 // welcome makes a new session as the app wants it, and as our statements do.
-func (s *Store) welcome(ctx context.Context, conn *pgx.Conn) error {
+func (s *Store) welcome(ctx context.Context, conn *pgx.Conn, planOnce bool) error {
 	if s.greet != nil {
 		if err := s.greet(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return s.isolate(ctx, conn)
+	return s.isolate(ctx, conn, planOnce)
 }

@@ -32,12 +32,14 @@ SELECT set_config('lock_timeout', '1s', true),
        set_config('row_security', 'off', true), set_config('DateStyle', 'ISO', true),
        ` + sqlPath("$1", "true")
 
-	// sqlOurSettings finds nothing if the session is not ours.
+	// sqlOurSettings finds nothing if the session is not ours. With $3 the server plans each
+	// statement once.
 	sqlOurSettings = `
 SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('lock_timeout', '1s', false),
        set_config('row_security', 'off', false), set_config('DateStyle', 'ISO', false),
-       ` + sqlNotice("false") + `, ` + sqlPath("$2", "false") + `
+       ` + sqlNotice("false") + `, ` + sqlPath("$2", "false") + `,
+       CASE WHEN $3::boolean THEN set_config('plan_cache_mode', 'force_generic_plan', false) END
 WHERE pg_backend_pid() = $1::bigint`
 )
 
@@ -87,10 +89,10 @@ func sqlNotice(local string) string {
 }
 
 // isolate gives a session that is ours what our statements need.
-func (s *Store) isolate(ctx context.Context, conn *pgx.Conn) error {
+func (s *Store) isolate(ctx context.Context, conn *pgx.Conn, planOnce bool) error {
 	var level string
 	err := committed{conn, true, s.path()}.QueryRow(ctx, sqlOurSettings, int64(conn.PgConn().PID()),
-		s.path()).Scan(&level, nil, nil, nil, nil, nil)
+		s.path(), planOnce).Scan(&level, nil, nil, nil, nil, nil, nil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		s.lent.Store(true)
 		return nil

@@ -1,9 +1,12 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/ledger"
@@ -125,6 +128,38 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 		require.Equal(t, before, value[int](t, conn, sqlScans), "%s reads the whole table",
 			step.name)
 	}
+}
+
+// By its own estimates the server would plan the start of a run anew each time.
+func TestTheServerPlansTheStartOfARunOnce(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(migrated(t))
+	require.NoError(t, err)
+	var last *pgx.Conn
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		last = conn
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.Use(pool, silent).Open(ctx)
+	require.NoError(t, err)
+	defer store.Close()
+	ref := acquire(t, store, time.Minute)
+	for i := range 10 {
+		at := tick.Add(time.Duration(i) * time.Minute)
+		d := ledger.Decision{Job: "j", Spec: "s", From: at.Add(-time.Minute), To: at, Start: at}
+		if i == 0 {
+			d.From = time.Time{}
+		}
+		_, started, err := store.Decide(ctx, ref, d)
+		require.NoError(t, err)
+		require.True(t, started)
+	}
+	require.Zero(t, value[int](t, last, `SELECT sum(custom_plans) FROM pg_prepared_statements`))
+	require.EqualValues(t, 10, value[int](t, last,
+		`SELECT sum(generic_plans) FROM pg_prepared_statements WHERE statement ~ 'skipped'`))
 }
 
 // Not in parallel: a session that is being opened, to any database, keeps dead rows.

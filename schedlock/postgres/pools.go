@@ -73,7 +73,6 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = time.Minute
 	config.PingTimeout = pingTimeout
-	config.AfterConnect = s.welcome
 	config.AfterRelease, config.ShouldPing = nil, nil
 	// It goes before the app's BeforeAcquire, too, which pgx has deprecated.
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
@@ -83,11 +82,15 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 		time.AfterFunc(pingTimeout, func() { _ = inner.Close() })
 	}
 	for _, p := range []struct {
-		pool *statementPool
-		size int
-	}{{&s.runs, s.runsSize}, {&s.pool, s.sharedSize}} {
+		pool     *statementPool
+		size     int
+		planOnce bool
+	}{{&s.runs, s.runsSize, planOnce}, {&s.pool, s.sharedSize, false}} {
 		config := config.Copy()
 		config.MaxConns = int32(p.size)
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			return s.welcome(ctx, conn, p.planOnce)
+		}
 		pool, err := pgxpool.NewWithConfig(context.Background(), config)
 		if err != nil { // a configuration that no option allows
 			return fmt.Errorf("%s: %w", s.name(), err)
