@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
 )
 
 const maxForm = 64 << 10
@@ -49,13 +51,12 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 				"ask an operator of this app", http.StatusForbidden)
 			return
 		}
-		if r.Method != http.MethodPost {
-			h.serveQuestion(w, r, kind)
+		if h.app.Lock() == nil {
+			answerLater(w, errStarting.Error())
 			return
 		}
-		if h.app.Lock() == nil {
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+		if r.Method != http.MethodPost {
+			h.ask(w, r, kind, http.StatusOK, "")
 			return
 		}
 		o, err := h.readOrder(w, r)
@@ -67,7 +68,7 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 		if err != nil {
 			status, text := h.failure(r, err)
 			if wantsPage(r) {
-				h.answerQuestion(w, r, kind, status, text)
+				h.ask(w, r, kind, status, text)
 			} else {
 				http.Error(w, text, status)
 			}
@@ -242,15 +243,14 @@ func (h *Handler) resume(ctx context.Context, r *http.Request, o ledger.Action) 
 	if err := whichJob(r, o); err != nil {
 		return err
 	}
-	var (
-		resumed bool
-		err     error
-	)
 	if o.Job == "" {
-		resumed, err = h.app.Runner().ResumeAll(ctx, o.By)
-	} else {
-		resumed, err = h.app.Runner().Resume(ctx, o.Job, o.By)
+		resumed, err := h.app.Runner().ResumeAll(ctx, o.By)
+		if resumed {
+			h.cfg.Log.Info("resumed", "job", "", "by", o.By)
+		}
+		return err
 	}
+	resumed, err := h.app.Runner().Resume(ctx, o.Job, o.By)
 	if err != nil {
 		return err
 	}
@@ -258,17 +258,10 @@ func (h *Handler) resume(ctx context.Context, r *http.Request, o ledger.Action) 
 		h.cfg.Log.Info("resumed", "job", o.Job, "by", o.By)
 		return nil
 	}
-	if o.Job == "" {
-		return nil
-	}
 	jobs, err := h.app.Runner().Jobs(ctx)
-	if err != nil {
+	known := func(j tasks.JobInfo) bool { return j.Name == o.Job }
+	if err != nil || slices.ContainsFunc(jobs, known) {
 		return err
-	}
-	for _, j := range jobs {
-		if j.Name == o.Job {
-			return nil
-		}
 	}
 	return ledger.ErrNoJob
 }
