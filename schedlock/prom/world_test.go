@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -260,12 +259,24 @@ func (s scrape) find(name string, labels ...string) *dto.Metric {
 	return nil
 }
 
-// value is that of a counter or a gauge, which must be there.
+// value is that of a counter or a gauge, or how often a histogram has observed something. It
+// must be there.
 func (s scrape) value(name string, labels ...string) float64 {
 	s.t.Helper()
 	m := s.find(name, labels...)
 	require.NotNil(s.t, m, "%s%v is not there", name, labels)
-	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	return valueOf(m)
+}
+
+func valueOf(m *dto.Metric) float64 {
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+		float64(m.GetHistogram().GetSampleCount())
+}
+
+// is requires a value.
+func (s scrape) is(want float64, name string, labels ...string) {
+	s.t.Helper()
+	require.InDelta(s.t, want, s.value(name, labels...), 0, "%s%v", name, labels)
 }
 
 // observed is how often, and the sum.
@@ -284,13 +295,9 @@ func (s scrape) all(name string) map[string]float64 {
 		for _, l := range m.GetLabel() {
 			labels = append(labels, l.GetValue())
 		}
-		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() +
-			float64(m.GetHistogram().GetSampleCount())
-		if v != 0 {
+		if v := valueOf(m); v != 0 {
 			values[strings.Join(labels, " ")] = v
 		}
 	}
 	return values
 }
-
-func (s scrape) names() []string { return slices.Sorted(maps.Keys(s.families)) }
