@@ -206,14 +206,14 @@ func TestAScrapeAsksTheDatabaseAtMostEveryFiveSeconds(t *testing.T) {
 		a := w.join(every("import", time.Hour, nothing))
 		b := w.join(every("import", time.Hour, nothing))
 		sleep(time.Second)
-		before, standby := a.link.readings(), b.link.readings()
+		before, standby := a.link.reads.Load(), b.link.reads.Load()
 		for range 40 { // 20 s
 			a.scrape()
 			b.scrape()
 			sleep(500 * time.Millisecond)
 		}
-		require.Equal(t, 4, a.link.readings()-before)
-		require.Zero(t, b.link.readings()-standby, "a standby tells nothing of them")
+		require.EqualValues(t, 4, a.link.reads.Load()-before)
+		require.Zero(t, b.link.reads.Load()-standby, "a standby tells nothing of them")
 	})
 }
 
@@ -240,7 +240,7 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 					}
 					return errRefused
 				})
-				before := a.link.readings()
+				before := a.link.reads.Load()
 				for range 3 {
 					begin := time.Now()
 					s := a.scrape()
@@ -250,11 +250,11 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 						"as of seconds ago")
 					synctest.Wait()
 				}
-				want := 3
+				want := int64(3)
 				if !heeds {
 					want = 1 // one goroutine is left behind, not one for each scrape
 				}
-				require.Equal(t, want, a.link.readings()-before)
+				require.Equal(t, want, a.link.reads.Load()-before)
 				sleep(time.Minute)
 				s := a.scrape()
 				s.is(1, "schedlock_leader")

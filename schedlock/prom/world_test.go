@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,12 +110,9 @@ func sleep(d time.Duration) {
 // A link is a replica's connection to the database.
 type link struct {
 	*memory.Store
-
-	mu     sync.Mutex
-	before func(ctx context.Context, op string) error
-	reads  int // of the jobs
-
-	queue taskqueue.Store // nil: the store's own
+	before atomic.Pointer[func(ctx context.Context, op string) error]
+	reads  atomic.Int64    // of the jobs
+	queue  taskqueue.Store // nil: the store's own
 }
 
 func (l *link) Queue() taskqueue.Store {
@@ -126,30 +123,16 @@ func (l *link) Queue() taskqueue.Store {
 }
 
 // set says what happens before each statement; nil: nothing.
-func (l *link) set(before func(ctx context.Context, op string) error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.before = before
-}
+func (l *link) set(before func(ctx context.Context, op string) error) { l.before.Store(&before) }
 
 func (l *link) meet(ctx context.Context, op string) error {
-	l.mu.Lock()
-	before := l.before
 	if op == "jobs" {
-		l.reads++
+		l.reads.Add(1)
 	}
-	l.mu.Unlock()
-	if before == nil {
-		return nil
+	if before := l.before.Load(); before != nil && *before != nil {
+		return (*before)(ctx, op)
 	}
-	return before(ctx, op)
-}
-
-// readings is how often the jobs were read.
-func (l *link) readings() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.reads
+	return nil
 }
 
 var errRefused = errors.New("connection refused")
