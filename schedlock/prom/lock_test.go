@@ -1,7 +1,6 @@
 package prom_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -198,11 +197,9 @@ func TestWhatOnlyADatabaseCanTellIsCountedToo(t *testing.T) {
 
 func TestADrainIsTimedUntilTheRelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(tasks.Job{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true,
-			Do: func(ctx context.Context, _ tasks.Run) error {
-				time.Sleep(5 * time.Second)
-				return nil
-			}})
+		slow := every("slow", time.Hour, func() error { time.Sleep(5 * time.Second); return nil })
+		slow.AtOnce = true
+		a := w.join(slow)
 		sleep(time.Second)
 		stopped := make(chan struct{})
 		go func() {
@@ -240,12 +237,9 @@ func TestEverythingMayBeCalledAtOnce(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 4, 50
 	kinds := []schedlock.EventKind{
-		schedlock.EventStandby, schedlock.EventElected, schedlock.EventHeartbeat,
-		schedlock.EventHeartbeatFailed,
-		schedlock.EventDraining, schedlock.EventRevoked, schedlock.EventSuspended,
-		schedlock.EventResumed, schedlock.EventLost,
-		schedlock.EventReleased, schedlock.EventReleaseFailed, schedlock.EventStoreFailed,
-		schedlock.EventStoreRecovered,
+		schedlock.EventElected, schedlock.EventHeartbeat, schedlock.EventHeartbeatFailed,
+		schedlock.EventDraining, schedlock.EventRevoked, schedlock.EventLost,
+		schedlock.EventReleased, schedlock.EventStoreFailed, schedlock.EventStandby,
 	}
 	m := prom.New()
 	var wg sync.WaitGroup

@@ -243,27 +243,21 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 		assert.Contains(t, w.Header().Get("Content-Type"), "text/plain")
 	}
 	assert.Zero(t, db.terms(t)[0].Revoked)
+	w := post(newHandler(t, irrevocable{db}, withControl), "/orders/handover",
+		url.Values{"term": {fmt.Sprint(ref.Term)}})
+	assert.Equal(t, http.StatusNotImplemented, w.Code)
+	assert.Equal(t, driver.ErrNotRevocable.Error()+"\n", w.Body.String())
 
 	db.fail(errors.New("cannot open /secret/app.db"))
-	w := post(h, "/orders/run", url.Values{"job": {"tick"}})
+	w = post(h, "/orders/run", url.Values{"job": {"tick"}})
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, "the database cannot be read; look at the page whether the order was carried "+
 		"out, then try again\n", w.Body.String())
 }
 
-type irrevocable struct{ driver.Store }
+type irrevocable struct{ *database }
 
 func (irrevocable) Revoke(ctx context.Context, term int64, by,
 	reason string) (schedlock.Revocation, error) {
 	return driver.Base{}.Revoke(ctx, term, by, reason)
-}
-
-func TestAStoreThatCannotRevokeSaysSo(t *testing.T) {
-	t.Parallel()
-	lock, err := schedlock.New(irrevocable{newDatabase()})
-	require.NoError(t, err)
-	h, err := New(Config{Lock: lock, Control: true, Hosts: []string{"example.com"}})
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotImplemented, post(h, "/orders/handover",
-		url.Values{"term": {"1"}}).Code)
 }
