@@ -155,24 +155,23 @@ func (h *Handler) failure(r *http.Request, err error) (status int, text string) 
 	var backlog *ledger.BacklogError
 	switch {
 	case errors.As(err, &refused):
+		return refused.status, refused.text
 	case errors.Is(err, ledger.ErrNoJob):
-		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet: "+
-			"choose one that the page lists", r.PostFormValue("job"))}
+		return http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet: "+
+			"choose one that the page lists", r.PostFormValue("job"))
 	case errors.As(err, &paused):
-		refused = &orderError{http.StatusConflict, paused.Error() + "; resume it first"}
+		return http.StatusConflict, paused.Error() + "; resume it first"
 	case errors.As(err, &backlog):
-		refused = &orderError{http.StatusTooManyRequests, backlog.Error()}
+		return http.StatusTooManyRequests, backlog.Error()
 	case errors.Is(err, driver.ErrConflict):
-		refused = &orderError{http.StatusConflict,
-			"that term does not hold the lock any more: look who leads now"}
+		return http.StatusConflict,
+			"that term does not hold the lock any more: look who leads now"
 	case errors.Is(err, driver.ErrNotRevocable):
-		refused = &orderError{http.StatusNotImplemented, driver.ErrNotRevocable.Error()}
-	default:
-		h.cfg.Log.Warn("order not carried out", "err", err)
-		refused = &orderError{http.StatusServiceUnavailable, h.cfg.PublicError(err) +
-			"; look at the page whether the order was carried out, then try again"}
+		return http.StatusNotImplemented, driver.ErrNotRevocable.Error()
 	}
-	return refused.status, refused.text
+	h.cfg.Log.Warn("order not carried out", "err", err)
+	return http.StatusServiceUnavailable, h.cfg.PublicError(err) +
+		"; look at the page whether the order was carried out, then try again"
 }
 
 // handOver tells the holder of the term that the page has shown to leave;

@@ -281,18 +281,14 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 // between is which time was asked for in other words than those of a span.
 func (q runsQuery) between() string {
 	const layout = "2 Jan 15:04:05 UTC"
-	var parts []string
 	if q.one() {
 		return "at " + q.since.UTC().Format(layout)
 	}
-	if !q.since.IsZero() {
-		parts = append(parts, "from "+q.since.UTC().Format(layout))
-	}
-	if !q.until.IsZero() {
-		parts = append(parts, "up to "+q.until.UTC().Format(layout))
-	}
-	if !q.after.IsZero() {
-		parts = append(parts, "after "+q.after.UTC().Format(layout))
+	var parts []string
+	for i, t := range []time.Time{q.since, q.until, q.after} {
+		if !t.IsZero() {
+			parts = append(parts, []string{"from ", "up to ", "after "}[i]+t.UTC().Format(layout))
+		}
 	}
 	return strings.Join(parts, " ")
 }
