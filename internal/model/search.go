@@ -17,6 +17,8 @@ type protocol[S comparable] interface {
 	// next emits everything that can happen in s. The states it emits need not be
 	// in normal form.
 	next(s S, emit func(S, event))
+	// broken is what s breaks, however it came about.
+	broken(s *S) Promise
 	// done reports whether the search need not go on from s.
 	done(s *S) bool
 }
@@ -161,6 +163,16 @@ func (x *searcher[S]) symmetric(s S) S {
 
 func bytesOf[S any](s *S) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))
+}
+
+// next emits each event with what it breaks.
+func (x *searcher[S]) next(s S, emit func(S, event)) {
+	x.protocol.next(s, func(n S, e event) {
+		if e.broken == Holds {
+			e.broken = x.broken(&n)
+		}
+		emit(n, e)
+	})
 }
 
 func (x *searcher[S]) at(i int) *S { return &x.chunks[i/chunkSize][i%chunkSize] }
