@@ -47,32 +47,27 @@ func TestAssessSaysWhatAStandbyGoesBy(t *testing.T) {
 }
 
 func TestAssessTellsALateLeader(t *testing.T) {
+	const s = time.Second
 	timing := func(every, deadline time.Duration) driver.Timing {
 		return driver.Timing{TTL: time.Minute, RenewDeadline: deadline, HeartbeatInterval: every}
 	}
+	usual, short := timing(10*s, 45*s), timing(s/10, 45*s)
 	for _, tc := range []struct {
 		name   string
 		timing driver.Timing
 		age    time.Duration
 		want   Lateness
 	}{
-		{"the second heartbeat may be under way", timing(10*time.Second, 45*time.Second),
-			25*time.Second - 1, OnTime},
-		{"two are missing", timing(10*time.Second, 45*time.Second), 25 * time.Second, Late},
-		{"a short interval", timing(100*time.Millisecond, 45*time.Second), 1200*time.Millisecond - 1,
-			OnTime},
-		{"two of them are missing", timing(100*time.Millisecond, 45*time.Second),
-			1200 * time.Millisecond, Late},
-		{"one instant before the deadline", timing(10*time.Second, 45*time.Second),
-			45*time.Second - 1, Late},
-		{"at the deadline", timing(10*time.Second, 45*time.Second), 45 * time.Second,
-			PastDeadline},
-		{"the row knows no deadline", timing(10*time.Second, 0), 59 * time.Second, Late},
-		{"the row knows no interval", timing(0, 45*time.Second), 59 * time.Second, OnTime},
-		{"a heartbeat ahead of the clock", timing(10*time.Second, 45*time.Second), -time.Second,
-			OnTime},
-		{"at the TTL the lease has run out", timing(10*time.Second, 45*time.Second), time.Minute,
-			OnTime},
+		{"the second heartbeat may be under way", usual, 25*s - 1, OnTime},
+		{"two are missing", usual, 25 * s, Late},
+		{"a short interval", short, 1200*time.Millisecond - 1, OnTime},
+		{"two of them are missing", short, 1200 * time.Millisecond, Late},
+		{"one instant before the deadline", usual, 45*s - 1, Late},
+		{"at the deadline", usual, 45 * s, PastDeadline},
+		{"the row knows no deadline", timing(10*s, 0), 59 * s, Late},
+		{"the row knows no interval", timing(0, 45*s), 59 * s, OnTime},
+		{"a heartbeat ahead of the clock", usual, -s, OnTime},
+		{"at the TTL the lease has run out", usual, time.Minute, OnTime},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v := driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, time.Minute),
@@ -99,13 +94,9 @@ func TestAssessTellsALeaderFromASilentOne(t *testing.T) {
 		{"a TTL in the future", -time.Minute, driver.SignNone, Stale, nil},
 		{"its session has ended", 0, driver.SignEnded, Stale, nil},
 		{"its session has ended, which is no sign", 0, driver.SignEnded, Held,
-			func(v *driver.Snapshot) {
-				v.Row.Grace = 0
-			}},
+			func(v *driver.Snapshot) { v.Row.Grace = 0 }},
 		{"its session has ended, after a fail-over", 0, driver.SignEnded, Held,
-			func(v *driver.Snapshot) {
-				v.FailedOver = true
-			}},
+			func(v *driver.Snapshot) { v.FailedOver = true }},
 		{"the row's TTL was edited down: the history's counts", 30 * time.Second,
 			driver.SignNone, Held,
 			func(v *driver.Snapshot) {

@@ -61,18 +61,12 @@ func onPostgres(b *testing.B, store *postgres.Store) func(_, query string) {
 	}
 }
 
-// onEach runs a benchmark on a new database of each kind. exec runs one
-// statement of its dialect.
-func onEach(b *testing.B, f func(b *testing.B, store driver.Store,
-	exec func(sqlite, postgres string))) {
+// onEach runs a benchmark on a new database of each kind.
+func onEach(b *testing.B, f func(b *testing.B, store driver.Store)) {
 	b.Run("sqlite", func(b *testing.B) {
-		store := openSQLite(b, filepath.Join(b.TempDir(), "app.db"))
-		f(b, store, onSQLite(b, store))
+		f(b, openSQLite(b, filepath.Join(b.TempDir(), "app.db")))
 	})
-	b.Run("postgres", func(b *testing.B) {
-		store := openPostgres(b, durable(b).Database(b))
-		f(b, store, onPostgres(b, store))
-	})
+	b.Run("postgres", func(b *testing.B) { f(b, openPostgres(b, durable(b).Database(b))) })
 }
 
 // prepared are the prepared statements of one connection to SQLite.

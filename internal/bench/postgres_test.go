@@ -25,9 +25,6 @@ func init() {
 		releaseOn[name] = func(b *testing.B) { postgresRelease(start(b)) }
 		lockInfoOn[name] = func(b *testing.B) { postgresLockInfo(start(b)) }
 	}
-	acquireOn["postgres-plain-transaction"] = func(b *testing.B) {
-		postgresPlainTransaction(direct(b))
-	}
 }
 
 // A postgresSide is the store on one database.
@@ -123,19 +120,6 @@ WITH gone AS (DELETE FROM limit_lock WHERE id = 1)
 UPDATE limit_terms
 SET ended_at = clock_timestamp(), end_reason = 'released' WHERE term = $1::bigint`
 
-	sqlPlainLock = `
-INSERT INTO limit_lock (id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
-                        ttl_ms, renew_deadline_ms, heartbeat_ms, timeline)
-VALUES (1, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), clock_timestamp(), $1, $2, 0,
-        'leading', 60000, 45000, 10000, '00000001')`
-
-	sqlPlainTerm = `
-INSERT INTO limit_terms (term, token, pid, hostname, acquired_at, ttl_ms, timeline)
-VALUES ($2, $1, 4711, 'a-host-name-of-a-usual-length', clock_timestamp(), 60000, '00000001')`
-
-	sqlPlainNext   = `UPDATE limit_terms SET next_term = $1 WHERE term = $2`
-	sqlPlainOldest = `DELETE FROM limit_terms WHERE term = $1`
-
 	sqlLimitHeartbeat = `
 UPDATE limit_lock SET beat = beat + 1, heartbeat_at = clock_timestamp() WHERE id = 1`
 
@@ -170,29 +154,6 @@ func (l *postgresLimit) acquire(query string) error {
 	return l.exec(query, l.newest, "0123456789abcdef0123456789abcdef")
 }
 
-// acquirePlainly is a transaction as one writes it: BEGIN, a statement for each
-// row, COMMIT.
-func (l *postgresLimit) acquirePlainly() error {
-	last := l.newest
-	l.newest++
-	return pgx.BeginFunc(l.b.Context(), l.conn, func(tx pgx.Tx) error {
-		for _, step := range []struct {
-			query string
-			args  []any
-		}{
-			{sqlPlainLock, []any{"0123456789abcdef0123456789abcdef", l.newest}},
-			{sqlPlainTerm, []any{"0123456789abcdef0123456789abcdef", l.newest}},
-			{sqlPlainNext, []any{l.newest, last}},
-			{sqlPlainOldest, []any{l.newest - 1000}},
-		} {
-			if _, err := tx.Exec(l.b.Context(), step.query, step.args...); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 func (l *postgresLimit) release() error { return l.exec(sqlLimitRelease, l.newest) }
 
 // An acquisition of a lock that was released.
@@ -200,15 +161,6 @@ func postgresAcquire(s *postgresSide) {
 	l := s.limit()
 	compareAfter(s.b, func() error { return errors.Join(s.release(), l.release(), s.look()) },
 		s.acquire, func() error { return l.acquire(sqlLimitAcquire) })
-}
-
-// The same beside a transaction of six round trips, which is not the limit of the
-// machine, but what the rows cost an app that writes them itself.
-func postgresPlainTransaction(s *postgresSide) {
-	l := s.limit()
-	compareAfter(s.b, func() error {
-		return errors.Join(s.release(), l.release(), s.look())
-	}, s.acquire, l.acquirePlainly)
 }
 
 // An acquisition that ends a holder who was judged dead.
@@ -246,16 +198,4 @@ func postgresLockInfo(s *postgresSide) {
 			Scan(&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
 				&interval)
 	})
-}
-
-// BenchmarkGetLockInfoMillionPostgres compares GetLockInfo with a ledger of a
-// million runs to GetLockInfo with none: here x-limit should be 1.
-func BenchmarkGetLockInfoMillionPostgres(b *testing.B) {
-	server := durable(b)
-	full, empty := newPostgres(b, server.Database(b)), newPostgres(b, server.Database(b))
-	full.exec(million + `
-SELECT 'job ' || i % 100, to_timestamp(1700000000 + i), now(), now(), 'done', 1, 1, 'h', 1
-FROM generate_series(1, 1000000) AS i`)
-	full.exec(`VACUUM ANALYZE`)
-	compare(b, full.info, empty.info)
 }

@@ -23,13 +23,13 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func lead(b *testing.B, store driver.Store) (*schedlock.Lock, *schedlock.Lease) {
+func lead(b *testing.B, store driver.Store) *schedlock.Lease {
 	lock, err := schedlock.New(store, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL))
 	require.NoError(b, err)
 	lease, err := lock.Acquire(b.Context())
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, lease.Release(context.Background())) })
-	return lock, lease
+	return lease
 }
 
 // line starts and ends the runs of one job, one after the other.
@@ -61,8 +61,8 @@ func (l *line) run() {
 
 // One job: the start and the end of a run, as fast as they come.
 func BenchmarkRun(b *testing.B) {
-	onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
-		_, lease := lead(b, store)
+	onEach(b, func(b *testing.B, store driver.Store) {
+		lease := lead(b, store)
 		l := &line{b: b, store: store.(ledger.Store), ref: lease.Ref(), job: "j"}
 		l.run()
 		b.ReportAllocs()
@@ -75,8 +75,8 @@ func BenchmarkRun(b *testing.B) {
 
 // 32 jobs at the same time.
 func BenchmarkRunParallel(b *testing.B) {
-	onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
-		_, lease := lead(b, store)
+	onEach(b, func(b *testing.B, store driver.Store) {
+		lease := lead(b, store)
 		var n sync.Mutex
 		names := 0
 		b.SetParallelism(16)
@@ -91,72 +91,6 @@ func BenchmarkRunParallel(b *testing.B) {
 			}
 		})
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
-	})
-}
-
-const million = `
-INSERT INTO scheduler_runs
-    (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
-`
-
-// With a million runs in the ledger, as without: the start and the end of a
-// run, and what a page reads.
-func BenchmarkLedger(b *testing.B) {
-	onEach(b, func(b *testing.B, store driver.Store, exec func(string, string)) {
-		_, lease := lead(b, store)
-		runs := store.(ledger.Store)
-		l := &line{b: b, store: runs, ref: lease.Ref(), job: "j"}
-		for range 100 {
-			l.run()
-		}
-		for _, size := range []string{"empty", "million"} {
-			if size == "million" {
-				exec(million+`
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
-SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END,
-    strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
-    '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`,
-					million+`
-SELECT CASE WHEN i % 2 = 0 THEN 'j' ELSE 'job ' || i % 100 END, to_timestamp(1700000000 + i),
-    now(), now(), 'done', 1, 1, 'h', 1
-FROM generate_series(1, 1000000) i`)
-				exec(`ANALYZE`, `ANALYZE`)
-			}
-			read := func(name string, f func() error) {
-				b.Run(size+"/"+name, func(b *testing.B) {
-					for b.Loop() {
-						require.NoError(b, f())
-					}
-				})
-			}
-			b.Run(size+"/run", func(b *testing.B) {
-				for b.Loop() {
-					l.run()
-				}
-			})
-			read("page", func() error { _, err := runs.Runs(b.Context(), "", 30); return err })
-			read("page of a job", func() error {
-				_, err := runs.Runs(b.Context(), "j", 30)
-				return err
-			})
-			read("jobs", func() error { _, err := runs.Jobs(b.Context()); return err })
-			read("inbox", func() error { _, err := runs.Pending(b.Context()); return err })
-			read("retries", func() error { _, err := runs.Retries(b.Context()); return err })
-			read("GetLockInfo", func() error {
-				_, err := schedlock.GetLockInfo(b.Context(), store)
-				return err
-			})
-			read("abandon", func() error {
-				_, err := runs.Abandon(b.Context(), lease.Ref(), nil)
-				return err
-			})
-			b.Run(size+"/prune 500", func(b *testing.B) {
-				for b.Loop() {
-					_, err := runs.Prune(b.Context(), "j", 10_000, 500)
-					require.NoError(b, err)
-				}
-			})
-		}
 	})
 }
 
@@ -197,7 +131,7 @@ func (t *timed) Finish(ctx context.Context, r ledger.Run, e ledger.End) (bool, e
 func BenchmarkThousandJobs(b *testing.B) {
 	for name, offset := range map[string]bool{"spread": false, "all at the full second": true} {
 		b.Run(name, func(b *testing.B) {
-			onEach(b, func(b *testing.B, store driver.Store, _ func(string, string)) {
+			onEach(b, func(b *testing.B, store driver.Store) {
 				lock, err := schedlock.New(store, schedlock.WithLogger(quiet))
 				require.NoError(b, err)
 				runs := &timed{Store: store.(ledger.Store), decided: map[int64]time.Duration{}}

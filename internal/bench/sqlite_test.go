@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/driver"
@@ -37,7 +36,7 @@ func withFullHistory(b *testing.B, name string) *sqlite.Store {
 }
 
 // newSQLite has the lock.
-func newSQLite(b *testing.B) (*side, *sqlite.Store) {
+func newSQLite(b *testing.B) *side {
 	store := withFullHistory(b, "app.db")
 	s := &side{b: b, store: store}
 	require.NoError(b, s.look())
@@ -46,7 +45,7 @@ func newSQLite(b *testing.B) (*side, *sqlite.Store) {
 		_, err := store.Release(context.Background(), s.ref, driver.EndReleased)
 		require.NoError(b, err)
 	})
-	return s, store
+	return s
 }
 
 // A sqliteLimit writes the same rows into tables of the same shape, in another
@@ -132,7 +131,7 @@ func (l *sqliteLimit) release() error {
 
 // An acquisition of a lock that was released.
 func sqliteAcquire(b *testing.B) {
-	s, _ := newSQLite(b)
+	s := newSQLite(b)
 	l := newSQLiteLimit(b, "FULL")
 	compareAfter(b, func() error {
 		return errors.Join(s.release(), l.release(), s.look())
@@ -142,7 +141,7 @@ func sqliteAcquire(b *testing.B) {
 // An acquisition that ends a holder which was judged. Of what release writes
 // nothing is left to do: it gives the byte of the lease file back.
 func sqliteTakeOver(b *testing.B) {
-	s, _ := newSQLite(b)
+	s := newSQLite(b)
 	l := newSQLiteLimit(b, "FULL")
 	var before *driver.Ref
 	compareAfter(b, func() error {
@@ -158,7 +157,7 @@ func sqliteTakeOver(b *testing.B) {
 }
 
 func sqliteRelease(b *testing.B) {
-	s, _ := newSQLite(b)
+	s := newSQLite(b)
 	l := newSQLiteLimit(b, "FULL")
 	require.NoError(b, errors.Join(s.release(), l.release()))
 	compareAfter(b, func() error {
@@ -168,7 +167,7 @@ func sqliteRelease(b *testing.B) {
 
 // Neither is flushed.
 func sqliteHeartbeat(b *testing.B) {
-	s, _ := newSQLite(b)
+	s := newSQLite(b)
 	l := newSQLiteLimit(b, "NORMAL")
 	compare(b, s.heartbeat, func() error { return l.exec(limitHeartbeat, limitStamp) })
 }
@@ -177,7 +176,7 @@ func sqliteHeartbeat(b *testing.B) {
 // key. It neither asks whether the file is still the one that was opened, nor
 // whether the holder lives.
 func sqliteLockInfo(b *testing.B) {
-	s, _ := newSQLite(b)
+	s := newSQLite(b)
 	l := newSQLiteLimit(b, "FULL")
 	compare(b, s.info, func() error {
 		var (
@@ -191,49 +190,5 @@ func sqliteLockInfo(b *testing.B) {
 		return stmt.QueryRowContext(b.Context()).Scan(
 			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
 			&interval)
-	})
-}
-
-// BenchmarkGetLockInfoMillion compares GetLockInfo with a ledger of a million
-// runs to GetLockInfo with none: here x-limit should be 1.
-func BenchmarkGetLockInfoMillion(b *testing.B) {
-	b.Run("sqlite", func(b *testing.B) {
-		full, store := newSQLite(b)
-		empty, _ := newSQLite(b)
-		_, err := store.DB().ExecContext(b.Context(), million+`
-WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
-SELECT 'job ' || i % 100, strftime('%Y-%m-%dT%H:%M:%S', 1700000000 + i, 'unixepoch') || '.000000Z',
-    '2025-01-01T00:00:00.000000Z', '2025-01-01T00:00:01.000000Z', 'done', 1, 1, 'h', 1 FROM n`)
-		require.NoError(b, err)
-		_, err = store.DB().ExecContext(b.Context(), `ANALYZE`)
-		require.NoError(b, err)
-		compare(b, full.info, empty.info)
-	})
-}
-
-// BenchmarkOpen is what a replica does before its first look, where the tables
-// are current. The limit opens one connection with the same settings and reads
-// one row.
-func BenchmarkOpen(b *testing.B) {
-	b.Run("sqlite", func(b *testing.B) {
-		_, open := newSQLite(b) // it stays open: nobody closes the file last
-		path := open.Path()
-		compare(b, func() error {
-			store, err := sqlite.Opener("file:" + path).Open(b.Context())
-			if err != nil {
-				return err
-			}
-			return store.Close()
-		}, func() error {
-			db, err := sqlite3driver.Open("file:" + path +
-				"?mode=rw&_pragma=busy_timeout(500)&_pragma=journal_mode(wal)" +
-				"&_pragma=synchronous(full)&_txlock=immediate")
-			if err != nil {
-				return err
-			}
-			var pid int
-			return errors.Join(db.QueryRowContext(b.Context(),
-				`SELECT pid FROM scheduler_lock`).Scan(&pid), db.Close())
-		})
 	})
 }

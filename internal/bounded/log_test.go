@@ -154,14 +154,3 @@ func (e echo) Handle(ctx context.Context, r slog.Record) error {
 	}
 	return e.Handler.Handle(ctx, r)
 }
-
-func BenchmarkLine(b *testing.B) {
-	bare := slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil))
-	for name, log := range map[string]*slog.Logger{"bare": bare, "queued": Log(bare)} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				log.Info("leading", "term", 1)
-			}
-		})
-	}
-}

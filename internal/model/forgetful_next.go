@@ -13,12 +13,7 @@ type forgetfulTurn struct {
 }
 
 func (c *forgetfulRules) next(s forgetfulState, emit func(forgetfulState, event)) {
-	x := &forgetfulTurn{forgetfulRules: c, s: s, emit: func(n forgetfulState, e event) {
-		if e.broken == Holds {
-			e.broken = c.broken(&n)
-		}
-		emit(n, e)
-	}}
+	x := &forgetfulTurn{forgetfulRules: c, s: s, emit: emit}
 	for i := range c.Replicas {
 		switch s.Replicas[i].Phase {
 		case standby:

@@ -11,12 +11,7 @@ type leaseTurn struct {
 }
 
 func (c *leaseRules) next(s leaseState, emit func(leaseState, event)) {
-	x := &leaseTurn{leaseRules: c, s: s, emit: func(n leaseState, e event) {
-		if e.broken == Holds {
-			e.broken = c.broken(&n)
-		}
-		emit(n, e)
-	}}
+	x := &leaseTurn{leaseRules: c, s: s, emit: emit}
 	for i := range c.Replicas {
 		x.replica(i)
 	}

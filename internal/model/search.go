@@ -17,8 +17,15 @@ type protocol[S comparable] interface {
 	// next emits everything that can happen in s. The states it emits need not be
 	// in normal form.
 	next(s S, emit func(S, event))
+	// broken is what s breaks, however it came about.
+	broken(s *S) Promise
 	// done reports whether the search need not go on from s.
 	done(s *S) bool
+}
+
+// A reducible is a protocol that the search would be too large for without these. A small one
+// does without them.
+type reducible[S comparable] interface {
 	// forget erases what can make no difference any more. It only makes the search
 	// smaller.
 	forget(s *S)
@@ -69,6 +76,7 @@ type Result struct {
 // run that breaks a promise is one of the shortest.
 type searcher[S comparable] struct {
 	protocol[S]
+	reduce  reducible[S] // nil: the protocol is none
 	plain   bool
 	orders  [][maxReplicas]int
 	seed    maphash.Seed
@@ -81,8 +89,8 @@ const chunkSize = 1 << 14
 
 func search[S comparable](init S, p protocol[S], o Options) Result {
 	x := &searcher[S]{protocol: p, plain: o.Plain, seed: maphash.MakeSeed()}
-	if !o.Plain {
-		x.orders = orders(p.interchangeable())
+	if x.reduce, _ = p.(reducible[S]); x.reduce != nil && !o.Plain {
+		x.orders = orders(x.reduce.interchangeable())
 	}
 	x.add(x.symmetric(x.normal(init)), -1, false)
 	for i := 0; ; i++ {
@@ -131,10 +139,13 @@ func orders(n int) [][maxReplicas]int {
 // normal is the one state for all that differ only in names, or in what makes no
 // difference.
 func (x *searcher[S]) normal(s S) S {
-	if !x.plain {
-		x.forget(&s)
+	if x.reduce == nil {
+		return s
 	}
-	x.rename(&s)
+	if !x.plain {
+		x.reduce.forget(&s)
+	}
+	x.reduce.rename(&s)
 	return s
 }
 
@@ -142,7 +153,7 @@ func (x *searcher[S]) normal(s S) S {
 func (x *searcher[S]) symmetric(s S) S {
 	least := s
 	for _, order := range x.orders {
-		other := x.normal(x.reorder(s, order))
+		other := x.normal(x.reduce.reorder(s, order))
 		if bytes.Compare(bytesOf(&other), bytesOf(&least)) < 0 {
 			least = other
 		}
@@ -152,6 +163,16 @@ func (x *searcher[S]) symmetric(s S) S {
 
 func bytesOf[S any](s *S) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s))
+}
+
+// next emits each event with what it breaks.
+func (x *searcher[S]) next(s S, emit func(S, event)) {
+	x.protocol.next(s, func(n S, e event) {
+		if e.broken == Holds {
+			e.broken = x.broken(&n)
+		}
+		emit(n, e)
+	})
 }
 
 func (x *searcher[S]) at(i int) *S { return &x.chunks[i/chunkSize][i%chunkSize] }

@@ -218,15 +218,7 @@ func (c *sessionRules) tick(s sessionState, a, b int8) sessionState {
 	return n
 }
 
-func (c *sessionRules) done(*sessionState) bool { return false }
-
-// The two replicas differ, and nothing has a name.
-
-func (c *sessionRules) forget(*sessionState) {}
-func (c *sessionRules) rename(*sessionState) {}
-func (c *sessionRules) interchangeable() int { return 0 }
-func (c *sessionRules) reorder(s sessionState, _ [maxReplicas]int) sessionState {
-	return s
-}
+func (c *sessionRules) done(*sessionState) bool      { return false }
+func (c *sessionRules) broken(*sessionState) Promise { return Holds }
 
 func (c *sessionRules) search(o Options) Result { return search(c.start(), c, o) }

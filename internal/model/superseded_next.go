@@ -13,12 +13,7 @@ type byteTurn struct {
 }
 
 func (c *byteRules) next(s byteState, emit func(byteState, event)) {
-	x := &byteTurn{byteRules: c, s: s, emit: func(n byteState, e event) {
-		if e.broken == Holds {
-			e.broken = c.broken(&n)
-		}
-		emit(n, e)
-	}}
+	x := &byteTurn{byteRules: c, s: s, emit: emit}
 	for i := range c.Replicas {
 		if r := &s.Replicas[i]; !r.Hung {
 			x.dies(i)

@@ -93,13 +93,7 @@ func (c *termRules) replica(s termState, i int, emit func(termState, event)) {
 	}
 }
 
-func (c *termRules) done(*termState) bool { return false }
-
-// The two replicas stay as they are: the model is small.
-
-func (c *termRules) forget(*termState)                                 {}
-func (c *termRules) rename(*termState)                                 {}
-func (c *termRules) interchangeable() int                              { return 0 }
-func (c *termRules) reorder(s termState, _ [maxReplicas]int) termState { return s }
+func (c *termRules) done(*termState) bool      { return false }
+func (c *termRules) broken(*termState) Promise { return Holds }
 
 func (c *termRules) search(o Options) Result { return search(c.start(), c, o) }

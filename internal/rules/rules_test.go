@@ -21,193 +21,177 @@ func TestOverFromTheRenewDeadlineOn(t *testing.T) {
 	assert.True(t, Over(math.MaxInt64, time.Second))
 }
 
+// An outcome is what a look means, and how the previous term ended if it means that.
+type outcome struct {
+	verdict Verdict
+	reason  driver.EndReason
+}
+
+var (
+	waits    = outcome{Wait, driver.EndExpired}
+	isFree   = outcome{Free, driver.EndExpired}
+	leftover = outcome{Gone, driver.EndExpired}
+	proven   = outcome{Gone, driver.EndProvenDead}
+)
+
 func TestJudge(t *testing.T) {
-	const s = time.Second
+	const (
+		s           = time.Second
+		alive, dead = driver.SignAlive, driver.SignDead
+	)
+	type view = driver.Snapshot
+	tokenA, tokenB, unknown := rulestest.TokenA, rulestest.TokenB, driver.Term{}
+	open, ended := rulestest.OpenTerm, rulestest.EndedTerm
+	row := func(token driver.Token, term int64, ttl time.Duration) *driver.Row {
+		return rulestest.RowOf(token, term, 1, ttl)
+	}
+	row5, open5, ended5 := row(tokenA, 5, 60*s), open(tokenA, 5, 60*s), ended(tokenA, 5, 60*s)
+	row9, open9, ended9 := row(tokenB, 9, 90*s), open(tokenB, 9, 90*s), ended(tokenB, 9, 90*s)
 	for _, tc := range []struct {
-		name   string
-		view   driver.Snapshot
-		known  driver.Term
-		want   Verdict
-		reason driver.EndReason
-		ttl    time.Duration
+		name  string
+		view  driver.Snapshot
+		known driver.Term
+		want  outcome
+		ttl   time.Duration
 	}{
 		// A row: somebody may hold it.
-		{"a held lock", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-			Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s)}, driver.Term{}, Wait,
-			driver.EndExpired, 60 * s},
-		{"a row without history", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1,
-			60*s)}, driver.Term{}, Wait, driver.EndExpired, 60 * s},
-		{"its holder lives", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-			Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s), Sign: driver.SignAlive},
-			driver.Term{}, Wait, driver.EndExpired, 60 * s},
-		{"its holder is proven dead", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1,
-			60*s), Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s), Sign: driver.SignDead},
-			driver.Term{}, Gone, driver.EndProvenDead, 60 * s},
-		{"a leftover: its own term has ended",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-				Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)}, driver.Term{}, Gone,
-			driver.EndExpired, 60 * s},
+		{"a held lock", view{Row: row5, Newest: open5}, unknown, waits, 60 * s},
+		{"a row without history", view{Row: row5}, unknown, waits, 60 * s},
+		{"its holder lives", view{Row: row5, Newest: open5, Sign: alive}, unknown, waits, 60 * s},
+		{"its holder is proven dead", view{Row: row5, Newest: open5, Sign: dead}, unknown, proven,
+			60 * s},
+		{"a leftover: its own term has ended", view{Row: row5, Newest: ended5}, unknown, leftover,
+			60 * s},
 		{"the same after its token was edited",
-			driver.Snapshot{Row: rulestest.RowOf(driver.Token{}, 5, 1, 60*s),
-				Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)}, driver.Term{}, Gone,
-			driver.EndExpired, 60 * s},
+			view{Row: row(driver.Token{}, 5, 60*s), Newest: ended5}, unknown, leftover, 60 * s},
 		{"another term has ended: no leftover",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-				Newest: rulestest.EndedTerm(rulestest.TokenB, 4, 90*s)}, driver.Term{}, Wait,
-			driver.EndExpired, 60 * s},
+			view{Row: row5, Newest: ended(tokenB, 4, 90*s)}, unknown, waits, 60 * s},
 		{"a later term has ended: the row was restored",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-				Newest: rulestest.EndedTerm(rulestest.TokenB, 6, 90*s)}, driver.Term{}, Wait,
-			driver.EndExpired, 60 * s},
+			view{Row: row5, Newest: ended(tokenB, 6, 90*s)}, unknown, waits, 60 * s},
 		{"a later term is open: both may hold it",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-				Newest: rulestest.OpenTerm(rulestest.TokenB, 6, 90*s)}, driver.Term{}, Wait,
-			driver.EndExpired, 90 * s},
+			view{Row: row5, Newest: open(tokenB, 6, 90*s)}, unknown, waits, 90 * s},
 
 		// The row's TTL, whatever stands there.
-		{"TTL edited down: the history's counts",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, s),
-				Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s)}, driver.Term{}, Wait,
-			driver.EndExpired, 60 * s},
-		{"TTL edited to 0", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 0)},
-			driver.Term{}, Wait, driver.EndExpired, fallbackTTL},
-		{"TTL edited below 0", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, -5*s),
-			Newest: rulestest.OpenTerm(rulestest.TokenA, 5, -s)}, driver.Term{}, Wait,
-			driver.EndExpired, fallbackTTL},
-		{"TTL edited to for ever", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1,
-			math.MaxInt64)}, driver.Term{}, Wait, driver.EndExpired, driver.MaxTTL},
-		{"the history's edited to for ever",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, math.MaxInt64)},
-			driver.Term{}, Wait, driver.EndExpired, driver.MaxTTL},
+		{"TTL edited down: the history's counts", view{Row: row(tokenA, 5, s), Newest: open5},
+			unknown, waits, 60 * s},
+		{"TTL edited to 0", view{Row: row(tokenA, 5, 0)}, unknown, waits, fallbackTTL},
+		{"TTL edited below 0", view{Row: row(tokenA, 5, -5*s), Newest: open(tokenA, 5, -s)},
+			unknown, waits, fallbackTTL},
+		{"TTL edited to for ever", view{Row: row(tokenA, 5, math.MaxInt64)}, unknown, waits,
+			driver.MaxTTL},
+		{"the history's edited to for ever", view{Newest: open(tokenA, 5, math.MaxInt64)}, unknown,
+			waits, driver.MaxTTL},
 
 		// No row: not a free lock by itself.
-		{"a new database", driver.Snapshot{}, driver.Term{}, Free, driver.EndExpired, fallbackTTL},
-		{"released", driver.Snapshot{Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)},
-			driver.Term{}, Free, driver.EndExpired, fallbackTTL},
-		{"deleted by hand: its TTL must pass",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s)}, driver.Term{},
-			Wait, driver.EndExpired, 60 * s},
-		{"deleted by hand, TTL unknown",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 0)}, driver.Term{},
-			Wait, driver.EndExpired, fallbackTTL},
-		{"deleted by hand, its holder proven dead",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s),
-				Sign: driver.SignDead}, driver.Term{}, Gone, driver.EndProvenDead, 60 * s},
-		{"deleted by hand, its holder lives",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s),
-				Sign: driver.SignAlive}, driver.Term{}, Wait, driver.EndExpired, 60 * s},
-		{"released, but somebody holds what only a leader has",
-			driver.Snapshot{Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s),
-				Sign: driver.SignAlive}, driver.Term{}, Wait, driver.EndExpired, fallbackTTL},
-		{"a new database beside what only a leader has", driver.Snapshot{Sign: driver.SignAlive},
-			driver.Term{}, Wait, driver.EndExpired, fallbackTTL},
+		{"a new database", view{}, unknown, isFree, fallbackTTL},
+		{"released", view{Newest: ended5}, unknown, isFree, fallbackTTL},
+		{"deleted by hand: its TTL must pass", view{Newest: open5}, unknown, waits, 60 * s},
+		{"deleted by hand, TTL unknown", view{Newest: open(tokenA, 5, 0)}, unknown, waits,
+			fallbackTTL},
+		{"deleted by hand, its holder proven dead", view{Newest: open5, Sign: dead}, unknown,
+			proven, 60 * s},
+		{"deleted by hand, its holder lives", view{Newest: open5, Sign: alive}, unknown, waits,
+			60 * s},
+		{"released, but somebody holds what only a leader has", view{Newest: ended5, Sign: alive},
+			unknown, waits, fallbackTTL},
+		{"a new database beside what only a leader has", view{Sign: alive}, unknown, waits,
+			fallbackTTL},
 
 		// A restored backup: the database knows less than we do.
-		{"we know a newer term that was open",
-			driver.Snapshot{Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)},
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Wait, driver.EndExpired, 90 * s},
-		{"we know a newer term that had ended",
-			driver.Snapshot{Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)},
-			*rulestest.EndedTerm(rulestest.TokenB, 9, 90*s), Free, driver.EndExpired, fallbackTTL},
-		{"an emptied database, and we know an open term", driver.Snapshot{},
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Wait, driver.EndExpired, 90 * s},
-		{"an emptied database, and we know its term had ended", driver.Snapshot{},
-			*rulestest.EndedTerm(rulestest.TokenB, 9, 90*s), Free, driver.EndExpired, fallbackTTL},
-		{"proof of another's death does not count",
-			driver.Snapshot{Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s),
-				Sign: driver.SignDead}, *rulestest.OpenTerm(rulestest.TokenB, 9, 30*s), Wait,
-			driver.EndExpired, 60 * s},
-		{"nor in a restored row", driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1,
-			60*s), Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s), Sign: driver.SignDead},
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Wait, driver.EndExpired, 90 * s},
-		{"nor does the end of a restored row's term",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-				Newest: rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)},
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Wait, driver.EndExpired, 90 * s},
-		{"the known term is in the table: the table counts",
-			driver.Snapshot{Newest: rulestest.EndedTerm(rulestest.TokenB, 9, 90*s)},
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Free, driver.EndExpired, fallbackTTL},
+		{"we know a newer term that was open", view{Newest: ended5}, *open9, waits, 90 * s},
+		{"we know a newer term that had ended", view{Newest: ended5}, *ended9, isFree, fallbackTTL},
+		{"an emptied database, and we know an open term", view{}, *open9, waits, 90 * s},
+		{"an emptied database, and we know its term had ended", view{}, *ended9, isFree,
+			fallbackTTL},
+		{"proof of another's death does not count", view{Newest: open5, Sign: dead},
+			*open(tokenB, 9, 30*s), waits, 60 * s},
+		{"nor in a restored row", view{Row: row5, Newest: open5, Sign: dead}, *open9, waits,
+			90 * s},
+		{"nor does the end of a restored row's term", view{Row: row5, Newest: ended5}, *open9,
+			waits, 90 * s},
+		{"the known term is in the table: the table counts", view{Newest: ended9}, *open9, isFree,
+			fallbackTTL},
 		{"the history was emptied, the known row stands, its holder is dead",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenB, 9, 1, 90*s),
-				Sign: driver.SignDead}, *rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Gone,
-			driver.EndProvenDead, 90 * s},
-		{"the same row with another token",
-			driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 9, 1, 90*s),
-				Sign: driver.SignDead}, *rulestest.OpenTerm(rulestest.TokenB, 9, 90*s), Wait,
-			driver.EndExpired, 90 * s},
+			view{Row: row9, Sign: dead}, *open9, proven, 90 * s},
+		{"the same row with another token", view{Row: row(tokenA, 9, 90*s), Sign: dead}, *open9,
+			waits, 90 * s},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			j := Judge(tc.view, tc.known, fallbackTTL)
-			assert.Equal(t, tc.want, j.Verdict)
+			assert.Equal(t, tc.want, outcome{j.Verdict, j.Reason})
 			assert.Equal(t, tc.ttl, j.TTL)
-			if j.Verdict != Free {
-				assert.Equal(t, tc.reason, j.Reason)
-			}
+		})
+	}
+
+	// After a fail-over a later acquisition may be lost: nothing that the tables or the signs
+	// say spares the wait for a TTL.
+	for _, tc := range []struct {
+		name string
+		view driver.Snapshot
+		ttl  time.Duration
+	}{
+		{"never held", view{}, fallbackTTL},
+		{"released", view{Newest: ended5}, 60 * s},
+		{"released by one with a short TTL", view{Newest: ended(tokenA, 5, 10*s)}, fallbackTTL},
+		{"a leftover", view{Row: row5, Newest: ended(tokenA, 5, 50*s)}, 60 * s},
+		{"its holder is proven dead", view{Row: row5, Newest: open5, Sign: dead}, 60 * s},
+		{"no row, its holder is proven dead", view{Newest: open5, Sign: dead}, 60 * s},
+		{"held", view{Row: row(tokenA, 5, 10*s), Newest: open(tokenA, 5, 10*s)}, fallbackTTL},
+		{"a TTL beyond all bounds", view{Newest: ended(tokenA, 5, 1000*time.Hour)}, driver.MaxTTL},
+	} {
+		t.Run("failed over/"+tc.name, func(t *testing.T) {
+			tc.view.FailedOver = true
+			j := Judge(tc.view, unknown, fallbackTTL)
+			assert.Equal(t, waits, outcome{j.Verdict, j.Reason})
+			assert.Equal(t, tc.ttl, j.TTL)
 		})
 	}
 }
 
 func TestJudgeOfAnEndedSession(t *testing.T) {
 	const s = time.Second
-	// held is a row whose holder's session has ended.
-	held := func(change func(*driver.Snapshot)) driver.Snapshot {
-		v := driver.Snapshot{Row: rulestest.RowOf(rulestest.TokenA, 5, 1, 60*s),
-			Newest: rulestest.OpenTerm(rulestest.TokenA, 5, 60*s), Sign: driver.SignEnded}
-		v.Row.Grace = 5 * s
-		change(&v)
-		return v
-	}
+	type view = driver.Snapshot
+	tokenA, tokenB, unknown := rulestest.TokenA, rulestest.TokenB, driver.Term{}
+	as := func(*view) {}
 	for _, tc := range []struct {
-		name  string
-		view  driver.Snapshot
-		known driver.Term
-		want  Verdict
-		grace time.Duration
+		name   string
+		change func(*view) // of a row whose holder's session has ended
+		known  driver.Term
+		want   Verdict
+		grace  time.Duration
 	}{
-		{"its grace counts", held(func(*driver.Snapshot) {}), driver.Term{}, Wait, 5 * s},
-		{"and is shown to whoever led before", held(func(*driver.Snapshot) {}),
-			*rulestest.EndedTerm(rulestest.TokenB, 4, 60*s), Wait, 5 * s},
-		{"without history", held(func(v *driver.Snapshot) {
-			v.Newest = nil
-		}), driver.Term{}, Wait, 5 * s},
-		{"known to hold it", held(func(*driver.Snapshot) {}),
-			*rulestest.OpenTerm(rulestest.TokenA, 5, 60*s), Wait, 5 * s},
-		{"longer than a day", held(func(v *driver.Snapshot) {
-			v.Row.Grace = math.MaxInt64
-		}), driver.Term{}, Wait, driver.MaxTTL},
-		{"no grace", held(func(v *driver.Snapshot) { v.Row.Grace = 0 }), driver.Term{}, Wait, 0},
-		{"a grace below 0", held(func(v *driver.Snapshot) {
-			v.Row.Grace = math.MinInt64
-		}), driver.Term{}, Wait, 0},
-		{"cannot tell", held(func(v *driver.Snapshot) {
-			v.Sign = driver.SignNone
-		}), driver.Term{}, Wait, 0},
-		{"the holder lives", held(func(v *driver.Snapshot) {
-			v.Sign = driver.SignAlive
-		}), driver.Term{}, Wait, 0},
-		{"the holder is proven dead", held(func(v *driver.Snapshot) {
-			v.Sign = driver.SignDead
-		}), driver.Term{}, Gone, 0},
-		{"a leftover: its own term has ended", held(func(v *driver.Snapshot) {
-			v.Newest = rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)
-		}), driver.Term{}, Gone, 0},
-		{"after a fail-over", held(func(v *driver.Snapshot) {
-			v.FailedOver = true
-		}), driver.Term{}, Wait, 0},
-		{"a leftover after a fail-over", held(func(v *driver.Snapshot) {
-			v.FailedOver, v.Newest = true, rulestest.EndedTerm(rulestest.TokenA, 5, 60*s)
-		}), driver.Term{}, Wait, 0},
-		{"we know a newer term that was open", held(func(*driver.Snapshot) {}),
-			*rulestest.OpenTerm(rulestest.TokenB, 9, 60*s), Wait, 0},
-		{"we know a newer term that had ended", held(func(*driver.Snapshot) {}),
-			*rulestest.EndedTerm(rulestest.TokenB, 9, 60*s), Wait, 5 * s},
-		{"no row", held(func(v *driver.Snapshot) { v.Row = nil }), driver.Term{}, Wait, 0},
-		{"no row, and the lock is free", held(func(v *driver.Snapshot) {
-			v.Row, v.Newest = nil, nil
-		}), driver.Term{}, Free, 0},
+		{"its grace counts", as, unknown, Wait, 5 * s},
+		{"and is shown to whoever led before", as, *rulestest.EndedTerm(tokenB, 4, 60*s), Wait,
+			5 * s},
+		{"without history", func(v *view) { v.Newest = nil }, unknown, Wait, 5 * s},
+		{"known to hold it", as, *rulestest.OpenTerm(tokenA, 5, 60*s), Wait, 5 * s},
+		{"longer than a day", func(v *view) { v.Row.Grace = math.MaxInt64 }, unknown, Wait,
+			driver.MaxTTL},
+		{"no grace", func(v *view) { v.Row.Grace = 0 }, unknown, Wait, 0},
+		{"a grace below 0", func(v *view) { v.Row.Grace = math.MinInt64 }, unknown, Wait, 0},
+		{"cannot tell", func(v *view) { v.Sign = driver.SignNone }, unknown, Wait, 0},
+		{"the holder lives", func(v *view) { v.Sign = driver.SignAlive }, unknown, Wait, 0},
+		{"the holder is proven dead", func(v *view) { v.Sign = driver.SignDead }, unknown, Gone, 0},
+		{"a leftover: its own term has ended", func(v *view) {
+			v.Newest = rulestest.EndedTerm(tokenA, 5, 60*s)
+		}, unknown, Gone, 0},
+		{"after a fail-over", func(v *view) { v.FailedOver = true }, unknown, Wait, 0},
+		{"a leftover after a fail-over", func(v *view) {
+			v.FailedOver, v.Newest = true, rulestest.EndedTerm(tokenA, 5, 60*s)
+		}, unknown, Wait, 0},
+		{"we know a newer term that was open", as, *rulestest.OpenTerm(tokenB, 9, 60*s), Wait, 0},
+		{"we know a newer term that had ended", as, *rulestest.EndedTerm(tokenB, 9, 60*s), Wait,
+			5 * s},
+		{"no row", func(v *view) { v.Row = nil }, unknown, Wait, 0},
+		{"no row, and the lock is free", func(v *view) { v.Row, v.Newest = nil, nil }, unknown,
+			Free, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := Judge(tc.view, tc.known, fallbackTTL)
+			v := view{Row: rulestest.RowOf(tokenA, 5, 1, 60*s),
+				Newest: rulestest.OpenTerm(tokenA, 5, 60*s), Sign: driver.SignEnded}
+			v.Row.Grace = 5 * s
+			tc.change(&v)
+			j := Judge(v, tc.known, fallbackTTL)
 			assert.Equal(t, tc.want, j.Verdict)
 			assert.Equal(t, tc.grace, j.Grace)
 		})

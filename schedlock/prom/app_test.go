@@ -33,27 +33,21 @@ func TestOneLineInTheConfigOfAnAppGivesAllMetrics(t *testing.T) {
 		Log:   slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	value := func(name string, labels ...string) float64 {
-		t.Helper()
-		return scraped(t, m).value(name, labels...)
-	}
-	require.EqualValues(t, 1, value("schedlock_state", "state=starting"))
-	require.EqualValues(t, 0, value("schedlock_leader"))
+	now := func() scrape { return scraped(t, m) }
+	now().is(1, "schedlock_state", "state=starting")
+	now().is(0, "schedlock_leader")
 
 	require.NoError(t, app.Start(t.Context()))
 	<-ran
 	<-told // the start
 	<-told // the end: the app's own function is told too
-	require.EqualValues(t, 1, value("schedlock_state", "state=leading"))
-	require.EqualValues(t, 60, value("schedlock_ttl_seconds"))
-	require.Eventually(t, func() bool {
-		return value("schedlock_elections_total", "previous=none") == 1
-	},
-		20*time.Second, 10*time.Millisecond, "the observer is told in its own goroutine")
-	require.Eventually(t, func() bool {
-		return value("schedlock_runs_total", "job_name=import", "status=done") == 1
-	},
-		20*time.Second, 10*time.Millisecond, "and so is each function for runs")
+	now().is(1, "schedlock_state", "state=leading")
+	now().is(60, "schedlock_ttl_seconds")
+	require.Eventually(t, func() bool { // each is told in a goroutine of its own
+		s := now()
+		return s.value("schedlock_elections_total", "previous=none") == 1 &&
+			s.value("schedlock_runs_total", "job_name=import", "status=done") == 1
+	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, app.Stop(t.Context()))
-	require.EqualValues(t, 1, value("schedlock_state", "state=stopped"))
+	now().is(1, "schedlock_state", "state=stopped")
 }

@@ -2,20 +2,15 @@ package prom_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
-
-	"example.com/schedlock/internal/missing"
 )
 
 const dashboard = "../../docs/grafana.json"
@@ -59,30 +54,24 @@ func (g grafana) expressions() (all [][2]string) {
 func series(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	all := map[string]map[string][]string{}
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(every("import", time.Minute, nothing))
-		_, err := w.db.Queue().Add(ctx, "mail", 0, []string{"1"})
-		require.NoError(t, err)
-		sleep(2 * time.Minute)
-		for name, family := range a.scrape().families {
-			names := []string{name}
-			if family.GetType() == dto.MetricType_HISTOGRAM {
-				names = []string{name + "_bucket", name + "_sum", name + "_count"}
-			}
-			for _, name := range names {
-				labels := map[string][]string{"job": nil, "instance": nil}
-				if strings.HasSuffix(name, "_bucket") {
-					labels["le"] = nil
-				}
-				for _, m := range family.GetMetric() {
-					for _, l := range m.GetLabel() {
-						labels[l.GetName()] = append(labels[l.GetName()], l.GetValue())
-					}
-				}
-				all[name] = labels
-			}
+	for name, family := range exported(t) {
+		names := []string{name}
+		if family.GetType() == dto.MetricType_HISTOGRAM {
+			names = []string{name + "_bucket", name + "_sum", name + "_count"}
 		}
-	})
+		for _, name := range names {
+			labels := map[string][]string{"job": nil, "instance": nil}
+			if strings.HasSuffix(name, "_bucket") {
+				labels["le"] = nil
+			}
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = append(labels[l.GetName()], l.GetValue())
+				}
+			}
+			all[name] = labels
+		}
+	}
 	return all
 }
 
@@ -173,11 +162,6 @@ func TestTheDashboardIsWellFormed(t *testing.T) {
 // Prometheus itself reads each query, as a rule of a file of rules.
 func TestTheDashboardsQueriesWithPromtool(t *testing.T) {
 	t.Parallel()
-	promtool, err := exec.LookPath("promtool")
-	if errors.Is(err, exec.ErrNotFound) {
-		missing.Skip(t, "the program promtool (it comes with Prometheus)")
-	}
-	require.NoError(t, err)
 	var rules []map[string]string
 	for i, e := range readDashboard(t).expressions() {
 		rules = append(rules, map[string]string{"record": "query",
@@ -190,6 +174,5 @@ func TestTheDashboardsQueriesWithPromtool(t *testing.T) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
-	out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", path).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	promtool(t, "check", "rules", path)
 }

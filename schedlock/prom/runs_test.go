@@ -45,38 +45,31 @@ func TestRunsAreCountedAndTimed(t *testing.T) {
 		n, sum = s.observed("schedlock_run_delay_seconds", "job_name=slow")
 		require.Equal(t, 3, n)
 		require.InDelta(t, 0, sum, 0.5)
-		n, _ = s.observed("schedlock_run_duration_seconds", "job_name=bad")
-		require.Equal(t, 1, n)
+		s.is(1, "schedlock_run_duration_seconds", "job_name=bad")
 		require.Empty(t, s.all("schedlock_runs_skipped_total"))
 	})
 }
 
 func TestSkippedTicksAreCountedByReason(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(
-			every("long", 10*time.Second, func() error {
-				time.Sleep(25 * time.Second)
-				return nil
-			}),
-			tasks.Job{Name: "picky", Spec: tasks.Every(10 * time.Second).Offset(0),
-				CatchUp: tasks.Skip, Do: func(context.Context, tasks.Run) error {
-					return nil
-				}},
-		)
+		picky := every("picky", 10*time.Second, nothing)
+		picky.CatchUp = tasks.Skip
+		a := w.join(picky, every("long", 10*time.Second, func() error {
+			time.Sleep(25 * time.Second)
+			return nil
+		}))
 		sleep(15 * time.Second)
 		_, err := a.runner.Pause(ctx, "picky", "ann", "")
 		require.NoError(t, err)
 		sleep(20 * time.Second) // long's run of 10 s has passed 20 s and 30 s
 		s := a.scrape()
-		require.InDelta(t, 2, s.value("schedlock_runs_total", "job_name=long", "status=skipped"), 0)
-		require.InDelta(t, 2, s.value("schedlock_runs_skipped_total",
-			"job_name=long", "reason=overlap"), 0)
+		s.is(2, "schedlock_runs_total", "job_name=long", "status=skipped")
+		s.is(2, "schedlock_runs_skipped_total", "job_name=long", "reason=overlap")
 
 		_, err = a.runner.Resume(ctx, "picky", "ann")
 		require.NoError(t, err)
 		sleep(time.Second)
-		require.InDelta(t, 2, a.scrape().value("schedlock_runs_skipped_total",
-			"job_name=picky", "reason=paused"), 0)
+		a.scrape().is(2, "schedlock_runs_skipped_total", "job_name=picky", "reason=paused")
 
 		a.stop()
 		sleep(time.Minute)
@@ -85,8 +78,7 @@ func TestSkippedTicksAreCountedByReason(t *testing.T) {
 		s = b.scrape()
 		missed := s.value("schedlock_runs_skipped_total", "job_name=long", "reason=missed")
 		require.Greater(t, missed, 3.0)
-		require.InDelta(t, missed, s.value("schedlock_runs_total",
-			"job_name=long", "status=skipped"), 0)
+		s.is(missed, "schedlock_runs_total", "job_name=long", "status=skipped")
 		n, late := s.observed("schedlock_run_delay_seconds", "job_name=long")
 		require.Equal(t, 1, n)
 		require.Greater(t, late, 0.5, "the newest of them runs late")
@@ -96,25 +88,20 @@ func TestSkippedTicksAreCountedByReason(t *testing.T) {
 func TestTheNextLeaderCountsWhatWasAbandoned(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		stay := make(chan struct{})
-		a := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtOnce: true,
-			AtMostOnce: true, Do: func(context.Context, tasks.Run) error {
-				<-stay
-				return nil
-			}})
-		b := w.join(tasks.Job{Name: "stays", Spec: tasks.Every(time.Hour), AtMostOnce: true,
-			Do: func(context.Context, tasks.Run) error {
-				return nil
-			}})
+		stays := every("stays", time.Hour, func() error { <-stay; return nil })
+		stays.AtOnce, stays.AtMostOnce = true, true
+		a := w.join(stays)
+		stays.AtOnce, stays.Do = false, func(context.Context, tasks.Run) error { return nil }
+		b := w.join(stays)
 		sleep(time.Second)
 		a.link.set(refuse())
 		sleep(75 * time.Second)
-		require.InDelta(t, 1, b.scrape().value("schedlock_runs_total",
-			"job_name=stays", "status=abandoned"), 0)
-		require.InDelta(t, 1, a.scrape().value("schedlock_runs_in_progress", "job_name=stays"), 0,
-			"it does not heed its context")
+		b.scrape().is(1, "schedlock_runs_total", "job_name=stays", "status=abandoned")
+		// It does not heed its context.
+		a.scrape().is(1, "schedlock_runs_in_progress", "job_name=stays")
 		close(stay)
 		sleep(10 * time.Second)
-		require.Zero(t, a.scrape().value("schedlock_runs_in_progress", "job_name=stays"))
+		a.scrape().is(0, "schedlock_runs_in_progress", "job_name=stays")
 	})
 }
 
@@ -132,8 +119,7 @@ func TestWhatNobodyKnowsMakesNoSeriesOfItsOwn(t *testing.T) {
 	require.Equal(t, map[string]float64{"gone unknown_job": 1, "gone other": 2},
 		s.all("schedlock_runs_skipped_total"))
 	require.Equal(t, map[string]float64{"gone skipped": 3}, s.all("schedlock_runs_total"))
-	require.Zero(t, s.value("schedlock_runs_total", "job_name=gone", "status=done"),
-		"all of them at once")
+	s.is(0, "schedlock_runs_total", "job_name=gone", "status=done") // all of them at once
 }
 
 func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
@@ -154,11 +140,10 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		b := w.join(job)
 		sleep(149 * time.Second) // two runs, both failed
 		s := a.scrape()
-		require.InDelta(t, 2, s.value("schedlock_job_failures_in_a_row", "job_name=import"), 0)
-		require.InDelta(t, midnight+180, s.value("schedlock_job_next_tick_timestamp_seconds",
-			"job_name=import"), 0)
-		require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=import"))
-		require.Zero(t, s.value("schedlock_job_paused", "job_name=import"))
+		s.is(2, "schedlock_job_failures_in_a_row", "job_name=import")
+		s.is(midnight+180, "schedlock_job_next_tick_timestamp_seconds", "job_name=import")
+		s.is(0, "schedlock_job_overdue_seconds", "job_name=import")
+		s.is(0, "schedlock_job_paused", "job_name=import")
 		require.NotContains(t, s.families, "schedlock_job_last_success_timestamp_seconds",
 			"there was none")
 		require.Nil(t, s.find("schedlock_job_overdue_seconds", "job_name=of a former version"),
@@ -169,7 +154,7 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		fail.Store(false)
 		sleep(time.Minute)
 		s = a.scrape()
-		require.Zero(t, s.value("schedlock_job_failures_in_a_row", "job_name=import"))
+		s.is(0, "schedlock_job_failures_in_a_row", "job_name=import")
 		require.InDelta(t, midnight+180, s.value("schedlock_job_last_success_timestamp_seconds",
 			"job_name=import"), 1)
 
@@ -177,9 +162,8 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		require.NoError(t, err)
 		sleep(5 * time.Minute)
 		s = a.scrape()
-		require.InDelta(t, 1, s.value("schedlock_job_paused", "job_name=import"), 0)
-		require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=import"),
-			"it is not late")
+		s.is(1, "schedlock_job_paused", "job_name=import")
+		s.is(0, "schedlock_job_overdue_seconds", "job_name=import") // it is not late
 		require.NotContains(t, s.families, "schedlock_job_next_tick_timestamp_seconds")
 		_, err = a.runner.ResumeAll(ctx, "ann")
 		require.NoError(t, err)
@@ -190,9 +174,8 @@ func TestTheLeaderTellsHowTheJobsAre(t *testing.T) {
 		due := a.scrape().value("schedlock_job_next_tick_timestamp_seconds", "job_name=import")
 		sleep(70 * time.Second)
 		s = a.scrape()
-		require.InDelta(t, 1, s.value("schedlock_leader"), 0)
-		require.InDelta(t, due, s.value("schedlock_job_next_tick_timestamp_seconds",
-			"job_name=import"), 0)
+		s.is(1, "schedlock_leader")
+		s.is(due, "schedlock_job_next_tick_timestamp_seconds", "job_name=import")
 		require.InDelta(t, float64(time.Now().Unix())-due,
 			s.value("schedlock_job_overdue_seconds", "job_name=import"), 0.01)
 		require.Positive(t, s.value("schedlock_job_overdue_seconds", "job_name=import"))
@@ -209,7 +192,7 @@ func TestAJobWithARunUnderWayIsNotOverdue(t *testing.T) {
 		for range 30 {
 			sleep(7 * time.Second)
 			s := a.scrape()
-			require.Zero(t, s.value("schedlock_job_overdue_seconds", "job_name=long"))
+			s.is(0, "schedlock_job_overdue_seconds", "job_name=long")
 			next := s.value("schedlock_job_next_tick_timestamp_seconds", "job_name=long")
 			behind = behind || next < float64(time.Now().Unix())-5
 		}
@@ -223,14 +206,14 @@ func TestAScrapeAsksTheDatabaseAtMostEveryFiveSeconds(t *testing.T) {
 		a := w.join(every("import", time.Hour, nothing))
 		b := w.join(every("import", time.Hour, nothing))
 		sleep(time.Second)
-		before, standby := a.link.readings(), b.link.readings()
+		before, standby := a.link.reads.Load(), b.link.reads.Load()
 		for range 40 { // 20 s
 			a.scrape()
 			b.scrape()
 			sleep(500 * time.Millisecond)
 		}
-		require.Equal(t, 4, a.link.readings()-before)
-		require.Zero(t, b.link.readings()-standby, "a standby tells nothing of them")
+		require.EqualValues(t, 4, a.link.reads.Load()-before)
+		require.Zero(t, b.link.reads.Load()-standby, "a standby tells nothing of them")
 	})
 }
 
@@ -257,24 +240,24 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 					}
 					return errRefused
 				})
-				before := a.link.readings()
+				before := a.link.reads.Load()
 				for range 3 {
 					begin := time.Now()
 					s := a.scrape()
 					require.Equal(t, time.Second, time.Since(begin))
-					require.InDelta(t, 1, s.value("schedlock_leader"), 0)
+					s.is(1, "schedlock_leader")
 					require.Contains(t, s.families, "schedlock_job_overdue_seconds",
 						"as of seconds ago")
 					synctest.Wait()
 				}
-				want := 3
+				want := int64(3)
 				if !heeds {
 					want = 1 // one goroutine is left behind, not one for each scrape
 				}
-				require.Equal(t, want, a.link.readings()-before)
+				require.Equal(t, want, a.link.reads.Load()-before)
 				sleep(time.Minute)
 				s := a.scrape()
-				require.InDelta(t, 1, s.value("schedlock_leader"), 0)
+				s.is(1, "schedlock_leader")
 				require.NotContains(t, s.families, "schedlock_job_overdue_seconds", "too old")
 
 				a.link.set(nil)

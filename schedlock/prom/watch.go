@@ -65,16 +65,14 @@ var (
 			"done, failed. Only on the leader.", "queue", "state")
 
 	lockKinds = []named.Kind{named.KindLock, named.KindTask, named.KindTimeout, named.KindElection}
-
-	descs = []*prometheus.Desc{
-		buildDesc, leaderDesc, stateDesc, termDesc, ttlDesc, ageDesc,
-		overdueDesc, nextDesc, lastSuccessDesc, inARowDesc, pausedDesc,
-		locksDesc, tasksDesc,
-	}
 )
 
+var descs []*prometheus.Desc // all of them
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("schedlock_"+name, help, labels, nil)
+	d := prometheus.NewDesc("schedlock_"+name, help, labels, nil)
+	descs = append(descs, d)
+	return d
 }
 
 // A watched lock is what tells the gauges at a scrape.

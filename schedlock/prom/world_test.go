@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,12 +110,9 @@ func sleep(d time.Duration) {
 // A link is a replica's connection to the database.
 type link struct {
 	*memory.Store
-
-	mu     sync.Mutex
-	before func(ctx context.Context, op string) error
-	reads  int // of the jobs
-
-	queue taskqueue.Store // nil: the store's own
+	before atomic.Pointer[func(ctx context.Context, op string) error]
+	reads  atomic.Int64    // of the jobs
+	queue  taskqueue.Store // nil: the store's own
 }
 
 func (l *link) Queue() taskqueue.Store {
@@ -127,30 +123,16 @@ func (l *link) Queue() taskqueue.Store {
 }
 
 // set says what happens before each statement; nil: nothing.
-func (l *link) set(before func(ctx context.Context, op string) error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.before = before
-}
+func (l *link) set(before func(ctx context.Context, op string) error) { l.before.Store(&before) }
 
 func (l *link) meet(ctx context.Context, op string) error {
-	l.mu.Lock()
-	before := l.before
 	if op == "jobs" {
-		l.reads++
+		l.reads.Add(1)
 	}
-	l.mu.Unlock()
-	if before == nil {
-		return nil
+	if before := l.before.Load(); before != nil && *before != nil {
+		return (*before)(ctx, op)
 	}
-	return before(ctx, op)
-}
-
-// readings is how often the jobs were read.
-func (l *link) readings() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.reads
+	return nil
 }
 
 var errRefused = errors.New("connection refused")
@@ -260,12 +242,24 @@ func (s scrape) find(name string, labels ...string) *dto.Metric {
 	return nil
 }
 
-// value is that of a counter or a gauge, which must be there.
+// value is that of a counter or a gauge, or how often a histogram has observed something. It
+// must be there.
 func (s scrape) value(name string, labels ...string) float64 {
 	s.t.Helper()
 	m := s.find(name, labels...)
 	require.NotNil(s.t, m, "%s%v is not there", name, labels)
-	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	return valueOf(m)
+}
+
+func valueOf(m *dto.Metric) float64 {
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+		float64(m.GetHistogram().GetSampleCount())
+}
+
+// is requires a value.
+func (s scrape) is(want float64, name string, labels ...string) {
+	s.t.Helper()
+	require.InDelta(s.t, want, s.value(name, labels...), 0, "%s%v", name, labels)
 }
 
 // observed is how often, and the sum.
@@ -284,13 +278,9 @@ func (s scrape) all(name string) map[string]float64 {
 		for _, l := range m.GetLabel() {
 			labels = append(labels, l.GetValue())
 		}
-		v := m.GetCounter().GetValue() + m.GetGauge().GetValue() +
-			float64(m.GetHistogram().GetSampleCount())
-		if v != 0 {
+		if v := valueOf(m); v != 0 {
 			values[strings.Join(labels, " ")] = v
 		}
 	}
 	return values
 }
-
-func (s scrape) names() []string { return slices.Sorted(maps.Keys(s.families)) }

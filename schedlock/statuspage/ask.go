@@ -1,12 +1,12 @@
 package statuspage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -30,18 +30,8 @@ type question struct {
 	Pause   *ledger.Pause // that the order ends
 }
 
-// serveQuestion answers a GET of an order.
-func (h *Handler) serveQuestion(w http.ResponseWriter, r *http.Request, kind string) {
-	if h.app.Lock() == nil {
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	h.answerQuestion(w, r, kind, http.StatusOK, "")
-}
-
-// answerQuestion asks again if failed says why an order was not carried out.
-func (h *Handler) answerQuestion(w http.ResponseWriter, r *http.Request, kind string, status int,
+// ask asks for the first time, or again if failed says why an order was not carried out.
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, kind string, status int,
 	failed string) {
 	q := h.newQuestion(r, kind)
 	q.Failed = failed
@@ -49,15 +39,7 @@ func (h *Handler) answerQuestion(w http.ResponseWriter, r *http.Request, kind st
 		http.Error(w, "it does not say which job", http.StatusBadRequest)
 		return
 	}
-	var body bytes.Buffer
-	if err := pageTemplate.ExecuteTemplate(&body, "question", q); err != nil {
-		h.cfg.Log.Error("status page: template", "err", err)
-		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = body.WriteTo(w)
+	h.answer(w, r, status, "question", q, time.Now())
 }
 
 func (h *Handler) newQuestion(r *http.Request, kind string) *question {

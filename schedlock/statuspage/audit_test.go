@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/schedlock/ledger"
 )
 
 func TestTheNewestOrdersAreShownIfThereAreAny(t *testing.T) {
@@ -17,9 +15,8 @@ func TestTheNewestOrdersAreShownIfThereAreAny(t *testing.T) {
 	require.NotContains(t, page(), "Audit")
 
 	ref := db.lead(t, other, "")
-	_, err := db.Pause(ctx, ledger.Action{By: "ann <b>", Reason: "disk full"})
-	require.NoError(t, err)
-	_, err = db.Revoke(ctx, ref.Term, "bob", "")
+	db.paused(t, "", "ann <b>", "disk full")
+	_, err := db.Revoke(ctx, ref.Term, "bob", "")
 	require.NoError(t, err)
 	text := page()
 	require.Regexp(t, `(?s)Audit</h2>.*order">hand-over<.*job">–<.*by">bob<.*reason">–<`+
@@ -28,8 +25,7 @@ func TestTheNewestOrdersAreShownIfThereAreAny(t *testing.T) {
 	for range maxAudit {
 		_, err = db.Resume(ctx, "", "carol")
 		require.NoError(t, err)
-		_, err = db.Pause(ctx, ledger.Action{By: "carol"})
-		require.NoError(t, err)
+		db.paused(t, "", "carol", "")
 	}
 	text = page()
 	require.Equal(t, maxAudit, strings.Count(text, `data-label="order"`), "the newest")

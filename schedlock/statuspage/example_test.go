@@ -5,36 +5,33 @@ import (
 	"fmt"
 	"html/template"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"time"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/statuspage"
-	"example.com/schedlock/tasks"
+	"example.com/schedlock/startup"
 )
 
-// The page is mounted under a path of the app's own. It belongs behind the
-// login of whoever may see it; with Control, of whoever may use it.
-func Example() {
-	store := memory.New() // an app has that of package sqlite or postgres
-	lock, err := schedlock.New(store)
-	if err != nil {
-		log.Fatal(err)
-	}
-	runner, err := tasks.NewRunner(lock, store, []tasks.Job{{
-		Name: "import", Spec: tasks.Every(5 * time.Minute),
-		Do: func(context.Context, tasks.Run) error { return nil },
-	}})
+// The page is mounted under a path of the app's own. It belongs behind the login of
+// whoever may see it; with Control, of whoever may use it. It takes the app before that
+// has started, and says so until it has.
+func ExampleNew() {
+	ctx := context.Background()
+	store := memory.New() // an app has Open: sqlite.Opener("file:app.db")
+	app, err := startup.NewApp(startup.Config{
+		Open: func(context.Context) (driver.Store, error) { return store, nil },
+		Log:  slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	page, err := statuspage.New(statuspage.Config{
-		Hosts:  []string{"example.com"},
-		Title:  "demoapp",
-		Lock:   lock,
-		Runner: runner,
+		App:   app,
+		Hosts: []string{"example.com"},
+		Title: "demoapp",
 		Sections: []statuspage.Section{{
 			Title: "Bans",
 			Render: func(context.Context) (template.HTML, error) {
@@ -49,8 +46,18 @@ func Example() {
 	mux := http.NewServeMux()
 	mux.Handle("/scheduler/", login(page))
 
-	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/scheduler/", nil))
-	fmt.Println(answer.Code, answer.Header().Get("Content-Type"))
-	// Output: 200 text/html; charset=utf-8
+	show := func() {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/scheduler/", nil))
+		fmt.Println(http.StatusText(answer.Code))
+	}
+	show()
+	if err := app.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	defer app.Stop(ctx)
+	show()
+	// Output:
+	// Service Unavailable
+	// OK
 }

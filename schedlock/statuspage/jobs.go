@@ -43,7 +43,10 @@ func newJobViews(s *snapshot) (views []jobView) {
 			v.Strip = append(v.Strip, square{Class: squareClass(run.Status),
 				Title: describeRun(run)})
 		}
-		v.Summary, v.P95 = summary(counts, len(newest)), p95(j.runs)
+		v.Summary, v.P95 = "no runs yet", p95(j.runs)
+		if len(newest) > 0 {
+			v.Summary = "latest " + summary(counts, len(newest))
+		}
 		views = append(views, v)
 	}
 	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })
@@ -98,18 +101,15 @@ func squareClass(s ledger.Status) string {
 
 func statusWords(s ledger.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
 
+// summary says how runs have ended.
 func summary(counts map[ledger.Status]int, all int) string {
-	if all == 0 {
-		return "no runs yet"
-	}
 	var parts []string
-	for _, s := range []ledger.Status{ledger.InProgress, ledger.Done, ledger.Failed,
-		ledger.Abandoned, ledger.Skipped} {
+	for _, s := range allStatuses {
 		if n := counts[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, statusWords(s)))
 		}
 	}
-	return fmt.Sprintf("latest %s: %s", count(all, "run"), strings.Join(parts, ", "))
+	return count(all, "run") + ": " + strings.Join(parts, ", ")
 }
 
 // describeRun is the tooltip of a run.

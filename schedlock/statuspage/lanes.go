@@ -3,7 +3,6 @@ package statuspage
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -111,7 +110,7 @@ func newLane(j job, now, from, to time.Time) lane {
 	}
 	l.Label = j.Name + ": no runs in this window"
 	if len(shown) > 0 {
-		l.Label = j.Name + ": " + strings.TrimPrefix(summary(counts, len(shown)), "latest ")
+		l.Label = j.Name + ": " + summary(counts, len(shown))
 	}
 	return l
 }
@@ -142,9 +141,9 @@ type laneKey struct {
 }
 
 // lane returns the drawing of a job; a nil receiver keeps none.
-func (d *drawings) lane(j job, now, from, to time.Time) (string, error) {
+func (d *drawings) lane(h *Handler, j job, now, from, to time.Time) string {
 	if d == nil {
-		return execute("lane", newLane(j, now, from, to))
+		return h.execute("lane", newLane(j, now, from, to))
 	}
 	key := laneKey{j.Name, nil, len(j.runs), j.read, j.dueIn(now, to), from, to}
 	if len(j.runs) > 0 {
@@ -154,14 +153,14 @@ func (d *drawings) lane(j job, now, from, to time.Time) (string, error) {
 	defer d.mu.Unlock()
 	text, found := d.texts[key]
 	if found {
-		return text, nil
+		return text
 	}
-	text, err := execute("lane", newLane(j, now, from, to))
+	text = h.execute("lane", newLane(j, now, from, to))
 	if d.texts == nil || len(d.texts) > 2*maxLanes*len(spans) {
 		d.texts = map[laneKey]string{}
 	}
 	d.texts[key] = text
-	return text, err
+	return text
 }
 
 // drawn is from when to when a run is drawn: its latest attempt, or the ticks that were skipped.
@@ -215,12 +214,9 @@ func runBars(job string, runs []ledger.Run, from, to time.Time) (list []runBar) 
 	signed := -100.0
 	for i := range list {
 		b, group := &list[i], groups[i]
-		worst := group[0].Status
-		for _, r := range group[1:] {
-			if badness(r.Status) > badness(worst) {
-				worst = r.Status
-			}
-		}
+		worst := slices.MaxFunc(group, func(a, b ledger.Run) int {
+			return badness(a.Status) - badness(b.Status)
+		}).Status
 		b.Class = squareClass(worst)
 		if sign := signs[worst]; sign != "" && b.Middle()-signed >= 2*narrow {
 			b.Sign, signed = sign, b.Middle()
@@ -254,40 +250,27 @@ func titleOf(group []ledger.Run) string {
 	const layout = "15:04:05"
 	first, last := ticksOf(group)
 	return fmt.Sprintf("%s – %s: %s", first.UTC().Format("2 Jan "+layout),
-		last.UTC().Format(layout), strings.TrimPrefix(summary(counts, len(group)), "latest "))
+		last.UTC().Format(layout), summary(counts, len(group)))
 }
 
 func ticksOf(group []ledger.Run) (first, last time.Time) {
-	first, last = group[0].ScheduledAt, group[0].ScheduledAt
-	for _, r := range group[1:] {
-		first, last = earliest(first, r.ScheduledAt), latest(last, r.ScheduledAt)
-	}
-	return first, last
+	byTick := func(a, b ledger.Run) int { return a.ScheduledAt.Compare(b.ScheduledAt) }
+	return slices.MinFunc(group, byTick).ScheduledAt, slices.MaxFunc(group, byTick).ScheduledAt
 }
 
 // runsLink leads to the runs of a bar: to one of them, with its attempts if there are several, else
 // with what came before; or to all of several.
 func runsLink(job string, group []ledger.Run) string {
-	if len(group) == 1 && group[0].Attempt > 1 {
-		return runLink(group[0])
-	}
 	first, last := ticksOf(group)
-	q := url.Values{"job": {job}, "until": {last.UTC().Format(time.RFC3339Nano)}}
-	if len(group) > 1 {
-		q.Set("since", first.UTC().Format(time.RFC3339Nano))
+	q := runsQuery{job: job, until: last}
+	if len(group) > 1 || group[0].Attempt > 1 {
+		q.since = first
 	}
-	return runsPath + "?" + q.Encode()
+	return q.link()
 }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
 		return a
 	}
 	return b

@@ -18,6 +18,7 @@ type leader struct {
 	Unknown  bool // the database does not answer
 	Starting bool // it was not asked yet
 	Info     *schedlock.LockInfo
+	Who      string    // its pid and host
 	Here     bool      // this replica
 	State    string    // of the holder, in one word
 	Class    string    // of that word
@@ -43,48 +44,41 @@ func newLeader(h *Handler, s *snapshot) *leader {
 		return l
 	}
 	i := l.Info
-	l.Headline = fmt.Sprintf("pid %d on %s leads", i.PID, i.Hostname)
-	l.Icon = iconStandby
-	if l.Here = s.self.Term == i.Term &&
-		s.owner == (driver.Owner{PID: i.PID, Hostname: i.Hostname}); l.Here {
+	owner := driver.Owner{PID: i.PID, Hostname: i.Hostname}
+	l.Who = holderName(owner)
+	l.Headline, l.Icon = l.Who+" leads", iconStandby
+	if l.Here = s.self.Term == i.Term && s.owner == owner; l.Here {
 		l.Icon = iconLeading
 	}
 	l.State, l.Class = string(i.State), string(i.State)
 	if app := s.app; app.Differs(i.App) {
-		l.Alerts = append(l.Alerts, fmt.Sprintf("It is a replica of another app, %s. "+
+		l.alert("It is a replica of another app, %s. "+
 			"While it leads no job of this app, %s, runs: give each app a lock of its own "+
-			"(postgres.WithSchema, or another SQLite file).", i.App.Name, app.Name))
+			"(postgres.WithSchema, or another SQLite file).", i.App.Name, app.Name)
 	}
 	if i.HeartbeatAge < 0 {
-		l.Words = append(l.Words, fmt.Sprintf("Its last heartbeat is stamped in the future, "+
-			"at %s: clocks differ. Nothing is judged by that.",
-			i.HeartbeatAt.UTC().Format("2 Jan 15:04:05 UTC")))
+		l.say("Its last heartbeat is stamped in the future, at %s: clocks differ. "+
+			"Nothing is judged by that.", i.HeartbeatAt.UTC().Format("2 Jan 15:04:05 UTC"))
 	}
 	switch judged := assess.Of(s.view); {
 	case i.Blocker != "":
-		l.silent("blocked")
-		l.Alerts = append(l.Alerts, "Nobody can take over: its row is locked by "+i.Blocker)
+		l.silent("blocked", "Nobody can take over: its row is locked by %s", i.Blocker)
 	case judged.Verdict == assess.Dead:
-		l.silent("dead")
-		l.Alerts = append(l.Alerts, deadWords(i, judged))
+		l.silent("dead", "%s", deadWords(i, judged))
 	case judged.Grace > 0:
-		l.silent("cut off")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("Its database session has ended. "+
-			"Unless it is back within %s a standby takes over.", took(judged.Grace)))
+		l.silent("cut off", "Its database session has ended. "+
+			"Unless it is back within %s a standby takes over.", took(judged.Grace))
 	case judged.Verdict == assess.Stale && i.HeartbeatAge < 0:
-		l.silent("stale")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("Can't tell whether it leads. "+
-			"A standby takes over if it sees no heartbeat for %s.", took(judged.TTL)))
+		l.silent("stale", "Can't tell whether it leads. "+
+			"A standby takes over if it sees no heartbeat for %s.", took(judged.TTL))
 	case judged.Verdict == assess.Stale:
-		l.silent("expired")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for longer than its TTL of %s. "+
+		l.silent("expired", "No heartbeat for longer than its TTL of %s. "+
 			"A standby takes over as soon as it has itself watched for that long.",
-			took(judged.TTL)))
+			took(judged.TTL))
 	case judged.Lateness == assess.PastDeadline:
-		l.silent("past its deadline")
-		l.Alerts = append(l.Alerts, fmt.Sprintf("No heartbeat for its renew deadline of %s: "+
+		l.silent("past its deadline", "No heartbeat for its renew deadline of %s: "+
 			"it has stopped itself, and leads no more. A standby takes over after %s.",
-			took(i.Timing.RenewDeadline), took(judged.TTL)))
+			took(i.Timing.RenewDeadline), took(judged.TTL))
 	case judged.Lateness == assess.Late:
 		l.Late = true
 		if i.State == driver.StateLeading {
@@ -94,13 +88,20 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	switch {
 	case l.Silent: // it does nothing any more
 	case i.State == driver.StateDraining:
-		l.Words = append(l.Words,
-			"It is leaving: it starts nothing new, "+
-				"and releases the lock when what runs has returned.")
+		l.say("It is leaving: it starts nothing new, " +
+			"and releases the lock when what runs has returned.")
 	case i.State == driver.StateRevoked:
-		l.Words = append(l.Words, revokedWords(i.Revoked))
+		l.say("%s", revokedWords(i.Revoked))
 	}
 	return l
+}
+
+func (l *leader) say(format string, args ...any) {
+	l.Words = append(l.Words, fmt.Sprintf(format, args...))
+}
+
+func (l *leader) alert(format string, args ...any) {
+	l.Alerts = append(l.Alerts, fmt.Sprintf(format, args...))
 }
 
 func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
@@ -115,10 +116,11 @@ func deadWords(i *schedlock.LockInfo, judged assess.Assessment) string {
 		took(judged.TTL))
 }
 
-// silent: the row names a holder, but that does not lead any more.
-func (l *leader) silent(state string) {
+// silent: the row names a holder, but that does not lead any more. The alert says what follows.
+func (l *leader) silent(state, format string, args ...any) {
 	l.State, l.Class, l.Icon, l.Silent = state, "bad", iconNobody, true
-	l.Headline = fmt.Sprintf("pid %d on %s is %s", l.Info.PID, l.Info.Hostname, state)
+	l.Headline = l.Who + " is " + state
+	l.alert(format, args...)
 }
 
 func revokedWords(r schedlock.Revocation) string {
@@ -140,29 +142,26 @@ func (l *leader) nobody(h *Handler, s *snapshot) {
 	judged := assess.Of(s.view)
 	switch {
 	case s.view.FailedOver:
-		l.Words = append(l.Words, "The database server has failed over "+
+		l.say("The database server has failed over " +
 			"and may have lost the newest term: a standby waits for its TTL.")
 	case judged.Verdict == assess.Dead:
-		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing "+
-			"although that has no end, and its process is proven dead. "+
-			"A standby takes over at once.", newest.Term))
+		l.say("The row of term %d is missing although that has no end, "+
+			"and its process is proven dead. A standby takes over at once.", newest.Term)
 	case judged.Verdict == assess.Unfinished && s.view.Sign == driver.SignAlive:
-		l.Words = append(l.Words, "There is no lock row, but a process still holds "+
+		l.say("There is no lock row, but a process still holds " +
 			"what only a leader holds: a standby waits for it.")
 	case judged.Verdict == assess.Unfinished:
-		l.Words = append(l.Words, fmt.Sprintf("The row of term %d is missing "+
-			"although that has no end (deleted by hand, or a restored backup): "+
-			"a standby waits for its TTL of %s, unless its holder writes the end.", newest.Term,
-			took(judged.TTL)))
+		l.say("The row of term %d is missing although that has no end (deleted by hand, or a "+
+			"restored backup): a standby waits for its TTL of %s, unless its holder writes the end.",
+			newest.Term, took(judged.TTL))
 	case newest == nil:
-		l.Words = append(l.Words, "Nobody ever has. "+look)
+		l.say("Nobody ever has. %s", look)
 	default:
-		l.Words = append(l.Words, look)
+		l.say("%s", look)
 	}
 	if newest != nil && !newest.Open() {
 		l.Since = newest.EndedAt
-		l.Words = append(l.Words, fmt.Sprintf("Last: %s, %s.",
-			holderName(newest.Owner), ending(*newest)))
+		l.say("Last: %s, %s.", holderName(newest.Owner), ending(*newest))
 	}
 }
 
@@ -185,9 +184,8 @@ func newBeat(s *snapshot) *beat {
 	}
 	t := i.Timing
 	return &beat{
-		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(),
-			1), Renew: t.RenewDeadline.Milliseconds(), Late: assess.LateAfter(t).Milliseconds(),
-		Words: took(t.TTL),
+		At: i.HeartbeatAt.UnixMilli(), TTL: max(t.TTL.Milliseconds(), 1), Words: took(t.TTL),
+		Renew: t.RenewDeadline.Milliseconds(), Late: assess.LateAfter(t).Milliseconds(),
 		Rule: fmt.Sprintf("A heartbeat every %s fills the bar. "+
 			"Without one the leader stops itself at the mark, after %s; "+
 			"at the end, after %s, a standby may take over.",
@@ -219,7 +217,5 @@ func (b *beat) Class() string {
 }
 
 // AgeText and LeftText are the numbers beside the bar.
-func (b *beat) AgeText() string { return age(time.Duration(b.now-b.At) * time.Millisecond) }
-
-// LeftText is what is left, in words.
+func (b *beat) AgeText() string  { return age(time.Duration(b.now-b.At) * time.Millisecond) }
 func (b *beat) LeftText() string { return age(b.Left()) }

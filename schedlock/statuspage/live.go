@@ -103,10 +103,6 @@ func (l *live) poll(ctx context.Context) {
 }
 
 func (l *live) publish(ctx context.Context, u *update) {
-	if u.err != nil {
-		l.handler.cfg.Log.Error("status page: template", "err", u.err)
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ctx.Err() != nil { // the next poller has begun

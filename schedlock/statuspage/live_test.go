@@ -3,7 +3,6 @@ package statuspage
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -57,8 +56,7 @@ func TestTheStreamTellsWhatHasChanged(t *testing.T) {
 	assert.NotContains(t, m.Parts, partLeader)
 
 	// Another leader.
-	_, err := db.Release(ctx, ref, driver.EndReleased)
-	require.NoError(t, err)
+	db.ended(t, ref, driver.EndReleased)
 	m = c.until(func(m message) bool { return m.Parts[partLeader] != "" })
 	assert.Equal(t, "nobody leads", m.Title)
 	assert.Nil(t, m.Beat)
@@ -89,20 +87,23 @@ func TestNothingIsSentWhileNothingChanges(t *testing.T) {
 
 func TestThePageHealsLive(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.lead(t, other, "")
+	db, _ := led(t)
 	db.fail(errors.New("cannot open /secret/app.db"))
-	base, _ := serve(t, newHandler(t, db, nil), nil)
+	base, _ := serve(t, newHandler(t, db, withControl), nil)
 	c := open(t, base)
 	m := c.next()
 	assert.True(t, m.Stale)
 	assert.Equal(t, "unknown who leads", m.Title)
 	assert.Contains(t, m.Parts[partAlert], "the database cannot be read")
 	assert.NotContains(t, m.Parts, partTerms, "what stands there stays")
+	order, changed := m.Parts[partHandover]
+	assert.True(t, changed)
+	assert.Empty(t, order, "while nobody can tell who leads, nobody is told to leave")
 	db.heal()
 	m = c.until(func(m message) bool { return !m.Stale })
 	assert.Equal(t, "pid 41 on web-1 leads", m.Title)
 	assert.Contains(t, m.Parts, partTerms)
+	assert.NotEmpty(t, m.Parts[partHandover])
 	alert, changed := m.Parts[partAlert]
 	assert.True(t, changed)
 	assert.Empty(t, alert)
@@ -110,9 +111,10 @@ func TestThePageHealsLive(t *testing.T) {
 
 func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.lead(t, other, "")
+	db, _ := led(t)
 	h := newHandler(t, db, nil)
+	db.set(time.Now())         // nothing is sent, so no failed write ends a stream
+	h.live.silence = time.Hour // nor this
 	base, _ := serve(t, h, nil)
 	running := func() (streams int, poller bool) {
 		h.live.mu.Lock()
@@ -131,8 +133,8 @@ func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
 			n, poller := running()
 			return n == 1 && poller
 		})
-		looks := db.looks.Load()
-		eventually(t, "it still reads", func() bool { return db.looks.Load() > looks+2 })
+		calls := db.calls.Load()
+		eventually(t, "it still reads", func() bool { return db.calls.Load() > calls+2 })
 		second.cancel()
 		eventually(t, "nothing is left", func() bool {
 			n, poller := running()
@@ -140,15 +142,14 @@ func TestOneReaderServesAllAndStopsWithTheLast(t *testing.T) {
 		})
 		<-done
 	}
-	looks := db.looks.Load()
+	calls := db.calls.Load()
 	time.Sleep(20 * h.live.every)
-	assert.Equal(t, looks, db.looks.Load(), "nobody reads for nobody")
+	assert.Equal(t, calls, db.calls.Load(), "nobody reads for nobody")
 }
 
 func TestAReaderReadsWhatHasChanged(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	for _, name := range []string{"clean", "import", "mail"} {
 		db.run(t, ref, name, ledger.Done, "")
 	}
@@ -165,21 +166,15 @@ func TestAReaderReadsWhatHasChanged(t *testing.T) {
 	assert.EqualValues(t, 1, runs, "one query for all jobs")
 
 	// A run that was asked for moves no cursor.
-	request, err := db.Trigger(ctx, ledger.Action{Job: "mail", By: "ann"})
-	require.NoError(t, err)
-	run, started, err := db.Answer(ctx, ref, request, "")
-	require.NoError(t, err)
-	require.True(t, started)
+	run := db.asked(t, ref, "mail", "ann", "")
 	_, runs = asked()
 	assert.EqualValues(t, 2, runs, "and one for the job")
 	assert.Equal(t, run, s.jobs[2].runs[0])
-	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
-	require.NoError(t, err)
+	db.finish(t, run, ledger.End{Status: ledger.Done})
 	asked()
 	assert.Equal(t, ledger.Done, s.jobs[2].runs[0].Status)
 
-	_, err = db.Release(ctx, ref, driver.EndReleased)
-	require.NoError(t, err)
+	db.ended(t, ref, driver.EndReleased)
 	db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
 	terms, _ = asked()
 	assert.EqualValues(t, newTerms, terms)
@@ -194,61 +189,41 @@ func TestAReaderReadsWhatHasChanged(t *testing.T) {
 
 func TestAWatchedPageSendsLittle(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	for i := range 30 {
 		db.run(t, ref, fmt.Sprint("job ", i), ledger.Failed, "the list cannot be read")
 	}
 	base, _ := serve(t, newHandler(t, db, nil), nil)
-	sent := func(encoding string) (n int64) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"events", nil)
-		require.NoError(t, err)
-		r.Header.Set("Accept-Encoding", encoding)
-		transport := &http.Transport{}
-		defer transport.CloseIdleConnections()
-		res, err := transport.RoundTrip(r)
-		require.NoError(t, err)
-		defer res.Body.Close()
-		count := &counter{r: res.Body}
-		var text io.Reader = count
-		if res.Header.Get("Content-Encoding") == "gzip" {
-			text, err = gzip.NewReader(count)
+	sent := func(encoding string) int {
+		c := open(t, base, "Accept-Encoding", encoding)
+		defer c.cancel()
+		var n counting
+		text := io.TeeReader(c.res.Body, &n)
+		if c.res.Header.Get("Content-Encoding") == "gzip" {
+			var err error
+			text, err = gzip.NewReader(text)
 			require.NoError(t, err)
 		}
 		lines := bufio.NewReader(text)
 		paused := false
 		for events := 0; events < 5; {
 			if paused = !paused; paused { // the jobs are sent again
-				_, err = db.Pause(ctx, ledger.Action{Job: "job 1", By: "ann"})
+				db.paused(t, "job 1", "ann", "")
 			} else {
-				_, err = db.Resume(ctx, "job 1", "ann")
+				_, err := db.Resume(ctx, "job 1", "ann")
+				require.NoError(t, err)
 			}
-			require.NoError(t, err)
 			line, err := lines.ReadString('\n')
 			require.NoError(t, err)
 			if strings.HasPrefix(line, "data: {") && strings.Contains(line, `id=\"job-job%201\"`) {
 				events++
 			}
 		}
-		return count.n
+		return int(n)
 	}
 	plain, zipped := sent("br;q=1, gzip;q=0.0"), sent("gzip;q=0.5, br")
 	t.Logf("%d bytes, %d with gzip", plain, zipped)
 	assert.Less(t, 5*zipped, plain)
-}
-
-// A counter counts what is read through it.
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
 }
 
 func TestThereIsALimitOfStreams(t *testing.T) {
@@ -281,8 +256,7 @@ func TestThereIsALimitOfStreams(t *testing.T) {
 func TestAStreamOutlivesTheTimeoutsOfTheServer(t *testing.T) {
 	t.Parallel()
 	const limit = 100 * time.Millisecond
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	base, _ := serve(t, newHandler(t, db, nil), func(s *http.Server) {
 		s.ReadTimeout, s.WriteTimeout = limit, limit
 	})
@@ -315,22 +289,6 @@ func TestAStreamWithoutNewsSaysThatItLives(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWithItsRequest(t *testing.T) {
-	t.Parallel()
-	stop, cancel := context.WithCancel(ctx)
-	h := newHandler(t, newDatabase(), nil)
-	base, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, end := context.WithCancel(r.Context())
-		defer end()
-		defer context.AfterFunc(stop, end)()
-		h.ServeHTTP(w, r.WithContext(ctx))
-	}), nil)
-	c := open(t, base)
-	c.next()
-	cancel()
-	c.ended()
-}
-
 // A stuck writer never takes anything until its deadline, as a client that is
 // gone without a word.
 type stuckWriter struct {
@@ -360,9 +318,10 @@ func TestAClientThatTakesNothingIsLetGo(t *testing.T) {
 
 func TestTheStreamOfEachSpanHasItsOwnTimeline(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.lead(t, other, "")
+	db, _ := led(t)
 	u := newUpdate(newHandler(t, db, nil), newHandler(t, db, nil).read(ctx, nil, true), nil)
+	assert.Regexp(t, `<svg data-from="\d+" data-to="\d+">`, u.timeline("7d")[partTimeline],
+		"now moves without being sent")
 	week := u.event("7d", true, map[string]string{}, new(string))
 	quarter := u.event("15m", true, map[string]string{}, new(string))
 	current := func(event string) string {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
 )
 
 const maxForm = 64 << 10
@@ -49,13 +51,12 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 				"ask an operator of this app", http.StatusForbidden)
 			return
 		}
-		if r.Method != http.MethodPost {
-			h.serveQuestion(w, r, kind)
+		if h.app.Lock() == nil {
+			answerLater(w, errStarting.Error())
 			return
 		}
-		if h.app.Lock() == nil {
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+		if r.Method != http.MethodPost {
+			h.ask(w, r, kind, http.StatusOK, "")
 			return
 		}
 		o, err := h.readOrder(w, r)
@@ -67,7 +68,7 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 		if err != nil {
 			status, text := h.failure(r, err)
 			if wantsPage(r) {
-				h.answerQuestion(w, r, kind, status, text)
+				h.ask(w, r, kind, status, text)
 			} else {
 				http.Error(w, text, status)
 			}
@@ -154,24 +155,23 @@ func (h *Handler) failure(r *http.Request, err error) (status int, text string) 
 	var backlog *ledger.BacklogError
 	switch {
 	case errors.As(err, &refused):
+		return refused.status, refused.text
 	case errors.Is(err, ledger.ErrNoJob):
-		refused = &orderError{http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet: "+
-			"choose one that the page lists", r.PostFormValue("job"))}
+		return http.StatusNotFound, fmt.Sprintf("no leader has had a job %.200q yet: "+
+			"choose one that the page lists", r.PostFormValue("job"))
 	case errors.As(err, &paused):
-		refused = &orderError{http.StatusConflict, paused.Error() + "; resume it first"}
+		return http.StatusConflict, paused.Error() + "; resume it first"
 	case errors.As(err, &backlog):
-		refused = &orderError{http.StatusTooManyRequests, backlog.Error()}
+		return http.StatusTooManyRequests, backlog.Error()
 	case errors.Is(err, driver.ErrConflict):
-		refused = &orderError{http.StatusConflict,
-			"that term does not hold the lock any more: look who leads now"}
+		return http.StatusConflict,
+			"that term does not hold the lock any more: look who leads now"
 	case errors.Is(err, driver.ErrNotRevocable):
-		refused = &orderError{http.StatusNotImplemented, driver.ErrNotRevocable.Error()}
-	default:
-		h.cfg.Log.Warn("order not carried out", "err", err)
-		refused = &orderError{http.StatusServiceUnavailable, h.cfg.PublicError(err) +
-			"; look at the page whether the order was carried out, then try again"}
+		return http.StatusNotImplemented, driver.ErrNotRevocable.Error()
 	}
-	return refused.status, refused.text
+	h.cfg.Log.Warn("order not carried out", "err", err)
+	return http.StatusServiceUnavailable, h.cfg.PublicError(err) +
+		"; look at the page whether the order was carried out, then try again"
 }
 
 // handOver tells the holder of the term that the page has shown to leave;
@@ -242,15 +242,14 @@ func (h *Handler) resume(ctx context.Context, r *http.Request, o ledger.Action) 
 	if err := whichJob(r, o); err != nil {
 		return err
 	}
-	var (
-		resumed bool
-		err     error
-	)
 	if o.Job == "" {
-		resumed, err = h.app.Runner().ResumeAll(ctx, o.By)
-	} else {
-		resumed, err = h.app.Runner().Resume(ctx, o.Job, o.By)
+		resumed, err := h.app.Runner().ResumeAll(ctx, o.By)
+		if resumed {
+			h.cfg.Log.Info("resumed", "job", "", "by", o.By)
+		}
+		return err
 	}
+	resumed, err := h.app.Runner().Resume(ctx, o.Job, o.By)
 	if err != nil {
 		return err
 	}
@@ -258,17 +257,10 @@ func (h *Handler) resume(ctx context.Context, r *http.Request, o ledger.Action) 
 		h.cfg.Log.Info("resumed", "job", o.Job, "by", o.By)
 		return nil
 	}
-	if o.Job == "" {
-		return nil
-	}
 	jobs, err := h.app.Runner().Jobs(ctx)
-	if err != nil {
+	known := func(j tasks.JobInfo) bool { return j.Name == o.Job }
+	if err != nil || slices.ContainsFunc(jobs, known) {
 		return err
-	}
-	for _, j := range jobs {
-		if j.Name == o.Job {
-			return nil
-		}
 	}
 	return ledger.ErrNoJob
 }

@@ -3,11 +3,10 @@ package statuspage
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -19,43 +18,41 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-func TestWithoutControlNothingChangesAnything(t *testing.T) {
+func TestARefusedOrderChangesNothing(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "tick", "", "")
-	h := newHandler(t, db, nil)
-	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
-		"/orders/handover"} {
-		w := post(h, path, url.Values{"job": {"tick"}, "term": {strconv.FormatInt(ref.Term, 10)}})
-		assert.Equal(t, http.StatusForbidden, w.Code, path)
-		assert.Contains(t, w.Body.String(), "Control, in the Config of package statuspage")
+	const origin = "orders are taken from this page only"
+	onlyLooks := func(c *Config) {
+		c.Control, c.MayOrder = true, func(*http.Request) bool { return false }
 	}
-	assert.Zero(t, db.inbox(t))
-	assert.Zero(t, db.terms(t)[0].Revoked)
-	h = newHandler(t, db, func(c *Config) { c.ControlHint = "start it with --control" })
-	assert.Equal(t, "start it with --control\n", post(h, "/orders/run", nil).Body.String())
-}
-
-func TestOrdersOfAnotherSiteAreRefused(t *testing.T) {
-	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
-	db.run(t, ref, "tick", "", "")
-	h := newHandler(t, db, withControl)
-	for _, header := range []http.Header{
-		{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}},
-		{"Origin": {"https://evil.example"}}, {"Origin": {"null"}},
+	for _, tt := range []struct {
+		config  func(*Config)
+		headers []string // of another site
+		text    string
+	}{
+		{nil, nil, "Control, in the Config of package statuspage"},
+		{func(c *Config) { c.ControlHint = "start it with --control" }, nil,
+			"start it with --control\n"},
+		{withControl, []string{"Sec-Fetch-Site", "cross-site"}, origin},
+		{withControl, []string{"Sec-Fetch-Site", "same-site"}, origin},
+		{withControl, []string{"Origin", "https://evil.example"}, origin},
+		{withControl, []string{"Origin", "null"}, origin},
+		{onlyLooks, nil, "you may look at this page, but you may not give orders: " +
+			"ask an operator of this app\n"},
 	} {
-		for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
-			"/orders/handover"} {
-			r := httptest.NewRequest(http.MethodPost, path,
-				strings.NewReader("job=tick&term="+strconv.FormatInt(ref.Term, 10)))
-			r.Header = header.Clone()
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			assert.Equal(t, http.StatusForbidden, w.Code, "%s %v", path, header)
+		h := newHandler(t, db, tt.config)
+		for _, path := range orderPaths {
+			form := url.Values{"job": {"tick"}, "term": {fmt.Sprint(ref.Term)}}
+			answers := []*httptest.ResponseRecorder{
+				send(h, http.MethodPost, path, form, tt.headers...)}
+			if tt.headers == nil { // it does not even ask
+				answers = append(answers, get(h, path+"?"+form.Encode()))
+			}
+			for _, w := range answers {
+				assert.Equal(t, http.StatusForbidden, w.Code, "%s %v", path, tt.headers)
+				assert.Contains(t, w.Body.String(), tt.text)
+			}
 		}
 	}
 	assert.Zero(t, db.inbox(t))
@@ -64,10 +61,9 @@ func TestOrdersOfAnotherSiteAreRefused(t *testing.T) {
 
 func TestOrdersAreCarriedOut(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "tick", "", "")
-	h := newHandler(t, db, withControl)
+	h, term := newHandler(t, db, withControl), fmt.Sprint(ref.Term)
 	ok := func(path, location string, form url.Values) {
 		t.Helper()
 		w := post(h, path, form)
@@ -96,18 +92,15 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 	ok("/orders/resume", "../", url.Values{"all": {"true"}, "by": {"dan"}})
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("other"))
-	assert.Contains(t, get(h, "/").Body.String(),
-		`href="orders/resume?job=tick"`)
-	ok("/orders/resume", "../#job-tick", url.Values{"job": {"tick"}})
-	// it was, that is what was asked for
-	ok("/orders/resume", "../#job-tick", url.Values{"job": {"tick"}})
+	assert.Contains(t, get(h, "/").Body.String(), `href="orders/resume?job=tick"`)
+	for range 2 { // that it goes on is what was asked for, also if it did
+		ok("/orders/resume", "../#job-tick", url.Values{"job": {"tick"}})
+	}
 	inbox = db.inbox(t)
 	require.Nil(t, inbox.Paused("tick"))
 
-	assert.Contains(t, get(h, "/").Body.String(), `id="handover-`+
-		strconv.FormatInt(ref.Term, 10)+`"`)
-	ok("/orders/handover", "../", url.Values{"term": {strconv.FormatInt(ref.Term, 10)},
-		"by": {"eve"}, "reason": {"deploy"}})
+	assert.Contains(t, get(h, "/").Body.String(), `id="handover-`+term+`"`)
+	ok("/orders/handover", "../", url.Values{"term": {term}, "by": {"eve"}, "reason": {"deploy"}})
 	revoked := db.terms(t)[0].Revoked
 	assert.Equal(t, []string{"eve", "deploy"}, []string{revoked.By, revoked.Reason})
 	body = get(h, "/").Body.String()
@@ -115,14 +108,11 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 	assert.NotContains(t, body, "handover-")
 }
 
-// Who may only look is offered no order, and can give none.
-func TestWhoMayOnlyLookGivesNoOrders(t *testing.T) {
+func TestWhoMayOnlyLookIsOfferedNoOrders(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "tick", ledger.Done, "")
-	_, err := db.Pause(ctx, ledger.Action{Job: "tick", By: "ann"})
-	require.NoError(t, err)
+	db.paused(t, "tick", "ann", "")
 	h := newHandler(t, db, func(c *Config) {
 		c.Control = true
 		c.MayOrder = func(r *http.Request) bool { return r.Header.Get("Role") == "operator" }
@@ -133,37 +123,21 @@ func TestWhoMayOnlyLookGivesNoOrders(t *testing.T) {
 			h.ServeHTTP(w, r)
 		}), nil)
 		parts := open(t, base).next().Parts
-		res, err := http.Get(base)
-		require.NoError(t, err)
-		page, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		for _, text := range []string{string(page), parts[partJobs] + parts[partFindings] +
+		page := get(h, "/", "Role", role).Body.String()
+		for _, text := range []string{page, parts[partJobs] + parts[partFindings] +
 			parts[partHandover]} {
 			assert.Equal(t, role == "operator", strings.Contains(text, "orders/"), role)
 			assert.Equal(t, role == "operator", strings.Contains(text, "data-order"), role)
 			assert.Contains(t, text, "tick is paused by ann", role)
 		}
 	}
-	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
-		"/orders/handover"} {
-		form := url.Values{"job": {"tick"}, "term": {strconv.FormatInt(ref.Term, 10)}}
-		for _, w := range []*httptest.ResponseRecorder{post(h, path, form),
-			get(h, path+"?job=tick&term=1")} {
-			assert.Equal(t, http.StatusForbidden, w.Code, path)
-			assert.Equal(t, "you may look at this page, but you may not give orders: "+
-				"ask an operator of this app\n", w.Body.String())
-		}
-	}
-	assert.Zero(t, db.terms(t)[0].Revoked)
-	assert.NotNil(t, db.inbox(t).Paused("tick"))
 }
 
 // The page remembers who has given an order, without JavaScript too.
 func TestTheNameOfWhoOrdersIsRemembered(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.run(t, db.lead(t, other, ""), "tick", "", "")
+	db, ref := led(t)
+	db.run(t, ref, "tick", "", "")
 	h := newHandler(t, db, withControl)
 	w := post(h, "/orders/run", url.Values{"job": {"tick"}, "by": {"Änne; <a>"}})
 	require.Equal(t, http.StatusSeeOther, w.Code)
@@ -172,11 +146,7 @@ func TestTheNameOfWhoOrdersIsRemembered(t *testing.T) {
 	assert.Empty(t, cookies[0].Path, "a browser takes the folder of the orders")
 	assert.True(t, cookies[0].HttpOnly)
 	asks := func(path string) string {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.AddCookie(cookies[0])
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Body.String()
+		return get(h, path, "Cookie", cookies[0].Name+"="+cookies[0].Value).Body.String()
 	}
 	assert.Contains(t, asks("/orders/pause?all=true"), `value="Änne; &lt;a&gt;"`)
 	assert.Contains(t, asks("/orders/pause?all=true&by=bob"), `value="bob"`)
@@ -187,11 +157,9 @@ func TestTheNameOfWhoOrdersIsRemembered(t *testing.T) {
 // typed: without JavaScript, too.
 func TestAnOrderAsksFirst(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "tick", "", "")
-	_, err := db.Pause(ctx, ledger.Action{Job: "tick", By: "ann", Reason: "disk"})
-	require.NoError(t, err)
+	db.paused(t, "tick", "ann", "disk")
 	h := newHandler(t, db, withControl)
 	for path, want := range map[string][]string{
 		"/orders/run?job=tick": {"Run tick now?", "The leader starts one run", `action="run"`},
@@ -209,16 +177,10 @@ func TestAnOrderAsksFirst(t *testing.T) {
 		}
 	}
 	assert.Equal(t, http.StatusBadRequest, get(h, "/orders/pause").Code)
-	assert.Equal(t, http.StatusForbidden, get(newHandler(t, db, nil), "/orders/pause").Code)
 	assert.Empty(t, db.inbox(t).Requests, "asking does nothing")
 
-	form := url.Values{"job": {"tick"}, "by": {"bob"}, "reason": {`why "so"`}}
-	r := httptest.NewRequest(http.MethodPost, "/orders/run", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	r.Header.Set("Accept", "text/html,*/*")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
+	w := post(h, "/orders/run", url.Values{"job": {"tick"}, "by": {"bob"},
+		"reason": {`why "so"`}}, "Accept", "text/html,*/*")
 	assert.Equal(t, http.StatusConflict, w.Code)
 	for _, text := range []string{"Not done:", "paused", `name="by" maxlength="100"`,
 		`value="bob"`, `value="why &#34;so&#34;"`} {
@@ -226,24 +188,26 @@ func TestAnOrderAsksFirst(t *testing.T) {
 	}
 }
 
-func TestAHandOverNeedsNoRunner(t *testing.T) {
+func TestAPageWithoutARunnerHasNoJobsAndHandsOver(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	h := newHandler(t, db, func(c *Config) { c.Runner, c.Control = nil, true })
+	assert.NotContains(t, get(h, "/").Body.String(), "jobs")
+	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume",
+		"/job-runs?job=tick"} {
+		assert.Equal(t, http.StatusNotFound, get(h, path).Code)
+	}
 	require.Equal(t, http.StatusSeeOther, post(h, "/orders/handover",
-		url.Values{"term": {strconv.FormatInt(ref.Term, 10)}}).Code)
+		url.Values{"term": {fmt.Sprint(ref.Term)}}).Code)
 	assert.Equal(t, "web page of here pid 63", db.terms(t)[0].Revoked.By)
 }
 
 func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "tick", "", "")
 	db.run(t, ref, "paused", "", "")
-	_, err := db.Pause(ctx, ledger.Action{Job: "paused", By: "bob"})
-	require.NoError(t, err)
+	db.paused(t, "paused", "bob", "")
 	h := newHandler(t, db, withControl)
 	for _, tt := range []struct {
 		path   string
@@ -268,7 +232,7 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 			"the reason has 1001 bytes, 1000 are allowed"},
 		{"/orders/handover", url.Values{"term": {"seven"}}, 400,
 			`term "seven" is not a number above 0`},
-		{"/orders/handover", url.Values{"term": {strconv.FormatInt(ref.Term-1, 10)}}, 409,
+		{"/orders/handover", url.Values{"term": {fmt.Sprint(ref.Term - 1)}}, 409,
 			"that term does not hold the lock any more"},
 		{"/orders/run", url.Values{"job": {strings.Repeat("x", maxForm)}}, 413,
 			"the form has more than 65536 bytes"},
@@ -279,27 +243,21 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 		assert.Contains(t, w.Header().Get("Content-Type"), "text/plain")
 	}
 	assert.Zero(t, db.terms(t)[0].Revoked)
+	w := post(newHandler(t, irrevocable{db}, withControl), "/orders/handover",
+		url.Values{"term": {fmt.Sprint(ref.Term)}})
+	assert.Equal(t, http.StatusNotImplemented, w.Code)
+	assert.Equal(t, driver.ErrNotRevocable.Error()+"\n", w.Body.String())
 
 	db.fail(errors.New("cannot open /secret/app.db"))
-	w := post(h, "/orders/run", url.Values{"job": {"tick"}})
+	w = post(h, "/orders/run", url.Values{"job": {"tick"}})
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, "the database cannot be read; look at the page whether the order was carried "+
 		"out, then try again\n", w.Body.String())
 }
 
-type irrevocable struct{ driver.Store }
+type irrevocable struct{ *database }
 
 func (irrevocable) Revoke(ctx context.Context, term int64, by,
 	reason string) (schedlock.Revocation, error) {
 	return driver.Base{}.Revoke(ctx, term, by, reason)
-}
-
-func TestAStoreThatCannotRevokeSaysSo(t *testing.T) {
-	t.Parallel()
-	lock, err := schedlock.New(irrevocable{newDatabase()})
-	require.NoError(t, err)
-	h, err := New(Config{Lock: lock, Control: true, Hosts: []string{"example.com"}})
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotImplemented, post(h, "/orders/handover",
-		url.Values{"term": {"1"}}).Code)
 }

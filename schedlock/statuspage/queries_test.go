@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
@@ -48,8 +47,7 @@ func (v viewer) Flush()                      {}
 func queries(t *testing.T, viewers int, script bool) (perSecond float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const minute = 60
-		db := newDatabase()
-		ref := db.lead(t, other, "")
+		db, ref := led(t)
 		db.run(t, ref, "tick", ledger.Done, "")
 		h := newHandler(t, db, nil)
 		h.live.every = pollInterval
@@ -80,12 +78,7 @@ func queries(t *testing.T, viewers int, script bool) (perSecond float64) {
 			if second%10 == 0 {
 				db.beat(t, ref)
 			}
-			request, err := db.Trigger(ctx, ledger.Action{Job: "tick", By: "ann"})
-			require.NoError(t, err)
-			run, _, err := db.Answer(ctx, ref, request, "")
-			require.NoError(t, err)
-			_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
-			require.NoError(t, err)
+			db.finish(t, db.asked(t, ref, "tick", "ann", ""), ledger.End{Status: ledger.Done})
 		}
 		perSecond = float64(db.calls.Load()-before) / minute
 		cancel()

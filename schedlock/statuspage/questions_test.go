@@ -37,8 +37,7 @@ func night(t *testing.T) *moving {
 	m.pass(time.Hour)
 	m.leads("web-1", 43, driver.EndReleased)
 	m.pass(57*time.Minute - time.Second)
-	_, err = m.Pause(ctx, ledger.Action{Job: "import", By: "ann", Reason: "the host moves"})
-	require.NoError(t, err)
+	m.paused(t, "import", "ann", "the host moves")
 	m.beat(t, m.ref)
 	return m
 }

@@ -24,8 +24,6 @@ const (
 	maxStrip = 40   // runs of one job
 	maxRuns  = 600  // of all jobs together
 	maxAudit = 20   // orders
-
-	maxReplicas = 100 // that the page shows
 )
 
 // snapshot is what the page shows, as it was read. It is not changed.
@@ -45,8 +43,8 @@ type snapshot struct {
 	asked    map[string]ledger.Request // the newest that is known of those
 	audit    []ledger.AuditEntry       // newest first
 	replicas []ledger.Replica
-	locks    toolsView
-	queues   toolsView
+	locks    table
+	queues   table
 	sections []template.HTML
 	full     time.Time // when everything was read, by this replica's clock
 }
@@ -181,22 +179,22 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	return readRuns(ctx, store, s, before)
 }
 
+// notShown stands in the place of a part that its code cannot draw.
+const notShown = `<p class="alert" role="alert">this part cannot be shown</p>`
+
 // renderSection keeps what goes wrong in the app's part out of the others.
 func (h *Handler) renderSection(ctx context.Context, s Section) (content template.HTML) {
-	failed := func(text string) template.HTML {
-		return template.HTML(`<p class="alert" role="alert">` + template.HTMLEscapeString(text) +
-			`</p>`)
-	}
 	defer func() {
 		if p := recover(); p != nil {
 			h.cfg.Log.Error("status page: section panicked", "section", s.Title, "panic", p)
-			content = failed("this part cannot be shown")
+			content = notShown
 		}
 	}()
 	content, err := s.Render(ctx)
 	if err != nil {
 		h.cfg.Log.Debug("status page: section", "section", s.Title, "err", err)
-		return failed(h.cfg.PublicError(err))
+		return template.HTML(`<p class="alert" role="alert">` +
+			template.HTMLEscapeString(h.cfg.PublicError(err)) + `</p>`)
 	}
 	return content
 }

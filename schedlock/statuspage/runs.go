@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -86,13 +85,17 @@ func (q runsQuery) one() bool { return !q.since.IsZero() && q.since.Equal(q.unti
 
 // runLink leads to one run, with its attempts.
 func runLink(r ledger.Run) string {
-	q := runsQuery{job: r.Job, since: r.ScheduledAt, until: r.ScheduledAt}
-	return q.link(func(*runsQuery) {})
+	return runsQuery{job: r.Job, since: r.ScheduledAt, until: r.ScheduledAt}.link()
 }
 
-// link leads to other runs of the job, after the query was changed.
-func (q runsQuery) link(change func(*runsQuery)) string {
+// but leads to other runs of the job: the query is changed.
+func (q runsQuery) but(change func(*runsQuery)) string {
 	change(&q)
+	return q.link()
+}
+
+// link leads to what the query asks for.
+func (q runsQuery) link() string {
 	v := url.Values{"job": {q.job}}
 	set := func(name, text string) {
 		if text != "" {
@@ -116,9 +119,10 @@ func stampIn(t time.Time) string {
 
 func (q runsQuery) matches(r ledger.Run) bool {
 	return !r.ScheduledAt.Before(q.since) && r.ScheduledAt.After(q.after) &&
-		(q.until.IsZero() || !r.ScheduledAt.After(q.until)) &&
-		(q.status == "" || r.Status == q.status)
+		(q.until.IsZero() || !r.ScheduledAt.After(q.until)) && q.ofStatus(r)
 }
+
+func (q runsQuery) ofStatus(r ledger.Run) bool { return q.status == "" || r.Status == q.status }
 
 // runsFound is a page of runs.
 type runsFound struct {
@@ -165,8 +169,6 @@ func (q runsQuery) search(ctx context.Context, store ledger.Store) (f runsFound,
 	}
 }
 
-func (q runsQuery) ofStatus(r ledger.Run) bool { return q.status == "" || r.Status == q.status }
-
 // runsView is what the page of a job's runs shows.
 type runsView struct {
 	Title        string // of the app's page
@@ -196,8 +198,7 @@ func (h *Handler) serveRuns(w http.ResponseWriter, r *http.Request) {
 	}
 	lock := h.app.Lock()
 	if lock == nil {
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, errStarting.Error(), http.StatusServiceUnavailable)
+		answerLater(w, errStarting.Error())
 		return
 	}
 	store, ok := lock.Store().(ledger.Store)
@@ -213,23 +214,12 @@ func (h *Handler) serveRuns(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil:
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, h.cfg.PublicError(err), http.StatusServiceUnavailable)
-		return
+		answerLater(w, h.cfg.PublicError(err))
 	case view == nil:
 		http.Error(w, fmt.Sprintf("no leader has had a job %.200q yet", q.job), http.StatusNotFound)
-		return
+	default:
+		h.answer(w, r, http.StatusOK, "runs", view, view.Now)
 	}
-	var body bytes.Buffer
-	if err := pageTemplate.ExecuteTemplate(&body, "runs", view); err != nil {
-		h.cfg.Log.Error("status page: template", "err", err)
-		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	to, _, end := compressed(w, r)
-	_, _ = to.Write([]byte(fillAges(body.String(), view.Now)))
-	_ = end()
 }
 
 // readRuns returns nil if there is no such job.
@@ -248,10 +238,8 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 		return nil, nil
 	}
 	asked := q
-	for _, s := range spans {
-		if s.name == q.span && s.d > 0 {
-			asked.since = look.Now.Add(-s.d)
-		}
+	if d, _ := lengthOf(q.span); d > 0 {
+		asked.since = look.Now.Add(-d)
 	}
 	f, err := asked.search(ctx, store)
 	if err != nil {
@@ -271,26 +259,21 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 	}
 	for _, s := range append([]ledger.Status{""}, allStatuses...) {
 		v.Statuses = append(v.Statuses, choice{cmp.Or(statusWords(s), "all"),
-			q.link(func(q *runsQuery) {
-				q.status, q.after = s, time.Time{}
-			}), q.status == s})
+			q.but(func(q *runsQuery) { q.status, q.after = s, time.Time{} }), q.status == s})
 	}
 	for _, s := range spans {
 		all := s.d == 0 && q.span == "" && v.Between == ""
-		v.Times = append(v.Times, choice{s.name, q.link(func(q *runsQuery) {
-			*q = runsQuery{job: q.job, status: q.status, span: s.name}
-		}), q.span == s.name || all})
+		v.Times = append(v.Times, choice{s.name,
+			runsQuery{job: q.job, status: q.status, span: s.name}.link(), q.span == s.name || all})
 	}
 	if f.newer {
-		v.Newer = q.link(func(q *runsQuery) {
+		v.Newer = q.but(func(q *runsQuery) {
 			q.until, q.after = time.Time{}, f.runs[0].ScheduledAt
 		})
 	}
 	if f.older && len(f.runs) > 0 {
-		v.Older = q.link(func(q *runsQuery) {
-			q.until = f.runs[len(f.runs)-1].ScheduledAt.Add(-time.Microsecond)
-			q.after = time.Time{}
-		})
+		end := f.runs[len(f.runs)-1].ScheduledAt.Add(-time.Microsecond)
+		v.Older = q.but(func(q *runsQuery) { q.until, q.after = end, time.Time{} })
 	}
 	return v, nil
 }
@@ -298,18 +281,14 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 // between is which time was asked for in other words than those of a span.
 func (q runsQuery) between() string {
 	const layout = "2 Jan 15:04:05 UTC"
-	var parts []string
 	if q.one() {
 		return "at " + q.since.UTC().Format(layout)
 	}
-	if !q.since.IsZero() {
-		parts = append(parts, "from "+q.since.UTC().Format(layout))
-	}
-	if !q.until.IsZero() {
-		parts = append(parts, "up to "+q.until.UTC().Format(layout))
-	}
-	if !q.after.IsZero() {
-		parts = append(parts, "after "+q.after.UTC().Format(layout))
+	var parts []string
+	for i, t := range []time.Time{q.since, q.until, q.after} {
+		if !t.IsZero() {
+			parts = append(parts, []string{"from ", "up to ", "after "}[i]+t.UTC().Format(layout))
+		}
 	}
 	return strings.Join(parts, " ")
 }

@@ -17,30 +17,6 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// minutely stores n runs of a job, the newest at noon, one a minute; each tenth has failed.
-func (d *database) minutely(t testing.TB, job string, n int) {
-	t.Helper()
-	start := noon.Add(-time.Duration(n) * time.Minute)
-	d.set(start)
-	ref := d.lead(t, other, "")
-	var from time.Time
-	for i := range n {
-		at := start.Add(time.Duration(i+1) * time.Minute)
-		d.set(at)
-		run, started, err := d.Decide(ctx, ref, ledger.Decision{Job: job, Spec: "interval 1m",
-			From: from, To: at, Start: at})
-		require.NoError(t, err)
-		require.True(t, started)
-		from = at
-		end := ledger.End{Status: ledger.Done, Took: time.Second}
-		if (n-i)%10 == 0 {
-			end = ledger.End{Status: ledger.Failed, Error: fmt.Sprintf("no such host %d", i)}
-		}
-		_, err = d.Finish(ctx, run, end)
-		require.NoError(t, err)
-	}
-}
-
 var tick = regexp.MustCompile(`data-label="tick" class="num"><time datetime="([^"]+)"`)
 
 // ticksOn are the ticks on a page, newest first.
@@ -62,15 +38,14 @@ func linkOn(page, text string) string {
 
 func TestThePageOfAJobShowsItsRuns(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.minutely(t, "mail & more", 120)
-	h := newHandler(t, db, nil)
+	h := newHandler(t, minutely(t, "mail & more", 120), nil)
 	page := func(path string) string {
 		w := get(h, path)
 		require.Equal(t, http.StatusOK, w.Code, "%s: %s", path, w.Body)
 		return w.Body.String()
 	}
 	front := page("/")
+	assert.NotEmpty(t, linkOn(front, "mail &amp; more"), "beside the axis")
 	first := page(linkOn(front, "all runs"))
 	assert.Contains(t, first, "<h1 id=\"runs-title\">Runs of mail &amp; more</h1>")
 	assert.Len(t, ticksOn(first), runsOnAPage)
@@ -108,16 +83,10 @@ func TestThePageOfAJobShowsItsRuns(t *testing.T) {
 
 func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.run(t, ref, "mail", "", "")
-	request, err := db.Trigger(ctx, ledger.Action{Job: "mail", By: "ann", Reason: "a <test>"})
-	require.NoError(t, err)
-	run, _, err := db.Answer(ctx, ref, request, "")
-	require.NoError(t, err)
-	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Failed, Error: "no <host>",
-		RetryAt: time.Now()})
-	require.NoError(t, err)
+	run := db.asked(t, ref, "mail", "ann", "a <test>")
+	db.finish(t, run, ledger.End{Status: ledger.Failed, Error: "no <host>", RetryAt: time.Now()})
 	run.Status = ledger.Failed
 	_, started, err := db.Retry(ctx, ref, run)
 	require.NoError(t, err)
@@ -135,23 +104,9 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 // The number of its attempts, and its bar on the axis, lead to the run alone.
 func TestARunAloneHasItsAttempts(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.minutely(t, "mail", 150) // it is far behind the newest ones
-	ref := db.lead(t, other, "")
-	at := noon.Add(time.Minute)
-	run, _, err := db.Decide(ctx, ref, ledger.Decision{Job: "mail", Spec: "interval 1m",
-		From: noon, To: at, Start: at})
-	require.NoError(t, err)
-	for i := range 102 {
-		db.set(at.Add(time.Duration(i) * time.Second))
-		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Failed,
-			Error: fmt.Sprintf("no <host> %d", i+1), RetryAt: at})
-		require.NoError(t, err)
-		run, _, err = db.Retry(ctx, ref, run)
-		require.NoError(t, err)
-	}
-	_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
-	require.NoError(t, err)
+	db := minutely(t, "mail", 150) // it is far behind the newest ones
+	db.pass(time.Minute)
+	db.tried("mail", 103, "no <host> ")
 	h := newHandler(t, db, nil)
 	list := get(h, "/job-runs?job=mail").Body.String()
 	assert.NotContains(t, list, "no &lt;host&gt;")
@@ -178,7 +133,7 @@ func TestARunAloneHasItsAttempts(t *testing.T) {
 	assert.Contains(t, attempts[0][0], "</span> done")
 	assert.NotContains(t, attempts[0][0], "no &lt;host&gt;")
 	for _, text := range []string{"no &lt;host&gt; 102<", "</span> failed", "pid 41 on web-1",
-		fmt.Sprintf("term %d", ref.Term), "21 Nov 12:02:41<"} {
+		fmt.Sprintf("term %d", db.ref.Term), "21 Nov 12:02:41<"} {
 		assert.Contains(t, attempts[1][0], text)
 	}
 	assert.Contains(t, page, "The ledger has not kept 2 of the earlier attempts.")
@@ -188,8 +143,8 @@ func TestARunAloneHasItsAttempts(t *testing.T) {
 
 func TestThePageOfAJobRefusesWhatItCannotShow(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.run(t, db.lead(t, other, ""), "mail", ledger.Done, "")
+	db, ref := led(t)
+	db.run(t, ref, "mail", ledger.Done, "")
 	h := newHandler(t, db, nil)
 	for path, want := range map[string]string{
 		"":                                    "400 job is missing: give the name of one, as in job-runs?job=import",
@@ -206,25 +161,20 @@ func TestThePageOfAJobRefusesWhatItCannotShow(t *testing.T) {
 		assert.True(t, strings.HasPrefix(fmt.Sprint(w.Code, " ", w.Body), want), "%s: %d %s", path,
 			w.Code, w.Body)
 	}
-	assert.Equal(t, http.StatusMethodNotAllowed, post(h, "/job-runs", nil).Code)
 	db.fail(errors.New("cannot open /secret/app.db"))
 	w := get(h, "/job-runs?job=mail")
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, "the database cannot be read\n", w.Body.String())
-	noJobs := newHandler(t, db, func(c *Config) { c.Runner = nil })
-	assert.Equal(t, http.StatusNotFound, get(noJobs, "/job-runs?job=mail").Code)
 }
 
 func TestASearchForRunsIsBounded(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.minutely(t, "mail", 300)
+	db := minutely(t, "mail", 300)
 	h := newHandler(t, db, nil)
 	db.runsRead.Store(0)
 	assert.Equal(t, http.StatusOK, get(h, "/job-runs?job=mail").Code)
 	assert.EqualValues(t, firstSearch, db.runsRead.Load(), "a page needs no more")
-	many := manyRuns{db}
-	w := get(newHandler(t, many, nil), "/job-runs?job=mail&status=abandoned")
+	w := get(newHandler(t, manyRuns{db.database}, nil), "/job-runs?job=mail&status=abandoned")
 	assert.Contains(t, w.Body.String(), "Only the newest 10000 runs were looked at.")
 }
 

@@ -12,23 +12,26 @@ import (
 var spans = []struct {
 	name string
 	d    time.Duration
-}{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}, {"7d",
-	7 * 24 * time.Hour}, {"all", 0}}
+}{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", day}, {"7d", 7 * day}, {"all", 0}}
 
 // autoTerms is how many of the newest terms the window shows by default, so
 // that a fail-over of a minute ago is no hair's breadth in a week.
 const autoTerms = 8
 
 func parseSpan(name string) (string, error) {
-	if name == "" {
-		return "", nil
+	if _, found := lengthOf(name); !found && name != "" {
+		return "", fmt.Errorf("span %.40q is not one of 15m, 1h, 24h, 7d, all", name)
 	}
+	return name, nil
+}
+
+func lengthOf(span string) (d time.Duration, found bool) {
 	for _, s := range spans {
-		if s.name == name {
-			return name, nil
+		if s.name == span {
+			return s.d, true
 		}
 	}
-	return "", fmt.Errorf("span %.40q is not one of 15m, 1h, 24h, 7d, all", name)
+	return 0, false
 }
 
 // window is from when to when the timeline reaches, and the name of its span.
@@ -41,12 +44,8 @@ func window(name string, terms []driver.Term, now time.Time) (from, to time.Time
 	if span == "" {
 		span = auto(terms, now)
 	}
-	d := time.Minute
-	for _, s := range spans {
-		if s.name == span {
-			d = max(d, s.d)
-		}
-	}
+	d, _ := lengthOf(span)
+	d = max(d, time.Minute)
 	if len(terms) > 0 {
 		known := roundUp(max(now.Sub(terms[len(terms)-1].AcquiredAt), time.Minute))
 		if span == "all" || known < d {

@@ -28,8 +28,10 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -239,21 +241,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		hosts.Refuse(w, r, "the app can add it (Hosts, in the Config of package statuspage)")
 	case !found:
 		http.Error(w, "there is no such page here", http.StatusNotFound)
-	case !allows(route.methods, r.Method):
+	case !slices.Contains(strings.Split(route.methods, ", "), r.Method):
 		header.Set("Allow", route.methods)
 		http.Error(w, "use "+route.methods, http.StatusMethodNotAllowed)
 	default:
 		route.serve(w, r)
 	}
-}
-
-func allows(methods, method string) bool {
-	for m := range strings.SplitSeq(methods, ", ") {
-		if m == method {
-			return true
-		}
-	}
-	return false
 }
 
 // below is the part of the path that follows the mount: what is left when the
@@ -281,8 +274,14 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "5")
 	}
-	var body bytes.Buffer
-	if err := h.render(&body, newUpdate(h, snap, nil), span, h.mayOrder(r)); err != nil {
+	h.answer(w, r, status, "page", newUpdate(h, snap, nil).page(span, h.mayOrder(r)), snap.now)
+}
+
+// answer sends a whole page.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, status int, name string,
+	data any, now time.Time) {
+	var body strings.Builder
+	if err := pageTemplate.ExecuteTemplate(&body, name, data); err != nil {
 		h.cfg.Log.Error("status page: template", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return
@@ -290,8 +289,14 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	to, _, end := compressed(w, r)
 	w.WriteHeader(status)
-	_, _ = body.WriteTo(to)
+	_, _ = io.WriteString(to, fillAges(body.String(), now))
 	_ = end()
+}
+
+// answerLater refuses what needs the database while that cannot be read.
+func answerLater(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
 // serveFile answers with what is embedded. Its tag changes with its content,

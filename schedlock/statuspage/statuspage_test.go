@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -61,13 +60,11 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 	h := newHandler(t, newDatabase(), withControl)
 	for path, allow := range map[string]string{
 		"/": "GET, HEAD", "/style.css": "GET, HEAD", "/page.js": "GET, HEAD",
-		"/icon.svg": "GET, HEAD",
-		"/events":   "GET", "/orders/run": "GET, HEAD, POST", "/orders/pause": "GET, HEAD, POST",
-		"/orders/resume":   "GET, HEAD, POST",
-		"/orders/handover": "GET, HEAD, POST",
+		"/icon.svg": "GET, HEAD", "/job-runs": "GET, HEAD",
+		"/events": "GET", "/orders/run": "GET, HEAD, POST", "/orders/pause": "GET, HEAD, POST",
+		"/orders/resume": "GET, HEAD, POST", "/orders/handover": "GET, HEAD, POST",
 	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, path, nil))
+		w := send(h, http.MethodPut, path, nil)
 		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, path)
 		assert.Equal(t, allow, w.Header().Get("Allow"), path)
 	}
@@ -79,8 +76,8 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 
 func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.run(t, db.lead(t, other, ""), "tick", ledger.Failed, "no")
+	db, ref := led(t)
+	db.run(t, ref, "tick", ledger.Failed, "no")
 	for _, control := range []bool{false, true} {
 		h := newHandler(t, db, func(c *Config) { c.Control = control })
 		forms := map[bool]string{false: "'none'", true: "'self'"}[control]
@@ -94,10 +91,7 @@ func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
 			assert.Equal(t, "same-origin", header.Get("Referrer-Policy"))
 			if strings.Contains(path, "style") || strings.Contains(path, "js") {
 				assert.Equal(t, "no-cache", header.Get("Cache-Control"))
-				r := httptest.NewRequest(http.MethodGet, path, nil)
-				r.Header.Set("If-None-Match", header.Get("ETag"))
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
+				w := get(h, path, "If-None-Match", header.Get("ETag"))
 				assert.Equal(t, http.StatusNotModified, w.Code)
 			} else {
 				assert.Equal(t, "no-store", header.Get("Cache-Control"), path)
@@ -108,36 +102,15 @@ func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {
 	}
 }
 
-func TestTheLeaderOfAnotherAppIsAnAlert(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	view := driver.Snapshot{Now: now, Row: &driver.Row{State: driver.StateLeading, HeartbeatAt: now,
-		Timing: driver.Timing{TTL: time.Minute}}}
-	for name, want := range map[string]int{"acme.com/shop": 1, "": 0} {
-		view.Row.App = driver.App{Name: name, Program: name}
-		l := newLeader(newHandler(t, newDatabase(), nil),
-			&snapshot{now: now, view: view, app: driver.App{Name: "billing",
-				Program: "acme.com/billing"}})
-		require.Len(t, l.Alerts, want, name)
-		if want > 0 {
-			require.Contains(t, l.Alerts[0],
-				"another app, acme.com/shop. While it leads no job of this app, billing, runs")
-		}
-	}
-}
-
 func TestTheTextOfOthersIsEscaped(t *testing.T) {
 	t.Parallel()
 	const evil = `</title></script><img src=x onerror="alert(1)"><time data-ago="1"></time>'{{.}}`
 	db := newDatabase()
 	ref := db.lead(t, driver.Owner{PID: 7, Hostname: evil}, "")
 	db.run(t, ref, "job "+evil, ledger.Failed, "error "+evil)
-	_, err := db.Pause(ctx, ledger.Action{By: "by " + evil, Reason: "why " + evil})
-	require.NoError(t, err)
-	_, err = db.Pause(ctx, ledger.Action{Job: "job " + evil,
-		By: "by " + evil, Reason: "why " + evil})
-	require.NoError(t, err)
-	_, err = db.Revoke(ctx, ref.Term, "told by "+evil, "told why "+evil)
+	db.paused(t, "", "by "+evil, "why "+evil)
+	db.paused(t, "job "+evil, "by "+evil, "why "+evil)
+	_, err := db.Revoke(ctx, ref.Term, "told by "+evil, "told why "+evil)
 	require.NoError(t, err)
 	h := newHandler(t, db, func(c *Config) {
 		c.Control, c.Title = true, "title "+evil
@@ -171,16 +144,14 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	db.set(now.Add(-10 * time.Minute))
 	_, err := db.Revoke(ctx, first.Term, "alice", "deploy")
 	require.NoError(t, err)
-	_, err = db.Release(ctx, first, driver.EndRevoked)
-	require.NoError(t, err)
+	db.ended(t, first, driver.EndRevoked)
 	db.set(now.Add(-9 * time.Minute))
 	ref := db.lead(t, other, "")
 	db.set(now.Add(-5 * time.Second))
 	db.beat(t, ref)
 	db.run(t, ref, "import", ledger.Failed, "list is gone")
 	db.run(t, ref, "expire", ledger.Done, "")
-	_, err = db.Pause(ctx, ledger.Action{Job: "expire", By: "bob", Reason: "disk"})
-	require.NoError(t, err)
+	db.paused(t, "expire", "bob", "disk")
 	db.set(now)
 
 	w := get(newHandler(t, db, nil), "/")
@@ -205,6 +176,7 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 	body := w.Body.String()
 	assert.Contains(t, body, `<noscript><meta http-equiv="refresh" content="10"></noscript>`)
 	assert.Contains(t, body, `width="91.67%"`, "the bar")
+	assert.Regexp(t, `<svg data-from="\d+" data-to="\d+" x="9\d\.\d\d%">`, body, "now")
 	for _, id := range []string{"leader", "beat", "bar", "self", "reason", "timeline", "terms",
 		"jobs", "jobs-list", "alert", "stream"} {
 		assert.Contains(t, body, `id="`+id+`"`)
@@ -215,89 +187,89 @@ func TestAPageWithoutJavaScriptSaysItAll(t *testing.T) {
 
 func TestItSaysHowTheLockStands(t *testing.T) {
 	t.Parallel()
+	type view = driver.Snapshot
 	now := time.Now().UTC()
 	row := driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: driver.StateLeading,
 		CreatedAt: now.Add(-time.Minute), HeartbeatAt: now, Timing: timing}
 	ended := driver.Term{Ref: row.Ref, AcquiredAt: now.Add(-time.Minute),
 		EndedAt: now.Add(-time.Second), EndReason: driver.EndReleased, TTL: time.Minute}
+	open := driver.Term{Ref: row.Ref, TTL: time.Minute}
+	revoked := driver.Term{Ref: row.Ref, Revoked: schedlock.Revocation{At: now, By: "alice",
+		Reason: "deploy"}}
 	edit := func(f func(*driver.Row)) *driver.Row { r := row; f(&r); return &r }
+	in := func(s driver.State) *driver.Row { return edit(func(r *driver.Row) { r.State = s }) }
+	aged := func(d time.Duration) *driver.Row {
+		return edit(func(r *driver.Row) { r.HeartbeatAt = now.Add(-d) })
+	}
+	const leads, nobody = "pid 41 on web-1 leads", "nobody leads"
 	for _, tt := range []struct {
 		name     string
-		view     driver.Snapshot
+		view     view
 		headline string
 		words    string
 	}{
-		{"a leader", driver.Snapshot{Row: &row}, "pid 41 on web-1 leads", ""},
-		{"it drains", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.State = driver.StateDraining
-		})}, "pid 41 on web-1 leads", "It is leaving"},
-		{"it was told to leave", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.State = driver.StateRevoked
-		}),
-			Newest: &driver.Term{Ref: row.Ref, Revoked: schedlock.Revocation{At: now,
-				By: "alice", Reason: "deploy"}}},
-			"pid 41 on web-1 leads",
+		{"a leader", view{Row: &row}, leads, ""},
+		{"that of another app", view{Row: edit(func(r *driver.Row) {
+			r.App = driver.App{Name: "acme.com/shop", Program: "acme.com/shop"}
+		})}, leads, "another app, acme.com/shop. While it leads no job of this app, billing, runs"},
+		{"it drains", view{Row: in(driver.StateDraining)}, leads, "It is leaving"},
+		{"it was told to leave", view{Row: in(driver.StateRevoked), Newest: &revoked}, leads,
 			"Told to leave by alice (deploy); leaves at its next heartbeat"},
-		{"its stamp lies ahead", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(30 * time.Second)
-		})}, "pid 41 on web-1 leads", "stamped in the future"},
-		{"its stamp lies a TTL ahead", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(time.Hour)
-		})}, "pid 41 on web-1 is stale", "Can't tell whether it leads"},
-		{"its session has ended", driver.Snapshot{Row: edit(func(r *driver.Row) {
+		{"its stamp lies ahead", view{Row: aged(-30 * time.Second)}, leads,
+			"stamped in the future"},
+		{"its stamp lies a TTL ahead", view{Row: aged(-time.Hour)}, "pid 41 on web-1 is stale",
+			"Can't tell whether it leads"},
+		{"its session has ended", view{Row: edit(func(r *driver.Row) {
 			r.Grace = 5 * time.Second
 		}), Sign: driver.SignEnded}, "pid 41 on web-1 is cut off",
 			"Unless it is back within 5 s a standby takes over"},
-		{"it has ended its term", driver.Snapshot{Row: &row, Newest: &ended},
-			"pid 41 on web-1 is dead",
+		{"it has ended its term", view{Row: &row, Newest: &ended}, "pid 41 on web-1 is dead",
 			"It has ended its term, but its row is still there. A standby takes over at once."},
-		{"the same after a fail-over", driver.Snapshot{Row: &row, Newest: &ended, FailedOver: true},
+		{"the same after a fail-over", view{Row: &row, Newest: &ended, FailedOver: true},
 			"pid 41 on web-1 is dead",
 			"The server has failed over: a standby takes over after 1 min"},
-		{"it is late", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(-25 * time.Second)
-		})}, "pid 41 on web-1 leads", ""},
-		{"it is past its renew deadline", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(-45 * time.Second)
-		})}, "pid 41 on web-1 is past its deadline",
-			"No heartbeat for its renew deadline of 45 s: it has stopped itself, and leads no more. " +
-				"A standby takes over after 1 min"},
-		{"it is dead", driver.Snapshot{Row: &row, Sign: driver.SignDead}, "pid 41 on web-1 is dead",
+		{"it is late", view{Row: aged(25 * time.Second)}, leads, ""},
+		{"it is past its renew deadline", view{Row: aged(45 * time.Second)},
+			"pid 41 on web-1 is past its deadline",
+			"No heartbeat for its renew deadline of 45 s: it has stopped itself, " +
+				"and leads no more. A standby takes over after 1 min"},
+		{"it is dead", view{Row: &row, Sign: driver.SignDead}, "pid 41 on web-1 is dead",
 			"proven dead"},
-		{"it has expired", driver.Snapshot{Row: edit(func(r *driver.Row) {
-			r.HeartbeatAt = now.Add(-2 * time.Minute)
+		{"it has expired, and had been told to leave", view{Row: edit(func(r *driver.Row) {
+			r.HeartbeatAt, r.State = now.Add(-2*time.Minute), driver.StateRevoked
 		})}, "pid 41 on web-1 is expired", "No heartbeat for longer than its TTL of 1 min"},
-		{"its row is locked", driver.Snapshot{Row: &row, Blocker: "pid 9 of psql"},
+		{"its row is locked", view{Row: &row, Blocker: "pid 9 of psql"},
 			"pid 41 on web-1 is blocked", "its row is locked by pid 9 of psql"},
-		{"it is free", driver.Snapshot{Newest: &ended}, "nobody leads",
-			"The lock is free. A standby takes it at its next look, within 1 s. " +
-				"Last: pid 41 on web-1, released."},
-		{"nobody ever led", driver.Snapshot{}, "nobody leads", "Nobody ever has"},
-		{"the row is missing", driver.Snapshot{Newest: &driver.Term{Ref: row.Ref,
-			TTL: time.Minute}}, "nobody leads",
+		{"it is free", view{Newest: &ended}, nobody, "The lock is free. A standby takes it at " +
+			"its next look, within 1 s. Last: pid 41 on web-1, released."},
+		{"nobody ever led", view{}, nobody, "Nobody ever has"},
+		{"the row is missing", view{Newest: &open}, nobody,
 			"The row of term 7 is missing although that has no end"},
-		{"the row is missing, its process is dead",
-			driver.Snapshot{Newest: &driver.Term{Ref: row.Ref, TTL: time.Minute},
-				Sign: driver.SignDead}, "nobody leads",
-			"is proven dead. A standby takes over at once"},
-		{"a new database, and a process holds the lease file",
-			driver.Snapshot{Sign: driver.SignAlive}, "nobody leads", "a process still holds"},
-		{"a process holds the lease file", driver.Snapshot{Newest: &ended, Sign: driver.SignAlive},
-			"nobody leads", "a process still holds"},
-		{"the server failed over", driver.Snapshot{Newest: &ended, FailedOver: true},
-			"nobody leads", "has failed over"},
+		{"the row is missing, its process is dead", view{Newest: &open, Sign: driver.SignDead},
+			nobody, "is proven dead. A standby takes over at once"},
+		{"a new database, and a process holds the lease file", view{Sign: driver.SignAlive},
+			nobody, "a process still holds"},
+		{"a process holds the lease file", view{Newest: &ended, Sign: driver.SignAlive}, nobody,
+			"a process still holds"},
+		{"the server failed over", view{Newest: &ended, FailedOver: true}, nobody,
+			"has failed over"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.view.Now = now
-			l := newLeader(newHandler(t, newDatabase(), nil), &snapshot{now: now, view: tt.view})
+			l := newLeader(newHandler(t, newDatabase(), nil), &snapshot{now: now, view: tt.view,
+				app: driver.App{Name: "billing", Program: "acme.com/billing"}})
 			assert.Equal(t, tt.headline, l.Headline)
 			assert.Contains(t, strings.Join(append(l.Words, l.Alerts...), " "), tt.words)
-			if strings.Contains(tt.headline, " leads") && l.Info != nil {
-				assert.Empty(t, l.Alerts)
+			if tt.headline == leads {
+				assert.Equal(t, strings.Contains(tt.words, "another app"), len(l.Alerts) > 0)
 				assert.Equal(t, iconStandby, l.Icon)
 			} else {
 				assert.Equal(t, iconNobody, l.Icon)
+			}
+			if l.Silent {
+				assert.NotContains(t, strings.Join(l.Words, " "), "what runs has returned",
+					"it does nothing any more")
 			}
 		})
 	}
@@ -322,8 +294,7 @@ func TestTheLeaderIsKnownToBeThisReplica(t *testing.T) {
 
 func TestWhileTheDatabaseDoesNotAnswerThisReplicaDoes(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	db.lead(t, other, "")
+	db, _ := led(t)
 	db.fail(errors.New("postgres://app:hunter2@db/x: cannot open /secret/app.db"))
 	h := newHandler(t, db, nil)
 	ctx, cancel := context.WithCancel(ctx)
@@ -387,19 +358,19 @@ func TestASectionThatFailsHidesNoOther(t *testing.T) {
 	assert.NotContains(t, body, "secret")
 }
 
-func TestAPageWithoutARunnerHasNoJobs(t *testing.T) {
-	t.Parallel()
-	h := newHandler(t, newDatabase(), func(c *Config) { c.Runner, c.Control = nil, true })
-	assert.NotContains(t, get(h, "/").Body.String(), "jobs")
-	for _, path := range []string{"/orders/run", "/orders/pause", "/orders/resume"} {
-		assert.Equal(t, http.StatusNotFound, post(h, path, nil).Code)
-	}
-}
-
 func TestAWrongConfigIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Sections: []Section{{Title: " "}, {Title: "Bans"}}})
-	require.EqualError(t, err, "status page: neither App nor Lock is set\n"+
-		"section 0 has no title\nsection 0 (\" \") has no Render\n"+
-		"section 1 (\"Bans\") has no Render")
+	h := newHandler(t, newDatabase(), nil)
+	for want, cfg := range map[string]Config{
+		"neither App nor Lock is set\nsection 0 has no title\nsection 0 (\" \") has no Render\n" +
+			"section 1 (\"Bans\") has no Render": {Sections: []Section{{Title: " "},
+			{Title: "Bans"}}, Runner: h.cfg.Runner},
+		"App is set, and Lock or Runner too: App has both": {App: h.app, Lock: h.cfg.Lock},
+		"App is set, and Lock or Runner too":               {App: h.app, Runner: h.cfg.Runner},
+		`host "http://app.example" is not a host name or an IP address`: {Lock: h.cfg.Lock,
+			Hosts: []string{"http://app.example"}},
+	} {
+		_, err := New(cfg)
+		require.ErrorContains(t, err, "status page: "+want)
+	}
 }

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	maxLocks   = 100 // that the page shows
-	maxQueues  = 100
+	maxRows    = 100             // of locks, queues or replicas, that the page shows
 	toolsShare = 100             // of the time: they take at most one part in so many
 	toolsEvery = 5 * time.Second // how often they are read at the most
 	// counting a large queue may take longer; the rest of the page does not wait for it
@@ -27,13 +26,13 @@ type tools struct {
 	mu     sync.Mutex
 	lock   *schedlock.Lock // whose store it was
 	next   time.Time       // when they may be read again
-	locks  toolsView
-	queues toolsView
+	locks  table
+	queues table
 }
 
-// toolsView is what a part shows: nothing at all if there is neither a row nor
+// table is what a part shows: nothing at all if there is neither a row nor
 // an error.
-type toolsView struct {
+type table struct {
 	Rows   any
 	More   int
 	Failed string
@@ -47,7 +46,7 @@ type lockRow struct {
 
 // read looks at both, if that was not done just before. now is the database's.
 func (t *tools) read(ctx context.Context, h *Handler, lock *schedlock.Lock,
-	now time.Time) (locks, queues toolsView) {
+	now time.Time) (locks, queues table) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lock == lock && time.Now().Before(t.next) {
@@ -57,53 +56,49 @@ func (t *tools) read(ctx context.Context, h *Handler, lock *schedlock.Lock,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), toolsTimeout)
 	defer cancel()
 	begin := time.Now()
-	t.lock, t.locks, t.queues = lock, toolsView{}, toolsView{}
+	t.lock, t.locks, t.queues = lock, table{}, table{}
 	if s, ok := lock.Store().(interface{ Named() namedlock.Store }); ok {
-		t.locks = h.readLocks(ctx, s.Named(), now)
+		rows, err := readLocks(ctx, s.Named(), now)
+		t.locks = viewOf(h, "named locks", rows, err)
 	}
 	if s, ok := lock.Store().(interface{ Queue() taskqueue.Store }); ok {
-		t.queues = h.readQueues(ctx, s.Queue())
+		rows, err := readQueues(ctx, s.Queue())
+		t.queues = viewOf(h, "queues", rows, err)
 	}
 	t.next = time.Now().Add(max(toolsEvery, toolsShare*time.Since(begin)))
 	return t.locks, t.queues
 }
 
-func (h *Handler) readLocks(ctx context.Context, store namedlock.Store, now time.Time) toolsView {
+func readLocks(ctx context.Context, store namedlock.Store, now time.Time) (rows []lockRow,
+	err error) {
 	locks, err := named.New(store)
-	var infos []named.Info
-	if err == nil {
-		infos, err = locks.List(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || len(infos) == 0 {
-		return toolsView{Failed: h.toolFailed("named locks", err)}
-	}
-	view := toolsView{More: max(len(infos)-maxLocks, 0)}
-	var rows []lockRow
-	for _, i := range infos[:len(infos)-view.More] {
+	infos, err := locks.List(ctx)
+	for _, i := range infos {
 		rows = append(rows, lockRow{i, now.Add(i.Left)})
 	}
-	view.Rows = rows
-	return view
+	return rows, err
 }
 
-func (h *Handler) readQueues(ctx context.Context, store taskqueue.Store) toolsView {
+func readQueues(ctx context.Context, store taskqueue.Store) ([]queue.Count, error) {
 	queues, err := queue.New(store)
-	var counts []queue.Count
-	if err == nil {
-		counts, err = queues.Count(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || len(counts) == 0 {
-		return toolsView{Failed: h.toolFailed("queues", err)}
-	}
-	view := toolsView{More: max(len(counts)-maxQueues, 0)}
-	view.Rows = counts[:len(counts)-view.More]
-	return view
+	return queues.Count(ctx)
 }
 
-// toolFailed is what the part says; "" for no error.
-func (h *Handler) toolFailed(what string, err error) string {
+func viewOf[T any](h *Handler, what string, rows []T, err error) table {
 	if err != nil {
 		h.cfg.Log.Debug("status page: part", "part", what, "err", err)
+		return table{Failed: h.cfg.PublicError(err)}
 	}
-	return h.public(err)
+	return newTable(rows)
+}
+
+func newTable[T any](rows []T) table {
+	shown := min(len(rows), maxRows)
+	return table{Rows: rows[:shown], More: len(rows) - shown}
 }

@@ -59,13 +59,13 @@ func TestNamedLocksAndQueuesAreShownIfThereAreAny(t *testing.T) {
 		time.Sleep(toolsEvery)
 		require.Contains(t, page(), "revoked by ann: it hangs")
 
-		for i := range 2 * maxQueues {
+		for i := range 2 * maxRows {
 			_, err = queues.Add(ctx, fmt.Sprintf("of user %03d", i), 0, "1")
 			require.NoError(t, err)
 		}
 		time.Sleep(toolsEvery)
 		text = page()
-		require.Equal(t, maxQueues, strings.Count(text, `data-label="queue"`))
+		require.Equal(t, maxRows, strings.Count(text, `data-label="queue"`))
 		require.Contains(t, text, "and 101 more")
 	})
 }

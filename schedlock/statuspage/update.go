@@ -1,11 +1,8 @@
 package statuspage
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"html/template"
-	"io"
 	"maps"
 	"regexp"
 	"strconv"
@@ -46,14 +43,12 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // update is a snapshot made ready to be sent. It is shared by all streams.
 type update struct {
-	h      *Handler
-	snap   *snapshot
-	leader *leader
-	title  string // of the tab, and for who cannot see it
-	icon   string
-	beat   *beat
-	parts  map[string]string // without those that depend on the span
-	err    error             // of a template
+	h     *Handler
+	snap  *snapshot
+	title string // of the tab, and for who cannot see it
+	icon  string
+	beat  *beat
+	parts map[string]string // without those that depend on the span
 
 	drawings  *drawings // of the updates before; nil: none
 	mu        sync.Mutex
@@ -62,13 +57,17 @@ type update struct {
 }
 
 func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
-	u := &update{h: h, snap: s, drawings: before, leader: newLeader(h, s), beat: newBeat(s),
+	u := &update{h: h, snap: s, drawings: before, beat: newBeat(s),
 		parts: map[string]string{}, timelines: map[string]map[string]string{}}
-	u.add(partAlert, "alert", map[string]any{"Failed": s.err != nil,
-		"Starting": errors.Is(s.err, errStarting), "Blind": s.blind, "Why": h.public(s.err)})
-	jobs := newJobViews(s)
-	verdict := newVerdict(u.leader, s, jobs)
-	u.title, u.icon = u.leader.Headline, u.leader.Icon
+	alert := map[string]any{"Failed": s.err != nil, "Blind": s.blind,
+		"Starting": errors.Is(s.err, errStarting)}
+	if s.err != nil {
+		alert["Why"] = h.cfg.PublicError(s.err)
+	}
+	u.add(partAlert, alert)
+	leader, jobs := newLeader(h, s), newJobViews(s)
+	verdict := newVerdict(leader, s, jobs)
+	u.title, u.icon = leader.Headline, leader.Icon
 	switch {
 	case u.icon == iconNobody: // of a leader's the headline says it
 	case verdict.Grade == warning:
@@ -76,50 +75,34 @@ func newUpdate(h *Handler, s *snapshot, before *drawings) *update {
 	case verdict.Grade == bad:
 		u.title, u.icon = verdict.Text, iconNobody
 	}
-	u.add(partVerdict, "verdict", verdict)
-	u.add(partFindings, "findings", verdict.Findings)
-	u.add(partLeader, "leader", u.leader)
-	u.add(partSelf, "self", map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
-	u.add(partHandover, "handover", u.leader)
+	u.add(partVerdict, verdict)
+	u.add(partFindings, verdict.Findings)
+	u.add(partLeader, leader)
+	u.add(partSelf, map[string]any{"Self": s.self, "Owner": s.owner, "Reason": h.reason(s)})
+	u.add(partHandover, leader)
 	if s.err != nil {
 		return u // what stands there stays; the alert says that it is old
 	}
-	u.add(partTerms, "terms", newTermRows(s))
+	u.add(partTerms, newTermRows(s))
 	if h.jobs {
 		tiles := newTiles(s)
-		u.add(partFailures, "failures", tiles)
-		u.add(partNext, "next", tiles)
-		u.add(partStandbys, "standbys", newStandbys(s))
-		u.add(partJobs, "jobs", map[string]any{"Jobs": jobs,
-			"More": s.more, "Pause": s.pause})
+		u.add(partFailures, tiles)
+		u.add(partNext, tiles)
+		u.add(partStandbys, newStandbys(s))
+		u.add(partJobs, map[string]any{"Jobs": jobs, "More": s.more, "Pause": s.pause})
 	}
-	u.add(partReplicas, "replicas", map[string]any{
-		"Rows": s.replicas[:min(len(s.replicas), maxReplicas)],
-		"More": max(len(s.replicas)-maxReplicas, 0)})
-	u.add(partAudit, "audit", s.audit)
-	u.add(partLocks, "locks", s.locks)
-	u.add(partQueues, "queues", s.queues)
+	u.add(partReplicas, newTable(s.replicas))
+	u.add(partAudit, s.audit)
+	u.add(partLocks, s.locks)
+	u.add(partQueues, s.queues)
 	for i, content := range s.sections {
 		u.parts[partSection+strconv.Itoa(i)] = string(content)
 	}
 	return u
 }
 
-// public is what the page says of an error; "" for none.
-func (h *Handler) public(err error) string {
-	if err == nil {
-		return ""
-	}
-	return h.cfg.PublicError(err)
-}
-
-func (u *update) add(part, name string, data any) {
-	text, err := execute(name, data)
-	if err != nil && u.err == nil {
-		u.err = err
-	}
-	u.parts[part] = text
-}
+// add draws a part with the template of its name.
+func (u *update) add(part string, data any) { u.parts[part] = u.h.execute(part, data) }
 
 // orderLink leads to the question of an order. No text from outside can look like one, as it is
 // escaped.
@@ -143,12 +126,13 @@ func (u *update) partsFor(orders bool) map[string]string {
 	return u.looking
 }
 
-func execute(name string, data any) (string, error) {
-	var b bytes.Buffer
+func (h *Handler) execute(name string, data any) string {
+	var b strings.Builder
 	if err := pageTemplate.ExecuteTemplate(&b, name, data); err != nil {
-		return "", fmt.Errorf("template %s: %w", name, err)
+		h.cfg.Log.Error("status page: template", "err", err)
+		return notShown
 	}
-	return strings.TrimSpace(b.String()), nil
+	return strings.TrimSpace(b.String())
 }
 
 // timeline draws it for a span, once: the terms, the lanes of the jobs, and the legend.
@@ -159,27 +143,17 @@ func (u *update) timeline(span string) map[string]string {
 	if found {
 		return parts
 	}
-	parts = map[string]string{}
-	fill := func(part, text string, err error) {
-		if parts[part] = text; err != nil {
-			u.h.cfg.Log.Error("status page: template", "err", err)
-		}
-	}
-	line := newTimeline(u.snap, span)
-	text, err := execute("timeline", line)
-	fill(partTimeline, text, err)
+	line, lanes := newTimeline(u.snap, span), laneJobs(u.snap)
+	parts = map[string]string{partTimeline: u.h.execute(partTimeline, line),
+		partLegend: u.h.execute(partLegend, map[string]any{"Line": line, "Lanes": len(lanes),
+			"More": len(u.snap.jobs) + u.snap.more - len(lanes)})}
 	from, to, _ := window(span, u.snap.terms, u.snap.now)
-	lanes := laneJobs(u.snap)
 	for i := range maxLanes {
 		part := partLane + strconv.Itoa(i)
 		if parts[part] = ""; i < len(lanes) {
-			text, err := u.drawings.lane(lanes[i], u.snap.now, from, to)
-			fill(part, text, err)
+			parts[part] = u.drawings.lane(u.h, lanes[i], u.snap.now, from, to)
 		}
 	}
-	text, err = execute("legend", map[string]any{"Line": line, "Lanes": len(lanes),
-		"More": len(u.snap.jobs) + u.snap.more - len(lanes)})
-	fill(partLegend, text, err)
 	u.timelines[span] = parts
 	return parts
 }
@@ -187,44 +161,27 @@ func (u *update) timeline(span string) map[string]string {
 // selfName tells one replica from another.
 func (u *update) selfName() string { return holderName(u.snap.owner) }
 
-// render writes the whole page.
-func (h *Handler) render(w io.Writer, u *update, span string, orders bool) error {
-	if u.err != nil {
-		return u.err
-	}
-	parts := map[string]template.HTML{}
-	fill := func(name, text string) { parts[name] = template.HTML(fillAges(text, u.snap.now)) }
-	for name, text := range u.partsFor(orders) {
-		fill(name, text)
-	}
-	if u.snap.err == nil {
-		for name, text := range u.timeline(span) {
-			fill(name, text)
-		}
-	}
-	type section struct {
-		ID, Title string
-		Content   template.HTML
-	}
-	var sections, lanes []section
-	for i := range maxLanes {
-		id := partLane + strconv.Itoa(i)
-		lanes = append(lanes, section{ID: id, Content: parts[id]})
-	}
-	for i, s := range h.cfg.Sections {
-		id := partSection + strconv.Itoa(i)
-		sections = append(sections, section{id, s.Title, parts[id]})
-	}
-	return pageTemplate.Execute(w, map[string]any{
-		"Title": h.cfg.Title, "Headline": u.title, "Icon": u.icon,
-		"Now": u.snap.now.UnixMilli(), "Self": u.selfName(),
-		"Beat": u.beat, "HasJobs": h.jobs, "Failures": parts[partFailures], "Next": parts[partNext],
-		"Standbys": parts[partStandbys],
-		"Alert":    parts[partAlert], "Verdict": parts[partVerdict],
-		"Findings": parts[partFindings], "Leader": parts[partLeader], "Handover": parts[partHandover],
-		"SelfPart": parts[partSelf], "Timeline": parts[partTimeline],
-		"Terms": parts[partTerms], "Jobs": parts[partJobs], "Locks": parts[partLocks],
-		"Lanes": lanes, "Legend": parts[partLegend], "Audit": parts[partAudit],
-		"Replicas": parts[partReplicas], "Queues": parts[partQueues], "Sections": sections,
-	})
+// page is what page.html shows.
+type page struct {
+	Title, Headline, Icon, Self string
+	Now                         int64
+	Beat                        *beat
+	HasJobs                     bool
+	Lanes                       int // places for them
+	Sections                    []Section
+	parts                       map[string]string
 }
+
+func (u *update) page(span string, orders bool) page {
+	p := page{Title: u.h.cfg.Title, Headline: u.title, Icon: u.icon, Self: u.selfName(),
+		Now: u.snap.now.UnixMilli(), Beat: u.beat, HasJobs: u.h.jobs, Lanes: maxLanes,
+		Sections: u.h.cfg.Sections, parts: u.partsFor(orders)}
+	if u.snap.err == nil {
+		p.parts = maps.Clone(p.parts)
+		maps.Copy(p.parts, u.timeline(span))
+	}
+	return p
+}
+
+// Part is one of the parts; "" if it was not read.
+func (p page) Part(id string) template.HTML { return template.HTML(p.parts[id]) }

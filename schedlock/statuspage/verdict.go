@@ -74,27 +74,24 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 
 func leaderFindings(l *leader) []finding {
 	i := l.Info
+	f := finding{Grade: bad, Text: "Nobody leads", Link: "#leader-title", About: "why"}
 	switch {
 	case i == nil && l.Since.IsZero():
-		return []finding{{Grade: bad, Text: "Nobody leads", Link: "#leader-title", About: "why"}}
 	case i == nil:
-		return []finding{{Grade: bad, Text: "Nobody has led since " +
-			l.Since.UTC().Format("15:04:05 UTC"), Link: "#leader-title", About: "why"}}
+		f.Text = "Nobody has led since " + l.Since.UTC().Format("15:04:05 UTC")
 	case l.Silent:
-		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is %s%s", i.PID, i.Hostname,
-			l.State, silentWords[l.State]), Link: "#leader-title", About: "what happens next"}}
+		f.Text, f.About = l.Who+" is "+l.State+silentWords[l.State], "what happens next"
 	case l.Late:
-		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is late: no heartbeat",
-			i.PID, i.Hostname), Since: i.HeartbeatAt,
-			Link: "#leader-title", About: "what happens next"}}
+		f.Grade, f.Text, f.Since = warning, l.Who+" is late: no heartbeat", i.HeartbeatAt
+		f.About = "what happens next"
 	case len(l.Alerts) > 0: // of a leader that leads
-		return []finding{{Grade: bad, Text: fmt.Sprintf("pid %d on %s is a replica of another app",
-			i.PID, i.Hostname), Link: "#leader-title", About: "what to do"}}
+		f.Text, f.About = l.Who+" is a replica of another app", "what to do"
 	case i.State == driver.StateRevoked, i.State == driver.StateDraining:
-		return []finding{{Grade: warning, Text: fmt.Sprintf("pid %d on %s is leaving", i.PID,
-			i.Hostname), Link: "#leader-title", About: "why"}}
+		f.Grade, f.Text = warning, l.Who+" is leaving"
+	default:
+		return nil
 	}
-	return nil
+	return []finding{f}
 }
 
 // silentWords follow the state of a holder that does not lead any more.

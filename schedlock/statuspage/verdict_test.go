@@ -15,14 +15,15 @@ import (
 	"example.com/schedlock/tasks"
 )
 
-func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
+func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 2, 14, 1, 0, time.UTC)
 	row := func(ago time.Duration) *driver.Row {
 		return &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: driver.StateLeading,
 			CreatedAt: now.Add(-time.Hour), HeartbeatAt: now.Add(-ago), Timing: timing}
 	}
-	led := driver.Snapshot{Row: row(0)}
+	led, foreign := driver.Snapshot{Row: row(0)}, row(0)
+	foreign.App = driver.App{Name: "shop", Program: "shop"}
 	jobs := func(change ...func(*tasks.JobInfo)) (list []job) {
 		for i, name := range []string{"clean", "import", "mail"} {
 			j := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: name}, Known: true}}
@@ -33,6 +34,10 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 		}
 		return list
 	}
+	streak := func(n int64) func(*tasks.JobInfo) {
+		return func(j *tasks.JobInfo) { j.Streak = n }
+	}
+	late := func(j *tasks.JobInfo) { j.Next = now.Add(-time.Minute) }
 	// terms are newest first, a second each
 	terms := func(n int, reason driver.EndReason) (list []driver.Term) {
 		for i := range n {
@@ -65,31 +70,26 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 			"pid 41 on web-1 is late: no heartbeat for ago", 0},
 		{"past the renew deadline", snapshot{view: driver.Snapshot{Row: row(45 * time.Second)}},
 			bad, "pid 41 on web-1 is past its deadline: it has stopped itself", 0},
-		{"a job failed", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
-			j.Streak = 1
-		})}, warning, "import has failed", 0},
-		{"a job fails", snapshot{view: led, jobs: jobs(nil, func(j *tasks.JobInfo) {
-			j.Streak = 150
-		})}, warning, "import has failed 150 times in a row", 0},
+		{"a job failed", snapshot{view: led, jobs: jobs(nil, streak(1))}, warning,
+			"import has failed", 0},
+		{"a job fails", snapshot{view: led, jobs: jobs(nil, streak(150))}, warning,
+			"import has failed 150 times in a row", 0},
 		{"a job is tried again", snapshot{view: led, jobs: retried(2)}, fine,
 			"Healthy: web-1 has led for ago, 1 job OK", 0},
 		{"a job is tried again and again", snapshot{view: led, jobs: retried(3)}, warning,
 			"import has failed 3 times in a row", 0},
 		{"failing goes before overdue and paused", snapshot{view: led, jobs: jobs(
-			func(j *tasks.JobInfo) { j.Pause = paused },
-			func(j *tasks.JobInfo) { j.Next = now.Add(-time.Minute) },
-			func(j *tasks.JobInfo) { j.Streak = 2 },
-		)}, warning, "mail has failed 2 times in a row", 2},
-		{"overdue", snapshot{view: led, jobs: jobs(func(j *tasks.JobInfo) {
-			j.Next = now.Add(-time.Minute)
-		})}, warning, "clean is overdue for ago", 0},
+			func(j *tasks.JobInfo) { j.Pause = paused }, late, streak(2))}, warning,
+			"mail has failed 2 times in a row", 2},
+		{"overdue", snapshot{view: led, jobs: jobs(late)}, warning, "clean is overdue for ago", 0},
 		{"everything is paused", snapshot{view: led, jobs: jobs(),
 			pause: &ledger.Pause{Action: ledger.Action{By: "ann"}, Since: now}}, warning,
 			"The whole scheduler is paused by ann for ago", 0},
+		{"another app leads, and a job fails", snapshot{view: driver.Snapshot{Row: foreign},
+			jobs: jobs(streak(1))}, bad, "pid 41 on web-1 is a replica of another app", 1},
 		{"nobody leads, and a job fails", snapshot{view: driver.Snapshot{Newest: &driver.Term{
-			EndedAt: now, EndReason: driver.EndReleased}}, jobs: jobs(func(j *tasks.JobInfo) {
-			j.Streak = 1
-		})}, bad, "Nobody has led since 02:14:01 UTC", 1},
+			EndedAt: now, EndReason: driver.EndReleased}}, jobs: jobs(streak(1))}, bad,
+			"Nobody has led since 02:14:01 UTC", 1},
 		{"nobody ever led", snapshot{}, bad, "Nobody leads", 0},
 		{"five terms", snapshot{view: led, terms: terms(assess.FlapTerms, driver.EndExpired)}, fine,
 			"Healthy: web-1 has led for ago", 0},
@@ -108,8 +108,9 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 			t.Parallel()
 			h := newHandler(t, newDatabase(), nil)
 			s := tt.s
-			s.now, s.view.Now = now, now
-			v := newVerdict(newLeader(h, &s), &s, newJobViews(&s))
+			s.now, s.view.Now, s.app = now, now, driver.App{Name: "billing", Program: "billing"}
+			l := newLeader(h, &s)
+			v := newVerdict(l, &s, newJobViews(&s))
 			text := v.Text
 			if !v.Since.IsZero() {
 				text += " for ago"
@@ -117,38 +118,16 @@ func TestTheFirstLineIsTheWorstFinding(t *testing.T) {
 			assert.Equal(t, tt.text, text+v.Rest)
 			assert.Equal(t, tt.grade, v.Grade)
 			assert.Equal(t, tt.more, v.More)
-		})
-	}
-}
 
-func TestTheTabFollowsTheVerdict(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	led := func(app string) driver.Snapshot {
-		return driver.Snapshot{Now: now, Row: &driver.Row{Ref: driver.Ref{Owner: other, Term: 7},
-			State: driver.StateLeading, CreatedAt: now, HeartbeatAt: now, Timing: timing,
-			App: driver.App{Name: app, Program: app}}}
-	}
-	fails := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: "import",
-		Stats: ledger.Stats{Streak: 2}}}}
-	for _, tt := range []struct {
-		title, icon string
-		s           snapshot
-	}{
-		{"pid 41 on web-1 leads", iconStandby, snapshot{view: led("")}},
-		{"import has failed 2 times in a row", iconWarning,
-			snapshot{view: led(""), jobs: []job{fails}}},
-		{"pid 41 on web-1 is a replica of another app", iconNobody,
-			snapshot{view: led("shop"), jobs: []job{fails}}},
-		{"nobody leads", iconNobody, snapshot{view: driver.Snapshot{Now: now}, jobs: []job{fails}}},
-		{"unknown who leads", iconNobody, snapshot{blind: true, err: errors.New("gone")}},
-	} {
-		t.Run(tt.title, func(t *testing.T) {
-			t.Parallel()
-			tt.s.now, tt.s.app = now, driver.App{Name: "billing", Program: "billing"}
-			u := newUpdate(newHandler(t, newDatabase(), nil), &tt.s, nil)
-			assert.Equal(t, tt.title, u.title)
-			assert.Equal(t, tt.icon, u.icon)
+			// The tab follows it, unless nobody leads, or nobody knows who does.
+			title, icon := v.Text, map[grade]string{warning: iconWarning, bad: iconNobody}[v.Grade]
+			if l.Info == nil || l.Silent {
+				title, icon = l.Headline, iconNobody
+			} else if v.Grade == fine {
+				title, icon = l.Headline, iconStandby
+			}
+			u := newUpdate(h, &s, nil)
+			assert.Equal(t, []string{title, icon}, []string{u.title, u.icon})
 		})
 	}
 }
@@ -156,8 +135,7 @@ func TestTheTabFollowsTheVerdict(t *testing.T) {
 // Each finding leads to a place that exists, however a job is called.
 func TestAFindingLeadsToItsPlace(t *testing.T) {
 	t.Parallel()
-	db := newDatabase()
-	ref := db.lead(t, other, "")
+	db, ref := led(t)
 	db.beat(t, ref)
 	db.run(t, ref, `mail "x" #1/2`, ledger.Failed, "no")
 	w := get(newHandler(t, db, nil), "/")

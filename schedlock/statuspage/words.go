@@ -111,14 +111,12 @@ type holders map[driver.Owner]int
 func newHolders(terms []driver.Term) holders {
 	h := holders{}
 	for i := len(terms) - 1; i >= 0; i-- {
-		if o := terms[i].Owner; !h.has(o) {
-			h[o] = len(h)
+		if _, known := h[terms[i].Owner]; !known {
+			h[terms[i].Owner] = len(h)
 		}
 	}
 	return h
 }
-
-func (h holders) has(o driver.Owner) bool { _, found := h[o]; return found }
 
 // letter is A, B, …, Z, AA, …
 func (h holders) letter(o driver.Owner) string { return letter(h[o]) }

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -74,29 +73,6 @@ func TestAReasonIsNotOlderThanWhoLeads(t *testing.T) {
 		s.blind = true
 		assert.True(t, strings.HasPrefix(h.reason(s), tt.reason[:20]), "nothing newer is known")
 	}
-}
-
-// A leader that was told to leave and then fell silent does not leave at its next heartbeat.
-func TestASilentLeaderHasNoWordsOfItsStateBefore(t *testing.T) {
-	t.Parallel()
-	h := newHandler(t, newDatabase(), nil)
-	for _, state := range []driver.State{driver.StateRevoked, driver.StateDraining} {
-		row := &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, State: state, Timing: timing,
-			HeartbeatAt: noon}
-		s := &snapshot{now: noon, view: driver.Snapshot{Now: noon, Row: row}}
-		assert.Contains(t, strings.Join(newLeader(h, s).Words, " "), "when what runs has returned")
-		row.HeartbeatAt = noon.Add(-2 * timing.TTL)
-		assert.Empty(t, newLeader(h, s).Words)
-	}
-}
-
-// While nobody can tell who leads, nobody is told to leave.
-func TestWithoutALeaderNobodyCanBeToldToLeave(t *testing.T) {
-	t.Parallel()
-	s := &snapshot{blind: true, err: errors.New("gone")}
-	text, found := newUpdate(newHandler(t, newDatabase(), withControl), s, nil).parts[partHandover]
-	assert.True(t, found, "what stood there is taken away")
-	assert.Empty(t, text)
 }
 
 func TestNineteenOfTwentyRunsAreWithinTheP95(t *testing.T) {

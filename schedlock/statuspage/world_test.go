@@ -4,12 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,9 +43,8 @@ var (
 // that a test can set.
 type database struct {
 	*memory.Store
-	broken     atomic.Pointer[error] // everything
-	noRuns     atomic.Pointer[error] // the ledger only
-	looks      atomic.Int64
+	broken     atomic.Pointer[error]     // everything
+	noRuns     atomic.Pointer[error]     // the ledger only
 	calls      atomic.Int64              // of whatever the page reads
 	termsAsked atomic.Int64              // terms that were asked for
 	runsAsked  atomic.Int64              // queries for runs
@@ -76,7 +75,6 @@ func (d *database) heal() {
 }
 
 func (d *database) Look(ctx context.Context) (driver.Snapshot, error) {
-	d.looks.Add(1)
 	d.count()
 	if err := d.broken.Load(); err != nil {
 		return driver.Snapshot{}, *err
@@ -129,6 +127,44 @@ func (d *database) lead(t testing.TB, o driver.Owner, reason driver.EndReason) d
 	return ref
 }
 
+// led is a database in which other leads.
+func led(t testing.TB) (*database, driver.Ref) {
+	t.Helper()
+	d := newDatabase()
+	return d, d.lead(t, other, "")
+}
+
+// ended lets a leader write the end of its term.
+func (d *database) ended(t testing.TB, ref driver.Ref, reason driver.EndReason) {
+	t.Helper()
+	_, err := d.Release(ctx, ref, reason)
+	require.NoError(t, err)
+}
+
+func (d *database) finish(t testing.TB, run ledger.Run, end ledger.End) {
+	t.Helper()
+	_, err := d.Finish(ctx, run, end)
+	require.NoError(t, err)
+}
+
+// asked starts a run that somebody has asked for.
+func (d *database) asked(t testing.TB, ref driver.Ref, job, by, reason string) ledger.Run {
+	t.Helper()
+	request, err := d.Trigger(ctx, ledger.Action{Job: job, By: by, Reason: reason})
+	require.NoError(t, err)
+	run, started, err := d.Answer(ctx, ref, request, "")
+	require.NoError(t, err)
+	require.True(t, started)
+	return run
+}
+
+// paused pauses a job, or all of them if it is "".
+func (d *database) paused(t testing.TB, job, by, reason string) {
+	t.Helper()
+	_, err := d.Pause(ctx, ledger.Action{Job: job, By: by, Reason: reason})
+	require.NoError(t, err)
+}
+
 func (d *database) beat(t testing.TB, ref driver.Ref) {
 	t.Helper()
 	_, err := d.Heartbeat(ctx, ref, driver.StateLeading)
@@ -147,9 +183,7 @@ func (d *database) run(t testing.TB, ref driver.Ref, job string, status ledger.S
 	run, started, err := d.Decide(ctx, ref, decision)
 	require.NoError(t, err)
 	if started && status != ledger.InProgress {
-		_, err = d.Finish(ctx, run, ledger.End{Status: status,
-			Error: text, Took: 1500 * time.Millisecond})
-		require.NoError(t, err)
+		d.finish(t, run, ledger.End{Status: status, Error: text, Took: 1500 * time.Millisecond})
 	}
 }
 
@@ -165,6 +199,93 @@ func (d *database) inbox(t testing.TB) ledger.Pending {
 	inbox, err := d.Pending(ctx)
 	require.NoError(t, err)
 	return inbox
+}
+
+// moving is a database whose clock a test moves on.
+type moving struct {
+	*database
+	t    testing.TB
+	now  time.Time
+	ref  driver.Ref
+	jobs map[string]time.Time // their cursors
+}
+
+func movingFrom(t testing.TB, now time.Time) *moving {
+	m := &moving{database: newDatabase(), t: t, now: now, jobs: map[string]time.Time{}}
+	m.set(now)
+	return m
+}
+
+// before opens a database whose clock stands so long before what the page sees as now.
+func before(t testing.TB, d time.Duration) *moving {
+	return movingFrom(t, time.Now().UTC().Truncate(time.Second).Add(-d))
+}
+
+func (m *moving) pass(d time.Duration) {
+	m.now = m.now.Add(d)
+	m.set(m.now)
+}
+
+func (m *moving) leads(host string, pid int, reason driver.EndReason) {
+	m.ref = m.lead(m.t, driver.Owner{PID: pid, Hostname: host}, reason)
+}
+
+// start starts a run of a job, now.
+func (m *moving) start(name string) ledger.Run {
+	m.t.Helper()
+	run, started, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 5m",
+		From: m.jobs[name], To: m.now, Start: m.now})
+	require.NoError(m.t, err)
+	require.True(m.t, started)
+	m.jobs[name] = m.now
+	return run
+}
+
+// job runs a job once, now; text is the error if it fails.
+func (m *moving) job(name string, status ledger.Status, took time.Duration, text string) {
+	m.t.Helper()
+	run := m.start(name)
+	if status != ledger.InProgress {
+		m.set(m.now.Add(took))
+		m.finish(m.t, run, ledger.End{Status: status, Error: text, Took: took})
+		m.set(m.now)
+	}
+}
+
+// tried runs a job now, in several attempts a second apart, of which the last one is done.
+func (m *moving) tried(name string, attempts int, text string) ledger.Run {
+	m.t.Helper()
+	run := m.start(name)
+	for i := range attempts - 1 {
+		m.finish(m.t, run, ledger.End{Status: ledger.Failed, Error: fmt.Sprint(text, i+1),
+			RetryAt: m.now})
+		m.pass(time.Second)
+		var started bool
+		var err error
+		run, started, err = m.Retry(ctx, m.ref, run)
+		require.NoError(m.t, err)
+		require.True(m.t, started)
+	}
+	m.finish(m.t, run, ledger.End{Status: ledger.Done})
+	return run
+}
+
+func (m *moving) release() { m.ended(m.t, m.ref, driver.EndReleased) }
+
+// minutely has n runs of a job, the newest at noon, one a minute; each tenth has failed.
+func minutely(t testing.TB, job string, n int) *moving {
+	t.Helper()
+	m := movingFrom(t, noon.Add(-time.Duration(n)*time.Minute))
+	m.leads(other.Hostname, other.PID, "")
+	for i := range n {
+		m.pass(time.Minute)
+		if (n-i)%10 == 0 {
+			m.job(job, ledger.Failed, time.Second, fmt.Sprint("no such host ", i))
+		} else {
+			m.job(job, ledger.Done, time.Second, "")
+		}
+	}
+	return m
 }
 
 // store is what a page needs of a database here.
@@ -198,20 +319,32 @@ func newHandler(t testing.TB, db store, change func(*Config)) *Handler {
 
 func withControl(c *Config) { c.Control = true }
 
-func get(h http.Handler, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	return w
-}
+var orderPaths = []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"}
 
-// post sends a form as the page itself does.
-func post(h http.Handler, path string, form url.Values) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+// send sends a request with these headers, each a name and a value.
+func send(h http.Handler, method, path string, form url.Values,
+	headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	for header := range slices.Chunk(headers, 2) {
+		if r.Header.Set(header[0], header[1]); header[0] == "Host" {
+			r.Host = header[1]
+		}
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
+}
+
+func get(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	return send(h, http.MethodGet, path, nil, headers...)
+}
+
+// post sends a form as the page itself does.
+func post(h http.Handler, path string, form url.Values,
+	headers ...string) *httptest.ResponseRecorder {
+	headers = append(headers, "Sec-Fetch-Site", "same-origin")
+	return send(h, http.MethodPost, path, form, headers...)
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -231,12 +364,15 @@ type client struct {
 	res    *http.Response
 }
 
-// open opens a stream; close it, or let the test do so.
-func open(t testing.TB, base string) *client {
+// open opens a stream, with these headers; close it, or let the test do so.
+func open(t testing.TB, base string, headers ...string) *client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"events", nil)
 	require.NoError(t, err)
+	for header := range slices.Chunk(headers, 2) {
+		r.Header.Set(header[0], header[1])
+	}
 	transport := &http.Transport{}
 	res, err := transport.RoundTrip(r)
 	require.NoError(t, err)
@@ -270,13 +406,6 @@ func (c *client) until(ok func(message) bool) message {
 			return m
 		}
 	}
-}
-
-// ended waits until the server has ended the stream.
-func (c *client) ended() {
-	c.t.Helper()
-	_, err := io.Copy(io.Discard, c.lines)
-	require.False(c.t, errors.Is(err, context.DeadlineExceeded), "it goes on")
 }
 
 // serve mounts a page at /status/ of a server.

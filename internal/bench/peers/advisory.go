@@ -11,7 +11,10 @@ import (
 )
 
 // advisory is a session advisory lock of PostgreSQL, written by hand.
-type advisory struct{ poll time.Duration }
+type advisory struct {
+	noSetup
+	poll time.Duration
+}
 
 func (c *advisory) about() about {
 	a := about{name: "advisory lock, blocking", here: onPostgres,
@@ -23,8 +26,6 @@ func (c *advisory) about() about {
 	}
 	return a
 }
-
-func (c *advisory) setup(context.Context, environment, string) error { return nil }
 
 func (c *advisory) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
 	conn, err := pgx.Connect(ctx, env.Postgres)

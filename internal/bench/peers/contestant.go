@@ -40,7 +40,7 @@ type commander interface {
 type about struct {
 	name, settings string
 	here           string // the name of this module's contestant on the same kind of database
-	lease, renew   time.Duration
+	renew          time.Duration
 	poll           time.Duration // how long a standby sleeps at most; 0: somebody tells it
 	settle         time.Duration // how long a standby needs until it waits; 0: 150 ms
 	perTick        bool          // it locks a tick, so that nobody leads
@@ -75,6 +75,11 @@ const (
 	onSQLite   = "**schedlock, SQLite**"
 	onPostgres = "**schedlock, PostgreSQL**"
 )
+
+// noSetup is for contestants whose locks need none.
+type noSetup struct{}
+
+func (noSetup) setup(context.Context, environment, string) error { return nil }
 
 // An environment says where the servers are. Replicas get it as JSON.
 type environment struct {

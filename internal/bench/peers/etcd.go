@@ -12,16 +12,14 @@ import (
 )
 
 // etcd is an election of etcd's package concurrency.
-type etcd struct{}
+type etcd struct{ noSetup }
 
 func (c *etcd) about() about {
 	return about{name: "etcd, election", here: onPostgres,
-		lease: time.Minute, renew: 20 * time.Second,
+		renew: 20 * time.Second,
 		settings: "one member; NewSession's default TTL 60 s, opened once; " +
 			"a watch tells the standby"}
 }
-
-func (c *etcd) setup(context.Context, environment, string) error { return nil }
 
 func etcdClient(address string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{address},

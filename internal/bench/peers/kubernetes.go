@@ -18,10 +18,13 @@ import (
 )
 
 // kubernetesLease is client-go's leader election.
-type kubernetesLease struct{ release bool }
+type kubernetesLease struct {
+	noSetup
+	release bool
+}
 
 func (c *kubernetesLease) about() about {
-	a := about{name: "client-go", here: onPostgres, lease: 15 * time.Second,
+	a := about{name: "client-go", here: onPostgres,
 		renew: 2 * time.Second, poll: 2 * time.Second, leaves: true,
 		settings: "lease 15 s, renew deadline 10 s, retry 2 s, without ReleaseOnCancel; " +
 			"a stub of the API over the etcd of this run, without TLS and admission"}
@@ -31,8 +34,6 @@ func (c *kubernetesLease) about() about {
 	}
 	return a
 }
-
-func (c *kubernetesLease) setup(context.Context, environment, string) error { return nil }
 
 func (c *kubernetesLease) open(ctx context.Context, env environment, lock, id string) (
 	replica, error) {

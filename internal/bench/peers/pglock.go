@@ -14,7 +14,7 @@ import (
 type pgLock struct{}
 
 func (c *pgLock) about() about {
-	return about{name: "pglock", here: onPostgres, lease: pglock.DefaultLeaseDuration,
+	return about{name: "pglock", here: onPostgres,
 		renew: pglock.DefaultHeartbeatFrequency, poll: pglock.DefaultLeaseDuration,
 		settings: "defaults: lease 20 s, heartbeat 5 s; a standby looks every 20 s"}
 }

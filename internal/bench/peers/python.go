@@ -11,11 +11,14 @@ import (
 )
 
 // python is a lock of an app in Python, on SQLite: see baseline.py.
-type python struct{ design string }
+type python struct {
+	noSetup
+	design string
+}
 
 func (c *python) about() about {
 	a := about{name: "BanGUI's lock, Python", here: onSQLite,
-		lease: time.Minute, renew: 10 * time.Second, poll: time.Second,
+		renew: 10 * time.Second, poll: time.Second,
 		settings: "one row, TTL 60 s, heartbeat 10 s; whoever loses tries again after a second"}
 	if c.design == "sayt2" {
 		a.name, a.renew = "sayt2's lock, Python", 0
@@ -23,8 +26,6 @@ func (c *python) about() about {
 	}
 	return a
 }
-
-func (c *python) setup(context.Context, environment, string) error { return nil }
 
 func (c *python) open(context.Context, environment, string, string) (replica, error) {
 	return nil, errors.New("a program in Python")

@@ -21,7 +21,7 @@ func redisClient(ctx context.Context, env environment) (*redis.Client, error) {
 }
 
 // redisLock is github.com/bsm/redislock.
-type redisLock struct{}
+type redisLock struct{ noSetup }
 
 const (
 	redisTTL   = 15 * time.Second
@@ -31,11 +31,9 @@ const (
 
 func (c *redisLock) about() about {
 	return about{name: "redislock", here: onPostgres,
-		lease: redisTTL, renew: redisBeat, poll: redisRetry,
+		renew: redisBeat, poll: redisRetry,
 		settings: "TTL 15 s, refreshed every 5 s, tried every 100 ms; writes are not durable"}
 }
-
-func (c *redisLock) setup(context.Context, environment, string) error { return nil }
 
 func (c *redisLock) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
 	client, err := redisClient(ctx, env)
@@ -72,17 +70,15 @@ func (r *redisReplica) renew(ctx context.Context) error {
 func (r *redisReplica) check() func() bool { return nil }
 
 // redSync is github.com/go-redsync/redsync.
-type redSync struct{}
+type redSync struct{ noSetup }
 
 const redsyncBeat = 2500 * time.Millisecond
 
 func (c *redSync) about() about {
-	return about{name: "redsync", here: onPostgres, lease: 8 * time.Second,
+	return about{name: "redsync", here: onPostgres,
 		renew: redsyncBeat, poll: 250 * time.Millisecond,
 		settings: "defaults: expiry 8 s, tried every 50 to 250 ms; one pool, extended every 2.5 s"}
 }
-
-func (c *redSync) setup(context.Context, environment, string) error { return nil }
 
 func (c *redSync) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
 	client, err := redisClient(ctx, env)
@@ -123,15 +119,13 @@ func (r *redsyncReplica) check() func() bool {
 }
 
 // gocronRedis is gocron's locker on redsync, which a run of a job holds.
-type gocronRedis struct{}
+type gocronRedis struct{ noSetup }
 
 func (c *gocronRedis) about() about {
-	return about{name: "gocron-redis-lock", here: onPostgres, lease: 8 * time.Second,
+	return about{name: "gocron-redis-lock", here: onPostgres,
 		renew: redsyncBeat, poll: 250 * time.Millisecond,
 		settings: "as redsync, with WithAutoExtendDuration 2.5 s; held like a leader's lock"}
 }
-
-func (c *gocronRedis) setup(context.Context, environment, string) error { return nil }
 
 func (c *gocronRedis) open(ctx context.Context, env environment, lock, _ string) (
 	replica, error) {

@@ -20,7 +20,7 @@ import (
 type riverQueue struct{ scheduler bool }
 
 func (c *riverQueue) about() about {
-	a := about{name: "River, its row", here: onPostgres, lease: 15 * time.Second,
+	a := about{name: "River, its row", here: onPostgres,
 		renew: 5 * time.Second, settle: 700 * time.Millisecond, watched: !c.scheduler,
 		settings: "defaults: it elects every 5 s, TTL 15 s; one queue, one periodic job"}
 	if c.scheduler {

@@ -21,7 +21,7 @@ import (
 type module struct{ database string }
 
 func (c *module) about() about {
-	a := about{name: onSQLite, here: onSQLite, lease: time.Minute, renew: 10 * time.Second,
+	a := about{name: onSQLite, here: onSQLite, renew: 10 * time.Second,
 		settings: "defaults of package startup: TTL 60 s, heartbeat 10 s"}
 	if c.database == "PostgreSQL" {
 		a.name, a.here = onPostgres, onPostgres

@@ -1,5 +1,0 @@
-//go:build !race
-
-package statuspage
-
-const raceEnabled = false
