@@ -45,7 +45,6 @@ type world struct {
 	t     *testing.T
 	db    *memory.Store
 	grace time.Duration // of the replicas that join; 0: their sessions are no sign
-	beats time.Duration // between their heartbeats, six in a TTL; 0: the default
 
 	mu       sync.Mutex
 	step     time.Duration // of the database's clock
@@ -168,13 +167,9 @@ func (w *world) join(jobs []Job, opts ...Option) *replica {
 	if w.grace > 0 {
 		r.link.connect()
 	}
-	settings := []schedlock.Option{schedlock.WithLogger(log), schedlock.WithSessionGrace(w.grace),
-		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"})}
-	if w.beats > 0 {
-		settings = append(settings, schedlock.WithTTL(6*w.beats),
-			schedlock.WithHeartbeatInterval(w.beats))
-	}
-	r.lock, err = schedlock.New(r.link, settings...)
+	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
+		schedlock.WithSessionGrace(w.grace),
+		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"}))
 	require.NoError(w.t, err)
 	r.runner, err = NewRunner(r.lock, r.link, jobs,
 		append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
