@@ -218,7 +218,7 @@ func TestNoLoopOverTheLedgerSpins(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "takes seconds")
 	writes := []string{"abandon", "prune", "decide", "retry", "answer", "give up", "finish"}
-	all := append([]string{"jobs", "retries", "inbox", "run", "runs"}, writes...)
+	all := append([]string{"jobs", "retries", "pending", "run", "runs"}, writes...)
 	for which, ops := range map[string][]string{"every call": all, "every write": writes,
 		"decisions": {"decide"}} {
 		t.Run(which, func(t *testing.T) { testNoLoopSpins(t, all, ops) })

@@ -161,7 +161,7 @@ type replica struct {
 func (w *world) join(jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
 	w.replicas++
-	r := &replica{w: w, link: &link{Store: w.db, thawed: make(chan struct{})}, log: &logText{}}
+	r := &replica{w: w, link: newLink(w.db), log: &logText{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if w.grace > 0 {
