@@ -18,8 +18,8 @@ func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
 			ahead := time.Duration(0)
 			a := alarm{spec: spec, now: func() time.Time { return time.Now().Add(ahead) }}
 			for _, ahead = range []time.Duration{0, 17 * time.Minute, -time.Hour,
-				utc("2026-03-28T02:00:00Z").Sub(time.Now()), // the night in which it skips an hour
-				utc("2026-10-24T02:00:00Z").Sub(time.Now())} {
+				time.Until(utc("2026-03-28T02:00:00Z")), // the night in which it skips an hour
+				time.Until(utc("2026-10-24T02:00:00Z"))} {
 				last := time.Now()
 				for range 5 { // gocron asks for the next one when one has rung, or before
 					next := a.Next(last)
