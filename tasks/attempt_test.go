@@ -239,15 +239,11 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 		other := Job{Name: "other", Spec: at(time.Hour), Do: nothing}
 		job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 5, Backoff: time.Minute}
-		a := w.leader([]Job{job, other})
-		sleepUntil(10 * time.Second)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(10*time.Second, []Job{job, other})
 
-		b := w.leader([]Job{other}) // it does not know the job
-		sleepUntil(5 * time.Minute)
+		w.leadsUntil(5*time.Minute, []Job{other}) // that code does not know the job
 		require.Len(t, d.read(), 1)
 		require.False(t, w.runs("j")[0].Final(), "still owed")
-		require.NoError(t, b.runner.Stop(ctx))
 
 		c := w.leader([]Job{job, other}) // it is back
 		sleepUntil(6 * time.Minute)
@@ -306,9 +302,7 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 			for _, n := range names {
 				jobs = append(jobs, d.job(n, spec, 0))
 			}
-			r := w.leader(jobs)
-			sleepUntil(upto)
-			require.NoError(t, r.runner.Stop(ctx))
+			w.leadsUntil(upto, jobs)
 		}
 		lead(2*time.Minute+30*time.Second, "old", "there")
 		lead(5*time.Minute+30*time.Second, "new")
@@ -369,8 +363,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
 		job.CatchUp, job.Overlap = All(5), OverlapAllow
-		old := w.leader([]Job{job})
-		require.NoError(t, old.runner.Stop(ctx))
+		w.leadsUntil(0, []Job{job})
 		sleepUntil(10*time.Minute + 30*time.Second)
 		a := w.join([]Job{job})
 		decisions := 0

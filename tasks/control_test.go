@@ -53,8 +53,7 @@ func TestARequestWaitsForALeader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", at(time.Hour), 0)}
-		a := w.leader(jobs)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(0, jobs)
 		b := w.join(jobs)
 		request := b.trigger("j", "alice", "")
 		patience, cancel := context.WithTimeout(ctx, time.Minute)
@@ -98,8 +97,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		old := w.leader([]Job{d.job("j", at(time.Hour), 0)})
-		require.NoError(t, old.runner.Stop(ctx))
+		w.leadsUntil(0, []Job{d.job("j", at(time.Hour), 0)})
 		a := w.leader(nil)
 		request := a.trigger("j", "alice", "")
 		run := a.await(request)
@@ -239,9 +237,7 @@ func TestAPauseOutlivesItsLeader(t *testing.T) {
 		job.CatchUp = Skip
 		lead := func(from, upto time.Duration) {
 			sleepUntil(from)
-			r := w.leader([]Job{job})
-			sleepUntil(upto)
-			require.NoError(t, r.runner.Stop(ctx))
+			w.leadsUntil(upto, []Job{job})
 		}
 		ask := w.join(nil).runner
 		lead(0, 90*time.Second)
@@ -305,9 +301,7 @@ func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
 		var d diary
 		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0),
 			d.job("seldom", at(time.Second), 0)}
-		a := w.leader(jobs, WithKeepRuns(50))
-		sleepUntil(5 * time.Minute)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(5*time.Minute, jobs, WithKeepRuns(50))
 		runs := w.runs("j")
 		assert.LessOrEqual(t, len(runs), 50+int(pruneInterval/(100*time.Millisecond)),
 			"of 3,000: what has come since it was last pruned")

@@ -173,9 +173,7 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Minute).Offset(0), 0),
 			d.job("k", Every(10*time.Minute).Offset(0), 0)}
-		a := w.leader(jobs)
-		sleepUntil(15 * time.Minute)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(15*time.Minute, jobs)
 		require.True(t, w.db.EditCursor("j", time.Time{}, `"yesterday"`))
 		sleepUntil(35 * time.Minute)
 		b := w.leader(jobs)

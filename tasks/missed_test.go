@@ -30,9 +30,7 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 			var d diary
 			job := d.job("j", minute, 2*time.Second)
 			job.CatchUp = tc.catchUp
-			a := w.leader([]Job{job})
-			sleepUntil(90 * time.Second)
-			require.NoError(t, a.runner.Stop(ctx))
+			w.leadsUntil(90*time.Second, []Job{job})
 			sleepUntil(11*time.Minute + 5*time.Second)
 			w.join([]Job{job}).lead()
 			sleepUntil(11*time.Minute + 30*time.Second)
@@ -61,9 +59,7 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 			job.CatchUp = All(5)
 			lead := func(from, upto time.Duration) {
 				sleepUntil(from)
-				r := w.leader([]Job{job})
-				sleepUntil(upto)
-				require.NoError(t, r.runner.Stop(ctx))
+				w.leadsUntil(upto, []Job{job})
 			}
 			lead(0, 90*time.Second)
 			// :07, and it drains :08
@@ -83,9 +79,7 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 		job.CatchUp = All(4)
-		a := w.leader([]Job{job})
-		sleepUntil(1500 * time.Millisecond)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(1500*time.Millisecond, []Job{job})
 		sleepUntil(20*time.Second + 100*time.Millisecond)
 		w.join([]Job{job}).lead()
 		sleepUntil(37 * time.Second)
@@ -104,9 +98,7 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 		var d diary
 		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0),
 			d.job("cron", Cron("* * * * * *", ""), 0)}
-		a := w.leader(jobs)
-		sleepUntil(2500 * time.Millisecond)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(2500*time.Millisecond, jobs)
 		const week = 7 * 24 * time.Hour
 		sleepUntil(week + 500*time.Millisecond)
 		w.join(jobs).lead()

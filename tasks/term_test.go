@@ -375,9 +375,7 @@ func TestOnRunIsToldOfEverything(t *testing.T) {
 func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
-		sleepUntil(25 * time.Second)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(25*time.Second, []Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
 		sleepUntil(55 * time.Second)
 		b := w.leader([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})
 		sleepUntil(80 * time.Second)

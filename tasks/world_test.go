@@ -190,6 +190,14 @@ func (w *world) leader(jobs []Job, opts ...Option) *replica {
 	return r
 }
 
+// leadsUntil lets a replica lead until that long after midnight, and then leave.
+func (w *world) leadsUntil(upto time.Duration, jobs []Job, opts ...Option) {
+	w.t.Helper()
+	r := w.leader(jobs, opts...)
+	sleepUntil(upto)
+	require.NoError(w.t, r.runner.Stop(ctx))
+}
+
 // standby makes a replica that stands by.
 func (w *world) standby(jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
