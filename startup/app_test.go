@@ -1,7 +1,6 @@
 package startup_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,9 +20,10 @@ import (
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
-	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
+	"example.com/schedlock/tasks/queue"
 )
 
 var (
@@ -119,6 +118,17 @@ func newApp(t *testing.T, cfg startup.Config) *startup.App {
 	return app
 }
 
+// atOnce is one job, which runs as soon as somebody leads.
+func atOnce(name string, do func()) []tasks.Job {
+	return []tasks.Job{{Name: name, Spec: tasks.Every(time.Hour), AtOnce: true,
+		Do: func(context.Context, tasks.Run) error { do(); return nil }}}
+}
+
+// serveNothing is a server that has no page, on any port.
+func serveNothing(*startup.App) *http.Server {
+	return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
+}
+
 // get asks the app's server; every request has a connection of its own.
 func get(url string) (int, error) {
 	client := &http.Client{Timeout: tooLong, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -143,12 +153,10 @@ func TestAnAppStartsAndStopsInItsOrder(t *testing.T) {
 			app := newApp(t, startup.Config{
 				Open:   db.open,
 				Strict: strict,
-				Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-					Do: func(context.Context, tasks.Run) error {
-						d.write("job runs")
-						close(ran)
-						return nil
-					}}},
+				Jobs: atOnce("j", func() {
+					d.write("job runs")
+					close(ran)
+				}),
 				Stages: []startup.Stage{own, first},
 				Server: func(a *startup.App) *http.Server {
 					assert.NotNil(t, a.Lock())
@@ -157,7 +165,7 @@ func TestAnAppStartsAndStopsInItsOrder(t *testing.T) {
 						waitFor(t, "the lock", func() bool { return a.Lock().Lease() != nil })
 					}
 					d.write("server made")
-					return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
+					return serveNothing(a)
 				},
 			})
 			require.Nil(t, app.Lock())
@@ -193,8 +201,10 @@ func TestEveryMistakeInAConfigIsNamedAtOnce(t *testing.T) {
 		Jobs: []tasks.Job{{Name: "idle"}},
 		Lock: []schedlock.Option{schedlock.WithTTL(25 * time.Hour),
 			schedlock.WithOwner(driver.Owner{PID: -1, Hostname: "h"})},
-		Stages: []startup.Stage{{Name: "http"}, {Name: "own", After: []string{"databse"}}},
-		Server: func(*startup.App) *http.Server { return nil },
+		NamedLocks: []named.Option{named.WithTTL(time.Millisecond)},
+		Queues:     []queue.Option{queue.WithTimeout(0)},
+		Stages:     []startup.Stage{{Name: "http"}, {Name: "own", After: []string{"databse"}}},
+		Server:     func(*startup.App) *http.Server { return nil },
 	})
 	require.Error(t, err)
 	for _, want := range []string{
@@ -202,6 +212,7 @@ func TestEveryMistakeInAConfigIsNamedAtOnce(t *testing.T) {
 		"workers -1 is below 0", "drain limit -1s is below 0",
 		"TTL 25h0m0s is above 24h0m0s", "pid -1 is not above 0",
 		`job "idle" has nothing to do`, `job "idle": schedule is empty`,
+		"named locks: option WithTTL: TTL 1ms is below 40ms", "queue: time-out 0s is not",
 		`"http"`, `After names "databse"`,
 	} {
 		assert.ErrorContains(t, err, want)
@@ -250,9 +261,7 @@ func TestStandbyServesWhileAnotherHoldsTheLock(t *testing.T) {
 	var d diary
 	db := newDatabase(&d)
 	db.hold(t)
-	app := newApp(t, startup.Config{Open: db.open, Server: func(*startup.App) *http.Server {
-		return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
-	}})
+	app := newApp(t, startup.Config{Open: db.open, Server: serveNothing})
 	require.NoError(t, app.Start(t.Context()))
 	status, err := get("http://" + app.Addr().String())
 	assert.NoError(t, err)
@@ -289,8 +298,7 @@ func TestAStageThatFailsRollsBackTheLockAndTheDatabase(t *testing.T) {
 			var d diary
 			db := newDatabase(&d)
 			tc.cfg.Open, tc.cfg.Strict = db.open, true
-			tc.cfg.Jobs = []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-				Do: func(context.Context, tasks.Run) error { d.write("job runs"); return nil }}}
+			tc.cfg.Jobs = atOnce("j", func() { d.write("job runs") })
 			app := newApp(t, tc.cfg)
 			err := app.Start(t.Context())
 			require.ErrorContains(t, err, tc.wants)
@@ -312,10 +320,6 @@ func TestADatabaseThatCannotBeOpenedEndsTheStart(t *testing.T) {
 	err := app.Run(t.Context())
 	require.ErrorIs(t, err, bad)
 	assert.ErrorContains(t, err, `stage "database": start: no such host`)
-
-	path := filepath.Join(t.TempDir(), "folder")
-	app = newApp(t, startup.Config{Open: sqlite.Opener(filepath.Dir(path))})
-	assert.ErrorContains(t, app.Run(t.Context()), "is a directory, not a file")
 }
 
 // lockOnly is a store without a ledger.
@@ -334,63 +338,12 @@ func TestAStoreWithoutALedgerIsRefusedAndClosed(t *testing.T) {
 	assert.Equal(t, []string{"close"}, d.read())
 }
 
-func TestTwoAppsOnOneFileHandOver(t *testing.T) {
-	dsn := "file:" + filepath.Join(t.TempDir(), "app.db")
-	var log lockedText
-	ran := make(chan string, 100)
-	app := func(name string) *startup.App {
-		return newApp(t, startup.Config{
-			Open: sqlite.Opener(dsn),
-			Log:  slog.New(slog.NewTextHandler(&log, nil)),
-			Lock: []schedlock.Option{schedlock.WithOwner(driver.Owner{PID: 1, Hostname: name})},
-			Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(100 * time.Millisecond),
-				Do: func(context.Context, tasks.Run) error {
-					select {
-					case ran <- name:
-					default:
-					}
-					return nil
-				}}},
-		})
-	}
-	a, b := app("a"), app("b")
-	require.NoError(t, a.Start(t.Context()))
-	require.Equal(t, "a", <-ran)
-	require.NoError(t, b.Start(t.Context()))
-	waitFor(t, "b stands by", func() bool {
-		return b.Lock().Status().State == schedlock.SelfStandby
-	})
-	require.NoError(t, a.Stop(t.Context()))
-	waitFor(t, "b's jobs run", func() bool { return <-ran == "b" })
-	require.NoError(t, b.Stop(t.Context()))
-	assert.NotContains(t, log.String(), "level=ERROR")
-}
-
-type lockedText struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // An app's own probe may ask at any moment: run it with -race.
 func TestAnAppMayBeAskedWhileItStartsAndStops(t *testing.T) {
 	for range 20 {
 		var d diary
 		db := newDatabase(&d)
-		app := newApp(t, startup.Config{Open: db.open, Server: func(*startup.App) *http.Server {
-			return &http.Server{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()}
-		}})
+		app := newApp(t, startup.Config{Open: db.open, Server: serveNothing})
 		ctx, cancel := context.WithCancel(t.Context())
 		ask := func() (ready bool) {
 			lock := app.Lock()
@@ -398,9 +351,12 @@ func TestAnAppMayBeAskedWhileItStartsAndStops(t *testing.T) {
 				return false
 			}
 			assert.Equal(t, app.Store(), lock.Store(), "all of the database is there at once")
+			assert.NotNil(t, app.Queues())
+			_, err := app.Locks().Locked(t.Context(), "import")
+			assert.NoError(t, err)
 			lock.Status()
 			_ = lock.Healthy(0)
-			_, err := app.Runner().Jobs(t.Context())
+			_, err = app.Runner().Jobs(t.Context())
 			assert.NoError(t, err)
 			return app.Addr() != nil && lock.Lease() != nil && lock.IsLeader(t.Context()) == nil
 		}
@@ -420,4 +376,31 @@ func TestAnAppMayBeAskedWhileItStartsAndStops(t *testing.T) {
 		asking.Wait()
 		cancel()
 	}
+}
+
+// Two apps that were both named, on one lock: the second one says so at its start.
+func TestAnAppRefusesToStartWhileAnotherLeadsWithItsLock(t *testing.T) {
+	db := newDatabase(&diary{})
+	appOf := func(name string, strict bool) *startup.App {
+		return newApp(t, startup.Config{Open: db.open, Strict: strict,
+			Lock: []schedlock.Option{schedlock.WithApp(name)}})
+	}
+	shop := appOf("shop", true)
+	require.NoError(t, shop.Start(t.Context()))
+	for _, strict := range []bool{false, true} {
+		err := appOf("billing", strict).Start(t.Context())
+		require.ErrorIs(t, err, driver.ErrPermanent)
+		require.ErrorContains(t, err, `stage "worker_mode": start: needs an operator: `+
+			`scheduler lock: another app, "shop", leads with this lock`)
+		require.ErrorContains(t, err, `postgres.WithSchema("...")`)
+	}
+	replica := appOf("shop", false)
+	require.NoError(t, replica.Start(t.Context()), "of the same app")
+	require.NoError(t, replica.Stop(t.Context()))
+	require.NoError(t, shop.Stop(t.Context()))
+
+	billing := appOf("billing", false)
+	require.NoError(t, billing.Start(t.Context()))
+	waitFor(t, "the lock", func() bool { return billing.Lock().IsLeader(t.Context()) == nil })
+	require.NoError(t, billing.Stop(t.Context()))
 }

@@ -24,32 +24,6 @@ func list(lines ...string) []startup.Stage {
 	return stages
 }
 
-func TestOrder(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		stages []startup.Stage
-		want   []string
-	}{
-		{"no stage", nil, []string{}},
-		{"without dependencies as given", list("c", "a", "b"), []string{"c", "a", "b"}},
-		{"a dependency comes first", list("b: a", "a"), []string{"a", "b"}},
-		{"a chain given backwards", list("d: c", "c: b", "b: a", "a"),
-			[]string{"a", "b", "c", "d"}},
-		{"a diamond keeps the order given", list("top: right left",
-			"left: base", "right: base", "base"),
-			[]string{"base", "left", "right", "top"}},
-		{"ready again goes before what was given later", list("b: a", "x", "a", "y"),
-			[]string{"x", "a", "b", "y"}},
-		{"a dependency named twice", list("b: a a", "a"), []string{"a", "b"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			g, err := startup.New(tt.stages, nil)
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, g.Order())
-		})
-	}
-}
-
 func TestNewNamesEveryFault(t *testing.T) {
 	cycle := func(names string) string {
 		return "stages wait for each other: " + names + "; break the cycle in After"

@@ -3,7 +3,6 @@ package startup_test
 import (
 	"context"
 	"io"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,37 +54,6 @@ func TestAnAppHasItsNamedLocksAndQueuesOnceItsDatabaseIsOpen(t *testing.T) {
 	require.Same(t, locks, app.Locks(), "as long as the app is there")
 }
 
-// Run it with -race.
-func TestAnAppMayBeAskedForItsPartsWhileItStarts(t *testing.T) {
-	var d diary
-	app := newApp(t, startup.Config{Open: newDatabase(&d).open})
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for app.Locks() == nil {
-				time.Sleep(time.Millisecond)
-			}
-			// They come all at once.
-			assert.NotNil(t, app.Queues())
-			assert.NotNil(t, app.Lock())
-			assert.NotNil(t, app.Runner())
-			_, err := app.Locks().Locked(context.Background(), "import")
-			assert.NoError(t, err)
-		})
-	}
-	require.NoError(t, app.Start(t.Context()))
-	wg.Wait()
-	require.NoError(t, app.Stop(t.Context()))
-}
-
-func TestMistakesInTheOptionsOfNamedLocksAndQueuesAreNamedAtOnce(t *testing.T) {
-	_, err := startup.NewApp(startup.Config{Open: newDatabase(&diary{}).open, Log: silence,
-		NamedLocks: []named.Option{named.WithTTL(time.Millisecond)},
-		Queues:     []queue.Option{queue.WithTimeout(0)}})
-	require.ErrorContains(t, err, "named locks: option WithTTL: TTL 1ms is below 40ms")
-	require.ErrorContains(t, err, "queue: time-out 0s is not")
-}
-
 // onlyRuns is a store that has the scheduler's lock and its ledger, no more.
 type onlyRuns struct {
 	lockStore
@@ -107,4 +75,22 @@ func TestAStoreMayHaveNoNamedLocksAndNoQueues(t *testing.T) {
 	assert.Nil(t, app.Locks())
 	assert.Nil(t, app.Queues())
 	require.NoError(t, app.Stop(t.Context()))
+}
+
+func TestAnAppTellsOfItselfOnlyIfItIsToldTo(t *testing.T) {
+	for _, presence := range []bool{true, false} {
+		db := newDatabase(&diary{})
+		app := newApp(t, startup.Config{Open: db.open, Presence: presence, Strict: true})
+		require.NoError(t, app.Start(t.Context()))
+		count := func() int {
+			list, err := db.Replicas(t.Context())
+			require.NoError(t, err)
+			return len(list)
+		}
+		if presence {
+			waitFor(t, "its row", func() bool { return count() == 1 })
+		}
+		require.NoError(t, app.Stop(t.Context()))
+		require.Zero(t, count())
+	}
 }

@@ -42,12 +42,7 @@ func TestADrainingAppServesAndItsOpenStreamsEndAtOnce(t *testing.T) {
 			})
 			app = newApp(t, startup.Config{
 				Open: db.open,
-				Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-					Do: func(context.Context, tasks.Run) error {
-						close(running)
-						<-mayReturn
-						return nil
-					}}},
+				Jobs: atOnce("j", func() { close(running); <-mayReturn }),
 				Server: func(*startup.App) *http.Server {
 					return &http.Server{Addr: "127.0.0.1:0", Handler: mux, BaseContext: own}
 				},
@@ -95,11 +90,7 @@ func TestAStuckJobKeepsTheLockThroughTheShutdown(t *testing.T) {
 		mayReturn := make(chan struct{})
 		app := newApp(t, startup.Config{
 			Open: db.open, Strict: true, Drain: 5 * time.Second,
-			Jobs: []tasks.Job{{Name: "deaf", Spec: tasks.Every(time.Hour), AtOnce: true,
-				Do: func(context.Context, tasks.Run) error {
-					<-mayReturn
-					return nil
-				}}},
+			Jobs:    atOnce("deaf", func() { <-mayReturn }),
 			OnStuck: func(runs []tasks.Run) { d.write("stuck: " + runs[0].Job) },
 		})
 		require.NoError(t, app.Start(t.Context()))
@@ -117,18 +108,6 @@ func TestAStuckJobKeepsTheLockThroughTheShutdown(t *testing.T) {
 		synctest.Wait()
 		assert.Nil(t, db.info(t))
 	})
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	var d diary
-	db := newDatabase(&d)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	app := newApp(t, startup.Config{Open: db.open, Strict: true,
-		Jobs: []tasks.Job{{Name: "j", Spec: tasks.Every(time.Hour), AtOnce: true,
-			Do: func(context.Context, tasks.Run) error { cancel(); return nil }}}})
-	require.NoError(t, app.Run(ctx))
-	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
 }
 
 func TestRunEndsWithItsContextAlsoWhileTheAppStarts(t *testing.T) {

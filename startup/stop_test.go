@@ -65,18 +65,6 @@ func TestStopPastItsDeadline(t *testing.T) {
 	}
 }
 
-func TestStopReportsEveryError(t *testing.T) {
-	var d diary
-	g := build(t, d.stage("a", nil, fail(errors.New("bad a"))), d.stage("b", nil, nil),
-		d.stage("c", nil, explode))
-	require.NoError(t, g.Start(t.Context()))
-	err := g.Stop(t.Context())
-	assert.EqualError(t, err, "stage \"c\": stop: panic: a value\nstage \"a\": stop: bad a")
-	assert.Equal(t, []string{"c stop", "a stop"}, stageErrors(t, err))
-	assert.Equal(t, []string{"start a", "start b", "start c", "stop c", "stop b", "stop a"},
-		d.read())
-}
-
 // limits returns stages that each take as long to stop as they are given, and
 // the times that they were given: by their deadline, and in fact.
 func limits(timeouts ...time.Duration) (stages []startup.Stage, told, given *[]time.Duration) {

@@ -12,38 +12,22 @@ import (
 
 func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
 	t.Parallel()
-	for name, ahead := range map[string]time.Duration{
-		"the clocks agree":                 0,
-		"the database is 17 minutes ahead": 17 * time.Minute,
-		"it is an hour behind":             -time.Hour,
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				spec := Every(10 * time.Minute).Offset(0)
-				a := alarm{spec: spec, now: func() time.Time { return time.Now().Add(ahead) }}
+	synctest.Test(t, func(t *testing.T) {
+		for _, spec := range []Spec{Every(10 * time.Minute).Offset(0),
+			Cron("30 2 * * *", "Europe/Berlin"), Cron("5 * * * *", "Europe/Berlin")} {
+			ahead := time.Duration(0)
+			a := alarm{spec: spec, now: func() time.Time { return time.Now().Add(ahead) }}
+			for _, ahead = range []time.Duration{0, 17 * time.Minute, -time.Hour,
+				time.Until(utc("2026-03-28T02:00:00Z")), // the night in which it skips an hour
+				time.Until(utc("2026-10-24T02:00:00Z"))} {
 				last := time.Now()
 				for range 5 { // gocron asks for the next one when one has rung, or before
 					next := a.Next(last)
 					assert.Equal(t, spec.Next(last.Add(ahead)), next.Add(ahead).UTC())
 					last = next
 				}
-			})
-		})
-	}
-}
-
-func TestAlarmFollowsTheDatabasesClockWhenItIsSet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ahead := time.Duration(0)
-		a := alarm{spec: Every(time.Hour).Offset(0), now: func() time.Time {
-			return time.Now().Add(ahead)
-		}}
-		assert.Equal(t, time.Hour, time.Until(a.Next(time.Now())))
-		ahead = 50 * time.Minute
-		assert.Equal(t, 10*time.Minute, time.Until(a.Next(time.Now())))
-		ahead = -50 * time.Minute
-		assert.Equal(t, 50*time.Minute, time.Until(a.Next(time.Now())))
+			}
+		}
 	})
 }
 

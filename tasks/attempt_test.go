@@ -239,21 +239,13 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 		other := Job{Name: "other", Spec: at(time.Hour), Do: nothing}
 		job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 5, Backoff: time.Minute}
-		next := func(jobs ...Job) *replica {
-			r := w.leader(jobs)
-			return r
-		}
-		a := next(job, other)
-		sleepUntil(10 * time.Second)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(10*time.Second, []Job{job, other})
 
-		b := next(other) // it does not know the job
-		sleepUntil(5 * time.Minute)
+		w.leadsUntil(5*time.Minute, []Job{other}) // that code does not know the job
 		require.Len(t, d.read(), 1)
 		require.False(t, w.runs("j")[0].Final(), "still owed")
-		require.NoError(t, b.runner.Stop(ctx))
 
-		c := next(job, other) // it is back
+		c := w.leader([]Job{job, other}) // it is back
 		sleepUntil(6 * time.Minute)
 		require.Equal(t, ledger.Done, w.runs("j")[0].Status)
 		assert.Equal(t, 2, w.runs("j")[0].Attempt)
@@ -262,7 +254,7 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 		require.NoError(t, c.runner.Stop(ctx))
 		require.False(t, w.runs("j")[1].Final())
 		job.Retry, job.AtMostOnce = Retry{}, true
-		e := next(job, other)
+		e := w.leader([]Job{job, other})
 		sleepUntil(20 * time.Minute)
 		assert.Len(t, d.read(), 3, "now it must not be repeated")
 		assert.True(t, w.runs("j")[1].Final())
@@ -310,9 +302,7 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 			for _, n := range names {
 				jobs = append(jobs, d.job(n, spec, 0))
 			}
-			r := w.leader(jobs)
-			sleepUntil(upto)
-			require.NoError(t, r.runner.Stop(ctx))
+			w.leadsUntil(upto, jobs)
 		}
 		lead(2*time.Minute+30*time.Second, "old", "there")
 		lead(5*time.Minute+30*time.Second, "new")
@@ -373,8 +363,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 		var d diary
 		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
 		job.CatchUp, job.Overlap = All(5), OverlapAllow
-		old := w.leader([]Job{job})
-		require.NoError(t, old.runner.Stop(ctx))
+		w.leadsUntil(0, []Job{job})
 		sleepUntil(10*time.Minute + 30*time.Second)
 		a := w.join([]Job{job})
 		decisions := 0
@@ -425,21 +414,6 @@ func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
 			assert.Equal(t, []string{"00:00:10 done", "00:00:20 done"}, w.rows("j"))
 		})
 	}
-}
-
-func TestAPanicOfOnRunIsLogged(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		a := w.leader([]Job{d.failing("j", Every(10*time.Second).Offset(0), 99)},
-			WithOnRun(func(e RunEvent) {
-				if e.Err != nil {
-					panic("boom")
-				}
-			}))
-		sleepUntil(25 * time.Second)
-		assert.Equal(t, 2, a.log.count("OnRun has panicked"))
-		assert.Equal(t, []string{"00:00:10 failed", "00:00:20 failed"}, w.rows("j"))
-	})
 }
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {

@@ -1,8 +1,9 @@
 package tasks
 
 import (
-	"fmt"
+	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type callbacks struct {
 
 	mu      sync.Mutex
 	waiting []*callback
-	current *callback     // nil: none is under way, or it has hung
+	current *callback     // nil: none is under way
 	idle    chan struct{} // closed when all was called; nil: it is
 	hung    int
 	lost    int // calls that were not made since the last line about it
@@ -66,64 +67,46 @@ func (c *callbacks) lose(n int) {
 	c.lost += n
 }
 
-// work calls what waits, until nothing does or a call has hung.
+// work calls what waits, one after the other.
 func (c *callbacks) work() {
 	for {
 		c.mu.Lock()
-		if len(c.waiting) == 0 {
+		if c.current = nil; len(c.waiting) == 0 {
 			close(c.idle)
 			c.idle = nil
 			c.mu.Unlock()
 			return
 		}
-		next := c.waiting[0]
-		c.waiting = c.waiting[1:]
-		c.current = next
+		x := c.waiting[0]
+		c.current, c.waiting = x, c.waiting[1:]
 		c.mu.Unlock()
-		if !c.try(next) {
-			return
+		result := bounded.Go(func() error { x.do(); return nil })
+		select {
+		case err := <-result:
+			c.ended(x, err)
+		case <-time.After(callbackLimit):
+			c.leave(x, result)
 		}
 	}
 }
 
-// try calls one; goOn is false if another goroutine has gone on meanwhile.
-func (c *callbacks) try(x *callback) (goOn bool) {
-	late := time.AfterFunc(callbackLimit, func() { c.leave(x) })
-	returned := false
-	defer func() {
-		late.Stop()
-		switch p := recover(); {
-		case p != nil:
-			c.log.Error(c.name+" has panicked", "job", x.job, "panic", ledger.Cut(fmt.Sprint(p)))
-		case !returned:
-			c.log.Error(c.name+" has called runtime.Goexit instead of returning", "job", x.job)
-			defer func() {
-				if goOn { // this goroutine ends
-					go c.work()
-				}
-			}()
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if goOn = c.current == x; goOn {
-			c.current = nil
-		} else {
-			c.hung--
-		}
-	}()
-	x.do()
-	returned = true
-	return
+// ended says so if a call has not returned.
+func (c *callbacks) ended(x *callback, err error) {
+	p, ok := errors.AsType[*bounded.Panic](err)
+	if !ok {
+		return
+	}
+	if text, panicked := strings.CutPrefix(p.Error(), "panic: "); panicked {
+		c.log.Error(c.name+" has panicked", "job", x.job, "panic", ledger.Cut(text))
+	} else {
+		c.log.Error(c.name+" has called runtime.Goexit instead of returning", "job", x.job)
+	}
 }
 
 // leave goes on without a call that takes too long.
-func (c *callbacks) leave(x *callback) {
+func (c *callbacks) leave(x *callback, result <-chan error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != x {
-		return
-	}
-	c.current = nil
 	c.hung++
 	c.log.Error(c.name+" does not return: nothing waits for it any more", "job", x.job, "limit",
 		callbackLimit)
@@ -131,7 +114,12 @@ func (c *callbacks) leave(x *callback) {
 		c.lose(len(c.waiting))
 		c.waiting = nil
 	}
-	go c.work()
+	go func() {
+		c.ended(x, <-result)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.hung--
+	}()
 }
 
 // wait waits until all was called that is to be, but not for longer than limit.

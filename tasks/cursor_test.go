@@ -173,9 +173,7 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 		var d diary
 		jobs := []Job{d.job("j", Every(10*time.Minute).Offset(0), 0),
 			d.job("k", Every(10*time.Minute).Offset(0), 0)}
-		a := w.leader(jobs)
-		sleepUntil(15 * time.Minute)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(15*time.Minute, jobs)
 		require.True(t, w.db.EditCursor("j", time.Time{}, `"yesterday"`))
 		sleepUntil(35 * time.Minute)
 		b := w.leader(jobs)
@@ -218,7 +216,7 @@ func TestNoLoopOverTheLedgerSpins(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "takes seconds")
 	writes := []string{"abandon", "prune", "decide", "retry", "answer", "give up", "finish"}
-	all := append([]string{"jobs", "retries", "inbox", "run", "runs"}, writes...)
+	all := append([]string{"jobs", "retries", "pending", "run", "runs"}, writes...)
 	for which, ops := range map[string][]string{"every call": all, "every write": writes,
 		"decisions": {"decide"}} {
 		t.Run(which, func(t *testing.T) { testNoLoopSpins(t, all, ops) })

@@ -38,7 +38,7 @@ func (t *term) forget(r ledger.Request) {
 
 // watchPending follows what people ask, until the term ends.
 func (t *term) watchPending() {
-	tick := time.NewTicker(t.inboxEvery)
+	tick := time.NewTicker(inboxInterval)
 	defer tick.Stop()
 	looked := time.Now()
 	for {

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -31,9 +30,7 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 			var d diary
 			job := d.job("j", minute, 2*time.Second)
 			job.CatchUp = tc.catchUp
-			a := w.leader([]Job{job})
-			sleepUntil(90 * time.Second)
-			require.NoError(t, a.runner.Stop(ctx))
+			w.leadsUntil(90*time.Second, []Job{job})
 			sleepUntil(11*time.Minute + 5*time.Second)
 			w.join([]Job{job}).lead()
 			sleepUntil(11*time.Minute + 30*time.Second)
@@ -62,9 +59,7 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 			job.CatchUp = All(5)
 			lead := func(from, upto time.Duration) {
 				sleepUntil(from)
-				r := w.leader([]Job{job})
-				sleepUntil(upto)
-				require.NoError(t, r.runner.Stop(ctx))
+				w.leadsUntil(upto, []Job{job})
 			}
 			lead(0, 90*time.Second)
 			// :07, and it drains :08
@@ -84,9 +79,7 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 		var d diary
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 		job.CatchUp = All(4)
-		a := w.leader([]Job{job})
-		sleepUntil(1500 * time.Millisecond)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(1500*time.Millisecond, []Job{job})
 		sleepUntil(20*time.Second + 100*time.Millisecond)
 		w.join([]Job{job}).lead()
 		sleepUntil(37 * time.Second)
@@ -105,9 +98,7 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 		var d diary
 		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0),
 			d.job("cron", Cron("* * * * * *", ""), 0)}
-		a := w.leader(jobs)
-		sleepUntil(2500 * time.Millisecond)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(2500*time.Millisecond, jobs)
 		const week = 7 * 24 * time.Hour
 		sleepUntil(week + 500*time.Millisecond)
 		w.join(jobs).lead()
@@ -119,52 +110,4 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 				"00:00:03-23:59:59 (604797) skipped missed", "00:00:00 done"}, rows)
 		}
 	})
-}
-
-// Worked out by hand: Berlin goes from UTC+1 to UTC+2 at 01:00 UTC on 29 March
-// 2026, and back at 01:00 UTC on 25 October.
-func TestBothChangesOfTheClockInBerlin(t *testing.T) {
-	for name, tc := range map[string]struct {
-		from  string
-		hours time.Duration
-		daily []string
-		hour  []string
-	}{
-		"forward": {"2026-03-28T01:00:00Z", 28,
-			[]string{"03-28 01:30", "03-29 01:00"},
-			[]string{"03-28 22:05", "03-28 23:05", "03-29 00:05", "03-29 01:05", "03-29 02:05",
-				"03-29 03:05"}},
-		"back": {"2026-10-25T00:00:00Z", 28,
-			[]string{"10-25 00:30", "10-26 01:30"},
-			[]string{"10-25 00:05", "10-25 01:05", "10-25 02:05", "10-25 03:05"}},
-	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			from := utc(tc.from)
-			w.setClock(from.Sub(midnight))
-			w.beats = 10 * time.Minute // there are hours to sleep
-			var d diary
-			jobs := []Job{d.job("daily", Cron("30 2 * * *", "Europe/Berlin"), 0),
-				d.job("hourly", Cron("5 * * * *", "Europe/Berlin"), 0)}
-			for h := time.Duration(0); h < tc.hours; h += 7 { // the leader changes all the time
-				r := w.join(jobs)
-				r.runner.inboxEvery = time.Minute
-				r.lead()
-				sleepUntil((h + 7) * time.Hour)
-				require.NoError(t, r.runner.Stop(ctx))
-			}
-			stamps := func(job string) (got []string) {
-				for _, r := range w.runs(job) {
-					require.Equal(t, ledger.Done, r.Status)
-					got = append(got, r.ScheduledAt.Format("01-02 15:04"))
-				}
-				return got
-			}
-			assert.Equal(t, tc.daily, stamps("daily"))
-			hourly := stamps("hourly")
-			i := slices.Index(hourly, tc.hour[0])
-			require.GreaterOrEqual(t, i, 0)
-			assert.Equal(t, tc.hour, hourly[i:i+len(tc.hour)])
-			assert.Len(t, hourly, int(tc.hours), "one in every real hour")
-		})
-	}
 }

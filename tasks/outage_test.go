@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -105,24 +104,6 @@ func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {
 	}
 }
 
-func TestAnOutageLongerThanTheRenewDeadlineHealsByItself(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		spec := Every(10 * time.Second).Offset(0)
-		a := w.leader([]Job{d.job("j", spec, time.Second)})
-		sleepUntil(15 * time.Second)
-		a.link.set(on(refuse))
-		sleepUntil(10*time.Minute + 5*time.Second)
-		require.False(t, a.leads())
-		require.Equal(t, []string{"j 00:00:10"}, d.read())
-		a.link.set(nil)
-		sleepUntil(12 * time.Minute)
-		require.True(t, a.leads())
-		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(12*time.Minute))
-		assert.Equal(t, "j 00:10:00", d.read()[1], "the newest that was missed")
-	})
-}
-
 func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
@@ -141,25 +122,45 @@ func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
 	})
 }
 
-// A decision that was written, and whose answer was lost, is not taken twice.
-func TestADecisionWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
+// The first statement is on its way for long. Sent again, it is refused because of a pause; the
+// first one arrives when that is over. Its run is carried out, but it waits for the one that has
+// begun meanwhile: the job does not overlap itself. See also TestFound of package simulate.
+func TestARunThatStartsLateDoesNotOverlapAnother(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		spec := Every(10 * time.Second).Offset(0)
-		a := w.leader([]Job{d.job("j", spec, 0)})
-		sleepUntil(15 * time.Second)
-		once := true
-		a.link.set(func(op string) fault {
-			if op == "decide" && once {
-				once = false
-				return lose
+		a := w.leader([]Job{d.job("j", Every(time.Minute).Offset(0), 3*time.Second)})
+		sleepUntil(59 * time.Second)
+		sent := 0
+		a.link.set(func(what string) fault {
+			if what != "decide" {
+				return none
+			}
+			if sent++; sent == 1 {
+				return delay
 			}
 			return none
 		})
-		sleepUntil(45 * time.Second)
-		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(45*time.Second))
-		runs := d.read()
-		assert.Equal(t, runs, slices.Compact(slices.Clone(runs)))
-		assert.Contains(t, runs, "j 00:00:30")
+		sleepUntil(60500 * time.Millisecond)
+		first := a.trigger("j", "alice", "")
+		sleepUntil(61 * time.Second)
+		_, err := a.runner.Pause(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		sleepUntil(120100 * time.Millisecond) // the tick of then comes after the request
+		_, err = a.runner.Resume(ctx, "j", "alice")
+		require.NoError(t, err)
+		sleepUntil(121 * time.Second)
+		require.Equal(t, []string{"j 00:01:00"}, d.read(), "the request of %v runs", first.At)
+		a.link.set(nil)
+		sleepUntil(121500 * time.Millisecond)
+		a.trigger("j", "alice", "") // wakes the job
+		sleepUntil(123 * time.Second)
+		assert.Len(t, d.read(), 1)
+		sleepUntil(124 * time.Second)
+		assert.Equal(t, []string{"j 00:01:00", "j 00:01:00"}, d.read())
+		sleepUntil(130 * time.Second)
+		rows := w.rows("j")
+		assert.Contains(t, rows, "00:01:00 done")
+		assert.NotContains(t, rows, "00:01:00 in_progress")
+		assert.Equal(t, 1, a.log.count("a run has started long after it was asked for"))
 	})
 }

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,20 +10,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOverlapQueueLetsOneTickWait(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
-		job.Overlap = OverlapQueue
-		w.join([]Job{job}).lead()
-		sleepUntil(7 * time.Second)
-		assert.Equal(t, []string{"j 00:00:01", "j 00:00:03", "j 00:00:06"}, d.read())
-		assert.Equal(t, []string{
-			"00:00:01 done", "00:00:02 skipped overlap", "00:00:03 done",
-			"00:00:04-00:00:05 (2) skipped overlap", "00:00:06 in_progress",
-		}, w.rows("j"))
-		assert.Equal(t, midnight.Add(3500*time.Millisecond), w.runs("j")[2].StartedAt)
-	})
+func TestAJobThatIsLongerThanItsInterval(t *testing.T) {
+	for overlap, want := range map[Overlap][]string{
+		OverlapSkip: {"00:00:01 done", "00:00:02-00:00:03 (2) skipped overlap", "00:00:04 done",
+			"00:00:05-00:00:06 (2) skipped overlap", "00:00:07 in_progress"},
+		OverlapQueue: {"00:00:01 done", "00:00:02 skipped overlap", "00:00:03 done",
+			"00:00:04-00:00:05 (2) skipped overlap", "00:00:06 in_progress"},
+		OverlapAllow: {"00:00:01 done", "00:00:02 done", "00:00:03 done", "00:00:04 done",
+			"00:00:05 in_progress", "00:00:06 in_progress", "00:00:07 in_progress"},
+	} {
+		runInWorld(t, fmt.Sprint(overlap), func(t *testing.T, w *world) {
+			var d diary
+			job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
+			job.Overlap = overlap
+			w.leader([]Job{job})
+			sleepUntil(7 * time.Second)
+			assert.Equal(t, want, w.rows("j"))
+			if overlap == OverlapQueue {
+				assert.Equal(t, midnight.Add(3500*time.Millisecond), w.runs("j")[2].StartedAt)
+			}
+		})
+	}
 }
 
 func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
@@ -37,18 +45,6 @@ func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
 		w.join([]Job{job}).lead()
 		sleepUntil(2*time.Minute + 31*time.Second)
 		assert.Equal(t, []string{"j 00:01:00", "j 00:02:00"}, d.read())
-	})
-}
-
-func TestOverlapAllowRunsThemAtTheSameTime(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
-		job.Overlap = OverlapAllow
-		w.join([]Job{job}).lead()
-		sleepUntil(5 * time.Second)
-		assert.Equal(t, []string{"00:00:01 done", "00:00:02 done", "00:00:03 in_progress",
-			"00:00:04 in_progress", "00:00:05 in_progress"}, w.rows("j"))
 	})
 }
 
@@ -80,13 +76,14 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		w.join([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)}).lead()
+		w.leader([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)})
 		sleepUntil(4 * time.Second)
 		require.Equal(t, []string{"00:00:01 in_progress", "00:00:02-00:00:03 (2) skipped overlap"},
 			w.rows("j"))
 		sleepUntil(30 * time.Minute)
 		require.LessOrEqual(t, len(w.rows("j")), 12)
 		require.Greater(t, len(w.rows("j")), 8)
+		require.Len(t, w.terms(), 1, "a run that goes on is not stalled")
 		sleepUntil(time.Hour + 2*time.Second)
 		wantEachTickOnce(t, w, "j", Every(time.Second).Offset(0), midnight,
 			midnight.Add(time.Hour+2*time.Second))

@@ -33,23 +33,17 @@ func plan(job Job, spec Spec, row *ledger.Job,
 	m moment) (d ledger.Decision, catchUpTo time.Time, ok bool) {
 	now := m.now.UTC().Truncate(time.Microsecond) // what the ledger keeps
 	d = ledger.Decision{Job: job.Name, Spec: spec.String(), To: now}
-	switch {
-	case row == nil:
+	if row == nil {
 		if job.AtOnce {
 			d.Start = now
 		}
 		return d, catchUpTo, true
-	case row.Cursor.IsZero():
-		d.RawFrom = row.RawCursor
-		return d, catchUpTo, true
-	case row.Spec != d.Spec:
-		d.From, d.RawFrom = row.Cursor, row.RawCursor
-		if d.To.Before(row.Cursor) {
-			d.To = row.Cursor
-		}
-		return d, catchUpTo, true
 	}
 	d.From, d.RawFrom = row.Cursor, row.RawCursor
+	if row.Cursor.IsZero() || row.Spec != d.Spec {
+		d.To = later(now, row.Cursor)
+		return d, catchUpTo, true
+	}
 	first, last, n := spec.Span(row.Cursor, now)
 	if n == 0 {
 		return d, m.catchUpTo, false
@@ -81,11 +75,7 @@ func plan(job Job, spec Spec, row *ledger.Job,
 		}
 		d.Skipped = skips(spec, row.Cursor, d.Start.Add(-time.Microsecond), m)
 	}
-	rest := d.From
-	if !d.Start.IsZero() {
-		rest = d.Start
-	}
-	d.Skipped = append(d.Skipped, skips(spec, rest, d.To, m)...)
+	d.Skipped = append(d.Skipped, skips(spec, later(d.From, d.Start), d.To, m)...)
 	return d, catchUpTo, true
 }
 

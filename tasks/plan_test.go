@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,192 +15,169 @@ import (
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	hourly := Every(time.Hour).Offset(0)
-	noon := utc("2026-03-01T12:00:00Z")
-	cursor := func(spec Spec, at time.Time) *ledger.Job {
-		return &ledger.Job{Name: "j", Spec: spec.String(), Cursor: at}
-	}
-	h := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Hour) }
-	skip := func(first, last time.Time, n int64, reason string) []ledger.Skip {
-		return []ledger.Skip{{First: first, Last: last, Count: n, Reason: reason}}
-	}
+	hourly, minutely := Every(time.Hour).Offset(0), Every(time.Minute).Offset(0)
+	h := func(n int) time.Time { return midnight.Add(time.Duration(n) * time.Hour) }
+	all := func(n int) Job { return Job{CatchUp: All(n)} }
+	skip, atOnce := Job{CatchUp: Skip}, Job{AtOnce: true}
+	queue, allow := Job{Overlap: OverlapQueue}, Job{Overlap: OverlapAllow}
 	for _, tc := range []struct {
-		name    string
-		atOnce  bool
-		row     *ledger.Job
-		now     time.Time
-		running bool
-		want    ledger.Decision // without Job and Spec
-		nothing bool
-
-		catchUp CatchUp
-		overlap Overlap
-		live    time.Time // default: long ago
-		began   time.Time
-		say     time.Time
-		ended   time.Time
-		owed    time.Time
-		pauses  []ledger.Pause
-		owes    time.Time // wanted
+		name   string
+		job    Job
+		fresh  bool      // it is not in the ledger
+		was    Spec      // in the ledger; default hourly
+		cursor time.Time // default midnight
+		m      moment
+		want   string    // "": nothing is decided
+		owes   time.Time // wanted
 	}{
-		{name: "a new job starts at now, whatever came before", now: noon,
-			want: ledger.Decision{To: noon}},
-		{name: "a new job with a tick at once", atOnce: true, now: noon,
-			want: ledger.Decision{To: noon, Start: noon}},
-		{name: "the ledger keeps microseconds, in UTC", atOnce: true,
-			now: noon.Add(1999).In(time.FixedZone("", 3600)),
-			want: ledger.Decision{To: noon.Add(time.Microsecond),
-				Start: noon.Add(time.Microsecond)}},
-		{name: "at once is for new jobs only", atOnce: true, row: cursor(hourly, noon),
-			now: noon.Add(time.Minute), nothing: true},
+		{name: "a new job starts at now, whatever came before", fresh: true,
+			m: moment{now: h(12)}, want: "new-12:00"},
+		{name: "a new job with a tick at once", job: atOnce, fresh: true,
+			m: moment{now: h(12)}, want: "new-12:00: run 12:00"},
+		{name: "at once is for new jobs only", job: atOnce,
+			m: moment{now: h(0).Add(time.Minute)}},
 		{name: "a changed spec starts at now: nothing that the old one missed is made up",
-			row:  cursor(Every(time.Minute).Offset(0), noon.Add(-5*time.Hour)),
-			now:  noon.Add(time.Minute),
-			want: ledger.Decision{From: noon.Add(-5 * time.Hour), To: noon.Add(time.Minute)}},
-		{name: "nor does it have a tick at once", atOnce: true,
-			row: cursor(Every(time.Minute).Offset(0), noon.Add(-time.Hour)), now: noon,
-			want: ledger.Decision{From: noon.Add(-time.Hour), To: noon}},
-		{name: "a changed spec with the cursor in the future keeps the cursor",
-			row: cursor(Every(time.Minute).Offset(0), noon.Add(time.Hour)), now: noon,
-			want: ledger.Decision{From: noon.Add(time.Hour), To: noon.Add(time.Hour)}},
-		{name: "no tick since the cursor", row: cursor(hourly, noon),
-			now: noon.Add(time.Hour - time.Microsecond), nothing: true},
-		{name: "the cursor is in the future: the clock was set back",
-			row: cursor(hourly, noon.Add(time.Hour)), now: noon, nothing: true},
-		{name: "one tick", row: cursor(hourly, noon), now: noon.Add(time.Hour),
-			want: ledger.Decision{From: noon, To: noon.Add(time.Hour), Start: noon.Add(time.Hour)}},
-		{name: "the cursor moves to the tick, not to now", row: cursor(hourly, noon),
-			now:  noon.Add(time.Hour + time.Minute),
-			want: ledger.Decision{From: noon, To: noon.Add(time.Hour), Start: noon.Add(time.Hour)}},
-		{name: "two ticks: the latest runs, the other was missed", row: cursor(hourly, noon),
-			now: noon.Add(2 * time.Hour),
-			want: ledger.Decision{From: noon, To: noon.Add(2 * time.Hour),
-				Start:   noon.Add(2 * time.Hour),
-				Skipped: skip(noon.Add(time.Hour), noon.Add(time.Hour), 1, ledger.Missed)}},
+			was: minutely, m: moment{now: h(5).Add(time.Minute)}, want: "00:00-05:01"},
+		{name: "nor does it have a tick at once", job: atOnce, was: minutely,
+			m: moment{now: h(1)}, want: "00:00-01:00"},
+		{name: "a changed spec with the cursor in the future keeps the cursor", was: minutely,
+			cursor: h(2), m: moment{now: h(1)}, want: "02:00-02:00"},
+		{name: "no tick since the cursor", m: moment{now: h(1).Add(-time.Microsecond)}},
+		{name: "the cursor is in the future: the clock was set back", cursor: h(2),
+			m: moment{now: h(1)}},
+		{name: "one tick", m: moment{now: h(1)}, want: "00:00-01:00: run 01:00"},
+		{name: "the cursor moves to the tick, not to now", m: moment{now: h(1).Add(time.Minute)},
+			want: "00:00-01:00: run 01:00"},
+		{name: "two ticks: the latest runs, the other was missed", m: moment{now: h(2)},
+			want: "00:00-02:00: run 02:00, 01:00 missed"},
 		{name: "many ticks: the latest runs, the others were missed",
-			row: cursor(hourly, noon.Add(-time.Minute)), now: noon.Add(10*time.Hour + time.Second),
-			want: ledger.Decision{From: noon.Add(-time.Minute), To: noon.Add(10 * time.Hour),
-				Start:   noon.Add(10 * time.Hour),
-				Skipped: skip(noon, noon.Add(9*time.Hour), 10, ledger.Missed)}},
-		{name: "while a run is under way nothing is decided", row: cursor(hourly, noon), say: h(4),
-			now: h(3), running: true, nothing: true},
-		{name: "until it has been under way for a while", row: cursor(hourly, noon), began: noon,
-			say: h(3), now: h(3), running: true,
-			want: ledger.Decision{From: noon, To: h(3),
-				Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
-		{name: "and when it has ended, what it overlapped is one row", row: cursor(hourly, noon),
-			began: noon, ended: h(3), now: h(3),
-			want: ledger.Decision{From: noon, To: h(3),
-				Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
+			cursor: h(1).Add(-time.Minute), m: moment{now: h(11).Add(time.Second)},
+			want: "00:59-11:00: run 11:00, 01:00-10:00 (10) missed"},
+		{name: "while a run is under way nothing is decided",
+			m: moment{now: h(3), busy: true, overlapsAt: h(4)}},
+		{name: "until it has been under way for a while",
+			m:    moment{now: h(3), busy: true, busyFrom: h(0), overlapsAt: h(3)},
+			want: "00:00-03:00, 01:00-03:00 (3) overlap"},
+		{name: "and when it has ended, what it overlapped is one row",
+			m:    moment{now: h(3), busyFrom: h(0), busyUntil: h(3)},
+			want: "00:00-03:00, 01:00-03:00 (3) overlap"},
 		{name: "All: the newest run, the oldest of them first; the others were missed",
-			catchUp: All(3), row: cursor(hourly, noon), now: h(10),
-			want: ledger.Decision{From: noon, To: h(8), Start: h(8),
-				Skipped: skip(h(1), h(7), 7, ledger.Missed)}, owes: h(10)},
-		{name: "All: fewer than it may run", catchUp: All(3), row: cursor(hourly, noon), now: h(2),
-			want: ledger.Decision{From: noon, To: h(1), Start: h(1)}, owes: h(2)},
-		{name: "All: the next one it owes", catchUp: All(3), row: cursor(hourly, h(8)), owed: h(10),
-			now:  h(11),
-			want: ledger.Decision{From: h(8), To: h(9), Start: h(9)}, owes: h(10)},
+			job: all(3), m: moment{now: h(10)},
+			want: "00:00-08:00: run 08:00, 01:00-07:00 (7) missed", owes: h(10)},
+		{name: "All: fewer than it may run", job: all(3), m: moment{now: h(2)},
+			want: "00:00-01:00: run 01:00", owes: h(2)},
+		{name: "All: the next one it owes", job: all(3), cursor: h(8),
+			m: moment{now: h(11), catchUpTo: h(10)}, want: "08:00-09:00: run 09:00", owes: h(10)},
 		{name: "All: what it owes waits for the run under way, and so does what comes after",
-			catchUp: All(3), row: cursor(hourly, h(8)),
-			owed: h(10), now: h(11), running: true, nothing: true, owes: h(10)},
-		{name: "All: with overlaps allowed nothing waits", catchUp: All(3), overlap: OverlapAllow,
-			row: cursor(hourly, h(8)), owed: h(10), ended: h(9), now: h(10),
-			want: ledger.Decision{From: h(8), To: h(9), Start: h(9)}, owes: h(10)},
-		{name: "All: what came while the last of them ran overlapped", catchUp: All(3),
-			row: cursor(hourly, h(10)), owed: h(10), ended: h(12), now: h(12),
-			want: ledger.Decision{From: h(10), To: h(12),
-				Skipped: skip(h(11), h(12), 2, ledger.Overlap)}},
-		{name: "All: what came after that runs", catchUp: All(3), row: cursor(hourly, h(10)),
-			owed: h(10), ended: h(12), now: h(13),
-			want: ledger.Decision{From: h(10), To: h(13), Start: h(13),
-				Skipped: skip(h(11), h(12), 2, ledger.Overlap)}},
-		{name: "All(1) is Latest", catchUp: All(1), row: cursor(hourly, noon), now: h(3),
-			want: ledger.Decision{From: noon, To: h(3), Start: h(3),
-				Skipped: skip(h(1), h(2), 2, ledger.Missed)}},
-		{name: "Skip: what was due before this leader led is not run", catchUp: Skip,
-			row: cursor(hourly, noon), live: h(3), now: h(3).Add(time.Second),
-			want: ledger.Decision{From: noon, To: h(3),
-				Skipped: skip(h(1), h(3), 3, ledger.Missed)}},
-		{name: "Skip: what was due since is", catchUp: Skip, row: cursor(hourly, noon),
-			live: h(2).Add(time.Second), now: h(3),
-			want: ledger.Decision{From: noon, To: h(3), Start: h(3),
-				Skipped: skip(h(1), h(2), 2, ledger.Missed)}},
-		{name: "queue: while a run is under way nothing is decided", overlap: OverlapQueue,
-			row: cursor(hourly, noon), now: h(2), running: true, nothing: true},
-		{name: "queue: then the newest that came meanwhile runs", overlap: OverlapQueue,
-			row: cursor(hourly, noon), ended: h(4), now: h(4),
-			want: ledger.Decision{From: noon, To: h(4), Start: h(4),
-				Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
-		{name: "queue: one waits, also if all that were missed would run", catchUp: All(3),
-			overlap: OverlapQueue, row: cursor(hourly, noon), ended: h(4), now: h(4),
-			want: ledger.Decision{From: noon, To: h(4), Start: h(4),
-				Skipped: skip(h(1), h(3), 3, ledger.Overlap)}},
-		{name: "allow: a run that ended is no concern", overlap: OverlapAllow,
-			row: cursor(hourly, noon), ended: h(4), now: h(2),
-			want: ledger.Decision{From: noon, To: h(2), Start: h(2),
-				Skipped: skip(h(1), h(1), 1, ledger.Missed)}},
+			job: all(3), cursor: h(8), m: moment{now: h(11), busy: true, catchUpTo: h(10)},
+			owes: h(10)},
+		{name: "All: with overlaps allowed nothing waits",
+			job: Job{CatchUp: All(3), Overlap: OverlapAllow}, cursor: h(8),
+			m:    moment{now: h(10), busyUntil: h(9), catchUpTo: h(10)},
+			want: "08:00-09:00: run 09:00", owes: h(10)},
+		{name: "All: what came while the last of them ran overlapped", job: all(3), cursor: h(10),
+			m:    moment{now: h(12), busyUntil: h(12), catchUpTo: h(10)},
+			want: "10:00-12:00, 11:00-12:00 (2) overlap"},
+		{name: "All: what came after that runs", job: all(3), cursor: h(10),
+			m:    moment{now: h(13), busyUntil: h(12), catchUpTo: h(10)},
+			want: "10:00-13:00: run 13:00, 11:00-12:00 (2) overlap"},
+		{name: "All(1) is Latest", job: all(1), m: moment{now: h(3)},
+			want: "00:00-03:00: run 03:00, 01:00-02:00 (2) missed"},
+		{name: "Skip: what was due before this leader led is not run", job: skip,
+			m:    moment{now: h(3).Add(time.Second), leadingSince: h(3)},
+			want: "00:00-03:00, 01:00-03:00 (3) missed"},
+		{name: "Skip: what was due since is", job: skip,
+			m:    moment{now: h(3), leadingSince: h(2).Add(time.Second)},
+			want: "00:00-03:00: run 03:00, 01:00-02:00 (2) missed"},
+		{name: "queue: while a run is under way nothing is decided", job: queue,
+			m: moment{now: h(2), busy: true}},
+		{name: "queue: then the newest that came meanwhile runs", job: queue,
+			m:    moment{now: h(4), busyUntil: h(4)},
+			want: "00:00-04:00: run 04:00, 01:00-03:00 (3) overlap"},
+		{name: "queue: one waits, also if all that were missed would run",
+			job: Job{CatchUp: All(3), Overlap: OverlapQueue}, m: moment{now: h(4), busyUntil: h(4)},
+			want: "00:00-04:00: run 04:00, 01:00-03:00 (3) overlap"},
+		{name: "allow: a run that ended is no concern", job: allow,
+			m: moment{now: h(2), busyUntil: h(4)}, want: "00:00-02:00: run 02:00, 01:00 missed"},
 		{name: "skip: a tick that came before the run had ended, decided after",
-			row: cursor(hourly, noon), ended: h(1).Add(time.Second), now: h(1).Add(time.Minute),
-			want: ledger.Decision{From: noon, To: h(1),
-				Skipped: skip(h(1), h(1), 1, ledger.Overlap)}},
-		{name: "another run began before they were decided: they wait", row: cursor(hourly, noon),
-			began: h(2), now: h(3), running: true, nothing: true},
+			m:    moment{now: h(1).Add(time.Minute), busyUntil: h(1).Add(time.Second)},
+			want: "00:00-01:00, 01:00 overlap"},
+		{name: "skip: and those that came after it had ended were missed",
+			m:    moment{now: h(5), busyUntil: h(2)},
+			want: "00:00-05:00: run 05:00, 01:00-02:00 (2) overlap, 03:00-04:00 (2) missed"},
+		{name: "another run began before they were decided: they wait",
+			m: moment{now: h(3), busy: true, busyFrom: h(2)}},
 		{name: "and then the newest of them runs: what came while it ran overlapped",
-			row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(4),
-			want: ledger.Decision{From: noon, To: h(4), Start: h(2), Skipped: []ledger.Skip{
-				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3),
-					Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
-		{name: "unless one has come since", row: cursor(hourly, noon), began: h(2), ended: h(4),
-			now: h(5),
-			want: ledger.Decision{From: noon, To: h(5), Start: h(5), Skipped: []ledger.Skip{
-				{First: h(1), Last: h(2), Count: 2, Reason: ledger.Missed}, {First: h(3),
-					Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
-		{name: "All: those that waited come before the one that has come since", catchUp: All(2),
-			row: cursor(hourly, noon), began: h(2), ended: h(4), now: h(5),
-			want: ledger.Decision{From: noon, To: h(4), Start: h(2), Skipped: []ledger.Skip{
-				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3),
-					Last: h(4), Count: 2, Reason: ledger.Overlap}}}},
-		{name: "All: several that waited are owed", catchUp: All(3), row: cursor(hourly, noon),
-			began: h(2), ended: h(4), now: h(4),
-			want: ledger.Decision{From: noon, To: h(1), Start: h(1)}, owes: h(2)},
-		{name: "Skip: one that waited runs if it was due since", catchUp: Skip, live: h(1),
-			row: cursor(hourly, noon), began: h(2), ended: h(3), now: h(3),
-			want: ledger.Decision{From: noon, To: h(3), Start: h(2), Skipped: []ledger.Skip{
-				{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed}, {First: h(3),
-					Last: h(3), Count: 1, Reason: ledger.Overlap}}}},
+			m:    moment{now: h(4), busyFrom: h(2), busyUntil: h(4)},
+			want: "00:00-04:00: run 02:00, 01:00 missed, 03:00-04:00 (2) overlap"},
+		{name: "unless one has come since", m: moment{now: h(5), busyFrom: h(2), busyUntil: h(4)},
+			want: "00:00-05:00: run 05:00, 01:00-02:00 (2) missed, 03:00-04:00 (2) overlap"},
+		{name: "All: those that waited come before the one that has come since", job: all(2),
+			m:    moment{now: h(5), busyFrom: h(2), busyUntil: h(4)},
+			want: "00:00-04:00: run 02:00, 01:00 missed, 03:00-04:00 (2) overlap"},
+		{name: "All: several that waited are owed", job: all(3),
+			m:    moment{now: h(4), busyFrom: h(2), busyUntil: h(4)},
+			want: "00:00-01:00: run 01:00", owes: h(2)},
+		{name: "Skip: one that waited runs if it was due since", job: skip,
+			m:    moment{now: h(3), leadingSince: h(1), busyFrom: h(2), busyUntil: h(3)},
+			want: "00:00-03:00: run 02:00, 01:00 missed, 03:00 overlap"},
 		{name: "a pause: the reason changes with it, and the newest runs",
-			row: cursor(hourly, noon), live: h(6).Add(time.Second), now: h(7),
-			pauses: []ledger.Pause{{Since: h(3), Resumed: h(6).Add(time.Second)}},
-			want: ledger.Decision{From: noon, To: h(7), Start: h(7), Skipped: []ledger.Skip{
-				{First: h(1), Last: h(2), Count: 2, Reason: ledger.Missed}, {First: h(3),
-					Last: h(6), Count: 4, Reason: ledger.Paused}}}},
-		{name: "two pauses, of the job and of all, that overlap", catchUp: Skip,
-			row: cursor(hourly, noon), live: h(6), now: h(6),
-			pauses: []ledger.Pause{{Since: h(2), Resumed: h(4)}, {Since: h(3), Resumed: h(5)}},
-			want: ledger.Decision{From: noon, To: h(6),
-				Skipped: []ledger.Skip{{First: h(1), Last: h(1), Count: 1, Reason: ledger.Missed},
-					{First: h(2), Last: h(5), Count: 4, Reason: ledger.Paused}, {First: h(6),
-						Last: h(6), Count: 1, Reason: ledger.Missed}}}},
-		{name: "a pause that was over before the cursor", row: cursor(hourly, h(5)), now: h(7),
-			pauses: []ledger.Pause{{Since: h(2), Resumed: h(4)}},
-			want: ledger.Decision{From: h(5), To: h(7), Start: h(7),
-				Skipped: skip(h(6), h(6), 1, ledger.Missed)}},
+			m: moment{now: h(7), leadingSince: h(6).Add(time.Second),
+				pauses: []ledger.Pause{{Since: h(3), Resumed: h(6).Add(time.Second)}}},
+			want: "00:00-07:00: run 07:00, 01:00-02:00 (2) missed, 03:00-06:00 (4) paused"},
+		{name: "two pauses, of the job and of all, that overlap", job: skip,
+			m: moment{now: h(6), leadingSince: h(6), pauses: []ledger.Pause{
+				{Since: h(2), Resumed: h(4)}, {Since: h(3), Resumed: h(5)}}},
+			want: "00:00-06:00, 01:00 missed, 02:00-05:00 (4) paused, 06:00 missed"},
+		{name: "a pause that was over before the cursor", cursor: h(5),
+			m:    moment{now: h(7), pauses: []ledger.Pause{{Since: h(2), Resumed: h(4)}}},
+			want: "05:00-07:00: run 07:00, 06:00 missed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, owed, ok := plan(Job{Name: "j", AtOnce: tc.atOnce, CatchUp: tc.catchUp,
-				Overlap: tc.overlap}, hourly, tc.row,
-				moment{now: tc.now, leadingSince: tc.live, busy: tc.running, overlapsAt: tc.say,
-					busyFrom: tc.began, busyUntil: tc.ended, catchUpTo: tc.owed,
-					pauses: tc.pauses})
-			require.Equal(t, !tc.nothing, ok)
-			assert.Equal(t, tc.owes, owed)
+			row := &ledger.Job{Spec: hourly.String(), Cursor: later(tc.cursor, midnight)}
+			if tc.was != (Spec{}) {
+				row.Spec = tc.was.String()
+			}
+			if tc.fresh {
+				row = nil
+			}
+			tc.job.Name = "j"
+			d, owes, ok := plan(tc.job, hourly, row, tc.m)
+			assert.Equal(t, tc.owes, owes)
+			require.Equal(t, tc.want != "", ok)
 			if ok {
-				tc.want.Job, tc.want.Spec = "j", hourly.String()
-				assert.Equal(t, tc.want, d)
+				assert.Equal(t, tc.want, decisionText(d))
+				assert.Equal(t, []string{"j", hourly.String()}, []string{d.Job, d.Spec})
 			}
 		})
 	}
+	d, _, _ := plan(atOnce, hourly, nil,
+		moment{now: midnight.Add(1999).In(time.FixedZone("", 3600))})
+	for _, at := range []time.Time{d.To, d.Start} {
+		assert.Equal(t, midnight.Add(time.Microsecond), at, "microseconds, in UTC")
+	}
+}
+
+// decisionText is such as "00:00-04:00: run 02:00, 01:00 missed, 03:00-04:00 (2) overlap".
+func decisionText(d ledger.Decision) string {
+	clock := func(t time.Time) string {
+		if t.IsZero() {
+			return "new"
+		}
+		return t.Format("15:04")
+	}
+	text := clock(d.From) + "-" + clock(d.To)
+	if !d.Start.IsZero() {
+		text += ": run " + clock(d.Start)
+	}
+	for _, s := range d.Skipped {
+		text += ", " + clock(s.First)
+		if s.Count > 1 || !s.Last.Equal(s.First) {
+			text += fmt.Sprintf("-%s (%d)", clock(s.Last), s.Count)
+		}
+		text += " " + s.Reason
+	}
+	return text
 }
 
 // Whatever the policies, and whatever the wake-ups: late, early, twice, after

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,20 +10,6 @@ import (
 
 	"example.com/schedlock/schedlock/ledger"
 )
-
-func (l *link) Present(ctx context.Context, r ledger.Replica, forget bool) error {
-	_, err := call(l, ctx, "present", r.State, func() (any, error) {
-		return nil, l.Store.Present(ctx, r, forget)
-	})
-	return err
-}
-
-func (l *link) Absent(ctx context.Context, instance string) error {
-	_, err := call(l, ctx, "absent", "", func() (any, error) {
-		return nil, l.Store.Absent(ctx, instance)
-	})
-	return err
-}
 
 func (w *world) present() []ledger.Replica {
 	w.t.Helper()

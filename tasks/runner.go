@@ -53,8 +53,6 @@ type settings struct {
 	onRun      []*listener
 	keep       int // newest rows of each job that stay in the ledger; 0: all
 	presence   bool
-
-	inboxEvery time.Duration // inboxInterval, but in tests that last for days
 }
 
 // A listener is a function that WithOnRun was given, and its calls.
@@ -162,7 +160,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 	opts ...Option) (*Runner, error) {
 	r := &Runner{
 		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
-			onStuck: func([]Run) {}, keep: defaultKeepRuns, inboxEvery: inboxInterval},
+			onStuck: func([]Run) {}, keep: defaultKeepRuns},
 		jobs:  jobs,
 		ready: make(chan struct{}), done: make(chan struct{}), giving: bounded.NewTurn(),
 	}

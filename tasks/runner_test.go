@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -104,7 +105,8 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 		a := w.leader(jobs)
 		sleepUntil(25 * time.Second)
 		for name, want := range map[string]string{"done": "", "failed": "no space left",
-			"panics": "panic: too many bans", "goexits": "runtime.Goexit"} {
+			"panics":  "panic: too many bans",
+			"goexits": "panic: called runtime.Goexit instead of returning\ngoroutine "} {
 			status := ledger.Failed
 			if want == "" {
 				status = ledger.Done
@@ -117,26 +119,13 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 				assert.Equal(t, time.Second, r.FinishedAt.Sub(r.StartedAt), name)
 			}
 		}
+		assert.Contains(t, w.runs("panics")[0].Error, "\ngoroutine ")
 		assert.Contains(t, w.runs("panics")[0].Error, "tasks.explode", "the stack")
 		assert.True(t, a.leads())
 	})
 }
 
 func explode() { panic("too many bans") }
-
-func TestAJobThatIsLongerThanItsIntervalSkipsTheTicksItOverlaps(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)})
-		sleepUntil(8 * time.Second)
-		assert.Equal(t, []string{"j 00:00:01", "j 00:00:04", "j 00:00:07"}, d.read())
-		assert.Equal(t, []string{
-			"00:00:01 done", "00:00:02-00:00:03 (2) skipped overlap",
-			"00:00:04 done", "00:00:05-00:00:06 (2) skipped overlap",
-			"00:00:07 in_progress",
-		}, w.rows("j"), "one row for what a run overlapped, once it has ended")
-	})
-}
 
 func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -166,44 +155,6 @@ func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
 		}
 		sleepUntil(140 * time.Minute)
 		assert.Equal(t, []string{"hourly 00:17:00", "hourly 01:17:00", "hourly 02:17:00"}, d.read())
-	})
-}
-
-func TestTicksThatPassedWhileNobodyLedRunOnceAndAreRecordedAsMissed(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
-		a := w.leader(jobs)
-		sleepUntil(90 * time.Second)
-		require.NoError(t, a.runner.Stop(ctx))
-		sleepUntil(10*time.Minute + 30*time.Second)
-		w.join(jobs).lead()
-		sleepUntil(11 * time.Minute)
-		assert.Equal(t, []string{"j 00:01:00", "j 00:10:00", "j 00:11:00"}, d.read())
-		assert.Equal(t, []string{"00:01:00 done", "00:02:00-00:09:00 (8) skipped missed",
-			"00:10:00 done", "00:11:00 done"}, w.rows("j"))
-	})
-}
-
-func TestARunThatItsLeaderLeftBehindIsAbandoned(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		jobs := []Job{once(d.job("j", at(5*time.Second), time.Minute))}
-		a := w.leader(jobs)
-		sleepUntil(6 * time.Second)
-		a.link.set(on(hang)) // for ever, as if its machine had gone
-		b := w.standby(jobs)
-		sleepUntil(2 * time.Minute)
-		require.True(t, b.leads())
-		runs := w.runs("j")
-		require.Len(t, runs, 1)
-		assert.Equal(t, ledger.Abandoned, runs[0].Status)
-		assert.Equal(t, []string{"j 00:00:05"}, d.read(), "this tick was started: no second time")
-		assert.Equal(t, 1, b.log.count("run abandoned by its leader"))
-		a.link.set(nil)
-		sleepUntil(3 * time.Minute)
-		assert.Equal(t, ledger.Abandoned, w.runs("j")[0].Status,
-			"and the old leader cannot change it")
 	})
 }
 
@@ -412,16 +363,33 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-func TestNoGoroutineOutlivesARunner(t *testing.T) {
+// Another app that took the lock for a while, by mistake, must not keep the
+// replicas that stand by in the background away for good.
+func TestARunnerGoesOnWhenAnotherAppHasTheLockForAWhile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		for range 20 {
-			var d diary
-			a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 100*time.Millisecond)})
-			time.Sleep(3 * time.Second)
-			require.NoError(t, a.runner.Stop(ctx))
-			synctest.Wait()
-			require.Nil(t, w.holder())
+		newLock := func(app string) *schedlock.Lock {
+			lock, err := schedlock.New(w.db, schedlock.WithApp(app), schedlock.WithLogger(discard))
+			require.NoError(t, err)
+			return lock
 		}
-		// synctest.Test fails if a goroutine is left.
+		shop := newLock("shop")
+		lease, err := shop.Acquire(ctx)
+		require.NoError(t, err)
+
+		lock := newLock("billing")
+		r, err := NewRunner(lock, w.db, nil, WithLogger(discard))
+		require.NoError(t, err)
+		require.ErrorIs(t, r.Acquire(ctx), driver.ErrPermanent)
+		r.Campaign()
+		r.Start()
+		time.Sleep(3 * ttl)
+		require.ErrorIs(t, lock.IsLeader(ctx), schedlock.ErrNotLeader)
+		require.NoError(t, lease.Release(ctx))
+		time.Sleep(ttl + retry)
+		synctest.Wait()
+		require.NoError(t, lock.IsLeader(ctx))
+		require.NoError(t, r.Stop(ctx))
+		require.NoError(t, lock.Stop(ctx))
+		require.NoError(t, shop.Stop(ctx))
 	})
 }

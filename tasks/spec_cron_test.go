@@ -261,6 +261,19 @@ func watchClock(expr string, loc *time.Location, from, upto int64) (ticks []time
 	return ticks
 }
 
+func TestAZoneHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	for _, zone := range []string{"Europe//Berlin", "Europe/Berlin/", "/Europe/Berlin",
+		"./Europe/Berlin", "Europe/./Berlin", "Europe\\Berlin", " Europe/Berlin", "Europe/Ber lin",
+		"Europe/Berlin\x00", "Europe/Nowhere"} {
+		assert.ErrorContains(t, Cron("0 0 * * *", zone).Validate(), "zone", "%q", zone)
+	}
+	for _, zone := range []string{"", "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires",
+		"America/Port-au-Prince", "Etc/GMT+1"} {
+		assert.NoError(t, Cron("0 0 * * *", zone).Validate(), "%q", zone)
+	}
+}
+
 // Zones with all kinds of changes: an hour, half an hour, two, three, a day; at
 // midnight; negative daylight saving; four changes a year; none.
 var cronTestZones = []string{

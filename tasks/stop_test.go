@@ -13,17 +13,6 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-func TestStopBeforeStartReleases(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		require.NoError(t, a.runner.Acquire(ctx))
-		require.True(t, a.leads())
-		require.NoError(t, a.runner.Stop(ctx))
-		assert.False(t, a.leads())
-		assert.Nil(t, w.holder())
-	})
-}
-
 func TestStopRepeatsAReleaseThatFails(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.leader(nil)
@@ -77,6 +66,13 @@ func TestStop(t *testing.T) {
 		sleepUntil(time.Minute)
 		assert.False(t, a.leads(), "it was stopped")
 		assert.Empty(t, w.terms())
+	})
+	runInWorld(t, "before Start", func(t *testing.T, w *world) {
+		a := w.join(nil)
+		require.NoError(t, a.runner.Acquire(ctx))
+		require.NoError(t, a.runner.Stop(ctx))
+		assert.False(t, a.leads())
+		assert.Nil(t, w.holder())
 	})
 	runInWorld(t, "on a standby, and again", func(t *testing.T, w *world) {
 		a, b := w.leader(nil), w.standby(nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,15 +95,12 @@ func TestADrainCancelsTheJobsAtItsLimit(t *testing.T) {
 
 func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+		var d, told diary
 		mayReturn := make(chan struct{})
 		jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn),
 			d.job("good", at(2*time.Second), time.Hour)}
-		var told atomic.Pointer[[][]Run]
-		told.Store(&[][]Run{})
 		a := w.join(jobs, WithDrain(5*time.Second), WithOnStuck(func(runs []Run) {
-			all := append(slices.Clone(*told.Load()), runs)
-			told.Store(&all)
+			told.write("%d %s", len(runs), runs[0].Job)
 		}))
 		b := w.join(nil)
 		a.lead()
@@ -116,13 +112,10 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 		go func() { stopped <- a.runner.Stop(patience) }()
 
 		sleepUntil(15*time.Second + drainGrace - time.Millisecond)
-		require.Empty(t, *told.Load())
+		require.Empty(t, told.read())
 		require.Len(t, d.causes(), 1, "the other was cancelled")
 		sleepUntil(15*time.Second + drainGrace)
-		stuck := *told.Load()
-		require.Len(t, stuck, 1)
-		require.Len(t, stuck[0], 1)
-		assert.Equal(t, "deaf", stuck[0][0].Job)
+		require.Equal(t, []string{"1 deaf"}, told.read())
 		assert.Equal(t, 1, a.log.count("job does not return although it was cancelled"))
 
 		sleepUntil(10*time.Second + 5*time.Minute)
@@ -134,7 +127,7 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 		require.False(t, b.leads(), "nobody else leads while it runs")
 		require.Equal(t, before.Term, w.holder().Term)
 		require.Greater(t, w.holder().Beat, before.Beat+80)
-		require.Len(t, *told.Load(), 1, "said once")
+		require.Len(t, told.read(), 1, "said once")
 
 		a.link.log()
 		close(mayReturn)
@@ -382,9 +375,7 @@ func TestOnRunIsToldOfEverything(t *testing.T) {
 func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
-		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
-		sleepUntil(25 * time.Second)
-		require.NoError(t, a.runner.Stop(ctx))
+		w.leadsUntil(25*time.Second, []Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
 		sleepUntil(55 * time.Second)
 		b := w.leader([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})
 		sleepUntil(80 * time.Second)
@@ -392,14 +383,6 @@ func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
 		assert.Len(t, w.rows("j"), 4, "the ticks of the old spec are not made up")
 		assert.Equal(t, 1, b.log.count("job has a new spec"))
 	})
-}
-
-func TestAPanicHasTheStack(t *testing.T) {
-	t.Parallel()
-	err := Job{Do: func(context.Context, Run) error { panic(errors.New("boom")) }}.call(ctx, Run{})
-	require.Error(t, err)
-	assert.True(t, strings.HasPrefix(err.Error(), "panic: boom\ngoroutine "), err)
-	assert.Contains(t, err.Error(), "TestAPanicHasTheStack", "the stack")
 }
 
 func TestASlowHeartbeatIsNoStepOfTheClock(t *testing.T) {

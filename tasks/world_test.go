@@ -45,7 +45,6 @@ type world struct {
 	t     *testing.T
 	db    *memory.Store
 	grace time.Duration // of the replicas that join; 0: their sessions are no sign
-	beats time.Duration // between their heartbeats, six in a TTL; 0: the default
 
 	mu       sync.Mutex
 	step     time.Duration // of the database's clock
@@ -162,19 +161,15 @@ type replica struct {
 func (w *world) join(jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
 	w.replicas++
-	r := &replica{w: w, link: &link{Store: w.db, thawed: make(chan struct{})}, log: &logText{}}
+	r := &replica{w: w, link: newLink(w.db), log: &logText{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if w.grace > 0 {
 		r.link.connect()
 	}
-	settings := []schedlock.Option{schedlock.WithLogger(log), schedlock.WithSessionGrace(w.grace),
-		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"})}
-	if w.beats > 0 {
-		settings = append(settings, schedlock.WithTTL(6*w.beats),
-			schedlock.WithHeartbeatInterval(w.beats))
-	}
-	r.lock, err = schedlock.New(r.link, settings...)
+	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
+		schedlock.WithSessionGrace(w.grace),
+		schedlock.WithOwner(driver.Owner{PID: w.replicas, Hostname: "test"}))
 	require.NoError(w.t, err)
 	r.runner, err = NewRunner(r.lock, r.link, jobs,
 		append([]Option{WithLogger(log), WithKeepRuns(0)}, opts...)...)
@@ -193,6 +188,14 @@ func (w *world) leader(jobs []Job, opts ...Option) *replica {
 	r := w.join(jobs, opts...)
 	r.lead()
 	return r
+}
+
+// leadsUntil lets a replica lead until that long after midnight, and then leave.
+func (w *world) leadsUntil(upto time.Duration, jobs []Job, opts ...Option) {
+	w.t.Helper()
+	r := w.leader(jobs, opts...)
+	sleepUntil(upto)
+	require.NoError(w.t, r.runner.Stop(ctx))
 }
 
 // standby makes a replica that stands by.

@@ -118,13 +118,6 @@ func (w *world) committed(what string) {
 	}
 }
 
-// started remembers when the start of a run was committed.
-func (w *world) started(s started) {
-	if s.ok {
-		w.committed(attemptOf(s.run))
-	}
-}
-
 func attemptOf(r ledger.Run) string {
 	return r.Job + " " + strconv.FormatInt(r.ID, 10) + " " + strconv.Itoa(r.Attempt)
 }
@@ -205,7 +198,7 @@ func (w *world) launch(replica int) {
 }
 
 func (p *process) openStore(ctx context.Context) (driver.Store, error) {
-	l := &link{Store: p.w.db, p: p}
+	l := p.link()
 	if _, err := l.Retries(ctx); err != nil {
 		return nil, err
 	}

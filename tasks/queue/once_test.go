@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/tasks/queue"
 )
@@ -74,41 +73,6 @@ func TestOnceEver(t *testing.T) {
 	}
 	require.Equal(t, 2, attempts)
 	require.Equal(t, 200, cents(t, db))
-}
-
-// A worker that was paused until its task was another's cannot commit.
-func TestDoneTxOfAWorkerThatWasPausedFails(t *testing.T) {
-	t.Parallel()
-	store, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "app.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	require.NoError(t, migrate(store))
-	queues, err := queue.New(store.Queue(), queue.WithTimeout(50*time.Millisecond))
-	require.NoError(t, err)
-	add(t, queues, "q", 5, "a")
-	paused := capture(t, queues, "q", 1)[0]
-	patient, err := queue.New(store.Queue())
-	require.NoError(t, err)
-	var next []*queue.Task
-	require.Eventually(t, func() bool {
-		next, err = patient.Capture(ctx, "q", 1)
-		return err == nil
-	}, 30*time.Second, 10*time.Millisecond)
-
-	tx, err := store.DB().BeginTx(ctx, nil)
-	require.NoError(t, err)
-	var lost *queue.LostError
-	err = queues.DoneTx(ctx, tx, paused)
-	require.ErrorAs(t, err, &lost)
-	require.ErrorIs(t, err, schedlock.ErrLost)
-	require.NoError(t, tx.Rollback())
-
-	tx, err = store.DB().BeginTx(ctx, nil)
-	require.NoError(t, err)
-	require.NoError(t, patient.DoneTx(ctx, tx, next[0]))
-	require.NoError(t, tx.Commit())
-	require.NoError(t, patient.Done(ctx, next[0]), "what is done already")
-	require.ErrorIs(t, patient.DoneTx(ctx, "no transaction", next[0]), queue.ErrTx)
 }
 
 func cents(t *testing.T, db *sql.DB) (n int) {

@@ -42,88 +42,41 @@ func capture(t testing.TB, q *queue.Queues, name string, limit int) []*queue.Tas
 	return tasks
 }
 
+// second is the error of a call that returns something else, too.
+func second[T any](_ T, err error) error { return err }
+
 func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	add(t, q, "q", 1, "a")
 	task := capture(t, q, "q", 1)[0]
-	for says, call := range map[string]func() error{
-		"the name of the queue is empty": func() error {
-			_, err := q.Add(ctx, "", 0, "a")
-			return err
-		},
-		"the id of the task is empty": func() error {
-			_, err := q.Add(ctx, "q", 0, "a", "")
-			return err
-		},
-		"has 201 bytes, 200 are allowed": func() error {
-			_, err := q.Add(ctx, "q", 0, strings.Repeat("x", 201))
-			return err
-		},
-		`"\xff" is not UTF-8`: func() error {
-			_, err := q.Add(ctx, "q", 0, "\xff")
-			return err
-		},
-		`"a\x00b" is not UTF-8, or cont`: func() error {
-			_, err := q.AddTx(ctx, nil, "a\x00b", 0, "a")
-			return err
-		},
-		"-1 retries are not from 0": func() error {
-			_, err := q.Add(ctx, "q", -1, "a")
-			return err
-		},
-		"1000001 retries are not": func() error {
-			_, err := q.Add(ctx, "q", 1_000_001, "a")
-			return err
-		},
-		"the limit 0 is not from 1": func() error {
-			_, err := q.Capture(ctx, "q", 0)
-			return err
-		},
-		"the limit 10001 is not": func() error {
-			_, err := q.Capture(ctx, "q", 10_001)
-			return err
-		},
-		"capture: the name of the queue": func() error {
-			_, err := q.Capture(ctx, "", 1)
-			return err
-		},
-		"the delay -1ns is not from 0": func() error { return q.Fail(ctx, task, nil, -1) },
-		"the delay 8784h0m0.000000001s": func() error {
-			return q.Fail(ctx, task, nil, 366*24*time.Hour+1)
-		},
-		"get: the name of the queue": func() error {
-			_, _, err := q.Get(ctx, "", "a")
-			return err
-		},
-		"the age -1s is negative": func() error {
-			_, err := q.Prune(ctx, "q", -time.Second, 1)
-			return err
-		},
-		"the batch 0 is below 1": func() error {
-			_, err := q.Prune(ctx, "q", 0, 0)
-			return err
-		},
-		"prune: the name of the queue": func() error {
-			_, err := q.Prune(ctx, "", 0, 1)
-			return err
-		},
-		"store is nil": func() error { _, err := queue.New(nil); return err },
-		"time-out 9ms is not a whole": func() error {
-			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(9*time.Millisecond))
-			return err
-		},
-		"time-out 24h0m0.001s is not": func() error {
-			_, err := queue.New(memory.New().Queue(),
-				queue.WithTimeout(24*time.Hour+time.Millisecond))
-			return err
-		},
-		"time-out 1.0000005s is not": func() error {
-			_, err := queue.New(memory.New().Queue(), queue.WithTimeout(time.Second+500))
-			return err
-		},
+	_, _, noQueue := q.Get(ctx, "", "a")
+	withTimeout := func(d time.Duration) error {
+		return second(queue.New(memory.New().Queue(), queue.WithTimeout(d)))
+	}
+	for says, err := range map[string]error{
+		"the name of the queue is empty":   second(q.Add(ctx, "", 0, "a")),
+		"the id of the task is empty":      second(q.Add(ctx, "q", 0, "a", "")),
+		"has 201 bytes, 200 are allowed":   second(q.Add(ctx, "q", 0, strings.Repeat("x", 201))),
+		`"\xff" is not UTF-8`:              second(q.Add(ctx, "q", 0, "\xff")),
+		`"a\x00b" is not UTF-8, or cont`:   second(q.AddTx(ctx, nil, "a\x00b", 0, "a")),
+		"-1 retries are not from 0":        second(q.Add(ctx, "q", -1, "a")),
+		"1000001 retries are not":          second(q.Add(ctx, "q", 1_000_001, "a")),
+		"the limit 0 is not from 1":        second(q.Capture(ctx, "q", 0)),
+		"the limit 10001 is not":           second(q.Capture(ctx, "q", 10_001)),
+		"capture: the name of the queue":   second(q.Capture(ctx, "", 1)),
+		"the delay -1ns is not from 0":     q.Fail(ctx, task, nil, -1),
+		"the delay 8784h0m0.000000001s is": q.Fail(ctx, task, nil, 366*24*time.Hour+1),
+		"get: the name of the queue":       noQueue,
+		"the age -1s is negative":          second(q.Prune(ctx, "q", -time.Second, 1)),
+		"the batch 0 is below 1":           second(q.Prune(ctx, "q", 0, 0)),
+		"prune: the name of the queue":     second(q.Prune(ctx, "", 0, 1)),
+		"store is nil":                     second(queue.New(nil)),
+		"time-out 9ms is not a whole":      withTimeout(9 * time.Millisecond),
+		"time-out 24h0m0.001s is not":      withTimeout(24*time.Hour + time.Millisecond),
+		"time-out 1.0000005s is not":       withTimeout(time.Second + 500),
 	} {
-		require.ErrorContains(t, call(), says)
+		require.ErrorContains(t, err, says)
 	}
 	require.NoError(t, q.Done(ctx, task), "nothing of it was done")
 }
@@ -142,29 +95,6 @@ func TestAddTellsWhatIsNew(t *testing.T) {
 	require.Empty(t, added)
 	_, err = q.AddTx(ctx, "no transaction", "q", 1, "e")
 	require.ErrorIs(t, err, queue.ErrTx)
-}
-
-func TestTheReasonsForNoneAreNone(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t)
-	none := func(why error) {
-		t.Helper()
-		tasks, err := q.Capture(ctx, "q", 1)
-		require.Empty(t, tasks)
-		require.ErrorIs(t, err, why)
-		require.ErrorIs(t, err, queue.ErrNone)
-		for _, other := range []error{queue.ErrEmpty, queue.ErrAllHeld, queue.ErrExhausted} {
-			require.Equal(t, why == other, errors.Is(err, other))
-		}
-	}
-	none(queue.ErrEmpty)
-	add(t, q, "q", 0, "a")
-	tasks := capture(t, q, "q", 1)
-	none(queue.ErrAllHeld)
-	require.NoError(t, q.Fail(ctx, tasks[0], nil, 0))
-	none(queue.ErrEmpty)
-	require.ErrorIs(t, queue.ErrExhausted, queue.ErrNone)
-	require.NotErrorIs(t, queue.ErrExhausted, queue.ErrEmpty)
 }
 
 // Tasks of several captures and queues in one call, some of them lost.

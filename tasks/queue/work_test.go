@@ -78,6 +78,16 @@ func (b *bench) get(id string) queue.Info {
 	return info
 }
 
+// end stops the workers, and waits for them.
+func (b *bench) end() {
+	b.Helper()
+	b.stop()
+	require.NoError(b, <-b.out)
+}
+
+// nothing is a handler that has no work.
+func nothing(context.Context, *queue.Task) error { return nil }
+
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -108,8 +118,7 @@ func TestWorkDoesEachTaskOnceAndEndsWithItsContext(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		add(t, q, "q", 0, "later")
 		time.Sleep(5 * time.Second)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		slices.Sort(did)
 		require.Equal(t, append(ids, "later"), did)
 		require.Equal(t, 3, atOnce)
@@ -158,9 +167,7 @@ func counted(t *testing.T, opts ...queue.Option) (*counting, *queue.Queues) {
 func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, q := counted(t)
-		b := work(t, q, func(context.Context, *queue.Task) error {
-			return nil
-		}, queue.WorkOptions{MaxPause: 4 * time.Second})
+		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second})
 		time.Sleep(100 * time.Second)
 		n := c.captures.Load()
 		require.Greater(t, n, int64(15))
@@ -176,8 +183,7 @@ func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 		add(t, q, "q", 0, "a")
 		time.Sleep(time.Minute)
 		require.Equal(t, queue.Done, b.get("a").State, "after the outage")
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 	})
 }
 
@@ -195,8 +201,7 @@ func TestAPanicIsAFailure(t *testing.T) {
 			return nil
 		}, queue.WorkOptions{})
 		time.Sleep(10 * time.Second)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		require.Equal(t, queue.Failed, b.get("panic").State)
 		require.Equal(t, "panic: at the disco", b.get("panic").LastError)
 		require.Equal(t, queue.Failed, b.get("goexit").State)
@@ -219,8 +224,7 @@ func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
 		}, queue.WorkOptions{RetryDelay: 10 * time.Second, MaxRetryDelay: 20 * time.Second,
 			MaxPause: 100 * time.Millisecond})
 		time.Sleep(5 * time.Minute)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		require.Len(t, at, 4)
 		for i, want := range []time.Duration{10 * time.Second, 20 * time.Second, 20 * time.Second} {
 			require.InDelta(t, want, at[i+1].Sub(at[i]), float64(time.Second))
@@ -251,8 +255,7 @@ func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 		good.Store(true)
 		time.Sleep(2 * time.Minute)
 		require.EqualValues(t, 100, calls.Load())
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 	})
 }
 
@@ -268,9 +271,8 @@ func TestATaskIsExtendedWhileItsHandlerRuns(t *testing.T) {
 		}
 		a, b := work(t, q, handle, queue.WorkOptions{}), work(t, q, handle, queue.WorkOptions{})
 		time.Sleep(2 * time.Minute)
-		a.stop()
-		b.stop()
-		require.NoError(t, errors.Join(<-a.out, <-b.out))
+		a.end()
+		b.end()
 		require.EqualValues(t, 1, calls.Load(), "another worker has taken it meanwhile")
 		require.Equal(t, queue.Done, a.get("a").State)
 	})
@@ -303,8 +305,7 @@ func TestALostTaskEndsItsHandlersContextFirst(t *testing.T) {
 			return ctx.Err()
 		}, queue.WorkOptions{})
 		time.Sleep(time.Minute)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		require.LessOrEqual(t, ended, 9*time.Second+100*time.Millisecond)
 		require.Greater(t, ended, 8*time.Second)
 		require.ErrorIs(t, cause, schedlock.ErrLost)
@@ -330,8 +331,7 @@ func TestAStopDrainsThenInterruptsAndReleases(t *testing.T) {
 			return ctx.Err()
 		}, queue.WorkOptions{Workers: 2, Drain: 30 * time.Second})
 		time.Sleep(5 * time.Second)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		require.InDelta(t, 35*time.Second, time.Since(began), float64(2*time.Second))
 		require.ErrorIs(t, cause, queue.ErrDrained)
 		require.Equal(t, queue.Done, b.get("short").State)
@@ -388,8 +388,7 @@ func TestAnAttemptHasALimit(t *testing.T) {
 		require.Equal(t, queue.Failed, b.get("ignores").State, "the other worker has found it lost")
 		require.Len(t, b.of(queue.EventStuck), 1)
 		close(hang)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 	})
 }
 
@@ -401,8 +400,7 @@ func TestAHandlerMayEndItsTaskItself(t *testing.T) {
 			return q.Fail(ctx, task, errors.New("not today"), 24*time.Hour)
 		}, queue.WorkOptions{})
 		time.Sleep(time.Minute)
-		b.stop()
-		require.NoError(t, <-b.out)
+		b.end()
 		require.Equal(t, "not today", b.get("a").LastError)
 		require.Equal(t, 1, b.get("a").Attempts)
 		require.Len(t, b.of(queue.EventEnded), 1)
@@ -419,13 +417,10 @@ func TestAnObserverIsBounded(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				q := newQueues(t)
 				add(t, q, "q", 0, "a", "b", "c")
-				b := work(t, q, func(context.Context, *queue.Task) error {
-					return nil
-				}, queue.WorkOptions{OnEvent: observe})
+				b := work(t, q, nothing, queue.WorkOptions{OnEvent: observe})
 				time.Sleep(10 * time.Second)
 				assert.Equal(t, queue.Done, b.get("c").State)
-				b.stop()
-				require.NoError(t, <-b.out)
+				b.end()
 				time.Sleep(1000 * time.Hour) // by then all calls have returned
 			})
 		})
