@@ -3,9 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -43,15 +42,8 @@ func (l *link) close() {
 // newWire returns a URL that leads through the wire.
 func newWire(t testing.TB, databaseURL string) (*wire, string) {
 	t.Helper()
-	u, err := url.Parse(databaseURL)
-	require.NoError(t, err)
 	w := &wire{silent: make(chan struct{})}
-	port := listenTCP(t, func(client net.Conn) {
-		server, err := net.Dial("tcp", u.Host)
-		if err != nil {
-			client.Close()
-			return
-		}
+	through := between(t, databaseURL, func(client, server net.Conn) {
 		w.mu.Lock()
 		l := &link{client: client, server: server, dead: w.dead}
 		w.links = append(w.links, l)
@@ -65,7 +57,7 @@ func newWire(t testing.TB, databaseURL string) (*wire, string) {
 		both.Wait()
 	})
 	t.Cleanup(w.close)
-	return w, withPort(t, databaseURL, port)
+	return w, through
 }
 
 func (w *wire) pass(l *link, from, to net.Conn) {
@@ -221,9 +213,9 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 			unset(t, admin, role, tc.refuse, tc.setting)
 			for _, v := range []string{tc.short, tc.long} {
 				exec(t, admin, fmt.Sprintf(`ALTER ROLE %s SET %s = '%s'`, role, tc.setting, v))
-				var log syncBuffer
+				var log servertest.Log
 				holder := open(t, as(t, databaseURL, role),
-					postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+					postgres.WithLogger(log.Logger()))
 				ref, s := acquireWatched(t, holder, time.Minute)
 				row := look(t, holder).Row
 				if v == tc.long && !tc.refuse {
@@ -252,25 +244,4 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A session that is idle must not be lost between two heartbeats either.
-func TestAnIdleTimeOutDoesNotEndTheLocksSession(t *testing.T) {
-	t.Parallel()
-	databaseURL := migrated(t)
-	role := newRole(t, databaseURL, "")
-	admin := session(t, databaseURL)
-	exec(t, admin, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
-	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s SET idle_session_timeout = '2s'`, role))
-	store := open(t, as(t, databaseURL, role))
-	const sqlPIDs = `SELECT string_agg(pid::text, ' ') FROM pg_stat_activity
-		WHERE datname = current_database() AND application_name = 'schedlock'`
-	before := value[string](t, admin, sqlPIDs)
-	idle := session(t, as(t, databaseURL, role, "application_name", "idle")) // the younger one
-	eventually(t, "the time-out ends other sessions", func() bool {
-		return value[int](t, admin, fmt.Sprintf(
-			`SELECT count(*) FROM pg_stat_activity WHERE pid = %d`, idle.PgConn().PID())) == 0
-	})
-	look(t, store)
-	require.Equal(t, before, value[string](t, admin, sqlPIDs))
 }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"io"
-	"log/slog"
 	"net"
 	"net/url"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -50,19 +50,12 @@ func TestATunnelOnTheServersOwnAddressIsNoDirectConnection(t *testing.T) {
 	}()
 
 	through := func(opts ...postgres.Option) *postgres.Store {
-		config, err := pgxpool.ParseConfig(direct)
-		require.NoError(t, err)
-		config.ConnConfig.DialFunc = far.Dial
-		pool, err := pgxpool.NewWithConfig(ctx, config)
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		store, err := postgres.Use(pool, append([]postgres.Option{silent}, opts...)...).Open(ctx)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return store
+		return configured(t, direct, func(config *pgxpool.Config) {
+			config.ConnConfig.DialFunc = far.Dial
+		}, opts...)
 	}
-	var log syncBuffer
-	holder := through(postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	var log servertest.Log
+	holder := through(postgres.WithLogger(log.Logger()))
 	ref, s := acquireWatched(t, holder, time.Minute)
 	require.Nil(t, s)
 	row := look(t, holder).Row
