@@ -93,7 +93,17 @@ func TestAWaitForAHintEnds(t *testing.T) {
 		waiting, cancel := context.WithCancel(ctx)
 		before := awaiting(waiting, store, view)
 		stays(t, before)
-		require.NoError(t, store.Close()) // the wait before may end with the connection, once
+		conn := session(t, url)
+		sessions := value[int](t, conn, sqlBackends)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_ = store.Close() // the wait before may end with the connection, once
+		}()
+		ends(t, closed)
+		eventually(t, "one session less", func() bool {
+			return value[int](t, conn, sqlBackends) < sessions
+		})
 		done := awaiting(waiting, store, view)
 		stays(t, done)
 		_, err := store.Look(ctx)
@@ -102,26 +112,6 @@ func TestAWaitForAHintEnds(t *testing.T) {
 		ends(t, before)
 		ends(t, done)
 	})
-}
-
-func TestCloseEndsTheSessionOfAWaitingStandbyAtOnce(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	conn := session(t, url)
-	store := open(t, url)
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := awaiting(waiting, store, look(t, store))
-	stays(t, done)
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = store.Close()
-	}()
-	ends(t, closed)
-	eventually(t, "no session", func() bool { return value[int](t, conn, sqlBackends) == 0 })
-	cancel()
-	ends(t, done)
 }
 
 func TestNoGoroutineStaysBehind(t *testing.T) {

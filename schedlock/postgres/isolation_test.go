@@ -138,18 +138,9 @@ func TestEveryStatementRunsAtReadCommittedWhateverTheIsolationOfTheRole(t *testi
 		require.NoError(t, err)
 		_, err = store.Abandon(ctx, ref, nil)
 		require.NoError(t, err)
-		n := store.Named()
-		for _, keepHold := range []bool{true, false} { // of a free key, and again
-			lock := takeNamed(t, n, namedClaim(lockA, time.Minute))
-			_, _, err = n.Take(ctx, namedClaim(lockA, time.Minute))
-			require.NoError(t, err)
-			_, err = n.Extend(ctx, lock, time.Minute)
-			require.NoError(t, err)
-			_, err = n.Release(ctx, lock, keepHold)
-			require.NoError(t, err)
+		for range 2 { // of a free key, and again
+			everyNamedCall(t, store.Named(), one)
 		}
-		_, err = n.Clean(ctx, 10)
-		require.NoError(t, err)
 		everyCall(t, store.Queue(), func(_ string, f func()) { f() })
 	})
 }

@@ -193,28 +193,31 @@ func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	trips, url := countTrips(t, migrated(t))
 	n := open(t, url).Named()
-	for round := range 3 {
-		one := func(what string, f func() error) {
+	for round := range 3 { // at first they are prepared
+		everyNamedCall(t, n, func(what string, f func() error) {
 			t.Helper()
 			if got := trips.during(func() { require.NoError(t, f(), what) }); round == 2 {
 				require.Equal(t, 1, got, what)
 			}
-		}
-		var ref namedlock.Ref
-		one("take", func() error {
-			ref = takeNamed(t, n, namedClaim(lockA, time.Minute))
-			return nil
 		})
-		one("take what is held", func() error {
-			_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-			return err
-		})
-		one("look", func() error { _, err := n.Look(ctx, lockA); return err })
-		one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
-		one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
-		one("look at what is free", func() error { _, err := n.Look(ctx, lockA); return err })
-		one("clean", func() error { _, err := n.Clean(ctx, 10); return err })
 	}
+}
+
+// everyNamedCall calls each method of a store in which the key is free.
+func everyNamedCall(t testing.TB, n namedlock.Store, one func(what string, f func() error)) {
+	t.Helper()
+	var ref namedlock.Ref
+	one("take", func() error { ref = takeNamed(t, n, namedClaim(lockA, time.Minute)); return nil })
+	one("take what is held", func() error {
+		_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+		return err
+	})
+	one("look", func() error { _, err := n.Look(ctx, lockA); return err })
+	one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
+	one("list", func() error { _, err := n.List(ctx, 10); return err })
+	one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
+	one("look at what is free", func() error { _, err := n.Look(ctx, lockA); return err })
+	one("clean", func() error { _, err := n.Clean(ctx, 10); return err })
 }
 
 // Names that come and go, while the table is cleaned up all the time: no term

@@ -113,6 +113,10 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 				for range 3 {
 					one("heartbeat", func() { heartbeat(t, store, over.Ref) })
 				}
+				one("revoke", func() {
+					_, err := store.Revoke(ctx, over.Term, "me", "")
+					require.NoError(t, err)
+				})
 				if n := trips.during(func() { release(t, store, over.Ref) }); wanted {
 					require.Equal(t, 2, n, "release, and the notification, which must not undo it")
 				}

@@ -62,9 +62,8 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 			terms, err := store.Terms(ctx, 10)
 			require.NoError(t, err)
 			require.WithinRange(t, terms[1].EndedAt, before, before.Add(time.Hour))
-			oneRoundTripEach(t, store, ref, "j", func(what string, f func() error) {
-				require.NoError(t, f(), what)
-			})
+			one := func(what string, f func() error) { require.NoError(t, f(), what) }
+			oneRoundTripEach(t, store, ref, "j", one)
 			_, err = store.Pause(ctx, ledger.Action{Job: "j", By: "me"})
 			require.NoError(t, err)
 			_, err = store.Abandon(ctx, acquire(t, store, time.Minute), nil)
@@ -97,13 +96,9 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 					require.NoError(t, tx.commit())
 				}
 			}
-			ours, err := n.Extend(ctx, lock, time.Minute)
+			_, err = n.Release(ctx, lock, false)
 			require.NoError(t, err)
-			require.True(t, ours)
-			_, err = n.Release(ctx, lock, true)
-			require.NoError(t, err)
-			_, err = n.Clean(ctx, 10)
-			require.NoError(t, err)
+			everyNamedCall(t, n, one)
 			everyCall(t, q, func(_ string, f func()) { f() })
 			release(t, store, ref)
 		})

@@ -17,6 +17,9 @@ import (
 	"example.com/schedlock/schedlock/postgres"
 )
 
+const sqlTablesIn = `SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'r'`
+
 func openedIn(t testing.TB, url, schema string) *postgres.Store {
 	t.Helper()
 	return opened(t, url, postgres.WithSchema(schema))
