@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -167,6 +168,28 @@ func Ends(t testing.TB, done <-chan struct{}) {
 	case <-time.After(Patience):
 		t.Fatal("the wait goes on")
 	}
+}
+
+// Listen serves each connection to a port of 127.0.0.1 until the end of the test.
+func Listen(t testing.TB, serve func(net.Conn)) *net.TCPAddr {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		all.Wait()
+	})
+	return listener.Addr().(*net.TCPAddr)
 }
 
 // A Log is what a logger writes to while a test reads it.

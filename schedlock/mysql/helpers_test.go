@@ -60,24 +60,9 @@ type forward struct {
 }
 
 func newForward(t testing.TB, to string) *forward {
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	f := &forward{address: listener.Addr().String(), to: to, open: map[net.Conn]bool{}}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { f.serve(client) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		f.cut("")
-		all.Wait()
-	})
+	f := &forward{to: to, open: map[net.Conn]bool{}}
+	f.address = servertest.Listen(t, f.serve).String()
+	t.Cleanup(func() { f.cut("") })
 	return f
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
@@ -207,7 +208,7 @@ func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	var attempts atomic.Int64
-	port := listenTCP(t, func(client net.Conn) {
+	port := servertest.Listen(t, func(client net.Conn) {
 		defer client.Close()
 		attempts.Add(1)
 		backend := pgproto3.NewBackend(client, client)
@@ -217,7 +218,7 @@ func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {
 		backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01",
 			Message: "password authentication failed"})
 		_ = backend.Flush()
-	})
+	}).Port
 	// It had a connection, and lost it.
 	moved := false
 	store := configured(t, url, func(config *pgxpool.Config) {

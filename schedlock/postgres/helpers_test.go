@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -67,28 +66,6 @@ const sqlTerminate = `
 SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'schedlock'`
 
-// listenTCP serves each connection until the end of the test, and returns the
-// port.
-func listenTCP(t testing.TB, serve func(net.Conn)) int {
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { serve(conn) })
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		wg.Wait()
-	})
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
 func withPort(t testing.TB, databaseURL string, port int) string {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
@@ -103,14 +80,14 @@ func between(t testing.TB, databaseURL string, serve func(client, server net.Con
 	t.Helper()
 	u, err := url.Parse(databaseURL)
 	require.NoError(t, err)
-	return withPort(t, databaseURL, listenTCP(t, func(client net.Conn) {
+	return withPort(t, databaseURL, servertest.Listen(t, func(client net.Conn) {
 		server, err := net.Dial("tcp", u.Host)
 		if err != nil {
 			client.Close()
 			return
 		}
 		serve(client, server)
-	}))
+	}).Port)
 }
 
 // eachWay calls test with a database and how the replicas come to it.

@@ -13,7 +13,6 @@ import (
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -59,7 +58,7 @@ func TestNobodyTakesANamedLockWhileOneWhoseAcquisitionWasLostMayHoldIt(t *testin
 			store := open(t, url)
 			old := locksOf(t, store, ttl)
 			takeAndRelease(t, old, "released")
-			expired := namedlock.Key{Kind: namedlock.KindLock, Name: "expired"}
+			expired := lockNamed("expired")
 			takeNamed(t, store.Named(), namedClaim(expired, 50*time.Millisecond))
 			replica := cutOff(t, primary)
 			holders := map[string]*named.Lock{}
@@ -141,6 +140,7 @@ func TestTheTTLThatOlderCodeLeavesInARowDoesNotCount(t *testing.T) {
 // One writes that the server has failed over; all others read it.
 func TestAFailOverIsNoticedOnce(t *testing.T) {
 	t.Parallel()
+	b := lockNamed("b")
 	url := migrated(t)
 	n, conn := open(t, url).Named(), session(t, url)
 	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
@@ -157,13 +157,12 @@ func TestAFailOverIsNoticedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, row.FailedOver, "its holder is known")
 	unnoticed := version()
-	_, err = n.Look(ctx, namedlock.Key{Kind: namedlock.KindLock, Name: "b"})
+	_, err = n.Look(ctx, b)
 	require.NoError(t, err)
 	require.Equal(t, unnoticed, version(), "Look writes nothing")
 	var noticed string
 	for range 3 {
-		_, _, err := n.Take(ctx, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "b"},
-			time.Minute))
+		_, _, err := n.Take(ctx, namedClaim(b, time.Minute))
 		require.NoError(t, err)
 		if noticed == "" {
 			noticed = version()
@@ -175,20 +174,17 @@ func TestAFailOverIsNoticedOnce(t *testing.T) {
 
 	// Its clock is set back: the wait begins anew, and the terms do not jump.
 	exec(t, conn, `UPDATE named_locks_floor SET since = since + interval '1 hour'`)
-	_, holder, err := n.Take(ctx, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "b"},
-		time.Minute))
+	_, holder, err := n.Take(ctx, namedClaim(b, time.Minute))
 	require.NoError(t, err)
 	require.LessOrEqual(t, holder.Left, time.Minute)
 	require.Equal(t, ref.Term+1<<36, value[int64](t, conn, `SELECT term FROM named_locks_floor`))
 
 	exec(t, conn, `UPDATE named_locks_floor SET timeline = NULL`) // by a hand
-	_, holder, err = n.Take(ctx, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "b"},
-		time.Minute))
+	_, holder, err = n.Take(ctx, namedClaim(b, time.Minute))
 	require.NoError(t, err)
 	require.True(t, holder.FailedOver)
 	exec(t, conn, `DELETE FROM named_locks_floor`)
-	_, _, err = n.Take(ctx, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "b"},
-		time.Minute))
+	_, _, err = n.Take(ctx, namedClaim(b, time.Minute))
 	require.ErrorIs(t, err, driver.ErrPermanent)
 	require.ErrorContains(t, err, "INSERT INTO named_locks_floor")
 }

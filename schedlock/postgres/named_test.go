@@ -53,7 +53,11 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	locktest.RunNamed(t, asApp(t).named)
 }
 
-var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+var lockA = lockNamed("a")
+
+func lockNamed(name string) namedlock.Key {
+	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+}
 
 func namedClaim(key namedlock.Key, ttl time.Duration) namedlock.Claim {
 	return namedlock.Claim{Key: key, Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},

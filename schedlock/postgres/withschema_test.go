@@ -13,7 +13,6 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -42,8 +41,7 @@ func TestWithSchemaEachAppHasTablesOfItsOwn(t *testing.T) {
 			heartbeat(t, s, ref)
 
 			n := s.Named()
-			locked := takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "a"},
-				time.Minute))
+			locked := takeNamed(t, n, namedClaim(lockA, time.Minute))
 			added, err := s.Queue().Add(ctx, "q", 0, []string{"t"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"t"}, added)
