@@ -59,7 +59,7 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 	server := mytest.Shared(t)
 	direct := migrated(t)
 	proxy := func(t *testing.T) string {
-		return withAddress(t, direct, newForward(t, server.Address()).address)
+		return withAddress(t, direct, servertest.NewWire(t, server.Address()).Address)
 	}
 	for name, tc := range map[string]struct {
 		url  func(t *testing.T) string

@@ -56,7 +56,7 @@ func TestAKilledLeadersServerProcessThatWaitsBlocksNobodyForLong(t *testing.T) {
 			there := fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity
 				WHERE pid = %d AND wait_event_type = 'Lock'`, pid)
 			eventually(t, "it waits", func() bool { return value[int](t, watcher, there) == 1 })
-			line.close() // as the kernel does when a process dies; nor can it cancel anything
+			line.Close() // as the kernel does when a process dies; nor can it cancel anything
 			require.Error(t, <-working)
 			eventually(t, "its server process has ended", func() bool {
 				return value[int](t, watcher, there) == 0

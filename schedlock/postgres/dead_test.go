@@ -11,15 +11,6 @@ import (
 	"example.com/schedlock/tasks/queue"
 )
 
-// die cuts the connections that are open. New ones work.
-func (w *wire) die() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.links {
-		l.dead = true
-	}
-}
-
 // enough is longer than any call may hang on a dead connection: its statement, and
 // what follows. Before there was a bound it was minutes, or for ever.
 const enough = 2 * patience
@@ -75,7 +66,7 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 				},
 				"TryLock": func() error { _, err := locks.TryLock(ctx, what); return err },
 			}[what]
-			w.die()
+			w.Die()
 			if err := promptly(t, what, call); err != nil {
 				require.NoError(t, promptly(t, what+" again", call))
 			}

@@ -28,12 +28,12 @@ func TestAStartThatWaitsDoesNotKeepTheLockRowFromATakeOver(t *testing.T) {
 			Spec: "s", From: tick, To: next, Start: next})
 	}()
 	waiting(t, session(t, url), 1)
-	line.cut()
+	line.Cut()
 	eventually(t, "another takes over", func() bool {
 		_, err := standby.Acquire(ctx, claim(look(t, standby), time.Minute))
 		return err == nil
 	})
 	exec(t, admin, `ROLLBACK`)
-	line.close()
+	line.Close()
 	ends(t, started)
 }

@@ -1,11 +1,9 @@
 package postgres_test
 
 import (
-	"bytes"
 	"fmt"
-	"net"
+	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,94 +16,14 @@ import (
 	"example.com/schedlock/schedlock/postgres"
 )
 
-// A wire is the network between a client and its server. What is cut passes
-// nothing any more, either way, and neither side is told.
-type wire struct {
-	mu     sync.Mutex
-	dead   bool // for new connections too
-	closed bool
-	at     []byte
-	links  []*link
-	silent chan struct{} // closed when what cutAt asks for was seen
-}
-
-type link struct {
-	client, server net.Conn
-	dead           bool
-}
-
-func (l *link) close() {
-	l.client.Close()
-	l.server.Close()
-}
-
 // newWire returns a URL that leads through the wire.
-func newWire(t testing.TB, databaseURL string) (*wire, string) {
+func newWire(t testing.TB, databaseURL string) (*servertest.Wire, string) {
 	t.Helper()
-	w := &wire{silent: make(chan struct{})}
-	through := between(t, databaseURL, func(client, server net.Conn) {
-		w.mu.Lock()
-		l := &link{client: client, server: server, dead: w.dead}
-		w.links = append(w.links, l)
-		if w.closed { // pgx takes leave in the background
-			l.close()
-		}
-		w.mu.Unlock()
-		var both sync.WaitGroup
-		both.Go(func() { w.pass(l, client, server) })
-		both.Go(func() { w.pass(l, server, client) })
-		both.Wait()
-	})
-	t.Cleanup(w.close)
-	return w, through
-}
-
-func (w *wire) pass(l *link, from, to net.Conn) {
-	buffer := make([]byte, 1<<15)
-	for {
-		n, err := from.Read(buffer)
-		w.mu.Lock()
-		if len(w.at) > 0 && bytes.Contains(buffer[:n], w.at) {
-			l.dead, w.at = true, nil
-			close(w.silent)
-		}
-		dead := l.dead
-		w.mu.Unlock()
-		if dead {
-			return // both connections stay open
-		}
-		if err != nil {
-			l.close()
-			return
-		}
-		_, _ = to.Write(buffer[:n])
-	}
-}
-
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dead = true
-	for _, l := range w.links {
-		l.dead = true
-	}
-}
-
-// cutAt cuts the next connection that carries the text, which does not arrive.
-func (w *wire) cutAt(text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = []byte(text)
-}
-
-func (w *wire) close() {
-	w.cut()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	for _, l := range w.links {
-		l.close()
-	}
+	u, err := url.Parse(databaseURL)
+	require.NoError(t, err)
+	w := servertest.NewWire(t, u.Host)
+	u.Host = w.Address
+	return w, u.String()
 }
 
 // idleTimeout is what an administrator has set in these tests: long enough for a
@@ -150,7 +68,7 @@ func TestAPartitionedHolderIsNotTakenForDeadByAnIdleTimeOut(t *testing.T) {
 			heartbeat(t, holder, ref)
 			require.NotNil(t, s)
 			set(tc.after)
-			line.cut()
+			line.Cut()
 			// Other sessions of that role end meanwhile, one after the other.
 			for range 2 {
 				idle := session(t, as(t, databaseURL, role, "application_name", "idle"))
