@@ -15,8 +15,7 @@ import (
 )
 
 // configured is a store with the settings of an app's pool, which set has changed.
-func configured(t testing.TB, url string, set func(*pgxpool.Config),
-	opts ...postgres.Option) *postgres.Store {
+func configured(t testing.TB, url string, set func(*pgxpool.Config)) *postgres.Store {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
@@ -24,7 +23,7 @@ func configured(t testing.TB, url string, set func(*pgxpool.Config),
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	store, err := postgres.Use(pool, append([]postgres.Option{silent}, opts...)...).Open(ctx)
+	store, err := postgres.Use(pool, silent).Open(ctx)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
