@@ -91,10 +91,12 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 		code      string
 		permanent bool
 		damaged   bool
+		advice    string
 	}{
 		{code: "40001"}, {code: "40P01"}, {code: "55P03"}, {code: "53100"}, {code: "57014"},
 		{code: "58030"}, {code: "XX000"},
-		{code: "42501", permanent: true}, {code: "42P01", permanent: true},
+		{code: "42501", permanent: true, advice: "GRANT what role"},
+		{code: "42P01", permanent: true, advice: "run the migrations"},
 		{code: "XX001", damaged: true}, {code: "XX002", damaged: true},
 	} {
 		t.Run(tc.code, func(t *testing.T) {
@@ -106,6 +108,7 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 			_, lookErr := store.Look(ctx)
 			for _, err := range []error{err, lookErr} {
 				require.ErrorContains(t, err, tc.code)
+				require.ErrorContains(t, err, tc.advice)
 				require.ErrorContains(t, err, databaseName(t, url))
 				require.Equal(t, tc.permanent, errors.Is(err, driver.ErrPermanent), err)
 				require.Equal(t, tc.damaged, errors.Is(err, driver.ErrCorrupt), err)

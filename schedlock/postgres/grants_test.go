@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -89,17 +88,4 @@ func TestOpenerNamesTheRightThatIsMissing(t *testing.T) {
 		exec(t, admin, `GRANT ALL ON scheduler_requests, scheduler_pauses TO `+role)
 	})
 	opened(t, url)
-}
-
-func TestARightThatIsTakenAwayLaterIsForAnOperator(t *testing.T) {
-	t.Parallel()
-	admin, role, url := granted(t)
-	store := opened(t, url)
-	ref := acquire(t, store, time.Minute)
-	exec(t, admin, fmt.Sprintf(`REVOKE UPDATE ON scheduler_lock FROM %s`, role))
-	_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
-	require.ErrorIs(t, err, driver.ErrPermanent)
-	require.ErrorContains(t, err, "GRANT")
-	exec(t, admin, fmt.Sprintf(`GRANT UPDATE ON scheduler_lock TO %s`, role))
-	heartbeat(t, store, ref)
 }

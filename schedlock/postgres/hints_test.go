@@ -26,6 +26,7 @@ func TestLooksInterruptAWaitButDoNotEndIt(t *testing.T) {
 	holder, standby := open(t, url), open(t, url)
 	ref := acquire(t, holder, time.Minute)
 	done := awaiting(ctx, standby, look(t, standby))
+	stays(t, done)
 	began := time.Now()
 	var wg sync.WaitGroup
 	for range 4 {
