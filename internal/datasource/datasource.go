@@ -185,3 +185,20 @@ func Shown(text string) string {
 	}
 	return "…"
 }
+
+// Refused wraps what a server says of a parameter of the address that it does not take, without
+// showing it: behind a password that ends too early the parameter is a part of that. The code is
+// the server's.
+func Refused(err error, code string) error { return &refusedError{err, code} }
+
+type refusedError struct {
+	error
+	code string
+}
+
+func (e *refusedError) Error() string {
+	return "the server refuses a parameter of the address (" + e.code +
+		"), which is not shown, as it may be a part of the password"
+}
+
+func (e *refusedError) Unwrap() error { return e.error }

@@ -16,6 +16,8 @@ import (
 	"unicode"
 
 	"github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/internal/datasource"
 )
 
 // Form is what an address looks like.
@@ -161,18 +163,7 @@ func Safe(c *mysql.Config, err error) error {
 	switch e.Number {
 	case 1064, 1193, 1227, 1229, 1231, 1232, 1238:
 		// They mean an undefined, invalid or forbidden variable.
-		return &safeError{err,
-			fmt.Sprintf("the server refuses a parameter of the address (error %d), which is not "+
-				"shown, as it may be a part of the password", e.Number)}
+		return datasource.Refused(err, fmt.Sprint("error ", e.Number))
 	}
 	return err
 }
-
-type safeError struct {
-	err  error
-	text string
-}
-
-func (e *safeError) Error() string { return e.text }
-
-func (e *safeError) Unwrap() error { return e.err }

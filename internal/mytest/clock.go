@@ -38,14 +38,12 @@ func WithClock(t testing.TB, settings ...string) (*Server, *Clock) {
 		tempserver.Need(t, &tempserver.MissingError{Message: "libfaketimeMT.so.1 of faketime"})
 	}
 	var clock *Clock
-	s, err := createIn(append(primary(), settings...), false, func(s *Server) error {
+	s := start(t, append(primary(), settings...), false, func(s *Server) error {
 		clock = &Clock{filepath.Join(s.process.Dir, "clock")}
 		s.process.Env = []string{"LD_PRELOAD=" + library, "FAKETIME_NO_CACHE=1",
 			"FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_TIMESTAMP_FILE=" + clock.file}
 		return clock.Step(0)
 	})
-	tempserver.Need(t, err)
-	t.Cleanup(s.remove)
 	return s, clock
 }
 

@@ -41,11 +41,9 @@ func Galera(t testing.TB, nodes int, options ...string) []*Server {
 		if len(all) > 0 {
 			position = all[0].status(t, "wsrep_last_committed")
 		}
-		s, err := createIn(nil, false, func(s *Server) error {
+		s := start(t, nil, false, func(s *Server) error {
 			return s.join(addresses, position, options)
 		})
-		tempserver.Need(t, err)
-		t.Cleanup(s.remove)
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
 		s.awaitSynced(t, fmt.Sprint(len(all)))
 	}

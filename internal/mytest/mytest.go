@@ -17,7 +17,6 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -85,7 +84,7 @@ func Close() {
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	missing.Long(t, "starts MariaDB")
-	shared.once.Do(func() { shared.server, shared.err = create(nil) })
+	shared.once.Do(func() { shared.server, shared.err = create(nil, false, unprepared) })
 	tempserver.Need(t, shared.err)
 	return shared.server
 }
@@ -94,11 +93,7 @@ func Shared(t testing.TB) *Server {
 // mariadbd: "--name=value". They win against those of this package.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	missing.Long(t, "starts MariaDB")
-	s, err := create(settings)
-	tempserver.Need(t, err)
-	t.Cleanup(s.remove)
-	return s
+	return start(t, settings, false, unprepared)
 }
 
 // durable are the settings of a server in use.
@@ -108,24 +103,27 @@ var durable = []string{"--innodb-flush-log-at-trx-commit=1", "--innodb-flush-met
 // Durable is [Start] on a disk, with a flush for each commit as by default: to measure.
 func Durable(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	return start(t, append(slices.Clone(durable), settings...), true, unprepared)
+}
+
+func start(t testing.TB, settings []string, disk bool, prepare func(*Server) error) *Server {
+	t.Helper()
 	missing.Long(t, "starts MariaDB")
-	s, err := createIn(append(slices.Clone(durable), settings...), true, unprepared)
+	s, err := create(settings, disk, prepare)
 	tempserver.Need(t, err)
 	t.Cleanup(s.remove)
 	return s
 }
 
-func create(settings []string) (*Server, error) { return createIn(settings, false, unprepared) }
-
 func unprepared(*Server) error { return nil }
 
-// createIn calls prepare when the data and the port are there, before each attempt to start.
-func createIn(settings []string, disk bool, prepare func(*Server) error) (_ *Server, err error) {
-	program, err := find("mariadbd", "/usr/sbin/mariadbd")
+// create calls prepare when the data and the port are there, before each attempt to start.
+func create(settings []string, disk bool, prepare func(*Server) error) (_ *Server, err error) {
+	program, err := tempserver.Find("mariadbd")
 	if err != nil {
 		return nil, err
 	}
-	install, err := find("mariadb-install-db", "/usr/bin/mariadb-install-db")
+	install, err := tempserver.Find("mariadb-install-db")
 	if err != nil {
 		return nil, err
 	}
@@ -152,15 +150,6 @@ func createIn(settings []string, disk bool, prepare func(*Server) error) (_ *Ser
 		return nil, err
 	}
 	return s, nil
-}
-
-func find(name, path string) (string, error) {
-	for _, path := range []string{name, path} {
-		if path, err := exec.LookPath(path); err == nil {
-			return path, nil
-		}
-	}
-	return "", &tempserver.MissingError{Message: "the program " + name + " of MariaDB"}
 }
 
 // template is what mariadb-install-db makes, without the tables of help and time zones.

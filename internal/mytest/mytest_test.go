@@ -31,13 +31,3 @@ func TestAServerKeepsItsDataWhenItIsKilled(t *testing.T) {
 	require.NoError(t, db.QueryRow("SELECT count(*) FROM kept").Scan(&n))
 	require.Equal(t, 1, n)
 }
-
-func TestDatabasesAreTheirOwn(t *testing.T) {
-	server := mytest.Shared(t)
-	one, other := server.Database(t), server.Database(t)
-	require.NotEqual(t, mytest.Name(one), mytest.Name(other))
-	_, err := server.Open(t, one).Exec("CREATE TABLE only_here (id INTEGER)")
-	require.NoError(t, err)
-	_, err = server.Open(t, other).Exec("SELECT * FROM only_here")
-	require.ErrorContains(t, err, "only_here")
-}

@@ -7,7 +7,6 @@ package pgdsn
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"regexp"
@@ -18,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"example.com/schedlock/internal/datasource"
 )
 
 // Form is what an address looks like.
@@ -171,18 +172,7 @@ func Safe(err error) error {
 	switch answer.Code {
 	case "42704", "42602", "22023", "42501", "55P02", "42601":
 		// They mean an undefined, invalid or forbidden parameter.
-		return &safeError{err,
-			fmt.Sprintf("the server refuses a parameter of the address (SQLSTATE %s), "+
-				"which is not shown, as it may be a part of the password", answer.Code)}
+		return datasource.Refused(err, "SQLSTATE "+answer.Code)
 	}
 	return err
 }
-
-type safeError struct {
-	err  error
-	text string
-}
-
-func (e *safeError) Error() string { return e.text }
-
-func (e *safeError) Unwrap() error { return e.err }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -47,7 +46,7 @@ func StartPatroni(t testing.TB, synchronous bool) *Patroni {
 	t.Helper()
 	long(t)
 	for _, name := range []string{"etcd", "patroni", "haproxy"} {
-		if _, err := program(name); err != nil {
+		if _, err := tempserver.Find(name); err != nil {
 			tempserver.Need(t, err)
 		}
 	}
@@ -64,7 +63,7 @@ func StartPatroni(t testing.TB, synchronous bool) *Patroni {
 	var backends strings.Builder
 	for i := range 3 {
 		n := &patroniNode{name: fmt.Sprint("n", i), rest: ports[3+2*i], own: ports[4+2*i]}
-		n.process = p.process()
+		n.process = logged(t)
 		tempserver.Need(t, os.WriteFile(filepath.Join(n.process.Dir, "patroni.yml"),
 			n.settings(ports[0], bin, synchronous), 0o644))
 		p.nodes = append(p.nodes, n)
@@ -120,43 +119,15 @@ func (n *patroniNode) settings(etcd int, bin string, synchronous bool) []byte {
 
 func (n *patroniNode) data() string { return filepath.Join(n.process.Dir, "data") }
 
-// process is a new one, whose log is shown if the test fails.
-func (p *Patroni) process() *tempserver.Process {
-	p.t.Helper()
-	made, err := tempserver.New(false, "postgres", "nobody")
-	tempserver.Need(p.t, err)
-	p.t.Cleanup(func() {
-		if text, err := os.ReadFile(filepath.Join(made.Dir, "log")); err == nil && p.t.Failed() {
-			p.t.Logf("the end of a log:\n%s", text[max(0, len(text)-3000):])
-		}
-		made.Remove()
-	})
-	return made
-}
-
 // serve starts a program that answers on a port.
 func (p *Patroni) serve(name, conf string, port int, args ...string) {
 	p.t.Helper()
-	made := p.process()
+	made := logged(p.t)
 	tempserver.Need(p.t, os.WriteFile(filepath.Join(made.Dir, "conf"), []byte(conf), 0o644))
-	path, err := program(name)
+	path, err := tempserver.Find(name)
 	tempserver.Need(p.t, err)
-	tempserver.Need(p.t, made.Start(func() bool {
-		conn, err := net.DialTimeout("tcp4", fmt.Sprint("127.0.0.1:", port), time.Second)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	}, path, args...))
-}
-
-func program(name string) (string, error) {
-	for _, path := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(path); err == nil {
-			return path, nil
-		}
-	}
-	return "", &tempserver.MissingError{Message: "the program " + name}
+	tempserver.Need(p.t, made.Start(func() bool { return tempserver.Answers(port) }, path,
+		args...))
 }
 
 func freePorts(t testing.TB, n int) (ports []int) {
@@ -179,7 +150,7 @@ func freePorts(t testing.TB, n int) (ports []int) {
 
 func (p *Patroni) start(n *patroniNode) {
 	p.t.Helper()
-	path, err := program("patroni")
+	path, err := tempserver.Find("patroni")
 	tempserver.Need(p.t, err)
 	tempserver.Need(p.t, n.process.Start(func() bool { return true }, path, "patroni.yml"))
 }

@@ -2,9 +2,7 @@ package pgtest
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -29,16 +27,9 @@ type Bouncer struct {
 // knows may log in, without a password. Settings are lines of the section pgbouncer: "name=value".
 func PgBouncer(t testing.TB, s *Server, settings ...string) *Bouncer {
 	t.Helper()
-	path, err := pgbouncerPath()
+	path, err := tempserver.Find("pgbouncer")
 	tempserver.Need(t, err)
-	p, err := tempserver.New(false, "postgres", "nobody")
-	tempserver.Need(t, err)
-	t.Cleanup(func() {
-		if content, err := os.ReadFile(filepath.Join(p.Dir, "log")); err == nil && t.Failed() {
-			t.Logf("the end of PgBouncer's log:\n%s", content[max(0, len(content)-4000):])
-		}
-		p.Remove()
-	})
+	p := logged(t)
 	b := &Bouncer{process: p, path: path}
 	var supervising sync.WaitGroup
 	ended := make(chan struct{})
@@ -127,23 +118,20 @@ func (b *Bouncer) Restart(t testing.TB) {
 
 func (b *Bouncer) conf() string { return filepath.Join(b.process.Dir, "pgbouncer.ini") }
 
-func (b *Bouncer) start() error { return b.process.Start(b.ready, b.path, b.conf()) }
-
-func (b *Bouncer) ready() bool {
-	conn, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", b.port), time.Second)
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
+func (b *Bouncer) start() error {
+	return b.process.Start(func() bool { return tempserver.Answers(b.port) }, b.path, b.conf())
 }
 
-func pgbouncerPath() (string, error) {
-	for _, path := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
-		if path, err := exec.LookPath(path); err == nil {
-			return path, nil
+// logged is a new process, the end of whose log is shown if the test fails.
+func logged(t testing.TB) *tempserver.Process {
+	t.Helper()
+	p, err := tempserver.New(false, "postgres", "nobody")
+	tempserver.Need(t, err)
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(filepath.Join(p.Dir, "log")); err == nil && t.Failed() {
+			t.Logf("the end of a log:\n%s", text[max(0, len(text)-4000):])
 		}
-	}
-	return "", &tempserver.MissingError{
-		Message: "the program pgbouncer (looked in PATH and /usr/sbin)"}
+		p.Remove()
+	})
+	return p
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,25 @@ func Need(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Find returns the path of a program, which may be one of an administrator's.
+func Find(name string) (string, error) {
+	for _, path := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", &MissingError{"the program " + name + " (looked in PATH and /usr/sbin)"}
+}
+
+// Answers reports whether somebody listens on a port of 127.0.0.1.
+func Answers(port int) bool {
+	conn, err := net.DialTimeout("tcp4", fmt.Sprint("127.0.0.1:", port), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // A Template is the data directory of a new server, called data, as a program makes it once.

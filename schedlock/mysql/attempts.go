@@ -77,8 +77,7 @@ ORDER BY attempt DESC`
 // Attempts implements ledger.Store.
 func (s *Store) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
 	var a columns.Attempt
-	list, err := all(ctx, s.shared, a.Dest(), a.Value, sqlAttempts, runID)
-	return list, s.explain(err)
+	return all(ctx, s, s.shared, a.Dest(), a.Value, sqlAttempts, runID)
 }
 
 const sqlGiveUp = `
@@ -202,6 +201,5 @@ WHERE retry_at IS NOT NULL AND status IN ('failed', 'abandoned') ORDER BY retry_
 // Retries implements ledger.Store.
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
 	var r columns.Run
-	list, err := all(ctx, s.runs, r.Dest(), r.Value, sqlRetries)
-	return list, s.explain(err)
+	return all(ctx, s, s.runs, r.Dest(), r.Value, sqlRetries)
 }

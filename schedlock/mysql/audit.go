@@ -54,6 +54,5 @@ func (s *Store) Audit(ctx context.Context, job string, limit int) ([]ledger.Audi
 		query, args = sqlAuditOfJob, []any{text(job), max(limit, 0)}
 	}
 	var a columns.Audit
-	list, err := all(ctx, s.shared, a.Dest(), a.Value, query, args...)
-	return list, s.explain(err)
+	return all(ctx, s, s.shared, a.Dest(), a.Value, query, args...)
 }

@@ -69,18 +69,24 @@ func empty(t testing.TB, db *sql.DB) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	db := byHand(t, url)
-	locktest.Run(t, func(t testing.TB) locktest.Database {
+	locktest.Run(t, suite(byHand(t, url), func(t testing.TB) driver.Store { return open(t, url) }))
+}
+
+// suite is what the suite of the lock asks for; db has the database of the stores.
+func suite(db *sql.DB, open func(testing.TB) driver.Store,
+	without ...locktest.Feature) func(testing.TB) locktest.Database {
+	return func(t testing.TB) locktest.Database {
 		empty(t, db)
 		return locktest.Database{
-			Open:                func(t testing.TB) driver.Store { return open(t, url) },
+			Open:                open,
 			Edit:                func(t testing.TB, e locktest.Edit) { edit(t, db, e) },
 			Fill:                func(t testing.TB, f locktest.Fill) { fill(t, db, f) },
 			Backup:              func(t testing.TB) func() { return backup(t, db) },
 			Begin:               func(t testing.TB) locktest.Tx { return begin(t, db, nil) },
 			HeartbeatsPassFence: true,
+			Without:             without,
 		}
-	})
+	}
 }
 
 // begin begins a transaction of the app's own.

@@ -56,32 +56,32 @@ func (p pool) each(ctx context.Context, dest []any, row func() error, query stri
 	return columns.Each(rows, err, dest, row)
 }
 
-// all returns the value of each row, as each.
-func all[T any](ctx context.Context, p pool, dest []any, value func() T, query string,
+// all returns the value of each row, as each, and explains the error. With an error it returns
+// none.
+func all[T any](ctx context.Context, s *Store, p pool, dest []any, value func() T, query string,
 	args ...any) ([]T, error) {
 	list := []T{}
 	if err := p.each(ctx, dest, func() error {
 		list = append(list, value())
 		return nil
 	}, query, args...); err != nil {
-		return nil, err
+		return nil, s.explain(err)
 	}
 	return list, nil
 }
 
 // exec returns how many rows a statement has found.
 func (p pool) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := p.result(ctx, query, args...)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	return foundRows(p.db.ExecContext(ctx, query, args...))
+}
+
+func foundRows(result sql.Result, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-func (p pool) result(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	return p.db.ExecContext(ctx, query, args...)
 }
 
 // write runs f in a transaction, and again while another transaction is in the way of
@@ -124,11 +124,7 @@ func (p pool) once(ctx context.Context, f func(context.Context, tx) error) (err 
 type tx struct{ *sql.Tx }
 
 func (t tx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := t.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	return foundRows(t.ExecContext(ctx, query, args...))
 }
 
 // insert returns the id of a new row, and false if there is one with the same key.

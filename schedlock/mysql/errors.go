@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -77,8 +78,8 @@ func (s *Store) explain(err error) error {
 		return nil
 	}
 	for _, said := range []error{driver.ErrLost, driver.ErrConflict, driver.ErrBlocked,
-		driver.ErrPermanent, driver.ErrNoFence, errClosed, ledger.ErrPaused, ledger.ErrNoJob,
-		ledger.ErrBacklog} {
+		driver.ErrPermanent, driver.ErrNoFence, bounded.ErrClosed, ledger.ErrPaused,
+		ledger.ErrNoJob, ledger.ErrBacklog} {
 		if errors.Is(err, said) {
 			return err
 		}

@@ -5,9 +5,6 @@ import (
 	"database/sql"
 )
 
-// Shared is the pool that serves all but the lock and its runs.
-func (s *Store) Shared() *sql.DB { return s.shared.db }
-
 // Setting reads a setting of the lock's session; -1 if it cannot.
 func (s *Store) Setting(ctx context.Context, name string) int {
 	value := -1

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 )
 
 // cluster is a primary that has the tables, a replica that has them too, and the URL of a
 // user of the app's, who may not write to a replica, through a proxy to the primary.
-func cluster(t testing.TB) (primary, replica *mytest.Server, through *forward, appURL string) {
+func cluster(t testing.TB) (primary, replica *mytest.Server, through *servertest.Wire, appURL string) {
 	primary = mytest.Primary(t)
 	replica = primary.Replica(t)
 	database := primary.Database(t)
@@ -22,8 +23,8 @@ func cluster(t testing.TB) (primary, replica *mytest.Server, through *forward, a
 	require.NoError(t, s.Close())
 	primary.Exec(t, "CREATE USER app")
 	primary.Exec(t, "GRANT ALL ON "+mytest.Name(database)+".* TO app")
-	through = newForward(t, primary.Address())
-	u, err := url.Parse(withAddress(t, database, through.address))
+	through = servertest.NewWire(t, primary.Address())
+	u, err := url.Parse(withAddress(t, database, through.Address))
 	require.NoError(t, err)
 	u.User = url.User("app")
 	follows(t, primary, replica)
@@ -80,9 +81,7 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 	follows(t, primary, replica)
 	primary.Exec(t, "SET GLOBAL read_only = 1")
 	replica.Promote(t)
-	through.mu.Lock()
-	through.to = replica.Address() // what is open stays
-	through.mu.Unlock()
+	through.LeadTo(replica.Address())
 	_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
 	require.ErrorContains(t, err, "read-only; connecting anew")
 	require.NotErrorIs(t, err, driver.ErrPermanent)
@@ -120,7 +119,8 @@ func TestAWatchDoesNotSpanServers(t *testing.T) {
 	judged := look(t, s)
 	primary.Kill(t)
 	replica.Promote(t)
-	through.cut(replica.Address())
+	through.LeadTo(replica.Address())
+	through.End()
 	c := claim(judged) // watched for a TTL, on the primary
 	eventually(t, "an answer of the other server", func() bool {
 		_, err := s.Acquire(ctx, c)

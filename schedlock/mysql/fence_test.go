@@ -110,7 +110,7 @@ func TestATransactionOfAStoreThatIsLeftAloneIsOverSoon(t *testing.T) {
 	url := migrated(t)
 	holder, standby := open(t, url), open(t, url)
 	ref := acquire(t, holder)
-	tx, err := holder.Shared().BeginTx(ctx, nil)
+	tx, err := holder.DB().BeginTx(ctx, nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	require.NoError(t, holder.Fence(ctx, tx, ref))

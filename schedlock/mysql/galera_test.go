@@ -38,20 +38,16 @@ func TestConformanceOnGalera(t *testing.T) {
 	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
 		"wsrep_sync_wait=7")
 	var next atomic.Int64
+	// A lock of GET_LOCK is known on its node only. A fence does not keep another node from taking
+	// over: it keeps its own transaction from being committed after that. See
+	// TestAFenceHoldsAcrossNodes.
+	database := suite(db, func(t testing.TB) driver.Store {
+		return open(t, urls[next.Add(1)%int64(len(urls))])
+	}, locktest.Hints, locktest.Fences)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
-		empty(t, db)
-		return locktest.Database{
-			Open: func(t testing.TB) driver.Store {
-				return open(t, urls[next.Add(1)%int64(len(urls))])
-			},
-			Edit:   func(t testing.TB, e locktest.Edit) { edit(t, db, e) },
-			Fill:   func(t testing.TB, f locktest.Fill) { fill(t, db, f) },
-			Backup: func(t testing.TB) func() { return backup(t, db) },
-			// A lock of GET_LOCK is known on its node only. A fence does not keep another node
-			// from taking over: it keeps its own transaction from being committed after that.
-			// See TestAFenceHoldsAcrossNodes.
-			Without: []locktest.Feature{locktest.Hints, locktest.Fences},
-		}
+		d := database(t)
+		d.Begin = nil
+		return d
 	})
 }
 

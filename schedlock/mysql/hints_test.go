@@ -9,30 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"example.com/schedlock/schedlock"
-	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/mysql"
 )
-
-// awaiting starts AwaitHint; the channel is closed when it has returned.
-func awaiting(ctx context.Context, s *mysql.Store, view driver.Snapshot) <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.AwaitHint(ctx, view)
-	}()
-	return done
-}
-
-// stays asserts that done is not closed for a while.
-func stays(t testing.TB, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-		t.Fatal("the wait has ended")
-	case <-time.After(200 * time.Millisecond):
-	}
-}
 
 func TestAReleaseWakesAStandby(t *testing.T) {
 	t.Parallel()
@@ -131,30 +110,7 @@ func TestTwentyStandbysAreNoHerd(t *testing.T) {
 
 func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
 	url := migrated(t)
-	holder, standby := open(t, url), open(t, url)
-	// It looks each second. The best of five hides the machine's own pauses.
-	best := patience
-	for range 5 {
-		ref := acquire(t, holder)
-		lock := newLock(t, standby, time.Minute)
-		leading := make(chan *schedlock.Lease, 1)
-		go func() {
-			lease, _ := lock.Wait(ctx)
-			leading <- lease
-		}()
-		eventually(t, "the standby has looked", func() bool {
-			return lock.Status().State == schedlock.SelfStandby
-		})
-		time.Sleep(50 * time.Millisecond)
-		released := time.Now()
-		release(t, holder, ref)
-		lease := <-leading
-		require.NotNil(t, lease)
-		best = min(best, time.Since(released))
-		require.NoError(t, lease.Release(ctx))
-	}
-	t.Logf("after %v", best)
-	require.Less(t, best, 500*time.Millisecond)
+	servertest.LeadsSoon(t, open(t, url), open(t, url))
 }
 
 func TestCloseEndsAWaitAtOnce(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -16,8 +15,6 @@ import (
 
 // The lock has one connection, of a pool of its own that opens another when the last has
 // failed. One user at a time has it. In between, the session of a holder is watched.
-
-var errClosed = errors.New("the store is closed")
 
 // A connector opens the lock's connections, and tells of each.
 type connector struct {
@@ -75,10 +72,10 @@ func (s *Store) use(ctx context.Context,
 	f func(ctx context.Context, conn *sql.Conn, x *session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := s.take(ctx); err != nil {
+	if err := s.turn.Take(ctx, s.life.Done()); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.turn.Give()
 	conn, err := s.lock.db.Conn(ctx)
 	if number(err) == errLockTimeout { // it takes no lock of a row: see wsrep_sync_wait
 		err = fmt.Errorf("%w: %w", errNode, err)
@@ -106,37 +103,6 @@ func (s *Store) use(ctx context.Context,
 func row(ctx context.Context, conn *sql.Conn, query string, args []any, dest ...any) error {
 	return conn.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
-
-// take waits for the turn, and ends a watch that has it.
-func (s *Store) take(ctx context.Context) error {
-	s.mu.Lock()
-	s.wanted++
-	if s.yield != nil {
-		s.yield()
-	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.wanted--
-		s.mu.Unlock()
-	}()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if s.life.Err() != nil {
-		return errClosed
-	}
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.life.Done():
-		return errClosed
-	}
-}
-
-func (s *Store) leave() { <-s.turn }
 
 // leaveServer ends all connections that are idle, so that others are opened.
 func (s *Store) leaveServer() {

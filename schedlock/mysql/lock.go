@@ -198,6 +198,5 @@ SELECT ` + columns.TermColumns + ` FROM scheduler_terms t ORDER BY t.term DESC L
 // Terms implements driver.Store.
 func (s *Store) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	var t columns.Term
-	terms, err := all(ctx, s.shared, t.Dest(), t.Value, sqlTerms, min(max(limit, 0), keepTerms))
-	return terms, s.explain(err)
+	return all(ctx, s, s.shared, t.Dest(), t.Value, sqlTerms, min(max(limit, 0), keepTerms))
 }

@@ -82,13 +82,10 @@ type Store struct {
 	said    sync.Map                // what was said once
 	mending bounded.Pace            // of queues
 
-	turn   chan struct{} // guards the lock's connection and what follows: one user at a time
-	holder holder        // what this replica holds
+	turn   bounded.WatchedTurn // guards the lock's connection and what follows
+	holder holder              // what this replica holds
 
-	mu     sync.Mutex
-	wanted int    // users that wait for their turn
-	yield  func() // ends a watch; nil: there is none
-
+	mu         sync.Mutex      // guards the end of life
 	life       context.Context // ends with Close
 	end        context.CancelFunc
 	background sync.WaitGroup
@@ -120,7 +117,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database URL is not %s: %w", mydsn.Form, err)
 	}
-	s := &Store{config: config, log: slog.Default(), turn: make(chan struct{}, 1)}
+	s := &Store{config: config, log: slog.Default()}
+	s.turn.Turn = bounded.NewTurn()
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
 			return nil, err
@@ -185,13 +183,12 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.end()
 	s.mu.Unlock()
-	s.interrupt()
-	s.turn <- struct{}{}
+	_ = s.turn.Take(context.Background(), nil)
 	s.holder.unwatch()
 	if x := s.session.Load(); x != nil {
 		x.end()
 	}
-	<-s.turn
+	s.turn.Give()
 	s.background.Wait()
 	return errors.Join(s.lock.db.Close(), s.waiting.db.Close(), s.runs.db.Close(),
 		s.shared.db.Close())

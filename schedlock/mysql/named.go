@@ -202,11 +202,10 @@ func (n namedStore) List(ctx context.Context, limit int) ([]namedlock.Row, error
 		kind, name string
 		r          columns.Named
 	)
-	list, err := all(ctx, n.s.shared, append([]any{&kind, &name}, r.Dest()...),
+	return all(ctx, n.s, n.s.shared, append([]any{&kind, &name}, r.Dest()...),
 		func() namedlock.Row {
 			return *r.Row(namedlock.Key{Kind: namedlock.Kind(kind), Name: name})
 		}, sqlNamedList, max(limit, 0))
-	return list, n.s.explain(err)
 }
 
 // What has expired is never touched, though nobody may have taken it. MariaDB sets the

@@ -291,10 +291,10 @@ func (q queueStore) List(ctx context.Context, name string, state taskqueue.State
 	}
 	for _, query := range queries {
 		var t columns.Task
-		more, err := all(ctx, q.s.shared, t.Dest(), t.Value, query, name, string(state),
+		more, err := all(ctx, q.s, q.s.shared, t.Dest(), t.Value, query, name, string(state),
 			limit-len(tasks))
 		if err != nil {
-			return nil, q.s.explain(err)
+			return nil, err
 		}
 		tasks = append(tasks, more...)
 	}
@@ -310,9 +310,8 @@ FROM queue_tasks GROUP BY queue ORDER BY queue LIMIT 1000`
 // Count implements taskqueue.Store.
 func (q queueStore) Count(ctx context.Context) ([]taskqueue.Count, error) {
 	var c taskqueue.Count
-	list, err := all(ctx, q.s.shared, []any{&c.Queue, &c.Pending, &c.Delayed, &c.InProgress,
+	return all(ctx, q.s, q.s.shared, []any{&c.Queue, &c.Pending, &c.Delayed, &c.InProgress,
 		&c.Done, &c.Failed}, func() taskqueue.Count { return c }, sqlCountTasks)
-	return list, q.s.explain(err)
 }
 
 const (

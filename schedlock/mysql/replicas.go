@@ -48,7 +48,6 @@ func (s *Store) Replicas(ctx context.Context) ([]ledger.Replica, error) {
 		r   columns.Replica
 		now columns.Time
 	)
-	list, err := all(ctx, s.shared, append(r.Dest(), &now),
+	return all(ctx, s, s.shared, append(r.Dest(), &now),
 		func() ledger.Replica { return r.Value(now.Time) }, sqlReplicas)
-	return list, s.explain(err)
 }

@@ -23,14 +23,13 @@ func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
 		cursor columns.Time
 		raw    string
 	)
-	list, err := all(ctx, s.runs, append(j.Dest(), &cursor, &raw), func() ledger.Job {
+	return all(ctx, s, s.runs, append(j.Dest(), &cursor, &raw), func() ledger.Job {
 		job := j.Value()
 		if job.Cursor = cursor.Time; cursor.Err != nil {
 			job.RawCursor = raw
 		}
 		return job
 	}, sqlJobs)
-	return list, s.explain(err)
 }
 
 const (
@@ -151,8 +150,7 @@ func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, 
 		query, args = sqlRunsOfJob, []any{text(job), max(limit, 0)}
 	}
 	var r columns.Run
-	list, err := all(ctx, s.shared, r.Dest(), r.Value, query, args...)
-	return list, s.explain(err)
+	return all(ctx, s, s.shared, r.Dest(), r.Value, query, args...)
 }
 
 const sqlRun = `

@@ -312,10 +312,10 @@ func (h *holder) unwatch() {
 // watch waits for what the server sends while nobody asks it anything, which is the end of
 // the session.
 func (s *Store) watch(ctx context.Context, x *session) {
-	defer context.AfterFunc(ctx, s.interrupt)()
+	defer context.AfterFunc(ctx, s.turn.Interrupt)()
 	for ctx.Err() == nil {
 		select {
-		case s.turn <- struct{}{}:
+		case s.turn.Turn <- struct{}{}:
 		case <-x.ended:
 			return
 		case <-ctx.Done():
@@ -326,34 +326,18 @@ func (s *Store) watch(ctx context.Context, x *session) {
 		default:
 			s.watchInTurn(ctx, x)
 		}
-		s.leave()
+		s.turn.Give()
 	}
 }
 
 func (s *Store) watchInTurn(ctx context.Context, x *session) {
-	s.mu.Lock()
-	_ = x.conn.SetReadDeadline(time.Time{})
-	s.yield = func() { _ = x.conn.SetReadDeadline(past) }
-	if s.wanted > 0 || ctx.Err() != nil {
-		s.yield()
-	}
-	s.mu.Unlock()
+	end := s.turn.Watch(func() { _ = x.conn.SetReadDeadline(past) },
+		func() bool { return ctx.Err() != nil })
 	err := peek.Wait(x.socket)
-	s.mu.Lock()
-	s.yield = nil
+	end()
 	_ = x.conn.SetReadDeadline(time.Time{})
-	s.mu.Unlock()
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		x.end()
-	}
-}
-
-// interrupt ends a watch that has the turn.
-func (s *Store) interrupt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.yield != nil {
-		s.yield()
 	}
 }
 

@@ -190,10 +190,13 @@ func TestAFreeLockIsFreeOnTheTimelineOfItsNewestTermOnly(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			promoted := open(t, f.promoted)
 			view := look(t, promoted)
+			require.True(t, view.FailedOver)
+			require.NotEqual(t, f.view.Incarnation, view.Incarnation)
 			_, err := promoted.Acquire(ctx, unwatched(view))
 			require.ErrorIs(t, err, driver.ErrConflict)
 			_, err = promoted.Acquire(ctx, claim(view, time.Minute)) // it was watched for a TTL
 			require.NoError(t, err)
+			require.False(t, look(t, promoted).FailedOver, "the newest term is of this timeline")
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -57,7 +56,7 @@ func TestAKilledLeadersServerProcessThatWaitsBlocksNobodyForLong(t *testing.T) {
 			there := fmt.Sprintf(`SELECT count(*) FROM pg_stat_activity
 				WHERE pid = %d AND wait_event_type = 'Lock'`, pid)
 			eventually(t, "it waits", func() bool { return value[int](t, watcher, there) == 1 })
-			line.close() // as the kernel does when a process dies; nor can it cancel anything
+			line.Close() // as the kernel does when a process dies; nor can it cancel anything
 			require.Error(t, <-working)
 			eventually(t, "its server process has ended", func() bool {
 				return value[int](t, watcher, there) == 0
@@ -71,72 +70,65 @@ func TestAKilledLeadersServerProcessThatWaitsBlocksNobodyForLong(t *testing.T) {
 // What the store itself does with the lock row locked does not wait for long.
 func TestNoStatementThatLocksTheLockRowWaitsForLong(t *testing.T) {
 	t.Parallel()
-	for _, pooled := range []bool{false, true} {
-		t.Run(fmt.Sprintf("through a pooler: %v", pooled), func(t *testing.T) {
-			direct, url := eitherWay(t, pooled)
-			store := open(t, url)
-			ref := acquire(t, store, time.Minute)
-			_, _, err := store.Decide(ctx, ref, ledger.Decision{Job: "j",
-				Spec: "s", To: tick, Start: tick})
+	eachWay(t, migrated, func(t *testing.T, direct, url string) {
+		store := open(t, url)
+		ref := acquire(t, store, time.Minute)
+		_, _, err := store.Decide(ctx, ref, ledger.Decision{Job: "j",
+			Spec: "s", To: tick, Start: tick})
+		require.NoError(t, err)
+		run, _, err := store.Run(ctx, "j", tick)
+		require.NoError(t, err)
+		blocked := func(t *testing.T, lock string, f func(ctx context.Context) error) {
+			t.Helper()
+			tx := begin(t, as(t, direct, "postgres", "application_name", "shell"),
+				pgx.TxOptions{})
+			_, err := tx.Exec(ctx, `SELECT FROM `+lock)
 			require.NoError(t, err)
-			run, _, err := store.Run(ctx, "j", tick)
-			require.NoError(t, err)
-			blocked := func(t *testing.T, lock string, f func(ctx context.Context) error) {
-				t.Helper()
-				tx := begin(t, as(t, direct, "postgres", "application_name", "shell"),
-					pgx.TxOptions{})
-				_, err := tx.Exec(ctx, lock)
-				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(ctx, patience)
-				defer cancel()
-				err = f(ctx)
-				require.ErrorContains(t, err, "lock timeout")
-				require.NoError(t, ctx.Err())
-				require.NoError(t, tx.Rollback(ctx))
-			}
-			t.Run("Heartbeat", func(t *testing.T) {
-				blocked(t, `SELECT FROM scheduler_lock FOR UPDATE`,
-					func(ctx context.Context) error {
-						_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
-						require.ErrorContains(t, err, `application "shell"`)
-						return err
-					})
-				heartbeat(t, store, ref)
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			err = f(ctx)
+			require.ErrorContains(t, err, "lock timeout")
+			require.NoError(t, ctx.Err())
+			require.NoError(t, tx.Rollback(ctx))
+		}
+		const lock, runs = "scheduler_lock FOR UPDATE", "scheduler_runs FOR UPDATE"
+		t.Run("Heartbeat", func(t *testing.T) {
+			blocked(t, lock, func(ctx context.Context) error {
+				_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
+				require.ErrorContains(t, err, `application "shell"`)
+				return err
 			})
-			t.Run("Revoke", func(t *testing.T) {
-				blocked(t, `SELECT FROM scheduler_lock FOR UPDATE`,
-					func(ctx context.Context) error {
-						_, err := store.Revoke(ctx, ref.Term, "me", "")
-						return err
-					})
-			})
-			t.Run("Finish", func(t *testing.T) {
-				blocked(t, `SELECT FROM scheduler_runs FOR UPDATE`,
-					func(ctx context.Context) error {
-						_, err := store.Finish(ctx, run, ledger.End{Status: ledger.Done})
-						return err
-					})
-			})
-			t.Run("Release", func(t *testing.T) {
-				blocked(t, `SELECT FROM scheduler_lock FOR KEY SHARE`,
-					func(ctx context.Context) error {
-						_, err := store.Release(ctx, ref, driver.EndReleased)
-						return err
-					})
-			})
-			t.Run("Abandon", func(t *testing.T) {
-				next := acquire(t, store, time.Minute)
-				blocked(t, `SELECT FROM scheduler_runs FOR UPDATE`,
-					func(ctx context.Context) error {
-						_, err := store.Abandon(ctx, next, nil)
-						return err
-					})
-				left, err := store.Abandon(ctx, next, nil)
-				require.NoError(t, err)
-				require.Len(t, left, 1)
+			heartbeat(t, store, ref)
+		})
+		t.Run("Revoke", func(t *testing.T) {
+			blocked(t, lock, func(ctx context.Context) error {
+				_, err := store.Revoke(ctx, ref.Term, "me", "")
+				return err
 			})
 		})
-	}
+		t.Run("Finish", func(t *testing.T) {
+			blocked(t, runs, func(ctx context.Context) error {
+				_, err := store.Finish(ctx, run, ledger.End{Status: ledger.Done})
+				return err
+			})
+		})
+		t.Run("Release", func(t *testing.T) {
+			blocked(t, "scheduler_lock FOR KEY SHARE", func(ctx context.Context) error {
+				_, err := store.Release(ctx, ref, driver.EndReleased)
+				return err
+			})
+		})
+		t.Run("Abandon", func(t *testing.T) {
+			next := acquire(t, store, time.Minute)
+			blocked(t, runs, func(ctx context.Context) error {
+				_, err := store.Abandon(ctx, next, nil)
+				return err
+			})
+			left, err := store.Abandon(ctx, next, nil)
+			require.NoError(t, err)
+			require.Len(t, left, 1)
+		})
+	})
 }
 
 // Who asks hears at once who is in the way, long before the TTL has passed.
@@ -165,7 +157,7 @@ func TestABlockerIsNamedAsSoonAsItBlocks(t *testing.T) {
 	names := func(t *testing.T, blocker string) {
 		t.Helper()
 		for _, part := range []string{fmt.Sprintf("backend %d,", pid), `application "importer"`,
-			"client 127.0.0.1", `active "UPDATE work`,
+			"client 127.0.0.1", "in a transaction since 20", `active "UPDATE work`,
 			"waits for backend", `application "shell"`} {
 			require.Contains(t, blocker, part)
 		}
@@ -222,13 +214,4 @@ func TestNobodyIsNamedWhileTheLeaderLives(t *testing.T) {
 	exec(t, session(t, url),
 		`UPDATE scheduler_lock SET heartbeat_at = now() - interval '21 minutes'`)
 	require.NotEmpty(t, look(t, store).Blocker)
-}
-
-// eitherWay is a new database, and the way to it.
-func eitherWay(t testing.TB, pooled bool) (direct, url string) {
-	direct = migrated(t)
-	if !pooled {
-		return direct, direct
-	}
-	return direct, pgtest.PgBouncer(t, pgtest.Shared(t)).URL(databaseName(t, direct))
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
@@ -29,22 +29,8 @@ var (
 // the migrations.
 func migrated(t testing.TB) (url string) {
 	t.Helper()
-	server := pgtest.Shared(t)
-	const original = "migrated"
-	makeOriginal.Do(func() {
-		admin := session(t, server.URL("postgres"))
-		exec(t, admin, `CREATE DATABASE `+original+` TEMPLATE template0`)
-		migrate(t, server.URL(original))
-		made = true
-	})
-	require.True(t, made, "the migrations have failed, see the first test")
-	return server.Copy(t, original)
+	return pgtest.Shared(t).Filled(t, func(url string) { migrate(t, url) })
 }
-
-var (
-	makeOriginal sync.Once
-	made         bool
-)
 
 func migrate(t testing.TB, url string) {
 	store, err := postgres.Open(ctx, url, silent)
@@ -74,13 +60,33 @@ func exec(t testing.TB, conn *pgx.Conn, query string, args ...any) {
 	require.NoError(t, err)
 }
 
-// conformance is the database that the suite asks for, empty: url is how the
-// replicas come to it, admin a session of the test, whose URL is direct.
-func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
-	without ...locktest.Feature) locktest.Database {
+// A suite is how the conformance suites come to a database.
+type suite struct {
+	admin *pgx.Conn // of a superuser, who edits the tables
+	url   string    // of the app's transactions
+	open  func(t testing.TB) *postgres.Store
+}
+
+// asApp are the suites as a role that has the documented rights.
+func asApp(t testing.TB) suite {
+	admin, role, url := granted(t, "databases.md", "locks.md")
+	exec(t, admin, `GRANT INSERT, UPDATE, DELETE ON scheduler_replicas TO `+role) // for Presence
+	return suite{admin, url, reopened(t, url)}
+}
+
+func (s suite) begin(t testing.TB) locktest.Tx {
+	tx, err := session(t, s.url).Begin(ctx)
+	require.NoError(t, err)
+	return locktest.Tx{Tx: tx, Commit: func() error { return tx.Commit(ctx) },
+		Rollback: func() error { return tx.Rollback(ctx) }}
+}
+
+// lock is the database that the suite of the lock asks for, empty.
+func (s suite) lock(t testing.TB, without ...locktest.Feature) locktest.Database {
+	admin := s.admin
 	empty(t, admin)
 	return locktest.Database{
-		Open: func(t testing.TB) driver.Store { return open(t, url) },
+		Open: func(t testing.TB) driver.Store { return s.open(t) },
 		Fill: func(t testing.TB, f locktest.Fill) {
 			exec(t, admin, sqlHistory, f.Terms)
 			exec(t, admin, `INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
@@ -115,7 +121,7 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 			}
 		},
 		Backup: func(t testing.TB) func() {
-			conn := session(t, direct)
+			conn := session(t, admin.Config().ConnString())
 			tables := []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
 				"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
 				"scheduler_audit"}
@@ -136,13 +142,7 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 				require.NoError(t, tx.Commit(ctx))
 			}
 		},
-		Begin: func(t testing.TB) locktest.Tx {
-			tx, err := session(t, url).Begin(ctx)
-			require.NoError(t, err)
-			return locktest.Tx{Tx: tx, Commit: func() error {
-				return tx.Commit(ctx)
-			}, Rollback: func() error { return tx.Rollback(ctx) }}
-		},
+		Begin:               s.begin,
 		HeartbeatsPassFence: true,
 		Without:             without,
 	}
@@ -150,13 +150,27 @@ func conformance(t testing.TB, admin *pgx.Conn, direct, url string,
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	url := migrated(t)
-	admin, open := session(t, url), reopened(t, url)
-	locktest.Run(t, func(t testing.TB) locktest.Database {
-		d := conformance(t, admin, url, url)
-		d.Open = func(t testing.TB) driver.Store { return open(t) }
-		return d
+	s := asApp(t)
+	locktest.Run(t, func(t testing.TB) locktest.Database { return s.lock(t) })
+}
+
+// A pooler changes how statements are sent, a schema their text: one run is for both.
+func TestConformanceInASchemaThroughAPooler(t *testing.T) {
+	t.Parallel()
+	missing.OnlyFull(t, "tries the rules once more")
+	server := pgtest.Shared(t)
+	direct := server.Database(t)
+	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct)) +
+		"&default_query_exec_mode=exec"
+	billing := postgres.WithSchema("billing")
+	opened(t, url, billing)
+	s := suite{session(t, as(t, direct, "postgres", "search_path", "billing")), url,
+		func(t testing.TB) *postgres.Store { return open(t, url, billing) }}
+	t.Run("lock", func(t *testing.T) {
+		locktest.Run(t, func(t testing.TB) locktest.Database { return s.lock(t, locktest.Hints) })
 	})
+	t.Run("named locks", func(t *testing.T) { locktest.RunNamed(t, s.named) })
+	t.Run("queues", func(t *testing.T) { locktest.RunQueue(t, s.queue) })
 }
 
 // reopened opens stores as a process that goes on has them: one that has served a

@@ -15,17 +15,15 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-var errClosed = errors.New("the store is closed")
-
 // use gives f the lock's connection, for statementTimeout if the caller has set no
 // limit. A connection that has failed is dropped: the next user opens another.
 func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := bounded.Context(ctx, s.bound)
 	defer cancel()
-	if err := s.take(ctx); err != nil {
+	if err := s.turn.Take(ctx, s.closed); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.turn.Give()
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
@@ -51,45 +49,6 @@ func (s *Store) use(ctx context.Context, f func(context.Context, *pgx.Conn) erro
 		s.drop()
 	}
 	return s.explain(err)
-}
-
-// take waits for the turn, and ends a wait for a hint that has it.
-func (s *Store) take(ctx context.Context) error {
-	s.mu.Lock()
-	s.wanted++
-	if s.yield != nil {
-		s.yield()
-	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.wanted--
-		s.mu.Unlock()
-	}()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if s.isClosed() {
-		return errClosed
-	}
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.closed:
-		return errClosed
-	}
-}
-
-func (s *Store) leave() { <-s.turn }
-
-func (s *Store) interrupt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.yield != nil {
-		s.yield()
-	}
 }
 
 // dropTimeout bounds the farewell to a server that may not listen any more.

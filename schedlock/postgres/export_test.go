@@ -30,9 +30,9 @@ func (s *Store) HoldMending(queue string) (release func()) {
 // BreakUnseen closes the lock's connection as something does whose error nobody
 // looks at.
 func (s *Store) BreakUnseen(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
+	if err := s.turn.Take(ctx, s.closed); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.turn.Give()
 	return s.conn.Close(ctx)
 }

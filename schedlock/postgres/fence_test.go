@@ -21,7 +21,6 @@ import (
 type guarded struct {
 	tx     any
 	exec   func(query string) error
-	show   func(setting string) string
 	commit func() error
 }
 
@@ -32,12 +31,8 @@ var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) 
 			sql.LevelSerializable: pgx.Serializable,
 		}[level]})
 		return guarded{
-			tx:   tx,
-			exec: func(query string) error { _, err := tx.Exec(ctx, query); return err },
-			show: func(setting string) (v string) {
-				require.NoError(t, tx.QueryRow(ctx, `SHOW `+setting).Scan(&v))
-				return v
-			},
+			tx:     tx,
+			exec:   func(query string) error { _, err := tx.Exec(ctx, query); return err },
 			commit: func() error { return tx.Commit(ctx) },
 		}
 	},
@@ -50,12 +45,8 @@ var kinds = map[string]func(t testing.TB, url string, level sql.IsolationLevel) 
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback() })
 		return guarded{
-			tx:   tx,
-			exec: func(query string) error { _, err := tx.ExecContext(ctx, query); return err },
-			show: func(setting string) (v string) {
-				require.NoError(t, tx.QueryRowContext(ctx, `SHOW `+setting).Scan(&v))
-				return v
-			},
+			tx:     tx,
+			exec:   func(query string) error { _, err := tx.ExecContext(ctx, query); return err },
 			commit: tx.Commit,
 		}
 	},
@@ -176,27 +167,41 @@ func TestManyFencesAtOnceAreAllGranted(t *testing.T) {
 	}
 }
 
+// A time-out of the app's own stays if it is shorter.
 func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
 	t.Parallel()
+	const limit = 90 * time.Second
 	url := migrated(t)
 	store := open(t, url)
-	ref := acquire(t, store, 90*time.Second)
-	for _, tc := range []struct{ own, want string }{
-		{"0", "90s"}, {"5s", "5s"}, {"1min", "1min"}, {"2min", "90s"}, {"1d", "90s"},
-		{"2500ms", "2500ms"},
+	n, q := store.Named(), store.Queue()
+	ref, lock := acquire(t, store, limit), takeNamed(t, n, namedClaim(lockA, time.Hour))
+	addTasks(t, q, 0, "a")
+	token, ids := captureTasks(t, q, time.Hour, 1)
+	for what, guard := range map[string]func(tx pgx.Tx) error{
+		"the lock": func(tx pgx.Tx) error { return store.Fence(ctx, tx, ref) },
+		"a named lock": func(tx pgx.Tx) error {
+			_, err := n.Fence(ctx, tx, lock, limit)
+			return err
+		},
+		"the end of a task": func(tx pgx.Tx) error {
+			_, err := q.DoneTx(ctx, tx, "q", token, limit, ids)
+			return err
+		},
 	} {
-		t.Run(tc.own, func(t *testing.T) {
-			conn := session(t, url)
-			exec(t, conn, `SET idle_in_transaction_session_timeout = '`+tc.own+`'`)
-			tx, err := conn.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, store.Fence(ctx, tx, ref))
-			require.Equal(t, tc.want, value[string](t, conn,
-				`SHOW idle_in_transaction_session_timeout`))
-			require.NoError(t, tx.Commit(ctx))
-			require.Equal(t, tc.own, value[string](t, conn,
-				`SHOW idle_in_transaction_session_timeout`))
-		})
+		for own, want := range map[string]string{"0": "90s", "5s": "5s", "1min": "1min",
+			"2min": "90s", "1d": "90s", "2500ms": "2500ms"} {
+			t.Run(what+", "+own, func(t *testing.T) {
+				const sqlLimit = `SHOW idle_in_transaction_session_timeout`
+				conn := session(t, url)
+				exec(t, conn, `SET idle_in_transaction_session_timeout = '`+own+`'`)
+				tx, err := conn.Begin(ctx)
+				require.NoError(t, err)
+				require.NoError(t, guard(tx))
+				require.Equal(t, want, value[string](t, conn, sqlLimit))
+				require.NoError(t, tx.Rollback(ctx))
+				require.Equal(t, own, value[string](t, conn, sqlLimit))
+			})
+		}
 	}
 }
 
@@ -222,9 +227,13 @@ func TestNoFenceForWhatIsNotOnTheDatabaseOfTheLock(t *testing.T) {
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
 	elsewhere := pgtest.Shared(t).Database(t)
+	lock := takeNamed(t, store.Named(), namedClaim(lockA, time.Minute))
 	for kind, start := range kinds {
-		require.ErrorIs(t, store.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref),
-			driver.ErrNoFence, kind)
+		tx := start(t, elsewhere, sql.LevelReadCommitted).tx
+		require.ErrorIs(t, store.Fence(ctx, tx, ref), driver.ErrNoFence, kind)
+		tx = start(t, elsewhere, sql.LevelReadCommitted).tx
+		_, err := store.Named().Fence(ctx, tx, lock, time.Minute)
+		require.ErrorIs(t, err, driver.ErrNoFence, kind)
 	}
 	for _, tx := range []any{"a string", nil, 1} {
 		require.ErrorIs(t, store.Fence(ctx, tx, ref), driver.ErrNoFence)

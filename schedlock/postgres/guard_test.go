@@ -27,19 +27,13 @@ func TestAStartThatWaitsDoesNotKeepTheLockRowFromATakeOver(t *testing.T) {
 		_, _, _ = holder.Decide(t.Context(), ref, ledger.Decision{Job: "j",
 			Spec: "s", From: tick, To: next, Start: next})
 	}()
-	other := session(t, url)
-	eventually(t, "the start waits", func() bool {
-		return value[bool](t, other, `
-			SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database()
-			AND wait_event_type = 'Lock' AND pid <> pg_backend_pid())`)
-	})
-	line.cut()
+	waiting(t, session(t, url), 1)
+	line.Cut()
 	eventually(t, "another takes over", func() bool {
 		_, err := standby.Acquire(ctx, claim(look(t, standby), time.Minute))
 		return err == nil
 	})
 	exec(t, admin, `ROLLBACK`)
-	line.close()
+	line.Close()
 	ends(t, started)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock"
+	"example.com/schedlock/internal/servertest"
 )
 
 func TestAnIdleStandbyLooksOnceASecondAndCannotWrite(t *testing.T) {
@@ -16,22 +16,11 @@ func TestAnIdleStandbyLooksOnceASecondAndCannotWrite(t *testing.T) {
 	acquire(t, open(t, direct), time.Hour)
 	// The server would refuse a write, and the lock would say so.
 	trips, url := countTrips(t, as(t, direct, "postgres", "default_transaction_read_only", "on"))
-	lock := newLock(t, open(t, url), time.Minute)
-	waiting, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = lock.Wait(waiting)
-	}()
-	eventually(t, "the standby waits", func() bool {
-		return lock.Status().State == schedlock.SelfStandby
-	})
+	lock, _ := servertest.Waiting(t, open(t, url), time.Minute)
 	began := time.Now()
 	n := trips.during(func() { time.Sleep(3500 * time.Millisecond) })
 	most := int(time.Since(began)/time.Second) + 1
 	require.NoError(t, lock.Status().Err)
-	cancel()
-	ends(t, done)
 	const prepared = 2 // once: the server refuses the first statement that would write
 	require.LessOrEqual(t, n, most+prepared)
 	require.Positive(t, n)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
@@ -52,12 +51,12 @@ func TestMigrationsRunWhateverTheIsolationOfTheRole(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 6 {
 			wg.Go(func() {
-				store, err := postgres.Opener(url, silent)(ctx)
+				store, err := postgres.Opener(url, silent).Open(ctx)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				_ = store.(*postgres.Store).Close()
+				_ = store.Close()
 			})
 		}
 		wg.Wait()
@@ -106,36 +105,6 @@ func TestACommitThatFailsIsAnError(t *testing.T) {
 	}
 }
 
-func TestNoStartSlipsPastAPauseWhateverTheIsolationOfTheRole(t *testing.T) {
-	t.Parallel()
-	forEachIsolation(t, func(t *testing.T, direct, url, role string) {
-		conn := session(t, direct)
-		patient(t, conn)
-		exec(t, conn, fmt.Sprintf(`ALTER ROLE %s SET search_path = %s`, role, patientPath))
-		forEachStart(t, direct, url, func(t *testing.T, _ *postgres.Store, ref driver.Ref,
-			_ string, start func(driver.Ref) (bool, error)) {
-			_, err := start(driver.Ref{})
-			require.ErrorIs(t, err, driver.ErrLost) // and so the statement is prepared
-			pausing := begin(t, direct, pgx.TxOptions{})
-			_, err = pausing.Exec(ctx, `LOCK TABLE scheduler_pauses IN EXCLUSIVE MODE`)
-			require.NoError(t, err)
-			starting := inBackground(func() (bool, error) { return start(ref) })
-			eventually(t, "the start waits", func() bool {
-				return value[int](t, conn,
-					`SELECT count(*) FROM pg_locks
-						WHERE NOT granted AND relation = 'scheduler_pauses'::regclass`) == 1
-			})
-			_, err = pausing.Exec(ctx, `INSERT INTO scheduler_pauses VALUES ('j', now(), 'me', '')`)
-			require.NoError(t, err)
-			require.NoError(t, pausing.Commit(ctx))
-			got := <-starting
-			require.False(t, got.started, "a start has slipped past the pause")
-			var paused *ledger.PausedError
-			require.ErrorAs(t, got.err, &paused)
-		})
-	})
-}
-
 // Whoever asks for the time with a stricter isolation is refused.
 func TestEveryStatementRunsAtReadCommittedWhateverTheIsolationOfTheRole(t *testing.T) {
 	t.Parallel()
@@ -169,5 +138,9 @@ func TestEveryStatementRunsAtReadCommittedWhateverTheIsolationOfTheRole(t *testi
 		require.NoError(t, err)
 		_, err = store.Abandon(ctx, ref, nil)
 		require.NoError(t, err)
+		for range 2 { // of a free key, and again
+			everyNamedCall(t, store.Named(), one)
+		}
+		everyCall(t, store.Queue(), func(_ string, f func()) { f() })
 	})
 }

@@ -74,8 +74,8 @@ func (s *Store) prime(ctx context.Context) {
 // as soon as somebody else needs it.
 func (s *Store) listen(ctx context.Context) heard {
 	select {
-	case s.turn <- struct{}{}:
-		defer s.leave()
+	case s.turn.Turn <- struct{}{}:
+		defer s.turn.Give()
 	case <-ctx.Done():
 		return deaf
 	case <-s.closed:
@@ -93,17 +93,7 @@ func (s *Store) listen(ctx context.Context) heard {
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.mu.Lock()
-	s.yield = cancel
-	if s.wanted > 0 || s.isClosed() {
-		cancel()
-	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.yield = nil
-		s.mu.Unlock()
-	}()
+	defer s.turn.Watch(cancel, s.isClosed)()
 	for {
 		select {
 		case <-s.session.heard:

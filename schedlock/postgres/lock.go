@@ -227,24 +227,19 @@ func (s *Store) Check(ctx context.Context) error {
 SELECT string_agg(format('GRANT %s ON %I.%I TO %I',
                          g.privilege, n.nspname, c.relname, current_user),
                   '; ' ORDER BY c.relname, g.privilege)
-FROM (VALUES ('scheduler_lock', 'SELECT'), ('scheduler_lock', 'INSERT'),
-             ('scheduler_lock', 'UPDATE'), ('scheduler_lock', 'DELETE'),
-             ('scheduler_terms', 'SELECT'), ('scheduler_terms', 'INSERT'),
-             ('scheduler_terms', 'UPDATE'), ('scheduler_terms', 'DELETE'),
-             ('scheduler_jobs', 'SELECT'), ('scheduler_jobs', 'INSERT'),
-             ('scheduler_jobs', 'UPDATE'),
-             ('scheduler_runs', 'SELECT'), ('scheduler_runs', 'INSERT'),
-             ('scheduler_runs', 'UPDATE'), ('scheduler_runs', 'DELETE'),
-             ('scheduler_attempts', 'SELECT'), ('scheduler_attempts', 'INSERT'),
-             ('scheduler_attempts', 'DELETE'),
-             ('scheduler_requests', 'SELECT'), ('scheduler_requests', 'INSERT'),
-             ('scheduler_requests', 'DELETE'),
-             ('scheduler_pauses', 'SELECT'), ('scheduler_pauses', 'INSERT'),
-             ('scheduler_pauses', 'UPDATE'),
-             ('scheduler_audit', 'SELECT'), ('scheduler_audit', 'INSERT'),
-             ('scheduler_audit', 'DELETE'),
-             ('scheduler_replicas', 'SELECT'),
-             ('scheduler_lock_schema', 'SELECT')) AS g (tab, privilege)
+FROM (
+    SELECT v.tab, unnest(string_to_array(v.privileges, ' ')) AS privilege
+    FROM (VALUES ('scheduler_lock', 'SELECT INSERT UPDATE DELETE'),
+                 ('scheduler_terms', 'SELECT INSERT UPDATE DELETE'),
+                 ('scheduler_jobs', 'SELECT INSERT UPDATE'),
+                 ('scheduler_runs', 'SELECT INSERT UPDATE DELETE'),
+                 ('scheduler_attempts', 'SELECT INSERT DELETE'),
+                 ('scheduler_requests', 'SELECT INSERT DELETE'),
+                 ('scheduler_pauses', 'SELECT INSERT UPDATE'),
+                 ('scheduler_audit', 'SELECT INSERT DELETE'),
+                 ('scheduler_replicas', 'SELECT'),
+                 ('scheduler_lock_schema', 'SELECT')) AS v (tab, privileges)
+) AS g
 JOIN pg_class c ON c.oid = to_regclass(g.tab)
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE NOT has_table_privilege(c.oid, g.privilege)`

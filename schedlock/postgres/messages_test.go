@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -55,20 +54,13 @@ type carrier struct {
 
 func newCarrier(t testing.TB, database string) *carrier {
 	t.Helper()
-	at, err := url.Parse(database)
-	require.NoError(t, err)
 	w := &carrier{}
-	w.url = withPort(t, database, listenTCP(t, func(client net.Conn) {
-		server, err := net.Dial("tcp", at.Host)
-		if err != nil {
-			client.Close()
-			return
-		}
+	w.url = between(t, database, func(client, server net.Conn) {
 		var both sync.WaitGroup
 		both.Go(func() { w.pass(client, server, true) })
 		both.Go(func() { w.pass(server, client, false) })
 		both.Wait()
-	}))
+	})
 	return w
 }
 

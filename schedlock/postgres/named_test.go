@@ -1,9 +1,7 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -11,11 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
@@ -23,12 +19,12 @@ import (
 	"example.com/schedlock/schedlock/postgres"
 )
 
-// namedConformance is the database that the suite asks for: url is how the
-// replicas come to it, conn a session of the test.
-func namedConformance(t testing.TB, conn *pgx.Conn, url string) locktest.NamedDatabase {
+// named is the database that the suite of named locks asks for.
+func (s suite) named(t testing.TB) locktest.NamedDatabase {
+	conn := s.admin
 	exec(t, conn, `DELETE FROM named_locks; UPDATE named_locks_floor SET term = 0, since = NULL`)
 	return locktest.NamedDatabase{
-		Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
+		Open: func(t testing.TB) namedlock.Store { return s.open(t).Named() },
 		Age: func(t testing.TB, d time.Duration) {
 			exec(t, conn, `UPDATE named_locks SET acquired_at = acquired_at - $1::interval,
 				expires_at = expires_at - $1::interval, hold_until = hold_until - $1::interval`, d)
@@ -43,13 +39,7 @@ func namedConformance(t testing.TB, conn *pgx.Conn, url string) locktest.NamedDa
 			exec(t, conn, `UPDATE named_locks SET term = $3 WHERE kind = $1 AND name = $2`,
 				string(key.Kind), key.Name, term)
 		},
-		Begin: func(t testing.TB) locktest.Tx {
-			tx, err := session(t, url).Begin(ctx)
-			require.NoError(t, err)
-			return locktest.Tx{Tx: tx, Commit: func() error {
-				return tx.Commit(ctx)
-			}, Rollback: func() error { return tx.Rollback(ctx) }}
-		},
+		Begin: s.begin,
 		FailOver: func(t testing.TB) {
 			exec(t, conn, `UPDATE named_locks_floor SET timeline =
 				lpad(to_hex(('x' || coalesce(timeline, '00000001'))::bit(32)::int - 1), 8, '0')`)
@@ -60,29 +50,14 @@ func namedConformance(t testing.TB, conn *pgx.Conn, url string) locktest.NamedDa
 
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
-	url := migrated(t)
-	conn, open := session(t, url), reopened(t, url)
-	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
-		d := namedConformance(t, conn, url)
-		d.Open = func(t testing.TB) namedlock.Store { return open(t).Named() }
-		return d
-	})
+	locktest.RunNamed(t, asApp(t).named)
 }
 
-func TestConformanceOfNamedLocksThroughAPooler(t *testing.T) {
-	t.Parallel()
-	missing.OnlyFull(t, "tries the rules once more")
-	server := pgtest.Shared(t)
-	direct := server.Database(t)
-	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct))
-	migrate(t, url)
-	conn := session(t, direct)
-	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
-		return namedConformance(t, conn, url+"&default_query_exec_mode=exec")
-	})
-}
+var lockA = lockNamed("a")
 
-var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+func lockNamed(name string) namedlock.Key {
+	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+}
 
 func namedClaim(key namedlock.Key, ttl time.Duration) namedlock.Claim {
 	return namedlock.Claim{Key: key, Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},
@@ -196,37 +171,6 @@ func TestAReleaseDoesNotUndoAFence(t *testing.T) {
 	takeNamed(t, n, namedClaim(lockA, time.Minute))
 }
 
-func TestAFencedTransactionOfANamedLockMayBeIdleForTheTTLOnly(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	n := open(t, url).Named()
-	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
-	tx := begin(t, url, pgx.TxOptions{})
-	began := time.Now()
-	ours, err := n.Fence(ctx, tx, ref, time.Second)
-	require.NoError(t, err)
-	require.True(t, ours)
-	expire(t, session(t, url))
-	eventually(t, "the take-over", func() bool {
-		term, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-		return err == nil && term != 0
-	})
-	require.Greater(t, time.Since(began), 700*time.Millisecond)
-	require.Error(t, tx.Commit(ctx))
-}
-
-func TestNoFenceForNamedLocksElsewhere(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	n := open(t, url).Named()
-	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
-	elsewhere := pgtest.Shared(t).Database(t)
-	for kind, start := range kinds {
-		_, err := n.Fence(ctx, start(t, elsewhere, sql.LevelReadCommitted).tx, ref, time.Minute)
-		require.ErrorIs(t, err, driver.ErrNoFence, kind)
-	}
-}
-
 // What is held is not even locked, which would be a write: whoever asks does
 // not get into the way of those who extend.
 func TestAskingForWhatIsHeldWritesNothing(t *testing.T) {
@@ -253,70 +197,31 @@ func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	trips, url := countTrips(t, migrated(t))
 	n := open(t, url).Named()
-	for round := range 3 {
-		one := func(what string, f func() error) {
+	for round := range 3 { // at first they are prepared
+		everyNamedCall(t, n, func(what string, f func() error) {
 			t.Helper()
 			if got := trips.during(func() { require.NoError(t, f(), what) }); round == 2 {
 				require.Equal(t, 1, got, what)
 			}
-		}
-		var ref namedlock.Ref
-		one("take", func() error {
-			ref = takeNamed(t, n, namedClaim(lockA, time.Minute))
-			return nil
 		})
-		one("take what is held", func() error {
-			_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-			return err
-		})
-		one("look", func() error { _, err := n.Look(ctx, lockA); return err })
-		one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
-		one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
-		one("look at what is free", func() error { _, err := n.Look(ctx, lockA); return err })
-		one("clean", func() error { _, err := n.Clean(ctx, 10); return err })
 	}
 }
 
-func TestNamedLocksInSessionsWithStrictIsolation(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	exec(t, session(t, url), `ALTER DATABASE `+databaseName(t,
-		url)+` SET default_transaction_isolation = 'serializable'`)
-	locks, err := named.New(open(t, url).Named(), named.WithMaxPause(50*time.Millisecond))
-	require.NoError(t, err)
-	var (
-		wg      sync.WaitGroup
-		mu      sync.Mutex
-		holders int
-		done    int
-	)
-	for range 8 {
-		wg.Go(func() {
-			for range 10 {
-				err := locks.WithLock(ctx, "x", func(context.Context, *named.Lock) error {
-					mu.Lock()
-					holders++
-					done++
-					alone := holders == 1
-					mu.Unlock()
-					defer func() {
-						mu.Lock()
-						holders--
-						mu.Unlock()
-					}()
-					if !alone {
-						return errors.New("another is here")
-					}
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	require.Equal(t, 80, done)
+// everyNamedCall calls each method of a store in which the key is free.
+func everyNamedCall(t testing.TB, n namedlock.Store, one func(what string, f func() error)) {
+	t.Helper()
+	var ref namedlock.Ref
+	one("take", func() error { ref = takeNamed(t, n, namedClaim(lockA, time.Minute)); return nil })
+	one("take what is held", func() error {
+		_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
+		return err
+	})
+	one("look", func() error { _, err := n.Look(ctx, lockA); return err })
+	one("extend", func() error { _, err := n.Extend(ctx, ref, time.Minute); return err })
+	one("list", func() error { _, err := n.List(ctx, 10); return err })
+	one("release", func() error { _, err := n.Release(ctx, ref, true); return err })
+	one("look at what is free", func() error { _, err := n.Look(ctx, lockA); return err })
+	one("clean", func() error { _, err := n.Clean(ctx, 10); return err })
 }
 
 // Names that come and go, while the table is cleaned up all the time: no term
@@ -371,29 +276,13 @@ func TestTermsGrowBesideACleanUp(t *testing.T) {
 func TestTakingANamedLockIsDurableWhateverTheSessionSays(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	conn := session(t, url)
-	exec(t, conn, `
-		CREATE TABLE commits (id serial, synchronous_commit text);
-		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			INSERT INTO commits (synchronous_commit) VALUES (current_setting('synchronous_commit'));
-			RETURN NULL;
-		END $$;
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON named_locks
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
-	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
+	commits := noteCommits(t, session(t, url), "named_locks")
 	store := open(t, url)
 	n := store.Named()
 	committed := func(wanted string) {
 		t.Helper()
-		require.Equal(t, wanted, value[string](t, conn,
-			`DELETE FROM commits RETURNING synchronous_commit`))
-		var off, timeout string
-		require.NoError(t, store.Pool().QueryRow(ctx,
-			`SELECT current_setting('synchronous_commit'),
-				current_setting('lock_timeout')`).
-			Scan(&off, &timeout))
-		require.Equal(t, []string{"off", "1s"}, []string{off, timeout}, "it leaks into the session")
+		require.Equal(t, []string{wanted}, commits())
+		noLeak(t, store)
 	}
 	for range 2 {
 		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
@@ -451,45 +340,4 @@ FROM generate_series(1, 50000) AS n`)
 		_, err := s.Pool().Exec(ctx, `SELECT count(*) FROM named_locks WHERE pid = 2`)
 		require.NoError(t, err)
 	}), "the test sees a scan")
-}
-
-// The rights that named locks need, besides those of the scheduler's lock.
-func TestTheRightsThatNamedLocksNeed(t *testing.T) {
-	t.Parallel()
-	admin, role, url := granted(t)
-	n := open(t, url).Named()
-	_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-	require.ErrorIs(t, err, driver.ErrPermanent)
-	require.ErrorContains(t, err, "GRANT")
-	exec(t, admin, fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON named_locks TO %s`, role))
-	exec(t, admin, fmt.Sprintf(`GRANT SELECT, UPDATE ON named_locks_floor TO %s`, role))
-	ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
-	tx := begin(t, url, pgx.TxOptions{})
-	fenceNamed(t, n, tx, ref, true)
-	require.NoError(t, tx.Commit(ctx))
-	_, err = n.Extend(ctx, ref, time.Minute)
-	require.NoError(t, err)
-	_, err = n.Release(ctx, ref, true)
-	require.NoError(t, err)
-	exec(t, admin, `UPDATE named_locks SET expires_at = clock_timestamp() - interval '25 hours'`)
-	deleted, err := n.Clean(ctx, 10)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, deleted)
-	exec(t, admin, `UPDATE named_locks_floor SET timeline = '00000000'`)
-	_, holder, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-	require.NoError(t, err)
-	require.True(t, holder.FailedOver)
-}
-
-func TestErrorsOfNamedLocksAreExplained(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Shared(t).Database(t)
-	n := open(t, url).Named()
-	_, _, err := n.Take(ctx, namedClaim(lockA, time.Minute))
-	require.ErrorContains(t, err, "run the migrations")
-	require.ErrorContains(t, err, databaseName(t, url))
-	var pgErr *pgconn.PgError
-	require.ErrorAs(t, err, &pgErr)
-	_, err = n.Look(ctx, lockA)
-	require.ErrorIs(t, err, driver.ErrPermanent)
 }

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -46,8 +45,8 @@ func TestAFullNotifyQueueKeepsNobodyFromReleasing(t *testing.T) {
 	server := pgtest.Start(t)
 	url := server.Database(t)
 	migrate(t, url)
-	var log syncBuffer
-	holder := open(t, url, postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	var log servertest.Log
+	holder := open(t, url, postgres.WithLogger(log.Logger()))
 	conn := session(t, url)
 	ref := acquire(t, holder, time.Minute)
 	empty := fillNotifyQueue(t, server, conn)
@@ -68,22 +67,4 @@ func TestAFullNotifyQueueKeepsNobodyFromReleasing(t *testing.T) {
 	woken := awaiting(ctx, standby, look(t, standby))
 	release(t, holder, ref)
 	ends(t, woken)
-}
-
-// A role that may not notify, and other transactions that keep those from
-// committing which do, keep nobody from releasing either.
-func TestAReleaseNeedsNoRightToNotify(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Start(t)
-	url := server.Database(t)
-	migrate(t, url)
-	conn := session(t, url)
-	role := newRole(t, url, "")
-	exec(t, conn, `REVOKE EXECUTE ON FUNCTION pg_catalog.pg_notify(text, text) FROM PUBLIC`)
-	exec(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
-	store := open(t, as(t, url, role))
-	release(t, store, acquire(t, store, time.Minute))
-	view := look(t, store)
-	require.Nil(t, view.Row)
-	require.Equal(t, driver.EndReleased, view.Newest.EndReason)
 }

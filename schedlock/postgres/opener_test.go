@@ -10,17 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/startup"
 )
 
-func newPool(t testing.TB, url string) *pgxpool.Pool {
+// configured is a store with the settings of an app's pool, which set has changed.
+func configured(t testing.TB, url string, set func(*pgxpool.Config)) *postgres.Store {
 	t.Helper()
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	set(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	return pool
+	store, err := postgres.Use(pool, silent).Open(ctx)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
 }
 
 // Both are what startup.Config has under Open.
@@ -29,62 +35,28 @@ var (
 	_ = startup.Config{Open: postgres.Use(nil)}
 )
 
-func TestUseMakesTheTablesAndChecksTheRightsAsOpenerDoes(t *testing.T) {
+func TestUseMakesTheTablesAndLeavesThePoolToTheApp(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Shared(t).Database(t)
-	pool := newPool(t, url)
-	var open func(context.Context) (driver.Store, error) = postgres.Use(pool, silent)
-	for range 2 { // an empty database, and one that has the tables
-		store, err := open(ctx)
+	pool, err := pgxpool.New(ctx, pgtest.Shared(t).Database(t))
+	require.NoError(t, err)
+	defer pool.Close()
+	for _, task := range []string{"a", "b"} { // an empty database, and one that has the tables
+		s, err := postgres.Use(pool, silent).Open(ctx)
 		require.NoError(t, err)
-		s := store.(*postgres.Store)
 		release(t, s, acquire(t, s, patience))
+		addTasks(t, s.Queue(), 0, task)
 		require.NoError(t, s.Close())
 	}
 	require.NoError(t, pool.Ping(ctx), "the app's pool stays open")
+	_, err = postgres.Use(nil).Open(ctx)
+	require.ErrorContains(t, err, "*pgxpool.Pool is nil")
 }
 
 func TestAStartWithTablesUpToDateNeedsOneConnection(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, migrated(t))
-	config := pool.Config()
 	var made atomic.Int32
-	config.AfterConnect = func(context.Context, *pgx.Conn) error { made.Add(1); return nil }
-	counting, err := pgxpool.NewWithConfig(ctx, config)
-	require.NoError(t, err)
-	defer counting.Close()
-	store, err := postgres.Use(counting, silent).Open(ctx)
-	require.NoError(t, err)
-	defer store.Close()
+	configured(t, migrated(t), func(config *pgxpool.Config) {
+		config.AfterConnect = func(context.Context, *pgx.Conn) error { made.Add(1); return nil }
+	})
 	require.Equal(t, int32(1), made.Load())
-}
-
-func TestUseNamesTheRightThatIsMissing(t *testing.T) {
-	t.Parallel()
-	admin, role, url := granted(t)
-	exec(t, admin, `REVOKE UPDATE ON scheduler_lock FROM `+role)
-	store, err := postgres.Use(newPool(t, url), silent)(ctx)
-	require.ErrorIs(t, err, driver.ErrPermanent)
-	require.ErrorContains(t, err, "GRANT UPDATE ON public.scheduler_lock TO "+role)
-	require.True(t, store == nil, "not an interface with a nil pointer in it")
-}
-
-// An app without package startup has named locks and queues of the *Store.
-func TestOpenOfAnOpenerGivesTheStoreItself(t *testing.T) {
-	t.Parallel()
-	url := pgtest.Shared(t).Database(t)
-	for name, open := range map[string]postgres.OpenFunc{
-		"Use":    postgres.Use(newPool(t, url), silent),
-		"Opener": postgres.Opener(url, silent),
-	} {
-		t.Run(name, func(t *testing.T) {
-			store, err := open.Open(ctx)
-			require.NoError(t, err)
-			defer store.Close()
-			addTasks(t, store.Queue(), 0, name)
-		})
-	}
-	store, err := postgres.Use(nil).Open(ctx)
-	require.ErrorContains(t, err, "*pgxpool.Pool is nil")
-	require.Nil(t, store)
 }

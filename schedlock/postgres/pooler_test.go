@@ -1,9 +1,7 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -19,9 +18,9 @@ func TestAPoolerIsRecognisedAndItsRestartHeals(t *testing.T) {
 	server := pgtest.Shared(t)
 	direct := migrated(t)
 	pooler := pgtest.PgBouncer(t, server)
-	var log bytes.Buffer
+	var log servertest.Log
 	store := open(t, pooler.URL(databaseName(t, direct)),
-		postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		postgres.WithLogger(log.Logger()))
 	require.True(t, store.Pooled())
 	ref := acquire(t, store, time.Minute)
 
@@ -49,12 +48,4 @@ func TestAPoolerIsRecognisedAndItsRestartHeals(t *testing.T) {
 		require.True(t, store.Pooled())
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "pooler"), log.String())
-}
-
-func TestADirectConnectionIsNoPooler(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	store := open(t, migrated(t), postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	require.False(t, store.Pooled())
-	require.Empty(t, log.String())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -60,7 +59,7 @@ func TestAddsThatWaitStopNeitherRunsNorOtherLocks(t *testing.T) {
 		_, _, err = store.Queue().Get(ctx, "q", "same")
 		require.NoError(t, err)
 		_, _, err = store.Named().Take(ctx,
-			namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: fmt.Sprint(i)}, time.Minute))
+			namedClaim(lockNamed(fmt.Sprint(i)), time.Minute))
 		require.NoError(t, err)
 	}
 	require.Empty(t, ended, "nobody can tell yet whether the task is new")

@@ -87,19 +87,15 @@ type Store struct {
 	mending  bounded.Pace           // of queues
 	watching sync.WaitGroup
 
-	turn     chan struct{} // guards conn and what follows: one user at a time
-	conn     *pgx.Conn     // nil: to be opened
-	session  *session      // on it
-	holder   holder        // what this replica holds
-	primed   *pgx.Conn     // see prime
-	unprimed bool          // it has failed
-	refused  error         // why the server will not have us, and …
-	again    time.Time     // … when to ask again
+	turn     bounded.WatchedTurn // guards what follows: one user at a time
+	conn     *pgx.Conn           // nil: to be opened
+	session  *session            // on it
+	holder   holder              // what this replica holds
+	primed   *pgx.Conn           // see prime
+	unprimed bool                // it has failed
+	refused  error               // why the server will not have us, and …
+	again    time.Time           // … when to ask again
 	backoff  time.Duration
-
-	mu     sync.Mutex
-	wanted int                // users that wait for their turn
-	yield  context.CancelFunc // ends a wait for a hint; nil: there is none
 
 	closing sync.Once
 	closed  chan struct{}
@@ -164,9 +160,9 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		log:      slog.Default(),
 		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
 		bound:  statementTimeout,
-		turn:   make(chan struct{}, 1),
 		closed: make(chan struct{}),
 	}
+	s.turn.Turn = bounded.NewTurn()
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
 			return nil, err
@@ -261,11 +257,10 @@ SELECT coalesce(max(version), 0), coalesce(max(min_code), 0) FROM scheduler_lock
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
-		s.interrupt()
-		s.turn <- struct{}{}
+		_ = s.turn.Take(context.Background(), nil)
 		s.holder.unwatch()
 		s.drop()
-		<-s.turn
+		s.turn.Give()
 		s.watching.Wait()
 		s.runs.Pool.Close()
 		s.pool.Pool.Close()

@@ -19,10 +19,10 @@ func TestASilentServerDoesNotKeepTheHeartbeatsFromTheirTurn(t *testing.T) {
 	line, through := newWire(t, databaseURL)
 	holder := open(t, through, postgres.WithDirectConnection())
 	// not of the first acquisition ever
-	line.cutAt("AND NOT EXISTS (SELECT FROM scheduler_lock)\n    FOR UPDATE OF t")
+	line.CutAt("AND NOT EXISTS (SELECT FROM scheduler_lock)\n    FOR UPDATE OF t")
 	ref, s := acquireWatched(t, holder, time.Minute)
 	require.NotNil(t, s)
-	ends(t, line.silent)
+	ends(t, line.Silent)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := holder.Heartbeat(ctx, ref, driver.StateLeading)

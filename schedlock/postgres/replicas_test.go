@@ -38,19 +38,3 @@ func TestTheLeaderForgetsReplicasThatAreSilent(t *testing.T) {
 	silent("1 hour")
 	require.Len(t, present("a", true), 2, "it comes back itself")
 }
-
-func TestPresenceNeedsTheRightsThatAreDocumented(t *testing.T) {
-	t.Parallel()
-	admin, role, url := granted(t)
-	s := opened(t, url)
-	r := ledger.Replica{Instance: "a", PID: 1, Hostname: "h", State: "leading"}
-	require.ErrorContains(t, s.Present(ctx, r, true), "permission denied")
-	exec(t, admin, `GRANT INSERT, UPDATE, DELETE ON scheduler_replicas TO `+role)
-	for range 2 {
-		require.NoError(t, s.Present(ctx, r, true))
-	}
-	require.NoError(t, s.Absent(ctx, "a"))
-	list, err := s.Replicas(ctx)
-	require.NoError(t, err)
-	require.Empty(t, list)
-}

@@ -2,11 +2,10 @@ package postgres_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -30,24 +29,16 @@ type counter struct {
 
 // countTrips returns a URL that leads through the counter.
 func countTrips(t testing.TB, databaseURL string) (*counter, string) {
-	config, err := pgx.ParseConfig(databaseURL)
-	require.NoError(t, err)
 	c := &counter{}
-	server := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	port := listenTCP(t, func(client net.Conn) {
+	return c, between(t, databaseURL, func(client, server net.Conn) {
 		defer client.Close()
-		backend, err := net.Dial("tcp", server)
-		if err != nil {
-			return
-		}
-		defer backend.Close()
+		defer server.Close()
 		go func() {
-			_, _ = io.Copy(client, backend)
+			_, _ = io.Copy(client, server)
 			client.Close()
 		}()
-		_ = c.forward(backend, client)
+		c.forward(server, client)
 	})
-	return c, withPort(t, databaseURL, port)
 }
 
 func (c *counter) count() int {
@@ -56,40 +47,31 @@ func (c *counter) count() int {
 	return c.trips
 }
 
-// forward copies what a client says: a start-up message, then messages of a
-// type, a length and a body.
-func (c *counter) forward(server io.Writer, client io.Reader) error {
-	for header := make([]byte, 4); ; header = make([]byte, 5) {
-		if _, err := io.ReadFull(client, header); err != nil {
-			return err
-		}
-		size := binary.BigEndian.Uint32(header[len(header)-4:]) - 4
-		message := append(header, make([]byte, size)...)
-		if _, err := io.ReadFull(client, message[len(message)-int(size):]); err != nil {
-			return err
+// forward copies what a client says.
+func (c *counter) forward(server io.Writer, client io.Reader) {
+	for untyped := true; ; untyped = false {
+		message, err := readMessage(client, untyped)
+		if err != nil {
+			return
 		}
 		// A pool asks a connection that was idle for more than a second whether it lives.
 		ping := message[0] == 'Q' && bytes.Contains(message, []byte("-- ping"))
-		if len(header) == 5 && (message[0] == 'S' || message[0] == 'Q') && !ping {
+		if !untyped && (message[0] == 'S' || message[0] == 'Q') && !ping {
 			c.mu.Lock()
 			c.trips++
 			c.mu.Unlock()
 		}
 		if _, err := server.Write(message); err != nil {
-			return err
+			return
 		}
 	}
 }
 
 // during counts the round trips of f.
 func (c *counter) during(f func()) int {
-	c.mu.Lock()
-	before := c.trips
-	c.mu.Unlock()
+	before := c.count()
 	f()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.trips - before
+	return c.count() - before
 }
 
 func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
@@ -131,6 +113,10 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 				for range 3 {
 					one("heartbeat", func() { heartbeat(t, store, over.Ref) })
 				}
+				one("revoke", func() {
+					_, err := store.Revoke(ctx, over.Term, "me", "")
+					require.NoError(t, err)
+				})
 				if n := trips.during(func() { release(t, store, over.Ref) }); wanted {
 					require.Equal(t, 2, n, "release, and the notification, which must not undo it")
 				}
@@ -202,6 +188,19 @@ func oneRoundTripEach(t *testing.T, store *postgres.Store, ref driver.Ref, job s
 	one("Prune", func() error { _, err := store.Prune(ctx, job, 1, 1); return err })
 }
 
+// hot asserts that all updates of a table were HOT updates, once the statistics have so many.
+func hot(t testing.TB, conn *pgx.Conn, table string, n int) {
+	t.Helper()
+	var updates, hot int
+	eventually(t, "the statistics of the updates", func() bool {
+		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
+		require.NoError(t, conn.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd
+			FROM pg_stat_user_tables WHERE relname = $1`, table).Scan(&updates, &hot))
+		return updates == n
+	})
+	require.Equal(t, updates, hot)
+}
+
 // Not in parallel: a session that is being opened, to any database, keeps dead rows.
 func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
 	url := migrated(t)
@@ -211,83 +210,67 @@ func TestHeartbeatsAreHotUpdatesOfALoggedTable(t *testing.T) {
 		heartbeat(t, store, ref)
 	}
 	require.NoError(t, store.Close()) // a session's last statistics are flushed at its end
-	var updates, hot int
-	eventually(t, "the statistics of 100 heartbeats", func() bool {
-		exec(t, conn, `SELECT pg_stat_clear_snapshot()`)
-		require.NoError(t, conn.QueryRow(ctx,
-			`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
-			WHERE relname = 'scheduler_lock'`).Scan(&updates, &hot))
-		return updates == 100
-	})
-	require.Equal(t, updates, hot)
+	hot(t, conn, "scheduler_lock", 100)
 	require.Zero(t, value[int](t, conn, `SELECT count(*) FROM pg_class
 		WHERE relname LIKE 'scheduler%' AND relkind = 'r' AND relpersistence <> 'p'`))
+}
+
+// noteCommits notes with which synchronous_commit the transactions that write to the tables are
+// committed, and turns it off for new sessions. It returns what tells the different ones, once.
+func noteCommits(t testing.TB, conn *pgx.Conn, tables ...string) (noted func() []string) {
+	t.Helper()
+	// A deferred trigger runs as the transaction commits.
+	exec(t, conn, `
+		CREATE TABLE commits (setting text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			INSERT INTO commits VALUES (current_setting('synchronous_commit'));
+			RETURN NULL;
+		END $$`)
+	for _, table := range tables {
+		exec(t, conn, `CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON `+table+
+			` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`)
+	}
+	exec(t, conn, `ALTER DATABASE `+conn.Config().Database+` SET synchronous_commit = off`)
+	return func() []string {
+		return value[[]string](t, conn, `WITH gone AS (DELETE FROM commits RETURNING setting)
+			SELECT coalesce(array_agg(DISTINCT setting), '{}') FROM gone`)
+	}
+}
+
+// noLeak asserts that no setting of one statement is left in a session of the pool.
+func noLeak(t testing.TB, store *postgres.Store) {
+	t.Helper()
+	var off, timeout string
+	require.NoError(t, store.Pool().QueryRow(ctx,
+		`SELECT current_setting('synchronous_commit'), current_setting('lock_timeout')`).
+		Scan(&off, &timeout))
+	require.Equal(t, []string{"off", "1s"}, []string{off, timeout})
 }
 
 func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	conn := session(t, url)
-	// A deferred trigger runs as the transaction commits.
-	exec(t, conn, `
-		CREATE TABLE commits (id serial, what text, synchronous_commit text);
-		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			INSERT INTO commits (what, synchronous_commit)
-				VALUES (TG_OP || ' ' || TG_TABLE_NAME, current_setting('synchronous_commit'));
-			RETURN NULL;
-		END $$;
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_lock
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_runs
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_requests
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-		CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON scheduler_pauses
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();`)
-	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` SET synchronous_commit = off`)
+	commits := noteCommits(t, conn, "scheduler_lock", "scheduler_runs", "scheduler_requests",
+		"scheduler_pauses")
 
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
 	var own *pgx.Conn // the store's
-	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
-		if own == nil {
-			own = c
+	store := configured(t, url, func(config *pgxpool.Config) {
+		config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
+			own = cmp.Or(own, c)
+			return nil
 		}
-		return nil
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	require.NoError(t, err)
-	defer pool.Close()
-	store, err := postgres.Use(pool, silent).Open(ctx)
-	require.NoError(t, err)
-	defer store.Close()
-
+	})
 	committed := func(wanted string, f func()) {
 		t.Helper()
 		f()
-		rows, err := conn.Query(ctx, `DELETE FROM commits RETURNING what, synchronous_commit`)
-		require.NoError(t, err)
-		n := 0
-		var what, setting string
-		_, err = pgx.ForEachRow(rows, []any{&what, &setting}, func() error {
-			n++
-			require.Equal(t, wanted, setting, what)
-			return nil
-		})
-		require.NoError(t, err)
-		require.NotZero(t, n)
+		require.Equal(t, []string{wanted}, commits())
 		require.Equal(t, "off", value[string](t, own, `SHOW synchronous_commit`),
 			"it leaks into the session")
 		require.Equal(t, "1s", value[string](t, own, `SHOW lock_timeout`),
 			"it leaks into the session, whose own default is ours")
-		var off, timeout string
-		require.NoError(t, store.Pool().QueryRow(ctx,
-			`SELECT current_setting('synchronous_commit'),
-				current_setting('lock_timeout')`).
-			Scan(&off, &timeout))
-		require.Equal(t, []string{"off", "1s"}, []string{off, timeout},
-			"it leaks into the sessions of the ledger")
+		noLeak(t, store)
 	}
 	var ref driver.Ref
 	committed("on", func() { ref = acquire(t, store, time.Minute) }) // the first
@@ -300,6 +283,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	})
 	var request ledger.Request
 	committed("on", func() {
+		var err error
 		request, err = store.Trigger(ctx, ledger.Action{Job: "j", By: "me"})
 		require.NoError(t, err)
 	})
@@ -317,6 +301,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	})
 	var left []ledger.Run
 	committed("on", func() {
+		var err error
 		ref = acquire(t, store, time.Minute)
 		left, err = store.Abandon(ctx, ref, func(ledger.Run) time.Time { return at })
 		require.NoError(t, err)

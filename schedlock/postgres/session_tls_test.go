@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -51,7 +52,7 @@ func TestTheEndOfAnEncryptedSessionIsSeen(t *testing.T) {
 		heartbeat(t, holder, ref)
 		eventually(t, "nothing is left to read", s.Alive)
 	}
-	require.False(t, hasEnded(s))
+	require.False(t, servertest.HasEnded(s))
 	require.True(t, value[bool](t, admin,
 		`SELECT pg_terminate_backend(backend_pid, 5000) FROM scheduler_lock`))
 	ends(t, s.Ended())

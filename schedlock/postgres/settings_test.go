@@ -19,7 +19,6 @@ import (
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
-	"example.com/schedlock/schedlock/postgres"
 )
 
 // A role may have settings on which the text of values depends.
@@ -63,9 +62,8 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 			terms, err := store.Terms(ctx, 10)
 			require.NoError(t, err)
 			require.WithinRange(t, terms[1].EndedAt, before, before.Add(time.Hour))
-			oneRoundTripEach(t, store, ref, "j", func(what string, f func() error) {
-				require.NoError(t, f(), what)
-			})
+			one := func(what string, f func() error) { require.NoError(t, f(), what) }
+			oneRoundTripEach(t, store, ref, "j", one)
 			_, err = store.Pause(ctx, ledger.Action{Job: "j", By: "me"})
 			require.NoError(t, err)
 			_, err = store.Abandon(ctx, acquire(t, store, time.Minute), nil)
@@ -98,13 +96,9 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 					require.NoError(t, tx.commit())
 				}
 			}
-			ours, err := n.Extend(ctx, lock, time.Minute)
+			_, err = n.Release(ctx, lock, false)
 			require.NoError(t, err)
-			require.True(t, ours)
-			_, err = n.Release(ctx, lock, true)
-			require.NoError(t, err)
-			_, err = n.Clean(ctx, 10)
-			require.NoError(t, err)
+			everyNamedCall(t, n, one)
 			everyCall(t, q, func(_ string, f func()) { f() })
 			release(t, store, ref)
 		})
@@ -115,43 +109,37 @@ func TestEverythingWorksWhateverTheSettingsOfTheRoleAndTheModeOfTheDriver(t *tes
 // other.
 func TestOnlyTheHooksThatMakeAConnectionAreUsed(t *testing.T) {
 	t.Parallel()
-	url := migrated(t)
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
 	var before, after, notified atomic.Int32
-	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
-		before.Add(1)
-		return nil
-	}
-	config.AfterConnect = func(context.Context, *pgx.Conn) error { after.Add(1); return nil }
-	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {
-		notified.Add(1)
-	}
 	not := func(what string) { t.Errorf("%s was called", what) }
-	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
-		not("PrepareConn")
-		return false, errors.New("no tenant in the context")
-	}
-	config.AfterRelease = func(*pgx.Conn) bool { not("AfterRelease"); return false }
-	config.BeforeClose = func(*pgx.Conn) { not("BeforeClose") }
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool {
-		not("ShouldPing")
-		return true
-	}
-	//lint:ignore SA1019 an app may have it still
-	config.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
-		not("BeforeAcquire")
-		return false
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	require.NoError(t, err)
-	defer pool.Close()
-	store, err := postgres.Use(pool, silent).Open(ctx)
-	require.NoError(t, err)
+	store := configured(t, migrated(t), func(config *pgxpool.Config) {
+		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			before.Add(1)
+			return nil
+		}
+		config.AfterConnect = func(context.Context, *pgx.Conn) error { after.Add(1); return nil }
+		config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {
+			notified.Add(1)
+		}
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+			not("PrepareConn")
+			return false, errors.New("no tenant in the context")
+		}
+		config.AfterRelease = func(*pgx.Conn) bool { not("AfterRelease"); return false }
+		config.BeforeClose = func(*pgx.Conn) { not("BeforeClose") }
+		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool {
+			not("ShouldPing")
+			return true
+		}
+		//lint:ignore SA1019 an app may have it still
+		config.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
+			not("BeforeAcquire")
+			return false
+		}
+	})
 	ref := acquire(t, store, time.Minute)
 	release(t, store, ref) // notifies
 	for range 3 {
-		_, err = store.Jobs(ctx)
+		_, err := store.Jobs(ctx)
 		require.NoError(t, err)
 		addTasks(t, store.Queue(), 0, fmt.Sprint(time.Now()))
 	}
@@ -166,18 +154,12 @@ func TestOnlyTheHooksThatMakeAConnectionAreUsed(t *testing.T) {
 func TestANotificationOnAnotherChannelWakesNobody(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	config, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `LISTEN events`)
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	require.NoError(t, err)
-	defer pool.Close()
-	store, err := postgres.Use(pool, silent).Open(ctx)
-	require.NoError(t, err)
-	defer store.Close()
+	store := configured(t, url, func(config *pgxpool.Config) {
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `LISTEN events`)
+			return err
+		}
+	})
 	holder := open(t, url)
 	ref := acquire(t, holder, time.Minute)
 	conn := session(t, url)

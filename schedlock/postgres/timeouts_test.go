@@ -1,13 +1,9 @@
 package postgres_test
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,105 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
-// A wire is the network between a client and its server. What is cut passes
-// nothing any more, either way, and neither side is told.
-type wire struct {
-	mu     sync.Mutex
-	dead   bool // for new connections too
-	closed bool
-	at     []byte
-	links  []*link
-	silent chan struct{} // closed when what cutAt asks for was seen
-}
-
-type link struct {
-	client, server net.Conn
-	dead           bool
-}
-
-func (l *link) close() {
-	l.client.Close()
-	l.server.Close()
-}
-
 // newWire returns a URL that leads through the wire.
-func newWire(t testing.TB, databaseURL string) (*wire, string) {
+func newWire(t testing.TB, databaseURL string) (*servertest.Wire, string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
 	require.NoError(t, err)
-	w := &wire{silent: make(chan struct{})}
-	port := listenTCP(t, func(client net.Conn) {
-		server, err := net.Dial("tcp", u.Host)
-		if err != nil {
-			client.Close()
-			return
-		}
-		w.mu.Lock()
-		l := &link{client: client, server: server, dead: w.dead}
-		w.links = append(w.links, l)
-		if w.closed { // pgx takes leave in the background
-			l.close()
-		}
-		w.mu.Unlock()
-		var both sync.WaitGroup
-		both.Go(func() { w.pass(l, client, server) })
-		both.Go(func() { w.pass(l, server, client) })
-		both.Wait()
-	})
-	t.Cleanup(w.close)
-	return w, withPort(t, databaseURL, port)
-}
-
-func (w *wire) pass(l *link, from, to net.Conn) {
-	buffer := make([]byte, 1<<15)
-	for {
-		n, err := from.Read(buffer)
-		w.mu.Lock()
-		if len(w.at) > 0 && bytes.Contains(buffer[:n], w.at) {
-			l.dead, w.at = true, nil
-			close(w.silent)
-		}
-		dead := l.dead
-		w.mu.Unlock()
-		if dead {
-			return // both connections stay open
-		}
-		if err != nil {
-			l.close()
-			return
-		}
-		_, _ = to.Write(buffer[:n])
-	}
-}
-
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dead = true
-	for _, l := range w.links {
-		l.dead = true
-	}
-}
-
-// cutAt cuts the next connection that carries the text, which does not arrive.
-func (w *wire) cutAt(text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = []byte(text)
-}
-
-func (w *wire) close() {
-	w.cut()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	for _, l := range w.links {
-		l.close()
-	}
+	w := servertest.NewWire(t, u.Host)
+	u.Host = w.Address
+	return w, u.String()
 }
 
 // idleTimeout is what an administrator has set in these tests: long enough for a
@@ -158,7 +68,7 @@ func TestAPartitionedHolderIsNotTakenForDeadByAnIdleTimeOut(t *testing.T) {
 			heartbeat(t, holder, ref)
 			require.NotNil(t, s)
 			set(tc.after)
-			line.cut()
+			line.Cut()
 			// Other sessions of that role end meanwhile, one after the other.
 			for range 2 {
 				idle := session(t, as(t, databaseURL, role, "application_name", "idle"))
@@ -221,9 +131,9 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 			unset(t, admin, role, tc.refuse, tc.setting)
 			for _, v := range []string{tc.short, tc.long} {
 				exec(t, admin, fmt.Sprintf(`ALTER ROLE %s SET %s = '%s'`, role, tc.setting, v))
-				var log syncBuffer
+				var log servertest.Log
 				holder := open(t, as(t, databaseURL, role),
-					postgres.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+					postgres.WithLogger(log.Logger()))
 				ref, s := acquireWatched(t, holder, time.Minute)
 				row := look(t, holder).Row
 				if v == tc.long && !tc.refuse {
@@ -252,25 +162,4 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A session that is idle must not be lost between two heartbeats either.
-func TestAnIdleTimeOutDoesNotEndTheLocksSession(t *testing.T) {
-	t.Parallel()
-	databaseURL := migrated(t)
-	role := newRole(t, databaseURL, "")
-	admin := session(t, databaseURL)
-	exec(t, admin, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
-	exec(t, admin, fmt.Sprintf(`ALTER ROLE %s SET idle_session_timeout = '2s'`, role))
-	store := open(t, as(t, databaseURL, role))
-	const sqlPIDs = `SELECT string_agg(pid::text, ' ') FROM pg_stat_activity
-		WHERE datname = current_database() AND application_name = 'schedlock'`
-	before := value[string](t, admin, sqlPIDs)
-	idle := session(t, as(t, databaseURL, role, "application_name", "idle")) // the younger one
-	eventually(t, "the time-out ends other sessions", func() bool {
-		return value[int](t, admin, fmt.Sprintf(
-			`SELECT count(*) FROM pg_stat_activity WHERE pid = %d`, idle.PgConn().PID())) == 0
-	})
-	look(t, store)
-	require.Equal(t, before, value[string](t, admin, sqlPIDs))
 }

@@ -11,79 +11,37 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/driver/namedlock"
-	"example.com/schedlock/schedlock/ledger"
-	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/postgres"
 )
 
-const sqlOurTables = `SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname IN ('scheduler_lock', 'scheduler_terms',
-    'scheduler_jobs', 'scheduler_runs', 'scheduler_requests', 'scheduler_pauses', 'scheduler_audit',
-    'scheduler_replicas', 'scheduler_attempts',
-    'scheduler_lock_schema', 'scheduler_lock_migrations',
-    'named_locks', 'named_locks_floor', 'queue_tasks')`
+const sqlTablesIn = `SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'r'`
 
-// eachWay calls test with a database and how the replicas come to it.
-func eachWay(t *testing.T, test func(t *testing.T, direct, url string)) {
-	server := pgtest.Shared(t)
-	t.Run("directly", func(t *testing.T) {
-		url := server.Database(t)
-		test(t, url, url)
-	})
-	t.Run("through a pooler in transaction mode", func(t *testing.T) {
-		direct := server.Database(t)
-		test(t, direct, pgtest.PgBouncer(t, server).URL(databaseName(t, direct)))
-	})
-}
-
-// openedIn opens a store whose tables are in a schema.
-func openedIn(t testing.TB, url, schema string, opts ...postgres.Option) *postgres.Store {
+func openedIn(t testing.TB, url, schema string) *postgres.Store {
 	t.Helper()
-	store, err := postgres.Opener(url,
-		append([]postgres.Option{silent, postgres.WithSchema(schema)}, opts...)...)(ctx)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.(*postgres.Store).Close()) })
-	return store.(*postgres.Store)
+	return opened(t, url, postgres.WithSchema(schema))
 }
 
 // Two apps in one database: each has all its tables, and nothing of the other's.
 func TestWithSchemaEachAppHasTablesOfItsOwn(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, direct, url string) {
+	eachWay(t, pgtest.Shared(t).Database, func(t *testing.T, direct, url string) {
 		admin := session(t, direct)
 		billing, shop := openedIn(t, url, "billing"), openedIn(t, url, "user") // a word of SQL
 		require.NoError(t, billing.Migrate(ctx), "again")
 		for _, schema := range []string{"billing", "user"} {
-			require.Equal(t, 14, value[int](t, admin, sqlOurTables, schema))
+			require.Equal(t, 14, value[int](t, admin, sqlTablesIn, schema))
 		}
-		require.Zero(t, value[int](t, admin, sqlOurTables, "public"))
-		require.Zero(t, value[int](t, admin,
-			`SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`))
+		require.Zero(t, value[int](t, admin, sqlTablesIn, "public"))
 
 		for _, s := range []*postgres.Store{billing, shop} { // the first one, too: see sqlTakeFirst
 			ref := acquire(t, s, time.Minute)
 			heartbeat(t, s, ref)
-			_, err := s.Revoke(ctx, ref.Term, "ann", "")
-			require.NoError(t, err)
-			_, err = s.Pause(ctx, ledger.Action{By: "ann"})
-			require.NoError(t, err)
-			inbox, err := s.Pending(ctx)
-			require.NoError(t, err)
-			require.Len(t, inbox.Pauses, 1)
-			terms, err := s.Terms(ctx, 10)
-			require.NoError(t, err)
-			require.Len(t, terms, 1)
-			left, err := s.Abandon(ctx, ref, nil)
-			require.NoError(t, err)
-			require.Empty(t, left)
 
 			n := s.Named()
-			locked := takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "a"},
-				time.Minute))
+			locked := takeNamed(t, n, namedClaim(lockA, time.Minute))
 			added, err := s.Queue().Add(ctx, "q", 0, []string{"t"})
 			require.NoError(t, err)
 			require.Equal(t, []string{"t"}, added)
@@ -157,7 +115,7 @@ func TestANameThatIsNoneOfASchemaIsRefused(t *testing.T) {
 
 func TestARoleThatMayNotMakeASchemaIsToldWhatToDo(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, direct, url string) {
+	eachWay(t, pgtest.Shared(t).Database, func(t *testing.T, direct, url string) {
 		admin, role := session(t, direct), newRole(t, direct, "")
 		url = as(t, url, role)
 		_, err := postgres.Opener(url, silent, postgres.WithSchema("billing"))(ctx)
@@ -178,13 +136,13 @@ func TestARoleThatMayNotMakeASchemaIsToldWhatToDo(t *testing.T) {
 
 func TestManyReplicasMakeOneSchemaAtOnce(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, direct, url string) {
+	eachWay(t, pgtest.Shared(t).Database, func(t *testing.T, direct, url string) {
 		errs := make(chan error)
 		for range 8 {
 			go func() {
-				store, err := postgres.Opener(url, silent, postgres.WithSchema("billing"))(ctx)
+				store, err := postgres.Opener(url, silent, postgres.WithSchema("billing")).Open(ctx)
 				if err == nil {
-					err = store.(*postgres.Store).Close()
+					err = store.Close()
 				}
 				errs <- err
 			}()
@@ -192,25 +150,5 @@ func TestManyReplicasMakeOneSchemaAtOnce(t *testing.T) {
 		for range 8 {
 			require.NoError(t, <-errs)
 		}
-	})
-}
-
-// A pooler changes how statements are sent, a schema their text: one run is for both.
-func TestConformanceInASchemaThroughAPooler(t *testing.T) {
-	t.Parallel()
-	missing.OnlyFull(t, "tries the rules once more")
-	server := pgtest.Shared(t)
-	direct := server.Database(t)
-	url := pgtest.PgBouncer(t, server).URL(databaseName(t, direct)) +
-		"&default_query_exec_mode=exec"
-	openedIn(t, url, "billing")
-	edited := as(t, direct, "postgres", "search_path", "billing")
-	admin := session(t, edited)
-	locktest.Run(t, func(t testing.TB) locktest.Database {
-		d := conformance(t, admin, edited, url, locktest.Hints)
-		d.Open = func(t testing.TB) driver.Store {
-			return open(t, url, postgres.WithSchema("billing"))
-		}
-		return d
 	})
 }

@@ -1,0 +1,131 @@
+package servertest
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A Wire is the network between clients and a server. What is cut passes nothing any more, either
+// way, and neither side is told.
+type Wire struct {
+	Address string        // of its end for clients
+	Silent  chan struct{} // closed when what CutAt asks for was seen
+
+	mu     sync.Mutex
+	to     string
+	dead   bool // for new connections too
+	closed bool
+	at     []byte
+	links  []*link
+}
+
+type link struct {
+	client, server net.Conn
+	dead           bool
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// NewWire leads to the address of a server, until the end of the test.
+func NewWire(t testing.TB, to string) *Wire {
+	t.Helper()
+	w := &Wire{Silent: make(chan struct{}), to: to}
+	w.Address = Listen(t, w.serve).String()
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *Wire) serve(client net.Conn) {
+	w.mu.Lock()
+	to := w.to
+	w.mu.Unlock()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	w.mu.Lock()
+	l := &link{client: client, server: server, dead: w.dead}
+	w.links = append(w.links, l)
+	if w.closed { // a driver may take leave in the background
+		l.close()
+	}
+	w.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { w.pass(l, client, server) })
+	both.Go(func() { w.pass(l, server, client) })
+	both.Wait()
+}
+
+func (w *Wire) pass(l *link, from, to net.Conn) {
+	buffer := make([]byte, 1<<15)
+	for {
+		n, err := from.Read(buffer)
+		w.mu.Lock()
+		if len(w.at) > 0 && bytes.Contains(buffer[:n], w.at) {
+			l.dead, w.at = true, nil
+			close(w.Silent)
+		}
+		dead := l.dead
+		w.mu.Unlock()
+		if dead {
+			return // both connections stay open
+		}
+		if err != nil {
+			l.close()
+			return
+		}
+		_, _ = to.Write(buffer[:n])
+	}
+}
+
+// each locks the wire, and calls do with each connection.
+func (w *Wire) each(do func(l *link)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.links {
+		do(l)
+	}
+}
+
+// Die cuts the connections that are open. New ones work.
+func (w *Wire) Die() { w.each(func(l *link) { l.dead = true }) }
+
+// Cut cuts all connections, also new ones.
+func (w *Wire) Cut() {
+	w.mu.Lock()
+	w.dead = true
+	w.mu.Unlock()
+	w.Die()
+}
+
+// CutAt cuts the next connection that carries the text, which does not arrive.
+func (w *Wire) CutAt(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = []byte(text)
+}
+
+// LeadTo leads new connections to another server. Those that are open stay.
+func (w *Wire) LeadTo(address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = address
+}
+
+// End ends the connections that are open. New ones work.
+func (w *Wire) End() { w.each((*link).close) }
+
+// Close ends all connections, also new ones.
+func (w *Wire) Close() {
+	w.Cut()
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.End()
+}
