@@ -335,7 +335,7 @@ func paused(h *History, stall func(Span) time.Duration) (vs []Violation) {
 		attempt int
 	}
 	started := map[key]int64{}
-	for _, row := range h.Ledger {
+	for _, row := range slices.Concat(h.Replaced, h.Ledger) {
 		started[key{row.Job, row.Tick, row.Attempt}] = row.StartedAt
 	}
 	const clocksDiffer = 30 * time.Minute

@@ -80,6 +80,17 @@ var found = []struct {
 			{At: 25100 * time.Millisecond, For: 7900 * time.Millisecond, Kind: pause, Replica: leader},
 		},
 	}},
+	{"a leader learns after a pause of an attempt that began before it, and repeats that", plan{
+		Members: []member{{Timing: 3}},
+		Faults: []fault{
+			{At: 30871 * time.Millisecond, For: 1346 * time.Millisecond, Kind: failAfter,
+				Replica: leader, Ops: "ledger"},
+			{At: 32217 * time.Millisecond, For: 17305 * time.Millisecond, Kind: loseRequest,
+				Replica: leader, Ops: "starts"},
+			{At: 38370 * time.Millisecond, For: 19743 * time.Millisecond, Kind: pause,
+				Replica: leader},
+		},
+	}},
 	{"an acquisition is answered late, and is all", plan{
 		Members: []member{{Timing: 1}, {Timing: 1, Start: 100 * time.Millisecond}},
 		Faults: []fault{

@@ -23,7 +23,7 @@ func (w *world) read() error {
 	terms, termsErr := w.db.Terms(ctx, 1_000_000)
 	pending, pendingErr := w.db.Pending(ctx)
 	h := &w.history
-	h.Ledger, h.Terms = []faults.LedgerRow{}, []int64{}
+	h.Ledger, h.Replaced, h.Terms = []faults.LedgerRow{}, nil, []int64{}
 	slices.SortFunc(runs, func(a, b ledger.Run) int { return cmp.Compare(a.ID, b.ID) })
 	for _, r := range runs {
 		row := faults.LedgerRow{ID: r.ID, Job: r.Job, Tick: r.ScheduledAt.UnixMicro(),
@@ -35,6 +35,12 @@ func (w *world) read() error {
 		}
 		if row.Started {
 			row.StartedAt = w.commits[attemptOf(r)].Microseconds()
+			before := row
+			for r := r; r.Attempt > 1; {
+				r.Attempt--
+				before.Attempt, before.StartedAt = r.Attempt, w.commits[attemptOf(r)].Microseconds()
+				h.Replaced = append(h.Replaced, before)
+			}
 		} else {
 			row.Reason = r.Error
 		}
