@@ -34,7 +34,7 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 }
 
 func TestABackupHasTheNamedLocks(t *testing.T) {
-	db, _ := at(noon)
+	db := atNoon()
 	claim := namedlock.Claim{Key: namedlock.Key{Kind: namedlock.KindLock, Name: "a"}, Owner: owner,
 		Token: driver.NewToken(), TTL: time.Minute}
 	term, _, err := db.Named().Take(ctx, claim)

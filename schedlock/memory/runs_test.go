@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,8 +14,8 @@ var ann = ledger.Action{Job: "j", By: "ann", Reason: "why"}
 
 // decided is a database whose clock stands, where job j is decided up to noon.
 func decided(t *testing.T) (*memory.Store, time.Time) {
-	db, now := at(noon)
-	tick := now.UTC().Truncate(time.Microsecond)
+	db := atNoon()
+	tick := noon.UTC().Truncate(time.Microsecond)
 	_, _, err := db.Decide(ctx, win(t, db), ledger.Decision{Job: "j", To: tick})
 	require.NoError(t, err)
 	return db, tick
@@ -89,24 +88,6 @@ func TestABackupHasTheLedger(t *testing.T) {
 		_, found, err := db.Run(ctx, "j", r.At)
 		require.NoError(t, err)
 		require.False(t, found)
-	}
-}
-
-func TestIDsGrowThoughRunsAreDeleted(t *testing.T) {
-	db, tick := decided(t)
-	ref := look(t, db).Row.Ref
-	for i := range 3 {
-		run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j",
-			From: tick, To: tick, Start: tick.Add(time.Duration(i))})
-		require.NoError(t, err, fmt.Sprint(i))
-		require.True(t, started)
-		require.EqualValues(t, i+1, run.ID)
-		written, err := db.Finish(ctx, run, ledger.End{Status: ledger.Done})
-		require.NoError(t, err)
-		require.True(t, written, "run %d", run.ID)
-		deleted, err := db.Prune(ctx, "j", 0, 10)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, deleted)
 	}
 }
 
