@@ -21,7 +21,8 @@ func TestAHeldErrorSaysWhoSinceWhenAndWhatToDo(t *testing.T) {
 	}
 	assert.ErrorIs(t, held(0), schedlock.ErrHeld)
 	for _, word := range []string{`pid 7`, `"a"`, "term 12", "2026-11-21T09:50:46Z", "for 3m0s",
-		"last heartbeat was 2s ago", "TTL 1m0s", "stop that process"} {
+		"last heartbeat was 2s ago", "TTL 1m0s", "stop that process",
+		"wait until the TTL has passed"} {
 		assert.ErrorContains(t, held(2*time.Second), word)
 	}
 	assert.ErrorContains(t, held(-time.Hour), "stamped 1h0m0s in the future")

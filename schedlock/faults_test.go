@@ -391,6 +391,12 @@ func newLeader(t *testing.T, db driver.Store) (*replica, *schedlock.Lease) {
 	return r, r.lead()
 }
 
+// campaigns are the ways to get a lease.
+var campaigns = map[string]func(*schedlock.Lock) (*schedlock.Lease, error){
+	"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
+	"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
+}
+
 // won is what a Wait in the background came to.
 type won struct {
 	lease *schedlock.Lease

@@ -14,10 +14,7 @@ import (
 )
 
 func TestALeaseRenewsItselfUntilItIsReleased(t *testing.T) {
-	for name, campaign := range map[string]func(*schedlock.Lock) (*schedlock.Lease, error){
-		"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
-		"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
-	} {
+	for name, campaign := range campaigns {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a, b := newRenewing(t, db), newRenewing(t, db)
 			start := time.Now()
@@ -49,6 +46,10 @@ func TestARenewalThatFailsIsRepeatedEveryRetryInterval(t *testing.T) {
 		a.db.set(fault{kind: broken})
 		sleepUntil(start, every+20*retry)
 		require.Equal(t, 21, a.db.count("heartbeat"))
+		err := lease.Heartbeat(ctx)
+		require.ErrorIs(t, err, errBroken)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.True(t, a.leads())
 		a.db.heal()
 		sleepUntil(start, 3*renew)
 		require.NoError(t, lease.Err(), "the same lease")
@@ -67,6 +68,8 @@ func TestAReleaseWaitsForARenewalThatIsUnderWay(t *testing.T) {
 		sleepUntil(start, every)
 		require.NoError(t, lease.Release(ctx))
 		require.Equal(t, every+time.Second, time.Since(start))
+		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleased},
+			a.seen.kinds())
 		require.Nil(t, rowOf(t, db))
 	})
 }
@@ -126,10 +129,8 @@ func TestAnOrderToLeaveReachesALeaseWhoseOwnerDoesNotLook(t *testing.T) {
 		sleepUntil(start, every+ttl-renew)
 		require.ErrorContains(t, lease.Err(), "an operator has told this replica to leave")
 		require.NoError(t, lease.Release(ctx), "its work has returned")
-		require.NoError(t, (<-waiter).err)
-		terms, err := db.Terms(ctx, 2)
-		require.NoError(t, err)
-		require.Equal(t, driver.EndRevoked, terms[1].EndReason)
+		wins(t, waiter)
+		require.Equal(t, driver.EndRevoked, termsOf(t, db, 2)[1].EndReason)
 	})
 }
 
