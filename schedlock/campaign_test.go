@@ -275,29 +275,20 @@ func TestAnOutageDoesNotEndAWait(t *testing.T) {
 
 func TestAHintBringsTheNextLookForward(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db), newFaulty(db)
+		a, b := newReplica(t, db), newReplica(t, db)
 		lease := a.lead()
 		gone := make(chan struct{})
-		b.hint = func(ctx context.Context, v driver.Snapshot) {
+		b.db.hint = func(ctx context.Context, _ driver.Snapshot) {
 			select {
 			case <-gone:
 			case <-ctx.Done():
 			}
 		}
-		lock, err := schedlock.New(hinted{b}, schedlock.WithLogger(quiet))
-		require.NoError(t, err)
-		schedlock.UseBubbleClock(lock)
-		led := make(chan time.Time, 1)
-		go func() {
-			if lease, err := lock.Wait(ctx); err == nil {
-				led <- time.Now()
-				_ = lease.Release(ctx)
-			}
-		}()
+		waiter := b.stand(t.Context())
 		time.Sleep(retry / 4)
 		require.NoError(t, lease.Release(ctx))
 		released := time.Now()
 		close(gone)
-		require.Zero(t, (<-led).Sub(released))
+		require.Zero(t, wins(t, waiter).at.Sub(released))
 	})
 }

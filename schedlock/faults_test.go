@@ -245,10 +245,13 @@ func (f *faulty) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	})
 }
 
-// hinted is a faulty whose database gives hints.
-type hinted struct{ *faulty }
-
-func (h hinted) AwaitHint(ctx context.Context, v driver.Snapshot) { h.hint(ctx, v) }
+func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) {
+	if f.hint == nil {
+		f.Base.AwaitHint(ctx, v)
+		return
+	}
+	f.hint(ctx, v)
+}
 
 // logText is what was logged.
 type logText struct {
