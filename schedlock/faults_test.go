@@ -24,10 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !runAsApp() {
-		child.InMemory()
-		goleak.VerifyTestMain(m)
-	}
+	child.InMemory()
+	goleak.VerifyTestMain(m)
 }
 
 const (
