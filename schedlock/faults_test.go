@@ -300,26 +300,24 @@ func (e *events) kinds() (kinds []schedlock.EventKind) {
 	return kinds
 }
 
-func (e *events) last(kind schedlock.EventKind) (found schedlock.Event) {
+// of are the events of a kind.
+func (e *events) of(kind schedlock.EventKind) (found []schedlock.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {
 		if ev.Kind == kind {
-			found = ev
+			found = append(found, ev)
 		}
 	}
 	return found
 }
 
-func (e *events) count(kind schedlock.EventKind) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ev := range e.list {
-		if ev.Kind == kind {
-			n++
-		}
-	}
-	return n
+func (e *events) count(kind schedlock.EventKind) int { return len(e.of(kind)) }
+
+// last is the last event of a kind, the zero one if there was none.
+func (e *events) last(kind schedlock.EventKind) schedlock.Event {
+	found := append([]schedlock.Event{{}}, e.of(kind)...)
+	return found[len(found)-1]
 }
 
 // A replica is one Lock of a fleet, on a connection of its own. Its leases are

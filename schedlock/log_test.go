@@ -77,26 +77,6 @@ func TestLogOfAQuietLifeHasNoLinePerHeartbeat(t *testing.T) {
 	})
 }
 
-func TestLogOfALeadersOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a, log := newLogged(t, db)
-		start := time.Now()
-		defer beat(a.lead())()
-		sleepUntil(start, every/2)
-		a.db.set(fault{kind: broken})
-		sleepUntil(start, renew-5*retry/2)
-		a.db.heal() // just in time
-		sleepUntil(start, 2*renew)
-		require.True(t, a.leads(), "the same leader")
-		require.Equal(t, []string{
-			"0s INFO leading",
-			"10s WARN database does not answer",
-			"40s WARN database still does not answer",
-			"43s INFO database answers again",
-		}, log.all())
-	})
-}
-
 func TestLogOfAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault fault

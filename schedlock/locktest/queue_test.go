@@ -49,30 +49,33 @@ type riggedQueue struct {
 	fault any
 }
 
+// idsCall is a call about some tasks of a queue.
+type idsCall struct {
+	call[*soundQueue]
+	name string
+	ids  []string
+	out  []string
+}
+
+func (r riggedQueue) about(ctx context.Context, name string, ids []string) idsCall {
+	return idsCall{call: start(ctx, r.soundQueue), name: name, ids: ids}
+}
+
 type (
 	addCall struct {
-		call[*soundQueue]
-		name    string
+		idsCall
 		retries int
-		ids     []string
-		out     []string
 	}
 	addTxCall struct {
-		call[*soundQueue]
+		idsCall
 		tx      any
-		name    string
 		retries int
-		ids     []string
-		out     []string
 	}
 	addAfterCall struct {
-		call[*soundQueue]
+		idsCall
 		tx      any
-		name    string
 		retries int
 		delay   time.Duration
-		ids     []string
-		out     []string
 	}
 	captureCall struct {
 		call[*soundQueue]
@@ -83,35 +86,23 @@ type (
 		tasks []taskqueue.Info
 	}
 	doneCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
-		ids   []string
-		out   []string
 	}
 	doneTxCall struct {
-		call[*soundQueue]
+		idsCall
 		tx    any
-		name  string
 		token driver.Token
 		hold  time.Duration
-		ids   []string
-		out   []string
 	}
 	extendCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
 		hold  time.Duration
-		ids   []string
-		out   []string
 	}
 	releaseTasksCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
-		ids   []string
-		out   []string
 	}
 	failCall struct {
 		call[*soundQueue]
@@ -148,32 +139,28 @@ type (
 		counts []taskqueue.Count
 	}
 	requeueCall struct {
-		call[*soundQueue]
-		name    string
+		idsCall
 		retries int
-		ids     []string
-		out     []string
 	}
 )
 
 func (r riggedQueue) Add(ctx context.Context, name string, retries int, ids []string) ([]string,
 	error) {
-	c := &addCall{call: start(ctx, r.soundQueue), name: name, retries: retries, ids: ids}
+	c := &addCall{r.about(ctx, name, ids), retries}
 	play(r.fault, c, func() { c.out, c.err = c.s.Add(c.ctx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) AddTx(ctx context.Context, tx any, name string, retries int,
 	ids []string) ([]string, error) {
-	c := &addTxCall{call: start(ctx, r.soundQueue), tx: tx, name: name, retries: retries, ids: ids}
+	c := &addTxCall{r.about(ctx, name, ids), tx, retries}
 	play(r.fault, c, func() { c.out, c.err = c.s.AddTx(c.ctx, c.tx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) AddAfter(ctx context.Context, tx any, name string, retries int,
 	delay time.Duration, ids []string) ([]string, error) {
-	c := &addAfterCall{call: start(ctx, r.soundQueue),
-		tx: tx, name: name, retries: retries, delay: delay, ids: ids}
+	c := &addAfterCall{r.about(ctx, name, ids), tx, retries, delay}
 	play(r.fault, c, func() {
 		c.out, c.err = c.s.AddAfter(c.ctx, c.tx, c.name, c.retries, c.delay, c.ids)
 	})
@@ -192,15 +179,14 @@ func (r riggedQueue) Capture(ctx context.Context, name string, token driver.Toke
 
 func (r riggedQueue) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	c := &doneCall{call: start(ctx, r.soundQueue), name: name, token: token, ids: ids}
+	c := &doneCall{r.about(ctx, name, ids), token}
 	play(r.fault, c, func() { c.out, c.err = c.s.Done(c.ctx, c.name, c.token, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
 	hold time.Duration, ids []string) ([]string, error) {
-	c := &doneTxCall{call: start(ctx, r.soundQueue),
-		tx: tx, name: name, token: token, hold: hold, ids: ids}
+	c := &doneTxCall{r.about(ctx, name, ids), tx, token, hold}
 	play(r.fault, c, func() {
 		c.out, c.err = c.s.DoneTx(c.ctx, c.tx, c.name, c.token, c.hold, c.ids)
 	})
@@ -209,14 +195,14 @@ func (r riggedQueue) DoneTx(ctx context.Context, tx any, name string, token driv
 
 func (r riggedQueue) Extend(ctx context.Context, name string, token driver.Token,
 	hold time.Duration, ids []string) ([]string, error) {
-	c := &extendCall{call: start(ctx, r.soundQueue), name: name, token: token, hold: hold, ids: ids}
+	c := &extendCall{r.about(ctx, name, ids), token, hold}
 	play(r.fault, c, func() { c.out, c.err = c.s.Extend(c.ctx, c.name, c.token, c.hold, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) Release(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	c := &releaseTasksCall{call: start(ctx, r.soundQueue), name: name, token: token, ids: ids}
+	c := &releaseTasksCall{r.about(ctx, name, ids), token}
 	play(r.fault, c, func() { c.out, c.err = c.s.Release(c.ctx, c.name, c.token, c.ids) })
 	return c.out, c.err
 }
@@ -260,7 +246,7 @@ func (r riggedQueue) Count(ctx context.Context) ([]taskqueue.Count, error) {
 
 func (r riggedQueue) Requeue(ctx context.Context, name string, retries int,
 	ids []string) ([]string, error) {
-	c := &requeueCall{call: start(ctx, r.soundQueue), name: name, retries: retries, ids: ids}
+	c := &requeueCall{r.about(ctx, name, ids), retries}
 	play(r.fault, c, func() { c.out, c.err = c.s.Requeue(c.ctx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }

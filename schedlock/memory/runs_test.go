@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 )
@@ -60,12 +62,19 @@ func TestATickThatTookTheTimeOfARequestAnswersIt(t *testing.T) {
 	require.Equal(t, run, got)
 }
 
-func TestABackupHasTheLedger(t *testing.T) {
+func TestABackupHasAllTables(t *testing.T) {
 	db, tick := decided(t)
 	ref := look(t, db).Row.Ref
 	r, err := db.Trigger(ctx, ann)
 	require.NoError(t, err)
 	p, err := db.Pause(ctx, ledger.Action{By: "ann"})
+	require.NoError(t, err)
+	locks, queue := db.Named(), db.Queue()
+	claim := namedlock.Claim{Key: namedlock.Key{Kind: namedlock.KindLock, Name: "a"}, Owner: owner,
+		Token: driver.NewToken(), TTL: time.Minute}
+	term, _, err := locks.Take(ctx, claim)
+	require.NoError(t, err)
+	_, err = queue.Add(ctx, "q", 1, []string{"a"})
 	require.NoError(t, err)
 	restore := db.Backup()
 	for range 2 {
@@ -77,6 +86,14 @@ func TestABackupHasTheLedger(t *testing.T) {
 		require.EqualValues(t, 1, run.ID)
 		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
 		require.NoError(t, err)
+		_, err = locks.Release(ctx, namedlock.Ref{Key: claim.Key, Token: claim.Token, Term: term},
+			true)
+		require.NoError(t, err)
+		tasks, err := queue.Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
+		require.NoError(t, err)
+		require.Len(t, tasks, 1)
+		_, err = queue.Add(ctx, "q", 1, []string{"b"})
+		require.NoError(t, err)
 		restore()
 		in, err := db.Pending(ctx)
 		require.NoError(t, err)
@@ -86,6 +103,12 @@ func TestABackupHasTheLedger(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []ledger.Job{{Name: "j", Cursor: tick}}, jobs)
 		_, found, err := db.Run(ctx, "j", r.At)
+		require.NoError(t, err)
+		require.False(t, found)
+		row, err := locks.Look(ctx, claim.Key)
+		require.NoError(t, err)
+		require.Equal(t, claim.Token, row.Token)
+		_, found, err = queue.Get(ctx, "q", "b")
 		require.NoError(t, err)
 		require.False(t, found)
 	}
