@@ -52,7 +52,7 @@ var fenceCases = []testCase{
 			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
 				"Fence": func(r driver.Ref) (bool, error) {
 					tx := e.begin()
-					defer tx.Rollback()
+					defer func() { _ = tx.Rollback() }()
 					return false, e.fence(tx, r)
 				},
 			})
