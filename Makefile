@@ -90,8 +90,6 @@ soak: ## the fault harness on each database for FOR, and on Galera, and the othe
 	$(GO) test ./internal/linear -v -timeout 0 -linear.histories=100
 	$(GO) test ./internal/e2e -v -timeout 0 -soak
 	$(GO) test ./internal/e2e -v -timeout 0 -run DockerPython -containers -python.for=$(FOR)
-	$(GO) test ./schedlock/named -v -timeout 0 -named.soak
-	$(GO) test ./schedlock -v -timeout 0 -run GocronApp -elector.for=$(FOR)
 	$(GO) test ./tasks/queue -v -timeout 0 -queue.tasks=10000
 	$(GO) test ./internal/model -v -timeout 0 -model.all
 	$(GO) test ./internal/simulate -v -timeout 0 -run Histories -simulate.for=$(FOR)

@@ -69,14 +69,7 @@ func (l *Lock) other(v driver.Snapshot, j rules.Judgement) *driver.Row {
 
 // sayOther warns, once, of another app that leads with our lock.
 func (l *Lock) sayOther(r *driver.Row) {
-	if r == nil {
-		return
-	}
-	l.mu.Lock()
-	said := l.otherSaid == r.App
-	l.otherSaid = r.App
-	l.mu.Unlock()
-	if !said {
+	if r != nil && isNews(l, &l.otherSaid, r.App) {
 		l.log.Warn("another app leads with this lock: no job of this one runs",
 			"app", l.app.Name, "holder_app", r.App.Name, "holder_pid", r.PID, "holder_host",
 			r.Hostname, "holder_term", r.Term, "to_do", separate)

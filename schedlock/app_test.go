@@ -99,19 +99,6 @@ func TestAStandbyOfAnotherAppSaysSoOnce(t *testing.T) {
 	})
 }
 
-func TestAHolderThatNobodyNamedIsNoOtherApp(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		newRenewing(t, db).lead()
-		theApp(t, db, driver.App{})
-		var text logText
-		b := newReplica(t, db, schedlock.WithApp("billing"), logTo(&text))
-		b.stand(t.Context())
-		time.Sleep(ttl)
-		require.Zero(t, text.count("another app"))
-		require.Contains(t, b.lock.Status().Reason, "leads (term")
-	})
-}
-
 func TestTwoAppsThatWereBothNamedRefuseToShareALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newRenewing(t, db, schedlock.WithApp("shop"))

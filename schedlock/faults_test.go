@@ -24,10 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !runAsApp() {
-		child.InMemory()
-		goleak.VerifyTestMain(m)
-	}
+	child.InMemory()
+	goleak.VerifyTestMain(m)
 }
 
 const (
@@ -245,10 +243,13 @@ func (f *faulty) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	})
 }
 
-// hinted is a faulty whose database gives hints.
-type hinted struct{ *faulty }
-
-func (h hinted) AwaitHint(ctx context.Context, v driver.Snapshot) { h.hint(ctx, v) }
+func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) {
+	if f.hint == nil {
+		f.Base.AwaitHint(ctx, v)
+		return
+	}
+	f.hint(ctx, v)
+}
 
 // logText is what was logged.
 type logText struct {
@@ -299,26 +300,24 @@ func (e *events) kinds() (kinds []schedlock.EventKind) {
 	return kinds
 }
 
-func (e *events) last(kind schedlock.EventKind) (found schedlock.Event) {
+// of are the events of a kind.
+func (e *events) of(kind schedlock.EventKind) (found []schedlock.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {
 		if ev.Kind == kind {
-			found = ev
+			found = append(found, ev)
 		}
 	}
 	return found
 }
 
-func (e *events) count(kind schedlock.EventKind) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ev := range e.list {
-		if ev.Kind == kind {
-			n++
-		}
-	}
-	return n
+func (e *events) count(kind schedlock.EventKind) int { return len(e.of(kind)) }
+
+// last is the last event of a kind, the zero one if there was none.
+func (e *events) last(kind schedlock.EventKind) schedlock.Event {
+	found := append([]schedlock.Event{{}}, e.of(kind)...)
+	return found[len(found)-1]
 }
 
 // A replica is one Lock of a fleet, on a connection of its own. Its leases are
@@ -389,6 +388,12 @@ func newLeader(t *testing.T, db driver.Store) (*replica, *schedlock.Lease) {
 	t.Helper()
 	r := newReplica(t, db)
 	return r, r.lead()
+}
+
+// campaigns are the ways to get a lease.
+var campaigns = map[string]func(*schedlock.Lock) (*schedlock.Lease, error){
+	"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
+	"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
 }
 
 // won is what a Wait in the background came to.

@@ -279,16 +279,8 @@ func (l *Lock) observe(e Event) {
 
 // warn logs a warning of the store once.
 func (l *Lock) warn() {
-	text := ""
 	err := l.store.Warning()
-	if err != nil {
-		text = err.Error()
-	}
-	l.mu.Lock()
-	news := text != l.warned
-	l.warned = text
-	l.mu.Unlock()
-	if news && err != nil {
+	if isNews(l, &l.warned, textOf(err)) && err != nil {
 		l.log.Warn("leads on, but somebody should act", "err", err)
 	}
 }

@@ -10,6 +10,23 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
+// isNews reports whether it is something else than was said last, and remembers it.
+func isNews[T comparable](l *Lock, said *T, now T) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news := *said != now
+	*said = now
+	return news
+}
+
+// textOf is the text of an error, "" of none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // outageLogInterval is the least time between two lines about one outage.
 const outageLogInterval = 30 * time.Second
 

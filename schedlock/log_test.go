@@ -2,6 +2,7 @@ package schedlock_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -73,26 +74,6 @@ func TestLogOfAQuietLifeHasNoLinePerHeartbeat(t *testing.T) {
 		require.Equal(t, []string{"0s INFO leading", "1h0m1s INFO draining",
 			"1h0m1s INFO released"}, log.all())
 		require.Equal(t, lease.Term(), log.attrs[0]["term"].Int64())
-	})
-}
-
-func TestLogOfALeadersOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a, log := newLogged(t, db)
-		start := time.Now()
-		defer beat(a.lead())()
-		sleepUntil(start, every/2)
-		a.db.set(fault{kind: broken})
-		sleepUntil(start, renew-5*retry/2)
-		a.db.heal() // just in time
-		sleepUntil(start, 2*renew)
-		require.True(t, a.leads(), "the same leader")
-		require.Equal(t, []string{
-			"0s INFO leading",
-			"10s WARN database does not answer",
-			"40s WARN database still does not answer",
-			"43s INFO database answers again",
-		}, log.all())
 	})
 }
 
@@ -277,10 +258,10 @@ func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {
 			lock  *schedlock.Lock
 			order []string
 			lease *schedlock.Lease
+			log   = lines{start: time.Now()}
 		)
-		log := slog.New(recordingHandler{&order})
 		first := func(e schedlock.Event) {
-			order = append(order, "first "+string(e.Kind))
+			order = append(order, fmt.Sprintf("first %s, %d in the log", e.Kind, len(log.all())))
 			switch e.Kind {
 			case schedlock.EventElected, schedlock.EventHeartbeat:
 				assert.NoError(t, lock.IsLeader(ctx))
@@ -295,8 +276,8 @@ func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {
 		second := func(e schedlock.Event) {
 			order = append(order, "second "+string(e.Kind))
 		}
-		lock, err := schedlock.New(db, schedlock.WithObserver(first), schedlock.WithLogger(log),
-			schedlock.WithObserver(second))
+		lock, err := schedlock.New(db, schedlock.WithObserver(first),
+			schedlock.WithLogger(slog.New(&log)), schedlock.WithObserver(second))
 		require.NoError(t, err)
 		schedlock.UseBubbleClock(lock)
 		schedlock.RenewByHand(lock) // a drain makes it renew at once
@@ -306,20 +287,10 @@ func TestObserversAreToldInOrderAndAfterTheFact(t *testing.T) {
 		lease.Drain()
 		require.NoError(t, lease.Release(ctx))
 		require.Equal(t, []string{
-			"log leading", "first elected", "second elected",
-			"first heartbeat", "second heartbeat",
-			"log draining", "first draining", "second draining",
-			"log released", "first released", "second released",
+			"first elected, 1 in the log", "second elected",
+			"first heartbeat, 1 in the log", "second heartbeat",
+			"first draining, 2 in the log", "second draining",
+			"first released, 3 in the log", "second released",
 		}, order)
 	})
-}
-
-type recordingHandler struct{ order *[]string }
-
-func (h recordingHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h recordingHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h recordingHandler) WithGroup(string) slog.Handler            { return h }
-func (h recordingHandler) Handle(_ context.Context, r slog.Record) error {
-	*h.order = append(*h.order, "log "+r.Message)
-	return nil
 }

@@ -3,6 +3,7 @@ package schedlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,19 +19,23 @@ import (
 	"example.com/schedlock/schedlock/memory"
 )
 
-// TestFleet lets a small fleet live through a random schedule of faults and
-// checks what the package promises: never two leaders, terms that grow, and,
-// once the faults have stopped, somebody leads and stays. The schedule is drawn
-// before the bubble begins, so that rapid can shrink it. More of it:
+// TestFleet lets a small fleet live through a random schedule of faults and checks what the
+// package promises: never two leaders, terms that grow, and, once the faults have stopped,
+// somebody leads and stays. That holds as long as the end of a session reaches its holder within
+// a quarter of the grace. The schedule is drawn before the bubble begins, so that rapid can
+// shrink it. More of it:
 //
 //	go test ./schedlock/ -run TestFleet -rapid.checks=10000
 func TestFleet(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		timings := rapid.SliceOfN(rapid.IntRange(0, len(modelTimings)-1), 2, 4).Draw(rt, "timings")
-		steps := rapid.SliceOfN(rapid.Custom(drawStep), 3, 30).Draw(rt, "steps")
+		settings := rapid.SliceOfN(rapid.Custom(drawSetting), 2, 4).Draw(rt, "settings")
+		kinds := rapid.SampledFrom([][]string{onStatements, onSessions,
+			slices.Concat(onStatements, onSessions)}).Draw(rt, "kinds")
+		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step { return drawStep(t, kinds) }),
+			3, 40).Draw(rt, "steps")
 		var f *fleet
 		synctest.Test(t, func(t *testing.T) {
-			f = newFleet(t, timings)
+			f = newFleet(t, settings)
 			f.run(steps)
 		})
 		if f.violation != "" {
@@ -39,63 +44,102 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// modelTimings are what the replicas of one fleet may be set to: mixed
-// settings must be safe.
-var modelTimings = []driver.Timing{
-	{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second, HeartbeatInterval: 10 * time.Second},
-	{TTL: 60 * time.Second, RenewDeadline: 51 * time.Second, HeartbeatInterval: 17 * time.Second},
-	{TTL: 20 * time.Second, RenewDeadline: 17 * time.Second, HeartbeatInterval: 2 * time.Second},
-	{TTL: 6 * time.Second, RenewDeadline: 5 * time.Second, HeartbeatInterval: time.Second},
-}
-
 const (
 	maxTTL   = 60 * time.Second
 	maxAfter = 20 * time.Second // of a fault's delay
 )
 
-// A step is something that happens to the fleet.
-type step struct {
-	wait    time.Duration // before it
-	what    string
-	replica int
-	fault   fault
-	ops     []string
+// A setting is how one replica is started: mixed settings must be safe.
+type setting struct {
+	timing driver.Timing
+	grace  time.Duration
 }
 
-func drawStep(t *rapid.T) step {
-	return step{
-		wait: time.Duration(rapid.OneOf(rapid.IntRange(0, 5_000), rapid.IntRange(0, 80_000)).Draw(t,
-			"wait")) * time.Millisecond,
-		what: rapid.SampledFrom([]string{
-			"fault", "fault", "fault", "heal", "heal", "pause", "kill", "start", "start", "leave",
-			"clock +1h", "clock -1h", "delete row", "edit token", "edit term", "edit beat",
-			"edit ttl", "revoke",
-			"backup", "restore",
-		}).Draw(t, "what"),
-		replica: rapid.IntRange(0, 3).Draw(t, "replica"),
-		fault: fault{
-			kind: rapid.SampledFrom([]faultKind{broken, hang, deaf, frozen, late, late, lost,
-				lateApply, slowApply}).Draw(t, "kind"),
-			after: time.Duration(rapid.IntRange(0, int(maxAfter/time.Millisecond)).Draw(t,
-				"after")) * time.Millisecond,
-		},
-		ops: rapid.SampledFrom([][]string{nil, {"look"}, {"acquire"}, {"heartbeat"}, {"release"},
-			{"look", "acquire"}, {"heartbeat", "release"}}).Draw(t, "ops"),
+func drawSetting(t *rapid.T) setting {
+	const s = time.Second
+	return setting{
+		timing: rapid.SampledFrom([]driver.Timing{
+			{TTL: 60 * s, RenewDeadline: 45 * s, HeartbeatInterval: 10 * s},
+			{TTL: 60 * s, RenewDeadline: 51 * s, HeartbeatInterval: 17 * s},
+			{TTL: 20 * s, RenewDeadline: 17 * s, HeartbeatInterval: 2 * s},
+			{TTL: 6 * s, RenewDeadline: 5 * s, HeartbeatInterval: s},
+		}).Draw(t, "timing"),
+		grace: rapid.SampledFrom([]time.Duration{5 * s, 5 * s, s, 15 * s, 0}).Draw(t, "grace"),
 	}
 }
 
-// A fleet is some replicas on one database.
+// A step is something that happens to the fleet.
+type step struct {
+	wait     time.Duration // before it
+	what     string
+	replica  int
+	ofLeader bool // it concerns the holder, if there is one
+	fault    fault
+	ops      []string
+	// after which part of a quarter of the grace a look finds the session ended …
+	seen  float64
+	told  float64       // … and after which its holder is told
+	slow  time.Duration // how late the answers are
+	still time.Duration // how long a standstill lasts
+}
+
+// What may happen to statements, the row and the clock; and to sessions, and processes with them.
+var (
+	onStatements = []string{
+		"fault", "fault", "fault", "heal", "heal", "pause", "kill", "start", "start", "leave",
+		"clock +1h", "clock -1h", "delete row", "edit token", "edit term", "edit beat", "edit ttl",
+		"revoke", "backup", "restore",
+	}
+	onSessions = []string{
+		"end", "end", "end", "end", "refuse", "accept", "accept", "cut", "heal", "heal", "stop",
+		"go on", "go on", "standstill", "standstill", "slow", "fault", "unread", "kill", "start",
+		"start",
+	}
+)
+
+func drawStep(t *rapid.T, kinds []string) step {
+	ms := func(name string, most ...int) time.Duration {
+		var below []*rapid.Generator[int]
+		for _, n := range most {
+			below = append(below, rapid.IntRange(0, n))
+		}
+		return time.Duration(rapid.OneOf(below...).Draw(t, name)) * time.Millisecond
+	}
+	return step{
+		wait:     ms("wait", 300, 6_000, 30_000, 80_000),
+		what:     rapid.SampledFrom(kinds).Draw(t, "what"),
+		replica:  rapid.IntRange(0, 3).Draw(t, "replica"),
+		ofLeader: rapid.Bool().Draw(t, "of the leader"),
+		fault: fault{
+			kind: rapid.SampledFrom([]faultKind{broken, hang, deaf, frozen, late, late, lost,
+				lateApply, slowApply}).Draw(t, "kind"),
+			after: ms("after", int(maxAfter/time.Millisecond)),
+		},
+		ops: rapid.SampledFrom([][]string{nil, {"look"}, {"acquire"}, {"heartbeat"}, {"release"},
+			{"look", "acquire"}, {"heartbeat", "release"}}).Draw(t, "ops"),
+		seen:  rapid.Float64Range(0, 1).Draw(t, "seen"),
+		told:  rapid.Float64Range(0, 1).Draw(t, "told"),
+		slow:  ms("slow", 0, 8_000),
+		still: ms("still", 40_000),
+	}
+}
+
+// A fleet is some replicas on one server.
 type fleet struct {
-	t       *testing.T
-	db      *memory.Store
-	offset  atomic.Int64 // of the database's clock
-	timings []int
+	t        *testing.T
+	db       *server
+	offset   atomic.Int64 // of the database's clock
+	settings []setting
+	start    time.Time
+	news     sync.WaitGroup // what is under way
 
 	launched []*member // all there ever were
 
-	trace             // its mu guards what follows
-	members []*member // nil: not running
-	term    int64     // the highest ever won
+	mu        sync.Mutex // guards what follows
+	lines     []string
+	violation string    // the first
+	members   []*member // nil: not running
+	term      int64     // the highest ever won
 
 	restore  func() // the backup …
 	backedUp int64  // … and its newest term
@@ -108,59 +152,56 @@ type fleet struct {
 // A member is a replica with the app around it.
 type member struct {
 	*replica
+	setting
+	conn  *client
 	leave chan struct{} // closed: release and end
 	kill  context.CancelFunc
 	dead  context.Context
 	done  chan struct{}
+
+	stopped bool
+	woke    time.Time // when it went on
 }
 
-func newFleet(t *testing.T, timings []int) *fleet {
-	f := &fleet{t: t, timings: timings, members: make([]*member, len(timings)),
-		trace: trace{start: time.Now()}}
+func newFleet(t *testing.T, settings []setting) *fleet {
+	f := &fleet{t: t, settings: settings, members: make([]*member, len(settings)),
+		start: time.Now()}
 	t.Cleanup(func() { // after the replicas' own, which end all faults
 		for _, m := range f.launched {
 			m.kill()
 			<-m.done
 		}
+		f.news.Wait()
 	})
-	f.db = memory.New(memory.WithClock(func() time.Time {
+	f.db = newServer(memory.New(memory.WithClock(func() time.Time {
 		return time.Now().Add(time.Duration(f.offset.Load()))
-	}))
+	})))
 	f.restore = f.db.Backup() // the empty database
 	return f
 }
 
-// A trace is what has happened in a fleet. mu guards the members of the fleet, too.
-type trace struct {
-	start time.Time
-
-	mu        sync.Mutex
-	lines     []string
-	violation string // the first
-}
-
-func (r *trace) log(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, fmt.Sprintf("%9.3fs ", time.Since(r.start).Seconds())+
+func (f *fleet) log(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lines = append(f.lines, fmt.Sprintf("%9.3fs ", time.Since(f.start).Seconds())+
 		fmt.Sprintf(format, args...))
 }
 
-func (r *trace) violate(format string, args ...any) {
+func (f *fleet) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	r.log("VIOLATION: %s", text)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.violation == "" {
-		r.violation = text
+	f.log("VIOLATION: %s", text)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.violation == "" {
+		f.violation = text
 	}
 }
 
-// present are the members that run, those that stand still included.
-func present[M any](r *trace, members []*M) (ms []*M) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, m := range members {
+// running are the members that run, those that stand still included.
+func (f *fleet) running() (ms []*member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
 		if m != nil {
 			ms = append(ms, m)
 		}
@@ -168,70 +209,52 @@ func present[M any](r *trace, members []*M) (ms []*M) {
 	return ms
 }
 
-// sampling calls sample again and again until stop is called.
-func sampling(pause time.Duration, sample func()) (stop func()) {
-	over := make(chan struct{})
-	var sampler sync.WaitGroup
-	sampler.Go(func() {
-		for !bounded.Wait(over, pause) {
-			sample()
-		}
-	})
-	return func() {
-		close(over)
-		sampler.Wait()
-	}
-}
-
-func (f *fleet) running() []*member { return present(&f.trace, f.members) }
-
 // launch starts the app of replica i: it waits for the lock, keeps it, and
 // gives it back when it has lost it or is told to.
 func (f *fleet) launch(i int) {
-	m := &member{leave: make(chan struct{}), done: make(chan struct{})}
+	m := &member{setting: f.settings[i], leave: make(chan struct{}), done: make(chan struct{})}
 	m.dead, m.kill = context.WithCancel(context.Background())
-	timing := modelTimings[f.timings[i]]
-	m.replica = newReplica(f.t, f.db, schedlock.WithTTL(timing.TTL),
-		schedlock.WithRenewDeadline(timing.RenewDeadline),
-		schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
-		schedlock.WithObserver(func(e schedlock.Event) {
-			f.observe(i, m, e)
-		}))
+	m.replica, m.conn = newHeld(f.t, f.db, schedlock.WithSessionGrace(m.grace),
+		schedlock.WithTTL(m.timing.TTL), schedlock.WithRenewDeadline(m.timing.RenewDeadline),
+		schedlock.WithHeartbeatInterval(m.timing.HeartbeatInterval),
+		schedlock.WithObserver(func(e schedlock.Event) { f.observe(i, m, e) }))
 	f.launched = append(f.launched, m)
 	f.mu.Lock()
 	f.members[i] = m
 	f.mu.Unlock()
-	f.log("%d starts, TTL %v", i, timing.TTL)
-	go func() {
-		defer close(m.done)
-		waitCtx, cancel := context.WithCancel(m.dead)
-		defer cancel()
-		go func() {
-			select {
-			case <-m.leave:
-				cancel()
-			case <-waitCtx.Done():
-			}
-		}()
-		for {
-			lease, err := m.lock.Wait(waitCtx)
-			if err != nil {
-				if m.dead.Err() == nil {
-					_ = m.lock.Stop(context.Background())
-				}
-				return
-			}
-			m.lead(lease, timing.HeartbeatInterval)
-			if m.dead.Err() != nil {
-				return
-			}
-			_ = lease.Release(context.Background()) // Wait repeats it
-		}
-	}()
+	f.log("%d starts, TTL %v, grace %v", i, m.timing.TTL, m.lock.SessionGrace())
+	go m.live()
 }
 
-func (m *member) lead(lease *schedlock.Lease, pause time.Duration) {
-	next := pause
+func (m *member) live() {
+	defer close(m.done)
+	waitCtx, cancel := context.WithCancel(m.dead)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.leave:
+			cancel()
+		case <-waitCtx.Done():
+		}
+	}()
+	for {
+		lease, err := m.lock.Wait(waitCtx)
+		if err != nil {
+			if m.dead.Err() == nil {
+				_ = m.lock.Stop(context.Background())
+			}
+			return
+		}
+		m.lead(lease)
+		if m.dead.Err() != nil {
+			return
+		}
+		_ = lease.Release(context.Background()) // Wait repeats it
+	}
+}
+
+func (m *member) lead(lease *schedlock.Lease) {
+	next := m.timing.HeartbeatInterval
 	for {
 		select {
 		case <-m.dead.Done():
@@ -246,17 +269,11 @@ func (m *member) lead(lease *schedlock.Lease, pause time.Duration) {
 			return
 		case <-time.After(next):
 		}
-		next = pause
+		next = m.timing.HeartbeatInterval
 		if lease.Heartbeat(m.dead) != nil {
-			next = m.lock.Timing().RetryInterval()
+			next = m.timing.RetryInterval()
 		}
 	}
-}
-
-// holds reports whether the replica would start a job, or lets one go on.
-func (m *member) holds() bool {
-	lease := m.lock.Lease()
-	return m.lock.IsLeader(m.dead) == nil || lease != nil && lease.Context().Err() == nil
 }
 
 func (f *fleet) observe(i int, m *member, e schedlock.Event) {
@@ -264,13 +281,11 @@ func (f *fleet) observe(i int, m *member, e schedlock.Event) {
 		return
 	}
 	f.log("%d: %s term %d reason %q err %v", i, e.Kind, e.Term, e.Reason, e.Err)
+	if e.Kind == schedlock.EventElected || e.Kind == schedlock.EventResumed {
+		f.sample()
+	}
 	if e.Kind != schedlock.EventElected {
 		return
-	}
-	for _, other := range f.running() {
-		if other != m && other.holds() {
-			f.violate("two leaders: %d was elected while pid %d led", i, other.lock.Owner().PID)
-		}
 	}
 	f.mu.Lock()
 	old := f.term
@@ -281,91 +296,156 @@ func (f *fleet) observe(i int, m *member, e schedlock.Event) {
 	}
 }
 
-func (f *fleet) run(steps []step) {
-	for i := range f.members {
-		f.launch(i)
-	}
-	stop := sampling(499*time.Millisecond, f.sample)
-	for _, s := range steps {
-		time.Sleep(s.wait)
-		f.do(s)
-	}
-	f.recover()
-	stop()
-	for _, m := range f.running() {
-		m.kill()
-	}
-}
-
-// sample counts the leaders of this moment.
+// sample counts who would start something now, or lets it go on. A process that
+// stands still does neither; one that has gone on is asked at once, and cancels
+// what runs a moment later.
 func (f *fleet) sample() {
-	var leaders []int
+	var leaders, working []int
 	for _, m := range f.running() {
-		if m.holds() {
+		f.mu.Lock()
+		stopped, woke := m.stopped, m.woke
+		f.mu.Unlock()
+		if stopped {
+			continue
+		}
+		if m.leads() {
 			leaders = append(leaders, m.lock.Owner().PID)
+		}
+		if lease := m.lock.Lease(); lease != nil && lease.Err() == nil &&
+			time.Since(woke) > 100*time.Millisecond {
+			working = append(working, m.lock.Owner().PID)
 		}
 	}
 	if len(leaders) > 1 {
 		f.violate("two leaders: pids %v", leaders)
 	}
+	if len(working) > 1 {
+		f.violate("two leases: pids %v", working)
+	}
+}
+
+func (f *fleet) run(steps []step) {
+	for i := range f.members {
+		f.launch(i)
+	}
+	over := make(chan struct{})
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		for !bounded.Wait(over, 97*time.Millisecond) {
+			f.sample()
+		}
+	})
+	for _, s := range steps {
+		time.Sleep(s.wait)
+		f.do(s)
+	}
+	f.recover()
+	close(over)
+	sampler.Wait()
+	for _, m := range f.running() {
+		m.kill()
+	}
+}
+
+// leader is the index of who leads by the row, stopped or not; else i.
+func (f *fleet) leader(i int) int {
+	view, err := f.db.Store.Look(context.Background())
+	if err != nil || view.Row == nil {
+		return i
+	}
+	for j, m := range f.members {
+		if m != nil && m.lock.Owner() == view.Row.Owner {
+			return j
+		}
+	}
+	return i
+}
+
+// edits are what somebody does to the row by hand.
+var edits = map[string]func(*driver.Row){
+	"edit token": func(r *driver.Row) { r.RawToken = "garbage" },
+	"edit term":  func(r *driver.Row) { r.Term++ },
+	"edit beat":  func(r *driver.Row) { r.Beat += 1000 },
+	"edit ttl":   func(r *driver.Row) { r.Timing.TTL = time.Millisecond },
+	"revoke":     func(r *driver.Row) { r.State = driver.StateRevoked },
 }
 
 func (f *fleet) do(s step) {
 	i := s.replica % len(f.members)
+	if s.ofLeader {
+		i = f.leader(i)
+	}
 	m := f.members[i]
 	f.mu.Lock()
 	witnessing := f.restoredAt != 0
 	f.mu.Unlock()
-	edit := func(change func(*driver.Row)) {
-		f.log("%s: %v", s.what, f.db.Edit(change))
+	if edit, known := edits[s.what]; known {
+		f.log("%s: %v", s.what, f.db.Edit(edit))
+		return
 	}
 	switch s.what {
 	case "clock +1h":
 		f.offset.Add(int64(time.Hour))
-		f.log("%s", s.what)
 	case "clock -1h":
 		f.offset.Add(-int64(time.Hour))
-		f.log("%s", s.what)
 	case "delete row":
-		f.log("%s: %v", s.what, f.db.DeleteRow())
-	case "edit token":
-		edit(func(r *driver.Row) { r.RawToken = "garbage" })
-	case "edit term":
-		edit(func(r *driver.Row) { r.Term++ })
-	case "edit beat":
-		edit(func(r *driver.Row) { r.Beat += 1000 })
-	case "edit ttl":
-		edit(func(r *driver.Row) { r.Timing.TTL = time.Millisecond })
-	case "revoke":
-		edit(func(r *driver.Row) { r.State = driver.StateRevoked })
+		f.db.DeleteRow()
 	case "backup":
 		f.restore, f.backedUp = f.db.Backup(), f.newest().Term
-		f.log("%s", s.what)
 	case "restore":
 		f.restoreBackup()
+		return
 	case "start":
 		if m == nil && !witnessing {
 			f.launch(i)
 		}
-	}
-	if m == nil {
+		return
+	default:
+		if m != nil && !(witnessing && (s.what == "leave" || s.what == "kill")) {
+			f.log("%d: %s, fault %d after %v on %v", i, s.what, s.fault.kind, s.fault.after, s.ops)
+			f.hurt(i, m, s)
+		}
 		return
 	}
+	f.log("%s", s.what)
+}
+
+// hurt does to a member what a step says.
+func (f *fleet) hurt(i int, m *member, s step) {
 	switch s.what {
 	case "fault":
-		f.log("%d: fault %d after %v on %v", i, s.fault.kind, s.fault.after, s.ops)
 		m.db.set(s.fault, s.ops...)
 	case "pause":
-		f.log("%d: pause", i)
 		m.db.set(fault{kind: frozen})
 	case "heal":
-		f.log("%d: heal", i)
+		m.conn.set(func() { m.conn.silent, m.conn.slow = false, 0 })
 		m.db.heal()
+	case "slow":
+		m.conn.set(func() { m.conn.slow = s.slow })
+	case "refuse", "accept":
+		m.conn.refuse(s.what == "refuse")
+	case "cut":
+		f.cut(m)
+	case "end":
+		f.end(m, s.seen, s.told)
+	case "unread":
+		m.conn.set(func() {
+			if x := m.conn.session; x != nil && !x.over.Load() {
+				x.unread.Store(true)
+				f.after(time.Duration(s.told*float64(m.grace)), func() {
+					x.unread.Store(x.over.Load())
+				})
+			}
+		})
+	case "stop":
+		f.stop(m)
+	case "standstill": // in which its session ends
+		f.stop(m)
+		f.end(m, s.seen, s.told)
+		f.after(s.still, func() { f.goOn(m) })
+	case "go on":
+		f.goOn(m)
 	case "leave", "kill":
-		if witnessing {
-			return
-		}
-		f.log("%d: %s", i, s.what)
 		if s.what == "leave" {
 			close(m.leave)
 			select {
@@ -377,8 +457,75 @@ func (f *fleet) do(s step) {
 		f.members[i] = nil
 		f.mu.Unlock()
 		m.db.set(fault{kind: broken}) // nothing it sends arrives any more
+		m.conn.set(func() {
+			if m.conn.session != nil && !m.conn.silent {
+				m.conn.session.over.Store(true)
+			}
+		})
+		m.conn.goOn()
 		m.kill()
 	}
+}
+
+// after does something a time later.
+func (f *fleet) after(d time.Duration, do func()) {
+	f.news.Go(func() {
+		time.Sleep(d)
+		do()
+	})
+}
+
+// end lets the server end the session of m, which hears of it in time: the
+// server can tell it.
+func (f *fleet) end(m *member, seen, told float64) {
+	m.conn.set(func() {
+		x := m.conn.session
+		if x == nil || x.over.Load() || m.conn.silent {
+			return
+		}
+		x.over.Store(true)
+		limit := float64(m.grace / 4)
+		f.after(time.Duration(seen*limit), func() { x.unread.Store(true) })
+		f.after(time.Duration(max(seen, told)*limit), func() {
+			m.conn.wait()
+			x.notice()
+		})
+	})
+}
+
+// cut lets nothing through any more. The server keeps the session for the TTL,
+// as it was asked to, and then nobody hears of its end.
+func (f *fleet) cut(m *member) {
+	m.conn.set(func() {
+		x := m.conn.session
+		m.conn.silent = true
+		if x == nil {
+			return
+		}
+		f.after(m.timing.TTL, func() {
+			m.conn.set(func() {
+				if m.conn.silent && m.conn.session == x {
+					x.over.Store(true)
+				}
+			})
+		})
+	})
+}
+
+func (f *fleet) stop(m *member) {
+	synctest.Wait()
+	m.conn.stop()
+	f.mu.Lock()
+	m.stopped = true
+	f.mu.Unlock()
+}
+
+func (f *fleet) goOn(m *member) {
+	f.mu.Lock()
+	m.stopped, m.woke = false, time.Now()
+	f.mu.Unlock()
+	f.sample() // the first question, before anything else of it runs
+	m.conn.goOn()
 }
 
 func (f *fleet) newest() driver.Ref {
@@ -394,7 +541,7 @@ func (f *fleet) newest() driver.Ref {
 func (f *fleet) restoreBackup() {
 	newest := f.newest()
 	witnesses := f.running()
-	if f.restore == nil || f.backedUp >= newest.Term || len(witnesses) == 0 {
+	if f.backedUp >= newest.Term || len(witnesses) == 0 {
 		return
 	}
 	for _, m := range f.launched {
@@ -417,26 +564,22 @@ func (f *fleet) restoreBackup() {
 
 // recover ends all faults: somebody must lead soon, and stay.
 func (f *fleet) recover() {
+	f.log("all faults end")
 	for _, m := range f.running() {
+		m.conn.set(func() { m.conn.silent, m.conn.slow, m.conn.refused = false, 0, false })
 		m.db.heal()
+		f.goOn(m)
 	}
 	if len(f.running()) == 0 {
 		f.launch(0)
 	}
-	f.log("all faults end")
 	time.Sleep(maxAfter) // what is still under way arrives or ends
-	leader := func() *member {
-		for _, m := range f.running() {
-			if m.leads() {
-				return m
-			}
-		}
-		return nil
-	}
 	within := func(bound time.Duration) *member {
 		for healed := time.Now(); time.Since(healed) <= bound; time.Sleep(time.Second) {
-			if m := leader(); m != nil {
-				return m
+			for _, m := range f.running() {
+				if m.leads() {
+					return m
+				}
 			}
 		}
 		f.violate("nobody leads %v after the faults have ended", bound)

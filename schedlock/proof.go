@@ -5,18 +5,11 @@ import "errors"
 // sayUnproven logs one line when deaths cannot be proven, for each reason, and
 // one when they can be again.
 func (l *Lock) sayUnproven() {
-	var why string
 	err := l.store.ProofOfDeath()
-	if err != nil {
-		why = err.Error()
-	}
-	l.mu.Lock()
-	said := l.whyUnproven
-	l.whyUnproven = why
-	l.mu.Unlock()
+	news := isNews(l, &l.whyUnproven, textOf(err))
 	const text = "deaths cannot be proven here: after a crash the TTL decides"
 	switch {
-	case why == said:
+	case !news:
 	case err == nil:
 		l.log.Info("deaths can be proven again")
 	case errors.Is(err, errors.ErrUnsupported):

@@ -87,13 +87,11 @@ func (e endedLease) release(ctx context.Context, cause error) error {
 		return nil
 	}
 	reason := driver.EndReleased
-	select {
-	case <-e.revoked:
+	switch {
+	case e.wasRevoked():
 		reason = driver.EndRevoked
-	default:
-		if errors.Is(cause, ErrLost) {
-			reason = driver.EndLost
-		}
+	case errors.Is(cause, ErrLost):
+		reason = driver.EndLost
 	}
 	start := e.lock.clock.Now()
 	deleted, err := e.lock.store.Release(ctx, e.ref, reason)

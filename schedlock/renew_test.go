@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
@@ -14,10 +15,7 @@ import (
 )
 
 func TestALeaseRenewsItselfUntilItIsReleased(t *testing.T) {
-	for name, campaign := range map[string]func(*schedlock.Lock) (*schedlock.Lease, error){
-		"Acquire": func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Acquire(ctx) },
-		"Wait":    func(l *schedlock.Lock) (*schedlock.Lease, error) { return l.Wait(ctx) },
-	} {
+	for name, campaign := range campaigns {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a, b := newRenewing(t, db), newRenewing(t, db)
 			start := time.Now()
@@ -49,6 +47,10 @@ func TestARenewalThatFailsIsRepeatedEveryRetryInterval(t *testing.T) {
 		a.db.set(fault{kind: broken})
 		sleepUntil(start, every+20*retry)
 		require.Equal(t, 21, a.db.count("heartbeat"))
+		err := lease.Heartbeat(ctx)
+		require.ErrorIs(t, err, errBroken)
+		require.NotErrorIs(t, err, schedlock.ErrLost)
+		require.True(t, a.leads())
 		a.db.heal()
 		sleepUntil(start, 3*renew)
 		require.NoError(t, lease.Err(), "the same lease")
@@ -67,6 +69,8 @@ func TestAReleaseWaitsForARenewalThatIsUnderWay(t *testing.T) {
 		sleepUntil(start, every)
 		require.NoError(t, lease.Release(ctx))
 		require.Equal(t, every+time.Second, time.Since(start))
+		require.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleased},
+			a.seen.kinds())
 		require.Nil(t, rowOf(t, db))
 	})
 }
@@ -126,10 +130,8 @@ func TestAnOrderToLeaveReachesALeaseWhoseOwnerDoesNotLook(t *testing.T) {
 		sleepUntil(start, every+ttl-renew)
 		require.ErrorContains(t, lease.Err(), "an operator has told this replica to leave")
 		require.NoError(t, lease.Release(ctx), "its work has returned")
-		require.NoError(t, (<-waiter).err)
-		terms, err := db.Terms(ctx, 2)
-		require.NoError(t, err)
-		require.Equal(t, driver.EndRevoked, terms[1].EndReason)
+		wins(t, waiter)
+		require.Equal(t, driver.EndRevoked, termsOf(t, db, 2)[1].EndReason)
 	})
 }
 
@@ -159,4 +161,49 @@ func TestADrainIsInTheRowAtOnce(t *testing.T) {
 		require.Equal(t, driver.StateDraining, rowOf(t, db).State)
 		require.NoError(t, lease.Release(ctx))
 	})
+}
+
+// slowToBeat answers a heartbeat after a time, unless the heartbeat gives up.
+type slowToBeat struct {
+	*memory.Store
+	answers time.Duration
+	left    time.Duration // how long the last heartbeat may take
+}
+
+func (s *slowToBeat) Heartbeat(ctx context.Context, ref driver.Ref,
+	state driver.State) (driver.Renewal, error) {
+	until, _ := ctx.Deadline()
+	s.left = time.Until(until)
+	select {
+	case <-ctx.Done():
+		return driver.Renewal{}, ctx.Err()
+	case <-time.After(s.answers):
+		return s.Store.Heartbeat(ctx, ref, state)
+	}
+}
+
+// beatsOn sends a heartbeat, which must succeed, to a database that answers after a time.
+func beatsOn(t *testing.T, answers time.Duration) (may time.Duration) {
+	store := &slowToBeat{Store: memory.New(), answers: answers}
+	synctest.Test(t, func(t *testing.T) {
+		lock, err := schedlock.New(store, schedlock.WithTTL(8*time.Second),
+			schedlock.WithHeartbeatInterval(time.Second))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		assert.NoError(t, lease.Heartbeat(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+	return store.left
+}
+
+// A server waits for a locked row or table for a second. Who gives up before it answers ends
+// the session.
+func TestAHeartbeatWaitsForTheAnswerOfAServerThatWaits(t *testing.T) {
+	require.Equal(t, 1500*time.Millisecond, beatsOn(t, 0))
+}
+
+// When a process is resumed, the time is up and the answer is there.
+func TestAnAnswerThatHasArrivedIsReadAlthoughTheTimeIsUp(t *testing.T) {
+	beatsOn(t, 1550*time.Millisecond)
 }

@@ -21,12 +21,21 @@ func TestRevokeTellsTheHolderToLeave(t *testing.T) {
 		require.Equal(t, schedlock.Revocation{At: time.Now().UTC(),
 			By: "alice", Reason: "the disk is full"}, r)
 		require.Equal(t, r, rowOf(t, db).Revoked)
-		require.True(t, a.leads(), "until its next heartbeat")
+		select {
+		case <-lease.Revoked():
+			require.Fail(t, "it cannot know yet")
+		default:
+		}
 		require.NoError(t, lease.Heartbeat(ctx))
 		<-lease.Revoked()
+		require.True(t, a.leads(), "its owner drains it")
+		lease.Drain()
+		require.NoError(t, lease.Heartbeat(ctx))
+		require.Equal(t, driver.StateRevoked, rowOf(t, db).State)
+		require.Equal(t, 1, a.seen.count(schedlock.EventRevoked))
 		require.NoError(t, lease.Release(ctx))
-		terms, err := db.Terms(ctx, 1)
-		require.NoError(t, err)
+		require.Equal(t, driver.EndRevoked, a.seen.last(schedlock.EventReleased).Reason)
+		terms := termsOf(t, db, 1)
 		require.Equal(t, driver.EndRevoked, terms[0].EndReason)
 		require.Equal(t, r, terms[0].Revoked)
 
@@ -48,10 +57,8 @@ func TestARevokedRowOfADeadHolderGoesByTheRules(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(ttl - 2*time.Second)
 		require.False(t, b.leads(), "its TTL has not passed")
-		won := <-waiter
-		require.NoError(t, won.err)
-		terms, err := db.Terms(ctx, 2)
-		require.NoError(t, err)
+		wins(t, waiter)
+		terms := termsOf(t, db, 2)
 		require.Equal(t, driver.EndExpired, terms[1].EndReason)
 		require.Equal(t, "alice", terms[1].Revoked.By, "the history says who had given up on it")
 		require.Equal(t, ttl, terms[0].AcquiredAt.Sub(terms[1].AcquiredAt))

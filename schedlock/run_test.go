@@ -138,27 +138,21 @@ func TestRunGoesOnWhenItsFunctionReturns(t *testing.T) {
 func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 	bad := errors.New("cannot be saved")
 	for name, tc := range map[string]struct {
-		lead func(context.Context, *schedlock.Lease) error
-		want error
+		returns func(context.Context) error // in the end
+		want    error
 	}{
-		"the context's error": {untilTheEnd, nil},
-		"the cause of it": {func(ctx context.Context, _ *schedlock.Lease) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, nil},
-		"nothing": {func(ctx context.Context, _ *schedlock.Lease) error {
-			<-ctx.Done()
-			return nil
-		}, nil},
-		"an error of the work's": {func(ctx context.Context, _ *schedlock.Lease) error {
-			<-ctx.Done()
-			return bad
-		}, bad},
+		"the context's error":    {context.Context.Err, nil},
+		"the cause of it":        {context.Cause, nil},
+		"nothing":                {func(context.Context) error { return nil }, nil},
+		"an error of the work's": {func(context.Context) error { return bad }, bad},
 	} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a := newRenewing(t, db)
 			one, stop := context.WithCancelCause(t.Context())
-			ended := a.run(one, tc.lead)
+			ended := a.run(one, func(ctx context.Context, _ *schedlock.Lease) error {
+				<-ctx.Done()
+				return tc.returns(ctx)
+			})
 			time.Sleep(time.Minute)
 			a.db.set(fault{kind: broken}, "release")
 			time.AfterFunc(3*time.Second, a.db.heal)

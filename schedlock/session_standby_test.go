@@ -35,6 +35,10 @@ func from(d time.Duration) func(time.Duration) bool {
 	return func(now time.Duration) bool { return now >= d }
 }
 
+func until(d time.Duration) func(time.Duration) bool {
+	return func(now time.Duration) bool { return now < d }
+}
+
 func TestAStandbyTakesOverOnlyAfterAGraceInWhichTheSessionWasEndedThroughout(t *testing.T) {
 	const s = time.Second
 	flicker := func(now time.Duration) bool { return now%(4*s) != 0 } // never for a whole grace
@@ -150,44 +154,37 @@ func TestAnEndedSessionSaysNothingOfATermThatTheDatabaseForgot(t *testing.T) {
 }
 
 func TestAOneShotAcquireWaitsForTheGrace(t *testing.T) {
-	bubble(t, "and leads", func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-		a.lead()
-		a.crash()
-		start := time.Now()
-		b.sees(start, grace, always)
-		b.lead()
-		require.GreaterOrEqual(t, time.Since(start), grace)
-		require.LessOrEqual(t, time.Since(start), grace+retry)
-	})
-	bubble(t, "until the holder is back", func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-		lease := a.lead()
-		start := time.Now()
-		b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
-		time.AfterFunc(grace/2, func() { assert.NoError(t, lease.Heartbeat(ctx)) })
-		_, err := b.lock.Acquire(ctx)
-		require.ErrorIs(t, err, schedlock.ErrHeld)
-		require.InDelta(t, grace/2, time.Since(start), float64(retry))
-	})
-	bubble(t, "until the session is seen again", func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(grace))
-		a.lead()
-		start := time.Now()
-		b.sees(start, grace, func(now time.Duration) bool { return now < grace/2 })
-		_, err := b.lock.Acquire(ctx)
-		require.ErrorIs(t, err, schedlock.ErrHeld)
-		require.InDelta(t, grace/2, time.Since(start), float64(retry))
-	})
-	bubble(t, "not if its option is off", func(t *testing.T, db *memory.Store) {
-		a, b := newReplica(t, db), newReplica(t, db)
-		a.lead()
-		start := time.Now()
-		b.sees(start, grace, always)
-		_, err := b.lock.Acquire(ctx)
-		require.ErrorIs(t, err, schedlock.ErrHeld)
-		require.Zero(t, time.Since(start))
-	})
+	for _, tc := range []struct {
+		name  string
+		own   time.Duration // the grace of who asks
+		ended func(time.Duration) bool
+		beats bool          // the holder does, half a grace later
+		took  time.Duration // and retry at the most …
+		leads bool          // … and then it leads
+	}{
+		{"and leads", grace, always, false, grace, true},
+		{"until the holder is back", grace, until(grace / 2), true, grace / 2, false},
+		{"until the session is seen again", grace, until(grace / 2), false, grace / 2, false},
+		{"not if its option is off", 0, always, false, 0, false},
+	} {
+		bubble(t, tc.name, func(t *testing.T, db *memory.Store) {
+			a, b := newReplica(t, db), newReplica(t, db, schedlock.WithSessionGrace(tc.own))
+			lease := a.lead()
+			start := time.Now()
+			b.sees(start, grace, tc.ended)
+			if tc.beats {
+				time.AfterFunc(grace/2, func() { assert.NoError(t, lease.Heartbeat(ctx)) })
+			}
+			_, err := b.lock.Acquire(ctx)
+			if tc.leads {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, schedlock.ErrHeld)
+			}
+			require.GreaterOrEqual(t, time.Since(start), tc.took)
+			require.LessOrEqual(t, time.Since(start), tc.took+min(tc.took, retry))
+		})
+	}
 }
 
 func TestOnlyAStandbyThatMayActOnItLooksAtTheSession(t *testing.T) {

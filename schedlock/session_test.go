@@ -135,6 +135,7 @@ func TestALeaseOnAnEndedSessionIsLostAfterHalfTheGraceAndTakenOverAfterAWholeOne
 			}
 			start := time.Now()
 			lease := a.lead()
+			require.Equal(t, g, rowOf(t, db).Grace)
 			waiter := b.stand(t.Context())
 
 			looked := min(g/20, time.Second) * 3 // the last look that sees it alive
@@ -384,14 +385,4 @@ func TestALeaderWithoutASessionThatCountsGoesByTheRenewDeadlineAlone(t *testing.
 			require.Equal(t, schedlock.LossDeadline, a.seen.last(schedlock.EventLost).Loss)
 		})
 	}
-}
-
-func TestTheRowShowsTheGrace(t *testing.T) {
-	onServer(t, func(t *testing.T, db *server) {
-		a, _ := newHeld(t, db)
-		lease := a.lead()
-		require.Equal(t, grace, rowOf(t, db).Grace)
-		require.NoError(t, lease.Heartbeat(ctx))
-		require.Equal(t, grace, rowOf(t, db).Grace)
-	})
 }

@@ -12,53 +12,45 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
+func timing(ttl, renewDeadline, heartbeatInterval time.Duration) driver.Timing {
+	return driver.Timing{TTL: ttl, RenewDeadline: renewDeadline,
+		HeartbeatInterval: heartbeatInterval}
+}
+
 func TestTimingValidateNamesValueAndRule(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
+	const h, s, ms = time.Hour, time.Second, time.Millisecond
 	for _, tc := range []struct {
 		name   string
 		timing driver.Timing
 		want   []string // each is part of the error; none: valid
 	}{
-		{"defaults", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
-			HeartbeatInterval: 10 * s}, nil},
-		{"largest renew deadline", driver.Timing{TTL: 60 * s,
-			RenewDeadline: 51 * s, HeartbeatInterval: 10 * s}, nil},
-		{"smallest renew deadline", driver.Timing{TTL: 60 * s,
-			RenewDeadline: 30 * s, HeartbeatInterval: 10 * s}, nil},
-		{"a day", driver.Timing{TTL: 24 * time.Hour, RenewDeadline: 18 * time.Hour,
-			HeartbeatInterval: time.Hour}, nil},
-		{"heartbeat of 10 ms", driver.Timing{TTL: 100 * ms,
-			RenewDeadline: 75 * ms, HeartbeatInterval: 10 * ms}, nil},
-		{"heartbeat too short", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
-			HeartbeatInterval: 9 * ms}, []string{"heartbeat interval 9ms is below 10ms"}},
-		{"heartbeat zero", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s, HeartbeatInterval: 0},
-			[]string{"heartbeat interval 0s is below 10ms"}},
-		{"heartbeat negative", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
-			HeartbeatInterval: -s}, []string{"heartbeat interval -1s is below 10ms"}},
-		{"TTL too long", driver.Timing{TTL: 24*time.Hour + ms, RenewDeadline: 18 * time.Hour,
-			HeartbeatInterval: 10 * s}, []string{"TTL 24h0m0.001s is above 24h0m0s"}},
-		{"TTL at the heartbeat", driver.Timing{TTL: 10 * s, RenewDeadline: 8 * s,
-			HeartbeatInterval: 10 * s}, []string{"TTL 10s is not above the heartbeat interval 10s",
-			"renew deadline 8s is below 3 × heartbeat interval = 30s"}},
-		{"TTL negative", driver.Timing{TTL: -60 * s, RenewDeadline: -45 * s,
-			HeartbeatInterval: 10 * s},
+		{"defaults", timing(60*s, 45*s, 10*s), nil},
+		{"largest renew deadline", timing(60*s, 51*s, 10*s), nil},
+		{"smallest renew deadline", timing(60*s, 30*s, 10*s), nil},
+		{"a day", timing(24*h, 18*h, h), nil},
+		{"heartbeat of 10 ms", timing(100*ms, 75*ms, 10*ms), nil},
+		{"heartbeat too short", timing(60*s, 45*s, 9*ms),
+			[]string{"heartbeat interval 9ms is below 10ms"}},
+		{"heartbeat zero", timing(60*s, 45*s, 0), []string{"heartbeat interval 0s is below 10ms"}},
+		{"heartbeat negative", timing(60*s, 45*s, -s),
+			[]string{"heartbeat interval -1s is below 10ms"}},
+		{"TTL too long", timing(24*h+ms, 18*h, 10*s), []string{"TTL 24h0m0.001s is above 24h0m0s"}},
+		{"TTL at the heartbeat", timing(10*s, 8*s, 10*s),
+			[]string{"TTL 10s is not above the heartbeat interval 10s",
+				"renew deadline 8s is below 3 × heartbeat interval = 30s"}},
+		{"TTL negative", timing(-60*s, -45*s, 10*s),
 			[]string{"TTL -1m0s is not above", "renew deadline -45s is below"}},
-		{"renew deadline too short", driver.Timing{TTL: 60 * s, RenewDeadline: 30*s - ms,
-			HeartbeatInterval: 10 * s},
+		{"renew deadline too short", timing(60*s, 30*s-ms, 10*s),
 			[]string{"renew deadline 29.999s is below 3 × heartbeat interval = 30s"}},
-		{"renew deadline too long", driver.Timing{TTL: 60 * s, RenewDeadline: 51*s + ms,
-			HeartbeatInterval: 10 * s},
+		{"renew deadline too long", timing(60*s, 51*s+ms, 10*s),
 			[]string{"renew deadline 51.001s is above 0.85 × TTL = 51s"}},
-		{"TTL not whole", driver.Timing{TTL: 60*s + 1, RenewDeadline: 45 * s,
-			HeartbeatInterval: 10 * s},
+		{"TTL not whole", timing(60*s+1, 45*s, 10*s),
 			[]string{"TTL 1m0.000000001s is not a whole number of milliseconds"}},
-		{"renew deadline not whole", driver.Timing{TTL: 60 * s, RenewDeadline: 45*s + 1,
-			HeartbeatInterval: 10 * s}, []string{"renew deadline 45.000000001s is not a whole"}},
-		{"heartbeat not whole", driver.Timing{TTL: 60 * s, RenewDeadline: 45 * s,
-			HeartbeatInterval: 10*s + 1},
+		{"renew deadline not whole", timing(60*s, 45*s+1, 10*s),
+			[]string{"renew deadline 45.000000001s is not a whole"}},
+		{"heartbeat not whole", timing(60*s, 45*s, 10*s+1),
 			[]string{"heartbeat interval 10.000000001s is not a whole"}},
-		{"several at once", driver.Timing{TTL: 25 * time.Hour, RenewDeadline: 24 * time.Hour,
-			HeartbeatInterval: s + 1}, []string{"TTL 25h0m0s is above",
+		{"several at once", timing(25*h, 24*h, s+1), []string{"TTL 25h0m0s is above",
 			"renew deadline 24h0m0s is above", "heartbeat interval 1.000000001s is not a whole"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,34 +71,32 @@ func TestValidTimingLeavesRoomForClockRatesAndForJobsToStop(t *testing.T) {
 		return (of / 1000 * n).Truncate(time.Millisecond)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		timing := driver.Timing{TTL: time.Duration(rapid.Int64Range(36,
+		tm := driver.Timing{TTL: time.Duration(rapid.Int64Range(36,
 			(25*time.Hour).Milliseconds()).Draw(rt, "ttl")) * time.Millisecond}
-		timing.RenewDeadline = permille(rt, "renew", 500, 870, timing.TTL)
-		timing.HeartbeatInterval = permille(rt, "heartbeat", 100, 340, timing.RenewDeadline)
-		if timing.Validate() != nil {
+		tm.RenewDeadline = permille(rt, "renew", 500, 870, tm.TTL)
+		tm.HeartbeatInterval = permille(rt, "heartbeat", 100, 340, tm.RenewDeadline)
+		if tm.Validate() != nil {
 			rt.Skip()
 		}
 		// The holder's clock may be 10 % slower than the standby's.
-		if held := timing.RenewDeadline / 9 * 10; held >= timing.TTL {
-			rt.Fatalf("%+v: the holder may hold it for %v", timing, held)
+		if held := tm.RenewDeadline / 9 * 10; held >= tm.TTL {
+			rt.Fatalf("%+v: the holder may hold it for %v", tm, held)
 		}
-		if timing.TTL > driver.MaxTTL || timing.RetryInterval() <= 0 || watchInterval(timing) <= 0 {
-			rt.Fatalf("%+v is out of bounds", timing)
+		if tm.TTL > driver.MaxTTL || tm.RetryInterval() <= 0 || watchInterval(tm) <= 0 {
+			rt.Fatalf("%+v is out of bounds", tm)
 		}
-		if room := timing.TTL - timing.RenewDeadline; watchInterval(timing) > room {
-			rt.Fatalf("%+v: an end may be noticed %v late, but jobs have %v to stop", timing,
-				watchInterval(timing), room)
+		if room := tm.TTL - tm.RenewDeadline; watchInterval(tm) > room {
+			rt.Fatalf("%+v: an end may be noticed %v late, but jobs have %v to stop", tm,
+				watchInterval(tm), room)
 		}
 	})
 }
 
 func TestPeriodsFollowTheSettings(t *testing.T) {
-	normal := driver.Timing{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second,
-		HeartbeatInterval: 10 * time.Second}
+	normal := timing(60*time.Second, 45*time.Second, 10*time.Second)
 	assert.Equal(t, time.Second, normal.RetryInterval())
 	assert.Equal(t, time.Second, watchInterval(normal))
-	short := driver.Timing{TTL: time.Second, RenewDeadline: 800 * time.Millisecond,
-		HeartbeatInterval: 100 * time.Millisecond}
+	short := timing(time.Second, 800*time.Millisecond, 100*time.Millisecond)
 	assert.Equal(t, 100*time.Millisecond, short.RetryInterval())
 	assert.Equal(t, 50*time.Millisecond, watchInterval(short))
 }
@@ -119,8 +109,7 @@ func (noStore) ProofOfDeath() error { return nil }
 func TestNewHasDefaults(t *testing.T) {
 	l, err := New(noStore{})
 	require.NoError(t, err)
-	assert.Equal(t, driver.Timing{TTL: 60 * time.Second, RenewDeadline: 45 * time.Second,
-		HeartbeatInterval: 10 * time.Second}, l.Timing())
+	assert.Equal(t, timing(60*time.Second, 45*time.Second, 10*time.Second), l.Timing())
 	assert.Positive(t, l.Owner().PID)
 	assert.NotEmpty(t, l.Owner().Hostname)
 	assert.Equal(t, noStore{}, l.Store())
@@ -136,8 +125,7 @@ func TestNewTakesOptions(t *testing.T) {
 		WithHeartbeatInterval(100*time.Millisecond), WithOwner(owner),
 		WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
-	assert.Equal(t, driver.Timing{TTL: 1001 * time.Millisecond,
-		RenewDeadline: 750 * time.Millisecond, HeartbeatInterval: 100 * time.Millisecond},
+	assert.Equal(t, timing(1001*time.Millisecond, 750*time.Millisecond, 100*time.Millisecond),
 		l.Timing(), "¾ TTL, in whole milliseconds")
 	assert.Equal(t, owner, l.Owner())
 	l, err = New(noStore{}, WithRenewDeadline(40*time.Second))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -72,9 +71,7 @@ var acquireCases = []testCase{
 				require.Equal(e, c.Timing, row.Timing)
 				require.Equal(e, c.Timing.TTL, e.terms(1)[0].TTL)
 				require.Equal(e, ref, e.terms(1)[0].Ref)
-				deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
-				require.NoError(e, err)
-				require.True(e, deleted, "its own release does not match")
+				e.release(ref)
 			}
 		}},
 	{Rule: Rule{9, "a held lock is compared and swapped",
@@ -97,8 +94,7 @@ var acquireCases = []testCase{
 			}), "the token is another")
 			e.moved(spoilt(func(r *driver.Row) { r.Term-- }), "the term is another")
 			e.moved(spoilt(func(r *driver.Row) { r.Beat++ }), "the beat is another")
-			_, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
-			require.NoError(e, err)
+			e.beat(ref, driver.StateLeading)
 			e.moved(claim(judged, bob), "the holder's heart has beaten")
 			judged = e.look()
 			e.win(bob)
@@ -170,10 +166,7 @@ var acquireCases = []testCase{
 		"two leaders after a clean hand-over, or none.", nil},
 		run: func(e *env) {
 			for range 4 {
-				ref := e.race(6)
-				deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
-				require.NoError(e, err)
-				require.True(e, deleted)
+				e.release(e.race(6))
 			}
 		}},
 	{Rule: Rule{14, "terms grow",
@@ -342,29 +335,25 @@ var acquireCases = []testCase{
 // race lets n handles claim what is there now, and returns who has it.
 func (e *env) race(n int) (winner driver.Ref) {
 	e.Helper()
-	var (
-		wg     sync.WaitGroup
-		judged = e.look()
-		claims = make([]driver.Claim, n)
-		won    = make([]bool, n)
-		errs   = make([]error, n)
-		start  = make(chan struct{})
-	)
-	for i, s := range e.handles(n) {
-		claims[i] = claim(judged, driver.Owner{PID: 1, Hostname: "replica"})
-		wg.Go(func() {
-			<-start
-			won[i], errs[i] = e.insist(s, claims[i])
-		})
+	type try struct {
+		s     driver.Store
+		claim driver.Claim
+		won   bool
+		err   error
 	}
-	close(start)
-	wg.Wait()
+	judged := e.look()
+	var tries []*try
+	for _, s := range e.handles(n) {
+		tries = append(tries, &try{s: s,
+			claim: claim(judged, driver.Owner{PID: 1, Hostname: "replica"})})
+	}
+	together(tries, func(t *try) { t.won, t.err = e.insist(t.s, t.claim) })
 	row, count := e.row(), 0
-	for i := range claims {
-		require.NoError(e, errs[i], "a loser gets ErrConflict")
-		if won[i] {
+	for _, t := range tries {
+		require.NoError(e, t.err, "a loser gets ErrConflict")
+		if t.won {
 			count++
-			require.Equal(e, claims[i].Token, row.Token,
+			require.Equal(e, t.claim.Token, row.Token,
 				"one that was told it won does not hold the lock")
 		}
 	}

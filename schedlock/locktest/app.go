@@ -32,8 +32,7 @@ var appCases = []testCase{
 				ref := e.acquire(c)
 				require.Equal(e, app, e.row().App, "the row")
 				require.Equal(e, app, e.look().Newest.App, "the newest term")
-				_, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
-				require.NoError(e, err)
+				e.beat(ref, driver.StateLeading)
 				require.Equal(e, app, e.row().App, "the row, after a heartbeat")
 				if app.Name == "billing" {
 					e.release(ref)
@@ -47,11 +46,11 @@ var appCases = []testCase{
 		"the end of one run is recorded for another.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			last, from := int64(0), time.Time{}
+			last := int64(0)
 			for i := range 6 {
-				run := e.start(ref, "a", from, minute(i))
+				run := e.start(ref, "a", minute(i))
 				require.Greater(e, run.ID, last, "an id again")
-				last, from = run.ID, minute(i)
+				last = run.ID
 				e.finish(run, ledger.End{Status: ledger.Done})
 				_, err := e.ledger().Prune(e.ctx, "a", i%2, 100)
 				require.NoError(e, err)
@@ -64,10 +63,9 @@ var appCases = []testCase{
 		"after a cursor was put back, ticks are neither run nor accounted for.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.start(ref, "a", time.Time{}, noon)
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "s",
-				From: noon, To: minute(-9), Back: true})
-			require.NoError(e, err)
+			e.start(ref, "a", noon)
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(-9),
+				Back: true})
 			from := minute(-9)
 			for i, want := range []ledger.Run{
 				{ScheduledAt: noon.Add(time.Microsecond), Until: minute(5), Count: 5},
@@ -83,9 +81,8 @@ var appCases = []testCase{
 				}
 				before := e.runs("a", 10)
 				to := minute(10 + i)
-				_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a", Spec: "s",
-					From: from, To: to, Skipped: []ledger.Skip{k}})
-				require.NoError(e, err)
+				e.decide(ref, ledger.Decision{Job: "a", Spec: "s", From: from, To: to,
+					Skipped: []ledger.Skip{k}})
 				from = to
 				var added []ledger.Run
 				for _, r := range e.runs("a", 10) {

@@ -41,19 +41,18 @@ var attemptCases = []testCase{
 					Hostname: r.Hostname, Error: text}
 			}
 			old := e.win(alice)
-			other := e.fail(old, "b", time.Time{}, noon)
-			first := e.fail(old, "a", time.Time{}, noon)
+			other := e.fail(old, "b", noon)
+			first := e.fail(old, "a", noon)
 			require.Empty(e, e.attempts(first), "of a first attempt")
 			e.retry(old, first)
 			want := []ledger.Attempt{attempt(first, "why")}
 			require.Equal(e, want, e.attempts(first), "after a failed attempt")
 			ref := e.win(bob)
-			_, err := e.ledger().Abandon(e.ctx, ref, func(ledger.Run) time.Time { return due })
-			require.NoError(e, err)
+			e.abandon(ref, func(ledger.Run) time.Time { return due })
 			left := e.newest("a")
 			require.Equal(e, want, e.attempts(first), "before the next attempt starts")
 			e.pause("a")
-			_, _, err = e.ledger().Retry(e.ctx, ref, left)
+			_, _, err := e.ledger().Retry(e.ctx, ref, left)
 			require.ErrorIs(e, err, ledger.ErrPaused)
 			_, started, err := e.ledger().Retry(e.ctx, ref, first)
 			require.NoError(e, err)
@@ -84,8 +83,8 @@ var attemptCases = []testCase{
 		slow: true,
 		run: func(e *env) {
 			ref := e.win(alice)
-			other := e.again(ref, e.fail(ref, "b", time.Time{}, noon), 3)
-			run := e.again(ref, e.fail(ref, "a", time.Time{}, noon), 103)
+			other := e.again(ref, e.fail(ref, "b", noon), 3)
+			run := e.again(ref, e.fail(ref, "a", noon), 103)
 			list := e.attempts(run)
 			require.Len(e, list, ledger.KeepAttempts)
 			for i, a := range list {
@@ -99,14 +98,14 @@ var attemptCases = []testCase{
 		"the ledger fills the disk with attempts of runs that are gone.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			over := func(job string, from, tick time.Time) ledger.Run {
-				run := e.retry(ref, e.fail(ref, job, from, tick))
+			over := func(job string, tick time.Time) ledger.Run {
+				run := e.retry(ref, e.fail(ref, job, tick))
 				e.finish(run, ledger.End{Status: ledger.Done})
 				return run
 			}
-			gone := over("a", time.Time{}, noon)
-			stays := over("a", noon, minute(1))
-			other := over("b", time.Time{}, noon) // the newest of all may stay
+			gone := over("a", noon)
+			stays := over("a", minute(1))
+			other := over("b", noon) // the newest of all may stay
 			deleted, err := e.ledger().Prune(e.ctx, "a", 1, 10)
 			require.NoError(e, err)
 			require.EqualValues(e, 1, deleted)
@@ -114,10 +113,7 @@ var attemptCases = []testCase{
 			require.Len(e, e.attempts(stays), 1, "of a run that stays")
 			require.Len(e, e.attempts(other), 1, "of another job's run")
 			e.heeded(map[string]func() error{
-				"Attempts": func() error {
-					_, err := e.ledger().Attempts(ended(), stays.ID)
-					return err
-				},
+				"Attempts": func() error { return err1(e.ledger().Attempts(ended(), stays.ID)) },
 			})
 		}},
 }

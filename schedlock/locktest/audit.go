@@ -88,14 +88,14 @@ var auditCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			before := e.look().Now
-			r, err := e.revoker().Revoke(e.ctx, ref.Term, "zoë", "why –\nnow")
+			r, err := e.s.Revoke(e.ctx, ref.Term, "zoë", "why –\nnow")
 			require.NoError(e, err)
 			a := e.noted(before, ledger.OrderHandOver, ledger.Action{By: "zoë", Reason: "why –\nnow"})
 			require.Equal(e, r.At, a.At)
 			e.unchanged(func() {
-				_, err := e.revoker().Revoke(e.ctx, ref.Term, "zoë", "again")
+				_, err := e.s.Revoke(e.ctx, ref.Term, "zoë", "again")
 				require.NoError(e, err)
-				_, err = e.revoker().Revoke(e.ctx, ref.Term-1, "zoë", "")
+				_, err = e.s.Revoke(e.ctx, ref.Term-1, "zoë", "")
 				require.ErrorIs(e, err, driver.ErrConflict)
 			}, "a revocation again, and one of another term")
 		}},
@@ -130,9 +130,8 @@ var auditCases = []testCase{
 			require.Equal(e, list[:2], e.audit("a", 10), "of one job")
 			require.Equal(e, r.At, list[1].At)
 			require.Empty(e, e.audit("b", 10), "of a job without orders")
-			e.heeded(map[string]func() error{"Audit": func() error {
-				_, err := e.ledger().Audit(ended(), "", 1)
-				return err
-			}})
+			e.heeded(map[string]func() error{
+				"Audit": func() error { return err1(e.ledger().Audit(ended(), "", 1)) },
+			})
 		}},
 }

@@ -89,8 +89,8 @@ var brokenLedgers = []broken{
 		}
 		c.d.To, c.d.Start = c.d.To.Truncate(time.Millisecond), c.d.Start.Truncate(time.Millisecond)
 	})},
-	{59, "Decide has no context", "Decide", deaf("Decide")},
-	{59, "Finish has no context", "Finish", deaf("Finish")},
+	{59, "Decide has no context", "Decide", deaf[*decideCall]},
+	{59, "Finish has no context", "Finish", deaf[*finishCall]},
 	{60, "what is owed nothing is tried again", "a run that is",
 		after(func(c *retryCall) { c.started = c.started || c.err == nil })},
 	{60, "the attempt is not compared", "an attempt to come",
@@ -211,7 +211,7 @@ var brokenLedgers = []broken{
 		}
 	}},
 	{95, "an unknown job is no error", "no such job", forgive[*resetCall](ledger.ErrNoJob)},
-	{95, "it does not heed its context", "ended context", deaf("ResetCursor")},
+	{95, "it does not heed its context", "ended context", deaf[*resetCall]},
 	{97, "it keeps every byte", "",
 		eachRun(func(r *ledger.Run) { r.Error += strings.Repeat(" ", 20_000) })},
 	{97, "it does not say so", "cut",
@@ -281,5 +281,5 @@ var brokenLedgers = []broken{
 			}
 		})
 	}},
-	{108, "Attempts has no context", "Attempts", deaf("Attempts")},
+	{108, "Attempts has no context", "Attempts", deaf[*attemptsCall]},
 }

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 var brokenNamedStores = []broken{
 	{1, "an unknown key is an error", "Look", after(func(c *lookNamedCall) {
 		if c.row == nil {
-			c.err = errBusy
+			c.err = errors.New("no rows")
 		}
 	})},
 	{1, "an unknown key is held", "Expected nil", after(func(c *lookNamedCall) {
@@ -163,11 +164,11 @@ var brokenNamedStores = []broken{
 			c.s.db.SetNamedTerm(namedlock.Key{Kind: namedlock.KindLock, Name: "long"}, 0)
 		}
 	})},
-	{21, "Take has no context", "Take with", deaf("Take")},
-	{21, "Look has no context", "Look with", deaf("Look")},
-	{21, "Extend has no context", "Extend with", deaf("Extend")},
-	{21, "Release has no context", "Release", deaf("Release")},
-	{21, "Clean has no context", "Clean with", deaf("Clean")},
+	{21, "Take has no context", "Take with", deaf[*takeCall]},
+	{21, "Look has no context", "Look with", deaf[*lookNamedCall]},
+	{21, "Extend has no context", "Extend with", deaf[*extendNamedCall]},
+	{21, "Release has no context", "Release", deaf[*releaseNamedCall]},
+	{21, "Clean has no context", "Clean with", deaf[*cleanCall]},
 	{22, "nobody passes", "Fence, the holder's", func(*fenceNamedCall) {}},
 	{22, "a fence is another acquisition", "Fence",
 		after(func(c *fenceNamedCall) { c.s.db.SetNamedTerm(c.ref.Key, c.ref.Term+1) })},
@@ -182,15 +183,15 @@ var brokenNamedStores = []broken{
 			c.ref.Term = row.Term
 		}
 	})},
-	{24, "a take-over slips under it", "in face of a fenced transaction",
-		func(c *takeCall) { c.term, c.holder, c.err = c.s.Store.Take(c.ctx, c.claim) }},
+	{24, "a fence only looks", "in face of a fenced transaction", func(c *fenceNamedCall) {
+		tx := c.s.db.Begin()
+		defer tx.Rollback()
+		c.tx = tx
+		c.do()
+	}},
 	{25, "extending waits", "beside a fenced transaction", func(c *extendNamedCall) {
-		select {
-		case c.s.turn.held <- struct{}{}:
-			defer c.s.turn.leave()
+		if c.err = waitForNone(c.ctx, &c.s.open); c.err == nil {
 			c.do()
-		case <-c.ctx.Done():
-			c.err = c.ctx.Err()
 		}
 	}},
 	{26, "it fences whatever it gets", "", func(c *fenceNamedCall) { c.ours = true }},

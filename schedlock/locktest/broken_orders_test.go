@@ -161,16 +161,16 @@ var brokenOrders = []broken{
 			}
 		}
 	})},
-	{87, "Retry has no context", "Retry with", deaf("Retry")},
-	{87, "GiveUp has no context", "GiveUp with", deaf("GiveUp")},
-	{87, "Retries has no context", "Retries with", deaf("Retries")},
-	{87, "Run has no context", "Run with", deaf("Run")},
-	{87, "Trigger has no context", "Trigger with", deaf("Trigger")},
-	{87, "Answer has no context", "Answer with", deaf("Answer")},
-	{87, "Pause has no context", "Pause with", deaf("Pause")},
-	{87, "Resume has no context", "Resume with", deaf("Resume")},
-	{87, "Pending has no context", "Pending with", deaf("Pending")},
-	{87, "Prune has no context", "Prune with", deaf("Prune")},
+	{87, "Retry has no context", "Retry with", deaf[*retryCall]},
+	{87, "GiveUp has no context", "GiveUp with", deaf[*giveUpCall]},
+	{87, "Retries has no context", "Retries with", deaf[*retriesCall]},
+	{87, "Run has no context", "Run with", deaf[*runCall]},
+	{87, "Trigger has no context", "Trigger with", deaf[*triggerCall]},
+	{87, "Answer has no context", "Answer with", deaf[*answerCall]},
+	{87, "Pause has no context", "Pause with", deaf[*pauseCall]},
+	{87, "Resume has no context", "Resume with", deaf[*resumeCall]},
+	{87, "Pending has no context", "Pending with", deaf[*pendingCall]},
+	{87, "Prune has no context", "Prune with", deaf[*pruneCall]},
 	{96, "there is always room for one more", "", forgive[*triggerCall](ledger.ErrBacklog)},
 	{96, "it does not count", "Pending", after(func(c *pendingCall) { c.in.Backlog = nil })},
 	{96, "a pause hides nothing", "paused", func(c *pendingCall) {
@@ -207,7 +207,7 @@ var brokenOrders = []broken{
 	})},
 	{103, "all jobs are one", "of one job", before(func(c *auditCall) { c.job = "" })},
 	{103, "the limit is no limit", "at most limit", before(func(c *auditCall) { c.limit = 2000 })},
-	{103, "it does not heed its context", "Audit with", deaf("Audit")},
+	{103, "it does not heed its context", "Audit with", deaf[*auditCall]},
 	{104, "what was told first stays", "told again", before(func(c *presentCall) {
 		for _, r := range told(c.s) {
 			if r.Instance == c.replica.Instance {
@@ -244,9 +244,9 @@ var brokenOrders = []broken{
 		}
 	})},
 	{105, "nobody leaves", "Absent", func(*absentCall) {}},
-	{105, "Present has no context", "Present with", deaf("Present")},
-	{105, "Absent has no context", "Absent with", deaf("Absent")},
-	{105, "Replicas has no context", "Replicas with", deaf("Replicas")},
+	{105, "Present has no context", "Present with", deaf[*presentCall]},
+	{105, "Absent has no context", "Absent with", deaf[*absentCall]},
+	{105, "Replicas has no context", "Replicas with", deaf[*replicasCall]},
 }
 
 func told(s *sound) []ledger.Replica {

@@ -153,7 +153,7 @@ var brokenQueues = []broken{
 		before(func(c *failCall) { c.text = c.text[:min(255, len(c.text))] })},
 	{25, "it deletes all that it may", "", before(func(c *pruneTasksCall) { c.limit = 1000 })},
 	{25, "the age does not matter", "", before(func(c *pruneTasksCall) { c.olderThan = 0 })},
-	{26, "it does not heed its context", "no error", deaf("Capture")},
+	{26, "it does not heed its context", "no error", deaf[*captureCall]},
 	{26, "it says so, but has done it", "something was written", func(c *doneCall) {
 		heard := c.ctx.Err()
 		c.ctx = context.WithoutCancel(c.ctx)
@@ -213,5 +213,5 @@ var brokenQueues = []broken{
 		c.out = []string{"done", "failed"}[:2*min(1, len(c.ids)-1)]
 	}},
 	{35, "the worker before ends them still", "", after(func(c *doneCall) { c.out = c.ids })},
-	{36, "it does not heed its context", "no error", deaf("Requeue")},
+	{36, "it does not heed its context", "no error", deaf[*requeueCall]},
 }

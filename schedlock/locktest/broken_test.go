@@ -11,15 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
+	"example.com/schedlock/schedlock/driver/taskqueue"
+	"example.com/schedlock/schedlock/memory"
 )
-
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	Run(t, func(t testing.TB) Database {
-		t.(*testing.T).Parallel()
-		return database(nil)
-	})
-}
 
 var bg = context.Background()
 
@@ -38,34 +33,40 @@ type broken struct {
 var brokenStores = slices.Concat(brokenLocks, brokenLedgers, brokenOrders)
 
 func TestEveryRuleCatchesABrokenStore(t *testing.T) {
-	all := cases()
-	catch(t, Rules(), brokenStores, 1, func(t testing.TB, rule int, fault any) {
-		all[rule-1].try(t, database(fault), short)
+	catch(t, cases(), brokenStores, 1, func(t testing.TB, r Rule, fault any) *env {
+		return prepare(t, r, database(fault), short)
 	})
 }
 
 // catch fails unless the suite notices each broken store, in one of so many
-// tries, and there is one for each rule.
-func catch(t *testing.T, rules []Rule, stores []broken, tries int,
-	try func(t testing.TB, rule int, fault any)) {
-	caught := map[int]bool{}
-	for _, b := range stores {
-		t.Run(fmt.Sprintf("%02d %s", b.rule, b.name), func(t *testing.T) {
-			said := ""
-			for n := 0; n < tries && said == ""; n++ {
-				fault := b.fault
-				if anew, ok := fault.(func() any); ok {
-					fault = anew()
-				}
-				said = record(t, func(t testing.TB) { try(t, b.rule, fault) })
-			}
-			require.NotEmpty(t, said, "the suite did not notice")
-			assert.Contains(t, said, b.says)
-			caught[b.rule] = true
-		})
+// tries, nothing is wrong with a sound one, and there is a broken one for each rule.
+func catch[E any](t *testing.T, cases []ruleCase[E], stores []broken, tries int,
+	prepare func(t testing.TB, r Rule, fault any) E) {
+	try := func(t *testing.T, c ruleCase[E], fault any) string {
+		return record(t, func(t testing.TB) { c.run(prepare(t, c.Rule, fault)) })
 	}
-	for _, r := range rules {
-		assert.True(t, caught[r.Number], "no broken store for rule %d: %s", r.Number, r.Name)
+	for _, c := range cases {
+		caught := false
+		for _, b := range stores {
+			if b.rule != c.Number {
+				continue
+			}
+			caught = true
+			t.Run(fmt.Sprintf("%02d %s", b.rule, b.name), func(t *testing.T) {
+				said := ""
+				for n := 0; n < tries && said == ""; n++ {
+					fault := b.fault
+					if anew, ok := fault.(func() any); ok {
+						fault = anew()
+					}
+					said = try(t, c, fault)
+				}
+				require.NotEmpty(t, said, "the suite did not notice")
+				assert.Contains(t, said, b.says)
+			})
+		}
+		assert.True(t, caught, "no broken store for rule %d: %s", c.Number, c.Name)
+		assert.Empty(t, try(t, c, nil), "a sound store breaks rule %d: %s", c.Number, c.Name)
 	}
 }
 
@@ -88,22 +89,28 @@ func (irrevocable) Revoke(ctx context.Context, term int64, by,
 	return driver.Base{}.Revoke(ctx, term, by, reason)
 }
 
-func TestAFeatureThatIsMissingIsNotPassedOver(t *testing.T) {
-	for _, c := range cases() {
-		for _, f := range c.Needs {
-			if f == Hints {
-				continue // a store without hints never gives one, and its rule says so
+func TestWhatADatabaseLacksIsNotPassedOver(t *testing.T) {
+	refuses := func(database string, rules []Rule, prepare func(t testing.TB, r Rule)) {
+		for _, r := range rules {
+			// A store without hints never gives one, and its rules say so.
+			if len(r.Needs) > 0 && r.Needs[0] != Hints {
+				said := record(t, func(t testing.TB) { prepare(t, r) })
+				assert.Contains(t, said, "add it, or list it in "+database+".Without", r.Name)
 			}
-			said := record(t, func(t testing.TB) {
-				db := database(nil)
-				db.Edit, db.Backup, db.Begin = nil, nil, nil
-				if f == Ledger || f == Revocations {
-					open := db.Open
-					db.Open = func(t testing.TB) driver.Store { return irrevocable{open(t)} }
-				}
-				c.try(t, db, short)
-			})
-			assert.Contains(t, said, "add it, or list it in Database.Without", c.Name)
 		}
 	}
+	refuses("Database", Rules(), func(t testing.TB, r Rule) {
+		s := irrevocable{memory.New()}
+		prepare(t, r, Database{Open: func(testing.TB) driver.Store { return s }}, short)
+	})
+	refuses("NamedDatabase", NamedRules(), func(t testing.TB, r Rule) {
+		s := memory.New().Named()
+		open := func(testing.TB) namedlock.Store { return s }
+		prepareNamed(t, r, NamedDatabase{Open: open}, short)
+	})
+	refuses("QueueDatabase", QueueRules(), func(t testing.TB, r Rule) {
+		s := memory.New().Queue()
+		open := func(testing.TB) taskqueue.Store { return s }
+		prepareQueue(t, r, QueueDatabase{Open: open}, short)
+	})
 }

@@ -54,11 +54,10 @@ var cursorCases = []testCase{
 					require.ErrorIs(e, err, driver.ErrConflict, name)
 				}
 			}, "a decision that has moved")
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
-				Spec: "s", RawFrom: j.RawCursor, To: minute(1)})
-			require.NoError(e, err, "Decide, from the cursor as it was read")
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "s", RawFrom: j.RawCursor,
+				To: minute(1)}, "from the cursor as it was read")
 			require.Equal(e, ledger.Job{Name: "a", Spec: "s", Cursor: minute(1)}, e.job("a"))
-			e.start(ref, "a", minute(1), minute(2))
+			e.start(ref, "a", minute(2))
 		}},
 	{Rule: Rule{93, "an edited cursor is compared as it was read",
 		"A cursor that a hand has written in the database's own words is read as that time, and " +
@@ -80,13 +79,11 @@ var cursorCases = []testCase{
 					require.ErrorIs(e, err, driver.ErrConflict, "from where it stood before")
 				}
 			}, "a decision that has moved")
-			run, started, err := e.ledger().Decide(e.ctx, ref,
-				ledger.Decision{Job: "a", Spec: "s", From: j.Cursor, RawFrom: j.RawCursor, To: noon,
-					Start: noon})
-			require.NoError(e, err, "Decide, from the cursor as it was read")
+			run, started := e.decide(ref, ledger.Decision{Job: "a", Spec: "s", From: j.Cursor,
+				RawFrom: j.RawCursor, To: noon, Start: noon}, "from the cursor as it was read")
 			require.True(e, started)
 			require.Equal(e, noon, run.ScheduledAt.UTC())
-			e.start(ref, "a", noon, minute(1))
+			e.start(ref, "a", minute(1))
 		}},
 	{Rule: Rule{94, "a cursor goes back if it is told to",
 		"Decide with Back moves a cursor that stands as it was read to any time; without Back it " +
@@ -95,8 +92,8 @@ var cursorCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			far := noon.AddDate(973, 0, 0)
-			e.start(ref, "a", time.Time{}, minute(1))
-			e.start(ref, "a", minute(1), far)
+			e.start(ref, "a", minute(1))
+			e.start(ref, "a", far)
 			e.unchanged(func() {
 				_, _, err := e.ledger().Decide(e.ctx, ref,
 					ledger.Decision{Job: "a", Spec: "s", From: far, To: noon})
@@ -105,15 +102,13 @@ var cursorCases = []testCase{
 					ledger.Decision{Job: "a", Spec: "s", From: minute(1), To: noon, Back: true})
 				require.ErrorIs(e, err, driver.ErrConflict, "from where it does not stand")
 			}, "a decision that has moved")
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
-				Spec: "s", From: far, To: noon, Back: true})
-			require.NoError(e, err, "with Back")
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "s", From: far, To: noon, Back: true},
+				"with Back")
 			require.Equal(e, noon, e.job("a").Cursor)
-			_, started, err := e.ledger().Decide(e.ctx, ref,
+			_, started := e.decide(ref,
 				ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(1), Start: minute(1)})
-			require.NoError(e, err)
 			require.False(e, started, "a tick that has run")
-			e.start(ref, "a", minute(1), minute(2))
+			e.start(ref, "a", minute(2))
 		}},
 	{Rule: Rule{95, "an operator resets a cursor",
 		"ResetCursor sets the cursor of a job to the database's time, wherever it stood, returns " +
@@ -122,7 +117,7 @@ var cursorCases = []testCase{
 		"whoever cures a job by hand makes it worse.", []Feature{Ledger, Edits}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.finish(e.start(ref, "a", time.Time{}, noon),
+			e.finish(e.start(ref, "a", noon),
 				ledger.End{Status: ledger.Done, Took: time.Second})
 			e.known(ref, "b")
 			stats, runs := e.job("a").Stats, e.runs("", 10)
@@ -205,7 +200,6 @@ var cursorCases = []testCase{
 		"one error fills the disk, or ends the process that reads it.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			from := time.Time{}
 			for i, text := range []string{
 				strings.Repeat("0123456789", 100_000),
 				strings.Repeat("ü🦀", 100_000),
@@ -213,9 +207,8 @@ var cursorCases = []testCase{
 				strings.Repeat("\xff", 100_000),
 				strings.Repeat("\x80", 100_000),
 			} {
-				e.finish(e.start(ref, "a", from, minute(i)),
+				e.finish(e.start(ref, "a", minute(i)),
 					ledger.End{Status: ledger.Failed, Error: text})
-				from = minute(i)
 				got := e.runs("a", 1)[0].Error
 				require.LessOrEqual(e, len(got), ledger.MaxText, "%.30q", text)
 				require.Contains(e, got, "cut", "%.30q", text)

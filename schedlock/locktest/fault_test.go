@@ -30,14 +30,10 @@ func start[S any](ctx context.Context, s S) call[S] { return call[S]{s, flow{ctx
 
 type aCall interface{ base() *flow }
 
-// play makes a call of a store with a fault: a func(C), which gets all calls of
-// the one method whose calls are of that type, or [deaf]. If the fault is not one
-// of this method the call is passed on.
-func play[C aCall](fault any, method string, c C, do func()) {
-	f := c.base()
-	if f.do = do; fault == deaf(method) {
-		f.ctx = context.WithoutCancel(f.ctx)
-	}
+// play makes a call of a store with a fault, which is a func(C) that gets all calls of the one
+// method whose calls are of that type. A call of another method is passed on.
+func play[C aCall](fault any, c C, do func()) {
+	c.base().do = do
 	if broken, ok := fault.(func(C)); ok {
 		broken(c)
 	} else {
@@ -45,8 +41,12 @@ func play[C aCall](fault any, method string, c C, do func()) {
 	}
 }
 
-// deaf is the fault of a method that does not heed its context.
-type deaf string
+// deaf does not heed the context.
+func deaf[C aCall](c C) {
+	f := c.base()
+	f.ctx = context.WithoutCancel(f.ctx)
+	f.do()
+}
 
 // before changes the arguments.
 func before[C aCall](change func(C)) func(C) {

@@ -21,6 +21,12 @@ func (e *env) begin() Tx {
 	return tx
 }
 
+// ends are the ways to end a transaction.
+var ends = []func(Tx) error{
+	func(tx Tx) error { return tx.Commit() },
+	func(tx Tx) error { return tx.Rollback() },
+}
+
 var fenceCases = []testCase{
 	{Rule: Rule{35, "the holder passes its fence",
 		"Fence of the holder returns nil, the transaction can be committed or rolled back, and " +
@@ -29,9 +35,7 @@ var fenceCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			e.unchanged(func() {
-				for _, end := range []func(Tx) error{func(tx Tx) error {
-					return tx.Commit()
-				}, func(tx Tx) error { return tx.Rollback() }} {
+				for _, end := range ends {
 					tx := e.begin()
 					require.NoError(e, e.fence(tx, ref))
 					require.NoError(e, end(tx))
@@ -45,17 +49,13 @@ var fenceCases = []testCase{
 		run: func(e *env) {
 			old := e.win(alice)
 			ref := e.win(alice)
-			refused := func(r driver.Ref, why string) {
-				tx := e.begin()
-				require.ErrorIs(e, e.fence(tx, r), driver.ErrLost, why)
-				_ = tx.Rollback()
-			}
-			refused(old, "the lease before")
-			refused(driver.Ref{Owner: alice, Token: driver.NewToken(), Term: ref.Term},
-				"another token")
-			refused(driver.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			e.release(ref)
-			refused(ref, "no row")
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Fence": func(r driver.Ref) (bool, error) {
+					tx := e.begin()
+					defer func() { _ = tx.Rollback() }()
+					return false, e.fence(tx, r)
+				},
+			})
 		}},
 	{Rule: Rule{37, "a fence holds until its transaction ends",
 		"While a fenced transaction is open nobody takes over; after it has ended a claim " +
@@ -65,7 +65,7 @@ var fenceCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			other := e.db.Open(e)
-			for i := range 2 {
+			for _, end := range ends {
 				tx := e.begin()
 				require.NoError(e, e.fence(tx, ref))
 				judged := e.look()
@@ -75,11 +75,7 @@ var fenceCases = []testCase{
 				require.Error(e, err, "a take-over in face of a fenced transaction")
 				require.Equal(e, ref, e.row().Ref,
 					"the lock was taken over in face of a fenced transaction")
-				if i == 0 {
-					require.NoError(e, tx.Commit())
-				} else {
-					require.NoError(e, tx.Rollback())
-				}
+				require.NoError(e, end(tx))
 				old := ref
 				e.await("a take-over after the transaction has ended", func() error {
 					c := claim(e.look(), bob)

@@ -20,8 +20,7 @@ var heartbeatCases = []testCase{
 			for range 3 {
 				want := e.row()
 				time.Sleep(time.Millisecond) // the clock goes on
-				beat, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
-				require.NoError(e, err)
+				beat := e.beat(ref, driver.StateLeading)
 				want.Beat++
 				want.HeartbeatAt = beat.Now.Truncate(time.Microsecond) // as a table keeps it
 				require.Equal(e, want, e.row())
@@ -34,9 +33,7 @@ var heartbeatCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			for _, state := range []driver.State{driver.StateDraining, driver.StateLeading} {
-				beat, err := e.s.Heartbeat(e.ctx, ref, state)
-				require.NoError(e, err)
-				require.Equal(e, state, beat.State)
+				require.Equal(e, state, e.beat(ref, state).State)
 				require.Equal(e, state, e.row().State)
 			}
 		}},
@@ -47,9 +44,7 @@ var heartbeatCases = []testCase{
 			ref := e.win(alice)
 			e.edit(Edit{State: driver.StateRevoked})
 			for _, state := range []driver.State{driver.StateLeading, driver.StateDraining} {
-				beat, err := e.s.Heartbeat(e.ctx, ref, state)
-				require.NoError(e, err)
-				require.Equal(e, driver.StateRevoked, beat.State)
+				require.Equal(e, driver.StateRevoked, e.beat(ref, state).State)
 				require.Equal(e, driver.StateRevoked, e.row().State)
 			}
 			require.EqualValues(e, 2, e.row().Beat)
@@ -61,17 +56,12 @@ var heartbeatCases = []testCase{
 		run: func(e *env) {
 			old := e.win(alice)
 			ref := e.win(alice)
-			e.unchanged(func() {
-				for name, r := range map[string]driver.Ref{
-					"the lease before": old,
-					"another token": {Owner: ref.Owner, Token: driver.NewToken(),
-						Term: ref.Term},
-					"another term": {Owner: ref.Owner, Token: ref.Token, Term: ref.Term + 1},
-				} {
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Heartbeat": func(r driver.Ref) (bool, error) {
 					_, err := e.s.Heartbeat(e.ctx, r, driver.StateLeading)
-					require.ErrorIs(e, err, driver.ErrLost, name)
-				}
-			}, "the heartbeat of another")
+					return false, err
+				},
+			})
 		}},
 	{Rule: Rule{25, "a heartbeat never inserts",
 		"Heartbeat without a row returns ErrLost and inserts nothing.",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,12 +29,31 @@ func sortPauses(pauses []ledger.Pause) {
 
 func (e *env) ledger() ledger.Store { return e.s.(ledger.Store) }
 
-// start decides to run a job's tick, as the first decision or from another.
-func (e *env) start(ref driver.Ref, job string, from, tick time.Time) ledger.Run {
+// decide makes a decision that must be accepted.
+func (e *env) decide(ref driver.Ref, d ledger.Decision, why ...string) (run ledger.Run,
+	started bool) {
 	e.Helper()
-	run, started, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: job,
-		Spec: "s", From: from, To: tick, Start: tick})
-	require.NoError(e, err, "Decide")
+	run, started, err := e.ledger().Decide(e.ctx, ref, d)
+	require.NoError(e, err, "Decide %s", why)
+	return run, started
+}
+
+// missed are the ticks from the first to the last minute.
+func missed(first, last int) ledger.Skip {
+	return ledger.Skip{First: minute(first), Last: minute(last), Count: int64(last - first + 1),
+		Reason: ledger.Missed}
+}
+
+// start decides to run a tick, from where the job's cursor stands, if it has one.
+func (e *env) start(ref driver.Ref, job string, tick time.Time) ledger.Run {
+	e.Helper()
+	d := ledger.Decision{Job: job, Spec: "s", To: tick, Start: tick}
+	for _, j := range e.jobs() {
+		if j.Name == job {
+			d.From = j.Cursor
+		}
+	}
+	run, started := e.decide(ref, d)
 	require.True(e, started, "Decide: started")
 	// As a table keeps them: a store may return what it was given, or its clock.
 	run.ScheduledAt = run.ScheduledAt.UTC()
@@ -70,28 +88,19 @@ func (e *env) jobs() []ledger.Job {
 // and fails unless one of them is told that it started something.
 func (e *env) oneStarts(handles []driver.Store, f func(l ledger.Store) (mine bool, err error)) {
 	e.Helper()
-	var (
-		wg               sync.WaitGroup
-		started, unknown atomic.Int64
-		start            = make(chan struct{})
-	)
-	for _, s := range handles {
-		wg.Go(func() {
-			<-start
-			for e.ctx.Err() == nil {
-				mine, err := f(s.(ledger.Store))
-				if mine {
-					started.Add(1)
-				}
-				if err == nil {
-					return
-				}
-				unknown.Add(1) // it was busy: once more
+	var started, unknown atomic.Int64
+	together(handles, func(s driver.Store) {
+		for e.ctx.Err() == nil {
+			mine, err := f(s.(ledger.Store))
+			if mine {
+				started.Add(1)
 			}
-		})
-	}
-	close(start)
-	wg.Wait()
+			if err == nil {
+				return
+			}
+			unknown.Add(1) // it was busy: once more
+		}
+	})
 	require.LessOrEqual(e, started.Load(), int64(1), "how many were told that they started it")
 	if unknown.Load() == 0 {
 		require.EqualValues(e, 1, started.Load(), "how many were told that they started it")
@@ -106,7 +115,7 @@ var ledgerCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			require.Empty(e, e.jobs())
-			e.start(ref, "a", time.Time{}, noon)
+			e.start(ref, "a", noon)
 			e.unchanged(func() {
 				for name, d := range map[string]ledger.Decision{
 					"the job has a row": {Job: "a", Spec: "other", To: minute(1),
@@ -127,26 +136,20 @@ var ledgerCases = []testCase{
 		"an old leader starts runs beside its successor.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			e.start(old, "a", time.Time{}, noon)
+			e.start(old, "a", noon)
 			ref := e.win(alice)
-			refused := func(r driver.Ref, why string) {
-				e.unchanged(func() {
-					for _, d := range []ledger.Decision{
-						{Job: "a", Spec: "s", From: noon, To: minute(1), Start: minute(1)},
-						{Job: "b", Spec: "s", To: noon, Start: noon},
-					} {
-						_, started, err := e.ledger().Decide(e.ctx, r, d)
-						require.ErrorIs(e, err, driver.ErrLost, why)
-						require.False(e, started, why)
-					}
-				}, "%s", why)
-			}
-			refused(old, "the lease before")
-			refused(driver.Ref{Owner: alice, Token: driver.NewToken(), Term: ref.Term},
-				"another token")
-			refused(driver.Ref{Owner: alice, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			e.release(ref)
-			refused(ref, "no row")
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Decide": func(r driver.Ref) (bool, error) {
+					_, started, err := e.ledger().Decide(e.ctx, r, ledger.Decision{Job: "a",
+						Spec: "s", From: noon, To: minute(1), Start: minute(1)})
+					return started, err
+				},
+				"Decide, of a new job": func(r driver.Ref) (bool, error) {
+					_, started, err := e.ledger().Decide(e.ctx, r,
+						ledger.Decision{Job: "b", Spec: "s", To: noon, Start: noon})
+					return started, err
+				},
+			})
 		}},
 	{Rule: Rule{46, "the cursor is compared and swapped",
 		"Decide returns ErrConflict, and writes nothing, unless the cursor stands at From, to " +
@@ -154,23 +157,20 @@ var ledgerCases = []testCase{
 		"ticks are decided twice, or passed over.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.start(ref, "a", time.Time{}, noon)
-			e.start(ref, "a", noon, minute(2))
+			e.start(ref, "a", noon)
+			e.start(ref, "a", minute(2))
 			e.unchanged(func() {
 				for name, d := range map[string]ledger.Decision{
-					"the cursor has moved": {From: noon, To: minute(3),
-						Start: minute(3)},
+					"the cursor has moved": {From: noon, To: minute(3), Start: minute(3)},
 					"it stands 1 µs earlier": {From: minute(2).Add(time.Microsecond),
 						To: minute(3), Start: minute(3)},
 					"it stands 1 µs later": {From: minute(2).Add(-time.Microsecond),
 						To: minute(3), Start: minute(3)},
 					"the cursor would go back": {From: minute(2), To: minute(1)},
 					"it would go back, and skip": {From: minute(2), To: minute(1),
-						Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1,
-							Reason: ledger.Missed}}},
+						Skipped: []ledger.Skip{missed(1, 1)}},
 					"the cursor has moved, with skips": {From: noon, To: minute(3),
-						Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1,
-							Reason: ledger.Missed}}},
+						Skipped: []ledger.Skip{missed(1, 1)}},
 				} {
 					d.Job, d.Spec = "a", "other"
 					_, started, err := e.ledger().Decide(e.ctx, ref, d)
@@ -179,9 +179,8 @@ var ledgerCases = []testCase{
 				}
 			}, "a decision that has moved")
 			// In place it may stay: a new spec.
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
-				Spec: "new", From: minute(2).In(time.FixedZone("", 3600)), To: minute(2)})
-			require.NoError(e, err, "a decision that does not move the cursor")
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "new",
+				From: minute(2).In(time.FixedZone("", 3600)), To: minute(2)})
 		}},
 	{Rule: Rule{47, "a tick starts once",
 		"A second Decide of a tick that is in the ledger returns started = false; the cursor " +
@@ -189,18 +188,16 @@ var ledgerCases = []testCase{
 		"a job runs twice for one scheduled time.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			run := e.start(ref, "a", time.Time{}, noon)
-			e.finish(run, ledger.End{Status: ledger.Done})
+			e.finish(e.start(ref, "a", noon), ledger.End{Status: ledger.Done})
 			ref = e.win(bob)
 			want := e.runs("a", 10)
-			_, started, err := e.ledger().Decide(e.ctx, ref,
+			_, started := e.decide(ref,
 				ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(1), Start: noon})
-			require.NoError(e, err)
 			require.False(e, started, "a tick that has run")
 			require.Equal(e, want, e.runs("a", 10))
 			require.Equal(e, minute(1), e.jobs()[0].Cursor, "the cursor")
-			e.start(ref, "b", time.Time{}, noon)
-			e.start(ref, "a", minute(1), minute(2))
+			e.start(ref, "b", noon)
+			e.start(ref, "a", minute(2))
 		}},
 	{Rule: Rule{48, "one of many starts a tick",
 		"Of many decisions about the same tick at the same time exactly one is told that it " +
@@ -234,7 +231,7 @@ var ledgerCases = []testCase{
 				job := []string{"a", `job "x" – 'ü' 🦀; --`}[i]
 				ref := e.win(owner)
 				before := e.look().Now.Truncate(time.Microsecond)
-				run := e.start(ref, job, time.Time{}, noon)
+				run := e.start(ref, job, noon)
 				require.NotZero(e, run.ID)
 				require.WithinRange(e, run.StartedAt, before, e.look().Now)
 				want := ledger.Run{ID: run.ID, Job: job, ScheduledAt: noon,
@@ -250,16 +247,15 @@ var ledgerCases = []testCase{
 		"a tick is neither run nor accounted for, or a run is overwritten.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.start(ref, "a", time.Time{}, noon)
+			e.start(ref, "a", noon)
 			d := ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(9), Start: minute(9),
 				Skipped: []ledger.Skip{
-					{First: noon, Last: noon, Count: 1, Reason: ledger.Missed},
-					{First: minute(1), Last: minute(5), Count: 5, Reason: ledger.Missed},
+					missed(0, 0),
+					missed(1, 5),
 					{First: minute(6), Last: minute(6), Count: 1, Reason: ledger.Overlap},
 					{First: minute(7), Last: minute(8), Count: 2, Reason: ledger.Paused},
 				}}
-			_, started, err := e.ledger().Decide(e.ctx, ref, d)
-			require.NoError(e, err)
+			_, started := e.decide(ref, d)
 			require.True(e, started)
 			runs := e.runs("a", 10)
 			require.Len(e, runs, 5)
@@ -274,11 +270,8 @@ var ledgerCases = []testCase{
 				require.Equal(e, want, runs[i+1])
 			}
 			// A range alone, as the first decision.
-			_, started, err = e.ledger().Decide(e.ctx, ref,
-				ledger.Decision{Job: "b", Spec: "s", To: minute(3),
-					Skipped: []ledger.Skip{{First: minute(1), Last: minute(3), Count: 3,
-						Reason: ledger.Missed}}})
-			require.NoError(e, err)
+			_, started = e.decide(ref, ledger.Decision{Job: "b", Spec: "s", To: minute(3),
+				Skipped: []ledger.Skip{missed(1, 3)}})
 			require.False(e, started)
 			require.Len(e, e.runs("b", 10), 1)
 		}},
@@ -289,13 +282,10 @@ var ledgerCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			for i, job := range []string{"c", "a", "b"} {
-				_, _, err := e.ledger().Decide(e.ctx, ref,
-					ledger.Decision{Job: job, Spec: "old", To: minute(i)})
-				require.NoError(e, err)
+				e.decide(ref, ledger.Decision{Job: job, Spec: "old", To: minute(i)})
 			}
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
-				Spec: `every "1m" – ü`, From: minute(1), To: minute(7)})
-			require.NoError(e, err)
+			e.decide(ref, ledger.Decision{Job: "a", Spec: `every "1m" – ü`, From: minute(1),
+				To: minute(7)})
 			e.win(bob)
 			require.Equal(e, []ledger.Job{
 				{Name: "a", Spec: `every "1m" – ü`, Cursor: minute(7)},

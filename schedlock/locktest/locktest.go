@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,43 +100,27 @@ type Tx struct {
 // Run tests each of [Rules] in a subtest of its own. fresh makes a new
 // database for each.
 func Run(t *testing.T, fresh func(t testing.TB) Database) {
-	for _, c := range cases() {
-		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			c.explain(t, "rule")
-			if c.slow && testing.Short() {
-				t.Skip("takes long")
-			}
-			c.try(t, fresh(t), 10*time.Second)
-		})
-	}
+	runAll(t, "rule", cases(), func(t testing.TB, r Rule) *env {
+		return prepare(t, r, fresh(t), usualPatience)
+	})
 }
 
-// A testCase is a rule and how it is tested.
-type testCase struct {
-	Rule
-	slow bool
-	run  func(e *env)
-}
+// usualPatience is how long what must come soon may take.
+const usualPatience = 10 * time.Second
 
-// try tests the rule on db. t need not be a *testing.T. patience is how long
-// what must come soon may take.
-func (c testCase) try(t testing.TB, db Database, patience time.Duration) {
+// base is what all environments have. t need not be a *testing.T.
+func base(t testing.TB, patience time.Duration) env {
 	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
 	t.Cleanup(cancel)
-	e := &env{TB: t, ctx: ctx, db: db, patience: patience}
-	e.s = db.Open(t)
-	for _, f := range c.Needs {
-		why := e.lacks(f)
-		switch {
-		case why == "":
-		case slices.Contains(db.Without, f):
-			t.Skipf("without %s: %s", f, why)
-		default:
-			t.Fatalf("rule %d needs %s, but %s: add it, or list it in Database.Without", c.Number,
-				f, why)
-		}
-	}
-	c.run(e)
+	return env{TB: t, ctx: ctx, patience: patience}
+}
+
+// prepare makes the environment for a rule to be tested on db.
+func prepare(t testing.TB, r Rule, db Database, patience time.Duration) *env {
+	e := base(t, patience)
+	e.db, e.s = db, db.Open(t)
+	r.provide(t, "Database", db.Without, e.lacks)
+	return &e
 }
 
 // env is what a case works with.
@@ -243,10 +228,34 @@ func (e *env) win(owner driver.Owner) driver.Ref {
 	return e.acquire(claim(e.look(), owner))
 }
 
+// beat sends a heartbeat that must succeed.
+func (e *env) beat(ref driver.Ref, state driver.State) driver.Renewal {
+	e.Helper()
+	beat, err := e.s.Heartbeat(e.ctx, ref, state)
+	require.NoError(e, err, "Heartbeat")
+	return beat
+}
+
+// release releases a lease whose row must be there.
 func (e *env) release(ref driver.Ref) {
 	e.Helper()
-	_, err := e.s.Release(e.ctx, ref, driver.EndReleased)
+	deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
 	require.NoError(e, err, "Release")
+	require.True(e, deleted, "Release: deleted")
+}
+
+// together calls f for each store at the same moment, and waits for all.
+func together[S any](stores []S, f func(S)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for _, s := range stores {
+		wg.Go(func() {
+			<-start
+			f(s)
+		})
+	}
+	close(start)
+	wg.Wait()
 }
 
 // insist claims with s until it has what it judged, or that is gone: after an
@@ -307,6 +316,10 @@ func ended() context.Context {
 	cancel()
 	return ctx
 }
+
+// err1 is the error of a call with one other result, and err2 that of one with two.
+func err1[A any](_ A, err error) error         { return err }
+func err2[A, B any](_ A, _ B, err error) error { return err }
 
 // A snapshot is all that the store tells about its tables.
 type snapshot struct {
@@ -369,6 +382,31 @@ func (e *env) heeded(calls map[string]func() error) {
 			require.NotErrorIs(e, err, driver.ErrLost, name)
 		}
 	}, "a call with an ended context")
+}
+
+// onlyHolder fails unless each call returns ErrLost, does not say that it did something, and
+// writes nothing, for any ref that does not hold the lock, which ref does. It releases that.
+func (e *env) onlyHolder(old, ref driver.Ref, calls map[string]func(driver.Ref) (bool, error)) {
+	e.Helper()
+	otherToken, otherTerm := ref, ref
+	otherToken.Token = driver.NewToken()
+	otherTerm.Term++
+	for _, stranger := range []struct {
+		why string
+		ref driver.Ref
+	}{{"the lease before", old}, {"another token", otherToken}, {"another term", otherTerm},
+		{"no row", ref}} {
+		if stranger.ref == ref {
+			e.release(ref)
+		}
+		e.unchanged(func() {
+			for name, call := range calls {
+				did, err := call(stranger.ref)
+				require.ErrorIs(e, err, driver.ErrLost, "%s, %s", name, stranger.why)
+				require.False(e, did, "%s, %s", name, stranger.why)
+			}
+		}, "%s", stranger.why)
+	}
 }
 
 // moved makes a claim that must fail.

@@ -121,8 +121,7 @@ var lookCases = []testCase{
 			time.Sleep(20 * time.Millisecond)
 			second := e.look()
 			require.Greater(e, second.Now, first.Now, "Now, 20 ms later")
-			beat, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
-			require.NoError(e, err)
+			beat := e.beat(ref, driver.StateLeading)
 			third := e.look()
 			for name, pair := range map[string][2]time.Time{
 				"CreatedAt":   {third.Row.CreatedAt, first.Now},

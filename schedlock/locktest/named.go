@@ -1,10 +1,7 @@
 package locktest
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -52,47 +49,24 @@ const FailOvers Feature = "fail-overs" // NamedDatabase.FailOver
 // RunNamed tests the contract of a namedlock.Store, each of [NamedRules] in a subtest
 // of its own. fresh makes a new database for each.
 func RunNamed(t *testing.T, fresh func(t testing.TB) NamedDatabase) {
-	for _, c := range namedCases() {
-		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			c.explain(t, "rule of named locks")
-			c.try(t, fresh(t), 10*time.Second)
-		})
-	}
+	runAll(t, "rule of named locks", namedCases(), func(t testing.TB, r Rule) *namedEnv {
+		return prepareNamed(t, r, fresh(t), usualPatience)
+	})
 }
 
-// NamedRules is the contract of a namedlock.Store, in the order of its numbers.
-func NamedRules() []Rule {
-	var rules []Rule
-	for _, c := range namedCases() {
-		rules = append(rules, c.Rule)
-	}
-	return rules
-}
-
-// A namedCase is a rule and how it is tested.
-type namedCase struct {
-	Rule
-	run func(e *namedEnv)
-}
-
-// try tests the rule on db. t need not be a *testing.T. patience is how long
-// what must come soon may take.
-func (c namedCase) try(t testing.TB, db NamedDatabase, patience time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
-	t.Cleanup(cancel)
-	e := &namedEnv{env: env{TB: t, ctx: ctx, patience: patience}, db: db, s: db.Open(t)}
-	for _, f := range c.Needs {
-		missing := f == Edits && db.Edit == nil || f == Fences && db.Begin == nil ||
-			f == FailOvers && db.FailOver == nil
+func prepareNamed(t testing.TB, r Rule, db NamedDatabase, patience time.Duration) *namedEnv {
+	r.provide(t, "NamedDatabase", db.Without, func(f Feature) string {
 		switch {
-		case !missing:
-		case slices.Contains(db.Without, f):
-			t.Skipf("without %s", f)
-		default:
-			t.Fatalf("rule %d needs %s: add it, or list it in NamedDatabase.Without", c.Number, f)
+		case f == Edits && db.Edit == nil:
+			return "NamedDatabase.Edit is nil"
+		case f == Fences && db.Begin == nil:
+			return "NamedDatabase.Begin is nil"
+		case f == FailOvers && db.FailOver == nil:
+			return "NamedDatabase.FailOver is nil"
 		}
-	}
-	c.run(e)
+		return ""
+	})
+	return &namedEnv{env: base(t, patience), db: db, s: db.Open(t)}
 }
 
 // namedEnv is what a case works with.
@@ -103,12 +77,23 @@ type namedEnv struct {
 }
 
 // aLock and the TTL that the cases use: nothing expires by itself.
-var aLock = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+var aLock = lockKey("a")
+
+func lockKey(name string) namedlock.Key {
+	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+}
 
 const namedTTL = time.Minute
 
 func claimOf(key namedlock.Key, owner driver.Owner) namedlock.Claim {
 	return namedlock.Claim{Key: key, Owner: owner, Token: driver.NewToken(), TTL: namedTTL}
+}
+
+// restingClaim is of a lock that rests.
+func restingClaim(hold time.Duration) namedlock.Claim {
+	c := claimOf(namedlock.Key{Kind: namedlock.KindTask, Name: "t"}, alice)
+	c.Hold = hold
+	return c
 }
 
 // take takes a key that must be free.
@@ -178,10 +163,6 @@ func (e *namedEnv) near(want, d time.Duration, what string) {
 	e.Helper()
 	require.LessOrEqual(e, d, want, what)
 	require.Greater(e, d, want-e.patience, what)
-}
-
-func namedCases() []namedCase {
-	return slices.Concat(namedRowCases, namedFenceCases, namedClockCases, namedRevokeCases)
 }
 
 // errStill is what is waited to be over.

@@ -19,14 +19,13 @@ func (e *namedEnv) refused(c namedlock.Claim, why string) *namedlock.Row {
 }
 
 var namedClockCases = []namedCase{
-	{Rule{27, "a clock that is set back holds nothing",
+	{Rule: Rule{27, "a clock that is set back holds nothing",
 		"If more is left of a row than its TTL, since the clock was set back, Take lets it end a " +
 			"TTL from then, and its time to rest; its holder goes on.",
 		"a lock whose holder has died is held for an hour.", nil},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
-			task := claimOf(namedlock.Key{Kind: namedlock.KindTask, Name: "t"}, alice)
-			task.Hold = namedTTL / 2
+			task := restingClaim(namedTTL / 2)
 			e.release(e.take(task), true, true, "the holder's")
 			for range 2 {
 				e.db.Age(e, -time.Hour)
@@ -45,55 +44,52 @@ var namedClockCases = []namedCase{
 				e.take(claimOf(key, bob))
 			}
 		}},
-	{Rule{28, "nothing is free after a fail-over",
+	{Rule: Rule{28, "nothing is free after a fail-over",
 		"After a fail-over Take grants nothing before the longer of the TTLs of the row and of " +
 			"the claim has passed since the first Take: what was released, has expired, or was " +
 			"never taken. Look says so, and writes nothing.",
 		"two hold one lock, as the acquisition of one was lost.", []Feature{FailOvers}},
-		func(e *namedEnv) {
-			key := func(name string) namedlock.Key {
-				return namedlock.Key{Kind: namedlock.KindLock, Name: name}
-			}
-			long := claimOf(key("expired"), alice)
+		run: func(e *namedEnv) {
+			long := claimOf(lockKey("expired"), alice)
 			long.TTL = 3 * namedTTL
 			e.take(long)
 			e.db.Age(e, 3*namedTTL+time.Millisecond)
-			e.release(e.lock(key("released")), true, true, "the holder's")
+			e.release(e.lock(lockKey("released")), true, true, "the holder's")
 			e.db.FailOver(e)
 			for _, name := range []string{"expired", "released", "never taken"} {
-				row := e.row(key(name))
+				row := e.row(lockKey(name))
 				require.NotNil(e, row, "Look at what was %s: free", name)
 				require.True(e, row.FailedOver, "Look at what was %s", name)
 			}
 			e.db.Age(e, time.Hour) // nobody has noticed it
 			for _, name := range []string{"expired", "released", "never taken"} {
-				row := e.refused(claimOf(key(name), bob), "of what was "+name)
+				row := e.refused(claimOf(lockKey(name), bob), "of what was "+name)
 				require.True(e, row.FailedOver)
-				require.Equal(e, key(name), row.Key)
+				require.Equal(e, lockKey(name), row.Key)
 				require.Positive(e, row.Left)
 				require.LessOrEqual(e, row.Left, 3*namedTTL)
 			}
 			e.db.Age(e, namedTTL-e.patience)
-			e.refused(claimOf(key("released"), bob), "before the TTL")
+			e.refused(claimOf(lockKey("released"), bob), "before the TTL")
 			e.db.Age(e, e.patience+time.Millisecond)
-			e.refused(claimOf(key("expired"), bob), "before the TTL of the row")
-			longer := claimOf(key("never taken"), bob)
+			e.refused(claimOf(lockKey("expired"), bob), "before the TTL of the row")
+			longer := claimOf(lockKey("never taken"), bob)
 			longer.TTL = 2 * namedTTL
 			e.refused(longer, "before the TTL of the claim")
-			e.still(e.take(claimOf(key("released"), bob)), "after the TTL")
-			e.still(e.take(claimOf(key("never taken"), bob)), "after the TTL")
-			e.still(e.lock(key("of which nobody has heard")), "after the TTL")
+			e.still(e.take(claimOf(lockKey("released"), bob)), "after the TTL")
+			e.still(e.take(claimOf(lockKey("never taken"), bob)), "after the TTL")
+			e.still(e.lock(lockKey("of which nobody has heard")), "after the TTL")
 			e.db.Age(e, 2*namedTTL)
-			e.still(e.take(claimOf(key("expired"), bob)), "after the TTL of the row")
+			e.still(e.take(claimOf(lockKey("expired"), bob)), "after the TTL of the row")
 			e.db.FailOver(e)
-			e.refused(claimOf(key("another"), bob), "after another fail-over")
+			e.refused(claimOf(lockKey("another"), bob), "after another fail-over")
 		}},
-	{Rule{29, "a holder goes on over a fail-over",
+	{Rule: Rule{29, "a holder goes on over a fail-over",
 		"A holder goes on over a fail-over: Extend and Release return true, and let nobody take " +
 			"the key sooner.",
 		"a fail-over ends every lock; or a holder that has given its lock back vouches for one " +
 			"whose acquisition was lost.", []Feature{FailOvers}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
 			e.db.FailOver(e)
 			e.still(ref, "a fail-over")
@@ -106,15 +102,14 @@ var namedClockCases = []namedCase{
 			e.db.Age(e, namedTTL+time.Millisecond)
 			e.take(claimOf(aLock, bob))
 		}},
-	{Rule{30, "terms grow over a fail-over",
+	{Rule: Rule{30, "terms grow over a fail-over",
 		"Every term that is granted after a fail-over is at least 2^36 above every term before.",
 		"as rule 7, with terms that the server has lost, and a clock that is behind.",
 		[]Feature{FailOvers}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			var highest int64
 			for _, name := range []string{"a", "b"} {
-				highest = max(highest,
-					e.lock(namedlock.Key{Kind: namedlock.KindLock, Name: name}).Term)
+				highest = max(highest, e.lock(lockKey(name)).Term)
 			}
 			for range 2 {
 				e.db.FailOver(e)
@@ -124,7 +119,7 @@ var namedClockCases = []namedCase{
 				first := highest
 				for _, name := range []string{"b", "a",
 					"never taken " + time.Duration(highest).String()} {
-					term := e.lock(namedlock.Key{Kind: namedlock.KindLock, Name: name}).Term
+					term := e.lock(lockKey(name)).Term
 					require.GreaterOrEqual(e, term, first+1<<36, "the term of %s, 2^36", name)
 					highest = max(highest, term)
 				}

@@ -25,27 +25,25 @@ func (e *namedEnv) fence(tx Tx, ref namedlock.Ref, want bool, why string) {
 }
 
 var namedFenceCases = []namedCase{
-	{Rule{22, "the holder passes its fence",
+	{Rule: Rule{22, "the holder passes its fence",
 		"Fence of the holder returns true, the transaction can be committed or rolled back, and " +
 			"the row stays as it was.",
 		"no fenced work is ever done.", []Feature{Fences}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
-			for _, end := range []func(Tx) error{func(tx Tx) error {
-				return tx.Commit()
-			}, func(tx Tx) error { return tx.Rollback() }} {
+			for _, end := range ends {
 				tx := e.begin()
 				e.fence(tx, ref, true, "the holder's")
 				require.NoError(e, end(tx))
 				e.still(ref, "Fence")
 			}
 		}},
-	{Rule{23, "nobody else passes",
+	{Rule: Rule{23, "nobody else passes",
 		"Fence returns false for another token, another term, after expiry, after a release, and " +
 			"after a take-over.",
 		"a holder that was paused wakes up and writes over what its successor did.",
 		[]Feature{Fences}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			refused := func(ref namedlock.Ref, why string) {
 				e.Helper()
 				tx := e.begin()
@@ -64,16 +62,14 @@ var namedFenceCases = []namedCase{
 			e.release(next, true, true, "the holder's")
 			refused(next, "after a release")
 		}},
-	{Rule{24, "a fence holds until its transaction ends",
+	{Rule: Rule{24, "a fence holds until its transaction ends",
 		"While a fenced transaction is open nobody takes the key, though it expires; after it " +
 			"has ended a Take succeeds, and the old Fence returns false.",
 		"the fence was passed, the lock changed hands, and the old holder commits.",
 		[]Feature{Fences}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			other := e.db.Open(e)
-			for _, end := range []func(Tx) error{func(tx Tx) error {
-				return tx.Commit()
-			}, func(tx Tx) error { return tx.Rollback() }} {
+			for _, end := range ends {
 				var (
 					ref namedlock.Ref
 					tx  Tx
@@ -128,11 +124,11 @@ var namedFenceCases = []namedCase{
 				e.release(next, false, true, "the next holder's")
 			}
 		}},
-	{Rule{25, "a holder outlives its fence",
+	{Rule: Rule{25, "a holder outlives its fence",
 		"Extend succeeds once a fenced transaction has ended, and, where that was promised, " +
 			"already before; so does Release.",
 		"a holder that works in fenced transactions loses its lock.", []Feature{Fences}},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
 			for what, f := range map[string]func(ctx context.Context) (bool, error){
 				"Extend": func(ctx context.Context) (bool, error) {
@@ -171,10 +167,10 @@ var namedFenceCases = []namedCase{
 				})
 			}
 		}},
-	{Rule{26, "what cannot be fenced is refused",
+	{Rule: Rule{26, "what cannot be fenced is refused",
 		"Fence of something that is no transaction of the store's kind returns ErrNoFence.",
 		"work is done unguarded while its author thinks it is guarded.", nil},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
 			for _, tx := range []any{nil, "a string", struct{}{}, new(int)} {
 				_, err := e.s.Fence(e.ctx, tx, ref, namedTTL)

@@ -10,14 +10,14 @@ import (
 const aMark = `revoked:{"by":"ann","reason":"it's \"stuck\""}`
 
 var namedRevokeCases = []namedCase{
-	{Rule{31, "a holder can be told to leave",
+	{Rule: Rule{31, "a holder can be told to leave",
 		"Revoke of a row that is held puts the mark in the place of its token, and returns true: " +
 			"Extend and Release of the holder return false, Look says that it was revoked, and " +
 			"nobody takes it before its time is over. With another term, of a free key, and the " +
 			"second time it returns false and changes nothing.",
 		"an operator cannot end a lock that a process keeps for ever, or ends it under work that " +
 			"goes on.", nil},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			revoke := func(key namedlock.Key, term int64, want bool, why string) {
 				e.Helper()
 				revoked, err := e.s.Revoke(e.ctx, key, term, aMark)
@@ -38,9 +38,7 @@ var namedRevokeCases = []namedCase{
 			require.NotNil(e, row, "it is free, but its holder may not know")
 			require.Equal(e, &namedlock.Revocation{By: "ann", Reason: `it's "stuck"`}, row.Revoked)
 			require.Equal(e, ref.Term, row.Term)
-			term, _, err := e.s.Take(e.ctx, claimOf(aLock, bob))
-			require.NoError(e, err)
-			require.Zero(e, term, "Take before the time of the holder is over")
+			e.refused(claimOf(aLock, bob), "before the time of the holder is over")
 			e.db.Age(e, namedTTL)
 			next := e.lock(aLock)
 			require.Greater(e, next.Term, ref.Term)
@@ -48,13 +46,13 @@ var namedRevokeCases = []namedCase{
 			require.Nil(e, e.row(aLock).Revoked, "the next holder")
 			revoke(aLock, ref.Term, false, "the term before")
 		}},
-	{Rule{32, "what nobody holds can be freed, and all is listed",
+	{Rule: Rule{32, "what nobody holds can be freed, and all is listed",
 		"Revoke of a row that rests, or of a time-out lock, frees it at once. List returns the " +
 			"rows that are not free, as Look does, and those that were revoked and not taken " +
 			"since, by kind and name, at most limit.",
 		"nobody knows who holds what, or an import that was noted by mistake cannot run for a " +
 			"day.", nil},
-		func(e *namedEnv) {
+		run: func(e *namedEnv) {
 			list := func(limit int) (keys []namedlock.Key) {
 				e.Helper()
 				rows, err := e.s.List(e.ctx, limit)
@@ -74,9 +72,9 @@ var namedRevokeCases = []namedCase{
 				return keys
 			}
 			require.Empty(e, list(10))
-			b := namedlock.Key{Kind: namedlock.KindLock, Name: "b"}
-			task, once := namedlock.Key{Kind: namedlock.KindTask,
-				Name: "a"}, namedlock.Key{Kind: namedlock.KindTimeout, Name: "a"}
+			b := lockKey("b")
+			task := namedlock.Key{Kind: namedlock.KindTask, Name: "a"}
+			once := namedlock.Key{Kind: namedlock.KindTimeout, Name: "a"}
 			e.lock(b)
 			e.lock(aLock)
 			resting := claimOf(task, alice)
@@ -86,8 +84,7 @@ var namedRevokeCases = []namedCase{
 			timeout := claimOf(once, alice)
 			timeout.Hold = namedTTL
 			timeoutRef := e.take(timeout)
-			e.release(e.lock(namedlock.Key{Kind: namedlock.KindLock, Name: "c"}), false, true,
-				"it is free")
+			e.release(e.lock(lockKey("c")), false, true, "it is free")
 			all := []namedlock.Key{aLock, b, task, once}
 			require.Equal(e, all, list(10))
 			require.Equal(e, all[:3], list(3))

@@ -2,85 +2,25 @@ package locktest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/memory"
 )
 
-func TestConformanceOfNamedLocks(t *testing.T) {
-	t.Parallel()
-	RunNamed(t, func(t testing.TB) NamedDatabase {
-		t.(*testing.T).Parallel()
-		return namedDatabase(nil)
-	})
-}
-
 func TestEveryRuleOfNamedLocksCatchesABrokenStore(t *testing.T) {
-	catch(t, NamedRules(), brokenNamedStores, 1, func(t testing.TB, rule int, fault any) {
-		namedCases()[rule-1].try(t, namedDatabase(fault), short)
+	catch(t, namedCases(), brokenNamedStores, 1, func(t testing.TB, r Rule, fault any) *namedEnv {
+		return prepareNamed(t, r, namedDatabase(fault), short)
 	})
 }
 
-func TestAFeatureOfNamedLocksThatIsMissingIsNotPassedOver(t *testing.T) {
-	for _, c := range namedCases() {
-		if len(c.Needs) == 0 {
-			continue
-		}
-		said := record(t, func(t testing.TB) {
-			db := namedDatabase(nil)
-			db.Edit, db.Begin, db.FailOver = nil, nil, nil
-			c.try(t, db, short)
-		})
-		assert.Contains(t, said, "add it, or list it in NamedDatabase.Without", c.Name)
-	}
-}
-
-// soundNamed is a store in memory that has all features: a fenced transaction
-// is one that holds the turn.
+// soundNamed is a store in memory that has all features.
 type soundNamed struct {
 	namedlock.Store
 	db   *memory.Store
-	turn *turn
-}
-
-type namedTx struct {
-	s      *soundNamed
-	fenced bool
-}
-
-func (tx *namedTx) end() error {
-	if tx.fenced {
-		tx.fenced = false
-		tx.s.turn.unfence()
-	}
-	return nil
-}
-
-func (s *soundNamed) Take(ctx context.Context, c namedlock.Claim) (int64, *namedlock.Row, error) {
-	if !s.turn.enter() {
-		return 0, nil, errBusy
-	}
-	defer s.turn.leave()
-	return s.Store.Take(ctx, c)
-}
-
-func (s *soundNamed) Fence(ctx context.Context, tx any, ref namedlock.Ref,
-	_ time.Duration) (bool, error) {
-	t, ok := tx.(*namedTx)
-	if !ok {
-		return false, driver.ErrNoFence
-	}
-	if !t.fenced {
-		s.turn.fence()
-		t.fenced = true
-	}
-	row, err := s.Look(ctx, ref.Key)
-	return row != nil && row.Token == ref.Token && row.Term == ref.Term, err
+	open atomic.Int64 // transactions of callers
 }
 
 // riggedNamed is a sound store with a fault.
@@ -142,69 +82,67 @@ type (
 func (r riggedNamed) Take(ctx context.Context, claim namedlock.Claim) (int64, *namedlock.Row,
 	error) {
 	c := &takeCall{call: start(ctx, r.soundNamed), claim: claim}
-	play(r.fault, "Take", c, func() { c.term, c.holder, c.err = c.s.Take(c.ctx, c.claim) })
+	play(r.fault, c, func() { c.term, c.holder, c.err = c.s.Take(c.ctx, c.claim) })
 	return c.term, c.holder, c.err
 }
 
 func (r riggedNamed) Look(ctx context.Context, key namedlock.Key) (*namedlock.Row, error) {
 	c := &lookNamedCall{call: start(ctx, r.soundNamed), key: key}
-	play(r.fault, "Look", c, func() { c.row, c.err = c.s.Look(c.ctx, c.key) })
+	play(r.fault, c, func() { c.row, c.err = c.s.Look(c.ctx, c.key) })
 	return c.row, c.err
 }
 
 func (r riggedNamed) Extend(ctx context.Context, ref namedlock.Ref, ttl time.Duration) (bool,
 	error) {
 	c := &extendNamedCall{call: start(ctx, r.soundNamed), ref: ref, ttl: ttl}
-	play(r.fault, "Extend", c, func() { c.ours, c.err = c.s.Extend(c.ctx, c.ref, c.ttl) })
+	play(r.fault, c, func() { c.ours, c.err = c.s.Extend(c.ctx, c.ref, c.ttl) })
 	return c.ours, c.err
 }
 
 func (r riggedNamed) Release(ctx context.Context, ref namedlock.Ref, keepHold bool) (bool, error) {
 	c := &releaseNamedCall{call: start(ctx, r.soundNamed), ref: ref, keepHold: keepHold}
-	play(r.fault, "Release", c, func() { c.ours, c.err = c.s.Release(c.ctx, c.ref, c.keepHold) })
+	play(r.fault, c, func() { c.ours, c.err = c.s.Release(c.ctx, c.ref, c.keepHold) })
 	return c.ours, c.err
 }
 
 func (r riggedNamed) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 	ttl time.Duration) (bool, error) {
 	c := &fenceNamedCall{call: start(ctx, r.soundNamed), tx: tx, ref: ref, ttl: ttl}
-	play(r.fault, "Fence", c, func() { c.ours, c.err = c.s.Fence(c.ctx, c.tx, c.ref, c.ttl) })
+	play(r.fault, c, func() { c.ours, c.err = c.s.Fence(c.ctx, c.tx, c.ref, c.ttl) })
 	return c.ours, c.err
 }
 
 func (r riggedNamed) Clean(ctx context.Context, limit int) (int64, error) {
 	c := &cleanCall{call: start(ctx, r.soundNamed), limit: limit}
-	play(r.fault, "Clean", c, func() { c.n, c.err = c.s.Clean(c.ctx, c.limit) })
+	play(r.fault, c, func() { c.n, c.err = c.s.Clean(c.ctx, c.limit) })
 	return c.n, c.err
 }
 
 func (r riggedNamed) List(ctx context.Context, limit int) ([]namedlock.Row, error) {
 	c := &listNamedCall{call: start(ctx, r.soundNamed), limit: limit}
-	play(r.fault, "List", c, func() { c.rows, c.err = c.s.List(c.ctx, c.limit) })
+	play(r.fault, c, func() { c.rows, c.err = c.s.List(c.ctx, c.limit) })
 	return c.rows, c.err
 }
 
 func (r riggedNamed) Revoke(ctx context.Context, key namedlock.Key, term int64, mark string) (bool,
 	error) {
 	c := &revokeNamedCall{call: start(ctx, r.soundNamed), key: key, term: term, mark: mark}
-	play(r.fault, "Revoke", c, func() { c.ours, c.err = c.s.Revoke(c.ctx, c.key, c.term, c.mark) })
+	play(r.fault, c, func() { c.ours, c.err = c.s.Revoke(c.ctx, c.key, c.term, c.mark) })
 	return c.ours, c.err
 }
 
 // namedDatabase is a new one whose store has a fault, or none.
 func namedDatabase(fault any) NamedDatabase {
 	db := memory.New()
-	s := &soundNamed{Store: db.Named(), db: db, turn: newTurn()}
+	s := &soundNamed{Store: db.Named(), db: db}
 	return NamedDatabase{
+		ExtendPassesFence: true,
+
 		Open:     func(testing.TB) namedlock.Store { return riggedNamed{s, fault} },
 		Age:      func(_ testing.TB, d time.Duration) { db.AgeNamed(d) },
 		Edit:     func(_ testing.TB, key namedlock.Key, term int64) { db.SetNamedTerm(key, term) },
 		FailOver: func(testing.TB) { db.FailOverNamed() },
-		Begin: func(testing.TB) Tx {
-			tx := &namedTx{s: s}
-			return Tx{tx, tx.end, tx.end}
-		},
-		ExtendPassesFence: true,
+		Begin:    func(testing.TB) Tx { return begin(db, &s.open) },
 	}
 }
 

@@ -60,8 +60,7 @@ func (e *env) answer(ref driver.Ref, r ledger.Request) ledger.Run {
 func (e *env) known(ref driver.Ref, jobs ...string) {
 	e.Helper()
 	for _, job := range jobs {
-		_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: job, Spec: "s", To: noon})
-		require.NoError(e, err, "Decide")
+		e.decide(ref, ledger.Decision{Job: job, Spec: "s", To: noon})
 	}
 }
 
@@ -104,31 +103,24 @@ var orderCases = []testCase{
 			e.known(e.win(alice), "a")
 			const each = 4
 			var (
-				wg      sync.WaitGroup
 				mu      sync.Mutex
 				times   []time.Time
 				unknown int
-				start   = make(chan struct{})
 			)
 			handles := e.handles(5)
-			for _, s := range handles {
-				wg.Go(func() {
-					<-start
-					for n := 0; n < each && e.ctx.Err() == nil; {
-						r, err := s.(ledger.Store).Trigger(e.ctx, order("a"))
-						mu.Lock()
-						if err == nil {
-							n++
-							times = append(times, r.At)
-						} else {
-							unknown++ // it was busy: once more
-						}
-						mu.Unlock()
+			together(handles, func(s driver.Store) {
+				for n := 0; n < each && e.ctx.Err() == nil; {
+					r, err := s.(ledger.Store).Trigger(e.ctx, order("a"))
+					mu.Lock()
+					if err == nil {
+						n++
+						times = append(times, r.At)
+					} else {
+						unknown++ // it was busy: once more
 					}
-				})
-			}
-			close(start)
-			wg.Wait()
+					mu.Unlock()
+				}
+			})
 			require.Len(e, times, each*len(handles), "requests that were made")
 			slices.SortFunc(times, time.Time.Compare)
 			require.Len(e, slices.CompactFunc(slices.Clone(times), time.Time.Equal), len(times),
@@ -152,14 +144,8 @@ var orderCases = []testCase{
 		run: func(e *env) {
 			e.known(e.win(alice), "a")
 			e.unchanged(func() {
-				trigger := func(o ledger.Action) error {
-					_, err := e.ledger().Trigger(e.ctx, o)
-					return err
-				}
-				pause := func(o ledger.Action) error {
-					_, err := e.ledger().Pause(e.ctx, o)
-					return err
-				}
+				trigger := func(o ledger.Action) error { return err1(e.ledger().Trigger(e.ctx, o)) }
+				pause := func(o ledger.Action) error { return err1(e.ledger().Pause(e.ctx, o)) }
 				for name, call := range map[string]func(ledger.Action) error{"Trigger": trigger,
 					"Pause": pause} {
 					for _, o := range []ledger.Action{
@@ -278,10 +264,9 @@ var orderCases = []testCase{
 			}
 			require.Zero(e, e.jobs()[0].Stats, "a skipped run is no attempt")
 			// So it is with the ticks of a schedule.
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "b",
-				To: noon, Skipped: []ledger.Skip{{First: noon,
-					Last: noon, Count: 1, Reason: "before\x00 \xff"}}})
-			require.NoError(e, err)
+			skip := missed(0, 0)
+			skip.Reason = "before\x00 \xff"
+			e.decide(ref, ledger.Decision{Job: "b", To: noon, Skipped: []ledger.Skip{skip}})
 			require.Contains(e, e.newest("b").Error, "before")
 		}},
 	{Rule: Rule{77, "one of many answers",
@@ -311,19 +296,13 @@ var orderCases = []testCase{
 			e.known(old, "a")
 			r := e.trigger("a")
 			ref := e.win(alice)
-			refused := func(why string, by driver.Ref) {
-				e.unchanged(func() {
-					for _, skip := range []string{"", ledger.UnknownJob} {
-						_, started, err := e.ledger().Answer(e.ctx, by, r, skip)
-						require.ErrorIs(e, err, driver.ErrLost, why)
-						require.False(e, started, why)
-					}
-				}, "%s", why)
+			answer := func(skip string) func(driver.Ref) (bool, error) {
+				return func(by driver.Ref) (bool, error) {
+					_, started, err := e.ledger().Answer(e.ctx, by, r, skip)
+					return started, err
+				}
 			}
-			for why, by := range strangers(old, ref) {
-				refused(why, by)
-			}
-			e.release(ref)
-			refused("no row", ref)
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Answer": answer(""), "Answer, to skip": answer(ledger.UnknownJob)})
 		}},
 }

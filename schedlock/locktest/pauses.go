@@ -18,12 +18,10 @@ var pauseCases = []testCase{
 		"a job runs into the maintenance that it was paused for.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			run := e.fail(ref, "a", time.Time{}, noon)
+			run := e.fail(ref, "a", noon)
 			r := e.trigger("a")
 			decision := ledger.Decision{Job: "a", Spec: "s", From: noon, To: minute(2),
-				Start: minute(2),
-				Skipped: []ledger.Skip{{First: minute(1), Last: minute(1), Count: 1,
-					Reason: ledger.Missed}}}
+				Start: minute(2), Skipped: []ledger.Skip{missed(1, 1)}}
 			for _, job := range []string{"a", ""} {
 				p := e.pause(job)
 				calls := map[string]func() (ledger.Run, bool, error){
@@ -52,8 +50,7 @@ var pauseCases = []testCase{
 				}, "a start during a pause of %q", job)
 				e.resume(job)
 			}
-			_, started, err := e.ledger().Decide(e.ctx, ref, decision)
-			require.NoError(e, err)
+			_, started := e.decide(ref, decision)
 			require.True(e, started, "after the pause")
 			e.retry(ref, run)
 			e.answer(ref, r)
@@ -65,16 +62,16 @@ var pauseCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			run := e.fail(old, "a", time.Time{}, noon)
-			failed, left, ends := e.fail(old, "b", time.Time{}, noon), e.start(old, "c",
-				time.Time{}, noon), e.start(old, "d", time.Time{}, noon)
+			run := e.fail(old, "a", noon)
+			failed, left, ends := e.fail(old, "b", noon), e.start(old, "c", noon),
+				e.start(old, "d", noon)
 			r, other := e.trigger("a"), e.trigger("b")
 			ref := e.win(bob)
 			e.pause("a")
 			e.retry(ref, failed)
 			e.answer(ref, other)
-			e.start(ref, "b", noon, minute(1))
-			e.start(ref, "e", time.Time{}, noon)
+			e.start(ref, "b", minute(1))
+			e.start(ref, "e", noon)
 			e.pause("")
 			skip := []ledger.Skip{{First: minute(1), Last: minute(3), Count: 3,
 				Reason: ledger.Paused}}
@@ -83,8 +80,7 @@ var pauseCases = []testCase{
 				{Job: "a", Spec: "new", From: minute(3), To: minute(3)},
 				{Job: "f", Spec: "s", To: noon},
 			} {
-				_, _, err := e.ledger().Decide(e.ctx, ref, d)
-				require.NoError(e, err, "a decision that starts nothing")
+				e.decide(ref, d, "a decision that starts nothing")
 			}
 			_, _, err := e.ledger().Answer(e.ctx, ref, r, ledger.Paused)
 			require.NoError(e, err, "Answer, to skip")
@@ -96,8 +92,7 @@ var pauseCases = []testCase{
 			require.NoError(e, err, "GiveUp")
 			require.True(e, changed, "GiveUp")
 			e.finish(ends, ledger.End{Status: ledger.Done})
-			runs, err := e.ledger().Abandon(e.ctx, ref, nil)
-			require.NoError(e, err, "Abandon")
+			runs := e.abandon(ref, nil)
 			require.Len(e, runs, 1, "Abandon")
 			require.Equal(e, left.ID, runs[0].ID, "Abandon")
 		}},
@@ -190,7 +185,7 @@ var pauseCases = []testCase{
 				require.Equal(e, want, got, "after Resume of %q", job)
 				none(job)
 			}
-			e.start(ref, "a", noon, minute(1))
+			e.start(ref, "a", minute(1))
 			again, err := e.ledger().Pause(e.ctx, ledger.Action{Job: "a", By: "carol"})
 			require.NoError(e, err)
 			require.Equal(e, ledger.Pause{Action: ledger.Action{Job: "a", By: "carol"},

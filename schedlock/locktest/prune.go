@@ -10,6 +10,15 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
+// ticks are the minutes of a job's runs.
+func (e *env) ticks(job string) (minutes []int) {
+	e.Helper()
+	for _, r := range e.runs(job, 10) {
+		minutes = append(minutes, int(r.ScheduledAt.Sub(noon)/time.Minute))
+	}
+	return minutes
+}
+
 // The inbox and the ledger are bounded; and contexts end.
 var pruneCases = []testCase{
 	{Rule: Rule{84, "the inbox is in order, and bounded",
@@ -68,20 +77,15 @@ var pruneCases = []testCase{
 		"the ledger fills the disk, or what an operator looks for is gone.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			from := map[string]time.Time{}
 			for i := range 8 {
 				job := []string{"a", "b"}[i%2]
-				e.finish(e.start(ref, job, from[job], minute(i)),
+				e.finish(e.start(ref, job, minute(i)),
 					ledger.End{Status: ledger.Done, Took: time.Second})
-				from[job] = minute(i)
 			}
-			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
-				Spec: "s", From: minute(6), To: minute(10),
-				Skipped: []ledger.Skip{{First: minute(8), Last: minute(10), Count: 3,
-					Reason: ledger.Missed}}})
-			require.NoError(e, err)
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "s", From: minute(6), To: minute(10),
+				Skipped: []ledger.Skip{missed(8, 10)}})
 			// the newest of all may stay
-			e.finish(e.start(ref, "b", from["b"], minute(9)), ledger.End{Status: ledger.Done})
+			e.finish(e.start(ref, "b", minute(9)), ledger.End{Status: ledger.Done})
 			jobs := e.jobs()
 			for _, c := range []struct {
 				job         string
@@ -103,10 +107,7 @@ var pruneCases = []testCase{
 				had := len(e.runs("a", 10))
 				deleted, err := e.ledger().Prune(e.ctx, c.job, c.keep, c.limit)
 				require.NoError(e, err)
-				var got []int
-				for _, r := range e.runs("a", 10) {
-					got = append(got, int(r.ScheduledAt.Sub(noon)/time.Minute))
-				}
+				got := e.ticks("a")
 				require.Equal(e, c.want, got, "Prune of %q, keep %d, limit %d", c.job, c.keep,
 					c.limit)
 				require.EqualValues(e, had-len(got), deleted,
@@ -117,7 +118,7 @@ var pruneCases = []testCase{
 			_, found, err := e.ledger().Run(e.ctx, "a", minute(6))
 			require.NoError(e, err)
 			require.False(e, found, "a run that was deleted")
-			e.finish(e.start(ref, "a", minute(10), minute(11)), ledger.End{Status: ledger.Done})
+			e.finish(e.start(ref, "a", minute(11)), ledger.End{Status: ledger.Done})
 		}},
 	{Rule: Rule{86, "what has not ended is not deleted",
 		"Prune leaves rows that are in progress, or owed an attempt, however old.",
@@ -125,23 +126,19 @@ var pruneCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			running := e.start(ref, "a", time.Time{}, minute(0))
-			failed := e.fail(ref, "a", minute(0), minute(1))
+			running := e.start(ref, "a", minute(0))
+			failed := e.fail(ref, "a", minute(1))
 			for i := 2; i < 5; i++ {
-				e.finish(e.start(ref, "a", minute(i-1), minute(i)),
+				e.finish(e.start(ref, "a", minute(i)),
 					ledger.End{Status: ledger.Failed, Error: "for good"})
 			}
 			// the newest of all may stay
-			e.finish(e.start(ref, "b", time.Time{}, minute(9)), ledger.End{Status: ledger.Done})
+			e.finish(e.start(ref, "b", minute(9)), ledger.End{Status: ledger.Done})
 			left := func(keep int, want ...int) {
 				e.Helper()
 				_, err := e.ledger().Prune(e.ctx, "a", keep, 100)
 				require.NoError(e, err)
-				var got []int
-				for _, r := range e.runs("a", 10) {
-					got = append(got, int(r.ScheduledAt.Sub(noon)/time.Minute))
-				}
-				require.Equal(e, want, got, "the ticks that stay, keep %d", keep)
+				require.Equal(e, want, e.ticks("a"), "the ticks that stay, keep %d", keep)
 			}
 			left(2, 4, 3, 1, 0)
 			left(0, 1, 0)
@@ -150,8 +147,8 @@ var pruneCases = []testCase{
 			e.finish(next, ledger.End{Status: ledger.Done})
 			left(0, 0)
 			e.finish(running, ledger.End{Status: ledger.Done})
-			e.finish(e.start(ref, "a", minute(4), minute(5)), ledger.End{Status: ledger.Done})
-			e.start(ref, "a", minute(5), minute(6))
+			e.finish(e.start(ref, "a", minute(5)), ledger.End{Status: ledger.Done})
+			e.start(ref, "a", minute(6))
 			left(1, 6) // a run in progress is one of those to keep
 		}},
 	{Rule: Rule{87, "an ended context ends a call about requests",
@@ -160,29 +157,23 @@ var pruneCases = []testCase{
 		"as rule 34.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			run := e.fail(ref, "a", time.Time{}, noon)
-			e.finish(e.start(ref, "a", noon, minute(1)), ledger.End{Status: ledger.Done})
+			run := e.fail(ref, "a", noon)
+			e.finish(e.start(ref, "a", minute(1)), ledger.End{Status: ledger.Done})
 			r := e.trigger("a")
 			e.known(ref, "b")
 			e.pause("b")
 			l := e.ledger()
 			e.heeded(map[string]func() error{
-				"Retry":   func() error { _, _, err := l.Retry(ended(), ref, run); return err },
-				"GiveUp":  func() error { _, err := l.GiveUp(ended(), ref, run); return err },
-				"Retries": func() error { _, err := l.Retries(ended()); return err },
-				"Run":     func() error { _, _, err := l.Run(ended(), "a", noon); return err },
-				"Trigger": func() error {
-					_, err := l.Trigger(ended(), order("a"))
-					return err
-				},
-				"Answer": func() error {
-					_, _, err := l.Answer(ended(), ref, r, "")
-					return err
-				},
-				"Pause":   func() error { _, err := l.Pause(ended(), order("a")); return err },
-				"Resume":  func() error { _, err := l.Resume(ended(), "b", "x"); return err },
-				"Pending": func() error { _, err := l.Pending(ended()); return err },
-				"Prune":   func() error { _, err := l.Prune(ended(), "a", 0, 10); return err },
+				"Retry":   func() error { return err2(l.Retry(ended(), ref, run)) },
+				"GiveUp":  func() error { return err1(l.GiveUp(ended(), ref, run)) },
+				"Retries": func() error { return err1(l.Retries(ended())) },
+				"Run":     func() error { return err2(l.Run(ended(), "a", noon)) },
+				"Trigger": func() error { return err1(l.Trigger(ended(), order("a"))) },
+				"Answer":  func() error { return err2(l.Answer(ended(), ref, r, "")) },
+				"Pause":   func() error { return err1(l.Pause(ended(), order("a"))) },
+				"Resume":  func() error { return err1(l.Resume(ended(), "b", "x")) },
+				"Pending": func() error { return err1(l.Pending(ended())) },
+				"Prune":   func() error { return err1(l.Prune(ended(), "a", 0, 10)) },
 			})
 		}},
 }

@@ -1,12 +1,9 @@
 package locktest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,60 +41,27 @@ const (
 // RunQueue tests the contract of a taskqueue.Store, each of [QueueRules] in a
 // subtest of its own. fresh makes a new database for each.
 func RunQueue(t *testing.T, fresh func(t testing.TB) QueueDatabase) {
-	for _, c := range queueCases {
-		t.Run(fmt.Sprintf("%02d %s", c.Number, c.Name), func(t *testing.T) {
-			c.explain(t, "rule")
-			c.try(t, fresh(t), 10*time.Second)
-		})
-	}
+	runAll(t, "rule", queueCases(), func(t testing.TB, r Rule) *queueEnv {
+		return prepareQueue(t, r, fresh(t), usualPatience)
+	})
 }
 
-// QueueRules is the contract of a taskqueue.Store, in the order of its numbers,
-// which are its own.
-func QueueRules() []Rule {
-	var rules []Rule
-	for _, c := range queueCases {
-		rules = append(rules, c.Rule)
-	}
-	return rules
-}
-
-var queueCases = slices.Concat(queueAddCases, queueCaptureCases, queueEndCases, queueFailCases,
-	queueTxCases, queueListCases)
-
-// A queueCase is a rule and how it is tested.
-type queueCase struct {
-	Rule
-	run func(e *queueEnv)
-}
-
-func (c queueCase) try(t testing.TB, db QueueDatabase, patience time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), 12*patience)
-	t.Cleanup(cancel)
-	e := &queueEnv{env: &env{TB: t, ctx: ctx, patience: patience}, db: db, name: "q"}
-	for _, need := range c.Needs {
-		field := ""
+func prepareQueue(t testing.TB, r Rule, db QueueDatabase, patience time.Duration) *queueEnv {
+	r.provide(t, "QueueDatabase", db.Without, func(f Feature) string {
 		switch {
-		case need == Transactions && db.Begin == nil:
-			field = "Begin"
-		case need == Clocks && db.SetBack == nil:
-			field = "SetBack"
-		default:
-			continue
+		case f == Transactions && db.Begin == nil:
+			return "QueueDatabase.Begin is nil"
+		case f == Clocks && db.SetBack == nil:
+			return "QueueDatabase.SetBack is nil"
 		}
-		if slices.Contains(db.Without, need) {
-			t.Skipf("without %s", need)
-		}
-		t.Fatalf("rule %d needs %s, but QueueDatabase.%s is nil: add it, or list it in "+
-			"QueueDatabase.Without", c.Number, need, field)
-	}
-	e.q = db.Open(t)
-	c.run(e)
+		return ""
+	})
+	return &queueEnv{env: base(t, patience), db: db, q: db.Open(t), name: "q"}
 }
 
 // queueEnv is what a case works with; of env it uses no database.
 type queueEnv struct {
-	*env
+	env
 	db   QueueDatabase
 	q    taskqueue.Store // the first handle
 	name string          // of the queue
@@ -264,21 +228,23 @@ func (e *queueEnv) unchanged(f func(), what string, ids ...string) {
 func (e *queueEnv) refused(why, name string, token driver.Token) {
 	e.Helper()
 	e.unchanged(func() {
-		for what, call := range map[string]func() ([]string, error){
-			"Done": func() ([]string, error) {
-				return e.q.Done(e.ctx, name, token, []string{"a"})
-			},
-			"Extend": func() ([]string, error) {
-				return e.q.Extend(e.ctx, name, token, long, []string{"a"})
-			},
-			"Release": func() ([]string, error) {
-				return e.q.Release(e.ctx, name, token, []string{"a"})
-			},
-		} {
-			ids, err := call()
-			require.NoError(e, err, "%s, %s", what, why)
-			require.Empty(e, ids, "%s, %s", what, why)
-		}
+		ids, err := e.q.Done(e.ctx, name, token, []string{"a"})
+		require.NoError(e, err, "Done, %s", why)
+		require.Empty(e, ids, "Done, %s", why)
+	}, why, "a")
+	e.refusedButDone(why, name, token)
+}
+
+// refusedButDone is refused without Done.
+func (e *queueEnv) refusedButDone(why, name string, token driver.Token) {
+	e.Helper()
+	e.unchanged(func() {
+		ids, err := e.q.Extend(e.ctx, name, token, long, []string{"a"})
+		require.NoError(e, err, "Extend, %s", why)
+		require.Empty(e, ids, "Extend, %s", why)
+		ids, err = e.q.Release(e.ctx, name, token, []string{"a"})
+		require.NoError(e, err, "Release, %s", why)
+		require.Empty(e, ids, "Release, %s", why)
 		ended, err := e.q.Fail(e.ctx, name, token, "a", "why", 0)
 		require.NoError(e, err, "Fail, %s", why)
 		require.False(e, ended, "Fail, %s", why)
@@ -287,20 +253,15 @@ func (e *queueEnv) refused(why, name string, token driver.Token) {
 
 // many calls f at the same time, each with a handle of its own.
 func (e *queueEnv) many(n int, f func(i int, q taskqueue.Store)) {
-	stores := []taskqueue.Store{e.q}
-	for len(stores) < n {
-		stores = append(stores, e.db.Open(e))
+	type worker struct {
+		i int
+		q taskqueue.Store
 	}
-	var wg sync.WaitGroup
-	start := make(chan struct{})
-	for i, q := range stores {
-		wg.Go(func() {
-			<-start
-			f(i, q)
-		})
+	workers := []worker{{0, e.q}}
+	for len(workers) < n {
+		workers = append(workers, worker{len(workers), e.db.Open(e)})
 	}
-	close(start)
-	wg.Wait()
+	together(workers, func(w worker) { f(w.i, w.q) })
 }
 
 // insistently repeats what fails because others are at it, as on a busy file. It

@@ -35,25 +35,7 @@ var queueEndCases = []queueCase{
 			e.unchanged(func() { e.done(token, "a") }, "Done again, later", "a")
 			e.none(taskqueue.ErrEmpty, "it is done")
 			e.refused("another token", "q", mine())
-			e.unchanged(func() {
-				for _, call := range []func() (int, error){
-					func() (int, error) {
-						ids, err := e.q.Extend(e.ctx, "q", token, long, []string{"a"})
-						return len(ids), err
-					},
-					func() (int, error) {
-						ids, err := e.q.Release(e.ctx, "q", token, []string{"a"})
-						return len(ids), err
-					},
-				} {
-					n, err := call()
-					require.NoError(e, err)
-					require.Zero(e, n, "after Done")
-				}
-				ended, err := e.q.Fail(e.ctx, "q", token, "a", "why", 0)
-				require.NoError(e, err)
-				require.False(e, ended, "Fail after Done")
-			}, "after Done", "a")
+			e.refusedButDone("after Done", "q", token)
 		}},
 	{Rule: Rule{14, "a list ends what is ours",
 		"Done, Extend and Release of several tasks return those for which they did it, and do " +

@@ -155,34 +155,16 @@ var queueFailCases = []queueCase{
 			e.add(2, "a", "done", "new")
 			token, _ := e.capture(long, 2, "a", "done")
 			e.done(token, "done")
-			over := ended()
+			over, a := ended(), []string{"a"}
 			e.heeded(map[string]func() error{
-				"Add": func() error {
-					_, err := e.q.Add(over, "q", 1, []string{"newer"})
-					return err
-				},
-				"Capture": func() error {
-					_, err := e.q.Capture(over, "q", mine(), long, 1)
-					return err
-				},
-				"Done": func() error {
-					_, err := e.q.Done(over, "q", token, []string{"a"})
-					return err
-				},
-				"Extend": func() error {
-					_, err := e.q.Extend(over, "q", token, 2*long, []string{"a"})
-					return err
-				},
-				"Release": func() error {
-					_, err := e.q.Release(over, "q", token, []string{"a"})
-					return err
-				},
-				"Fail": func() error {
-					_, err := e.q.Fail(over, "q", token, "a", "why", 0)
-					return err
-				},
-				"Get":   func() error { _, _, err := e.q.Get(over, "q", "a"); return err },
-				"Prune": func() error { _, err := e.q.Prune(over, "q", 0, 1); return err },
+				"Add":     func() error { return err1(e.q.Add(over, "q", 1, []string{"newer"})) },
+				"Capture": func() error { return err1(e.q.Capture(over, "q", mine(), long, 1)) },
+				"Done":    func() error { return err1(e.q.Done(over, "q", token, a)) },
+				"Extend":  func() error { return err1(e.q.Extend(over, "q", token, 2*long, a)) },
+				"Release": func() error { return err1(e.q.Release(over, "q", token, a)) },
+				"Fail":    func() error { return err1(e.q.Fail(over, "q", token, "a", "why", 0)) },
+				"Get":     func() error { return err2(e.q.Get(over, "q", "a")) },
+				"Prune":   func() error { return err1(e.q.Prune(over, "q", 0, 1)) },
 			}, "a", "done", "new")
 			e.absent("newer", "Add with an ended context")
 		}},

@@ -112,15 +112,9 @@ var queueListCases = []queueCase{
 					_, err := e.q.AddAfter(over, nil, "q", 1, long, []string{"newer"})
 					return err
 				},
-				"List": func() error {
-					_, err := e.q.List(over, "q", taskqueue.Done, 1)
-					return err
-				},
-				"Count": func() error { _, err := e.q.Count(over); return err },
-				"Requeue": func() error {
-					_, err := e.q.Requeue(over, "q", 1, []string{"a"})
-					return err
-				},
+				"List":    func() error { return err1(e.q.List(over, "q", taskqueue.Done, 1)) },
+				"Count":   func() error { return err1(e.q.Count(over)) },
+				"Requeue": func() error { return err1(e.q.Requeue(over, "q", 1, []string{"a"})) },
 			}, "a")
 			e.absent("newer", "AddAfter with an ended context")
 		}},

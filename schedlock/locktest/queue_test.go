@@ -6,41 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/memory"
 )
 
-func TestQueueConformance(t *testing.T) {
-	t.Parallel()
-	RunQueue(t, func(t testing.TB) QueueDatabase {
-		t.(*testing.T).Parallel()
-		return queueDatabase(nil)
-	})
-}
-
 func TestEveryQueueRuleCatchesABrokenStore(t *testing.T) {
 	t.Parallel()
 	const tries = 20 // two must meet, for some
-	catch(t, QueueRules(), brokenQueues, tries, func(t testing.TB, rule int, fault any) {
-		queueCases[rule-1].try(t, queueDatabase(fault), short)
+	catch(t, queueCases(), brokenQueues, tries, func(t testing.TB, r Rule, fault any) *queueEnv {
+		return prepareQueue(t, r, queueDatabase(fault), short)
 	})
-}
-
-func TestWhatADatabaseOfQueuesLacksIsNotPassedOver(t *testing.T) {
-	t.Parallel()
-	for _, c := range queueCases {
-		if len(c.Needs) > 0 {
-			said := record(t, func(t testing.TB) {
-				db := queueDatabase(nil)
-				db.Begin, db.SetBack = nil, nil
-				c.try(t, db, short)
-			})
-			assert.Contains(t, said, "add it, or list it in QueueDatabase.Without", c.Name)
-		}
-	}
 }
 
 // soundQueue is the store in memory. It knows who has captured each task, for
@@ -73,30 +49,33 @@ type riggedQueue struct {
 	fault any
 }
 
+// idsCall is a call about some tasks of a queue.
+type idsCall struct {
+	call[*soundQueue]
+	name string
+	ids  []string
+	out  []string
+}
+
+func (r riggedQueue) about(ctx context.Context, name string, ids []string) idsCall {
+	return idsCall{call: start(ctx, r.soundQueue), name: name, ids: ids}
+}
+
 type (
 	addCall struct {
-		call[*soundQueue]
-		name    string
+		idsCall
 		retries int
-		ids     []string
-		out     []string
 	}
 	addTxCall struct {
-		call[*soundQueue]
+		idsCall
 		tx      any
-		name    string
 		retries int
-		ids     []string
-		out     []string
 	}
 	addAfterCall struct {
-		call[*soundQueue]
+		idsCall
 		tx      any
-		name    string
 		retries int
 		delay   time.Duration
-		ids     []string
-		out     []string
 	}
 	captureCall struct {
 		call[*soundQueue]
@@ -107,35 +86,23 @@ type (
 		tasks []taskqueue.Info
 	}
 	doneCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
-		ids   []string
-		out   []string
 	}
 	doneTxCall struct {
-		call[*soundQueue]
+		idsCall
 		tx    any
-		name  string
 		token driver.Token
 		hold  time.Duration
-		ids   []string
-		out   []string
 	}
 	extendCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
 		hold  time.Duration
-		ids   []string
-		out   []string
 	}
 	releaseTasksCall struct {
-		call[*soundQueue]
-		name  string
+		idsCall
 		token driver.Token
-		ids   []string
-		out   []string
 	}
 	failCall struct {
 		call[*soundQueue]
@@ -172,35 +139,29 @@ type (
 		counts []taskqueue.Count
 	}
 	requeueCall struct {
-		call[*soundQueue]
-		name    string
+		idsCall
 		retries int
-		ids     []string
-		out     []string
 	}
 )
 
 func (r riggedQueue) Add(ctx context.Context, name string, retries int, ids []string) ([]string,
 	error) {
-	c := &addCall{call: start(ctx, r.soundQueue), name: name, retries: retries, ids: ids}
-	play(r.fault, "Add", c, func() { c.out, c.err = c.s.Add(c.ctx, c.name, c.retries, c.ids) })
+	c := &addCall{r.about(ctx, name, ids), retries}
+	play(r.fault, c, func() { c.out, c.err = c.s.Add(c.ctx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) AddTx(ctx context.Context, tx any, name string, retries int,
 	ids []string) ([]string, error) {
-	c := &addTxCall{call: start(ctx, r.soundQueue), tx: tx, name: name, retries: retries, ids: ids}
-	play(r.fault, "AddTx", c, func() {
-		c.out, c.err = c.s.AddTx(c.ctx, c.tx, c.name, c.retries, c.ids)
-	})
+	c := &addTxCall{r.about(ctx, name, ids), tx, retries}
+	play(r.fault, c, func() { c.out, c.err = c.s.AddTx(c.ctx, c.tx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) AddAfter(ctx context.Context, tx any, name string, retries int,
 	delay time.Duration, ids []string) ([]string, error) {
-	c := &addAfterCall{call: start(ctx, r.soundQueue),
-		tx: tx, name: name, retries: retries, delay: delay, ids: ids}
-	play(r.fault, "AddAfter", c, func() {
+	c := &addAfterCall{r.about(ctx, name, ids), tx, retries, delay}
+	play(r.fault, c, func() {
 		c.out, c.err = c.s.AddAfter(c.ctx, c.tx, c.name, c.retries, c.delay, c.ids)
 	})
 	return c.out, c.err
@@ -210,7 +171,7 @@ func (r riggedQueue) Capture(ctx context.Context, name string, token driver.Toke
 	hold time.Duration, limit int) ([]taskqueue.Info, error) {
 	c := &captureCall{call: start(ctx, r.soundQueue),
 		name: name, token: token, hold: hold, limit: limit}
-	play(r.fault, "Capture", c, func() {
+	play(r.fault, c, func() {
 		c.tasks, c.err = c.s.Capture(c.ctx, c.name, c.token, c.hold, c.limit)
 	})
 	return c.tasks, c.err
@@ -218,16 +179,15 @@ func (r riggedQueue) Capture(ctx context.Context, name string, token driver.Toke
 
 func (r riggedQueue) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	c := &doneCall{call: start(ctx, r.soundQueue), name: name, token: token, ids: ids}
-	play(r.fault, "Done", c, func() { c.out, c.err = c.s.Done(c.ctx, c.name, c.token, c.ids) })
+	c := &doneCall{r.about(ctx, name, ids), token}
+	play(r.fault, c, func() { c.out, c.err = c.s.Done(c.ctx, c.name, c.token, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) DoneTx(ctx context.Context, tx any, name string, token driver.Token,
 	hold time.Duration, ids []string) ([]string, error) {
-	c := &doneTxCall{call: start(ctx, r.soundQueue),
-		tx: tx, name: name, token: token, hold: hold, ids: ids}
-	play(r.fault, "DoneTx", c, func() {
+	c := &doneTxCall{r.about(ctx, name, ids), tx, token, hold}
+	play(r.fault, c, func() {
 		c.out, c.err = c.s.DoneTx(c.ctx, c.tx, c.name, c.token, c.hold, c.ids)
 	})
 	return c.out, c.err
@@ -235,19 +195,15 @@ func (r riggedQueue) DoneTx(ctx context.Context, tx any, name string, token driv
 
 func (r riggedQueue) Extend(ctx context.Context, name string, token driver.Token,
 	hold time.Duration, ids []string) ([]string, error) {
-	c := &extendCall{call: start(ctx, r.soundQueue), name: name, token: token, hold: hold, ids: ids}
-	play(r.fault, "Extend", c, func() {
-		c.out, c.err = c.s.Extend(c.ctx, c.name, c.token, c.hold, c.ids)
-	})
+	c := &extendCall{r.about(ctx, name, ids), token, hold}
+	play(r.fault, c, func() { c.out, c.err = c.s.Extend(c.ctx, c.name, c.token, c.hold, c.ids) })
 	return c.out, c.err
 }
 
 func (r riggedQueue) Release(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	c := &releaseTasksCall{call: start(ctx, r.soundQueue), name: name, token: token, ids: ids}
-	play(r.fault, "Release", c, func() {
-		c.out, c.err = c.s.Release(c.ctx, c.name, c.token, c.ids)
-	})
+	c := &releaseTasksCall{r.about(ctx, name, ids), token}
+	play(r.fault, c, func() { c.out, c.err = c.s.Release(c.ctx, c.name, c.token, c.ids) })
 	return c.out, c.err
 }
 
@@ -255,7 +211,7 @@ func (r riggedQueue) Fail(ctx context.Context, name string, token driver.Token, 
 	delay time.Duration) (bool, error) {
 	c := &failCall{call: start(ctx, r.soundQueue),
 		name: name, token: token, id: id, text: text, delay: delay}
-	play(r.fault, "Fail", c, func() {
+	play(r.fault, c, func() {
 		c.ended, c.err = c.s.Fail(c.ctx, c.name, c.token, c.id, c.text, c.delay)
 	})
 	return c.ended, c.err
@@ -263,7 +219,7 @@ func (r riggedQueue) Fail(ctx context.Context, name string, token driver.Token, 
 
 func (r riggedQueue) Get(ctx context.Context, name, id string) (taskqueue.Info, bool, error) {
 	c := &getCall{call: start(ctx, r.soundQueue), name: name, id: id}
-	play(r.fault, "Get", c, func() { c.info, c.found, c.err = c.s.Get(c.ctx, c.name, c.id) })
+	play(r.fault, c, func() { c.info, c.found, c.err = c.s.Get(c.ctx, c.name, c.id) })
 	return c.info, c.found, c.err
 }
 
@@ -271,31 +227,27 @@ func (r riggedQueue) Prune(ctx context.Context, name string, olderThan time.Dura
 	limit int) (int64, error) {
 	c := &pruneTasksCall{call: start(ctx, r.soundQueue),
 		name: name, olderThan: olderThan, limit: limit}
-	play(r.fault, "Prune", c, func() {
-		c.deleted, c.err = c.s.Prune(c.ctx, c.name, c.olderThan, c.limit)
-	})
+	play(r.fault, c, func() { c.deleted, c.err = c.s.Prune(c.ctx, c.name, c.olderThan, c.limit) })
 	return c.deleted, c.err
 }
 
 func (r riggedQueue) List(ctx context.Context, name string, state taskqueue.State,
 	limit int) ([]taskqueue.Info, error) {
 	c := &listCall{call: start(ctx, r.soundQueue), name: name, state: state, limit: limit}
-	play(r.fault, "List", c, func() { c.tasks, c.err = c.s.List(c.ctx, c.name, c.state, c.limit) })
+	play(r.fault, c, func() { c.tasks, c.err = c.s.List(c.ctx, c.name, c.state, c.limit) })
 	return c.tasks, c.err
 }
 
 func (r riggedQueue) Count(ctx context.Context) ([]taskqueue.Count, error) {
 	c := &countCall{call: start(ctx, r.soundQueue)}
-	play(r.fault, "Count", c, func() { c.counts, c.err = c.s.Count(c.ctx) })
+	play(r.fault, c, func() { c.counts, c.err = c.s.Count(c.ctx) })
 	return c.counts, c.err
 }
 
 func (r riggedQueue) Requeue(ctx context.Context, name string, retries int,
 	ids []string) ([]string, error) {
-	c := &requeueCall{call: start(ctx, r.soundQueue), name: name, retries: retries, ids: ids}
-	play(r.fault, "Requeue", c, func() {
-		c.out, c.err = c.s.Requeue(c.ctx, c.name, c.retries, c.ids)
-	})
+	c := &requeueCall{r.about(ctx, name, ids), retries}
+	play(r.fault, c, func() { c.out, c.err = c.s.Requeue(c.ctx, c.name, c.retries, c.ids) })
 	return c.out, c.err
 }
 

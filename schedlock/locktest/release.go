@@ -30,8 +30,7 @@ var releaseCases = []testCase{
 				require.False(e, deleted, "another %s", name)
 				require.Equal(e, want, e.row(), "another %s", name)
 			}
-			_, err := e.s.Heartbeat(e.ctx, ref, driver.StateLeading)
-			require.NoError(e, err)
+			e.beat(ref, driver.StateLeading)
 		}},
 	{Rule: Rule{28, "a release frees the lock",
 		"Release deletes the row and writes the end of the term with its reason; a new claim " +
@@ -58,9 +57,7 @@ var releaseCases = []testCase{
 		"a release whose answer was lost cannot be tried again.", nil},
 		run: func(e *env) {
 			ref := e.win(alice)
-			deleted, err := e.s.Release(e.ctx, ref, driver.EndReleased)
-			require.NoError(e, err)
-			require.True(e, deleted)
+			e.release(ref)
 			for range 2 {
 				e.unchanged(func() {
 					deleted, err := e.s.Release(e.ctx, ref, driver.EndLost)
@@ -158,19 +155,14 @@ var releaseCases = []testCase{
 			ref := e.win(alice)
 			judged := e.look()
 			e.heeded(map[string]func() error{
-				"Acquire": func() error {
-					_, err := e.s.Acquire(ended(), claim(judged, bob))
-					return err
-				},
+				"Acquire": func() error { return err1(e.s.Acquire(ended(), claim(judged, bob))) },
 				"Heartbeat": func() error {
-					_, err := e.s.Heartbeat(ended(), ref, driver.StateLeading)
-					return err
+					return err1(e.s.Heartbeat(ended(), ref, driver.StateLeading))
 				},
 				"Release": func() error {
-					_, err := e.s.Release(ended(), ref, driver.EndReleased)
-					return err
+					return err1(e.s.Release(ended(), ref, driver.EndReleased))
 				},
-				"Terms": func() error { _, err := e.s.Terms(ended(), 10); return err },
+				"Terms": func() error { return err1(e.s.Terms(ended(), 10)) },
 			})
 		}},
 }

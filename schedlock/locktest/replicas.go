@@ -78,7 +78,7 @@ var replicaCases = []testCase{
 					return e.ledger().Present(ended(), ledger.Replica{Instance: "d"}, true)
 				},
 				"Absent":   func() error { return e.ledger().Absent(ended(), "b") },
-				"Replicas": func() error { _, err := e.ledger().Replicas(ended()); return err },
+				"Replicas": func() error { return err1(e.ledger().Replicas(ended())) },
 			})
 			require.Equal(e, list[0].SeenAt, e.replicas()[0].SeenAt)
 			require.Len(e, e.replicas(), 1)

@@ -16,9 +16,9 @@ import (
 var due = noon.Add(time.Hour + time.Microsecond)
 
 // fail starts a tick and ends it as failed, with another attempt owed.
-func (e *env) fail(ref driver.Ref, job string, from, tick time.Time) ledger.Run {
+func (e *env) fail(ref driver.Ref, job string, tick time.Time) ledger.Run {
 	e.Helper()
-	e.finish(e.start(ref, job, from, tick), ledger.End{Status: ledger.Failed,
+	e.finish(e.start(ref, job, tick), ledger.End{Status: ledger.Failed,
 		Error: "why", RetryAt: due})
 	return e.newest(job)
 }
@@ -48,13 +48,11 @@ func (e *env) owed() []ledger.Run {
 	return runs
 }
 
-// strangers are refs that do not hold the lock.
-func strangers(old, ref driver.Ref) map[string]driver.Ref {
-	return map[string]driver.Ref{
-		"the lease before": old,
-		"another token":    {Owner: ref.Owner, Token: driver.NewToken(), Term: ref.Term},
-		"another term":     {Owner: ref.Owner, Token: ref.Token, Term: ref.Term + 1},
-	}
+func (e *env) abandon(ref driver.Ref, retryAt func(ledger.Run) time.Time) []ledger.Run {
+	e.Helper()
+	runs, err := e.ledger().Abandon(e.ctx, ref, retryAt)
+	require.NoError(e, err, "Abandon")
+	return runs
 }
 
 var retryCases = []testCase{
@@ -64,20 +62,17 @@ var retryCases = []testCase{
 		"a run that has done its work runs again, or an attempt runs twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			failed := e.fail(old, "failed", time.Time{}, noon)
-			left := e.start(old, "abandoned", time.Time{}, noon)
-			done := e.start(old, "done", time.Time{}, noon)
+			failed := e.fail(old, "failed", noon)
+			left := e.start(old, "abandoned", noon)
+			done := e.start(old, "done", noon)
 			e.finish(done, ledger.End{Status: ledger.Done})
-			over := e.start(old, "over", time.Time{}, noon)
+			over := e.start(old, "over", noon)
 			e.finish(over, ledger.End{Status: ledger.Failed, Error: "why"})
 			ref := e.win(bob)
-			_, err := e.ledger().Abandon(e.ctx, ref, func(ledger.Run) time.Time { return due })
-			require.NoError(e, err)
-			running := e.start(ref, "running", time.Time{}, noon)
-			_, _, err = e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "skipped",
-				To: noon, Skipped: []ledger.Skip{{First: noon,
-					Last: noon, Count: 1, Reason: ledger.Missed}}})
-			require.NoError(e, err)
+			e.abandon(ref, func(ledger.Run) time.Time { return due })
+			running := e.start(ref, "running", noon)
+			e.decide(ref, ledger.Decision{Job: "skipped", To: noon,
+				Skipped: []ledger.Skip{missed(0, 0)}})
 			none := func(name string, run ledger.Run) {
 				e.unchanged(func() {
 					_, started, err := e.ledger().Retry(e.ctx, ref, run)
@@ -106,7 +101,7 @@ var retryCases = []testCase{
 		"the end of an attempt cannot be recorded, or the page does not say what is being tried " +
 			"again, and why.", []Feature{Ledger}},
 		run: func(e *env) {
-			want := e.fail(e.win(alice), "a", time.Time{}, noon)
+			want := e.fail(e.win(alice), "a", noon)
 			ref := e.win(bob)
 			before := e.look().Now.Truncate(time.Microsecond)
 			next := e.retry(ref, want)
@@ -129,7 +124,7 @@ var retryCases = []testCase{
 		"two schedulers of one leader, or a retried call, run a job twice.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			run := e.fail(ref, "a", time.Time{}, noon)
+			run := e.fail(ref, "a", noon)
 			handles := e.handles(5)
 			for range 3 {
 				e.oneStarts(handles, func(l ledger.Store) (bool, error) {
@@ -148,23 +143,17 @@ var retryCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			run := e.fail(old, "a", time.Time{}, noon)
+			run := e.fail(old, "a", noon)
 			ref := e.win(alice)
-			refused := func(why string, r driver.Ref) {
-				e.unchanged(func() {
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Retry": func(r driver.Ref) (bool, error) {
 					_, started, err := e.ledger().Retry(e.ctx, r, run)
-					require.ErrorIs(e, err, driver.ErrLost, "Retry, %s", why)
-					require.False(e, started, "Retry, %s", why)
-					changed, err := e.ledger().GiveUp(e.ctx, r, run)
-					require.ErrorIs(e, err, driver.ErrLost, "GiveUp, %s", why)
-					require.False(e, changed, "GiveUp, %s", why)
-				}, "%s", why)
-			}
-			for why, r := range strangers(old, ref) {
-				refused(why, r)
-			}
-			e.release(ref)
-			refused("no row", ref)
+					return started, err
+				},
+				"GiveUp": func(r driver.Ref) (bool, error) {
+					return e.ledger().GiveUp(e.ctx, r, run)
+				},
+			})
 		}},
 	{Rule: Rule{64, "a run is given up",
 		"GiveUp ends a run that is owed an attempt: its status, error and end stay, and it is " +
@@ -172,8 +161,8 @@ var retryCases = []testCase{
 		"what cannot be tried again is tried for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			other := e.fail(ref, "b", time.Time{}, noon)
-			want := e.fail(ref, "a", time.Time{}, noon)
+			other := e.fail(ref, "b", noon)
+			want := e.fail(ref, "a", noon)
 			changed, err := e.ledger().GiveUp(e.ctx, ref, want)
 			require.NoError(e, err)
 			require.True(e, changed)
@@ -207,30 +196,28 @@ var retryCases = []testCase{
 		run: func(e *env) {
 			old := e.win(alice)
 			zone := time.FixedZone("somewhere", -9000)
-			e.finish(e.start(old, "a", time.Time{}, noon),
+			e.finish(e.start(old, "a", noon),
 				ledger.End{Status: ledger.Failed, RetryAt: due.In(zone)})
 			require.Equal(e, due, e.newest("a").RetryAt)
-			e.finish(e.start(old, "a", noon, minute(1)), ledger.End{Status: ledger.Failed})
+			e.finish(e.start(old, "a", minute(1)), ledger.End{Status: ledger.Failed})
 			require.Zero(e, e.newest("a").RetryAt, "without a time")
 			for _, job := range []string{"b", "c", "d"} {
-				e.start(old, job, time.Time{}, noon)
+				e.start(old, job, noon)
 			}
 			next := map[string]time.Time{"b": minute(7), "d": minute(9)}
-			runs, err := e.ledger().Abandon(e.ctx, e.win(bob), func(r ledger.Run) time.Time {
+			runs := e.abandon(e.win(bob), func(r ledger.Run) time.Time {
 				if r.Term != old.Term || r.Attempt != 1 || !r.ScheduledAt.Equal(noon) {
 					return time.Time{}
 				}
 				return next[r.Job].In(zone)
 			})
-			require.NoError(e, err)
 			require.Len(e, runs, 3)
 			for _, r := range runs {
 				require.Equal(e, r, e.newest(r.Job), "Abandon, as Runs has it")
 				require.Equal(e, next[r.Job], r.RetryAt, "job %q", r.Job)
 			}
-			e.start(e.row().Ref, "e", time.Time{}, noon)
-			runs, err = e.ledger().Abandon(e.ctx, e.win(alice), nil)
-			require.NoError(e, err)
+			e.start(e.row().Ref, "e", noon)
+			runs = e.abandon(e.win(alice), nil)
 			require.Len(e, runs, 1)
 			require.Zero(e, runs[0].RetryAt, "without retryAt")
 			require.Zero(e, e.newest("e").RetryAt, "without retryAt")
@@ -243,18 +230,16 @@ var retryCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			require.Empty(e, e.owed())
-			from := map[string]time.Time{}
 			for i, at := range []int{5, 0, 3, 9, 0, 1} {
 				job := []string{"a", "b"}[i%2]
 				end := ledger.End{Status: ledger.Failed, Error: "why"}
 				if at > 0 {
 					end.RetryAt = minute(at)
 				}
-				e.finish(e.start(ref, job, from[job], minute(i)), end)
-				from[job] = minute(i)
+				e.finish(e.start(ref, job, minute(i)), end)
 			}
-			e.finish(e.start(ref, "c", time.Time{}, noon), ledger.End{Status: ledger.Done})
-			e.start(ref, "d", time.Time{}, noon)
+			e.finish(e.start(ref, "c", noon), ledger.End{Status: ledger.Done})
+			e.start(ref, "d", noon)
 			all := e.runs("", 10)
 			tick := func(n int) ledger.Run {
 				for _, r := range all {
@@ -278,9 +263,8 @@ var retryCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.start(ref, "b", time.Time{}, noon)
+			e.start(ref, "b", noon)
 			var want ledger.Stats
-			from := time.Time{}
 			stats := func(when string) {
 				e.Helper()
 				jobs := e.jobs()
@@ -295,8 +279,7 @@ var retryCases = []testCase{
 				{Status: ledger.Done, Took: 2 * time.Hour},
 				{Status: ledger.Failed, Error: "in the end"},
 			} {
-				run := e.start(ref, "a", from, minute(i))
-				from = minute(i)
+				run := e.start(ref, "a", minute(i))
 				stats("a start")
 				e.finish(run, end)
 				at := e.newest("a").FinishedAt
@@ -315,7 +298,7 @@ var retryCases = []testCase{
 				stats("a second end")
 			}
 			// Attempts are counted, not runs.
-			run := e.fail(ref, "a", from, minute(9))
+			run := e.fail(ref, "a", minute(9))
 			e.finish(e.retry(ref, run), ledger.End{Status: ledger.Done, Took: time.Second})
 			want.Failed, want.LastFailed, want.LastError = want.Failed+1, run.FinishedAt, "why"
 			want.Done, want.Streak, want.LastDone, want.Total = want.Done+
@@ -329,7 +312,6 @@ var retryCases = []testCase{
 			"ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			from := time.Time{}
 			for i, c := range []struct{ text, want string }{
 				{strings.Repeat("0123456789", 100), strings.Repeat("0123456789", 100)},
 				{strings.Repeat("0123456789", 1000), strings.Repeat("0123456789", 100)},
@@ -338,9 +320,8 @@ var retryCases = []testCase{
 				{"before \xff\xfe after", ""},
 				{strings.Repeat("ü", 999) + "\xff\xfe\x00", ""},
 			} {
-				e.finish(e.start(ref, "a", from, minute(i)),
+				e.finish(e.start(ref, "a", minute(i)),
 					ledger.End{Status: ledger.Failed, Error: c.text})
-				from = minute(i)
 				got := e.jobs()[0]
 				require.EqualValues(e, i+1, got.Failed, "%.30q", c.text)
 				if c.want != "" {
@@ -358,15 +339,14 @@ var retryCases = []testCase{
 		"a job that kills each of its leaders looks well.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.finish(e.start(ref, "c", time.Time{}, noon), ledger.End{Status: ledger.Done})
-			e.start(ref, "a", time.Time{}, noon)
-			e.start(ref, "a", noon, minute(1)) // beside the first
-			e.start(ref, "b", time.Time{}, noon)
+			e.finish(e.start(ref, "c", noon), ledger.End{Status: ledger.Done})
+			e.start(ref, "a", noon)
+			e.start(ref, "a", minute(1)) // beside the first
+			e.start(ref, "b", noon)
 			ref = e.win(bob)
-			e.start(ref, "d", time.Time{}, noon)
+			e.start(ref, "d", noon)
 			for range 2 { // the second time there are none
-				_, err := e.ledger().Abandon(e.ctx, ref, nil)
-				require.NoError(e, err)
+				e.abandon(ref, nil)
 				for i, failed := range []int64{2, 1, 0, 0} {
 					job := e.jobs()[i]
 					require.Equal(e, failed, job.Failed, "Failed of job %q", job.Name)
@@ -386,13 +366,13 @@ var retryCases = []testCase{
 		"who waits for a run sees another's end, or waits for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			e.fail(ref, "a", time.Time{}, noon)
+			e.fail(ref, "a", noon)
 			_, _, err := e.ledger().Decide(e.ctx, ref, ledger.Decision{Job: "a",
 				Spec: "s", From: noon, To: minute(9), Start: minute(9),
 				Skipped: []ledger.Skip{{First: minute(1), Last: minute(5), Count: 5,
 					Reason: ledger.Missed}}})
 			require.NoError(e, err)
-			e.start(ref, "b", time.Time{}, minute(2))
+			e.start(ref, "b", minute(2))
 			for _, want := range e.runs("", 10) {
 				run, found, err := e.ledger().Run(e.ctx, want.Job,
 					want.ScheduledAt.In(time.FixedZone("somewhere", -9000)))

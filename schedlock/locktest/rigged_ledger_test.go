@@ -130,91 +130,89 @@ type (
 
 func (r rigged) Jobs(ctx context.Context) ([]ledger.Job, error) {
 	c := &jobsCall{call: start(ctx, r.sound)}
-	play(r.fault, "Jobs", c, func() { c.jobs, c.err = c.s.Jobs(c.ctx) })
+	play(r.fault, c, func() { c.jobs, c.err = c.s.Jobs(c.ctx) })
 	return c.jobs, c.err
 }
 
 func (r rigged) Decide(ctx context.Context, ref driver.Ref, d ledger.Decision) (ledger.Run, bool,
 	error) {
 	c := &decideCall{call: start(ctx, r.sound), ref: ref, d: d}
-	play(r.fault, "Decide", c, func() { c.run, c.started, c.err = c.s.Decide(c.ctx, c.ref, c.d) })
+	play(r.fault, c, func() { c.run, c.started, c.err = c.s.Decide(c.ctx, c.ref, c.d) })
 	return c.run, c.started, c.err
 }
 
 func (r rigged) Finish(ctx context.Context, run ledger.Run, end ledger.End) (bool, error) {
 	c := &finishCall{call: start(ctx, r.sound), run: run, end: end}
-	play(r.fault, "Finish", c, func() { c.written, c.err = c.s.Finish(c.ctx, c.run, c.end) })
+	play(r.fault, c, func() { c.written, c.err = c.s.Finish(c.ctx, c.run, c.end) })
 	return c.written, c.err
 }
 
 func (r rigged) Abandon(ctx context.Context, ref driver.Ref,
 	retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
 	c := &abandonCall{call: start(ctx, r.sound), ref: ref, retryAt: retryAt}
-	play(r.fault, "Abandon", c, func() { c.runs, c.err = c.s.Abandon(c.ctx, c.ref, c.retryAt) })
+	play(r.fault, c, func() { c.runs, c.err = c.s.Abandon(c.ctx, c.ref, c.retryAt) })
 	return c.runs, c.err
 }
 
 func (r rigged) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
 	c := &runsCall{call: start(ctx, r.sound), job: job, limit: limit}
-	play(r.fault, "Runs", c, func() { c.runs, c.err = c.s.Runs(c.ctx, c.job, c.limit) })
+	play(r.fault, c, func() { c.runs, c.err = c.s.Runs(c.ctx, c.job, c.limit) })
 	return c.runs, c.err
 }
 
 func (r rigged) Run(ctx context.Context, job string, tick time.Time) (ledger.Run, bool, error) {
 	c := &runCall{call: start(ctx, r.sound), job: job, tick: tick}
-	play(r.fault, "Run", c, func() { c.run, c.found, c.err = c.s.Run(c.ctx, c.job, c.tick) })
+	play(r.fault, c, func() { c.run, c.found, c.err = c.s.Run(c.ctx, c.job, c.tick) })
 	return c.run, c.found, c.err
 }
 
 func (r rigged) Retry(ctx context.Context, ref driver.Ref, run ledger.Run) (ledger.Run, bool,
 	error) {
 	c := &retryCall{call: start(ctx, r.sound), ref: ref, run: run}
-	play(r.fault, "Retry", c, func() { c.next, c.started, c.err = c.s.Retry(c.ctx, c.ref, c.run) })
+	play(r.fault, c, func() { c.next, c.started, c.err = c.s.Retry(c.ctx, c.ref, c.run) })
 	return c.next, c.started, c.err
 }
 
 func (r rigged) GiveUp(ctx context.Context, ref driver.Ref, run ledger.Run) (bool, error) {
 	c := &giveUpCall{call: start(ctx, r.sound), ref: ref, run: run}
-	play(r.fault, "GiveUp", c, func() { c.changed, c.err = c.s.GiveUp(c.ctx, c.ref, c.run) })
+	play(r.fault, c, func() { c.changed, c.err = c.s.GiveUp(c.ctx, c.ref, c.run) })
 	return c.changed, c.err
 }
 
 func (r rigged) Retries(ctx context.Context) ([]ledger.Run, error) {
 	c := &retriesCall{call: start(ctx, r.sound)}
-	play(r.fault, "Retries", c, func() { c.runs, c.err = c.s.Retries(c.ctx) })
+	play(r.fault, c, func() { c.runs, c.err = c.s.Retries(c.ctx) })
 	return c.runs, c.err
 }
 
 func (r rigged) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt, error) {
 	c := &attemptsCall{call: start(ctx, r.sound), runID: runID}
-	play(r.fault, "Attempts", c, func() { c.list, c.err = c.s.Attempts(c.ctx, c.runID) })
+	play(r.fault, c, func() { c.list, c.err = c.s.Attempts(c.ctx, c.runID) })
 	return c.list, c.err
 }
 
 func (r rigged) ResetCursor(ctx context.Context, action ledger.Action) (ledger.Job, error) {
 	c := &resetCall{call: start(ctx, r.sound), action: action}
-	play(r.fault, "ResetCursor", c, func() { c.row, c.err = c.s.ResetCursor(c.ctx, c.action) })
+	play(r.fault, c, func() { c.row, c.err = c.s.ResetCursor(c.ctx, c.action) })
 	return c.row, c.err
 }
 
 func (r rigged) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
 	c := &pruneCall{call: start(ctx, r.sound), job: job, keep: keep, limit: limit}
-	play(r.fault, "Prune", c, func() {
-		c.deleted, c.err = c.s.Prune(c.ctx, c.job, c.keep, c.limit)
-	})
+	play(r.fault, c, func() { c.deleted, c.err = c.s.Prune(c.ctx, c.job, c.keep, c.limit) })
 	return c.deleted, c.err
 }
 
 func (r rigged) Trigger(ctx context.Context, action ledger.Action) (ledger.Request, error) {
 	c := &triggerCall{call: start(ctx, r.sound), action: action}
-	play(r.fault, "Trigger", c, func() { c.request, c.err = c.s.Trigger(c.ctx, c.action) })
+	play(r.fault, c, func() { c.request, c.err = c.s.Trigger(c.ctx, c.action) })
 	return c.request, c.err
 }
 
 func (r rigged) Answer(ctx context.Context, ref driver.Ref, request ledger.Request,
 	skip string) (ledger.Run, bool, error) {
 	c := &answerCall{call: start(ctx, r.sound), ref: ref, request: request, skip: skip}
-	play(r.fault, "Answer", c, func() {
+	play(r.fault, c, func() {
 		c.run, c.started, c.err = c.s.Answer(c.ctx, c.ref, c.request, c.skip)
 	})
 	return c.run, c.started, c.err
@@ -222,43 +220,43 @@ func (r rigged) Answer(ctx context.Context, ref driver.Ref, request ledger.Reque
 
 func (r rigged) Pause(ctx context.Context, action ledger.Action) (ledger.Pause, error) {
 	c := &pauseCall{call: start(ctx, r.sound), action: action}
-	play(r.fault, "Pause", c, func() { c.pause, c.err = c.s.Pause(c.ctx, c.action) })
+	play(r.fault, c, func() { c.pause, c.err = c.s.Pause(c.ctx, c.action) })
 	return c.pause, c.err
 }
 
 func (r rigged) Resume(ctx context.Context, job, by string) (bool, error) {
 	c := &resumeCall{call: start(ctx, r.sound), job: job, by: by}
-	play(r.fault, "Resume", c, func() { c.resumed, c.err = c.s.Resume(c.ctx, c.job, c.by) })
+	play(r.fault, c, func() { c.resumed, c.err = c.s.Resume(c.ctx, c.job, c.by) })
 	return c.resumed, c.err
 }
 
 func (r rigged) Pending(ctx context.Context) (ledger.Pending, error) {
 	c := &pendingCall{call: start(ctx, r.sound)}
-	play(r.fault, "Pending", c, func() { c.in, c.err = c.s.Pending(c.ctx) })
+	play(r.fault, c, func() { c.in, c.err = c.s.Pending(c.ctx) })
 	return c.in, c.err
 }
 
 func (r rigged) Audit(ctx context.Context, job string, limit int) ([]ledger.AuditEntry, error) {
 	c := &auditCall{call: start(ctx, r.sound), job: job, limit: limit}
-	play(r.fault, "Audit", c, func() { c.list, c.err = c.s.Audit(c.ctx, c.job, c.limit) })
+	play(r.fault, c, func() { c.list, c.err = c.s.Audit(c.ctx, c.job, c.limit) })
 	return c.list, c.err
 }
 
 func (r rigged) Present(ctx context.Context, replica ledger.Replica, forget bool) error {
 	c := &presentCall{call: start(ctx, r.sound), replica: replica, forget: forget}
-	play(r.fault, "Present", c, func() { c.err = c.s.Present(c.ctx, c.replica, c.forget) })
+	play(r.fault, c, func() { c.err = c.s.Present(c.ctx, c.replica, c.forget) })
 	return c.err
 }
 
 func (r rigged) Absent(ctx context.Context, instance string) error {
 	c := &absentCall{call: start(ctx, r.sound), instance: instance}
-	play(r.fault, "Absent", c, func() { c.err = c.s.Absent(c.ctx, c.instance) })
+	play(r.fault, c, func() { c.err = c.s.Absent(c.ctx, c.instance) })
 	return c.err
 }
 
 func (r rigged) Replicas(ctx context.Context) ([]ledger.Replica, error) {
 	c := &replicasCall{call: start(ctx, r.sound)}
-	play(r.fault, "Replicas", c, func() { c.list, c.err = c.s.Replicas(c.ctx) })
+	play(r.fault, c, func() { c.list, c.err = c.s.Replicas(c.ctx) })
 	return c.list, c.err
 }
 

@@ -3,7 +3,6 @@ package locktest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,50 +11,10 @@ import (
 	"example.com/schedlock/schedlock/memory"
 )
 
-// sound is a store in memory that has all features: a fenced transaction is
-// one that holds the turn.
+// sound is a store in memory that has all features.
 type sound struct {
 	*memory.Store
-	turn *turn
-}
-
-type memoryTx struct {
-	s      *sound
-	fenced bool
-}
-
-func (tx *memoryTx) end() error {
-	if tx.fenced {
-		tx.fenced = false
-		tx.s.turn.unfence()
-	}
-	return nil
-}
-
-var errBusy = errors.New("busy")
-
-func (s *sound) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	if !s.turn.enter() {
-		return driver.Grant{}, errBusy
-	}
-	defer s.turn.leave()
-	return s.Store.Acquire(ctx, c)
-}
-
-func (s *sound) Fence(ctx context.Context, tx any, ref driver.Ref) error {
-	t, ok := tx.(*memoryTx)
-	if !ok {
-		return driver.ErrNoFence
-	}
-	if !t.fenced {
-		s.turn.fence()
-		t.fenced = true
-	}
-	v, err := s.Look(ctx)
-	if err == nil && (v.Row == nil || v.Row.Token != ref.Token || v.Row.Term != ref.Term) {
-		err = driver.ErrLost
-	}
-	return err
+	open atomic.Int64 // transactions of callers
 }
 
 func (s *sound) AwaitHint(ctx context.Context, view driver.Snapshot) {
@@ -67,48 +26,29 @@ func (s *sound) AwaitHint(ctx context.Context, view driver.Snapshot) {
 	}
 }
 
-// A turn is held by the one that writes.
-type turn struct {
-	held   chan struct{}
-	fenced atomic.Bool // by a fence, until its transaction ends
-}
-
-func newTurn() *turn { return &turn{held: make(chan struct{}, 1)} }
-
-// fence takes it for a transaction, until unfence.
-func (t *turn) fence() {
-	t.held <- struct{}{}
-	t.fenced.Store(true)
-}
-
-func (t *turn) unfence() {
-	t.fenced.Store(false)
-	<-t.held
-}
-
-// enter waits a little for a fenced transaction, and as long as it takes for
-// anybody else, who is at work. A turn that is free is taken, however late the
-// machine comes to look.
-func (t *turn) enter() bool {
-	for {
-		select {
-		case t.held <- struct{}{}:
-			return true
-		case <-time.After(20 * time.Millisecond):
-		}
-		if !t.fenced.Load() {
-			continue
-		}
-		select {
-		case t.held <- struct{}{}:
-			return true
-		default:
-			return false
+// begin begins a transaction, and counts those that are open.
+func begin(db *memory.Store, open *atomic.Int64) Tx {
+	tx := db.Begin()
+	open.Add(1)
+	ended := func(end func() error) func() error {
+		return func() error {
+			err := end()
+			if err == nil {
+				open.Add(-1)
+			}
+			return err
 		}
 	}
+	return Tx{tx, ended(tx.Commit), ended(tx.Rollback)}
 }
 
-func (t *turn) leave() { <-t.held }
+// waitForNone waits until no transaction is open.
+func waitForNone(ctx context.Context, open *atomic.Int64) error {
+	for open.Load() > 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
+}
 
 // rigged is a sound store with a fault.
 type rigged struct {
@@ -163,70 +103,63 @@ type (
 
 func (r rigged) Look(ctx context.Context) (driver.Snapshot, error) {
 	c := &lookCall{call: start(ctx, r.sound)}
-	play(r.fault, "Look", c, func() { c.v, c.err = c.s.Look(c.ctx) })
+	play(r.fault, c, func() { c.v, c.err = c.s.Look(c.ctx) })
 	return c.v, c.err
 }
 
 func (r rigged) Acquire(ctx context.Context, claim driver.Claim) (driver.Grant, error) {
 	c := &acquireCall{call: start(ctx, r.sound), claim: claim}
-	play(r.fault, "Acquire", c, func() { c.grant, c.err = c.s.Acquire(c.ctx, c.claim) })
+	play(r.fault, c, func() { c.grant, c.err = c.s.Acquire(c.ctx, c.claim) })
 	return c.grant, c.err
 }
 
 func (r rigged) Heartbeat(ctx context.Context, ref driver.Ref, state driver.State) (driver.Renewal,
 	error) {
 	c := &heartbeatCall{call: start(ctx, r.sound), ref: ref, state: state}
-	play(r.fault, "Heartbeat", c, func() {
-		c.renewal, c.err = c.s.Heartbeat(c.ctx, c.ref, c.state)
-	})
+	play(r.fault, c, func() { c.renewal, c.err = c.s.Heartbeat(c.ctx, c.ref, c.state) })
 	return c.renewal, c.err
 }
 
 func (r rigged) Release(ctx context.Context, ref driver.Ref, reason driver.EndReason) (bool,
 	error) {
 	c := &releaseCall{call: start(ctx, r.sound), ref: ref, reason: reason}
-	play(r.fault, "Release", c, func() { c.deleted, c.err = c.s.Release(c.ctx, c.ref, c.reason) })
+	play(r.fault, c, func() { c.deleted, c.err = c.s.Release(c.ctx, c.ref, c.reason) })
 	return c.deleted, c.err
 }
 
 func (r rigged) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	c := &termsCall{call: start(ctx, r.sound), limit: limit}
-	play(r.fault, "Terms", c, func() { c.terms, c.err = c.s.Terms(c.ctx, c.limit) })
+	play(r.fault, c, func() { c.terms, c.err = c.s.Terms(c.ctx, c.limit) })
 	return c.terms, c.err
 }
 
 func (r rigged) Revoke(ctx context.Context, term int64, by, reason string) (driver.Revocation,
 	error) {
 	c := &revokeCall{call: start(ctx, r.sound), term: term, by: by, reason: reason}
-	play(r.fault, "Revoke", c, func() {
-		c.revocation, c.err = c.s.Revoke(c.ctx, c.term, c.by, c.reason)
-	})
+	play(r.fault, c, func() { c.revocation, c.err = c.s.Revoke(c.ctx, c.term, c.by, c.reason) })
 	return c.revocation, c.err
 }
 
 func (r rigged) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	c := &fenceCall{call: start(ctx, r.sound), tx: tx, ref: ref}
-	play(r.fault, "Fence", c, func() { c.err = c.s.Fence(c.ctx, c.tx, c.ref) })
+	play(r.fault, c, func() { c.err = c.s.Fence(c.ctx, c.tx, c.ref) })
 	return c.err
 }
 
 func (r rigged) AwaitHint(ctx context.Context, v driver.Snapshot) {
 	c := &hintCall{call: start(ctx, r.sound), v: v}
-	play(r.fault, "AwaitHint", c, func() { c.s.AwaitHint(c.ctx, c.v) })
+	play(r.fault, c, func() { c.s.AwaitHint(c.ctx, c.v) })
 }
 
 // database is a new one whose store has a fault, or none.
 func database(fault any) Database {
-	s := &sound{memory.New(), newTurn()}
+	s := &sound{Store: memory.New()}
 	empty := s.Backup()
 	return Database{
 		Open:                func(testing.TB) driver.Store { return rigged{s, fault} },
 		Backup:              func(testing.TB) func() { return s.Backup() },
 		HeartbeatsPassFence: true,
-		Begin: func(testing.TB) Tx {
-			tx := &memoryTx{s: s}
-			return Tx{tx, tx.end, tx.end}
-		},
+		Begin:               func(testing.TB) Tx { return begin(s.Store, &s.open) },
 		Edit: func(_ testing.TB, e Edit) {
 			if e.CursorOf != "" {
 				raw := "edited"

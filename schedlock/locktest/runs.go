@@ -18,11 +18,9 @@ var runCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			from := time.Time{}
 			for i, end := range []ledger.End{{Status: ledger.Done},
 				{Status: ledger.Failed, Error: "why"}} {
-				run := e.start(ref, "a", from, minute(i))
-				from = minute(i)
+				run := e.start(ref, "a", minute(i))
 				other := func(f func(*ledger.Run)) ledger.Run { r := run; f(&r); return r }
 				e.unchanged(func() {
 					for name, r := range map[string]ledger.Run{
@@ -54,17 +52,11 @@ var runCases = []testCase{
 		"runs that did their work are shown as abandoned, and run again.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			first, second := e.start(ref, "a", time.Time{}, noon), e.start(ref, "b",
-				time.Time{}, noon)
+			first, second := e.start(ref, "a", noon), e.start(ref, "b", noon)
 			e.win(bob)
-			written, err := e.ledger().Finish(e.ctx, first, ledger.End{Status: ledger.Done})
-			require.NoError(e, err)
-			require.True(e, written, "after a take-over")
+			e.finish(first, ledger.End{Status: ledger.Done})
 			e.release(e.row().Ref)
-			written, err = e.ledger().Finish(e.ctx, second,
-				ledger.End{Status: ledger.Failed, Error: "x"})
-			require.NoError(e, err)
-			require.True(e, written, "without a row")
+			e.finish(second, ledger.End{Status: ledger.Failed, Error: "x"})
 		}},
 	{Rule: Rule{54, "an error's text never stops its record",
 		"Finish keeps an error's text with line breaks, quotes and any letters, of 10,000 bytes; " +
@@ -73,19 +65,14 @@ var runCases = []testCase{
 		"a job that fails with the wrong bytes stays in progress for ever.", []Feature{Ledger}},
 		run: func(e *env) {
 			ref := e.win(alice)
-			from := time.Time{}
 			for i, text := range []string{
 				"line 1\nline 2\r\n\t'quoted' \"twice\" – ü 🦀 $1 ? %s \\0",
 				strings.Repeat("0123456789", 1000),
 				"before\x00after",
 				"before \xff\xfe after",
 			} {
-				run := e.start(ref, "a", from, minute(i))
-				from = minute(i)
-				written, err := e.ledger().Finish(e.ctx, run,
+				e.finish(e.start(ref, "a", minute(i)),
 					ledger.End{Status: ledger.Failed, Error: text})
-				require.NoError(e, err, "%.30q", text)
-				require.True(e, written, "%.30q", text)
 				got := e.runs("a", 1)[0]
 				require.Equal(e, ledger.Failed, got.Status)
 				if i < 2 {
@@ -102,14 +89,12 @@ var runCases = []testCase{
 		[]Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			left := e.start(old, "a", time.Time{}, noon)
-			also := e.start(old, "b", time.Time{}, noon)
-			done := e.start(old, "c", time.Time{}, noon)
-			e.finish(done, ledger.End{Status: ledger.Done})
+			left := e.start(old, "a", noon)
+			also := e.start(old, "b", noon)
+			e.finish(e.start(old, "c", noon), ledger.End{Status: ledger.Done})
 			ref := e.win(bob)
-			own := e.start(ref, "d", time.Time{}, noon)
-			runs, err := e.ledger().Abandon(e.ctx, ref, nil)
-			require.NoError(e, err)
+			own := e.start(ref, "d", noon)
+			runs := e.abandon(ref, nil)
 			require.Len(e, runs, 2)
 			for _, r := range runs {
 				require.Contains(e, []int64{left.ID, also.ID}, r.ID)
@@ -122,35 +107,25 @@ var runCases = []testCase{
 			written, err := e.ledger().Finish(e.ctx, left, ledger.End{Status: ledger.Done})
 			require.NoError(e, err)
 			require.False(e, written, "the end of a run that was given up")
-			e.unchanged(func() {
-				runs, err := e.ledger().Abandon(e.ctx, ref, nil)
-				require.NoError(e, err)
-				require.Empty(e, runs)
-			}, "Abandon again")
+			e.unchanged(func() { require.Empty(e, e.abandon(ref, nil)) }, "Abandon again")
 			e.finish(own, ledger.End{Status: ledger.Done})
 		}},
 	{Rule: Rule{56, "only the holder abandons",
 		"Abandon returns ErrLost, and writes nothing, unless its ref holds the lock.",
 		"an old leader that wakes up gives up the runs of its successor.", []Feature{Ledger}},
 		run: func(e *env) {
-			refused := func(r driver.Ref, why string) {
-				e.unchanged(func() {
-					runs, err := e.ledger().Abandon(e.ctx, r, nil)
-					require.ErrorIs(e, err, driver.ErrLost, why)
-					require.Empty(e, runs, why)
-				}, "%s", why)
-			}
 			idle, old := e.win(bob), e.win(alice)
-			refused(idle, "the lease before, when nothing was left")
-			e.start(old, "a", time.Time{}, noon)
+			_, err := e.ledger().Abandon(e.ctx, idle, nil)
+			require.ErrorIs(e, err, driver.ErrLost, "the lease before, when nothing was left")
+			e.start(old, "a", noon)
 			ref := e.win(bob)
-			e.start(ref, "b", time.Time{}, noon)
-			refused(old, "the lease before")
-			refused(driver.Ref{Owner: bob, Token: driver.NewToken(), Term: ref.Term},
-				"another token")
-			refused(driver.Ref{Owner: bob, Token: ref.Token, Term: ref.Term + 1}, "another term")
-			e.release(ref)
-			refused(ref, "no row")
+			e.start(ref, "b", noon)
+			e.onlyHolder(old, ref, map[string]func(driver.Ref) (bool, error){
+				"Abandon": func(r driver.Ref) (bool, error) {
+					runs, err := e.ledger().Abandon(e.ctx, r, nil)
+					return len(runs) > 0, err
+				},
+			})
 		}},
 	{Rule: Rule{57, "runs come newest tick first",
 		"Runs returns at most limit runs, newest scheduled time first, of one job or of all; " +
@@ -159,11 +134,9 @@ var runCases = []testCase{
 		run: func(e *env) {
 			ref := e.win(alice)
 			require.Empty(e, e.runs("", 10))
-			fromA, fromB := time.Time{}, time.Time{}
 			for i := range 3 {
-				e.start(ref, "b", fromB, minute(2*i+1))
-				e.start(ref, "a", fromA, minute(2*i))
-				fromB, fromA = minute(2*i+1), minute(2*i)
+				e.start(ref, "b", minute(2*i+1))
+				e.start(ref, "a", minute(2*i))
 			}
 			for job, want := range map[string][]time.Time{
 				"":  {minute(5), minute(4), minute(3), minute(2), minute(1), minute(0)},
@@ -199,7 +172,9 @@ var runCases = []testCase{
 				if !from.IsZero() {
 					from = from.In(zone)
 				}
-				run := e.start(ref, "a", from, tick.In(zone))
+				run, started := e.decide(ref, ledger.Decision{Job: "a", From: from,
+					To: tick.In(zone), Start: tick.In(zone)})
+				require.True(e, started)
 				require.True(e, run.ScheduledAt.Equal(tick))
 				require.Equal(e, tick, e.runs("a", 1)[0].ScheduledAt)
 				require.Equal(e, tick, e.jobs()[0].Cursor)
@@ -212,28 +187,20 @@ var runCases = []testCase{
 		"as rule 34.", []Feature{Ledger}},
 		run: func(e *env) {
 			old := e.win(alice)
-			run := e.start(old, "a", time.Time{}, noon)
+			run := e.start(old, "a", noon)
 			ref := e.win(bob)
 			l := e.ledger()
-			e.unchanged(func() {
-				for name, call := range map[string]func() error{
-					"Jobs": func() error { _, err := l.Jobs(ended()); return err },
-					"Decide": func() error {
-						_, _, err := l.Decide(ended(), ref,
-							ledger.Decision{Job: "b", To: noon, Start: noon})
-						return err
-					},
-					"Finish": func() error {
-						_, err := l.Finish(ended(), run, ledger.End{Status: ledger.Done})
-						return err
-					},
-					"Abandon": func() error { _, err := l.Abandon(ended(), ref, nil); return err },
-					"Runs":    func() error { _, err := l.Runs(ended(), "", 10); return err },
-				} {
-					var err error
-					e.soon(name, func() { err = call() })
-					require.Error(e, err, "%s with an ended context", name)
-				}
-			}, "a call with an ended context")
+			e.heeded(map[string]func() error{
+				"Jobs": func() error { return err1(l.Jobs(ended())) },
+				"Decide": func() error {
+					return err2(l.Decide(ended(), ref,
+						ledger.Decision{Job: "b", To: noon, Start: noon}))
+				},
+				"Finish": func() error {
+					return err1(l.Finish(ended(), run, ledger.End{Status: ledger.Done}))
+				},
+				"Abandon": func() error { return err1(l.Abandon(ended(), ref, nil)) },
+				"Runs":    func() error { return err1(l.Runs(ended(), "", 10)) },
+			})
 		}},
 }

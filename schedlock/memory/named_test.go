@@ -4,9 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/memory"
@@ -31,23 +28,4 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 			ExtendPassesFence: true,
 		}
 	})
-}
-
-func TestABackupHasTheNamedLocks(t *testing.T) {
-	db, _ := at(noon)
-	claim := namedlock.Claim{Key: namedlock.Key{Kind: namedlock.KindLock, Name: "a"}, Owner: owner,
-		Token: driver.NewToken(), TTL: time.Minute}
-	term, _, err := db.Named().Take(ctx, claim)
-	require.NoError(t, err)
-	require.Equal(t, noon.UnixMilli(), term, "the database's clock")
-	restore := db.Backup()
-	for range 2 {
-		_, err = db.Named().Release(ctx, namedlock.Ref{Key: claim.Key,
-			Token: claim.Token, Term: term}, true)
-		require.NoError(t, err)
-		restore()
-		row, err := db.Named().Look(ctx, claim.Key)
-		require.NoError(t, err)
-		require.Equal(t, claim.Token, row.Token)
-	}
 }

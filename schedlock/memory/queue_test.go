@@ -48,22 +48,3 @@ func TestTimeOutsPassInABubble(t *testing.T) {
 		require.Len(t, tasks, 1)
 	})
 }
-
-func TestABackupHasTheTasks(t *testing.T) {
-	t.Parallel()
-	db := memory.New()
-	_, err := db.Queue().Add(ctx, "q", 1, []string{"a"})
-	require.NoError(t, err)
-	restore := db.Backup()
-	for range 2 {
-		tasks, err := db.Queue().Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
-		require.NoError(t, err)
-		require.Len(t, tasks, 1)
-		_, err = db.Queue().Add(ctx, "q", 1, []string{"b"})
-		require.NoError(t, err)
-		restore()
-		_, found, err := db.Queue().Get(ctx, "q", "b")
-		require.NoError(t, err)
-		require.False(t, found)
-	}
-}

@@ -1,12 +1,13 @@
 package memory_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 )
@@ -15,8 +16,8 @@ var ann = ledger.Action{Job: "j", By: "ann", Reason: "why"}
 
 // decided is a database whose clock stands, where job j is decided up to noon.
 func decided(t *testing.T) (*memory.Store, time.Time) {
-	db, now := at(noon)
-	tick := now.UTC().Truncate(time.Microsecond)
+	db := atNoon()
+	tick := noon.UTC().Truncate(time.Microsecond)
 	_, _, err := db.Decide(ctx, win(t, db), ledger.Decision{Job: "j", To: tick})
 	require.NoError(t, err)
 	return db, tick
@@ -61,12 +62,19 @@ func TestATickThatTookTheTimeOfARequestAnswersIt(t *testing.T) {
 	require.Equal(t, run, got)
 }
 
-func TestABackupHasTheLedger(t *testing.T) {
+func TestABackupHasAllTables(t *testing.T) {
 	db, tick := decided(t)
 	ref := look(t, db).Row.Ref
 	r, err := db.Trigger(ctx, ann)
 	require.NoError(t, err)
 	p, err := db.Pause(ctx, ledger.Action{By: "ann"})
+	require.NoError(t, err)
+	locks, queue := db.Named(), db.Queue()
+	claim := namedlock.Claim{Key: namedlock.Key{Kind: namedlock.KindLock, Name: "a"}, Owner: owner,
+		Token: driver.NewToken(), TTL: time.Minute}
+	term, _, err := locks.Take(ctx, claim)
+	require.NoError(t, err)
+	_, err = queue.Add(ctx, "q", 1, []string{"a"})
 	require.NoError(t, err)
 	restore := db.Backup()
 	for range 2 {
@@ -77,6 +85,14 @@ func TestABackupHasTheLedger(t *testing.T) {
 		require.True(t, started)
 		require.EqualValues(t, 1, run.ID)
 		_, err = db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+		require.NoError(t, err)
+		_, err = locks.Release(ctx, namedlock.Ref{Key: claim.Key, Token: claim.Token, Term: term},
+			true)
+		require.NoError(t, err)
+		tasks, err := queue.Capture(ctx, "q", driver.NewToken(), time.Hour, 1)
+		require.NoError(t, err)
+		require.Len(t, tasks, 1)
+		_, err = queue.Add(ctx, "q", 1, []string{"b"})
 		require.NoError(t, err)
 		restore()
 		in, err := db.Pending(ctx)
@@ -89,24 +105,12 @@ func TestABackupHasTheLedger(t *testing.T) {
 		_, found, err := db.Run(ctx, "j", r.At)
 		require.NoError(t, err)
 		require.False(t, found)
-	}
-}
-
-func TestIDsGrowThoughRunsAreDeleted(t *testing.T) {
-	db, tick := decided(t)
-	ref := look(t, db).Row.Ref
-	for i := range 3 {
-		run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j",
-			From: tick, To: tick, Start: tick.Add(time.Duration(i))})
-		require.NoError(t, err, fmt.Sprint(i))
-		require.True(t, started)
-		require.EqualValues(t, i+1, run.ID)
-		written, err := db.Finish(ctx, run, ledger.End{Status: ledger.Done})
+		row, err := locks.Look(ctx, claim.Key)
 		require.NoError(t, err)
-		require.True(t, written, "run %d", run.ID)
-		deleted, err := db.Prune(ctx, "j", 0, 10)
+		require.Equal(t, claim.Token, row.Token)
+		_, found, err = queue.Get(ctx, "q", "b")
 		require.NoError(t, err)
-		require.EqualValues(t, 1, deleted)
+		require.False(t, found)
 	}
 }
 

@@ -42,10 +42,8 @@ func TestNobodyTakesALockBesideOneWhoseAcquisitionWasLost(t *testing.T) {
 			require.EqualError(t, err, `lock "`+name+`" cannot be taken before 30s have passed: `+
 				`the database server has failed over, and may have lost who holds it`)
 		}
-		ran, err := b.WithTask(ctx, "task", time.Second, time.Minute,
-			func(context.Context, *named.Lock) error {
-				return nil
-			})
+		work := func(context.Context, *named.Lock) error { return nil }
+		ran, err := b.WithTask(ctx, "task", time.Second, time.Minute, work)
 		require.NoError(t, err)
 		require.False(t, ran)
 		next, _ := w.election(2)
@@ -63,10 +61,7 @@ func TestNobodyTakesALockBesideOneWhoseAcquisitionWasLost(t *testing.T) {
 			require.Error(t, holders[name].Unlock(ctx))
 		}
 		time.Sleep(time.Minute - (at() - start))
-		ran, err = b.WithTask(ctx, "task", time.Second, time.Minute,
-			func(context.Context, *named.Lock) error {
-				return nil
-			})
+		ran, err = b.WithTask(ctx, "task", time.Second, time.Minute, work)
 		require.NoError(t, err)
 		require.True(t, ran)
 		require.NoError(t, next.Resign(ctx))

@@ -101,24 +101,6 @@ func TestALostLockFreesItsRowWhereItIsStillOurs(t *testing.T) {
 	})
 }
 
-// The check itself ends a lock: it does not depend on a timer.
-func TestALockIsNotTrustedPastItsTimeThoughNoTimerHasFired(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		lock := try(t, a, "x")
-		time.Sleep(trusted - 1)
-		require.NoError(t, lock.Check())
-		require.Equal(t, trusted-1, lock.Confirmed())
-		require.NoError(t, lock.Extend(ctx))
-		require.Zero(t, lock.Confirmed())
-		time.Sleep(trusted)
-		require.ErrorIs(t, lock.Check(), driver.ErrLost)
-		require.EqualError(t, lock.Err(),
-			`lock "x" (term 946684800000) is lost: it was not extended within 22.5s`)
-		require.Error(t, lock.Unlock(ctx))
-	})
-}
-
 func TestKeepAlive(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, store := w.replica(1)
@@ -165,23 +147,13 @@ func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
 		start := at()
 		require.NoError(t, lock.Extend(ctx))
 		require.Equal(t, 5*time.Second, lock.Confirmed())
+		time.Sleep(trusted - 5*time.Second - 1)
+		require.NoError(t, lock.Check())
 		<-lock.Done()
 		require.Equal(t, trusted, at()-start)
+		require.EqualError(t, lock.Check(),
+			`lock "x" (term 946684800000) is lost: it was not extended within 22.5s`)
 		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
-	})
-}
-
-func TestALockThatIsReleasedIsNotKeptAlive(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
-		lock.KeepAlive()
-		time.Sleep(ttl)
-		require.NoError(t, lock.Unlock(ctx))
-		lock.KeepAlive()
-		n := store.count("extend")
-		time.Sleep(ttl)
-		require.Equal(t, n, store.count("extend"))
 	})
 }
 
@@ -325,6 +297,10 @@ func TestUnlockWaitsForAnExtendThatIsUnderWay(t *testing.T) {
 		require.NoError(t, lock.Unlock(ctx))
 		require.Equal(t, time.Second, at()-start)
 		require.Nil(t, w.row(named.KindLock, "x"), "the extend came first")
+		lock.KeepAlive()
+		n := store.count("extend")
+		time.Sleep(ttl)
+		require.Equal(t, n, store.count("extend"), "what was released is kept alive")
 	})
 }
 

@@ -1,45 +1,34 @@
 package named_test
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 )
 
 // The holder hears of it at its next extension, who and why included, and nobody
 // has the lock before that.
 func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		locks, err := named.New(memory.New().Named(), named.WithTTL(30*time.Second))
-		require.NoError(t, err)
-		lock, err := locks.Lock(ctx, "import")
-		require.NoError(t, err)
+	inWorld(t, func(t *testing.T, w *world) {
+		locks, _ := w.replica(1)
+		lock := try(t, locks, "import")
 		lock.KeepAlive()
 		time.Sleep(time.Minute)
 
-		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term()+1,
-			"ann", "")
+		key := named.Key{Kind: named.KindLock, Name: "import"}
+		_, err := locks.Revoke(ctx, key, lock.Term()+1, "ann", "")
 		require.ErrorIs(t, err, named.ErrNotHeld)
-		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term(),
-			"", "")
+		_, err = locks.Revoke(ctx, key, lock.Term(), "", "")
 		require.ErrorContains(t, err, "who revokes it is empty")
-		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"}, lock.Term(),
-			"ann", "\x1b[2Jit hangs")
+		_, err = locks.Revoke(ctx, key, lock.Term(), "ann", "\x1b[2Jit hangs")
 		require.ErrorContains(t, err, "control character")
-		order, err := locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"},
-			lock.Term(), "ann", "it hangs")
+		order, err := locks.Revoke(ctx, key, lock.Term(), "ann", "it hangs")
 		require.NoError(t, err)
-		again, err := locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "import"},
-			lock.Term(), "bob", "me too")
+		again, err := locks.Revoke(ctx, key, lock.Term(), "bob", "me too")
 		require.NoError(t, err)
 		require.Equal(t, order, again, "the first order stays")
 		list, err := locks.List(ctx)

@@ -165,31 +165,3 @@ func TestATimeOutLockIsTakenOnceInItsTime(t *testing.T) {
 		}
 	})
 }
-
-func TestTheKindsDoNotCollide(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		lock := try(t, a, "office")
-		task, err := a.TryTask(ctx, "office", 0, time.Minute)
-		require.NoError(t, err)
-		_, err = a.OncePer(ctx, "office", time.Minute)
-		require.NoError(t, err)
-		e, _ := w.election(1)
-		leader, err := e.WaitForLeader(ctx)
-		require.NoError(t, err)
-		for _, kind := range []named.Kind{named.KindLock, named.KindTask, named.KindTimeout,
-			named.KindElection} {
-			info, err := a.Info(ctx, named.Key{Kind: kind, Name: "office"})
-			require.NoError(t, err)
-			require.Equal(t, kind, info.Kind)
-			require.Equal(t, 1, info.PID)
-		}
-		require.NoError(t, lock.Unlock(ctx))
-		require.NoError(t, task.Unlock(ctx))
-		require.NoError(t, leader.Check())
-		require.NoError(t, e.Resign(ctx))
-		info, err := a.Info(ctx, named.Key{Kind: named.KindLock, Name: "office"})
-		require.NoError(t, err)
-		require.Nil(t, info)
-	})
-}

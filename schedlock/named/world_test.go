@@ -3,10 +3,7 @@ package named_test
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -23,27 +19,7 @@ import (
 	"example.com/schedlock/schedlock/named"
 )
 
-// soak lets the tests that are scaled down by default run in full.
-var soak = flag.Bool("named.soak", false,
-	"run in full what is scaled down by default: "+
-		"20,000 rounds of two processes, 32 processes at once")
-
-func TestMain(m *testing.M) {
-	if role, ok := os.LookupEnv(roleEnv); ok {
-		if err := roles[role](os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	_ = flag.Set("test.parallel", "8") // most tests wait; -parallel overrides it
-	goleak.VerifyTestMain(withPostgres{m})
-}
-
-// withPostgres stops the PostgreSQL server of the tests before goleak looks.
-type withPostgres struct{ m *testing.M }
-
-func (w withPostgres) Run() int { return pgtest.Run(w.m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
