@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,9 +43,7 @@ func upPostgres(t *testing.T, db *sql.DB) error {
 
 func versionPostgres(t *testing.T, db *sql.DB) int64 {
 	t.Helper()
-	v, err := migrations.Version(t.Context(), db, migrations.PostgreSQL)
-	require.NoError(t, err)
-	return v
+	return versionOf(t, db, migrations.PostgreSQL)
 }
 
 func databaseName(t *testing.T, databaseURL string) string {
@@ -127,31 +124,12 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 			if from == 1 {
 				applyVersion(t, openPostgres(t, direct), migrations.PostgreSQL, 1)
 			}
-			pools := make([]*sql.DB, 20)
-			for i := range pools {
-				pools[i] = openPostgres(t, start(direct))
-				require.NoError(t, pools[i].PingContext(t.Context()))
-			}
-			var (
-				wait  sync.WaitGroup
-				begin = make(chan struct{})
-				errs  = make([]error, len(pools))
-			)
-			for i, db := range pools {
-				wait.Go(func() {
-					<-begin
-					errs[i] = migrations.Up(context.Background(), db, migrations.PostgreSQL)
-				})
-			}
-			close(begin)
-			wait.Wait()
-			for _, err := range errs {
-				require.NoError(t, err)
-			}
+			twentyStart(t, migrations.PostgreSQL, func() *sql.DB {
+				return openPostgres(t, start(direct))
+			})
 			db := openPostgres(t, direct)
 			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12",
-				"13"},
+			require.Equal(t, applied(),
 				column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
 		})
 	}
@@ -262,8 +240,11 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)
 	t.Run("no such database", func(t *testing.T) {
-		require.ErrorContains(t, upPostgres(t, openPostgres(t, s.URL("nowhere"))),
-			"create the database")
+		err := upPostgres(t, openPostgres(t, s.URL("nowhere")))
+		require.ErrorContains(t, err, "create the database")
+		var server *pgconn.PgError
+		require.ErrorAs(t, err, &server, "the driver's error is kept")
+		require.Equal(t, "3D000", server.Code)
 	})
 	t.Run("no such role", func(t *testing.T) {
 		err := upPostgres(t, openPostgres(t, as(t, s.URL("postgres"), "nobody_here", "geheim")))
@@ -400,12 +381,4 @@ func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
 	s.StartAgain(t)
 	require.NoError(t, <-done)
 	require.Equal(t, migrations.Latest, versionPostgres(t, db))
-}
-
-func TestPostgresTheDriversErrorIsKept(t *testing.T) {
-	t.Parallel()
-	err := upPostgres(t, openPostgres(t, pgtest.Shared(t).URL("nowhere")))
-	var server *pgconn.PgError
-	require.ErrorAs(t, err, &server)
-	require.Equal(t, "3D000", server.Code)
 }
