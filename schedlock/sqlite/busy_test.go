@@ -88,6 +88,14 @@ func ops(s *Store, ref driver.Ref) map[string]func(context.Context) error {
 			_, err := s.Resume(ctx, "k", "me")
 			return err
 		},
+		"reset cursor": func(ctx context.Context) error {
+			_, err := s.ResetCursor(ctx, ledger.Action{Job: "k", By: "me"})
+			return err
+		},
+		"revoke": func(ctx context.Context) error {
+			_, err := s.Revoke(ctx, ref.Term, "me", "")
+			return err
+		},
 		"prune": func(ctx context.Context) error {
 			_, err := s.Prune(ctx, "k", 0, 10)
 			return err
@@ -96,7 +104,7 @@ func ops(s *Store, ref driver.Ref) map[string]func(context.Context) error {
 }
 
 // seed gives the ledger's operations something to do: a run in progress, one
-// that is owed an attempt, one that another term left, and a request.
+// that is owed an attempt, two that another term left, and a request.
 func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 	t.Helper()
 	run(t, conn, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
@@ -105,8 +113,8 @@ func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 		status  ledger.Status
 		term    int64
 		retryAt time.Time
-	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term,
-		noon}, {ledger.InProgress, 1, time.Time{}}} {
+	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term, noon},
+		{ledger.InProgress, 1, time.Time{}}, {ledger.InProgress, 1, time.Time{}}} {
 		run(t, conn, `INSERT INTO scheduler_runs
 			(id, job, scheduled_at, started_at, status, term, pid, hostname, attempt, retry_at)
 			VALUES (?1, 'k', ?2, ?2, ?3, ?4, 1, 'h', 1, ?5)`,
@@ -118,7 +126,7 @@ func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 
 // A loser that keeps the write lock starves the leader's heartbeat.
 func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
-	missing.Long(t, "cancels 900 operations")
+	missing.Long(t, "cancels 1,000 operations")
 	t.Parallel()
 	s := newStore(t)
 	other := foreign(t, s)
@@ -154,7 +162,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of 900 were cancelled under way", cancelled)
+	t.Logf("%d of 1,000 were cancelled under way", cancelled)
 	require.Positive(t, cancelled)
 	// The store works after all that.
 	ref = acquire(t, s, nobody)
@@ -165,30 +173,41 @@ func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')",
 		"SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
-		for name, when := range map[string]string{
-			"acquire":   "BEFORE INSERT ON scheduler_terms",
-			"release":   "BEFORE UPDATE OF ended_at ON scheduler_terms",
-			"heartbeat": "AFTER UPDATE OF heartbeat_at ON scheduler_lock",
-			"decide":    "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'",
-			"finish":    "BEFORE UPDATE ON scheduler_jobs",
-			"abandon":   "BEFORE UPDATE ON scheduler_jobs",
-			"retry":     "AFTER UPDATE ON scheduler_runs",
-			"answer":    "BEFORE INSERT ON scheduler_runs",
+		for _, tc := range []struct{ op, when string }{
+			{"acquire", "BEFORE INSERT ON scheduler_terms"},
+			{"release", "BEFORE UPDATE OF ended_at ON scheduler_terms"},
+			{"heartbeat", "AFTER UPDATE OF heartbeat_at ON scheduler_lock"},
+			{"decide", "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'"},
+			{"finish", "BEFORE UPDATE ON scheduler_jobs"},
+			{"abandon", "BEFORE UPDATE ON scheduler_jobs"},
+			{"abandon", "BEFORE UPDATE ON scheduler_runs WHEN OLD.id = 4"}, // the second of two
+			{"retry", "AFTER UPDATE ON scheduler_runs"},
+			{"retry", "BEFORE INSERT ON scheduler_attempts"},
+			{"answer", "BEFORE INSERT ON scheduler_runs"},
+			{"trigger", "BEFORE INSERT ON scheduler_audit"},
+			{"pause", "BEFORE INSERT ON scheduler_audit"},
+			{"resume", "BEFORE INSERT ON scheduler_audit"},
+			{"reset cursor", "BEFORE INSERT ON scheduler_audit"},
+			{"revoke", "BEFORE INSERT ON scheduler_audit"},
 		} {
-			t.Run(name+", "+how, func(t *testing.T) {
+			t.Run(tc.op+" "+tc.when+", "+how, func(t *testing.T) {
 				s := newStore(t)
 				other := foreign(t, s)
 				ref := acquire(t, s, nobody)
 				seed(t, other, ref)
-				run(t, other, `CREATE TRIGGER sabotage `+when+` BEGIN SELECT `+raise+`; END`)
+				op := ops(s, ref)[tc.op]
+				if tc.op == "resume" {
+					require.NoError(t, ops(s, ref)["pause"](bg))
+				}
+				run(t, other, `CREATE TRIGGER sabotage `+tc.when+` BEGIN SELECT `+raise+`; END`)
 				before := dump(t, other)
 				for range 3 {
-					require.ErrorContains(t, ops(s, ref)[name](bg), "sabotage")
-					wantNoWriteLock(t, other, name)
+					require.ErrorContains(t, op(bg), "sabotage")
+					wantNoWriteLock(t, other, tc.op)
 				}
 				assert.Equal(t, before, dump(t, other))
 				run(t, other, `DROP TRIGGER sabotage`)
-				assert.NoError(t, ops(s, ref)[name](bg))
+				assert.NoError(t, op(bg))
 			})
 		}
 	}
@@ -217,11 +236,9 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 		assert.Greater(t, took, busyTimeout/2, "%s waits for a while", name)
 		assert.Less(t, took, 20*busyTimeout, name)
 
-		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 		begin = time.Now()
-		assert.Error(t, op(ctx), name)
+		assert.Error(t, op(lasting(t, 50*time.Millisecond)), name)
 		assert.Less(t, time.Since(begin), 20*busyTimeout, "%s respects its context", name)
-		cancel()
 		run(t, other, `ROLLBACK`)
 		beat(t, s, ref)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/filesystem"
+	"example.com/schedlock/internal/leasefile/leasefiletest"
 	"example.com/schedlock/internal/missing"
 )
 
@@ -36,16 +37,8 @@ func init() {
 		fmt.Println(err)
 	}
 	child.Modes["store nobody"] = func() {
-		child.Check(syscall.Setgroups(nil))
-		child.Check(syscall.Setgid(65534))
-		child.Check(syscall.Setuid(65534))
-		s, err := Open(bg, os.Args[1])
-		if err == nil {
-			err = s.Migrate(bg)
-		}
-		if s != nil {
-			s.Close()
-		}
+		become(stranger, stranger)
+		_, err := Opener(os.Args[1])(bg)
 		fmt.Println(err)
 	}
 }
@@ -96,10 +89,8 @@ func TestAMountedFolderIsFine(t *testing.T) {
 
 func TestAFileWithoutPermission(t *testing.T) {
 	missing.Root(t)
-	root, err := os.MkdirTemp("", "schedlock") // t.TempDir is closed to others
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(root) })
-	require.NoError(t, os.Chmod(root, 0o755))
+	root := t.TempDir()
+	leasefiletest.LetIn(t, root)
 	file := func(folder string, folderMode, mode os.FileMode) string {
 		dir := filepath.Join(root, folder)
 		require.NoError(t, os.Mkdir(dir, 0o700))

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -22,17 +21,13 @@ import (
 func hung(t *testing.T) (s *Store, lease *schedlock.Lease) {
 	t.Helper()
 	s = newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	old := child.Start(t, "store lead", s.Path(), "0", "1s")
 	require.Equal(t, "leads <nil>", old.Line())
 	require.NoError(t, old.Cmd.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = old.Cmd.Process.Signal(syscall.SIGCONT) })
 	lock := newLock(t, s)
-	ctx, cancel := context.WithTimeout(bg, soon)
-	defer cancel()
-	lease, err := lock.Wait(ctx)
+	lease, err := lock.Wait(lasting(t, soon))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Stop(bg) })
 	return s, lease
@@ -46,11 +41,9 @@ func TestAHungLeaderThatWasReplacedDelaysNobodyAnyMore(t *testing.T) {
 
 	leader := child.Start(t, "store lead", s.Path(), "0")
 	require.Equal(t, "leads <nil>", leader.Line())
-	rival := mustOpen(t, s.Path())
-	lock := newLock(t, rival)
+	lock := newLock(t, mustOpen(t, s.Path()))
 	leads := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-	defer cancel()
+	ctx := lasting(t, 20*time.Second)
 	go func() { // waits already when it happens
 		lease, err := lock.Wait(ctx)
 		if err == nil {
@@ -140,9 +133,7 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 				return
 			}
 			lock := newLock(t, newcomer)
-			ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
-			defer cancel()
-			_, err := lock.Wait(ctx)
+			_, err := lock.Wait(lasting(t, 300*time.Millisecond))
 			require.ErrorIs(t, err, context.DeadlineExceeded, "it leads although a byte counts")
 			require.NoError(t, lock.Stop(bg))
 
@@ -158,19 +149,16 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 }
 
 // endedBeside is what the history says of the end of a term.
-func endedBeside(t *testing.T, s *Store, term int64) (file sql.NullString) {
+func endedBeside(t *testing.T, s *Store, term int64) sql.NullString {
 	t.Helper()
-	require.NoError(t, foreign(t, s).QueryRowContext(bg,
-		`SELECT ended_file_id FROM scheduler_terms WHERE term = ?`, term).Scan(&file))
-	return file
+	return ask[sql.NullString](t, foreign(t, s),
+		`SELECT ended_file_id FROM scheduler_terms WHERE term = ?`, term)
 }
 
 // Y14.
 func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	first := acquire(t, s, nobody)
 	state, err := s.lease.Probe(first.Token)
 	require.NoError(t, err)
@@ -220,17 +208,13 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 func TestALeaderWritesItsEndWhenItsWorkHasReturnedOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	_, lease := lead(t, s)
 	run(t, foreign(t, s), `DELETE FROM scheduler_lock`)
 	require.ErrorIs(t, lease.Heartbeat(bg), driver.ErrLost)
 	rival := mustOpen(t, s.Path())
 	lock := newLock(t, rival)
-	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
-	defer cancel()
-	_, err := lock.Wait(ctx)
+	_, err := lock.Wait(lasting(t, 300*time.Millisecond))
 	require.ErrorIs(t, err, context.DeadlineExceeded, "two at work")
 	assert.Equal(t, driver.SignAlive, look(t, rival).Sign, "its work has not returned")
 	require.NoError(t, lock.Stop(bg))
