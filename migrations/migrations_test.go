@@ -63,22 +63,6 @@ func exec1(t *testing.T, db *sql.DB, query string, args ...any) {
 	require.NoError(t, err, query)
 }
 
-// column returns the first column of all rows.
-func column(t *testing.T, db *sql.DB, query string) []string {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), query)
-	require.NoError(t, err, query)
-	defer rows.Close()
-	all := []string{}
-	for rows.Next() {
-		var s string
-		require.NoError(t, rows.Scan(&s))
-		all = append(all, s)
-	}
-	require.NoError(t, rows.Err())
-	return all
-}
-
 func version(t *testing.T, db *sql.DB) int64 {
 	t.Helper()
 	return versionOf(t, db, migrations.SQLite)
@@ -195,7 +179,7 @@ func TestUpWorksOnWhateverTheAppHasOpened(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
 		exec1(t, db, `DROP TABLE bans`)
 		assertSchema(t, db)
-		assert.Equal(t, []string{"delete"}, column(t, db, "PRAGMA journal_mode"),
+		assert.Equal(t, []string{"delete"}, lines(t, db, "PRAGMA journal_mode"),
 			"the journal mode is the app's")
 		assert.FileExists(t, path+"-migrate.lock")
 	})
@@ -353,7 +337,7 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	const history = `SELECT id || ' ' || version_id || ' ' || is_applied || ' ' || tstamp
 		FROM goose_db_version`
-	before := column(t, db, history)
+	before := lines(t, db, history)
 	require.Len(t, before, 3)
 
 	goose.AddNamedMigrationContext("00043_app.go", func(context.Context, *sql.Tx) error {
@@ -362,7 +346,7 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	t.Cleanup(goose.ResetGlobalMigrations)
 
 	require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
-	assert.Equal(t, before, column(t, db, history))
+	assert.Equal(t, before, lines(t, db, history))
 	assert.Equal(t, migrations.Latest, version(t, db))
 }
 

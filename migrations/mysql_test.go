@@ -79,7 +79,7 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 	tables := append(slices.Clone(ourTables), "named_locks_fence", "named_locks_fenced",
 		"scheduler_fence", "scheduler_fenced", "scheduler_gate", "scheduler_gated")
 	slices.Sort(tables)
-	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables
+	require.Equal(t, tables, lines(t, db, `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = database() ORDER BY 1`))
 }
 
@@ -89,7 +89,7 @@ func TestMySQLTwentyStartAtOnce(t *testing.T) {
 	twentyStart(t, migrations.MySQL, func() *sql.DB { return openMySQL(t, url) })
 	db := openMySQL(t, url)
 	assertSameAsNew(t, db)
-	require.Equal(t, applied(), column(t, db,
+	require.Equal(t, applied(), lines(t, db,
 		"SELECT version_id FROM scheduler_lock_migrations ORDER BY id"), "one at a time")
 }
 

@@ -92,6 +92,7 @@ var columnsOfVersion1 = []string{
 		error, until, count FROM scheduler_runs ORDER BY id`,
 }
 
+// lines are the rows of queries, one as a text each.
 func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
 	t.Helper()
 	for _, query := range queries {
