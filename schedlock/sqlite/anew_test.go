@@ -151,8 +151,8 @@ func TestWhileFilesAreLostNothingIsWritten(t *testing.T) {
 	removeBeside(t, s.Path(), "-wal", "-shm")
 	eventually(t, "it notices", func() bool { return s.CheckFile() != nil })
 	before := listing(t, filepath.Dir(s.Path()))
-	for name, op := range ops(s, ref) {
-		err := op(bg)
+	for name, op := range ops(bg, s, ref) {
+		err := op()
 		if name == "release" {
 			assert.NoError(t, err, "the row went with its file")
 			continue

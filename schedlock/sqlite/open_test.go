@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,8 +53,8 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			assert.Equal(t, name != "replaced by an older copy of itself",
 				errors.Is(err, os.ErrNotExist))
 			assert.ErrorContains(t, err, s.Path())
-			for name, op := range ops(s, ref) {
-				err := op(bg)
+			for name, op := range ops(bg, s, ref) {
+				err := op()
 				switch name {
 				case "release":
 					assert.NoError(t, err, "the row went with its file")
@@ -69,25 +68,6 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			assert.Equal(t, before, listing(t, filepath.Dir(filepath.Dir(s.Path()))),
 				"nothing was created in its place")
 		})
-	}
-}
-
-func TestTwentyOpenOneNewFileAtOnce(t *testing.T) {
-	t.Parallel()
-	for range 3 {
-		open := Opener(filepath.Join(t.TempDir(), "deep", "app.db"))
-		start := make(chan struct{})
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				<-start
-				if store, err := open(bg); assert.NoError(t, err) {
-					cleanUp(t, store.(*Store))
-				}
-			})
-		}
-		close(start)
-		wg.Wait()
 	}
 }
 

@@ -72,6 +72,20 @@ func childLead() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
+// leads starts another process, which leads with a proof of death.
+func leads(t *testing.T, args ...string) *child.Process {
+	t.Helper()
+	p := child.Start(t, "store lead", args...)
+	require.Equal(t, "leads <nil>", p.Line())
+	return p
+}
+
+func kill(t *testing.T, p *child.Process) {
+	t.Helper()
+	require.NoError(t, p.Cmd.Process.Kill())
+	p.Cmd.Wait()
+}
+
 // childReader is a user who may read the folder and puts read locks wherever he
 // can; with a third argument, he came when the file was open to all.
 func childReader() {
@@ -143,20 +157,16 @@ func TestWhoMayOnlyReadDelaysNoTakeOver(t *testing.T) {
 		path := readableByAll(t)
 		require.NoError(t, mustOpen(t, path).ProofOfDeath())
 		reader := child.Start(t, "lease reader", path).Line()
-		leader := child.Start(t, "store lead", path, "0")
-		require.Equal(t, "leads <nil>", leader.Line())
+		leader := leads(t, path, "0")
 		assert.Contains(t, reader, "permission denied")
-		require.NoError(t, leader.Cmd.Process.Kill())
-		leader.Cmd.Wait()
+		kill(t, leader)
 		takesOver(t, path)
 	})
 	t.Run("he has opened a file of an earlier release", func(t *testing.T) {
 		path := readableByAll(t)
-		leader := child.Start(t, "store lead", path, "0")
-		require.Equal(t, "leads <nil>", leader.Line())
+		leader := leads(t, path, "0")
 		require.Equal(t, "locked", child.Start(t, "lease reader", path, "early").Line())
-		require.NoError(t, leader.Cmd.Process.Kill())
-		leader.Cmd.Wait()
+		kill(t, leader)
 		assert.Contains(t, takesOver(t, path),
 			"a process that may only read it keeps others from locking it")
 	})
@@ -169,10 +179,7 @@ func TestAfterAStartByRootTheUserOfTheDatabaseLeads(t *testing.T) {
 			require.NoError(t, os.Chmod(path, mode))
 			require.NoError(t, os.Chown(path, appUser, appGroup))
 			require.NoError(t, os.Chown(filepath.Dir(path), appUser, appGroup))
-			root := child.Start(t, "store lead", path, "0")
-			require.Equal(t, "leads <nil>", root.Line())
-			require.NoError(t, root.Cmd.Process.Kill())
-			root.Cmd.Wait()
+			kill(t, leads(t, path, "0"))
 			for suffix, want := range map[string]fs.FileMode{
 				"-wal": mode, "-shm": mode, "-lease": mode&0o222 | mode&0o222<<1,
 			} {
@@ -182,8 +189,7 @@ func TestAfterAStartByRootTheUserOfTheDatabaseLeads(t *testing.T) {
 				st := info.Sys().(*syscall.Stat_t)
 				assert.Equal(t, []uint32{appUser, appGroup}, []uint32{st.Uid, st.Gid}, suffix)
 			}
-			app := child.Start(t, "store lead", path, strconv.Itoa(appUser))
-			require.Equal(t, "leads <nil>", app.Line())
+			leads(t, path, strconv.Itoa(appUser))
 		})
 	}
 }

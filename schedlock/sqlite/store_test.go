@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ncruces/go-sqlite3"
 	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -409,11 +411,10 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 	}
-	for name, op := range ops(s, acquire(t, s, nobody)) {
-		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-		_ = op(ctx) // whatever the database answers
-		assert.NoError(t, ctx.Err(), "%s waits for a connection", name)
-		cancel()
+	ctx := lasting(t, 30*time.Second)
+	for name, op := range ops(ctx, s, acquire(t, s, nobody)) {
+		_ = op() // whatever the database answers
+		require.NoError(t, ctx.Err(), "%s waits for a connection", name)
 	}
 }
 
@@ -440,4 +441,18 @@ func TestAfterCloseNothingIsDone(t *testing.T) {
 	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 	assert.ErrorContains(t, err, "was closed")
 	assert.NotErrorIs(t, err, driver.ErrLost)
+}
+
+func TestAnErrorIsExplainedOnce(t *testing.T) {
+	s := &Store{path: "/data/app.db"}
+	for _, err := range []error{sqlite3.NOTADB, sqlite3.CORRUPT, sqlite3.FULL, sqlite3.READONLY,
+		sqlite3.BUSY, driver.ErrLost, errors.New("no such table: scheduler_lock"),
+		errors.New("no such table: named_locks"), errors.New("no such table: queue_tasks")} {
+		explained := fmt.Errorf("somewhere: %w", s.explain(err))
+		require.ErrorIs(t, explained, err)
+		require.Equal(t, explained.Error(), s.explain(explained).Error())
+	}
+	require.ErrorContains(t, s.explain(sqlite3.FULL), "database /data/app.db: ")
+	require.ErrorContains(t, s.explain(sqlite3.FULL), "; the disk is full")
+	require.NoError(t, s.explain(nil))
 }

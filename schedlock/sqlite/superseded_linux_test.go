@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/child"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -22,8 +21,7 @@ func hung(t *testing.T) (s *Store, lease *schedlock.Lease) {
 	t.Helper()
 	s = newStore(t)
 	needProof(t, s)
-	old := child.Start(t, "store lead", s.Path(), "0", "1s")
-	require.Equal(t, "leads <nil>", old.Line())
+	old := leads(t, s.Path(), "0", "1s")
 	require.NoError(t, old.Cmd.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = old.Cmd.Process.Signal(syscall.SIGCONT) })
 	lock := newLock(t, s)
@@ -39,21 +37,19 @@ func TestAHungLeaderThatWasReplacedDelaysNobodyAnyMore(t *testing.T) {
 	require.NoError(t, lease.Release(bg))
 	leadsSoon(t, mustOpen(t, s.Path())) // after a clean hand-over
 
-	leader := child.Start(t, "store lead", s.Path(), "0")
-	require.Equal(t, "leads <nil>", leader.Line())
+	leader := leads(t, s.Path(), "0")
 	lock := newLock(t, mustOpen(t, s.Path()))
-	leads := make(chan error, 1)
+	won := make(chan error, 1)
 	ctx := lasting(t, 20*time.Second)
 	go func() { // waits already when it happens
 		lease, err := lock.Wait(ctx)
 		if err == nil {
 			err = lease.Release(bg)
 		}
-		leads <- err
+		won <- err
 	}()
-	require.NoError(t, leader.Cmd.Process.Kill())
-	leader.Cmd.Wait()
-	require.NoError(t, <-leads, "after a crash the TTL decides")
+	kill(t, leader)
+	require.NoError(t, <-won, "after a crash the TTL decides")
 	leadsSoon(t, mustOpen(t, s.Path()))
 }
 
