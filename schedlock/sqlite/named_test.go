@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -272,22 +271,6 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 		run(t, writer, `ROLLBACK`)
 		require.NoError(t, <-done, name)
 	}
-}
-
-func TestNamedLocksOfAFileThatWasReplaced(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	n := s.Named()
-	ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
-	require.NoError(t, os.Rename(s.Path(), s.Path()+".old"))
-	var changed *FileChangedError
-	_, err := n.Extend(bg, ref, time.Minute)
-	require.ErrorIs(t, err, driver.ErrLost)
-	require.ErrorAs(t, err, &changed)
-	_, err = n.Look(bg, lockA)
-	require.ErrorAs(t, err, &changed)
-	_, _, err = n.Take(bg, namedClaim(lockA, time.Minute, 0))
-	require.ErrorAs(t, err, &changed)
 }
 
 // The statements find a row, and what is to be cleaned up, without reading all

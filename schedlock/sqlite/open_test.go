@@ -41,6 +41,8 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 			run(t, foreign(t, s), `VACUUM INTO '`+s.Path()+`.copy'`)
 			ref := acquire(t, s, nobody)
 			beat(t, s, ref)
+			named := s.Named()
+			held := takeNamed(t, named, namedClaim(lockA, time.Minute, 0))
 			harm(t, s)
 			before := listing(t, filepath.Dir(filepath.Dir(s.Path())))
 			wal, _ := os.ReadFile(s.Path() + "-wal") // not there if its folder was moved
@@ -63,6 +65,11 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 					assert.ErrorAs(t, err, &changed, name)
 				}
 			}
+			_, err = named.Extend(bg, held, time.Minute)
+			assert.ErrorIs(t, err, driver.ErrLost)
+			assert.ErrorAs(t, err, &changed)
+			_, _, err = named.Take(bg, namedClaim(lockA, time.Minute, 0))
+			assert.ErrorAs(t, err, &changed)
 			now, _ := os.ReadFile(s.Path() + "-wal")
 			assert.True(t, bytes.Equal(wal, now), "pages were written beside another file")
 			assert.Equal(t, before, listing(t, filepath.Dir(filepath.Dir(s.Path()))),
