@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,11 +35,6 @@ func init() {
 		if err == nil {
 			err = s.Close()
 		}
-		fmt.Println(err)
-	}
-	child.Modes["store nobody"] = func() {
-		become(stranger, stranger)
-		_, err := Opener(os.Args[1])(bg)
 		fmt.Println(err)
 	}
 }
@@ -112,8 +108,7 @@ func TestAFileWithoutPermission(t *testing.T) {
 			"make its folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := child.Start(t, "store nobody", tc.path)
-			line := c.Line()
+			line := child.Start(t, "store lead", tc.path, strconv.Itoa(stranger)).Line()
 			assert.Contains(t, line, tc.wants)
 			assert.Contains(t, line, tc.path)
 		})

@@ -131,9 +131,7 @@ func readableByAll(t *testing.T) string {
 	missing.Root(t)
 	path := leasefiletest.NewDatabase(t)
 	leasefiletest.LetIn(t, filepath.Dir(path))
-	raw, err := template()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, raw, 0o644))
+	putDatabase(t, path)
 	require.NoError(t, os.Chmod(path, 0o644))
 	return path
 }

@@ -84,11 +84,17 @@ func newStore(t testing.TB, opts ...Option) *Store {
 // folder.
 func unused(t testing.TB) string {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "app.db")
+	putDatabase(t, path)
+	return path
+}
+
+// putDatabase puts a database that has its tables where a path leads.
+func putDatabase(t testing.TB, path string) {
+	t.Helper()
 	raw, err := template()
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return path
 }
 
 // template is a database that was migrated once, as a file.
