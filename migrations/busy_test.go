@@ -154,13 +154,3 @@ func TestUpWaits(t *testing.T) {
 			context.Canceled)
 	})
 }
-
-func TestTheLockFileIsOpenToThoseWhoMayWriteTheDatabase(t *testing.T) {
-	path := newPath(t)
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.NoError(t, os.Chmod(path, 0o664))
-	require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite))
-	info, err := os.Stat(path + "-migrate.lock")
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o660), info.Mode())
-}

@@ -43,19 +43,11 @@ func TestTwentyProcessesStartAtOnceOnThreeNodes(t *testing.T) {
 	for round := range 5 {
 		name := fmt.Sprint("round_", round)
 		nodes[0].Exec(t, "CREATE DATABASE "+name)
-		all := make([]*process, 20)
-		for i := range all {
-			all[i] = newReplica(t, "mysql", nodes[i%len(nodes)].DSN(name))
+		var dsns []string
+		for i := range 20 {
+			dsns = append(dsns, nodes[i%len(nodes)].DSN(name))
 		}
-		for _, p := range all {
-			require.Equal(t, "ready", p.line(t))
-		}
-		for _, p := range all {
-			require.NoError(t, p.start.Close())
-		}
-		for _, p := range all {
-			slowest = max(slowest, p.finish(t))
-		}
+		slowest = max(slowest, startAll(t, "mysql", dsns, func() {}))
 		fresh := fmt.Sprint("fresh_", round)
 		nodes[0].Exec(t, "CREATE DATABASE "+fresh)
 		want := nodes[0].Open(t, nodes[0].URL(fresh), "wsrep_sync_wait=7")

@@ -24,7 +24,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/migrations"
 )
@@ -64,27 +63,41 @@ func exec1(t *testing.T, db *sql.DB, query string, args ...any) {
 	require.NoError(t, err, query)
 }
 
-// column returns the first column of all rows.
-func column(t *testing.T, db *sql.DB, query string) []string {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), query)
-	require.NoError(t, err, query)
-	defer rows.Close()
-	all := []string{}
-	for rows.Next() {
-		var s string
-		require.NoError(t, rows.Scan(&s))
-		all = append(all, s)
-	}
-	require.NoError(t, rows.Err())
-	return all
-}
-
 func version(t *testing.T, db *sql.DB) int64 {
 	t.Helper()
-	v, err := migrations.Version(t.Context(), db, migrations.SQLite)
+	return versionOf(t, db, migrations.SQLite)
+}
+
+func versionOf(t *testing.T, db *sql.DB, dialect migrations.Dialect) int64 {
+	t.Helper()
+	v, err := migrations.Version(t.Context(), db, dialect)
 	require.NoError(t, err)
 	return v
+}
+
+// twentyStart lets twenty pools migrate one database at once.
+func twentyStart(t *testing.T, dialect migrations.Dialect, open func() *sql.DB) {
+	t.Helper()
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for range 20 {
+		db := open()
+		require.NoError(t, db.PingContext(t.Context()))
+		all.Go(func() {
+			<-start
+			assert.NoError(t, migrations.Up(context.Background(), db, dialect))
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// applied is what goose has noted of each version.
+func applied() (versions []string) {
+	for v := range migrations.Latest + 1 {
+		versions = append(versions, fmt.Sprint(v))
+	}
+	return versions
 }
 
 // content reads files in another process: closing a descriptor of a database in this one could drop
@@ -96,12 +109,21 @@ func content(t *testing.T, paths ...string) []byte {
 	return out
 }
 
-func TestUpCreatesTheTables(t *testing.T) {
-	db := open(t, ours(newPath(t)))
+func TestUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
+	path := newPath(t)
+	db := open(t, ours(path))
 	assert.Zero(t, version(t, db))
-	require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	for range 2 {
+		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite,
+			migrations.WithLogger(logger)))
+	}
 	assert.Equal(t, migrations.Latest, version(t, db))
 	assertSchema(t, db)
+	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+
+		path+` from=0 to=13 took=`)
 }
 
 // Only reads are allowed to a connection that finds a current schema, and the files stay as they
@@ -157,7 +179,7 @@ func TestUpWorksOnWhateverTheAppHasOpened(t *testing.T) {
 		require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
 		exec1(t, db, `DROP TABLE bans`)
 		assertSchema(t, db)
-		assert.Equal(t, []string{"delete"}, column(t, db, "PRAGMA journal_mode"),
+		assert.Equal(t, []string{"delete"}, lines(t, db, "PRAGMA journal_mode"),
 			"the journal mode is the app's")
 		assert.FileExists(t, path+"-migrate.lock")
 	})
@@ -169,13 +191,7 @@ func TestUpWorksOnWhateverTheAppHasOpened(t *testing.T) {
 	})
 	t.Run("in memory, shared", func(t *testing.T) {
 		const dsn = "file:/shared.db?vfs=memdb"
-		var all sync.WaitGroup
-		for range 8 {
-			db := open(t, dsn)
-			require.NoError(t, db.PingContext(t.Context()))
-			all.Go(func() { assert.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite)) })
-		}
-		all.Wait()
+		twentyStart(t, migrations.SQLite, func() *sql.DB { return open(t, dsn) })
 		assertSchema(t, open(t, dsn))
 		assert.NoFileExists(t, "/shared.db-migrate.lock")
 	})
@@ -306,14 +322,6 @@ func TestForeignContentIsAClearError(t *testing.T) {
 		assert.ErrorContains(t, err, path)
 		assertUnlocked(t, path)
 	})
-	t.Run("something else where the lock file belongs", func(t *testing.T) {
-		path := newPath(t)
-		require.NoError(t, os.Symlink("app.db-migrate.lock", path+"-migrate.lock"),
-			"a link to itself")
-		err := migrations.Up(t.Context(), open(t, plain(path)), migrations.SQLite)
-		require.ErrorContains(t, err, path+"-migrate.lock")
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
-	})
 }
 
 // The app may use goose for its own tables, in the same database and the same process.
@@ -329,7 +337,7 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	const history = `SELECT id || ' ' || version_id || ' ' || is_applied || ' ' || tstamp
 		FROM goose_db_version`
-	before := column(t, db, history)
+	before := lines(t, db, history)
 	require.Len(t, before, 3)
 
 	goose.AddNamedMigrationContext("00043_app.go", func(context.Context, *sql.Tx) error {
@@ -338,7 +346,7 @@ func TestTheAppsOwnGooseIsLeftAlone(t *testing.T) {
 	t.Cleanup(goose.ResetGlobalMigrations)
 
 	require.NoError(t, migrations.Up(t.Context(), db, migrations.SQLite))
-	assert.Equal(t, before, column(t, db, history))
+	assert.Equal(t, before, lines(t, db, history))
 	assert.Equal(t, migrations.Latest, version(t, db))
 }
 
@@ -350,53 +358,11 @@ func TestWhatUpAndVersionRefuse(t *testing.T) {
 	require.EqualError(t, err, unknown)
 	require.ErrorContains(t, migrations.Up(t.Context(),
 		db, migrations.SQLite, migrations.WithLogger(nil)), "WithLogger")
-}
-
-func TestUpLogsWhatItChanged(t *testing.T) {
-	path := newPath(t)
-	var out bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&out, nil))
-	for range 2 {
-		require.NoError(t, migrations.Up(t.Context(), open(t, plain(path)),
-			migrations.SQLite, migrations.WithLogger(logger)))
-	}
-	assert.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	assert.Contains(t, out.String(), `msg="scheduler lock schema migrated" database=`+
-		path+` from=0 to=13 took=`)
-}
-
-// An operator has no more than the plain shell.
-func TestThePlainShellReadsTheTimes(t *testing.T) {
-	shell, err := exec.LookPath("sqlite3")
-	if err != nil {
-		missing.Skip(t, "the program sqlite3")
-	}
-	path := migrated(t)
-	at := time.Date(2026, 11, 21, 9, 50, 46, 123_456_000,
-		time.UTC).Format("2006-01-02T15:04:05.000000Z")
-	db := open(t, ours(path))
-	exec1(t, db, `INSERT INTO scheduler_lock VALUES (1, 7, 'host-a', ?1, ?1, hex(randomblob(16)),
-		1795247612345, 1, 'leading', 60000, 45000, 10000, NULL, NULL, NULL, NULL, NULL)`, at)
-
-	out, err := exec.CommandContext(t.Context(), shell, "-readonly", path,
-		`SELECT heartbeat_at,
-			strftime('%Y-%m-%d %H:%M:%f', heartbeat_at),
-			strftime('%s', heartbeat_at),
-			strftime('%s', '2026-11-21 09:51:46') - strftime('%s', heartbeat_at),
-			length(token), term
-		FROM scheduler_lock`).CombinedOutput()
-	require.NoError(t, err, string(out))
-	assert.Equal(t, "2026-11-21T09:50:46.123456Z|2026-11-21 09:50:46.123|"+
-		"1795254646|60|32|1795247612345\n", string(out))
-}
-
-func TestASchemaIsRefusedWhereThereAreNone(t *testing.T) {
-	err := migrations.Up(t.Context(), open(t, "file:"+filepath.Join(t.TempDir(), "app.db")),
-		migrations.SQLite, migrations.WithSchema("billing"))
-	assert.EqualError(t, err,
+	require.EqualError(t, migrations.Up(t.Context(), db, migrations.SQLite,
+		migrations.WithSchema("billing")),
 		`migrations: option WithSchema: schema "billing": sqlite has no schemas, use another file`)
 	_, err = migrations.Version(t.Context(), nil, migrations.PostgreSQL,
 		migrations.WithSchema("Billing"))
-	assert.EqualError(t, err,
+	require.EqualError(t, err,
 		`migrations: option WithSchema: schema "Billing": only a-z, 0-9 and _ are allowed`)
 }

@@ -8,16 +8,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/pressly/goose/v3"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
@@ -66,15 +62,11 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 	db := openMySQL(t, mytest.Shared(t).Database(t))
 	db.SetMaxOpenConns(1) // Up needs one at a time
 	before := lines(t, db, `SELECT @@lock_wait_timeout, @@sql_mode, @@time_zone`)
-	v, err := migrations.Version(t.Context(), db, migrations.MySQL)
-	require.NoError(t, err)
-	require.Zero(t, v)
+	require.Zero(t, versionOf(t, db, migrations.MySQL))
 	for range 2 {
 		require.NoError(t, upMySQL(t, db))
 	}
-	v, err = migrations.Version(t.Context(), db, migrations.MySQL)
-	require.NoError(t, err)
-	require.Equal(t, migrations.Latest, v)
+	require.Equal(t, migrations.Latest, versionOf(t, db, migrations.MySQL))
 	require.Equal(t, before, lines(t, db, `SELECT @@lock_wait_timeout, @@sql_mode, @@time_zone`),
 		"a setting of the migrations stayed in the app's session")
 	require.Equal(t, []string{"0"}, lines(t, db,
@@ -87,29 +79,18 @@ func TestMySQLUpCreatesTheTables(t *testing.T) {
 	tables := append(slices.Clone(ourTables), "named_locks_fence", "named_locks_fenced",
 		"scheduler_fence", "scheduler_fenced", "scheduler_gate", "scheduler_gated")
 	slices.Sort(tables)
-	require.Equal(t, tables, column(t, db, `SELECT table_name FROM information_schema.tables
+	require.Equal(t, tables, lines(t, db, `SELECT table_name FROM information_schema.tables
 		WHERE table_schema = database() ORDER BY 1`))
 }
 
 func TestMySQLTwentyStartAtOnce(t *testing.T) {
 	t.Parallel()
 	url := mytest.Shared(t).Database(t)
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for range 20 {
-		db := openMySQL(t, url)
-		require.NoError(t, db.PingContext(t.Context()))
-		all.Go(func() {
-			<-start
-			assert.NoError(t, upMySQL(t, db))
-		})
-	}
-	close(start)
-	all.Wait()
+	twentyStart(t, migrations.MySQL, func() *sql.DB { return openMySQL(t, url) })
 	db := openMySQL(t, url)
 	assertSameAsNew(t, db)
-	require.Equal(t, []string{fmt.Sprintf("%[1]d %[1]d", migrations.Latest+1)}, lines(t, db,
-		`SELECT concat(count(*), ' ', count(DISTINCT version_id)) FROM scheduler_lock_migrations`), "one at a time")
+	require.Equal(t, applied(), lines(t, db,
+		"SELECT version_id FROM scheduler_lock_migrations ORDER BY id"), "one at a time")
 }
 
 // assertSameAsNew compares a database with one that was migrated at once.
@@ -200,22 +181,9 @@ func TestMySQLEveryVersionUpwardKeepsItsRows(t *testing.T) {
 	t.Parallel()
 	for version := int64(1); version < migrations.Latest; version++ {
 		db := openMySQL(t, mytest.Shared(t).Database(t))
-		provider, err := goose.NewProvider(goose.DialectMySQL, db, os.DirFS("mysql"),
-			goose.WithTableName("scheduler_lock_migrations"),
-			goose.WithDisableGlobalRegistry(true))
-		require.NoError(t, err)
-		_, err = provider.UpTo(t.Context(), version)
-		require.NoError(t, err)
-		for _, query := range dataOfVersion1 {
-			exec1(t, db, strings.NewReplacer("Z'", "'", "T1", " 1", "T0", " 0").Replace(query))
-		}
-		before := lines(t, db, columnsOfVersion1...)
-		require.Len(t, before, 10)
-		require.NoError(t, upMySQL(t, db), "from version %d", version)
-		require.Equal(t, before, lines(t, db, columnsOfVersion1...), "from version %d", version)
-		v, err := migrations.Version(t.Context(), db, migrations.MySQL)
-		require.NoError(t, err)
-		require.Equal(t, migrations.Latest, v)
+		applyVersion(t, db, migrations.MySQL, version)
+		assertUpgradeKeeps(t, db, migrations.MySQL)
+		require.Equal(t, migrations.Latest, versionOf(t, db, migrations.MySQL))
 	}
 }
 

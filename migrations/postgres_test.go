@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,9 +43,7 @@ func upPostgres(t *testing.T, db *sql.DB) error {
 
 func versionPostgres(t *testing.T, db *sql.DB) int64 {
 	t.Helper()
-	v, err := migrations.Version(t.Context(), db, migrations.PostgreSQL)
-	require.NoError(t, err)
-	return v
+	return versionOf(t, db, migrations.PostgreSQL)
 }
 
 func databaseName(t *testing.T, databaseURL string) string {
@@ -81,8 +78,10 @@ func TestPostgresUpCreatesTheTablesAndSaysSoOnce(t *testing.T) {
 			migrations.PostgreSQL, migrations.WithLogger(logger)))
 	}
 	require.Equal(t, migrations.Latest, versionPostgres(t, db))
-	require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-	require.Equal(t, []string{"{fillfactor=50}"}, column(t,
+	require.Equal(t, ourTables, lines(t, db, fmt.Sprintf(tablesIn, "public")))
+	// Code of version 1 starts on these tables.
+	require.Equal(t, []string{"1"}, lines(t, db, `SELECT max(min_code) FROM scheduler_lock_schema`))
+	require.Equal(t, []string{"{fillfactor=50}"}, lines(t,
 		db, `SELECT reloptions FROM pg_class WHERE relname = 'scheduler_lock'`))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(),
@@ -127,32 +126,13 @@ func assertTwentyStart(t *testing.T, s *pgtest.Server, start func(url string) st
 			if from == 1 {
 				applyVersion(t, openPostgres(t, direct), migrations.PostgreSQL, 1)
 			}
-			pools := make([]*sql.DB, 20)
-			for i := range pools {
-				pools[i] = openPostgres(t, start(direct))
-				require.NoError(t, pools[i].PingContext(t.Context()))
-			}
-			var (
-				wait  sync.WaitGroup
-				begin = make(chan struct{})
-				errs  = make([]error, len(pools))
-			)
-			for i, db := range pools {
-				wait.Go(func() {
-					<-begin
-					errs[i] = migrations.Up(context.Background(), db, migrations.PostgreSQL)
-				})
-			}
-			close(begin)
-			wait.Wait()
-			for _, err := range errs {
-				require.NoError(t, err)
-			}
+			twentyStart(t, migrations.PostgreSQL, func() *sql.DB {
+				return openPostgres(t, start(direct))
+			})
 			db := openPostgres(t, direct)
-			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
-			require.Equal(t, []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12",
-				"13"},
-				column(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
+			require.Equal(t, ourTables, lines(t, db, fmt.Sprintf(tablesIn, "public")))
+			require.Equal(t, applied(),
+				lines(t, db, "SELECT version_id FROM scheduler_lock_migrations ORDER BY id"))
 		})
 	}
 }
@@ -167,7 +147,7 @@ func TestPostgresAnUpgradeKeepsWhatAnEarlierVersionHasWritten(t *testing.T) {
 			applyVersion(t, db, migrations.PostgreSQL, from)
 			require.Equal(t, from, versionPostgres(t, db))
 			assertUpgradeKeeps(t, db, migrations.PostgreSQL)
-			require.Equal(t, ourTables, column(t, db, fmt.Sprintf(tablesIn, "public")))
+			require.Equal(t, ourTables, lines(t, db, fmt.Sprintf(tablesIn, "public")))
 			assertGoesOn(t, postgres.Opener(url))
 		})
 	}
@@ -195,7 +175,7 @@ func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
 	for range 5 {
 		require.Eventually(t, func() bool {
-			return column(t, db,
+			return lines(t, db,
 				`SELECT count(*) FROM pg_locks
 				WHERE NOT granted AND mode = 'AccessExclusiveLock' AND database =
 				(SELECT oid FROM pg_database WHERE datname = current_database())`)[0] == "1"
@@ -262,8 +242,11 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Shared(t)
 	t.Run("no such database", func(t *testing.T) {
-		require.ErrorContains(t, upPostgres(t, openPostgres(t, s.URL("nowhere"))),
-			"create the database")
+		err := upPostgres(t, openPostgres(t, s.URL("nowhere")))
+		require.ErrorContains(t, err, "create the database")
+		var server *pgconn.PgError
+		require.ErrorAs(t, err, &server, "the driver's error is kept")
+		require.Equal(t, "3D000", server.Code)
 	})
 	t.Run("no such role", func(t *testing.T) {
 		err := upPostgres(t, openPostgres(t, as(t, s.URL("postgres"), "nobody_here", "geheim")))
@@ -302,8 +285,8 @@ func TestPostgresTheSearchPathChoosesTheSchema(t *testing.T) {
 	for range 2 {
 		require.NoError(t, upPostgres(t, db))
 	}
-	require.Equal(t, ourTables, column(t, admin, fmt.Sprintf(tablesIn, "Other one")))
-	require.Empty(t, column(t, admin, fmt.Sprintf(tablesIn, "public")))
+	require.Equal(t, ourTables, lines(t, admin, fmt.Sprintf(tablesIn, "Other one")))
+	require.Empty(t, lines(t, admin, fmt.Sprintf(tablesIn, "public")))
 	require.Zero(t, versionPostgres(t, admin))
 	require.NoError(t, upPostgres(t, admin), "each schema has tables of its own")
 
@@ -312,7 +295,7 @@ func TestPostgresTheSearchPathChoosesTheSchema(t *testing.T) {
 	require.NoError(t, upPostgres(t, both), "current")
 	exec1(t, admin, `DELETE FROM scheduler_lock_schema`)
 	require.ErrorContains(t, upPostgres(t, both), `put "public" first`)
-	require.Empty(t, column(t, admin, fmt.Sprintf(tablesIn, "before")))
+	require.Empty(t, lines(t, admin, fmt.Sprintf(tablesIn, "before")))
 }
 
 // A migrator that dies in the middle is a transaction that is never committed.
@@ -334,7 +317,7 @@ func TestPostgresAMigratorThatDiesInTheMiddleBlocksNobody(t *testing.T) {
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
 	other := openPostgres(t, s.URL("postgres"))
 	require.Eventually(t, func() bool {
-		return column(t, other, fmt.Sprintf(
+		return lines(t, other, fmt.Sprintf(
 			`SELECT count(*) FROM pg_stat_activity WHERE %d = ANY (pg_blocking_pids(pid))`,
 			pid))[0] == "1"
 	}, 30*time.Second, 10*time.Millisecond, "it waits")
@@ -373,7 +356,7 @@ func TestPostgresALostConnectionIsTriedAgain(t *testing.T) {
 	ended := map[string]bool{}
 	// The first time Up has just created its version table, which alone is a reason to look again.
 	require.Eventually(t, func() bool {
-		for _, pid := range column(t, other, fmt.Sprintf(`SELECT pid `+blocked, name)) {
+		for _, pid := range lines(t, other, fmt.Sprintf(`SELECT pid `+blocked, name)) {
 			exec1(t, other, `SELECT pg_terminate_backend(`+pid+`)`)
 			ended[pid] = true
 		}
@@ -400,12 +383,4 @@ func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
 	s.StartAgain(t)
 	require.NoError(t, <-done)
 	require.Equal(t, migrations.Latest, versionPostgres(t, db))
-}
-
-func TestPostgresTheDriversErrorIsKept(t *testing.T) {
-	t.Parallel()
-	err := upPostgres(t, openPostgres(t, pgtest.Shared(t).URL("nowhere")))
-	var server *pgconn.PgError
-	require.ErrorAs(t, err, &server)
-	require.Equal(t, "3D000", server.Code)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -25,11 +24,6 @@ import (
 // Two users without rights of their own.
 const stranger, appUser, appGroup = 65534, 1234, 2345
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	missing.Root(t)
-}
-
 // letIn opens the test's own folders to others, and gives the last to the app.
 func letIn(t *testing.T, dir string) {
 	t.Helper()
@@ -42,7 +36,7 @@ func letIn(t *testing.T, dir string) {
 // emptyFor is an empty database file of the app's user.
 func emptyFor(t *testing.T, mode os.FileMode) string {
 	t.Helper()
-	needRoot(t)
+	missing.Root(t)
 	path := newPath(t)
 	letIn(t, filepath.Dir(path))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -153,34 +147,20 @@ func TestALockFileThatIsSomebodyElsesIsNamed(t *testing.T) {
 	assert.Equal(t, []uint32{appUser, appGroup}, []uint32{uid, gid})
 }
 
+// What else may lie there: see CheckRegular of package filesystem.
 func TestAnOddFileInTheWayOfTheLockFile(t *testing.T) {
-	for name, odd := range map[string]struct {
-		put   func(path string) error
-		wants string
-	}{
-		"a symbolic link": {func(path string) error { return os.Symlink("other", path) },
-			"is a symbolic link, which is not followed"},
-		"a named pipe": {func(path string) error { return syscall.Mkfifo(path, 0o666) },
-			"is a named pipe, which is not waited for"},
-		"a folder": {func(path string) error { return os.Mkdir(path, 0o755) }, "is a folder"},
-		"a socket": {func(path string) error { // which ends with its listener, but not its file
-			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-			if err == nil {
-				l.SetUnlinkOnClose(false)
-				err = l.Close()
-			}
-			return err
-		}, "is a socket"},
-		"a foreign file": {func(path string) error {
-			return os.WriteFile(path, []byte("x"), 0o644)
+	for wants, put := range map[string]func(path string) error{
+		"is a symbolic link, which is not followed": func(path string) error {
+			return os.Symlink("other", path)
 		},
-			"is not empty"},
+		"is a named pipe, which is not waited for": func(path string) error {
+			return syscall.Mkfifo(path, 0o666)
+		},
+		"is not empty": func(path string) error { return os.WriteFile(path, []byte("x"), 0o644) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			path, err := filepath.Abs("app.db")
-			require.NoError(t, err)
-			require.NoError(t, odd.put("app.db-migrate.lock"))
+		t.Run(wants, func(t *testing.T) {
+			path := newPath(t)
+			require.NoError(t, put(path+"-migrate.lock"))
 			before, err := os.Lstat(path + "-migrate.lock")
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -193,13 +173,13 @@ func TestAnOddFileInTheWayOfTheLockFile(t *testing.T) {
 				t.Fatal("it waits for what is not a file")
 			}
 			require.NoError(t, ctx.Err(), "it waited")
-			require.ErrorContains(t, err, path+"-migrate.lock "+odd.wants)
+			require.ErrorContains(t, err, path+"-migrate.lock "+wants)
 			assert.ErrorContains(t, err, "remove it")
 			after, err := os.Lstat(path + "-migrate.lock")
 			require.NoError(t, err)
 			assert.True(t, os.SameFile(before, after))
 			assert.Equal(t, before.Mode(), after.Mode())
-			assert.NoFileExists(t, "other")
+			assert.NoFileExists(t, filepath.Join(filepath.Dir(path), "other"))
 
 			require.NoError(t, os.Remove(path+"-migrate.lock"))
 			require.NoError(t, migrations.Up(t.Context(), open(t, ours(path)), migrations.SQLite))

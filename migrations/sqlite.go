@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// Needs no look at the content, so it answers for a file that is not a database too.
+	// Needs no look at the content, so it answers for a file that is not a database too. Its first
+	// row is that of main.
 	sqliteDatabaseList = `PRAGMA database_list`
 
 	sqliteTables = `
@@ -73,38 +74,26 @@ const inMemory = "the in-memory database"
 // pathSQLite asks the connection which file it has open. Symbolic links are resolved, so that all
 // processes find the same path, whichever way they came.
 func pathSQLite(ctx context.Context, db *sql.DB) (string, error) {
-	rows, err := db.QueryContext(ctx, sqliteDatabaseList)
-	if err != nil {
+	var (
+		seq  int
+		name string
+		file sql.NullString
+	)
+	if err := db.QueryRowContext(ctx, sqliteDatabaseList).Scan(&seq, &name, &file); err != nil {
 		return "", fmt.Errorf("open the SQLite database: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			seq  int
-			name string
-			file sql.NullString
-		)
-		if err := rows.Scan(&seq, &name, &file); err != nil {
-			return "", fmt.Errorf("read the path of the SQLite database: %w", err)
-		}
-		if name != "main" || file.String == "" {
-			continue
-		}
-		path, err := filepath.EvalSymlinks(file.String)
-		if errors.Is(err, os.ErrNotExist) {
-			// A virtual file system such as memdb has names without files.
-			return inMemory, nil
-		}
-		if err != nil {
-			return "", fmt.Errorf("resolve the path of the SQLite database %s: %w",
-				file.String, err)
-		}
-		return filepath.Abs(path)
+	if file.String == "" {
+		return inMemory, nil
 	}
-	if err := rows.Err(); err != nil {
-		return "", fmt.Errorf("read the path of the SQLite database: %w", err)
+	path, err := filepath.EvalSymlinks(file.String)
+	if errors.Is(err, os.ErrNotExist) {
+		// A virtual file system such as memdb has names without files.
+		return inMemory, nil
 	}
-	return inMemory, nil
+	if err != nil {
+		return "", fmt.Errorf("resolve the path of the SQLite database %s: %w", file.String, err)
+	}
+	return filepath.Abs(path)
 }
 
 // inMemoryLock stands in for the lock file of databases that have none.

@@ -26,7 +26,8 @@ func applyVersion(t *testing.T, db *sql.DB, dialect migrations.Dialect, version 
 	t.Helper()
 	provider, err := goose.NewProvider(
 		map[migrations.Dialect]goose.Dialect{migrations.SQLite: goose.DialectSQLite3,
-			migrations.PostgreSQL: goose.DialectPostgres}[dialect],
+			migrations.PostgreSQL: goose.DialectPostgres,
+			migrations.MySQL:      goose.DialectMySQL}[dialect],
 		db, os.DirFS(string(dialect)),
 		goose.WithTableName("scheduler_lock_migrations"), goose.WithDisableGlobalRegistry(true))
 	require.NoError(t, err)
@@ -91,6 +92,7 @@ var columnsOfVersion1 = []string{
 		error, until, count FROM scheduler_runs ORDER BY id`,
 }
 
+// lines are the rows of queries, one as a text each.
 func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
 	t.Helper()
 	for _, query := range queries {
@@ -121,9 +123,16 @@ func lines(t *testing.T, db *sql.DB, queries ...string) (all []string) {
 // of version 1 go on with it.
 func assertUpgradeKeeps(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 	t.Helper()
-	for _, query := range dataOfVersion1 {
-		exec1(t, db, query)
+	write := func() {
+		t.Helper()
+		for _, query := range dataOfVersion1 {
+			if dialect == migrations.MySQL { // has times of another form
+				query = strings.NewReplacer("Z'", "'", "T1", " 1", "T0", " 0").Replace(query)
+			}
+			exec1(t, db, query)
+		}
 	}
+	write()
 	before := lines(t, db, columnsOfVersion1...)
 	require.Len(t, before, 10)
 	require.NoError(t, migrations.Up(t.Context(), db, dialect))
@@ -143,9 +152,7 @@ func assertUpgradeKeeps(t *testing.T, db *sql.DB, dialect migrations.Dialect) {
 		table, _, _ = strings.Cut(table, " ")
 		exec1(t, db, `DELETE FROM `+table)
 	}
-	for _, query := range dataOfVersion1 {
-		exec1(t, db, query)
-	}
+	write()
 	assert.Equal(t, before, lines(t, db, columnsOfVersion1...), "what code of version 1 writes now")
 }
 

@@ -40,11 +40,3 @@ func TestADriversOwnWordsForAnInterruptionStillWrapTheContext(t *testing.T) {
 		assert.ErrorContains(t, err, "interrupted")
 	})
 }
-
-func TestOnlyABusyDatabaseIsTriedAgain(t *testing.T) {
-	broken := errors.New("file is not a database")
-	attempts := 0
-	err := sqliteEngine.retry(t.Context(), func() error { attempts++; return broken })
-	require.ErrorIs(t, err, broken)
-	assert.Equal(t, 1, attempts)
-}

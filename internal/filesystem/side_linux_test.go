@@ -64,6 +64,26 @@ func TestAFileThatCannotBeMadeIsNamedTheSameEachTime(t *testing.T) {
 	assert.EqualError(t, second, first.Error())
 }
 
+func TestWhatIsNoFileIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "odd")
+	for what, put := range map[string]func() error{
+		"a folder":                               func() error { return os.Mkdir(path, 0o755) },
+		"a symbolic link, which is not followed": func() error { return os.Symlink("odd", path) },
+		"a named pipe, which is not waited for": func() error {
+			return syscall.Mknod(path, syscall.S_IFIFO, 0)
+		},
+		"a socket": func() error { return syscall.Mknod(path, syscall.S_IFSOCK, 0) },
+	} {
+		require.NoError(t, put())
+		_, err := CheckRegular(path)
+		assert.EqualError(t, err,
+			path+" is "+what+", and not the file that schedlock makes: remove it")
+		require.NoError(t, os.Remove(path))
+	}
+	_, err := CheckRegular(path)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}
+
 func TestAnOpenFollowsNoLinkAndWaitsForNoPipe(t *testing.T) {
 	path := newDatabase(t, 0o600)
 	require.NoError(t, os.Symlink(path, path+"-link"))

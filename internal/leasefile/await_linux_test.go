@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
@@ -18,35 +20,23 @@ func TestAwaitWaitsOutWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	f := newLeaseFile(t)
 	token, other := driver.NewToken(), driver.NewToken()
-	bounded := func(d time.Duration, seen State) (returned bool, took time.Duration) {
-		ctx, cancel := context.WithTimeout(t.Context(), d)
+	returns := func(limit time.Duration, seen State) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		start := time.Now()
 		f.Await(ctx, token, seen)
-		return ctx.Err() == nil, time.Since(start)
+		return ctx.Err() == nil
 	}
 	free := mustProbe(t, f, token)
-	if returned, _ := bounded(200*time.Millisecond, free); returned {
-		t.Error("free, as it was seen: await returned")
-	}
-	if returned, _ := bounded(200*time.Millisecond, State{}); !returned {
-		t.Error("it can be told again: await did not return")
-	}
+	assert.False(t, returns(200*time.Millisecond, free), "free, as it was seen")
+	assert.True(t, returns(200*time.Millisecond, State{}), "it can be told again")
 	held := mustHold(t, f, other)
-	if returned, took := bounded(10*time.Second, free); !returned || took > 5*time.Second {
-		t.Errorf("another byte is held now: await did not return (%v)", took)
-	}
-	if returned, _ := bounded(200*time.Millisecond, mustProbe(t, f, token)); returned {
-		t.Error("another byte is held, as it was seen: await returned")
-	}
+	assert.True(t, returns(5*time.Second, free), "another byte is held now")
+	assert.False(t, returns(200*time.Millisecond, mustProbe(t, f, token)),
+		"another byte is held, as it was seen")
 	held.Release()
 	os.Remove(f.path)
-	if returned, _ := bounded(200*time.Millisecond, free); !returned {
-		t.Error("the file is gone: await did not return")
-	}
-	if returned, _ := bounded(200*time.Millisecond, State{}); returned {
-		t.Error("the file is gone, as it was seen: await returned")
-	}
+	assert.True(t, returns(200*time.Millisecond, free), "the file is gone")
+	assert.False(t, returns(200*time.Millisecond, State{}), "the file is gone, as it was seen")
 }
 
 // withAndWithoutEvents runs a test on a byte that is held, where the kernel tells of
@@ -79,16 +69,12 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 			})
 			f.Await(ctx, token, seen)
 			late = append(late, time.Since(<-ended))
-			if ctx.Err() == nil {
-				t.Error("await returned although nothing has changed")
-			}
+			assert.Error(t, ctx.Err(), "await returned although nothing has changed")
 			cancel()
 		}
 		slices.Sort(late)
 		// Half of the time a poll would last: it was not the poll that ended it.
-		if late[len(late)/2] > pollWithout/2 {
-			t.Errorf("await ends late: %s", describe(late))
-		}
+		assert.LessOrEqual(t, late[len(late)/2], pollWithout/2, describe(late))
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.Await(cancelled, token, seen)
@@ -99,9 +85,7 @@ func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
 	withAndWithoutEvents(t, func(t *testing.T, f *File, token driver.Token, seen State) {
 		used := func() time.Duration {
 			var u unix.Rusage
-			if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 			return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 		}
 		before, begin := used(), time.Now()
@@ -112,9 +96,7 @@ func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
 		}
 		share := float64(used()-before) / float64(time.Since(begin))
 		t.Logf("%.2f %% of a core", 100*share)
-		if share > 0.10 {
-			t.Errorf("await uses %.0f %% of a core", 100*share)
-		}
+		assert.LessOrEqual(t, share, 0.10, "of a core")
 	})
 }
 
@@ -145,14 +127,10 @@ func TestAwaitSurvivesAStormOfEvents(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		f.Await(ctx, token, seen)
-		if ctx.Err() == nil {
-			t.Error("await returned although nothing has changed")
-		}
+		assert.Error(t, ctx.Err(), "await returned although nothing has changed")
 	})
 	t.Logf("%d probes in 500 ms", probes)
-	if probes > 1100 {
-		t.Errorf("%d probes in 500 ms of storm", probes)
-	}
+	assert.LessOrEqual(t, probes, 1100, "probes in 500 ms of storm")
 	time.AfterFunc(20*time.Millisecond, func() { held.Release() })
 	awaitLong(t, f, token, seen)
 }
@@ -165,9 +143,8 @@ func countOpens(t *testing.T, path string, during func()) (n int) {
 		missing.Skip(t, "inotify: %v", err)
 	}
 	events := os.NewFile(uintptr(fd), "inotify")
-	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_CLOSE); err != nil {
-		t.Fatal(err)
-	}
+	_, err = unix.InotifyAddWatch(fd, path, unix.IN_CLOSE)
+	require.NoError(t, err)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for buf := make([]byte, 64<<10); ; {
@@ -176,8 +153,8 @@ func countOpens(t *testing.T, path string, during func()) (n int) {
 				return
 			}
 			for at := 0; at+unix.SizeofInotifyEvent <= size; at += unix.SizeofInotifyEvent {
-				if mask := uint32(buf[at+4]) | uint32(buf[at+
-					5])<<8; mask&unix.IN_CLOSE_NOWRITE != 0 {
+				mask := uint32(buf[at+4]) | uint32(buf[at+5])<<8
+				if mask&unix.IN_CLOSE_NOWRITE != 0 {
 					n++
 				}
 			}
@@ -204,9 +181,7 @@ func TestManyMayAwaitAtOnce(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	held.Release()
 	waiting.Wait()
-	if ctx.Err() != nil {
-		t.Error("not all of them were woken")
-	}
+	assert.NoError(t, ctx.Err(), "not all of them were woken")
 }
 
 func TestCloseEndsAwait(t *testing.T) {
@@ -216,21 +191,13 @@ func TestCloseEndsAwait(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(60*time.Millisecond, func() { f.Close() })
 		f.Await(ctx, token, seen)
-		if ctx.Err() != nil {
-			t.Error("await outlasted close")
-		}
-		if err := f.Close(); err != nil {
-			t.Errorf("closed again: %v", err)
-		}
-		if now := mustProbe(t, f, token); !now.Held {
-			t.Error("close has released a byte")
-		}
+		assert.NoError(t, ctx.Err(), "await outlasted close")
+		assert.NoError(t, f.Close(), "closed again")
+		assert.True(t, mustProbe(t, f, token).Held, "close has released a byte")
 		// A caller in a loop must not spin on what is closed.
 		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		f.Await(short, token, State{})
-		if short.Err() == nil {
-			t.Error("await returned at once after close")
-		}
+		assert.Error(t, short.Err(), "await returned at once after close")
 	})
 }

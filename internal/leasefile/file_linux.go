@@ -113,7 +113,7 @@ func (f *File) Hold(t driver.Token) (Byte, error) {
 	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock); err != nil {
 		defer unix.Close(fd)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-			if held, probeErr := f.anyHeld(fd, Span{lock.Start, 1}); probeErr == nil && !held {
+			if _, held, probeErr := f.lockIn(fd, Span{lock.Start, 1}); probeErr == nil && !held {
 				return Byte{}, fmt.Errorf("lease file %s: a process that may only read it "+
 					"keeps others from locking it: "+
 					"find it with fuser or lsof, and end it: %w", f.path, err)
@@ -249,11 +249,6 @@ func (f *File) find(t driver.Token,
 		}
 	}
 	return s, found, nil
-}
-
-func (f *File) anyHeld(fd int, span Span) (bool, error) {
-	_, held, err := f.lockIn(fd, span)
-	return held, err
 }
 
 // lockIn returns a lock on a part of the span, with all that it covers, if there
@@ -420,9 +415,6 @@ func (f *File) make() error {
 	}
 	// If this fails and the power goes, there will be another file with
 	// another id, and the TTL decides once.
-	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
-		_ = dir.Sync()
-		dir.Close()
-	}
+	_ = filesystem.SyncFolder(filepath.Dir(f.path))
 	return nil
 }

@@ -6,12 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -38,13 +39,9 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 			for range tc.rounds {
 				token := driver.NewToken()
 				holder := child.Start(t, "lease hold", f.dbPath, token.String())
-				if id := holder.Line(); id != mustID(t, f) {
-					t.Fatalf("the holder's id is %s, ours %s", id, mustID(t, f))
-				}
+				require.Equal(t, mustID(t, f), holder.Line())
 				seen := mustProbe(t, f, token)
-				if seen.Sign(true, seen.ID) != driver.SignAlive {
-					t.Fatalf("a living holder shows as %+v", seen)
-				}
+				require.Equal(t, driver.SignAlive, seen.Sign(true, seen.ID), "%+v", seen)
 				killed := make(chan time.Time, 1)
 				// Killed while we wait, and not always at the same moment of it.
 				time.AfterFunc(50*time.Millisecond+time.Duration(len(took))*7*time.Millisecond,
@@ -55,32 +52,11 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 				awaitLong(t, f, token, seen)
 				took = append(took, time.Since(<-killed))
 				now := mustProbe(t, f, token)
-				if now.Sign(true, seen.ID) != driver.SignDead {
-					t.Fatalf("a dead holder shows as %+v", now)
-				}
+				require.Equal(t, driver.SignDead, now.Sign(true, seen.ID), "%+v", now)
 			}
 			t.Log("from kill to woken:", describe(took))
 		})
 	}
-}
-
-func TestReleaseIsNoticed(t *testing.T) {
-	t.Parallel()
-	f := newLeaseFile(t)
-	var took []time.Duration
-	for range 20 {
-		token := driver.NewToken()
-		held := mustHold(t, f, token)
-		seen := mustProbe(t, f, token)
-		released := make(chan time.Time, 1)
-		time.AfterFunc(30*time.Millisecond+time.Duration(len(took))*time.Millisecond, func() {
-			released <- time.Now()
-			held.Release()
-		})
-		awaitLong(t, f, token, seen)
-		took = append(took, time.Since(<-released))
-	}
-	t.Log("from release to woken:", describe(took))
 }
 
 // Not by luck of the polls: here there are none.
@@ -93,23 +69,16 @@ func TestAwaitIsWokenByEvents(t *testing.T) {
 		held := mustHold(t, f, token)
 		seen := mustProbe(t, f, token)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		time.AfterFunc(300*time.Millisecond, func() { held.Release() }) // when it looks no more
+		time.AfterFunc(700*time.Millisecond, func() { held.Release() }) // when it looks no more
 		f.Await(ctx, token, seen)
-		if ctx.Err() != nil {
-			t.Errorf("%s: no event came", where)
-		}
+		assert.NoError(t, ctx.Err(), "%s: no event came", where)
 		cancel()
-		if n := watches(t, f); n != 1 {
-			t.Errorf("%s: %d files are watched", where, n)
-		}
-		if err := os.Rename(f.path, f.path+"2"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Equal(t, 1, watches(t, f), where)
+		require.NoError(t, os.Rename(f.path, f.path+"2"))
 	}
 	// And what is gone can be watched no more, but nothing breaks.
-	if events := f.watch.add(f.path); events != nil || watches(t, f) != 0 {
-		t.Errorf("%d files are watched after all are gone", watches(t, f))
-	}
+	assert.Nil(t, f.watch.add(f.path))
+	assert.Zero(t, watches(t, f))
 }
 
 func watches(t *testing.T, f *File) int {
@@ -128,21 +97,14 @@ func TestStoppedHolderHolds(t *testing.T) {
 	holder := child.Start(t, "lease hold", f.dbPath, token.String())
 	holder.Line()
 	seen := mustProbe(t, f, token)
-	if err := holder.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, holder.Cmd.Process.Signal(syscall.SIGSTOP))
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	f.Await(ctx, token, seen)
-	if ctx.Err() == nil {
-		t.Error("await returned although the holder was only stopped")
-	}
-	if now := mustProbe(t, f, token); !now.Held || now.Others {
-		t.Errorf("a stopped holder shows as %+v", now)
-	}
-	if _, err := f.Hold(token); err == nil {
-		t.Error("the byte of a stopped holder could be taken")
-	}
+	assert.Error(t, ctx.Err(), "await returned although the holder was only stopped")
+	assert.Equal(t, seen, mustProbe(t, f, token))
+	_, err := f.Hold(token)
+	assert.Error(t, err, "the byte of a stopped holder could be taken")
 }
 
 func TestChildOfAHolderDoesNotKeepItsByte(t *testing.T) {
@@ -150,21 +112,16 @@ func TestChildOfAHolderDoesNotKeepItsByte(t *testing.T) {
 	token := driver.NewToken()
 	holder := child.Start(t, "lease hold", f.dbPath, token.String(), "with a child")
 	var pid int
-	if _, err := fmt.Sscan(holder.Line(), &pid); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscan(holder.Line(), &pid)
+	require.NoError(t, err)
 	seen := mustProbe(t, f, token)
-	if !seen.Held {
-		t.Fatal("the holder does not hold its byte")
-	}
+	require.True(t, seen.Held)
 	holder.Cmd.Process.Kill()
 	awaitLong(t, f, token, seen)
-	if now := mustProbe(t, f, token); now.Held || now.Others {
-		t.Errorf("the byte outlived the holder: %+v", now)
-	}
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("the holder's child should have outlived it, or this test shows nothing: %v", err)
-	}
+	now := mustProbe(t, f, token)
+	assert.False(t, now.Held || now.Others, "the byte outlived the holder: %+v", now)
+	assert.NoError(t, syscall.Kill(pid, 0),
+		"the holder's child should have outlived it, or this test shows nothing")
 }
 
 // A byte that nobody releases must not be given back by the garbage collector,
@@ -177,9 +134,8 @@ func TestForgottenByteStaysHeld(t *testing.T) {
 	func() {
 		g := openFor(t, dbPath)
 		before := openFDs(t)
-		if _, err := g.Hold(token); err != nil {
-			t.Fatal(err)
-		}
+		_, err := g.Hold(token)
+		require.NoError(t, err)
 		for n := range openFDs(t) {
 			if _, ok := before[n]; !ok {
 				fd = n
@@ -191,9 +147,7 @@ func TestForgottenByteStaysHeld(t *testing.T) {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond)
 	}
-	if now := mustProbe(t, f, token); !now.Held {
-		t.Error("the byte was given back without a release")
-	}
+	assert.True(t, mustProbe(t, f, token).Held, "the byte was given back without a release")
 	unix.Close(fd)
 }
 
@@ -207,18 +161,11 @@ func TestProbesDisturbNobody(t *testing.T) {
 	for _, p := range probers {
 		p.Line()
 	}
-	failures := 0
 	for range 500 {
 		held, err := f.Hold(token)
-		if err != nil {
-			failures++
-			t.Log(err)
-			continue
+		if assert.NoError(t, err) {
+			held.Release()
 		}
-		held.Release()
-	}
-	if failures > 0 {
-		t.Errorf("%d of 500 acquisitions failed beside probes", failures)
 	}
 	for i, p := range probers {
 		p.Stdin.Close()
@@ -246,28 +193,19 @@ func TestManyProcessesMakeOneLeaseFile(t *testing.T) {
 	for _, c := range children {
 		ids[c.Line()]++
 	}
-	if len(ids) != 1 {
-		t.Errorf("20 processes found %d ids: %v", len(ids), ids)
-	}
-	if id := mustID(t, openFor(t, dbPath)); ids[id] == 0 {
-		t.Errorf("and later the id is %s", id)
-	}
+	assert.Equal(t, map[string]int{mustID(t, openFor(t, dbPath)): 20}, ids)
 	wantFiles(t, filepath.Dir(dbPath), "app.db", "app.db-lease")
 }
 
 func wantFiles(t testing.TB, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if !slices.Equal(names, want) {
-		t.Errorf("the folder has %v, want %v", names, want)
-	}
+	assert.Equal(t, want, names, "the files in the folder")
 }
 
 func TestByteHeldForAMomentIsForgiven(t *testing.T) {
@@ -282,45 +220,30 @@ func TestByteHeldForAMomentIsForgiven(t *testing.T) {
 		timer.Stop()
 		losing.Release()
 	}
-	if forgiven == 0 {
-		t.Error("a byte that was held for a moment counted each time")
-	}
+	assert.NotZero(t, forgiven, "a byte that was held for a moment counted each time")
 }
 
 func TestByteIsTakenOnce(t *testing.T) {
 	f := newLeaseFile(t)
 	token := driver.NewToken()
 	held := mustHold(t, f, token)
-	if _, err := f.Hold(token); err == nil || !strings.Contains(err.Error(), f.path) {
-		t.Errorf("held twice: %v", err)
-	}
-	if err := held.Release(); err != nil {
-		t.Error(err)
-	}
-	again := mustHold(t, f, token) // very likely on the same descriptor number
-	if err := held.Release(); err != nil {
-		t.Errorf("released again: %v", err)
-	}
-	if now := mustProbe(t, f, token); !now.Held {
-		t.Error("releasing the first again has released the second")
-	}
-	again.Release()
+	_, err := f.Hold(token)
+	assert.ErrorContains(t, err, f.path, "held twice")
+	require.NoError(t, held.Release())
+	mustHold(t, f, token) // very likely on the same descriptor number
+	assert.NoError(t, held.Release(), "again")
+	assert.True(t, mustProbe(t, f, token).Held,
+		"releasing the first again has released the second")
 }
 
 func TestByteThatNobodySeesIsNoProof(t *testing.T) {
 	f := newLeaseFile(t)
 	token := driver.NewToken()
 	held := mustHold(t, f, token)
-	if err := f.confirm(token, held.ID); err != nil {
-		t.Error(err)
-	}
-	if err := f.confirm(token, "of a file that was replaced"); err == nil {
-		t.Error("held in another file than the path leads to, and confirmed")
-	}
+	require.NoError(t, f.confirm(token, held.ID))
+	assert.Error(t, f.confirm(token, "of a file that was replaced"))
 	held.Release()
-	if err := f.confirm(token, held.ID); err == nil {
-		t.Error("not held, and confirmed")
-	}
+	assert.Error(t, f.confirm(token, held.ID), "not held")
 }
 
 // A process that was started while the byte is given back shares its
@@ -335,15 +258,11 @@ func TestReleaseDoesNotWaitForADuplicate(t *testing.T) {
 			continue
 		}
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer unix.Close(dup)
 	}
 	held.Release()
-	if now := mustProbe(t, f, token); now.Held {
-		t.Error("released, but still held through a duplicate")
-	}
+	assert.False(t, mustProbe(t, f, token).Held, "released, but still held through a duplicate")
 }
 
 // Closing any descriptor of the database would drop the POSIX locks that
@@ -355,10 +274,9 @@ func TestDatabaseFileIsNeverOpened(t *testing.T) {
 		missing.Skip(t, "inotify: %v", err)
 	}
 	defer unix.Close(events)
-	if _, err := unix.InotifyAddWatch(events, dbPath,
-		unix.IN_OPEN|unix.IN_CLOSE|unix.IN_ACCESS|unix.IN_MODIFY); err != nil {
-		t.Fatal(err)
-	}
+	_, err = unix.InotifyAddWatch(events, dbPath,
+		unix.IN_OPEN|unix.IN_CLOSE|unix.IN_ACCESS|unix.IN_MODIFY)
+	require.NoError(t, err)
 	f := openFor(t, dbPath)
 	token := driver.NewToken()
 	held := mustHold(t, f, token)
@@ -367,9 +285,8 @@ func TestDatabaseFileIsNeverOpened(t *testing.T) {
 	held.Release()
 	awaitLong(t, f, token, seen)
 	f.Close()
-	if n, err := unix.Read(events, make([]byte, 4096)); err != unix.EAGAIN {
-		t.Errorf("something has opened the database file: %d bytes of events, %v", n, err)
-	}
+	_, err = unix.Read(events, make([]byte, 4096))
+	assert.Equal(t, unix.EAGAIN, err, "something has opened the database file")
 }
 
 func TestNothingIsLeftBehind(t *testing.T) {
@@ -377,40 +294,28 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	dbPath := leasefiletest.NewDatabase(t)
 	cycle := func() {
 		f, err := Open(dbPath)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		token := driver.NewToken()
 		held, err := f.Hold(token)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Hold(token); err == nil {
-			t.Fatal("held twice")
-		}
+		require.NoError(t, err)
+		_, err = f.Hold(token)
+		require.Error(t, err, "held twice")
 		seen, err := f.Probe(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
 		f.Await(ctx, token, seen)
 		cancel()
-		if err := held.Release(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, held.Release())
 		f.Await(t.Context(), token, seen)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, f.Close())
 	}
 	cycle() // the runtime's own descriptors come with the first
 	fds := len(openFDs(t))
 	for range 40 {
 		cycle()
 	}
-	if now := openFDs(t); len(now) > fds {
-		t.Errorf("%d descriptors before, %d after 40 cycles: %v", fds, len(now), now)
-	}
+	now := openFDs(t)
+	assert.LessOrEqual(t, len(now), fds, "descriptors after 40 cycles: %v", now)
 	wantFiles(t, filepath.Dir(dbPath), "app.db", "app.db-lease")
 }
 
@@ -422,9 +327,7 @@ func openFDs(t testing.TB) map[int]string {
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fds := map[int]string{}
 	for _, name := range names {
 		var n int
@@ -434,27 +337,4 @@ func openFDs(t testing.TB) map[int]string {
 		}
 	}
 	return fds
-}
-
-func BenchmarkLeaseProbe(b *testing.B) {
-	f := newLeaseFile(b)
-	token := driver.NewToken()
-	mustHold(b, f, token)
-	for b.Loop() {
-		if _, err := f.read(token); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkLeaseHold(b *testing.B) {
-	f := newLeaseFile(b)
-	token := driver.NewToken()
-	for b.Loop() {
-		held, err := f.Hold(token)
-		if err != nil {
-			b.Fatal(err)
-		}
-		held.Release()
-	}
 }

@@ -2,7 +2,6 @@ package leasefile
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -28,25 +27,16 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 		},
 		"deleted and a copy put there": func(t *testing.T, path string, content []byte) {
 			os.Remove(path) // the inode may be used again at once
-			if err := os.WriteFile(path, content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, content, 0o644))
 		},
 		"a copy moved over it": func(t *testing.T, path string, content []byte) {
-			if err := os.WriteFile(path+"2", content, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(path+"2", path); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path+"2", content, 0o644))
+			require.NoError(t, os.Rename(path+"2", path))
 		},
 		"a copy with all attributes": func(t *testing.T, path string, _ []byte) {
-			if out, err := exec.Command("cp", "-a", path, path+"2").CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			if err := os.Rename(path+"2", path); err != nil {
-				t.Fatal(err)
-			}
+			out, err := exec.Command("cp", "-a", path, path+"2").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.NoError(t, os.Rename(path+"2", path))
 		},
 		"the content of another written into it": func(t *testing.T, path string, content []byte) {
 			content = bytes.Clone(content)
@@ -55,9 +45,7 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 			} else {
 				*digit = '0'
 			}
-			if err := os.WriteFile(path, content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, content, 0o644))
 		},
 	}
 	for name, do := range replace {
@@ -65,26 +53,18 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 			f := newLeaseFile(t)
 			token := driver.NewToken()
 			held := mustHold(t, f, token)
-			if id := mustID(t, f); id == "" || id != held.ID {
-				t.Fatalf("the id is %q, that of the held byte %q", id, held.ID)
-			}
+			require.NotEmpty(t, held.ID)
+			require.Equal(t, held.ID, mustID(t, f))
 			content, err := os.ReadFile(f.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			seen := mustProbe(t, f, token)
 			do(t, f.path, content)
 			now := mustProbe(t, f, token)
-			if now.ID == held.ID || now.ID != mustID(t, f) {
-				t.Errorf("the id is %q, before it was %q", now.ID, held.ID)
-			}
-			if sign := now.Sign(true, held.ID); sign == driver.SignDead {
-				t.Errorf("a living holder is taken for dead: %+v", now)
-			}
+			assert.NotEqual(t, held.ID, now.ID)
+			assert.Equal(t, mustID(t, f), now.ID)
+			assert.NotEqual(t, driver.SignDead, now.Sign(true, held.ID), "of a living holder")
 			awaitLong(t, f, token, seen)
-			if again := mustHold(t, f, driver.NewToken()); again.ID != now.ID {
-				t.Errorf("a new byte is in the file %q, the path leads to %q", again.ID, now.ID)
-			}
+			assert.Equal(t, now.ID, mustHold(t, f, driver.NewToken()).ID, "of a new byte")
 		})
 	}
 }
@@ -94,26 +74,18 @@ func TestAnotherLeaseFileHasAnotherID(t *testing.T) {
 func TestInodeMayBeUsedAgain(t *testing.T) {
 	f := newLeaseFile(t)
 	content, err := os.ReadFile(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ids, inodes := map[string]bool{}, map[uint64]bool{}
 	const rounds = 20
 	for range rounds {
 		info, err := os.Stat(f.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ids[mustID(t, f)], inodes[info.Sys().(*syscall.Stat_t).Ino] = true, true
 		time.Sleep(10 * time.Millisecond) // the kernel's clock may tick at 100 Hz
 		os.Remove(f.path)
-		if err := os.WriteFile(f.path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(f.path, content, 0o644))
 	}
-	if len(ids) != rounds {
-		t.Errorf("%d files had %d ids", rounds, len(ids))
-	}
+	assert.Len(t, ids, rounds)
 	if len(inodes) == rounds {
 		t.Log("no inode was used again, so this has shown nothing")
 	}
@@ -123,34 +95,26 @@ func TestDeletedLeaseFileProvesNothing(t *testing.T) {
 	f := newLeaseFile(t)
 	token := driver.NewToken()
 	held := mustHold(t, f, token)
-	if err := os.Remove(f.path); err != nil {
-		t.Fatal(err)
-	}
-	if id, err := f.id(); id != "" || !errors.Is(err, fs.ErrNotExist) ||
-		!strings.Contains(err.Error(), f.path) {
-		t.Errorf("id: %q, %v", id, err)
-	}
-	if s, err := f.Probe(token); s != (State{}) || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("probe: %+v, %v", s, err)
-	}
-	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
-		t.Error("a look has made a new file")
-	}
+	require.NoError(t, os.Remove(f.path))
+	_, err := f.id()
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.ErrorContains(t, err, f.path)
+	s, err := f.Probe(token)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.Zero(t, s)
+	assert.NoFileExists(t, f.path, "a look has made a new file")
 	// Nor does one that is deleted in the middle of a look.
 	other := openFor(t, leasefiletest.NewDatabase(t))
 	fd, _, err := other.open(unix.O_RDONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer unix.Close(fd)
 	os.Remove(other.path)
-	if id, err := other.identify(fd); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("deleted, but identified as %q, %v", id, err)
-	}
+	_, err = other.identify(fd)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
 	// The next acquisition makes a new one, in which the old proves nothing.
-	if next := mustHold(t, f, driver.NewToken()); next.ID == held.ID || next.ID == "" {
-		t.Errorf("the new file has the id %q, the old one had %q", next.ID, held.ID)
-	}
+	next := mustHold(t, f, driver.NewToken())
+	assert.NotEmpty(t, next.ID)
+	assert.NotEqual(t, held.ID, next.ID)
 }
 
 func TestForeignLeaseFileIsLeftAlone(t *testing.T) {
@@ -180,37 +144,27 @@ func TestForeignLeaseFileIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dbPath := leasefiletest.NewDatabase(t)
 			path := dbPath + "-lease"
-			if err := put(path); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, put(path))
 			before, err := os.Lstat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := Open(dbPath); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("Open: %v, want an error that names the file", err)
-			}
+			require.NoError(t, err)
+			_, err = Open(dbPath)
+			assert.ErrorContains(t, err, path)
 			// And if it comes to lie there later:
 			f := newLeaseFile(t)
 			f.path, f.dbPath = path, dbPath
-			if id, err := f.id(); id != "" || err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("id: %q, %v", id, err)
-			}
-			if held, err := f.Hold(tokenAt(0)); err == nil {
-				t.Errorf("hold: %+v", held)
-			}
+			_, err = f.id()
+			assert.ErrorContains(t, err, path)
+			_, err = f.Hold(tokenAt(0))
+			assert.Error(t, err)
 			after, err := os.Lstat(path)
-			if err != nil || !os.SameFile(before, after) || after.Size() != before.Size() ||
-				after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
-				t.Errorf("the file was changed: %v, %v", after, err)
-			}
+			require.NoError(t, err)
+			assert.True(t, os.SameFile(before, after))
+			assert.Equal(t, fs.FormatFileInfo(before), fs.FormatFileInfo(after))
 		})
 	}
 	// What the others differ from is fine.
 	dbPath := leasefiletest.NewDatabase(t)
-	if err := os.WriteFile(dbPath+"-lease", []byte(head+id+tail), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(dbPath+"-lease", []byte(head+id+tail), 0o644))
 	openFor(t, dbPath)
 }
 
@@ -255,9 +209,7 @@ func TestOtherBytesAreReported(t *testing.T) {
 		for _, bits := range tc.held {
 			bytes = append(bytes, mustHold(t, theirs, tokenAt(bits)))
 		}
-		if got := mustProbe(t, mine, tokenAt(tc.token), except...); got != tc.want {
-			t.Errorf("%+v: %+v", tc, got)
-		}
+		assert.Equal(t, tc.want, mustProbe(t, mine, tokenAt(tc.token), except...), "%+v", tc)
 		for _, b := range bytes {
 			b.Release()
 		}

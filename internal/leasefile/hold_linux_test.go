@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/leasefile/leasefiletest"
@@ -21,9 +22,7 @@ func newLeaseFile(t testing.TB) *File {
 func openFor(t testing.TB, dbPath string) *File {
 	t.Helper()
 	f, err := Open(dbPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -31,9 +30,7 @@ func openFor(t testing.TB, dbPath string) *File {
 func mustHold(t testing.TB, f *File, token driver.Token) Byte {
 	t.Helper()
 	held, err := f.Hold(token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { held.Release() })
 	return held
 }
@@ -41,9 +38,7 @@ func mustHold(t testing.TB, f *File, token driver.Token) Byte {
 func mustProbe(t testing.TB, f *File, token driver.Token, except ...driver.Token) State {
 	t.Helper()
 	s, err := f.Probe(token, except...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -60,9 +55,7 @@ func (f *File) id() (string, error) {
 func mustID(t testing.TB, f *File) string {
 	t.Helper()
 	id, err := f.id()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }
 

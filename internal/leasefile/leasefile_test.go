@@ -1,8 +1,9 @@
 package leasefile
 
 import (
-	"math"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/schedlock/driver"
@@ -32,13 +33,7 @@ func TestEachTokenHasAByteOfItsOwn(t *testing.T) {
 		{driver.Token{7: 0x07, 8: 0xff, 15: 0xff}, 1 << 62}, // only bits after the first 61
 		{driver.Token{7: 0x08}, 1<<62 + 1},
 	} {
-		got := Offset(tc.token)
-		if got != tc.want {
-			t.Errorf("token %v has the byte %#x, want %#x", tc.token, got, tc.want)
-		}
-		if got < First || got >= End || got > math.MaxInt64-1 {
-			t.Errorf("token %v has the byte %#x, outside of the range", tc.token, got)
-		}
+		assert.Equal(t, tc.want, Offset(tc.token), "token %v", tc.token)
 	}
 	seen := map[int64]driver.Token{}
 	for range 10_000 {
@@ -116,8 +111,6 @@ func TestOnlyAFreeByteInTheHoldersOwnFileProvesDeath(t *testing.T) {
 			driver.SignAlive},
 		{"a new database", State{ID: "a"}, false, "", driver.SignNone},
 	} {
-		if got := tc.state.Sign(tc.row, tc.id); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
-		}
+		assert.Equal(t, tc.want, tc.state.Sign(tc.row, tc.id), tc.name)
 	}
 }

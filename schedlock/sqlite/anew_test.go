@@ -4,17 +4,14 @@ package sqlite
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -47,9 +44,17 @@ func keepNote(t testing.TB, s *Store) {
 	require.NoError(t, err)
 }
 
-func countNotes(s *Store) (n int, err error) {
-	err = s.DB().QueryRowContext(bg, `SELECT count(*) FROM notes`).Scan(&n)
-	return n, err
+func countNotes(t testing.TB, s *Store) int {
+	t.Helper()
+	return ask[int](t, s.DB(), `SELECT count(*) FROM notes`)
+}
+
+// openedAnew waits until a store works on files that are in place.
+func openedAnew(t *testing.T, s *Store) {
+	t.Helper()
+	eventually(t, "it is opened anew", func() bool {
+		return s.files.check() == nil && s.DB().PingContext(bg) == nil
+	})
 }
 
 // Whoever has the removed file open is the only one who has what was committed.
@@ -65,12 +70,8 @@ func TestADatabaseWhoseSideFilesWereRemovedIsOpenedAnewAndHasLostNothing(t *test
 			removeBeside(t, a.Path(), strings.Fields(suffixes)...)
 			eventually(t, "the lease ends", func() bool { return lease.Err() != nil })
 			for _, s := range []*Store{a, b} {
-				eventually(t, "it is opened anew", func() bool {
-					return s.files.check() == nil && s.DB().PingContext(bg) == nil
-				})
-				n, err := countNotes(s)
-				require.NoError(t, err)
-				assert.Equal(t, 1, n)
+				openedAnew(t, s)
+				assert.Equal(t, 1, countNotes(t, s))
 				row := look(t, s).Row
 				require.NotNil(t, row)
 				assert.Equal(t, lease.Term(), row.Term)
@@ -79,9 +80,7 @@ func TestADatabaseWhoseSideFilesWereRemovedIsOpenedAnewAndHasLostNothing(t *test
 			_, err := a.Heartbeat(bg, lease.Ref(), driver.StateLeading)
 			assert.ErrorIs(t, err, driver.ErrLost)
 			require.NoError(t, lease.Release(bg))
-			var result string
-			require.NoError(t, b.DB().QueryRowContext(bg, `PRAGMA integrity_check`).Scan(&result))
-			assert.Equal(t, "ok", result)
+			assert.Equal(t, "ok", ask[string](t, b.DB(), `PRAGMA integrity_check`))
 		})
 	}
 }
@@ -112,17 +111,14 @@ func TestAConnectionToRemovedFilesLeavesWhatOthersHaveWritten(t *testing.T) {
 				s := newStore(t)
 				keepNote(t, s)
 				// An app's transaction keeps a connection open.
-				tx, err := s.DB().BeginTx(bg, nil)
-				require.NoError(t, err)
-				_, err = tx.Exec(`INSERT INTO notes VALUES (2)`)
+				tx := begin(t, s.DB())
+				_, err := tx.Exec(`INSERT INTO notes VALUES (2)`)
 				require.NoError(t, err)
 				removeBeside(t, s.Path(), strings.Fields(suffixes)...)
 				eventually(t, "it notices", func() bool { return s.CheckFile() != nil })
 
 				// A program that knows nothing of this module.
-				db, err := sqlite3driver.Open("file:" + s.Path() + "?_pragma=busy_timeout(5000)")
-				require.NoError(t, err)
-				defer db.Close()
+				db := appPool(t, "file:"+s.Path()+"?_pragma=busy_timeout(5000)")
 				conn, err := db.Conn(bg)
 				require.NoError(t, err)
 				run(t, conn,
@@ -137,15 +133,9 @@ func TestAConnectionToRemovedFilesLeavesWhatOthersHaveWritten(t *testing.T) {
 					removeBeside(t, s.Path(), "-wal", "-shm")
 				}
 				assert.Error(t, tx.Commit(), "nobody else would find it")
-				eventually(t, "it is opened anew", func() bool {
-					return s.files.check() == nil && s.DB().PingContext(bg) == nil
-				})
-				for query, want := range map[string]string{`PRAGMA integrity_check`: "ok",
-					`SELECT count(*) FROM theirs`: "1"} {
-					var got string
-					require.NoError(t, s.DB().QueryRowContext(bg, query).Scan(&got), query)
-					assert.Equal(t, want, got, query)
-				}
+				openedAnew(t, s)
+				assert.Equal(t, "ok", ask[string](t, s.DB(), `PRAGMA integrity_check`))
+				assert.Equal(t, 1, ask[int](t, s.DB(), `SELECT count(*) FROM theirs`))
 			})
 		}
 	}
@@ -157,13 +147,12 @@ func TestWhileFilesAreLostNothingIsWritten(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	tx, err := s.DB().BeginTx(bg, &sql.TxOptions{ReadOnly: true}) // keeps a connection open
 	require.NoError(t, err)
-	var n int
-	require.NoError(t, tx.QueryRow(`SELECT count(*) FROM scheduler_lock`).Scan(&n))
+	ask[int](t, tx, `SELECT count(*) FROM scheduler_lock`)
 	removeBeside(t, s.Path(), "-wal", "-shm")
 	eventually(t, "it notices", func() bool { return s.CheckFile() != nil })
-	before := listing(t, s.Path()[:strings.LastIndex(s.Path(), "/")])
-	for name, op := range ops(s, ref) {
-		err := op(bg)
+	before := listing(t, filepath.Dir(s.Path()))
+	for name, op := range ops(bg, s, ref) {
+		err := op()
 		if name == "release" {
 			assert.NoError(t, err, "the row went with its file")
 			continue
@@ -172,12 +161,9 @@ func TestWhileFilesAreLostNothingIsWritten(t *testing.T) {
 	}
 	err = s.DB().PingContext(bg)
 	assert.ErrorContains(t, err, "connections that were not returned yet: 1")
-	assert.Equal(t, before, listing(t, s.Path()[:strings.LastIndex(s.Path(), "/")]),
-		"nothing was made")
+	assert.Equal(t, before, listing(t, filepath.Dir(s.Path())), "nothing was made")
 	require.NoError(t, tx.Rollback())
-	eventually(t, "it is opened anew", func() bool {
-		return s.files.check() == nil && s.DB().PingContext(bg) == nil
-	})
+	openedAnew(t, s)
 }
 
 // A newcomer with files of its own would be a second database.
@@ -185,30 +171,15 @@ func TestANewcomerWaitsUntilRemovedFilesAreGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	keepNote(t, s)
-	tx, err := s.DB().BeginTx(bg, nil)
-	require.NoError(t, err)
+	tx := begin(t, s.DB())
 	removeBeside(t, s.Path(), "-wal", "-shm", "-lease")
-	ctx, cancel := context.WithTimeout(bg, time.Second)
-	defer cancel()
-	_, err = Open(ctx, s.Path())
-	require.Error(t, err)
+	_, err := Open(lasting(t, time.Second), s.Path())
 	assert.ErrorContains(t, err, s.Path()+
 		"-wal is missing while another process has the database open")
 	assert.NoFileExists(t, s.Path()+"-wal")
 
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		b, err := Open(bg, s.Path())
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer b.Close()
-		n, err := countNotes(b)
-		assert.NoError(t, err)
-		assert.Equal(t, 1, n)
-	})
-	_ = tx.Rollback()
-	wg.Wait()
+	time.AfterFunc(10*time.Millisecond, func() { _ = tx.Rollback() })
+	assert.Equal(t, 1, countNotes(t, mustOpen(t, s.Path())))
 }
 
 func TestAnAppsPoolWhoseSideFilesWereRemovedAsksForARestart(t *testing.T) {
@@ -232,23 +203,9 @@ func TestAnAppsPoolWhoseSideFilesWereRemovedAsksForARestart(t *testing.T) {
 func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	var (
-		mu  sync.Mutex
-		log strings.Builder
-	)
-	logged := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Count(log.String(), "has 2 names")
-	}
-	lock, err := schedlock.New(s, schedlock.WithTTL(time.Minute),
-		schedlock.WithHeartbeatInterval(time.Second),
-		schedlock.WithLogger(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return log.Write(p)
-		}), nil))))
-	require.NoError(t, err)
+	log := &lines{}
+	lock := newLock(t, s, log.option(), schedlock.WithTTL(time.Minute),
+		schedlock.WithHeartbeatInterval(time.Second))
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
 	defer lock.Stop(bg)
@@ -258,11 +215,11 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	}
 	require.NoError(t, os.Link(s.Path(), s.Path()+".hard"))
 	beat()
-	eventually(t, "the log has a line", func() bool { return logged() > 0 })
+	eventually(t, "the log has a line", func() bool { return log.count("has 2 names") > 0 })
 	for began := time.Now(); time.Since(began) < 5*250*time.Millisecond; { // it looks every 250 ms
 		beat()
 	}
-	assert.Equal(t, 1, logged(), "once")
+	assert.Equal(t, 1, log.count("has 2 names"))
 	status := lock.Status()
 	assert.True(t, status.Leader)
 	assert.Contains(t, status.Reason, "has 2 names (hard links)")
@@ -271,7 +228,3 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	beat()
 	assert.NotContains(t, lock.Status().Reason, "names")
 }
-
-type writer func([]byte) (int, error)
-
-func (w writer) Write(p []byte) (int, error) { return w(p) }

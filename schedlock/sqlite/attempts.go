@@ -40,33 +40,30 @@ DELETE FROM scheduler_attempts WHERE run_id = ?1 AND attempt < ?2`
 // Retry implements ledger.Store.
 func (s *Store) Retry(ctx context.Context, ref driver.Ref,
 	run ledger.Run) (next ledger.Run, started bool, err error) {
-	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+	next, err = within(ctx, s.share, func(ctx context.Context, tx tx) (next ledger.Run, err error) {
 		if err := guard(ctx, tx, ref); err != nil {
-			return err
+			return next, err
 		}
 		if _, err := tx.exec(ctx, sqlKeepAttempt, run.ID, run.Attempt); err != nil {
-			return err
+			return next, err
 		}
 		var r columns.Run
-		err := s.each(ctx, sqlRetry, []any{run.ID, run.Attempt, formatTime(s.now()), ref.Term,
+		err = s.each(ctx, sqlRetry, []any{run.ID, run.Attempt, formatTime(s.now()), ref.Term,
 			ref.PID, ref.Hostname}, r.Dest(), func() error {
-			next, started = r.Value(), true
+			next = r.Value()
 			return r.Err()
 		})
-		if err != nil || !started {
-			return err
+		if err != nil || next.ID == 0 {
+			return next, err
 		}
 		if oldest := next.Attempt - ledger.KeepAttempts; oldest > 1 {
 			if _, err := tx.exec(ctx, sqlTrimAttempts, next.ID, oldest); err != nil {
-				return err
+				return next, err
 			}
 		}
-		return mayStart(ctx, tx, next.Job) // else it is rolled back
+		return next, mayStart(ctx, tx, next.Job) // else it is rolled back
 	})
-	if err != nil || !started {
-		return ledger.Run{}, false, err
-	}
-	return next, true, nil
+	return next, next.ID != 0, err
 }
 
 const sqlAttempts = `
@@ -87,15 +84,13 @@ UPDATE scheduler_runs SET retry_at = NULL` + sqlOwed
 // GiveUp implements ledger.Store.
 func (s *Store) GiveUp(ctx context.Context, ref driver.Ref,
 	run ledger.Run) (changed bool, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (bool, error) {
 		if err := guard(ctx, tx, ref); err != nil {
-			return err
+			return false, err
 		}
 		n, err := tx.exec(ctx, sqlGiveUp, run.ID, run.Attempt)
-		changed = n > 0
-		return err
+		return n > 0, err
 	})
-	return changed && err == nil, err
 }
 
 const (
@@ -123,7 +118,7 @@ WHERE job = ?3`
 func (s *Store) Finish(ctx context.Context, run ledger.Run,
 	end ledger.End) (written bool, err error) {
 	end.Error = ledger.Cut(end.Error)
-	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, s.share, func(ctx context.Context, tx tx) (bool, error) {
 		var retry sql.NullString
 		if end.Status == ledger.Failed {
 			retry = formatOptional(end.RetryAt)
@@ -135,20 +130,18 @@ func (s *Store) Finish(ctx context.Context, run ledger.Run,
 		err := tx.row(ctx, sqlFinish, []any{string(end.Status),
 			now, nullText(end.Error), retry, run.ID, run.Term, run.Attempt}, &job)
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
-		written = true
 		if end.Status == ledger.Done {
 			_, err = tx.exec(ctx, sqlCountDone, now, max(end.Took, 0).Microseconds(), job)
 		} else {
 			_, err = tx.exec(ctx, sqlCountFailed, now, nullText(beginning(end.Error)), job)
 		}
-		return err
+		return true, err
 	})
-	return written && err == nil, err
 }
 
 // beginning is what the statistics keep of an error: 1,000 characters.
@@ -174,18 +167,18 @@ UPDATE scheduler_runs SET status = 'abandoned', finished_at = ?1, retry_at = ?2 
 // Abandon implements ledger.Store. It counts a failure without a text: the
 // error in the row, if there is one, is that of the attempt before.
 func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
-	retryAt func(ledger.Run) time.Time) (runs []ledger.Run, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (runs []ledger.Run, err error) {
 		if err := guard(ctx, tx, ref); err != nil {
-			return err
+			return nil, err
 		}
 		var r columns.Run
-		err := s.each(ctx, sqlLeft, []any{ref.Term}, r.Dest(), func() error {
+		err = s.each(ctx, sqlLeft, []any{ref.Term}, r.Dest(), func() error {
 			runs = append(runs, r.Value())
 			return r.Err()
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		now := columns.Kept(s.now())
 		for i := range runs {
@@ -196,18 +189,14 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 			}
 			if _, err := tx.exec(ctx, sqlAbandon, formatTime(now), formatOptional(r.RetryAt),
 				r.ID); err != nil {
-				return err
+				return nil, err
 			}
 			if _, err := tx.exec(ctx, sqlCountFailed, formatTime(now), nil, r.Job); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return runs, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return runs, nil
 }
 
 const sqlRetries = `

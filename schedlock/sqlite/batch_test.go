@@ -57,11 +57,9 @@ func mark(name string) func(context.Context, tx) error {
 	}
 }
 
-func marks(t *testing.T, s *Store) (n int) {
+func marks(t *testing.T, s *Store) int {
 	t.Helper()
-	require.NoError(t, s.DB().QueryRowContext(t.Context(),
-		`SELECT count(*) FROM scheduler_jobs`).Scan(&n))
-	return n
+	return ask[int](t, s.DB(), `SELECT count(*) FROM scheduler_jobs`)
 }
 
 func TestCallsThatComeTogetherShareACommit(t *testing.T) {
@@ -133,8 +131,7 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 	require.Eventually(t, func() bool { return waiting(s) <= 10 }, soon, time.Millisecond)
 	release()
 	wg.Wait()
-	n := marks(t, s)
-	assert.Equal(t, 10, n)
+	assert.Equal(t, 10, marks(t, s))
 	for range 50 { // given the turn, and gone
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
@@ -146,14 +143,8 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	other, err := Open(t.Context(), "file:"+s.Path())
-	require.NoError(t, err)
-	defer other.Close()
-	conn, err := other.DB().Conn(t.Context())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
-	require.NoError(t, err)
+	conn := foreign(t, s)
+	run(t, conn, `BEGIN IMMEDIATE`)
 	var wg sync.WaitGroup
 	for i := range 5 {
 		wg.Go(func() {
@@ -161,8 +152,7 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	_, err = conn.ExecContext(t.Context(), `ROLLBACK`)
-	require.NoError(t, err)
+	run(t, conn, `ROLLBACK`)
 	assert.Zero(t, marks(t, s))
 }
 
@@ -170,7 +160,7 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
 	s := newStore(t)
 	old, ref := acquire(t, s, nobody), acquire(t, s, nobody)
-	release := held(t, s)
+	free := held(t, s)
 	var wg sync.WaitGroup
 	gather(t, s, &wg, 30, func(i int) {
 		by := ref
@@ -187,11 +177,8 @@ func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
 		}
 		assert.Equal(t, i%3 != 0, started)
 	})
-	release()
+	free()
 	wg.Wait()
-	runs, err := s.Runs(t.Context(), "", 100)
-	require.NoError(t, err)
-	assert.Len(t, runs, 20)
-	_, err = s.Release(t.Context(), ref, driver.EndReleased)
-	require.NoError(t, err)
+	assert.Len(t, runs(t, s, ""), 20)
+	release(t, s, ref)
 }

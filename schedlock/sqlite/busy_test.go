@@ -20,83 +20,58 @@ import (
 )
 
 // ops are all statements that the lock depends on.
-func ops(s *Store, ref driver.Ref) map[string]func(context.Context) error {
+func ops(ctx context.Context, s *Store, ref driver.Ref) map[string]func() error {
 	now := time.Now()
-	return map[string]func(context.Context) error{
-		"look": func(ctx context.Context) error { _, err := s.Look(ctx); return err },
-		"acquire": func(ctx context.Context) error {
+	me := ledger.Action{Job: "k", By: "me"}
+	return map[string]func() error{
+		"look": func() error { return errOf(s.Look(ctx)) },
+		"acquire": func() error {
 			v, err := s.Look(ctx)
 			if err != nil {
 				return err
 			}
-			_, err = s.Acquire(ctx, claimOf(v, nobody))
-			return err
+			return errOf(s.Acquire(ctx, claimOf(v, nobody)))
 		},
-		"heartbeat": func(ctx context.Context) error {
-			_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
-			return err
-		},
-		"release": func(ctx context.Context) error {
-			_, err := s.Release(ctx, ref, driver.EndReleased)
-			return err
-		},
-		"jobs": func(ctx context.Context) error { _, err := s.Jobs(ctx); return err },
-		"abandon": func(ctx context.Context) error {
-			_, err := s.Abandon(ctx, ref, nil)
-			return err
-		},
-		"decide": func(ctx context.Context) error {
+		"heartbeat": func() error { return errOf(s.Heartbeat(ctx, ref, driver.StateLeading)) },
+		"release":   func() error { return errOf(s.Release(ctx, ref, driver.EndReleased)) },
+		"jobs":      func() error { return errOf(s.Jobs(ctx)) },
+		"abandon":   func() error { return errOf(s.Abandon(ctx, ref, nil)) },
+		"decide": func() error {
 			_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: "j",
 				Spec: "s", To: now, Start: now,
 				Skipped: []ledger.Skip{{First: now.Add(-2 * time.Second),
 					Last: now.Add(-time.Second), Count: 2, Reason: ledger.Missed}}})
 			return err
 		},
-		"finish": func(ctx context.Context) error {
-			_, err := s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1},
-				ledger.End{Status: ledger.Done})
-			return err
+		"finish": func() error {
+			return errOf(s.Finish(ctx, ledger.Run{ID: 1, Term: ref.Term, Attempt: 1},
+				ledger.End{Status: ledger.Done}))
 		},
-		"retry": func(ctx context.Context) error {
+		"retry": func() error {
 			_, _, err := s.Retry(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
 			return err
 		},
-		"give up": func(ctx context.Context) error {
-			_, err := s.GiveUp(ctx, ref, ledger.Run{ID: 2, Attempt: 1})
+		"give up": func() error { return errOf(s.GiveUp(ctx, ref, ledger.Run{ID: 2, Attempt: 1})) },
+		"run":     func() error { _, _, err := s.Run(ctx, "k", noon); return err },
+		"retries": func() error { return errOf(s.Retries(ctx)) },
+		"inbox":   func() error { return errOf(s.Pending(ctx)) },
+		"trigger": func() error { return errOf(s.Trigger(ctx, me)) },
+		"answer": func() error {
+			_, _, err := s.Answer(ctx, ref, ledger.Request{Action: me, At: noon}, "")
 			return err
 		},
-		"run": func(ctx context.Context) error {
-			_, _, err := s.Run(ctx, "k", noon)
-			return err
-		},
-		"retries": func(ctx context.Context) error { _, err := s.Retries(ctx); return err },
-		"inbox":   func(ctx context.Context) error { _, err := s.Pending(ctx); return err },
-		"trigger": func(ctx context.Context) error {
-			_, err := s.Trigger(ctx, ledger.Action{Job: "k", By: "me"})
-			return err
-		},
-		"answer": func(ctx context.Context) error {
-			_, _, err := s.Answer(ctx, ref, ledger.Request{Action: ledger.Action{Job: "k"},
-				At: noon}, "")
-			return err
-		},
-		"pause": func(ctx context.Context) error {
-			_, err := s.Pause(ctx, ledger.Action{Job: "k", By: "me"})
-			return err
-		},
-		"resume": func(ctx context.Context) error {
-			_, err := s.Resume(ctx, "k", "me")
-			return err
-		},
-		"prune": func(ctx context.Context) error {
-			_, err := s.Prune(ctx, "k", 0, 10)
-			return err
-		},
+		"pause":        func() error { return errOf(s.Pause(ctx, me)) },
+		"resume":       func() error { return errOf(s.Resume(ctx, "k", "me")) },
+		"reset cursor": func() error { return errOf(s.ResetCursor(ctx, me)) },
+		"revoke":       func() error { return errOf(s.Revoke(ctx, ref.Term, "me", "")) },
+		"prune":        func() error { return errOf(s.Prune(ctx, "k", 0, 10)) },
 	}
 }
 
+func errOf[T any](_ T, err error) error { return err }
+
 // seed gives the ledger's operations something to do: a run in progress, one
-// that is owed an attempt, one that another term left, and a request.
+// that is owed an attempt, two that another term left, and a request.
 func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 	t.Helper()
 	run(t, conn, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
@@ -105,8 +80,8 @@ func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 		status  ledger.Status
 		term    int64
 		retryAt time.Time
-	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term,
-		noon}, {ledger.InProgress, 1, time.Time{}}} {
+	}{{ledger.InProgress, ref.Term, time.Time{}}, {ledger.Failed, ref.Term, noon},
+		{ledger.InProgress, 1, time.Time{}}, {ledger.InProgress, 1, time.Time{}}} {
 		run(t, conn, `INSERT INTO scheduler_runs
 			(id, job, scheduled_at, started_at, status, term, pid, hostname, attempt, retry_at)
 			VALUES (?1, 'k', ?2, ?2, ?3, ?4, 1, 'h', 1, ?5)`,
@@ -118,14 +93,14 @@ func seed(t testing.TB, conn *sql.Conn, ref driver.Ref) {
 
 // A loser that keeps the write lock starves the leader's heartbeat.
 func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
-	missing.Long(t, "cancels 900 operations")
+	missing.Long(t, "cancels 1,000 operations")
 	t.Parallel()
 	s := newStore(t)
 	other := foreign(t, s)
 	ref := acquire(t, s, nobody)
 	cancelled := 0
 	for i := range 50 {
-		for name, op := range ops(s, ref) {
+		for name := range ops(bg, s, ref) {
 			ctx, cancel := context.WithCancel(bg)
 			done := make(chan struct{})
 			go func() {
@@ -135,7 +110,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 				}
 				cancel()
 			}()
-			err := op(ctx)
+			err := ops(ctx, s, ref)[name]()
 			wantNoWriteLock(t, other, fmt.Sprintf("%s %d (%v)", name, i, err))
 			<-done
 			if errors.Is(err, sqlite3.INTERRUPT) {
@@ -154,7 +129,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of 900 were cancelled under way", cancelled)
+	t.Logf("%d of 1,000 were cancelled under way", cancelled)
 	require.Positive(t, cancelled)
 	// The store works after all that.
 	ref = acquire(t, s, nobody)
@@ -165,30 +140,41 @@ func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')",
 		"SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
-		for name, when := range map[string]string{
-			"acquire":   "BEFORE INSERT ON scheduler_terms",
-			"release":   "BEFORE UPDATE OF ended_at ON scheduler_terms",
-			"heartbeat": "AFTER UPDATE OF heartbeat_at ON scheduler_lock",
-			"decide":    "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'",
-			"finish":    "BEFORE UPDATE ON scheduler_jobs",
-			"abandon":   "BEFORE UPDATE ON scheduler_jobs",
-			"retry":     "AFTER UPDATE ON scheduler_runs",
-			"answer":    "BEFORE INSERT ON scheduler_runs",
+		for _, tc := range []struct{ op, when string }{
+			{"acquire", "BEFORE INSERT ON scheduler_terms"},
+			{"release", "BEFORE UPDATE OF ended_at ON scheduler_terms"},
+			{"heartbeat", "AFTER UPDATE OF heartbeat_at ON scheduler_lock"},
+			{"decide", "BEFORE INSERT ON scheduler_runs WHEN NEW.status = 'in_progress'"},
+			{"finish", "BEFORE UPDATE ON scheduler_jobs"},
+			{"abandon", "BEFORE UPDATE ON scheduler_jobs"},
+			{"abandon", "BEFORE UPDATE ON scheduler_runs WHEN OLD.id = 4"}, // the second of two
+			{"retry", "AFTER UPDATE ON scheduler_runs"},
+			{"retry", "BEFORE INSERT ON scheduler_attempts"},
+			{"answer", "BEFORE INSERT ON scheduler_runs"},
+			{"trigger", "BEFORE INSERT ON scheduler_audit"},
+			{"pause", "BEFORE INSERT ON scheduler_audit"},
+			{"resume", "BEFORE INSERT ON scheduler_audit"},
+			{"reset cursor", "BEFORE INSERT ON scheduler_audit"},
+			{"revoke", "BEFORE INSERT ON scheduler_audit"},
 		} {
-			t.Run(name+", "+how, func(t *testing.T) {
+			t.Run(tc.op+" "+tc.when+", "+how, func(t *testing.T) {
 				s := newStore(t)
 				other := foreign(t, s)
 				ref := acquire(t, s, nobody)
 				seed(t, other, ref)
-				run(t, other, `CREATE TRIGGER sabotage `+when+` BEGIN SELECT `+raise+`; END`)
+				op := ops(bg, s, ref)[tc.op]
+				if tc.op == "resume" {
+					require.NoError(t, ops(bg, s, ref)["pause"]())
+				}
+				run(t, other, `CREATE TRIGGER sabotage `+tc.when+` BEGIN SELECT `+raise+`; END`)
 				before := dump(t, other)
 				for range 3 {
-					require.ErrorContains(t, ops(s, ref)[name](bg), "sabotage")
-					wantNoWriteLock(t, other, name)
+					require.ErrorContains(t, op(), "sabotage")
+					wantNoWriteLock(t, other, tc.op)
 				}
 				assert.Equal(t, before, dump(t, other))
 				run(t, other, `DROP TRIGGER sabotage`)
-				assert.NoError(t, ops(s, ref)[name](bg))
+				assert.NoError(t, op())
 			})
 		}
 	}
@@ -200,16 +186,16 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 		t.Parallel()
 		s := newStore(t)
 		ref := acquire(t, s, nobody)
-		op := ops(s, ref)[name]
+		op := ops(bg, s, ref)[name]
 		other := foreign(t, s)
 		run(t, other, `BEGIN IMMEDIATE`)
 		switch name {
 		case "look", "jobs", "run", "retries", "inbox":
-			assert.NoError(t, op(bg), "%s only reads", name)
+			assert.NoError(t, op(), "%s only reads", name)
 			return
 		}
 		begin := time.Now()
-		err := op(bg)
+		err := op()
 		took := time.Since(begin)
 		assert.ErrorIs(t, err, sqlite3.BUSY, name)
 		assert.NotErrorIs(t, err, driver.ErrLost, name)
@@ -217,15 +203,13 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 		assert.Greater(t, took, busyTimeout/2, "%s waits for a while", name)
 		assert.Less(t, took, 20*busyTimeout, name)
 
-		ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
 		begin = time.Now()
-		assert.Error(t, op(ctx), name)
+		assert.Error(t, ops(lasting(t, 50*time.Millisecond), s, ref)[name](), name)
 		assert.Less(t, time.Since(begin), 20*busyTimeout, "%s respects its context", name)
-		cancel()
 		run(t, other, `ROLLBACK`)
 		beat(t, s, ref)
 	}
-	for name := range ops(nil, driver.Ref{}) {
+	for name := range ops(bg, nil, driver.Ref{}) {
 		t.Run(name, func(t *testing.T) { each(t, name) })
 	}
 }

@@ -223,6 +223,36 @@ func (s *Store) writeDurably(ctx context.Context, durable bool,
 	return s.explain(err)
 }
 
+// lazily runs do, whose statements are transactions of their own that wait for no
+// disk. What they write may be lost with the machine.
+func (s *Store) lazily(ctx context.Context, do func(context.Context, tx) error) error {
+	if err := s.mayWrite(); err != nil {
+		return err
+	}
+	return s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
+		if err := s.setDurable(ctx, false); err != nil {
+			return err
+		}
+		return do(ctx, tx{s})
+	})
+}
+
+// within runs do by way of write, share or lazily, and returns what it returns: nothing
+// unless that was committed.
+func within[T any](ctx context.Context,
+	how func(context.Context, func(context.Context, tx) error) error,
+	do func(context.Context, tx) (T, error)) (T, error) {
+	var none, v T
+	err := how(ctx, func(ctx context.Context, tx tx) (err error) {
+		v, err = do(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return none, err
+	}
+	return v, nil
+}
+
 // rollBack ends the transaction, if there is one; the turn is held.
 func (s *Store) rollBack(ctx context.Context, conn *sql.Conn) {
 	_, err := conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -234,7 +236,7 @@ func (f *diskFile) WriteAt(p []byte, at int64) (int, error) {
 	if fails {
 		err = vfs.SystemError(syscall.EIO, sqlite3.IOERR_WRITE)
 	}
-	f.disk.record(step{kind: write, node: f.node, at: at, data: append([]byte(nil), p[:n]...)})
+	f.disk.record(step{kind: write, node: f.node, at: at, data: bytes.Clone(p[:n])})
 	return n, err
 }
 
@@ -334,13 +336,10 @@ type replay struct {
 }
 
 func (d *disk) replay() *replay {
-	r := &replay{durable: state{map[int][]byte{}, map[string]int{}}, content: map[int][]step{},
-		wals: map[int]bool{}}
+	r := &replay{durable: state{map[int][]byte{}, maps.Clone(d.start.names)},
+		content: map[int][]step{}, wals: map[int]bool{}}
 	for node, content := range d.start.files {
-		r.durable.files[node] = append([]byte(nil), content...)
-	}
-	for name, node := range d.start.names {
-		r.durable.names[name] = node
+		r.durable.files[node] = bytes.Clone(content)
 	}
 	return r
 }
@@ -384,10 +383,7 @@ func (s step) rename(names map[string]int) {
 func (r *replay) cut(t testing.TB, p policy, n int, folder string) {
 	t.Helper()
 	draw := rand.New(rand.NewPCG(uint64(n), uint64(p)))
-	names := map[string]int{}
-	for name, node := range r.durable.names {
-		names[name] = node
-	}
+	names := maps.Clone(r.durable.names)
 	stopped := map[string]bool{} // the changes of one name come in their order
 	for _, s := range r.names {
 		keep := p == everything || p == namesOnly
@@ -400,7 +396,7 @@ func (r *replay) cut(t testing.TB, p policy, n int, folder string) {
 		}
 	}
 	for name, node := range names {
-		content := append([]byte(nil), r.durable.files[node]...)
+		content := bytes.Clone(r.durable.files[node])
 		for _, s := range r.content[node] {
 			switch {
 			case p == everything || p == contentOnly:

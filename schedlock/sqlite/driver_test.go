@@ -1,13 +1,11 @@
 package sqlite
 
 import (
-	"context"
 	"database/sql"
 	"testing"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
-	"github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,11 +15,9 @@ import (
 func TestOurDriverAnswersAsThatOfTheModule(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	theirs, err := driver.Open("file:" + s.Path() + "?_txlock=immediate&_pragma=busy_timeout(500)")
-	require.NoError(t, err)
-	defer theirs.Close()
+	theirs := appPool(t, "file:"+s.Path()+"?_txlock=immediate&_pragma=busy_timeout(500)")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	_, err = s.DB().ExecContext(bg, `
+	_, err := s.DB().ExecContext(bg, `
 		CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER, f REAL, x TEXT, b BLOB, ok BOOLEAN,
 			at DATETIME, free);
 		CREATE INDEX i ON t (n)`)
@@ -83,7 +79,8 @@ func TestOurDriverAnswersAsThatOfTheModule(t *testing.T) {
 
 func TestOurDriverKeepsToTransactionsAndContexts(t *testing.T) {
 	t.Parallel()
-	db := newStore(t).DB()
+	s := newStore(t)
+	db := s.DB()
 	_, err := db.ExecContext(bg, `CREATE TABLE t (n INTEGER)`)
 	require.NoError(t, err)
 
@@ -93,24 +90,19 @@ func TestOurDriverKeepsToTransactionsAndContexts(t *testing.T) {
 	require.ErrorIs(t, err, sqlite3.READONLY)
 	require.NoError(t, tx.Rollback())
 
-	tx, err = db.BeginTx(bg, nil)
-	require.NoError(t, err)
+	tx = begin(t, db)
+	// Two transactions of the pool do not fail each other at their first write.
+	_, err = foreign(t, s).ExecContext(bg, `BEGIN IMMEDIATE`)
+	require.ErrorIs(t, err, sqlite3.BUSY, "a transaction is immediate")
 	_, err = tx.ExecContext(bg, `INSERT INTO t VALUES (?)`, 1)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(bg, 10*time.Millisecond)
-	defer cancel()
-	_, err = db.ExecContext(ctx, `INSERT INTO t VALUES (2)`)
-	require.Error(t, err, "a transaction is immediate")
 	require.NoError(t, tx.Commit())
 
-	ctx, cancel = context.WithTimeout(bg, 50*time.Millisecond)
-	defer cancel()
 	const forever = `WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)
 		SELECT count(*) FROM c`
 	var n int
-	require.Error(t, db.QueryRowContext(ctx, forever).Scan(&n))
-	require.NoError(t, db.QueryRowContext(bg, `SELECT count(*) FROM t`).Scan(&n))
-	assert.Equal(t, 1, n)
+	require.Error(t, db.QueryRowContext(lasting(t, 50*time.Millisecond), forever).Scan(&n))
+	assert.Equal(t, 1, ask[int](t, db, `SELECT count(*) FROM t`))
 
 	_, err = db.QueryContext(bg, `SELECT 1; SELECT 2`)
 	require.ErrorContains(t, err, "one statement")

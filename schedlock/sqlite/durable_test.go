@@ -3,11 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"net/url"
 	"path/filepath"
 	"testing"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,9 +15,18 @@ const (
 	full   = 2
 )
 
-func synchronous(t testing.TB, conn *sql.Conn) (level int) {
+func synchronous(t testing.TB, conn *sql.Conn) int {
 	t.Helper()
-	require.NoError(t, conn.QueryRowContext(bg, `PRAGMA synchronous`).Scan(&level))
+	return ask[int](t, conn, `PRAGMA synchronous`)
+}
+
+// flushes is what the last call has left on the connection of a store.
+func flushes(t testing.TB, s *Store) (level int) {
+	t.Helper()
+	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
+		level = synchronous(t, conn)
+		return nil
+	}))
 	return level
 }
 
@@ -28,13 +35,6 @@ func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
-	level := func() (level int) {
-		require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
-			level = synchronous(t, conn)
-			return nil
-		}))
-		return level
-	}
 	write := func(ctx context.Context) error {
 		return s.write(ctx, func(context.Context, tx) error {
 			assert.Equal(t, full, synchronous(t, s.conn))
@@ -44,9 +44,9 @@ func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	beat := func() {
 		t.Helper()
 		beat(t, s, ref)
-		assert.Equal(t, normal, level())
+		assert.Equal(t, normal, flushes(t, s))
 	}
-	require.Equal(t, full, level(), "after an acquisition")
+	require.Equal(t, full, flushes(t, s), "after an acquisition")
 	beat()
 	beat()
 	require.NoError(t, write(bg))
@@ -62,31 +62,9 @@ func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	}))
 	require.NoError(t, write(bg), "on another connection")
 	release(t, s, ref)
-	assert.Equal(t, normal, level())
+	assert.Equal(t, normal, flushes(t, s))
 	acquire(t, s, nobody)
-	assert.Equal(t, full, level())
-}
-
-// The app's own writes, on the connection that the lock had, are as durable as
-// before.
-func TestAConnectionIsGivenBackDurable(t *testing.T) {
-	t.Parallel()
-	path := newStore(t).Path()
-	db, err := sqlite3driver.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
-		"?_txlock=immediate&_pragma=synchronous(full)")
-	require.NoError(t, err)
-	defer db.Close()
-	s, err := openOn(bg, db)
-	require.NoError(t, err)
-	ref := acquire(t, s, nobody)
-	beat(t, s, ref)
-	s.dropByte(ref.Token)
-	require.NoError(t, s.Close())
-	require.Equal(t, 1, db.Stats().OpenConnections, "it is the same connection")
-	conn, err := db.Conn(bg)
-	require.NoError(t, err)
-	defer conn.Close()
-	assert.Equal(t, full, synchronous(t, conn))
+	assert.Equal(t, full, flushes(t, s))
 }
 
 // A lateContext has ended when it was asked a number of times: SQLite and the
@@ -120,24 +98,27 @@ func TestATransactionThatIsInterruptedAnywhereIsRolledBack(t *testing.T) {
 }
 
 // An app that waits for 5 s must not find a connection that gives up after half a
-// second: Use migrates on the pool, and Close gives the connection back.
+// second: Use migrates on the pool, and Close gives the connection back. Nor must its
+// own writes be less durable than before.
 func TestAConnectionIsGivenBackAsItWas(t *testing.T) {
 	t.Parallel()
-	db, err := sqlite3driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") +
-		"?_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)")
-	require.NoError(t, err)
-	defer db.Close()
-	db.SetMaxOpenConns(2)
-	s, err := Use(db)(bg)
-	require.NoError(t, err)
-	require.NoError(t, s.(*Store).Close())
-	for range 2 {
-		conn, err := db.Conn(bg)
+	for set, want := range map[string]int{"normal": normal, "full": full} {
+		db := appPool(t, "file:"+filepath.Join(t.TempDir(), "app.db")+
+			"?_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)&_pragma=synchronous("+set+")")
+		db.SetMaxOpenConns(2)
+		store, err := Use(db)(bg)
 		require.NoError(t, err)
-		defer conn.Close()
-		var wait int
-		require.NoError(t, conn.QueryRowContext(bg, `PRAGMA busy_timeout`).Scan(&wait))
-		assert.Equal(t, 5000, wait)
-		assert.Equal(t, normal, synchronous(t, conn))
+		s := store.(*Store)
+		ref := acquire(t, s, nobody)
+		beat(t, s, ref)
+		s.dropByte(ref.Token)
+		require.NoError(t, s.Close())
+		for range 2 {
+			conn, err := db.Conn(bg)
+			require.NoError(t, err)
+			defer conn.Close()
+			assert.Equal(t, 5000, ask[int](t, conn, `PRAGMA busy_timeout`))
+			assert.Equal(t, want, synchronous(t, conn))
+		}
 	}
 }

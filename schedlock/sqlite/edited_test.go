@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"context"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
@@ -17,69 +17,46 @@ import (
 
 func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 	t.Parallel()
-	for edit, check := range map[string]func(t *testing.T, r *driver.Row){
-		`token = 'mine now'`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, "mine now", r.RawToken)
-			assert.Zero(t, r.Token)
+	for edit, change := range map[string]func(r *driver.Row){
+		`token = 'mine'`:       func(r *driver.Row) { r.RawToken, r.Token = "mine", driver.Token{} },
+		`token = ''`:           func(r *driver.Row) { r.RawToken, r.Token = "", driver.Token{} },
+		`token = upper(token)`: func(r *driver.Row) { r.RawToken = strings.ToUpper(r.RawToken) },
+		`token = 'nul' || char(0) || 'x'`: func(r *driver.Row) {
+			r.RawToken, r.Token = "nul\x00x", driver.Token{}
 		},
-		`token = ''`: func(t *testing.T, r *driver.Row) {
-			assert.Zero(t, r.Token)
+		`heartbeat_at = 'noon', created_at = ''`: func(r *driver.Row) {
+			r.HeartbeatAt, r.CreatedAt = time.Time{}, time.Time{}
 		},
-		`token = upper(token)`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, strings.ToUpper(r.RawToken), r.RawToken)
+		`heartbeat_at = strftime('%Y-%m-%dT%H:%M:%fZ', '2030-01-01')`: func(r *driver.Row) {
+			r.HeartbeatAt = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		},
-		`token = 'nul' || char(0) || 'x'`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, "nul\x00x", r.RawToken)
+		`heartbeat_at = '9999-12-31T23:59:59Z'`: func(r *driver.Row) {
+			r.HeartbeatAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 		},
-		`heartbeat_at = 'noon'`: func(t *testing.T, r *driver.Row) {
-			assert.Zero(t, r.HeartbeatAt)
+		`ttl_ms = 0`: func(r *driver.Row) { r.Timing.TTL = 0 },
+		`ttl_ms = -5, heartbeat_ms = -1`: func(r *driver.Row) {
+			r.Timing.TTL, r.Timing.HeartbeatInterval = 0, 0
 		},
-		`heartbeat_at = '', created_at = ''`: func(t *testing.T, r *driver.Row) {
-			assert.Zero(t, r.CreatedAt)
+		`ttl_ms = 9223372036854775807`: func(r *driver.Row) { r.Timing.TTL = driver.MaxTTL },
+		`term = 9223372036854775807`:   func(r *driver.Row) { r.Term = math.MaxInt64 },
+		`term = -1, beat = -9223372036854775808`: func(r *driver.Row) {
+			r.Term, r.Beat = -1, math.MinInt64
 		},
-		`heartbeat_at = strftime('%Y-%m-%dT%H:%M:%fZ', '2030-01-01')`: func(t *testing.T,
-			r *driver.Row) {
-			assert.Equal(t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), r.HeartbeatAt)
-		},
-		`heartbeat_at = '9999-12-31T23:59:59Z'`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, 9999, r.HeartbeatAt.Year())
-		},
-		`ttl_ms = 0`: func(t *testing.T, r *driver.Row) {
-			assert.Zero(t, r.Timing.TTL)
-		},
-		`ttl_ms = -5, heartbeat_ms = -1`: func(t *testing.T, r *driver.Row) {
-			assert.Zero(t, r.Timing.TTL)
-		},
-		`ttl_ms = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, driver.MaxTTL, r.Timing.TTL)
-		},
-		`term = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, int64(1<<63-1), r.Term)
-		},
-		`term = -1, beat = -9223372036854775808`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, int64(-1<<63), r.Beat)
-		},
-		`pid = -1, hostname = ''`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, -1, r.PID)
-		},
-		`pid = 9223372036854775807`: func(t *testing.T, r *driver.Row) {
-			assert.NotZero(t, r.PID)
-		},
-		`state = 'revoked'`: func(t *testing.T, r *driver.Row) {
-			assert.Equal(t, driver.StateRevoked, r.State)
-		},
-		`file_id = 'nonsense'`: func(t *testing.T, r *driver.Row) {},
+		`pid = -1, hostname = ''`:   func(r *driver.Row) { r.PID, r.Hostname = -1, "" },
+		`pid = 9223372036854775807`: func(r *driver.Row) { r.PID = math.MaxInt },
+		`state = 'revoked'`:         func(r *driver.Row) { r.State = driver.StateRevoked },
+		`file_id = 'nonsense'`:      func(r *driver.Row) {},
 	} {
 		t.Run(edit, func(t *testing.T) {
 			s := newStore(t)
 			acquire(t, s, nobody)
+			want := look(t, s).Row
+			change(want)
 			run(t, foreign(t, s), `UPDATE scheduler_lock SET `+edit)
-			v := look(t, s)
-			require.NotNil(t, v.Row)
-			check(t, v.Row)
+			assert.Equal(t, want, look(t, s).Row)
 			_, err := schedlock.GetLockInfo(bg, s)
 			assert.NoError(t, err)
-			if v.Row.Term < 1<<63-1 {
+			if want.Term < math.MaxInt64 {
 				acquire(t, s, nobody) // whoever has judged this row can replace it
 			}
 		})
@@ -121,9 +98,8 @@ FROM scheduler_lock`
 	if err != nil {
 		missing.Skip(t, "the program sqlite3 (the same query was run through the driver)")
 	}
-	ctx, cancel := context.WithTimeout(bg, time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, shell, s.Path(), query).CombinedOutput()
+	out, err := exec.CommandContext(lasting(t, time.Minute), shell, s.Path(),
+		query).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, want, strings.TrimSpace(string(out)))
 }

@@ -88,7 +88,10 @@ func findFiles(path string) (*databaseFiles, error) {
 	}
 	f := &databaseFiles{given: given, path: resolved, file: stat.fileID}
 	f.sets.Store(newFileSet())
-	return f, checkLinks(resolved, stat)
+	if stat.links > 1 {
+		return f, &LinksError{Path: resolved, Links: stat.links}
+	}
+	return f, nil
 }
 
 // syncFolder is replaced by tests that cut the power.
@@ -309,10 +312,3 @@ func (e *LinksError) Error() string {
 
 // Is reports whether target is driver.ErrWarning.
 func (e *LinksError) Is(target error) bool { return target == driver.ErrWarning }
-
-func checkLinks(path string, stat fileStat) error {
-	if stat.links > 1 {
-		return &LinksError{Path: path, Links: stat.links}
-	}
-	return nil
-}

@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -45,14 +43,7 @@ func wantLost(t *testing.T, lease *schedlock.Lease, file string) {
 // appStore is a store on a pool of the app's own.
 func appStore(t *testing.T) *Store {
 	t.Helper()
-	path := unused(t)
-	db, err := sqlite3driver.Open("file:" + path + "?_pragma=busy_timeout(500)&_txlock=immediate")
-	require.NoError(t, err)
-	t.Cleanup(func() { db.Close() })
-	s, err := openOn(bg, db)
-	require.NoError(t, err)
-	cleanUp(t, s)
-	return s
+	return storeOn(t, appPool(t, "file:"+unused(t)+"?_pragma=busy_timeout(500)&_txlock=immediate"))
 }
 
 // The TTL is a minute and nobody sends a heartbeat: only the watch can tell.
@@ -75,8 +66,8 @@ func TestALeaderWhoseSideFilesAreTakenAwayLosesItsLeaseAtOnce(t *testing.T) {
 				t.Run("app.db"+suffix+" "+how+pool, func(t *testing.T) {
 					t.Parallel()
 					s := open(t)
-					if suffix == "-lease" && s.ProofOfDeath() != nil {
-						missing.Skip(t, "a proof of death: %v", s.ProofOfDeath())
+					if suffix == "-lease" {
+						needProof(t, s)
 					}
 					lock, lease := lead(t, s)
 					harm(t, s.Path()+suffix)
@@ -103,10 +94,7 @@ func TestOpenAndUseRefuseAFileWithTwoNames(t *testing.T) {
 	want(err)
 	_, err = OpenExisting(bg, path)
 	want(err)
-	db, err := sqlite3driver.Open("file:" + path)
-	require.NoError(t, err)
-	defer db.Close()
-	_, err = openOn(bg, db)
+	_, err = openOn(bg, appPool(t, "file:"+path))
 	want(err)
 
 	require.NoError(t, os.Remove(path+".hard"))

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -75,9 +74,7 @@ func TestAFileThatAnotherDriverHasOpenIsRefusedBeforeItIsOpened(t *testing.T) {
 func TestAFileThatTheSameDriverHasOpenIsNotRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
-	db, err := driver.Open("file:" + path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(500)")
-	require.NoError(t, err)
-	defer db.Close()
+	db := appPool(t, "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(500)")
 	require.NoError(t, db.PingContext(bg))
 	require.NoError(t, mustOpen(t, path).Migrate(bg))
 }

@@ -70,12 +70,7 @@ func TestAReaderThatNeverEndsGrowsTheWALByAPageABeat(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	reader := foreign(t, s)
 	run(t, reader, `BEGIN`)
-	var beat int64
-	seen := func() int64 {
-		require.NoError(t, reader.QueryRowContext(bg,
-			`SELECT beat FROM scheduler_lock`).Scan(&beat))
-		return beat
-	}
+	seen := func() int64 { return ask[int64](t, reader, `SELECT beat FROM scheduler_lock`) }
 	require.Zero(t, seen())
 
 	_, before := sizes(t, s)
@@ -121,12 +116,9 @@ func TestTwentyIdleStandbysWriteNothing(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "takes seconds")
 	s := newStore(t)
-	if s.ProofOfDeath() != nil {
-		missing.Skip(t, "a proof of death: %v", s.ProofOfDeath())
-	}
-	leader, err := schedlock.New(s, schedlock.WithLogger(quiet), schedlock.WithTTL(driver.MaxTTL),
+	needProof(t, s)
+	leader := newLock(t, s, schedlock.WithTTL(driver.MaxTTL),
 		schedlock.WithHeartbeatInterval(time.Hour)) // only those below, however slow the machine
-	require.NoError(t, err)
 	lease, err := leader.Acquire(bg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -135,13 +127,12 @@ func TestTwentyIdleStandbysWriteNothing(t *testing.T) {
 
 	looked := make(chan struct{}, 20)
 	for range 20 {
-		standby, err := schedlock.New(mustOpen(t, s.Path()), schedlock.WithLogger(quiet),
+		standby := newLock(t, mustOpen(t, s.Path()),
 			schedlock.WithObserver(func(e schedlock.Event) {
 				if e.Kind == schedlock.EventStandby {
 					looked <- struct{}{}
 				}
 			}))
-		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
 			_, err := standby.Wait(t.Context())

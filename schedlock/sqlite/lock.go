@@ -279,21 +279,27 @@ UPDATE scheduler_lock SET beat = beat WHERE id = 1 AND token = ?1 AND term = ?2`
 
 // Fence implements driver.Store; tx must be a *sql.Tx.
 func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
-	t, ok := tx.(*sql.Tx)
-	if !ok {
-		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
-	}
 	if err := s.mayLead(ref.Token); err != nil {
 		return err
 	}
-	res, err := t.ExecContext(ctx, sqlFence, ref.Token.String(), ref.Term)
-	if err != nil {
-		if strings.Contains(err.Error(), "no such table: scheduler_lock") {
-			return fmt.Errorf("%w: %w", driver.ErrNoFence, err)
-		}
-		return s.explain(err)
+	return heldBy(s.fence(ctx, tx, sqlFence, ref.Token.String(), ref.Term))
+}
+
+// fence runs a statement in a caller's transaction, and returns how many rows it has found.
+func (s *Store) fence(ctx context.Context, tx any, query string,
+	args ...any) (found int64, err error) {
+	t, ok := tx.(*sql.Tx)
+	if !ok {
+		return 0, fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
 	}
-	return heldBy(res.RowsAffected())
+	res, err := t.ExecContext(ctx, query, args...)
+	if err == nil {
+		found, err = res.RowsAffected()
+	}
+	if err != nil && strings.Contains(err.Error(), "no such table: ") {
+		return 0, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
+	}
+	return found, s.explain(err)
 }
 
 func heldBy(n int64, err error) error {

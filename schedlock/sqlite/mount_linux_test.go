@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/filesystem"
+	"example.com/schedlock/internal/leasefile/leasefiletest"
 	"example.com/schedlock/internal/missing"
 )
 
@@ -32,19 +34,6 @@ func init() {
 		s, err := Open(bg, dsn)
 		if err == nil {
 			err = s.Close()
-		}
-		fmt.Println(err)
-	}
-	child.Modes["store nobody"] = func() {
-		child.Check(syscall.Setgroups(nil))
-		child.Check(syscall.Setgid(65534))
-		child.Check(syscall.Setuid(65534))
-		s, err := Open(bg, os.Args[1])
-		if err == nil {
-			err = s.Migrate(bg)
-		}
-		if s != nil {
-			s.Close()
 		}
 		fmt.Println(err)
 	}
@@ -96,10 +85,8 @@ func TestAMountedFolderIsFine(t *testing.T) {
 
 func TestAFileWithoutPermission(t *testing.T) {
 	missing.Root(t)
-	root, err := os.MkdirTemp("", "schedlock") // t.TempDir is closed to others
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(root) })
-	require.NoError(t, os.Chmod(root, 0o755))
+	root := t.TempDir()
+	leasefiletest.LetIn(t, root)
 	file := func(folder string, folderMode, mode os.FileMode) string {
 		dir := filepath.Join(root, folder)
 		require.NoError(t, os.Mkdir(dir, 0o700))
@@ -121,8 +108,7 @@ func TestAFileWithoutPermission(t *testing.T) {
 			"make its folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := child.Start(t, "store nobody", tc.path)
-			line := c.Line()
+			line := child.Start(t, "store lead", tc.path, strconv.Itoa(stranger)).Line()
 			assert.Contains(t, line, tc.wants)
 			assert.Contains(t, line, tc.path)
 		})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -157,10 +155,7 @@ func (n *namedStore) Look(ctx context.Context, key namedlock.Key) (row *namedloc
 			return err
 		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return row, nil
+	return row, err
 }
 
 // find reads the row of a key, nil if it is free; the turn is held.
@@ -288,43 +283,23 @@ func (n *namedStore) Release(ctx context.Context, ref namedlock.Ref, keepHold bo
 func (n *namedStore) update(ctx context.Context, do func(tx) (int64,
 	error)) (changed bool, err error) {
 	err = n.patiently(ctx, func() error {
-		if err := n.s.mayWrite(); err != nil {
-			return err
-		}
-		return n.s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-			if err := n.s.setDurable(ctx, false); err != nil {
-				return err
-			}
-			affected, err := do(tx{n.s})
-			changed = affected > 0
-			return err
+		changed, err = within(ctx, n.s.lazily, func(_ context.Context, tx tx) (bool, error) {
+			affected, err := do(tx)
+			return affected > 0, err
 		})
+		return err
 	})
-	return changed && err == nil, err
+	return changed, err
 }
 
 // Fence implements namedlock.Store; tx must be a *sql.Tx.
 func (n *namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 	_ time.Duration) (bool, error) {
-	t, ok := tx.(*sql.Tx)
-	if !ok {
-		return false, fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
-	}
 	if err := n.s.mayWrite(); err != nil {
 		return false, n.s.explain(err)
 	}
-	var affected int64
-	res, err := t.ExecContext(ctx, sqlNamedFence, ours(n.now(), ref)...)
-	if err == nil {
-		affected, err = res.RowsAffected()
-	}
-	if err != nil {
-		if strings.Contains(err.Error(), "no such table: named_locks") {
-			return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
-		}
-		return false, n.s.explain(err)
-	}
-	return affected > 0, nil
+	found, err := n.s.fence(ctx, tx, sqlNamedFence, ours(n.now(), ref)...)
+	return found > 0, err
 }
 
 const (
@@ -342,27 +317,22 @@ ON CONFLICT (id) DO UPDATE SET term = max(term, excluded.term)`
 )
 
 // Clean implements namedlock.Store.
-func (n *namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
-	err = n.s.write(ctx, func(ctx context.Context, tx tx) error {
-		deleted = 0
+func (n *namedStore) Clean(ctx context.Context, limit int) (int64, error) {
+	return within(ctx, n.s.write, func(ctx context.Context, tx tx) (deleted int64, err error) {
 		now := n.now()
 		var term, highest int64
 		args := now.args(formatTime(now.wall.Add(-24*time.Hour)), max(limit, 0))
-		err := n.s.each(ctx, sqlNamedClean, args, []any{&term}, func() error {
+		err = n.s.each(ctx, sqlNamedClean, args, []any{&term}, func() error {
 			highest = max(highest, term)
 			deleted++
 			return nil
 		})
 		if err != nil || deleted == 0 {
-			return err
+			return deleted, err
 		}
 		_, err = tx.exec(ctx, sqlNamedFloor, highest)
-		return err
+		return deleted, err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
 }
 
 // patiently repeats what failed because another process writes, until ctx

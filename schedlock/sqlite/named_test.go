@@ -2,11 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +30,11 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	})
 }
 
-var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+var lockA = lockKey("a")
+
+func lockKey(name string) namedlock.Key {
+	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
+}
 
 func namedClaim(key namedlock.Key, ttl, hold time.Duration) namedlock.Claim {
 	return namedlock.Claim{Key: key, Owner: nobody, Token: driver.NewToken(), TTL: ttl, Hold: hold}
@@ -144,8 +144,7 @@ func TestARestartOfTheMachineEndsAllLocks(t *testing.T) {
 	ours, err = n.Release(bg, old, false)
 	require.NoError(t, err)
 	require.False(t, ours)
-	tx, err := s.DB().BeginTx(bg, nil)
-	require.NoError(t, err)
+	tx := begin(t, s.DB())
 	ours, err = n.Fence(bg, tx, old, time.Minute)
 	require.NoError(t, err)
 	require.False(t, ours)
@@ -199,9 +198,7 @@ func TestNamedLocksTakeNoByteOfTheLeaseFile(t *testing.T) {
 	}
 	before := held()
 	for i := range 10 {
-		takeNamed(t, s.Named(),
-			namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: fmt.Sprint(i)},
-				time.Minute, 0))
+		takeNamed(t, s.Named(), namedClaim(lockKey(fmt.Sprint(i)), time.Minute, 0))
 	}
 	require.Equal(t, before, held())
 	beat(t, s, ref)
@@ -214,25 +211,17 @@ func TestOnlyTakingANamedLockIsFlushed(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	n := s.Named()
-	level := func() (level int) {
-		require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
-			level = synchronous(t, conn)
-			return nil
-		}))
-		return level
-	}
-	for range 2 {
+	for i := range 2 {
 		ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
-		require.Equal(t, full, level())
+		require.Equal(t, full, flushes(t, s))
 		_, err := n.Extend(bg, ref, time.Minute)
 		require.NoError(t, err)
-		require.Equal(t, normal, level())
-		takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock,
-			Name: driver.NewToken().String()}, time.Minute, 0))
-		require.Equal(t, full, level())
+		require.Equal(t, normal, flushes(t, s))
+		takeNamed(t, n, namedClaim(lockKey(fmt.Sprint(i)), time.Minute, 0))
+		require.Equal(t, full, flushes(t, s))
 		_, err = n.Release(bg, ref, true)
 		require.NoError(t, err)
-		require.Equal(t, normal, level())
+		require.Equal(t, normal, flushes(t, s))
 	}
 }
 
@@ -259,12 +248,10 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 	s := newStore(t)
 	n := s.Named()
 	writer := foreign(t, s)
-	held := takeNamed(t, n, namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "held"},
-		time.Hour, 0))
+	held := takeNamed(t, n, namedClaim(lockKey("held"), time.Hour, 0))
 	for name, do := range map[string]func(ctx context.Context) error{
 		"Take": func(ctx context.Context) error {
-			_, _, err := n.Take(ctx,
-				namedClaim(namedlock.Key{Kind: namedlock.KindLock, Name: "free"}, time.Hour, 0))
+			_, _, err := n.Take(ctx, namedClaim(lockKey("free"), time.Hour, 0))
 			return err
 		},
 		"Extend": func(ctx context.Context) error {
@@ -273,9 +260,7 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 		},
 	} {
 		run(t, writer, `BEGIN IMMEDIATE`)
-		short, cancel := context.WithTimeout(bg, 200*time.Millisecond)
-		require.Error(t, do(short), name)
-		cancel()
+		require.Error(t, do(lasting(t, 200*time.Millisecond)), name)
 		done := make(chan error, 1)
 		go func() { done <- do(bg) }()
 		select {
@@ -286,37 +271,6 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 		run(t, writer, `ROLLBACK`)
 		require.NoError(t, <-done, name)
 	}
-}
-
-func TestNamedLocksOfAFileThatWasReplaced(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	n := s.Named()
-	ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
-	require.NoError(t, os.Rename(s.Path(), s.Path()+".old"))
-	var changed *FileChangedError
-	_, err := n.Extend(bg, ref, time.Minute)
-	require.ErrorIs(t, err, driver.ErrLost)
-	require.ErrorAs(t, err, &changed)
-	_, err = n.Look(bg, lockA)
-	require.ErrorAs(t, err, &changed)
-	_, _, err = n.Take(bg, namedClaim(lockA, time.Minute, 0))
-	require.ErrorAs(t, err, &changed)
-}
-
-func TestNamedLocksWithoutTheirTables(t *testing.T) {
-	t.Parallel()
-	s := mustOpen(t, filepath.Join(t.TempDir(), "app.db"))
-	n := s.Named()
-	_, _, err := n.Take(bg, namedClaim(lockA, time.Minute, 0))
-	require.ErrorContains(t, err, "migrations were not run")
-	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
-	require.ErrorContains(t, err, s.Path())
-	tx, err := s.DB().BeginTx(bg, nil)
-	require.NoError(t, err)
-	defer tx.Rollback()
-	_, err = n.Fence(bg, tx, namedlock.Ref{Key: lockA}, time.Minute)
-	require.ErrorIs(t, err, driver.ErrNoFence)
 }
 
 // The statements find a row, and what is to be cleaned up, without reading all
@@ -353,9 +307,7 @@ SELECT 'lock', 'name ' || i, i, 1, 'h', '2026-03-01T12:00:00.000000Z',
 	deleted, err := s.Named().Clean(bg, 100)
 	require.NoError(t, err)
 	require.EqualValues(t, 100, deleted)
-	var left int
-	require.NoError(t, conn.QueryRowContext(bg, `SELECT count(*) FROM named_locks`).Scan(&left))
-	require.Equal(t, 4900, left)
+	require.Equal(t, 4900, ask[int](t, conn, `SELECT count(*) FROM named_locks`))
 }
 
 // An operator can read the rows, and edits them into nonsense.
@@ -379,9 +331,5 @@ func TestNamedLocksOfARowThatWasEdited(t *testing.T) {
 	require.Nil(t, lookNamed(t, n, lockA))
 	run(t, conn, `DELETE FROM named_locks_floor`)
 	require.Greater(t, takeNamed(t, n, namedClaim(lockA, time.Minute, 0)).Term, ref.Term)
-	require.True(t, strings.HasSuffix(func() (at string) {
-		require.NoError(t, conn.QueryRowContext(bg,
-			`SELECT acquired_at FROM named_locks`).Scan(&at))
-		return at
-	}(), "Z"))
+	require.Regexp(t, "Z$", ask[string](t, conn, `SELECT acquired_at FROM named_locks`))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maps is how many pieces of memory this process has. It may have 65,530.
-func maps(t *testing.T) int {
+// pieces is how many pieces of memory this process has. It may have 65,530.
+func pieces(t *testing.T) int {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/maps")
 	require.NoError(t, err)
@@ -32,11 +32,11 @@ func TestAnOpeningThatFailsLeavesNoMemoryBehind(t *testing.T) {
 	require.NoError(t, err)
 
 	const opens = 200
-	before := maps(t)
+	before := pieces(t)
 	for range opens {
 		db := sql.OpenDB(&pool{databaseFiles: files, Connector: connector}) // in no pause
 		require.ErrorIs(t, db.PingContext(bg), sqlite3.NOTADB)
 		require.NoError(t, db.Close())
 	}
-	assert.Less(t, maps(t)-before, opens/2)
+	assert.Less(t, pieces(t)-before, opens/2)
 }

@@ -55,35 +55,30 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 	if err := o.Validate(); err != nil {
 		return r, err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (r ledger.Request, err error) {
 		if err := isKnown(ctx, tx, o.Job); err != nil {
-			return err
+			return r, err
 		}
 		if err := mayStart(ctx, tx, o.Job); err != nil {
-			return err
+			return r, err
 		}
 		var n int
 		if err := tx.row(ctx, sqlPendingOf, []any{o.Job}, &n); err != nil {
-			return err
+			return r, err
 		}
 		if n >= ledger.MaxPending {
-			return &ledger.BacklogError{Job: o.Job, Pending: n, Limit: ledger.MaxPending}
+			return r, &ledger.BacklogError{Job: o.Job, Pending: n, Limit: ledger.MaxPending}
 		}
 		for at := columns.Kept(s.now()); ; at = at.Add(time.Microsecond) {
 			n, err := tx.exec(ctx, sqlInsertRequest, o.Job, formatTime(at), o.By, o.Reason)
 			if err != nil {
-				return err
+				return r, err
 			}
 			if n > 0 {
-				r = ledger.Request{Action: o, At: at}
-				return note(ctx, tx, at, ledger.OrderRun, o)
+				return ledger.Request{Action: o, At: at}, note(ctx, tx, at, ledger.OrderRun, o)
 			}
 		}
 	})
-	if err != nil {
-		return ledger.Request{}, err
-	}
-	return r, nil
 }
 
 const (
@@ -103,20 +98,19 @@ RETURNING id`
 // is in the ledger is removed without a run of its own.
 func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 	skip string) (run ledger.Run, started bool, err error) {
-	answered := false
-	err = s.share(ctx, func(ctx context.Context, tx tx) error {
+	run, err = within(ctx, s.share, func(ctx context.Context, tx tx) (run ledger.Run, err error) {
 		if err := guard(ctx, tx, ref); err != nil {
-			return err
+			return run, err
 		}
 		run = ledger.Run{Job: r.Job, ScheduledAt: columns.Kept(r.At), Status: ledger.Skipped,
 			Error: skip, Term: ref.Term, PID: ref.PID, Hostname: ref.Hostname}
 		if skip == "" {
 			if err := mayStart(ctx, tx, r.Job); err != nil {
-				return err
+				return run, err
 			}
 			run.Status, run.StartedAt, run.Attempt = ledger.InProgress, columns.Kept(s.now()), 1
 		}
-		err := tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy,
+		err = tx.row(ctx, sqlTakeRequest, []any{r.Job, formatTime(r.At)}, &run.RequestedBy,
 			&run.RequestReason)
 		if err == nil {
 			err = tx.row(ctx, sqlInsertAnswer, []any{run.Job,
@@ -126,15 +120,11 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 				run.RequestedBy, nullText(run.RequestReason)}, &run.ID)
 		}
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+			return ledger.Run{}, nil
 		}
-		answered = err == nil
-		return err
+		return run, err
 	})
-	if err != nil || !answered {
-		return ledger.Run{}, false, err
-	}
-	return run, skip == "", nil
+	return run, run.ID != 0 && skip == "", err
 }
 
 const (
@@ -155,10 +145,10 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 	if err := o.Validate(); err != nil {
 		return p, err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (p ledger.Pause, err error) {
 		if o.Job != "" {
 			if err := isKnown(ctx, tx, o.Job); err != nil {
-				return err
+				return p, err
 			}
 		}
 		now := s.now()
@@ -167,17 +157,12 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 			err = note(ctx, tx, now, ledger.OrderPause, o)
 		}
 		if err != nil {
-			return err
+			return p, err
 		}
 		var c columns.Pause
 		err = tx.row(ctx, sqlPauseOf, []any{o.Job}, c.Dest()...)
-		p = c.Value()
-		return err
+		return c.Value(), err
 	})
-	if err != nil {
-		return ledger.Pause{}, err
-	}
-	return p, nil
 }
 
 const sqlResume = `
@@ -189,15 +174,14 @@ func (s *Store) Resume(ctx context.Context, job, by string) (resumed bool, err e
 	if err := o.Validate(); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (bool, error) {
 		now := s.now()
 		n, err := tx.exec(ctx, sqlResume, formatTime(now), by, job)
-		if resumed = n > 0; err == nil && resumed {
+		if err == nil && n > 0 {
 			err = note(ctx, tx, now, ledger.OrderResume, o)
 		}
-		return err
+		return n > 0, err
 	})
-	return resumed && err == nil, err
 }
 
 const (

@@ -1,14 +1,12 @@
 package sqlite
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -17,9 +15,7 @@ import (
 func unreleased(t *testing.T) (*Store, driver.Ref) {
 	t.Helper()
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	ref := acquire(t, s, nobody)
 	writer := foreign(t, s)
 	run(t, writer, `BEGIN IMMEDIATE`)
@@ -32,10 +28,7 @@ func unreleased(t *testing.T) (*Store, driver.Ref) {
 // leadsSoon fails unless a replica on the store leads long before the TTL.
 func leadsSoon(t *testing.T, s *Store) {
 	t.Helper()
-	lock := newLock(t, s)
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-	defer cancel()
-	lease, err := lock.Wait(ctx)
+	lease, err := newLock(t, s).Wait(lasting(t, 20*time.Second))
 	require.NoError(t, err, "the TTL decides")
 	require.NoError(t, lease.Release(bg))
 }
@@ -81,9 +74,7 @@ func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
 
 func TestAStoreThatIsClosedKeepsTheByteOfALeaseThatLasts(t *testing.T) {
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	acquire(t, s, nobody)
 	require.NoError(t, s.Close())
 	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)

@@ -106,7 +106,9 @@ func (s *Store) checkConnection(ctx context.Context, conn *sql.Conn) error {
 			memory = true
 			return nil
 		}
-		if err := checkParams(withoutPragmas(name.URIParameters())); err != nil {
+		query := name.URIParameters()
+		query.Del("_pragma") // asked of the connection: Use lets the app choose its journal mode
+		if err := checkParams(query); err != nil {
 			return err
 		}
 		return checkFileOf(c.Raw())
@@ -125,13 +127,6 @@ func (s *Store) checkConnection(ctx context.Context, conn *sql.Conn) error {
 				"remove the PRAGMA that sets it"))
 	}
 	return nil
-}
-
-// withoutPragmas leaves out what is asked of the connection, as Use lets the app
-// choose its journal mode.
-func withoutPragmas(query url.Values) url.Values {
-	query.Del("_pragma")
-	return query
 }
 
 // checkFileOf makes sure that the connection has a file of the operating system

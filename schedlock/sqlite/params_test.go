@@ -2,14 +2,12 @@ package sqlite
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
 	"github.com/ncruces/go-sqlite3/vfs"
 	_ "github.com/ncruces/go-sqlite3/vfs/memdb"
 	"github.com/stretchr/testify/assert"
@@ -55,8 +53,7 @@ func TestADSNThatBreaksThePromiseIsRefusedAtOnce(t *testing.T) {
 			for name, path := range map[string]string{
 				"new": filepath.Join(dir, "app.db"), "in use": existing.Path(),
 			} {
-				ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-				defer cancel()
+				ctx := lasting(t, 20*time.Second)
 				s, err := Open(ctx, "file:"+path+"?"+params)
 				require.Nil(t, s, name)
 				require.NoError(t, ctx.Err(), "it waited: %v", err)
@@ -93,7 +90,9 @@ func TestADSNThatSaysTheSameInOtherWordsIsAccepted(t *testing.T) {
 }
 
 func TestUseRefusesAPoolThatBreaksThePromise(t *testing.T) {
-	vfs.Register("other", foreignVFS{vfs.Find("os")})
+	vfs.Register("other", wrappingVFS{vfs.Find("os"), func(f vfs.File) vfs.File {
+		return foreignFile{f}
+	}})
 	defer vfs.Unregister("other")
 	for params, want := range map[string]string{
 		"nolock=1":                        "nolock=1",
@@ -105,24 +104,19 @@ func TestUseRefusesAPoolThatBreaksThePromise(t *testing.T) {
 		"_pragma=journal_mode(memory)":                                 "journal mode",
 	} {
 		t.Run(params, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "app.db")
-			raw, err := template()
-			require.NoError(t, err)
+			path := unused(t)
 			if strings.Contains(params, "nolock") || strings.Contains(params, "journal_mode(") {
-				raw = nil // a database in WAL mode cannot be opened like that
+				// a database in WAL mode cannot be opened like that
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
 			}
-			require.NoError(t, os.WriteFile(path, raw, 0o600))
-			db, err := driver.Open("file:" + path + "?" + params)
-			require.NoError(t, err)
-			defer db.Close()
+			db := appPool(t, "file:"+path+"?"+params)
 			if !strings.Contains(params, "&") { // else the app itself can have no second one
 				app, err := db.Conn(bg) // in use already
 				require.NoError(t, err)
 				defer app.Close()
 				_, _ = app.ExecContext(bg, `CREATE TABLE t (x)`)
 			}
-			ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-			defer cancel()
+			ctx := lasting(t, 20*time.Second)
 			s, err := openOn(ctx, db)
 			require.Nil(t, s)
 			require.NoError(t, ctx.Err(), "it waited: %v", err)
@@ -132,25 +126,21 @@ func TestUseRefusesAPoolThatBreaksThePromise(t *testing.T) {
 	}
 }
 
-// A foreignVFS hands out files of the default one that hide what they are; a
-// wrappingVFS, as those that encrypt, says what it wraps.
+// A wrappingVFS wraps the files of the default one. A foreignFile hides what it wraps;
+// a wrappingFile, as those that encrypt, says so.
 type (
-	foreignVFS   struct{ vfs.VFS }
+	wrappingVFS struct {
+		vfs.VFS
+		wrap func(vfs.File) vfs.File
+	}
 	foreignFile  struct{ vfs.File }
-	wrappingVFS  struct{ vfs.VFS }
 	wrappingFile struct{ vfs.File }
 )
-
-func (v foreignVFS) OpenFilename(n *vfs.Filename,
-	flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
-	f, flags, err := v.VFS.(vfs.VFSFilename).OpenFilename(n, flags)
-	return foreignFile{f}, flags, err
-}
 
 func (v wrappingVFS) OpenFilename(n *vfs.Filename,
 	flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
 	f, flags, err := v.VFS.(vfs.VFSFilename).OpenFilename(n, flags)
-	return wrappingFile{f}, flags, err
+	return v.wrap(f), flags, err
 }
 
 func (f wrappingFile) Unwrap() vfs.File { return f.File }
@@ -160,7 +150,9 @@ func (f wrappingFile) SharedMemory() vfs.SharedMemory {
 }
 
 func TestUseAcceptsWhatKeepsThePromise(t *testing.T) {
-	vfs.Register("wrapping", wrappingVFS{vfs.Find("os")})
+	vfs.Register("wrapping", wrappingVFS{vfs.Find("os"), func(f vfs.File) vfs.File {
+		return wrappingFile{f}
+	}})
 	defer vfs.Unregister("wrapping")
 	for _, params := range []string{
 		"", "_pragma=journal_mode(wal)", "_pragma=journal_mode(delete)", "cache=shared",
@@ -168,12 +160,7 @@ func TestUseAcceptsWhatKeepsThePromise(t *testing.T) {
 	} {
 		// Else the name of its folder would have a #, which ends a path in a URI.
 		t.Run(cmp.Or(params, "none"), func(t *testing.T) {
-			db, err := driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") + "?" + params)
-			require.NoError(t, err)
-			defer db.Close()
-			s, err := openOn(bg, db)
-			require.NoError(t, err)
-			cleanUp(t, s)
+			s := storeOn(t, appPool(t, "file:"+filepath.Join(t.TempDir(), "app.db")+"?"+params))
 			require.NoError(t, s.Migrate(bg))
 			acquire(t, s, nobody)
 		})

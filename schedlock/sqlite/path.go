@@ -72,13 +72,11 @@ func parseDSN(dsn string) (dataSource, error) {
 	if !query.Has("_txlock") {
 		query.Set("_txlock", "immediate")
 	}
-	uri := url.URL{Path: path} // escapes what a URI cannot have
-	src := dataSource{path: path}
-	src.create = "file:" + uri.EscapedPath() + "?" + query.Encode()
+	src := dataSource{path: path, create: fileURI(path) + "?" + query.Encode()}
 	if !query.Has("mode") {
 		query.Set("mode", "rw")
 	}
-	src.dsn = "file:" + uri.EscapedPath() + "?" + query.Encode()
+	src.dsn = fileURI(path) + "?" + query.Encode()
 	return src, nil
 }
 
@@ -213,8 +211,8 @@ func (src dataSource) at(path string) string {
 	return fileURI(path) + "?" + query
 }
 
-// fileURI returns the URI of a path, with nothing in it that SQLite would take
-// for something else.
+// fileURI returns the URI of a path. It escapes what SQLite would take for
+// something else.
 func fileURI(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }

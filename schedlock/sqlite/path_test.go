@@ -145,16 +145,6 @@ func TestOpenMakesTheFileThatWasNamed(t *testing.T) {
 	}
 }
 
-func TestSymbolicLinksAreResolved(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
-	a, b := mustOpen(t, filepath.Join(dir, "app.db")), mustOpen(t,
-		filepath.Join(dir, "link", "app.db"))
-	assert.Equal(t, filepath.Join(dir, "app.db"), a.Path())
-	assert.Equal(t, a.Path(), b.Path())
-}
-
 func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

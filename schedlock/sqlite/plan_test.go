@@ -7,25 +7,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // queryPlan is what SQLite says it will do.
 func queryPlan(t testing.TB, conn *sql.Conn, query string) string {
 	t.Helper()
-	rows, err := conn.QueryContext(bg, "EXPLAIN QUERY PLAN "+query)
-	require.NoError(t, err, query)
-	defer rows.Close()
 	var lines []string
-	for rows.Next() {
-		var (
-			id, parent, unused int
-			detail             string
-		)
-		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
-		lines = append(lines, detail)
+	for _, row := range rowsOf(t, conn, "EXPLAIN QUERY PLAN "+query) {
+		lines = append(lines, row[3].(string)) // after id, parent and what is not used
 	}
-	require.NoError(t, rows.Err())
 	return strings.Join(lines, "\n")
 }
 

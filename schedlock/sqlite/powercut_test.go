@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/acknowledged"
@@ -47,9 +46,7 @@ func begins(t *testing.T, there bool) *history {
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	if there {
-		raw, err := template()
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(folder, "app.db"), raw, 0o600))
+		putDatabase(t, filepath.Join(folder, "app.db"))
 	}
 	h := on(newDisk(t, folder))
 	h.t = t
@@ -183,17 +180,10 @@ func TestNamesAreDurableBeforeAnythingIsCommitted(t *testing.T) {
 	require.True(t, synced(above), "a folder was made")
 	require.True(t, synced(within), "files were made")
 
-	raw, err := template()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "app.db"), raw, 0o600))
-	pool, err := sqlite3driver.Open("file:" + filepath.Join(folder, "app.db") +
-		"?_pragma=journal_mode(wal)")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	putDatabase(t, filepath.Join(folder, "app.db"))
+	pool := appPool(t, "file:"+filepath.Join(folder, "app.db")+"?_pragma=journal_mode(wal)")
 	above.steps = nil
-	s, err := Use(pool)(bg)
-	require.NoError(t, err)
-	cleanUp(t, s.(*Store))
+	storeOn(t, pool)
 	require.True(t, synced(above), "a pool of the app's has made a -wal file")
 }
 

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -31,11 +29,8 @@ func losing(t *testing.T, path string) (s *Store, lose *atomic.Bool) {
 			return nil
 		})
 	require.NoError(t, err)
-	s, err = openOn(bg, db)
-	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	cleanUp(t, s)
-	return s, lose
+	return storeOn(t, db), lose
 }
 
 func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
@@ -47,9 +42,7 @@ func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := newStore(t)
-			if err := other.ProofOfDeath(); err != nil {
-				missing.Skip(t, "a proof of death: %v", err)
-			}
+			needProof(t, other)
 			s, lose := losing(t, other.Path())
 			lock := newLock(t, s)
 			lose.Store(true)
@@ -63,9 +56,7 @@ func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
 			require.NoError(t, lock.IsLeader(bg), "it learns of it at its next heartbeat")
 			assert.NotEqual(t, driver.SignDead, look(t, other).Sign)
 			rival := newLock(t, other)
-			ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
-			defer cancel()
-			_, err = rival.Acquire(ctx)
+			_, err = rival.Acquire(lasting(t, 200*time.Millisecond))
 			require.Error(t, err, "two leaders")
 			require.NoError(t, rival.Stop(bg))
 		})

@@ -63,12 +63,10 @@ func (q queueStore) AddAfter(ctx context.Context, tx any, name string, retries i
 
 // change runs a statement that returns ids; args are made when it is its turn.
 func (q queueStore) change(ctx context.Context, query string,
-	args func() []any) (ids []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, _ tx) error {
-		ids, err = q.ids(ctx, query, args()...)
-		return err
+	args func() []any) ([]string, error) {
+	return within(ctx, q.s.share, func(ctx context.Context, _ tx) ([]string, error) {
+		return q.ids(ctx, query, args()...)
 	})
-	return ids, err
 }
 
 // inside runs a statement that returns ids in a caller's transaction.
@@ -110,20 +108,15 @@ WHERE queue = ?1 AND id IN (SELECT value FROM json_each(?2)) AND token = ?3 AND 
 // Done implements taskqueue.Store. Which tasks it has ended it asks only if it has
 // not ended all.
 func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
-	ids []string) (done []string, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
+	ids []string) ([]string, error) {
+	return within(ctx, q.s.share, func(ctx context.Context, tx tx) ([]string, error) {
 		n, err := tx.exec(ctx, sqlDoneTasks, q.ours(name, token, ids)...)
-		if err != nil {
-			return err
-		}
-		if done = ids; n == int64(len(ids)) {
-			return nil
+		if err != nil || n == int64(len(ids)) {
+			return ids, err
 		}
 		// Those of just now among them.
-		done, err = q.ids(ctx, sqlDoneBefore, name, list(ids), token.String())
-		return err
+		return q.ids(ctx, sqlDoneBefore, name, list(ids), token.String())
 	})
-	return done, err
 }
 
 // DoneTx implements taskqueue.Store; tx must be a *sql.Tx. As it has written, nobody
@@ -173,13 +166,11 @@ WHERE ` + sqlOurs
 // Fail implements taskqueue.Store.
 func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
 	delay time.Duration) (ended bool, err error) {
-	err = q.s.share(ctx, func(ctx context.Context, tx tx) error {
+	return within(ctx, q.s.share, func(ctx context.Context, tx tx) (bool, error) {
 		n, err := tx.exec(ctx, sqlFailTask, q.ours(name, token, []string{id}, ceilMillis(delay),
 			formatTime(q.s.now().Add(delay)), nullText(text))...)
-		ended = n > 0
-		return err
+		return n > 0, err
 	})
-	return ended && err == nil, err
 }
 
 const sqlTask = `
@@ -306,15 +297,9 @@ DELETE FROM queue_tasks WHERE seq IN (
 // Prune implements taskqueue.Store. The age is by the wall clock.
 func (q queueStore) Prune(ctx context.Context, name string, olderThan time.Duration,
 	limit int) (deleted int64, err error) {
-	err = q.s.write(ctx, func(ctx context.Context, tx tx) error {
-		deleted, err = tx.exec(ctx, sqlPruneTasks, name,
-			formatTime(q.s.now().Add(-olderThan)), limit)
-		return err
+	return within(ctx, q.s.write, func(ctx context.Context, tx tx) (int64, error) {
+		return tx.exec(ctx, sqlPruneTasks, name, formatTime(q.s.now().Add(-olderThan)), limit)
 	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
 }
 
 // ids runs a statement that returns ids; the turn is held.

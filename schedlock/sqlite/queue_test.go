@@ -2,9 +2,7 @@ package sqlite
 
 import (
 	"fmt"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -211,21 +209,6 @@ SELECT 'queue ' || (i % 3), 'done ' || i, 'done', 1, NULL, NULL, NULL, NULL, '',
 	t.Run("after ANALYZE, with all states", check)
 }
 
-func TestATableThatIsMissingIsNamedWithWhatToDo(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	db, err := sqlite3driver.Open("file:" + path)
-	require.NoError(t, err)
-	require.NoError(t, db.Close())
-	q := mustOpen(t, path).Queue()
-	_, err = q.Add(bg, "q", 0, []string{"a"})
-	require.ErrorContains(t, err, "its migrations were not run")
-	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
-	_, _, err = q.Get(bg, "q", "a")
-	require.ErrorContains(t, err, "its migrations were not run")
-	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
-}
-
 // What came with one transaction is committed with one.
 func TestCallsOfManyWorkersShareACommit(t *testing.T) {
 	t.Parallel()
@@ -244,39 +227,13 @@ func TestCallsOfManyWorkersShareACommit(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Len(t, done, 1)
 	})
-	version := func() (v int) {
-		require.NoError(t, s.DB().QueryRowContext(bg,
-			`SELECT count(*) FROM queue_tasks WHERE state = 'done'`).Scan(&v))
-		return v
+	done := func() int {
+		return ask[int](t, s.DB(), `SELECT count(*) FROM queue_tasks WHERE state = 'done'`)
 	}
-	require.Zero(t, version())
+	require.Zero(t, done())
 	release()
 	wg.Wait()
-	require.Equal(t, 100, version())
-}
-
-// A hand cannot make a row that no code understands.
-func TestTheTableRefusesNonsense(t *testing.T) {
-	t.Parallel()
-	conn := foreign(t, newStore(t))
-	insert := func(name, id, state string, retries int, token any) error {
-		_, err := conn.ExecContext(bg, `INSERT INTO queue_tasks
-			(queue, id, state, retries_left, token, created_at, updated_at)
-			VALUES (?, ?, ?, ?, ?, '', '')`,
-			name, id, state, retries, token)
-		return err
-	}
-	require.NoError(t, insert("q", "a", "pending", 0, nil))
-	require.NoError(t, insert("q", strings.Repeat("ü", 100), "pending", 0, nil))
-	require.Error(t, insert("q", strings.Repeat("ü", 100)+"x", "pending", 0, nil), "201 bytes")
-	require.Error(t, insert("q", "", "pending", 0, nil))
-	require.Error(t, insert("", "b", "pending", 0, nil))
-	require.Error(t, insert("q", "b\x00c", "pending", 0, nil))
-	require.Error(t, insert("q", "b", "working", 0, nil))
-	require.Error(t, insert("q", "b", "pending", -1, nil))
-	require.Error(t, insert("q", "b", "pending", 0, "t"), "pending, and somebody's")
-	require.Error(t, insert("q", "b", "in_progress", 0, "t"), "without a time-out")
-	require.NoError(t, insert("q", "b", "done", 0, "t"))
+	require.Equal(t, 100, done())
 }
 
 // What is called for each task is planned once, also after an ANALYZE.

@@ -139,27 +139,20 @@ func openExisting(ctx context.Context, src dataSource, params string,
 // surroundings are a database file and what lies beside it, as far as it tells
 // whether somebody has written, or may be writing.
 type surroundings struct {
-	file     fileID
-	size     int64
-	modified time.Time
-	wal      int64 // size of the -wal file; -1: there is none
-	journal  bool  // there is a rollback journal
+	fileStat
+	wal     int64 // size of the -wal file; -1: there is none
+	journal bool  // there is a rollback journal
 }
 
 func lookAround(path string) (s surroundings, err error) {
-	if s.file, err = identify(path); err != nil {
+	if s.fileStat, err = examineFile(path); err != nil {
 		return s, fmt.Errorf("database %s: %w", path, err)
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return s, fmt.Errorf("database %s: %w", path, err)
+	s.wal = -1
+	if wal, err := examineFile(path + "-wal"); err == nil {
+		s.wal = wal.size
 	}
-	s.size, s.modified, s.wal = info.Size(), info.ModTime(), -1
-	if wal, err := os.Stat(path + "-wal"); err == nil {
-		s.wal = wal.Size()
-	}
-	_, err = os.Stat(path + "-journal")
-	s.journal = err == nil
+	s.journal = exists(path + "-journal")
 	return s, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	sqlite3driver "github.com/ncruces/go-sqlite3/driver"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,14 +94,11 @@ func TestReadLooksAgainIfSomebodyWrites(t *testing.T) {
 		var jobs []ledger.Job
 		require.NoError(t, Read(bg, path, func(ctx context.Context, s *Store) (err error) {
 			if calls++; calls == 1 {
-				db, err := sqlite3driver.Open("file:" + path)
-				require.NoError(t, err)
+				db := appPool(t, "file:"+path)
 				_, err = db.Exec(`INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
 					VALUES ('new', 'x', '2026-01-01T00:00:00.000000Z', 'x')`)
 				require.NoError(t, err)
-				if stays {
-					t.Cleanup(func() { db.Close() })
-				} else {
+				if !stays {
 					require.NoError(t, db.Close())
 				}
 			}
@@ -174,12 +170,10 @@ func TestReadWithoutSharedMemory(t *testing.T) {
 func TestOpenExistingKeepsTheJournalMode(t *testing.T) {
 	t.Parallel()
 	path := unused(t)
-	mode := func(set string) (mode string) {
-		db, err := sqlite3driver.Open("file:" + path)
-		require.NoError(t, err)
-		require.NoError(t, db.QueryRow(`PRAGMA journal_mode`+set).Scan(&mode))
-		require.NoError(t, db.Close())
-		return mode
+	mode := func(set string) string {
+		db := appPool(t, "file:"+path)
+		defer db.Close()
+		return ask[string](t, db, `PRAGMA journal_mode`+set)
 	}
 	require.Equal(t, "delete", mode("=delete"))
 	s, err := OpenExisting(bg, path)
@@ -188,11 +182,8 @@ func TestOpenExistingKeepsTheJournalMode(t *testing.T) {
 	ref := acquire(t, s, nobody)
 	_, err = schedlock.Revoke(bg, s, ref.Term, "ann", "")
 	require.NoError(t, err)
-	view, err := s.Look(bg)
-	require.NoError(t, err)
-	assert.Equal(t, driver.StateRevoked, view.Row.State)
-	_, err = s.Release(bg, ref, driver.EndRevoked)
-	require.NoError(t, err)
+	assert.Equal(t, driver.StateRevoked, look(t, s).Row.State)
+	release(t, s, ref)
 	require.NoError(t, s.Close())
 	assert.Equal(t, "delete", mode(""))
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 
 	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/schedlock/ledger"
@@ -25,20 +24,6 @@ DELETE FROM scheduler_replicas WHERE seen_at < ?1`
 SELECT ` + columns.ReplicaColumns + ` FROM scheduler_replicas r
 ORDER BY r.hostname, r.pid, r.instance`
 )
-
-// lazily runs do, whose statements are transactions of their own that wait for no
-// disk. What they write may be lost with the machine.
-func (s *Store) lazily(ctx context.Context, do func(context.Context, tx) error) error {
-	if err := s.mayWrite(); err != nil {
-		return err
-	}
-	return s.use(ctx, func(ctx context.Context, _ *sql.Conn) error {
-		if err := s.setDurable(ctx, false); err != nil {
-			return err
-		}
-		return do(ctx, tx{s})
-	})
-}
 
 // Present implements ledger.Store.
 func (s *Store) Present(ctx context.Context, r ledger.Replica, forget bool) error {

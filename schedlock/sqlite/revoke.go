@@ -25,14 +25,14 @@ RETURNING revoked_at, revoked_by, revoke_reason`
 
 // Revoke implements driver.Store.
 func (s *Store) Revoke(ctx context.Context, term int64, by,
-	reason string) (r driver.Revocation, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
+	reason string) (driver.Revocation, error) {
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (r driver.Revocation, err error) {
 		n, err := tx.exec(ctx, sqlRevoke, term)
 		if err != nil {
-			return err
+			return r, err
 		}
 		if n == 0 {
-			return driver.ErrConflict
+			return r, driver.ErrConflict
 		}
 		at := s.now()
 		now := formatTime(at)
@@ -43,16 +43,12 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 			&why)
 		if errors.Is(err, sql.ErrNoRows) {
 			// Somebody has deleted the term from the history.
-			return note(ctx, tx, at, ledger.OrderHandOver, o)
+			return r, note(ctx, tx, at, ledger.OrderHandOver, o)
 		}
 		r = driver.Revocation{At: stamp(kept.String), By: who.String, Reason: why.String}
 		if err == nil && kept.String == now { // the first one
 			err = note(ctx, tx, at, ledger.OrderHandOver, o)
 		}
-		return err
+		return r, err
 	})
-	if err != nil {
-		return driver.Revocation{}, err
-	}
-	return r, nil
 }

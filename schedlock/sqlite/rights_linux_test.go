@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,6 +72,20 @@ func childLead() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
+// leads starts another process, which leads with a proof of death.
+func leads(t *testing.T, args ...string) *child.Process {
+	t.Helper()
+	p := child.Start(t, "store lead", args...)
+	require.Equal(t, "leads <nil>", p.Line())
+	return p
+}
+
+func kill(t *testing.T, p *child.Process) {
+	t.Helper()
+	require.NoError(t, p.Cmd.Process.Kill())
+	p.Cmd.Wait()
+}
+
 // childReader is a user who may read the folder and puts read locks wherever he
 // can; with a third argument, he came when the file was open to all.
 func childReader() {
@@ -112,20 +125,13 @@ func childReader() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	missing.Root(t)
-}
-
 // readableByAll is a database that all may read, in a folder that all may enter.
 func readableByAll(t *testing.T) string {
 	t.Helper()
-	needRoot(t)
+	missing.Root(t)
 	path := leasefiletest.NewDatabase(t)
 	leasefiletest.LetIn(t, filepath.Dir(path))
-	raw, err := template()
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, raw, 0o644))
+	putDatabase(t, path)
 	require.NoError(t, os.Chmod(path, 0o644))
 	return path
 }
@@ -134,9 +140,8 @@ func readableByAll(t *testing.T) string {
 // returns what that replica logs.
 func takesOver(t *testing.T, path string) string {
 	t.Helper()
-	s, log := mustOpen(t, path), &strings.Builder{}
-	lock, err := schedlock.New(s, schedlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	require.NoError(t, err)
+	log := &lines{}
+	lock := newLock(t, mustOpen(t, path), log.option())
 	began := time.Now()
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
@@ -150,20 +155,16 @@ func TestWhoMayOnlyReadDelaysNoTakeOver(t *testing.T) {
 		path := readableByAll(t)
 		require.NoError(t, mustOpen(t, path).ProofOfDeath())
 		reader := child.Start(t, "lease reader", path).Line()
-		leader := child.Start(t, "store lead", path, "0")
-		require.Equal(t, "leads <nil>", leader.Line())
+		leader := leads(t, path, "0")
 		assert.Contains(t, reader, "permission denied")
-		require.NoError(t, leader.Cmd.Process.Kill())
-		leader.Cmd.Wait()
+		kill(t, leader)
 		takesOver(t, path)
 	})
 	t.Run("he has opened a file of an earlier release", func(t *testing.T) {
 		path := readableByAll(t)
-		leader := child.Start(t, "store lead", path, "0")
-		require.Equal(t, "leads <nil>", leader.Line())
+		leader := leads(t, path, "0")
 		require.Equal(t, "locked", child.Start(t, "lease reader", path, "early").Line())
-		require.NoError(t, leader.Cmd.Process.Kill())
-		leader.Cmd.Wait()
+		kill(t, leader)
 		assert.Contains(t, takesOver(t, path),
 			"a process that may only read it keeps others from locking it")
 	})
@@ -176,10 +177,7 @@ func TestAfterAStartByRootTheUserOfTheDatabaseLeads(t *testing.T) {
 			require.NoError(t, os.Chmod(path, mode))
 			require.NoError(t, os.Chown(path, appUser, appGroup))
 			require.NoError(t, os.Chown(filepath.Dir(path), appUser, appGroup))
-			root := child.Start(t, "store lead", path, "0")
-			require.Equal(t, "leads <nil>", root.Line())
-			require.NoError(t, root.Cmd.Process.Kill())
-			root.Cmd.Wait()
+			kill(t, leads(t, path, "0"))
 			for suffix, want := range map[string]fs.FileMode{
 				"-wal": mode, "-shm": mode, "-lease": mode&0o222 | mode&0o222<<1,
 			} {
@@ -189,70 +187,44 @@ func TestAfterAStartByRootTheUserOfTheDatabaseLeads(t *testing.T) {
 				st := info.Sys().(*syscall.Stat_t)
 				assert.Equal(t, []uint32{appUser, appGroup}, []uint32{st.Uid, st.Gid}, suffix)
 			}
-			app := child.Start(t, "store lead", path, strconv.Itoa(appUser))
-			require.Equal(t, "leads <nil>", app.Line())
+			leads(t, path, strconv.Itoa(appUser))
 		})
 	}
 }
 
-// What root's start puts right lies in a folder of somebody else.
-func TestRootGivesAwayNothingButTheDatabasesOwnFiles(t *testing.T) {
-	path := readableByAll(t)
-	require.NoError(t, os.Chown(path, appUser, appGroup))
-	dir := filepath.Dir(path)
-	secret := filepath.Join(dir, "secret")
+// secretOfRoot returns the name of a -wal file in a folder of somebody else, a file of
+// root's, and what looks whether that is root's still.
+func secretOfRoot(t *testing.T) (wal, secret string, kept func(name string)) {
+	t.Helper()
+	secret = filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
-	kept := mustOpen(t, path) // so that the -wal stays
-	look(t, kept)
-	require.NoError(t, os.WriteFile(secret+"2", nil, 0o600))
-	require.NoError(t, os.Link(secret, path+"-wal.odd"))
-	require.NoError(t, os.Symlink(secret+"2", path+"-shm.odd"))
-	// In one step: kept watches its files and may put one back that is missing.
-	for _, suffix := range []string{"-wal", "-shm"} {
-		require.NoError(t, os.Link(path+suffix, path+suffix+".away"))
-		require.NoError(t, os.Rename(path+suffix+".odd", path+suffix))
-	}
-	kept.followSides()
-	for _, file := range []string{secret, secret + "2"} {
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		assert.Equal(t, fs.FileMode(0o600), info.Mode(), file)
-		assert.Zero(t, info.Sys().(*syscall.Stat_t).Uid, file)
-	}
-	for _, suffix := range []string{"-wal", "-shm"} {
-		require.NoError(t, os.Rename(path+suffix+".away", path+suffix))
-	}
-}
-
-// Here nobody puts anything else in the place of the file while it is looked at.
-func TestRootGivesAwayNoFileThatHasAnotherName(t *testing.T) {
-	path := readableByAll(t)
-	var db unix.Stat_t
-	require.NoError(t, unix.Stat(path, &db))
-	db.Uid, db.Gid, db.Mode = appUser, appGroup, unix.S_IFREG|0o666
-	secret := filepath.Join(t.TempDir(), "secret")
-	require.NoError(t, os.WriteFile(secret, nil, 0o600))
-	for name, put := range map[string]func(from, to string) error{
-		"a hard link": os.Link, "a symbolic link": os.Symlink,
-	} {
-		require.NoError(t, put(secret, path+"-wal"), name)
-		followSide(path+"-wal", &db)
+	return readableByAll(t) + "-wal", secret, func(name string) {
+		t.Helper()
 		info, err := os.Stat(secret)
 		require.NoError(t, err)
 		assert.Equal(t, fs.FileMode(0o600), info.Mode(), name)
 		assert.Zero(t, info.Sys().(*syscall.Stat_t).Uid, name)
-		require.NoError(t, os.Remove(path+"-wal"))
+	}
+}
+
+// ofApp is the state of a database of the app's user.
+var ofApp = unix.Stat_t{Uid: appUser, Gid: appGroup, Mode: unix.S_IFREG | 0o666}
+
+func TestRootGivesAwayNoFileThatHasAnotherName(t *testing.T) {
+	wal, secret, kept := secretOfRoot(t)
+	for name, put := range map[string]func(from, to string) error{
+		"a hard link": os.Link, "a symbolic link": os.Symlink,
+	} {
+		require.NoError(t, put(secret, wal), name)
+		followSide(wal, &ofApp)
+		kept(name)
+		require.NoError(t, os.Remove(wal))
 	}
 }
 
 // A file that was a name here only until it was opened has one name again, its own.
 func TestRootGivesAwayNothingThatWasLinkedForAnInstant(t *testing.T) {
-	path := readableByAll(t)
-	var db unix.Stat_t
-	require.NoError(t, unix.Stat(path, &db))
-	db.Uid, db.Gid, db.Mode = appUser, appGroup, unix.S_IFREG|0o666
-	secret := filepath.Join(t.TempDir(), "secret")
-	require.NoError(t, os.WriteFile(secret, nil, 0o600))
+	wal, secret, kept := secretOfRoot(t)
 	stop := make(chan struct{})
 	var switching sync.WaitGroup
 	switching.Go(func() {
@@ -261,76 +233,49 @@ func TestRootGivesAwayNothingThatWasLinkedForAnInstant(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = os.Link(secret, path+"-wal")
-				_ = os.Remove(path + "-wal")
+				_ = os.Link(secret, wal)
+				_ = os.Remove(wal)
 			}
 		}
 	})
 	for range 2000 {
-		followSide(path+"-wal", &db)
+		followSide(wal, &ofApp)
 	}
 	close(stop)
 	switching.Wait()
-	info, err := os.Stat(secret)
-	require.NoError(t, err)
-	assert.Equal(t, fs.FileMode(0o600), info.Mode())
-	assert.Zero(t, info.Sys().(*syscall.Stat_t).Uid)
-}
-
-// odd is what may lie where the lease file belongs, and what is said of it.
-var odd = map[string]struct {
-	put   func(path string) error
-	wants string
-}{
-	"a symbolic link": {func(path string) error { return os.Symlink("/etc/hostname", path) },
-		"is a symbolic link, which is not followed"},
-	"a link to itself": {func(path string) error { return os.Symlink(path, path) },
-		"is a symbolic link, which is not followed"},
-	"a named pipe": {func(path string) error { return unix.Mkfifo(path, 0o666) },
-		"is a named pipe, which is not waited for"},
-	"a folder": {func(path string) error { return os.Mkdir(path, 0o755) }, "is a folder"},
-	"a socket": {func(path string) error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-	}, "is a socket"},
-	"a foreign file": {func(path string) error { return os.WriteFile(path, []byte("x"), 0o644) },
-		"is empty or was not made by schedlock"},
-	"an empty file": {func(path string) error { return os.WriteFile(path, nil, 0o644) },
-		"is empty or was not made by schedlock"},
+	kept("linked for an instant")
 }
 
 // With an odd file in its way a replica leads all the same, says once why deaths
-// cannot be proven, and proves them again when the file is gone.
+// cannot be proven, and proves them again when the file is gone. What else may lie
+// there is tested in package leasefile.
 func TestAnOddFileInTheWayOfTheLeaseFile(t *testing.T) {
-	for name, o := range odd {
-		t.Run(name, func(t *testing.T) {
-			t.Chdir(filepath.Dir(leasefiletest.NewDatabase(t))) // the name of a socket is short
-			path, err := filepath.Abs("app.db")
-			require.NoError(t, err)
-			require.NoError(t, o.put("app.db-lease"))
-			log := &strings.Builder{}
-			s, err := Open(bg, path)
-			require.NoError(t, err)
-			cleanUp(t, s)
+	for wants, put := range map[string]func(path string) error{
+		"is a named pipe, which is not waited for": func(path string) error {
+			return unix.Mkfifo(path, 0o666)
+		},
+		"is empty or was not made by schedlock": func(path string) error {
+			return os.WriteFile(path, nil, 0o644)
+		},
+	} {
+		t.Run(wants, func(t *testing.T) {
+			path := leasefiletest.NewDatabase(t)
+			require.NoError(t, put(path+"-lease"))
+			log := &lines{}
+			s := mustOpen(t, path)
 			require.NoError(t, s.Migrate(bg))
-			require.ErrorContains(t, s.ProofOfDeath(), path+"-lease "+o.wants)
-			lock, err := schedlock.New(s,
-				schedlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-			require.NoError(t, err)
+			require.ErrorContains(t, s.ProofOfDeath(), path+"-lease "+wants)
+			lock := newLock(t, s, log.option())
 			for range 2 {
 				lease, err := lock.Acquire(bg)
 				require.NoError(t, err)
-				assert.ErrorContains(t, lock.Status().Unproven, o.wants)
+				assert.ErrorContains(t, lock.Status().Unproven, wants)
 				assert.Contains(t, lock.Status().Reason, "deaths cannot be proven here")
-				assert.Contains(t, look(t, s).Row.TTLOnly, o.wants)
+				assert.Contains(t, look(t, s).Row.TTLOnly, wants)
 				require.NoError(t, lease.Release(bg))
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), o.wants), log.String())
-			assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+			assert.Equal(t, 1, log.count(wants), log)
+			assert.Equal(t, 1, log.count("level=WARN"), log)
 
 			require.NoError(t, os.RemoveAll(path+"-lease"))
 			for range 2 {
@@ -340,8 +285,7 @@ func TestAnOddFileInTheWayOfTheLeaseFile(t *testing.T) {
 				assert.Equal(t, driver.SignAlive, look(t, s).Sign)
 				require.NoError(t, lease.Release(bg))
 			}
-			assert.Equal(t, 1, strings.Count(log.String(), "deaths can be proven again"),
-				log.String())
+			assert.Equal(t, 1, log.count("deaths can be proven again"), log)
 		})
 	}
 }
@@ -353,9 +297,7 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	require.NoError(t, a.Migrate(bg))
 	acquire(t, a, nobody)
 	log := &lines{}
-	lock, err := schedlock.New(b, schedlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))),
-		schedlock.WithHeartbeatInterval(100*time.Millisecond))
-	require.NoError(t, err)
+	lock := newLock(t, b, log.option(), schedlock.WithHeartbeatInterval(100*time.Millisecond))
 	ctx, cancel := context.WithCancel(bg)
 	waited := make(chan error, 1)
 	go func() { _, err := lock.Wait(ctx); waited <- err }()
@@ -368,22 +310,4 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-waited, context.Canceled)
 	assert.Equal(t, 1, log.count("is a named pipe"))
-}
-
-// lines are what was logged.
-type lines struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.all.String(), text)
 }

@@ -91,21 +91,17 @@ func guard(ctx context.Context, tx tx, ref driver.Ref) error {
 // Decide implements ledger.Store.
 func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 	d ledger.Decision) (run ledger.Run, started bool, err error) {
-	err = s.share(ctx, func(ctx context.Context, tx tx) error {
-		started = false
+	run, err = within(ctx, s.share, func(ctx context.Context, tx tx) (run ledger.Run, err error) {
 		if err := guard(ctx, tx, ref); err != nil {
-			return err
+			return run, err
 		}
 		if !d.Start.IsZero() {
 			if err := mayStart(ctx, tx, d.Job); err != nil {
-				return err
+				return run, err
 			}
 		}
 		now := columns.Kept(s.now())
-		var (
-			moved int64
-			err   error
-		)
+		var moved int64
 		switch {
 		case d.To.Before(d.From) && !d.Back: // whatever stands there
 		case d.From.IsZero() && d.RawFrom == "":
@@ -119,10 +115,10 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 			}
 		}
 		if err != nil {
-			return err
+			return run, err
 		}
 		if moved == 0 {
-			return driver.ErrConflict
+			return run, driver.ErrConflict
 		}
 		for _, k := range d.Skipped {
 			for k := range k.Places() {
@@ -134,7 +130,7 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 				free, err := tx.exec(ctx, sqlInsertSkip, d.Job, formatTime(k.First), ref.Term,
 					ref.PID, ref.Hostname, k.Reason, until, count)
 				if err != nil {
-					return err
+					return run, err
 				}
 				if free > 0 {
 					break
@@ -142,7 +138,7 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 			}
 		}
 		if d.Start.IsZero() {
-			return nil
+			return run, nil
 		}
 		run = ledger.Run{Job: d.Job, ScheduledAt: d.Start, StartedAt: now,
 			Status: ledger.InProgress,
@@ -150,12 +146,11 @@ func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 		err = tx.row(ctx, sqlInsertRun, []any{d.Job, formatTime(d.Start),
 			formatTime(now), ref.Term, ref.PID, ref.Hostname}, &run.ID)
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+			err = nil
 		}
-		started = err == nil
-		return err
+		return run, err
 	})
-	return run, started && err == nil, err
+	return run, run.ID != 0, err
 }
 
 const (
@@ -207,21 +202,17 @@ func (s *Store) ResetCursor(ctx context.Context, o ledger.Action) (j ledger.Job,
 	if err := o.Validate(); err != nil {
 		return j, err
 	}
-	err = s.write(ctx, func(ctx context.Context, tx tx) error {
-		j = ledger.Job{Name: o.Job, Cursor: columns.Kept(s.now())}
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (ledger.Job, error) {
+		j := ledger.Job{Name: o.Job, Cursor: columns.Kept(s.now())}
 		err := tx.row(ctx, sqlResetCursor, []any{formatTime(j.Cursor), o.Job}, &j.Spec)
 		if errors.Is(err, sql.ErrNoRows) {
-			return ledger.NoJob(o.Job)
+			return j, ledger.NoJob(o.Job)
 		}
 		if err != nil {
-			return err
+			return j, err
 		}
-		return note(ctx, tx, j.Cursor, ledger.OrderResetCursor, o)
+		return j, note(ctx, tx, j.Cursor, ledger.OrderResetCursor, o)
 	})
-	if err != nil {
-		return ledger.Job{}, err
-	}
-	return j, nil
 }
 
 // sqlPrune finds the oldest row that stays by the index of (job, scheduled_at),
@@ -239,14 +230,9 @@ DELETE FROM scheduler_runs WHERE id IN (
 
 // Prune implements ledger.Store.
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
-	err = s.write(ctx, func(ctx context.Context, tx tx) (err error) {
-		deleted, err = tx.exec(ctx, sqlPrune, job, max(keep, 0), max(limit, 0))
-		return err
+	return within(ctx, s.write, func(ctx context.Context, tx tx) (int64, error) {
+		return tx.exec(ctx, sqlPrune, job, max(keep, 0), max(limit, 0))
 	})
-	if err != nil {
-		return 0, err
-	}
-	return deleted, nil
 }
 
 // runList gathers rows. Those that a hand has spoiled do not hide the others.

@@ -33,9 +33,7 @@ const (
 	busyTimeoutMillis = "500"
 )
 
-var (
-	_ ledger.Store = (*Store)(nil)
-)
+var _ ledger.Store = (*Store)(nil)
 
 // A Store keeps the lock row in one SQLite file. All methods are safe for
 // concurrent use. What the lock needs goes over one connection that nothing

@@ -3,9 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -54,6 +56,24 @@ func cleanUp(t testing.TB, s *Store) {
 	})
 }
 
+// storeOn is a store on a pool of the app's.
+func storeOn(t testing.TB, db *sql.DB) *Store {
+	t.Helper()
+	s, err := openOn(bg, db)
+	require.NoError(t, err)
+	cleanUp(t, s)
+	return s
+}
+
+// appPool is a pool of the app's own.
+func appPool(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sqlite3driver.Open(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
 // newStore opens a new database that has its tables.
 func newStore(t testing.TB, opts ...Option) *Store {
 	t.Helper()
@@ -64,11 +84,17 @@ func newStore(t testing.TB, opts ...Option) *Store {
 // folder.
 func unused(t testing.TB) string {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "app.db")
+	putDatabase(t, path)
+	return path
+}
+
+// putDatabase puts a database that has its tables where a path leads.
+func putDatabase(t testing.TB, path string) {
+	t.Helper()
 	raw, err := template()
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
-	return path
 }
 
 // template is a database that was migrated once, as a file.
@@ -91,16 +117,43 @@ var template = sync.OnceValues(func() ([]byte, error) {
 // foreign is a connection of another program, which waits for nobody.
 func foreign(t testing.TB, s *Store) *sql.Conn {
 	t.Helper()
-	db, err := sqlite3driver.Open("file:" + (&url.URL{Path: s.Path()}).EscapedPath() +
-		"?_pragma=busy_timeout(0)")
+	conn, err := appPool(t, fileURI(s.Path())+"?_pragma=busy_timeout(0)").Conn(bg)
 	require.NoError(t, err)
-	conn, err := db.Conn(bg)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		conn.Close()
-		db.Close()
-	})
+	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// begin begins a transaction that ends with the test at the latest.
+func begin(t testing.TB, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(bg, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// ask reads one value.
+func ask[T any](t testing.TB, from interface {
+	QueryRowContext(context.Context, string, ...any) *sql.Row
+}, query string, args ...any) (value T) {
+	t.Helper()
+	require.NoError(t, from.QueryRowContext(bg, query, args...).Scan(&value), query)
+	return value
+}
+
+// lasting is a context that ends after a time.
+func lasting(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(bg, d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// needProof skips a test where no death can be proven.
+func needProof(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.ProofOfDeath(); err != nil {
+		missing.Skip(t, "a proof of death: %v", err)
+	}
 }
 
 // run executes what an operator types.
@@ -126,22 +179,31 @@ func dump(t testing.TB, conn *sql.Conn) string {
 	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
 		"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",
 		"scheduler_audit"} {
-		rows, err := conn.QueryContext(bg, `SELECT * FROM `+table+` ORDER BY 1, 2`)
-		require.NoError(t, err)
-		columns, err := rows.Columns()
-		require.NoError(t, err)
-		for rows.Next() {
-			values, dest := make([]any, len(columns)), make([]any, len(columns))
-			for i := range values {
-				dest[i] = &values[i]
-			}
-			require.NoError(t, rows.Scan(dest...))
-			fmt.Fprintln(&b, table, values)
+		for _, row := range rowsOf(t, conn, `SELECT * FROM `+table+` ORDER BY 1, 2`) {
+			fmt.Fprintln(&b, table, row)
 		}
-		require.NoError(t, rows.Err())
-		rows.Close()
 	}
 	return b.String()
+}
+
+// rowsOf reads all rows of a query.
+func rowsOf(t testing.TB, conn *sql.Conn, query string, args ...any) (all [][]any) {
+	t.Helper()
+	rows, err := conn.QueryContext(bg, query, args...)
+	require.NoError(t, err, query)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	for rows.Next() {
+		row, dest := make([]any, len(columns)), make([]any, len(columns))
+		for i := range row {
+			dest[i] = &row[i]
+		}
+		require.NoError(t, rows.Scan(dest...))
+		all = append(all, row)
+	}
+	require.NoError(t, rows.Err(), query)
+	return all
 }
 
 func look(t testing.TB, s *Store) driver.Snapshot {
@@ -198,12 +260,37 @@ func release(t testing.TB, s *Store, ref driver.Ref) {
 	require.True(t, deleted)
 }
 
-// newLock makes a lock on a store, with the default settings and without a log.
-func newLock(t testing.TB, s *Store) *schedlock.Lock {
+// newLock makes a lock on a store, without a log unless an option says so.
+func newLock(t testing.TB, s *Store, opts ...schedlock.Option) *schedlock.Lock {
 	t.Helper()
-	lock, err := schedlock.New(s, schedlock.WithLogger(quiet))
+	lock, err := schedlock.New(s, append([]schedlock.Option{schedlock.WithLogger(quiet)},
+		opts...)...)
 	require.NoError(t, err)
 	return lock
+}
+
+// lines are what was logged.
+type lines struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
+
+func (l *lines) option() schedlock.Option {
+	return schedlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
 // A clock that stands still until it is told to move.
@@ -231,38 +318,22 @@ func (c *stoppedClock) add(d time.Duration) time.Time {
 
 func TestEveryConnectionHasTheSettings(t *testing.T) {
 	s := newStore(t)
-	want := map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "500"}
-	read := func(q interface {
-		QueryRowContext(context.Context, string, ...any) *sql.Row
-	}) map[string]string {
-		got := map[string]string{}
-		for name := range want {
-			var value string
-			require.NoError(t, q.QueryRowContext(bg, `PRAGMA `+name).Scan(&value))
-			got[name] = value
+	check := func(conn *sql.Conn) {
+		for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2",
+			"busy_timeout": "500"} {
+			assert.Equal(t, want, ask[string](t, conn, `PRAGMA `+name), name)
 		}
-		return got
 	}
 	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
-		assert.Equal(t, want, read(conn))
+		check(conn)
 		return nil
 	}))
-	var conns []*sql.Conn
 	for range 3 { // as many as the pool has besides
 		conn, err := s.DB().Conn(bg)
 		require.NoError(t, err)
-		conns = append(conns, conn)
-		assert.Equal(t, want, read(conn))
+		defer conn.Close()
+		check(conn)
 	}
-	for _, conn := range conns {
-		require.NoError(t, conn.Close())
-	}
-	// Two transactions of the pool do not fail each other at their first write.
-	tx, err := s.DB().BeginTx(bg, nil)
-	require.NoError(t, err)
-	_, err = foreign(t, s).ExecContext(bg, `BEGIN IMMEDIATE`)
-	assert.ErrorIs(t, err, sqlite3.BUSY, "the transaction began immediate")
-	require.NoError(t, tx.Rollback())
 }
 
 func TestTheUsersOwnPragmasAreKept(t *testing.T) {
@@ -271,9 +342,7 @@ func TestTheUsersOwnPragmasAreKept(t *testing.T) {
 	require.NoError(t, s.Migrate(bg))
 	for name, want := range map[string]string{"journal_mode": "wal", "foreign_keys": "1",
 		"busy_timeout": "77"} {
-		var got string
-		require.NoError(t, s.DB().QueryRowContext(bg, `PRAGMA `+name).Scan(&got))
-		assert.Equal(t, want, got, name)
+		assert.Equal(t, want, ask[string](t, s.DB(), `PRAGMA `+name), name)
 	}
 	ref := acquire(t, s, nobody)
 	beat(t, s, ref)
@@ -281,10 +350,23 @@ func TestTheUsersOwnPragmasAreKept(t *testing.T) {
 
 func TestWithoutItsTablesADatabaseSaysWhatIsMissing(t *testing.T) {
 	s := mustOpen(t, filepath.Join(t.TempDir(), "app.db"))
-	_, err := s.Look(bg)
-	require.ErrorContains(t, err, "its migrations were not run")
-	require.ErrorIs(t, err, driver.ErrPermanent, "as on PostgreSQL")
-	assert.ErrorContains(t, err, s.Path())
+	for name, call := range map[string]func() error{
+		"lock":       func() error { _, err := s.Look(bg); return err },
+		"named lock": func() error { _, err := s.Named().Look(bg, lockA); return err },
+		"task": func() error {
+			_, err := s.Queue().Add(bg, "q", 0, []string{"a"})
+			return err
+		},
+	} {
+		err := call()
+		assert.ErrorContains(t, err, "its migrations were not run", name)
+		assert.ErrorIs(t, err, driver.ErrPermanent, "%s, as on PostgreSQL", name)
+		assert.ErrorContains(t, err, s.Path(), name)
+	}
+	tx := begin(t, s.DB())
+	assert.ErrorIs(t, s.Fence(bg, tx, driver.Ref{}), driver.ErrNoFence)
+	_, err := s.Named().Fence(bg, tx, namedlock.Ref{Key: lockA}, time.Minute)
+	assert.ErrorIs(t, err, driver.ErrNoFence)
 }
 
 func TestOpenerMigrates(t *testing.T) {
@@ -307,11 +389,9 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestUseRefusesAPoolOfOneConnectionWithTheLineToChange(t *testing.T) {
-	db, err := sqlite3driver.Open("file:" + filepath.Join(t.TempDir(), "app.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := appPool(t, "file:"+filepath.Join(t.TempDir(), "app.db"))
 	db.SetMaxOpenConns(1)
-	_, err = openOn(bg, db)
+	_, err := openOn(bg, db)
 	require.ErrorContains(t, err,
 		"write db.SetMaxOpenConns(2) before sqlite.Use(db), and the app still has one")
 	db.SetMaxOpenConns(2)
@@ -322,69 +402,26 @@ func TestUseRefusesAPoolOfOneConnectionWithTheLineToChange(t *testing.T) {
 }
 
 func TestUseRefusesADatabaseInMemory(t *testing.T) {
-	db, err := sqlite3driver.Open("file::memory:")
-	require.NoError(t, err)
-	defer db.Close()
-	s, err := openOn(bg, db)
+	s, err := openOn(bg, appPool(t, "file::memory:"))
 	require.Nil(t, s)
 	assert.EqualError(t, err,
 		"the database is in memory: it cannot be shared, so it can lock nothing")
 }
 
 func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
-	db, err := sqlite3driver.Open("file:" + filepath.Join(t.TempDir(), "app.db") +
-		"?_pragma=journal_mode(wal)&_pragma=busy_timeout(500)")
-	require.NoError(t, err)
-	defer db.Close()
+	db := appPool(t, "file:"+unused(t)+"?_pragma=busy_timeout(500)")
 	db.SetMaxOpenConns(4)
-	s, err := openOn(bg, db)
-	require.NoError(t, err)
-	cleanUp(t, s)
-	require.NoError(t, s.Migrate(bg))
+	s := storeOn(t, db)
 	for range 3 { // one is ours
 		conn, err := db.Conn(bg)
 		require.NoError(t, err)
 		defer conn.Close()
 	}
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-	defer cancel()
-	// All that a leader does, without a connection to be had.
-	ref := acquire(t, s, nobody)
-	for range 50 {
-		_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
-		require.NoError(t, err)
+	ctx := lasting(t, 30*time.Second)
+	for name, op := range ops(ctx, s, acquire(t, s, nobody)) {
+		_ = op() // whatever the database answers
+		require.NoError(t, ctx.Err(), "%s waits for a connection", name)
 	}
-	_, err = s.Abandon(ctx, ref, nil)
-	require.NoError(t, err)
-	_, err = s.Jobs(ctx)
-	require.NoError(t, err)
-	_, err = s.Retries(ctx)
-	require.NoError(t, err)
-	_, err = s.Pending(ctx)
-	require.NoError(t, err)
-	now := time.Now()
-	run, started, err := s.Decide(ctx, ref, ledger.Decision{Job: "j",
-		Spec: "s", To: now, Start: now})
-	require.NoError(t, err)
-	require.True(t, started)
-	_, err = s.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: now})
-	require.NoError(t, err)
-	_, started, err = s.Retry(ctx, ref, run)
-	require.NoError(t, err)
-	require.True(t, started)
-	_, found, err := s.Run(ctx, "j", now)
-	require.NoError(t, err)
-	require.True(t, found)
-	request, err := s.Trigger(ctx, ledger.Action{Job: "j", By: "me"})
-	require.NoError(t, err)
-	_, started, err = s.Answer(ctx, ref, request, "")
-	require.NoError(t, err)
-	require.True(t, started)
-	_, err = s.Prune(ctx, "j", 1, 1)
-	require.NoError(t, err)
-	deleted, err := s.Release(ctx, ref, driver.EndReleased)
-	require.NoError(t, err)
-	assert.True(t, deleted)
 }
 
 func TestALostConnectionIsReplaced(t *testing.T) {
@@ -410,4 +447,18 @@ func TestAfterCloseNothingIsDone(t *testing.T) {
 	_, err = s.Heartbeat(bg, ref, driver.StateLeading)
 	assert.ErrorContains(t, err, "was closed")
 	assert.NotErrorIs(t, err, driver.ErrLost)
+}
+
+func TestAnErrorIsExplainedOnce(t *testing.T) {
+	s := &Store{path: "/data/app.db"}
+	for _, err := range []error{sqlite3.NOTADB, sqlite3.CORRUPT, sqlite3.FULL, sqlite3.READONLY,
+		sqlite3.BUSY, driver.ErrLost, errors.New("no such table: scheduler_lock"),
+		errors.New("no such table: named_locks"), errors.New("no such table: queue_tasks")} {
+		explained := fmt.Errorf("somewhere: %w", s.explain(err))
+		require.ErrorIs(t, explained, err)
+		require.Equal(t, explained.Error(), s.explain(explained).Error())
+	}
+	require.ErrorContains(t, s.explain(sqlite3.FULL), "database /data/app.db: ")
+	require.ErrorContains(t, s.explain(sqlite3.FULL), "; the disk is full")
+	require.NoError(t, s.explain(nil))
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/child"
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -22,17 +20,12 @@ import (
 func hung(t *testing.T) (s *Store, lease *schedlock.Lease) {
 	t.Helper()
 	s = newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
-	old := child.Start(t, "store lead", s.Path(), "0", "1s")
-	require.Equal(t, "leads <nil>", old.Line())
+	needProof(t, s)
+	old := leads(t, s.Path(), "0", "1s")
 	require.NoError(t, old.Cmd.Process.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = old.Cmd.Process.Signal(syscall.SIGCONT) })
 	lock := newLock(t, s)
-	ctx, cancel := context.WithTimeout(bg, soon)
-	defer cancel()
-	lease, err := lock.Wait(ctx)
+	lease, err := lock.Wait(lasting(t, soon))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Stop(bg) })
 	return s, lease
@@ -44,23 +37,19 @@ func TestAHungLeaderThatWasReplacedDelaysNobodyAnyMore(t *testing.T) {
 	require.NoError(t, lease.Release(bg))
 	leadsSoon(t, mustOpen(t, s.Path())) // after a clean hand-over
 
-	leader := child.Start(t, "store lead", s.Path(), "0")
-	require.Equal(t, "leads <nil>", leader.Line())
-	rival := mustOpen(t, s.Path())
-	lock := newLock(t, rival)
-	leads := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
-	defer cancel()
+	leader := leads(t, s.Path(), "0")
+	lock := newLock(t, mustOpen(t, s.Path()))
+	won := make(chan error, 1)
+	ctx := lasting(t, 20*time.Second)
 	go func() { // waits already when it happens
 		lease, err := lock.Wait(ctx)
 		if err == nil {
 			err = lease.Release(bg)
 		}
-		leads <- err
+		won <- err
 	}()
-	require.NoError(t, leader.Cmd.Process.Kill())
-	leader.Cmd.Wait()
-	require.NoError(t, <-leads, "after a crash the TTL decides")
+	kill(t, leader)
+	require.NoError(t, <-won, "after a crash the TTL decides")
 	leadsSoon(t, mustOpen(t, s.Path()))
 }
 
@@ -140,9 +129,7 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 				return
 			}
 			lock := newLock(t, newcomer)
-			ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
-			defer cancel()
-			_, err := lock.Wait(ctx)
+			_, err := lock.Wait(lasting(t, 300*time.Millisecond))
 			require.ErrorIs(t, err, context.DeadlineExceeded, "it leads although a byte counts")
 			require.NoError(t, lock.Stop(bg))
 
@@ -158,19 +145,16 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 }
 
 // endedBeside is what the history says of the end of a term.
-func endedBeside(t *testing.T, s *Store, term int64) (file sql.NullString) {
+func endedBeside(t *testing.T, s *Store, term int64) sql.NullString {
 	t.Helper()
-	require.NoError(t, foreign(t, s).QueryRowContext(bg,
-		`SELECT ended_file_id FROM scheduler_terms WHERE term = ?`, term).Scan(&file))
-	return file
+	return ask[sql.NullString](t, foreign(t, s),
+		`SELECT ended_file_id FROM scheduler_terms WHERE term = ?`, term)
 }
 
 // Y14.
 func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	first := acquire(t, s, nobody)
 	state, err := s.lease.Probe(first.Token)
 	require.NoError(t, err)
@@ -220,17 +204,13 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 func TestALeaderWritesItsEndWhenItsWorkHasReturnedOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	if err := s.ProofOfDeath(); err != nil {
-		missing.Skip(t, "a proof of death: %v", err)
-	}
+	needProof(t, s)
 	_, lease := lead(t, s)
 	run(t, foreign(t, s), `DELETE FROM scheduler_lock`)
 	require.ErrorIs(t, lease.Heartbeat(bg), driver.ErrLost)
 	rival := mustOpen(t, s.Path())
 	lock := newLock(t, rival)
-	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
-	defer cancel()
-	_, err := lock.Wait(ctx)
+	_, err := lock.Wait(lasting(t, 300*time.Millisecond))
 	require.ErrorIs(t, err, context.DeadlineExceeded, "two at work")
 	assert.Equal(t, driver.SignAlive, look(t, rival).Sign, "its work has not returned")
 	require.NoError(t, lock.Stop(bg))

@@ -61,15 +61,8 @@ ORDER BY scheduled_at DESC LIMIT ?1`
 // affected runs one of them, and returns how many rows it gave or changed.
 func affected(t testing.TB, conn *sql.Conn, query string, args ...any) (n int64) {
 	t.Helper()
-	rows, err := conn.QueryContext(bg, query, args...)
-	require.NoError(t, err, query)
-	for rows.Next() {
-		n++
-	}
-	require.NoError(t, rows.Err(), query)
-	require.NoError(t, rows.Close())
-	if n == 0 {
-		require.NoError(t, conn.QueryRowContext(bg, `SELECT changes()`).Scan(&n))
+	if n = int64(len(rowsOf(t, conn, query, args...))); n == 0 {
+		n = ask[int64](t, conn, `SELECT changes()`)
 	}
 	return n
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -221,10 +222,7 @@ func (s *Store) AwaitLoss(ctx context.Context, ref driver.Ref) error {
 // endLeases tells those whose lease is over.
 func (s *Store) endLeases() {
 	s.mu.Lock()
-	awaiting := map[chan<- error]driver.Token{}
-	for lost, t := range s.awaiting {
-		awaiting[lost] = t
-	}
+	awaiting := maps.Clone(s.awaiting)
 	s.mu.Unlock()
 	for lost, t := range awaiting {
 		if err := s.mayLead(t); errors.Is(err, driver.ErrLost) {

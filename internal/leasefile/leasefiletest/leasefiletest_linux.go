@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"example.com/schedlock/internal/filesystem"
 	"example.com/schedlock/internal/missing"
 )
@@ -16,16 +18,12 @@ import (
 func NewDatabase(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if kind, err := filesystem.Type(dir); err != nil || filesystem.Local[kind] == "" {
 		missing.Skip(t, "a local file system that is known: %s is %#x (%v)", dir, kind, err)
 	}
 	path := filepath.Join(dir, "app.db")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
 	return path
 }
 
@@ -33,18 +31,14 @@ func NewDatabase(t testing.TB) string {
 func LetIn(t *testing.T, dir string) {
 	t.Helper()
 	ours, err := filepath.EvalSymlinks(os.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case strings.HasPrefix(dir, ours+"/"):
-			if err := os.Chmod(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(dir, 0o755))
 		case info.Mode().Perm()&0o001 == 0:
 			missing.Skip(t, "a folder for temporary files that others may enter: %s", dir)
 		}
