@@ -206,6 +206,17 @@ func (r *replica) awaitImport() {
 	})
 }
 
+// awaitBans waits until the page shows a network that is banned.
+func (r *replica) awaitBans(network string) {
+	r.t.Helper()
+	eventually(r.t, "the page shows the bans", func() error {
+		if page := r.get("/"); !page.contains(network) {
+			return fmt.Errorf("%s", page.body)
+		}
+		return nil
+	})
+}
+
 // awaitLeading waits until the replica leads, and returns its term.
 func (r *replica) awaitLeading() int64 {
 	r.t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom, "TICK_ATTEMPTS=3")
 		leader, _ := f.startLeader("TICK_FAIL=2")
 		leader.awaitJob()
@@ -98,7 +98,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 }
 
 func TestARunThatIsCutShortIsTakenUpByTheNextLeader(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		for _, once := range []bool{false, true} {
 			t.Run(fmt.Sprintf("at most once %v", once), func(t *testing.T) {
 				t.Parallel()

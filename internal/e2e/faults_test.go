@@ -196,7 +196,7 @@ func TestDatabaseFileThatWasDeletedIsNeverMadeAnew(t *testing.T) {
 				Error string    `json:"error"`
 				Self  selfState `json:"self"`
 			}
-			require.NoError(t, json.Unmarshal(a.body, &said))
+			decode(t, a.body, &said)
 			require.NotEmpty(t, said.Error)
 			require.NotContains(t, said.Error, f.dir, "a stranger learns no paths")
 			if said.Self.Leader || said.Self.State != "standby" {
@@ -251,7 +251,7 @@ func (a answer) keys(t *testing.T) []string {
 func objectKeys(t *testing.T, object []byte) (keys []string) {
 	t.Helper()
 	var m map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &m), "%s", object)
+	decode(t, object, &m)
 	for k := range m {
 		keys = append(keys, k)
 	}

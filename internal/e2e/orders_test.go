@@ -44,7 +44,7 @@ func (r *replica) awaitJob() {
 }
 
 func TestARunThatIsRequestedFromAStandbyStartsOnTheLeaderWithinASecond(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom)
 		leader, term := f.startLeader()
 		standby := f.start()
@@ -129,7 +129,7 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 }
 
 func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom, "JOB_DURATION=300ms", "LOCK_TTL=4s",
 			"LOCK_HEARTBEAT=300ms", everyRun)
 		leader, term := f.startLeader()
@@ -184,7 +184,7 @@ func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
 }
 
 func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		const interval = 200 * time.Millisecond
 		f := newFleet(t, "CONTROL=true", "TICK=200ms", everyRun)
 		leader, term := f.startLeader()
@@ -319,7 +319,7 @@ func TestOrdersAreTakenFromThisSiteOnly(t *testing.T) {
 }
 
 func TestAWrongOrderIsRefusedWithTheReason(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom)
 		r, _ := f.startLeader()
 		r.awaitJob()

@@ -103,7 +103,7 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 
 // A supervisor and a shell both pass a Ctrl-C on, and some send SIGTERM twice.
 func TestSignalsThatComeTogetherAreOne(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		for name, burst := range map[string]func(*replica){
 			"SIGTERM twice within 1 ms": func(r *replica) {
 				r.signal(syscall.SIGTERM)
@@ -151,16 +151,4 @@ func TestSignalsThatComeTogetherAreOne(t *testing.T) {
 			})
 		}
 	})
-}
-
-func TestDrainLimitCancelsARunThatTakesTooLong(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "JOB_DURATION=1h", "TICK=200ms", "DRAIN=300ms")
-	leader, term := f.startLeader()
-	leader.awaitRun("a run is under way", func(r runRow) bool { return r.Status == "in_progress" })
-	leader.stop()
-	require.Equal(t, "failed|1", f.sql(fmt.Sprintf(
-		`SELECT status, error LIKE '%%drain limit%%' FROM scheduler_runs
-			WHERE job = 'tick' AND term = %d AND started_at IS NOT NULL`, term)))
-	f.requireNoRow()
 }

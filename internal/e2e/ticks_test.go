@@ -190,7 +190,7 @@ func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 // Leaders are killed, told to stop, and stopped past their TTL, again and
 // again: every tick is in the ledger exactly once, and nothing starts twice.
 func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		interval, rounds := 200*time.Millisecond, 6 // each fault twice
 		if *soak {
 			interval, rounds = time.Second, 30
