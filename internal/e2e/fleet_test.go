@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/child"
 )
 
 func TestOfTwentyReplicasThatStartInTheSameInstantExactlyOneLeads(t *testing.T) {
@@ -73,7 +75,7 @@ func requireStop(replicas []*replica) {
 
 func TestFreshStartLeadsAndShowsBansWithinThreeSeconds(t *testing.T) {
 	limit := 3 * time.Second
-	if raceEnabled { // then it is several times as slow
+	if child.Raced() { // then it is several times as slow
 		limit = patience
 	}
 	requireWithin(t, limit, func() (took time.Duration) {

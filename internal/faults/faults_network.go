@@ -46,14 +46,8 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, p *proces
 	return nil
 }
 
-// idleTimeouts are how an administrator may have set idle_session_timeout.
-var idleTimeouts = []struct{ set, reset string }{
-	{`ALTER ROLE ` + pgRole + ` SET idle_session_timeout = '%dms'`,
-		`ALTER ROLE ` + pgRole + ` RESET idle_session_timeout`},
-	{`ALTER DATABASE ` + pgDatabase + ` SET idle_session_timeout = '%dms'`,
-		`ALTER DATABASE ` + pgDatabase + ` RESET idle_session_timeout`},
-	{`ALTER SYSTEM SET idle_session_timeout = '%dms'`, `ALTER SYSTEM RESET idle_session_timeout`},
-}
+// idleTimeouts are of what an administrator may have set idle_session_timeout.
+var idleTimeouts = []string{`ROLE ` + pgRole, `DATABASE ` + pgDatabase, `SYSTEM`}
 
 // IdleTimeout is PartitionLeader on a server that ends idle sessions after two
 // heartbeats: that of the role, the database or the server, set before the
@@ -64,13 +58,13 @@ func IdleTimeout(ctx context.Context, c *Cluster, in *Injection, s *postgresServ
 		return err
 	}
 	way := c.random.IntN(len(idleTimeouts) + 1)
-	idle := idleTimeouts[min(way, len(idleTimeouts)-1)]
-	if err := s.exec(ctx, fmt.Sprintf(idle.set, (2*c.Heartbeat).Milliseconds()),
-		`SELECT pg_reload_conf()`); err != nil {
+	of := `ALTER ` + idleTimeouts[min(way, len(idleTimeouts)-1)]
+	if err := s.exec(ctx, fmt.Sprintf(`%s SET idle_session_timeout = '%d ms'`, of,
+		(2*c.Heartbeat).Milliseconds()), `SELECT pg_reload_conf()`); err != nil {
 		return err
 	}
 	defer func() {
-		if err := s.exec(context.WithoutCancel(ctx), idle.reset,
+		if err := s.exec(context.WithoutCancel(ctx), of+` RESET idle_session_timeout`,
 			`SELECT pg_reload_conf()`); err != nil {
 			in.note("%v", err)
 		}

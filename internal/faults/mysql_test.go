@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"regexp"
 	"testing"
 
 	"example.com/schedlock/internal/missing"
@@ -18,25 +19,13 @@ var mysqlGroups = []group{
 		"SIGSTOP past the TTL, one pid and host for all", "job ignores its cancellation",
 		"leader revoked in the middle of a job", "the app's pool exhausted",
 	}},
-	{name: "network of MariaDB", on: kindMySQL, locks: true, faults: []string{
-		"partition of the leader", "partition of a standby", "partition of all",
-		"SIGSTOP in the middle of a heartbeat",
-		"partition for a quarter of the TTL", "answers after 2 s", "answers lost after the commit",
+	{name: "network of MariaDB", on: kindMySQL, locks: true, faults: append(
+		ofMySQL("^partition|^answers|middle of a heartbeat"),
 		"kill -9 of the holder of a lock", "SIGSTOP of the holder of a lock past its TTL, SIGCONT",
-	}},
-	{name: "server of MariaDB", on: kindMySQL, faults: []string{
-		"server restarted, fast", "server restarted, immediate", "server stopped past the TTL",
-		"all backends terminated", "all backends terminated, again and again",
-		"max_connections reached, the leader's backends terminated", "DDL behind a reader",
-	}},
-	{name: "rows of MariaDB", on: kindMySQL, faults: []string{
-		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
-		"row's term edited, SIGSTOP for a moment", "row's pid edited, SIGSTOP for a moment",
-		"row stamped into the past, SIGSTOP for a moment",
-		"row stamped into the future, SIGSTOP for a moment",
-		"row's TTL set to 1 ms, SIGSTOP for a moment", "write lock held for 0.4 TTL",
-		"write lock held beyond the TTL",
-	}},
+	)},
+	{name: "server of MariaDB", on: kindMySQL,
+		faults: ofMySQL("^server|^all backends|^max_connections|^DDL")},
+	{name: "rows of MariaDB", on: kindMySQL, faults: ofMySQL("^row|^write lock")},
 	{name: "sessions of MariaDB", on: kindMySQL, sign: true, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms", "partition of the leader",
@@ -56,6 +45,16 @@ var mysqlGroups = []group{
 		"the leader's node cut off from the others", "nodes restarted one after the other",
 		"SIGSTOP past the TTL, SIGCONT", "partition of the leader",
 	}},
+}
+
+// ofMySQL are the faults of a server of MariaDB whose names match.
+func ofMySQL(pattern string) (names []string) {
+	for _, f := range mysqlFaults() {
+		if regexp.MustCompile(pattern).MatchString(f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 // Every fault twice in a full run, else those of the first group.

@@ -20,6 +20,7 @@ const (
 	appPool    = 3 // connections of the app's own pool
 )
 
+// If the table is there this only reads, so a process can start while nobody can write.
 const sqlMakeWrites = `
 CREATE TABLE IF NOT EXISTS faults_writes (
     id   INTEGER PRIMARY KEY AUTOINCREMENT, -- grows in the order of the commits
@@ -60,7 +61,7 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 	if err = store.Migrate(ctx); err != nil {
 		return b, err
 	}
-	if err = makeWrites(ctx, store.DB()); err != nil {
+	if _, err = store.DB().ExecContext(ctx, sqlMakeWrites); err != nil {
 		return b, err
 	}
 	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
@@ -88,17 +89,4 @@ func makeFile(path string) error {
 		return err
 	}
 	return file.Close()
-}
-
-// makeWrites only reads if the table is there, so that a process can start
-// while the database cannot be written.
-func makeWrites(ctx context.Context, db *sql.DB) error {
-	var n int
-	err := db.QueryRowContext(ctx,
-		`SELECT count(*) FROM sqlite_master WHERE name = 'faults_writes'`).Scan(&n)
-	if err != nil || n == 1 {
-		return err
-	}
-	_, err = db.ExecContext(ctx, sqlMakeWrites)
-	return err
 }
