@@ -194,6 +194,14 @@ func (r *replica) awaitRun(what string, wanted func(runRow) bool) (run runRow) {
 	return run
 }
 
+// awaitStatus waits for a run of the job tick to have that status, in a term or, with 0, in any.
+func (r *replica) awaitStatus(status string, term int64) runRow {
+	r.t.Helper()
+	return r.awaitRun(fmt.Sprintf("a run of term %d is %s", term, status), func(run runRow) bool {
+		return run.Status == status && (term == 0 || run.Term == term)
+	})
+}
+
 // awaitImport waits until the first import is over.
 func (r *replica) awaitImport() {
 	r.t.Helper()

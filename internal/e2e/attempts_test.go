@@ -38,9 +38,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 			run.with(shape{"attempt": "^[12]$"}).check(t, list[0]) // a busy test looks too late
 			return nil
 		})
-		done := leader.awaitRun("the third is done", func(r runRow) bool {
-			return r.Status == "done"
-		})
+		done := leader.awaitStatus("done", 0)
 		require.Equal(t, 3, done.Attempt)
 		decode(t, leader.get("/runs?job=tick").body, &list)
 		run.with(shape{"status": `^"done"$`, "attempt": "^3$", "error": noText,

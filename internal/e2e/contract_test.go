@@ -122,7 +122,7 @@ func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "TICK=200ms")
 		first, firstTerm := f.startLeader()
-		first.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+		first.awaitStatus("done", 0)
 		first.awaitImport()
 		first.stop()
 		// Some ticks are missed; then a run takes so long that more are skipped.

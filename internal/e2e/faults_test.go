@@ -73,9 +73,7 @@ func TestLeaderWhoseRowWasEditedStepsDownBeforeAnybodyElseLeads(t *testing.T) {
 				"JOB_DURATION=1h", "TICK_AT_MOST_ONCE=true") // else the next leader repeats the run
 			old, term := f.startLeader()
 			replicas := []*replica{old, f.start(), f.start()}
-			run := old.awaitRun("a run is under way", func(r runRow) bool {
-				return r.Status == "in_progress"
-			})
+			run := old.awaitStatus("in_progress", 0)
 
 			edited := time.Now()
 			f.sql(tc.edit)
@@ -147,9 +145,7 @@ func TestLeaderThatCannotWriteStepsDownAtItsRenewDeadlineAndLeadsAgain(t *testin
 	f := newFleet(t, "LOCK_TTL=8s", "LOCK_HEARTBEAT=300ms", "TICK=200ms", "JOB_DURATION=1h",
 		"TICK_AT_MOST_ONCE=true")
 	leader, term := f.startLeader()
-	run := leader.awaitRun("a run is under way", func(r runRow) bool {
-		return r.Status == "in_progress"
-	})
+	run := leader.awaitStatus("in_progress", 0)
 	done := f.holdWriteLock()
 	last := leader.lock().Lock.HeartbeatAt
 	eventually(t, "it steps down, and serves", func() error {

@@ -111,9 +111,7 @@ func TestStoppedLeadersComeBackAsStandbys(t *testing.T) {
 	replicas := []*replica{f.start(), f.start(), f.start()}
 	leader, term := awaitOneLeader(t, replicas, 0)
 	for round := range soakRounds(30) {
-		leader.awaitRun("a run is under way", func(r runRow) bool {
-			return r.Status == "in_progress" && r.Term == term
-		})
+		leader.awaitStatus("in_progress", term)
 		old, oldTerm := leader, term
 		at := slices.Index(replicas, old)
 		others := slices.Delete(slices.Clone(replicas), at, at+1)

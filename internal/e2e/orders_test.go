@@ -88,7 +88,7 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 	a := leader.order("/jobs/tick/run")
 	require.Equal(t, http.StatusAccepted, a.status)
 	asked.check(t, a.body)
-	leader.awaitRun("it has started", func(r runRow) bool { return r.Status == "in_progress" })
+	leader.awaitStatus("in_progress", 0)
 
 	// The job is busy, and does not overlap.
 	a = leader.order("/jobs/tick/run?wait=20s")
@@ -189,7 +189,7 @@ func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
 		f := newFleet(t, "CONTROL=true", "TICK=200ms", everyRun)
 		leader, term := f.startLeader()
 		standby := f.start()
-		leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+		leader.awaitStatus("done", 0)
 		for i := range soakRounds(10) {
 			everything := i%2 == 1
 			job, path, what, all := "tick", "/jobs/tick", `job "tick"`, ""

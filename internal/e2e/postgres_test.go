@@ -181,9 +181,7 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 		require.Less(t, time.Since(asked), soon(2*orderTimeout))
 		outage.end()
 		leader, term = awaitOneLeader(t, replicas, term)
-		leader.awaitRun("its runs appear", func(r runRow) bool {
-			return r.Term == term && r.Status == "done"
-		})
+		leader.awaitStatus("done", term)
 		requireNoTickTwice(t, leader)
 	}
 	for _, r := range replicas {

@@ -133,7 +133,7 @@ func TestTicksThatNobodyLedForAreRunAsTheirPolicySays(t *testing.T) {
 			const interval, gap = 200 * time.Millisecond, 2 * time.Second
 			f := newFleet(t, "TICK=200ms", "TICK_CATCHUP="+policy, everyRun)
 			leader, _ := f.startLeader()
-			leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+			leader.awaitStatus("done", 0)
 			leader.stop()
 			left := time.Now()
 			time.Sleep(gap) // nobody is there who could say that ticks were due

@@ -274,6 +274,22 @@ func runsOf(process string, records []Record, beliefs []Belief) []Run {
 	return runs
 }
 
+// addLocks reads what a process wrote down of named locks and tasks.
+func (h *History) addLocks(process, path string) error {
+	records, err := readRecords(path)
+	if err != nil || records == nil {
+		return err
+	}
+	if h.LockLogs == nil {
+		h.LockLogs = map[string][]Record{}
+	}
+	h.LockLogs[process] = records
+	h.Holds = append(h.Holds, holdsOf(process, records)...)
+	h.Added = append(h.Added, addedOf(records)...)
+	h.Works = append(h.Works, worksOf(process, records)...)
+	return nil
+}
+
 // asks returns the requests of all processes.
 func (h *History) asks() (asks []Ask) {
 	for process, records := range h.Logs {
