@@ -115,6 +115,9 @@ type program struct {
 }
 
 func runProgram(s Settings, told <-chan Control) (err error) {
+	if s.Files == "" {
+		return errors.New("there is nothing to do") // see mayTunnel
+	}
 	p := &program{Settings: s, told: told, elected: make(chan struct{}, 1)}
 	p.control.Store(&s.Control)
 	if p.log, err = openLog(s.Files + "log"); err != nil {
