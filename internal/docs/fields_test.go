@@ -188,15 +188,7 @@ func bareName(t *testing.T, cell string) string {
 // encoded are the JSON fields of the structs of a folder that have some.
 func encoded(t *testing.T, folder string) map[string][]string {
 	found := map[string]*ast.StructType{}
-	paths, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
-	require.NoError(t, err)
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		rel, err := filepath.Rel(root, path)
-		require.NoError(t, err)
-		file, _ := parse(t, rel)
+	for _, file := range sources(t, folder) {
 		add := func(name string, within ast.Node) {
 			n := 0
 			ast.Inspect(within, func(node ast.Node) bool {

@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -87,6 +86,19 @@ func parse(t *testing.T, path string) (file *ast.File, constants map[string]stri
 	return file, constants
 }
 
+// sources parses the Go files of a folder, without its tests.
+func sources(t *testing.T, folder string) (files []*ast.File) {
+	paths, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	require.NoError(t, err)
+	for _, path := range paths {
+		if !strings.HasSuffix(path, "_test.go") {
+			file, _ := parse(t, filepath.Join(folder, filepath.Base(path)))
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 func literal(e ast.Expr) (string, bool) {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {
@@ -119,20 +131,9 @@ func logged(t *testing.T, path string) (lines []string) {
 		}
 		return "…"
 	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		selector, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok {
-			return true
-		}
-		if on, ok := selector.X.(*ast.Ident); ok && (on.Name == "http" || on.Name == "t") {
-			return true
-		}
+	calls(file, func(on, name string, args []ast.Expr) {
 		message := -1
-		switch selector.Sel.Name {
+		switch name {
 		case "Warn", "Error":
 			message = 0
 		case "WarnContext", "ErrorContext":
@@ -140,44 +141,51 @@ func logged(t *testing.T, path string) (lines []string) {
 		case "Log", "LogAttrs", "logFailure", "NewRecord":
 			message = 2
 		}
-		if message < 0 || len(call.Args) <= message {
-			return true
+		if message < 0 || len(args) <= message || on == "http" || on == "t" {
+			return
 		}
-		level, ok := call.Args[max(message-1, 0)].(*ast.SelectorExpr)
+		level, ok := args[max(message-1, 0)].(*ast.SelectorExpr)
 		if ok && (level.Sel.Name == "LevelInfo" || level.Sel.Name == "LevelDebug") {
-			return true
+			return
 		}
-		if line := text(call.Args[message]); line != "" && line != "…" {
+		if line := text(args[message]); line != "" && line != "…" {
 			lines = append(lines, line)
 		}
-		return true
 	})
 	return lines
 }
 
-// checks are the names of the findings of a file of package doctor.
-func checks(t *testing.T, path string) (names []string) {
-	file, constants := parse(t, path)
+// calls hands over the calls of a file: of methods and functions, with the name of the variable or
+// package that they are called on, if it is one.
+func calls(file *ast.File, do func(on, name string, args []ast.Expr)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return true
 		}
-		name := -1
-		switch fun := call.Fun.(type) {
-		case *ast.SelectorExpr:
-			if slices.Contains([]string{"ok", "note", "warn", "fail"}, fun.Sel.Name) {
-				name = 0
-			}
+		switch called := call.Fun.(type) {
 		case *ast.Ident:
-			if fun.Name == "failToRead" {
-				name = 1
+			do("", called.Name, call.Args)
+		case *ast.SelectorExpr:
+			on := ""
+			if name, ok := called.X.(*ast.Ident); ok {
+				on = name.Name
 			}
+			do(on, called.Sel.Name, call.Args)
 		}
-		if name < 0 || len(call.Args) <= name {
-			return true
+		return true
+	})
+}
+
+// checks are the names of the findings of a file of package doctor.
+func checks(t *testing.T, path string) (names []string) {
+	file, constants := parse(t, path)
+	calls(file, func(_, name string, args []ast.Expr) {
+		at, known := map[string]int{"ok": 0, "note": 0, "warn": 0, "fail": 0, "failToRead": 1}[name]
+		if !known || len(args) <= at {
+			return
 		}
-		switch arg := call.Args[name].(type) {
+		switch arg := args[at].(type) {
 		case *ast.BasicLit:
 			check, _ := literal(arg)
 			names = append(names, check)
@@ -186,7 +194,6 @@ func checks(t *testing.T, path string) (names []string) {
 				names = append(names, check)
 			}
 		}
-		return true
 	})
 	return names
 }
@@ -202,13 +209,7 @@ var configurations = []string{"startup.Config", "startup.Stage", "tasks.Job", "t
 func TestTheConfigurationPageHasEverySetting(t *testing.T) {
 	page := read(t, "docs/configuration.md")
 	for _, folder := range settable {
-		files, err := os.ReadDir(filepath.Join(root, folder))
-		require.NoError(t, err)
-		for _, f := range files {
-			if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-				continue
-			}
-			file, _ := parse(t, filepath.Join(folder, f.Name()))
+		for _, file := range sources(t, folder) {
 			for _, name := range settings(file) {
 				if !strings.Contains(page, "`"+name+"`") {
 					t.Errorf("docs/configuration.md has no `%s`", name)

@@ -194,6 +194,14 @@ func (r *replica) awaitRun(what string, wanted func(runRow) bool) (run runRow) {
 	return run
 }
 
+// awaitStatus waits for a run of the job tick to have that status, in a term or, with 0, in any.
+func (r *replica) awaitStatus(status string, term int64) runRow {
+	r.t.Helper()
+	return r.awaitRun(fmt.Sprintf("a run of term %d is %s", term, status), func(run runRow) bool {
+		return run.Status == status && (term == 0 || run.Term == term)
+	})
+}
+
 // awaitImport waits until the first import is over.
 func (r *replica) awaitImport() {
 	r.t.Helper()
@@ -201,6 +209,17 @@ func (r *replica) awaitImport() {
 		runs := r.runs("import")
 		if !slices.ContainsFunc(runs, func(run runRow) bool { return run.Status == "done" }) {
 			return fmt.Errorf("runs: %+v", runs)
+		}
+		return nil
+	})
+}
+
+// awaitBans waits until the page shows a network that is banned.
+func (r *replica) awaitBans(network string) {
+	r.t.Helper()
+	eventually(r.t, "the page shows the bans", func() error {
+		if page := r.get("/"); !page.contains(network) {
+			return fmt.Errorf("%s", page.body)
 		}
 		return nil
 	})

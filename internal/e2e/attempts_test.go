@@ -14,7 +14,7 @@ import (
 )
 
 func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom, "TICK_ATTEMPTS=3")
 		leader, _ := f.startLeader("TICK_FAIL=2")
 		leader.awaitJob()
@@ -38,9 +38,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 			run.with(shape{"attempt": "^[12]$"}).check(t, list[0]) // a busy test looks too late
 			return nil
 		})
-		done := leader.awaitRun("the third is done", func(r runRow) bool {
-			return r.Status == "done"
-		})
+		done := leader.awaitStatus("done", 0)
 		require.Equal(t, 3, done.Attempt)
 		decode(t, leader.get("/runs?job=tick").body, &list)
 		run.with(shape{"status": `^"done"$`, "attempt": "^3$", "error": noText,
@@ -98,7 +96,7 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 }
 
 func TestARunThatIsCutShortIsTakenUpByTheNextLeader(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		for _, once := range []bool{false, true} {
 			t.Run(fmt.Sprintf("at most once %v", once), func(t *testing.T) {
 				t.Parallel()

@@ -8,10 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os/exec"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,17 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shell is the plain SQL shell, "" if there is none that knows strict tables.
-var shell = sync.OnceValue(func() string {
-	path, err := exec.LookPath("sqlite3")
-	if err != nil || exec.Command(path, ":memory:", "CREATE TABLE t (x TEXT) STRICT").Run() != nil {
-		return ""
-	}
-	return path
-})
-
-// sql does to the database what an operator would, with the plain shell if
-// there is one: rows are lines, columns are separated by |.
+// sql does to the database what an operator would: rows are lines, columns are separated by |.
 func (f *fleet) sql(statement string) string {
 	f.t.Helper()
 	out, err := f.trySQL(10*time.Second, statement)
@@ -40,12 +27,6 @@ func (f *fleet) sql(statement string) string {
 func (f *fleet) trySQL(busy time.Duration, statement string) (string, error) {
 	if f.server != "" {
 		return queryServer(f.server, statement)
-	}
-	if shell() != "" {
-		out, err := exec.Command(shell(), "-bail", "-cmd",
-			".timeout "+strconv.FormatInt(busy.Milliseconds(),
-				10), f.db, statement).CombinedOutput()
-		return strings.TrimSpace(string(out)), err
 	}
 	db := f.open(busy)
 	defer db.Close()

@@ -62,10 +62,12 @@ func TestDockerPython(t *testing.T) {
 	first := s.awaitTick(time.Now())
 
 	faults := map[string]func(c *container){
-		"kill -9 of the program":   func(c *container) { s.killProcess(c, "program") },
-		"kill -9 of its guard":     func(c *container) { s.killProcess(c, "inner") },
-		"kill -9 of schedlock":     func(c *container) { s.killProcess(c, "outer") },
-		"kill -9 of all the three": func(c *container) { s.killProcess(c, "outer", "inner", "program") },
+		"kill -9 of the program": func(c *container) { s.killProcess(c, "program") },
+		"kill -9 of its guard":   func(c *container) { s.killProcess(c, "inner") },
+		"kill -9 of schedlock":   func(c *container) { s.killProcess(c, "outer") },
+		"kill -9 of all the three": func(c *container) {
+			s.killProcess(c, "outer", "inner", "program")
+		},
 		"docker kill": func(c *container) {
 			s.docker("kill", c.id)
 			s.awaitTick(time.Now())
@@ -123,7 +125,8 @@ func TestDockerPython(t *testing.T) {
 	t.Logf("faults: %v; %d ticks in %d s, of %d terms", done, len(last.Ticks), span, len(terms))
 	programs := 0
 	for _, c := range s.replicas {
-		programs += len(strings.Fields(s.docker("exec", c.id, "python3", "-c", findProcesses, "program")))
+		pids := s.docker("exec", c.id, "python3", "-c", findProcesses, "program")
+		programs += len(strings.Fields(pids))
 	}
 	require.LessOrEqual(t, programs, 1)
 }
@@ -210,7 +213,7 @@ func (s *stack) pythonLeader() (leader *container) {
 				continue
 			}
 			last := answer.Ticks[len(answer.Ticks)-1]
-			i := slices.IndexFunc(s.replicas, func(c *container) bool { return c.service == last.Host })
+			i := slices.Index(s.services(), last.Host)
 			require.GreaterOrEqual(s.t, i, 0, last.Host)
 			leader = s.replicas[i]
 			return true

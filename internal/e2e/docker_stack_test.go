@@ -325,7 +325,7 @@ func (s *stack) taken(fault string, from time.Time, end string) {
 	took := now.AcquiredAt.Sub(from)
 	s.t.Logf("%s: %s leads after %v (%s %s)", fault, s.leader.service, took, old.service, end)
 	require.Less(s.t, took, takeOverLimit)
-	s.awaitRunOf(now.Term)
+	s.leader.awaitStatus("done", now.Term)
 }
 
 // startAgain starts a container that was killed or stopped: it joins as a
@@ -348,12 +348,4 @@ func (s *stack) findTerm(term int64, earlier int) termRow {
 	i := slices.IndexFunc(terms, func(r termRow) bool { return r.Term == term })
 	require.True(s.t, i >= 0 && i+earlier < len(terms), "%d before %d in %+v", earlier, term, terms)
 	return terms[i+earlier]
-}
-
-// awaitRunOf waits until a run of the term is done.
-func (s *stack) awaitRunOf(term int64) {
-	s.t.Helper()
-	s.leader.awaitRun("a run of the new term is done", func(r runRow) bool {
-		return r.Term == term && r.Status == "done"
-	})
 }

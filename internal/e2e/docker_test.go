@@ -153,7 +153,7 @@ func (s *stack) pauseLeader(tries int) {
 		took, old.service, dockerTTL)
 	require.GreaterOrEqual(s.t, took, dockerTTL, "nothing proves that a paused holder is dead")
 	require.LessOrEqual(s.t, took, dockerTTL+2*time.Second)
-	s.awaitRunOf(next.term)
+	s.leader.awaitStatus("done", next.term)
 
 	s.docker("unpause", old.id)
 	old.away = false
@@ -235,7 +235,7 @@ const anyEnd = "any"
 // requireSoundHistory checks all terms and runs of the test.
 func (s *stack) requireSoundHistory() {
 	s.t.Helper()
-	s.awaitRunOf(s.leader.term)
+	s.leader.awaitStatus("done", s.leader.term)
 	runs, terms := fetch[[]runRow](&s.leader.replica, "/runs?limit=100000"), s.leader.terms()
 	slices.Reverse(terms)
 	require.Len(s.t, terms, len(s.ends)+1)

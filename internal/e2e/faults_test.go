@@ -73,9 +73,7 @@ func TestLeaderWhoseRowWasEditedStepsDownBeforeAnybodyElseLeads(t *testing.T) {
 				"JOB_DURATION=1h", "TICK_AT_MOST_ONCE=true") // else the next leader repeats the run
 			old, term := f.startLeader()
 			replicas := []*replica{old, f.start(), f.start()}
-			run := old.awaitRun("a run is under way", func(r runRow) bool {
-				return r.Status == "in_progress"
-			})
+			run := old.awaitStatus("in_progress", 0)
 
 			edited := time.Now()
 			f.sql(tc.edit)
@@ -147,9 +145,7 @@ func TestLeaderThatCannotWriteStepsDownAtItsRenewDeadlineAndLeadsAgain(t *testin
 	f := newFleet(t, "LOCK_TTL=8s", "LOCK_HEARTBEAT=300ms", "TICK=200ms", "JOB_DURATION=1h",
 		"TICK_AT_MOST_ONCE=true")
 	leader, term := f.startLeader()
-	run := leader.awaitRun("a run is under way", func(r runRow) bool {
-		return r.Status == "in_progress"
-	})
+	run := leader.awaitStatus("in_progress", 0)
 	done := f.holdWriteLock()
 	last := leader.lock().Lock.HeartbeatAt
 	eventually(t, "it steps down, and serves", func() error {
@@ -196,7 +192,7 @@ func TestDatabaseFileThatWasDeletedIsNeverMadeAnew(t *testing.T) {
 				Error string    `json:"error"`
 				Self  selfState `json:"self"`
 			}
-			require.NoError(t, json.Unmarshal(a.body, &said))
+			decode(t, a.body, &said)
 			require.NotEmpty(t, said.Error)
 			require.NotContains(t, said.Error, f.dir, "a stranger learns no paths")
 			if said.Self.Leader || said.Self.State != "standby" {
@@ -251,7 +247,7 @@ func (a answer) keys(t *testing.T) []string {
 func objectKeys(t *testing.T, object []byte) (keys []string) {
 	t.Helper()
 	var m map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &m), "%s", object)
+	decode(t, object, &m)
 	for k := range m {
 		keys = append(keys, k)
 	}

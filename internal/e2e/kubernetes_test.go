@@ -272,11 +272,7 @@ func TestTheManifestOfTheSidecarIsOne(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile("../../docs/kubernetes-sidecar.yaml")
 	require.NoError(t, err)
-	decoder := yaml.NewDecoder(bytes.NewReader(file))
-	decoder.KnownFields(true)
-	var d resource[deploymentSpec]
-	require.NoError(t, decoder.Decode(&d))
-	pod := d.Spec.Template.Spec
+	pod := decodeStrictly[resource[deploymentSpec]](t, file).Spec.Template.Spec
 	require.Len(t, pod.Containers, 2)
 	lead := pod.Containers[1]
 	require.Equal(t, []string{"/schedlock"}, lead.Command)

@@ -20,7 +20,7 @@ func TestLogHasALinePerChangeOfStateAndNonePerHeartbeat(t *testing.T) {
 	f := newFleet(t, "LOG=json", "LOCK_TTL=6s", "LOCK_HEARTBEAT=100ms", "TICK=100ms")
 	leader, term := f.startLeader()
 	standby := f.start()
-	leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+	leader.awaitStatus("done", 0)
 	leader.awaitLine("block list has faults")
 	standby.awaitLine("standing by")
 
@@ -50,9 +50,7 @@ func TestLogHasALinePerChangeOfStateAndNonePerHeartbeat(t *testing.T) {
 	require.NotEmpty(t, line["holder_host"])
 	require.Contains(t, []any{"expired", "proven dead"}, line["previous_end"])
 
-	standby.awaitRun("it runs jobs, so that there is something to drain", func(r runRow) bool {
-		return r.Status == "done" && r.Term == next
-	})
+	standby.awaitStatus("done", next)
 	standby.stop()
 	require.Equal(t, []string{"draining", "leading", "released", "standing by"},
 		standby.messages("leading", "standing by", "lost the lock", "draining", "released"))

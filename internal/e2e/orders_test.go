@@ -44,7 +44,7 @@ func (r *replica) awaitJob() {
 }
 
 func TestARunThatIsRequestedFromAStandbyStartsOnTheLeaderWithinASecond(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom)
 		leader, term := f.startLeader()
 		standby := f.start()
@@ -88,7 +88,7 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 	a := leader.order("/jobs/tick/run")
 	require.Equal(t, http.StatusAccepted, a.status)
 	asked.check(t, a.body)
-	leader.awaitRun("it has started", func(r runRow) bool { return r.Status == "in_progress" })
+	leader.awaitStatus("in_progress", 0)
 
 	// The job is busy, and does not overlap.
 	a = leader.order("/jobs/tick/run?wait=20s")
@@ -129,7 +129,7 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 }
 
 func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom, "JOB_DURATION=300ms", "LOCK_TTL=4s",
 			"LOCK_HEARTBEAT=300ms", everyRun)
 		leader, term := f.startLeader()
@@ -184,12 +184,12 @@ func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
 }
 
 func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		const interval = 200 * time.Millisecond
 		f := newFleet(t, "CONTROL=true", "TICK=200ms", everyRun)
 		leader, term := f.startLeader()
 		standby := f.start()
-		leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+		leader.awaitStatus("done", 0)
 		for i := range soakRounds(10) {
 			everything := i%2 == 1
 			job, path, what, all := "tick", "/jobs/tick", `job "tick"`, ""
@@ -319,7 +319,7 @@ func TestOrdersAreTakenFromThisSiteOnly(t *testing.T) {
 }
 
 func TestAWrongOrderIsRefusedWithTheReason(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, "CONTROL=true", seldom)
 		r, _ := f.startLeader()
 		r.awaitJob()

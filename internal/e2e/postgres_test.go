@@ -50,26 +50,27 @@ func logTimes(t *testing.T, what string, took []time.Duration) {
 	t.Logf("%d times %s: p50 %v, max %v", len(took), what, took[len(took)/2], took[len(took)-1])
 }
 
-// databaseOf is the name in a URL.
-func databaseOf(t *testing.T, url string) string {
-	t.Helper()
-	config, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
-	return config.Database
-}
-
 // as is the URL for another role.
 func as(role, url string) string { return strings.Replace(url, "postgres@", role+"@", 1) }
 
-// handOver lets the leader go and measures until the next leads, by the stamps
-// of the database.
-func handOver(t *testing.T, f *fleet, replicas []*replica, rounds int) (took []time.Duration) {
-	t.Helper()
+func TestThroughPgBouncerReplicasStartAtOnceAndHandOver(t *testing.T) {
+	server := pgtest.Shared(t)
+	pooler := pgtest.PgBouncer(t, server)
+	direct := server.Database(t)
+	config, err := pgx.ParseConfig(direct)
+	require.NoError(t, err)
+	f := newFleetOn(t, direct, "TICK=200ms")
+	f.url = pooler.URL(config.Database)
+	atOnce(t, f, sized(4, 20, 20))
+	require.Len(t, f.replicas[0].log.with("no LISTEN"), 1)
+	requireStop(f.replicas[3:])
+
+	replicas := f.replicas[:3:3]
 	leader, term := awaitOneLeader(t, replicas, 0)
-	for range rounds {
+	var took []time.Duration
+	for range soakRounds(30) {
 		old := leader
 		leader.stop()
-		require.Empty(t, leader.errorLines())
 		at := slices.Index(replicas, old)
 		leader, term = awaitOneLeader(t, slices.Delete(slices.Clone(replicas), at, at+1), term)
 		replicas[at] = f.start() // only now: it would find the lock free before a standby does
@@ -80,141 +81,6 @@ func handOver(t *testing.T, f *fleet, replicas []*replica, rounds int) (took []t
 		took = append(took, terms[0].AcquiredAt.Sub(terms[1].EndedAt))
 	}
 	requireNoTickTwice(t, leader)
-	return took
-}
-
-func TestOnPostgresALeaderThatIsToldToStopHandsOver(t *testing.T) {
-	t.Parallel()
-	f := newPostgresFleet(t, "TICK=200ms")
-	var replicas []*replica
-	for range sized(3, 5, 5) {
-		replicas = append(replicas, f.start())
-	}
-	took := handOver(t, f, replicas, soakRounds(30))
-	logTimes(t, "from the release to the next acquisition", took)
-	assert.Less(t, took[len(took)-1], soon(2*time.Second))
-	for _, r := range replicas {
-		r.stop()
-		require.Empty(t, r.errorLines())
-	}
-	f.requireNoRow()
-}
-
-func TestOnPostgresAKilledLeaderIsReplacedWithinItsTTL(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		ttl    time.Duration
-		env    []string
-		rounds int
-	}{{4 * time.Second, []string{"LOCK_TTL=4s", "LOCK_HEARTBEAT=500ms"}, soakRounds(20)}}
-	if *soak {
-		cases = append(cases, cases[0])
-		cases[1].ttl, cases[1].env, cases[1].rounds = time.Minute, nil, 1
-	}
-	for _, tc := range cases {
-		t.Run(tc.ttl.String(), func(t *testing.T) {
-			t.Parallel()
-			f := newPostgresFleet(t, append(tc.env, "TICK=200ms")...)
-			replicas := []*replica{f.start(), f.start(), f.start()}
-			leader, term := awaitOneLeader(t, replicas, 0)
-			var took []time.Duration
-			for range tc.rounds {
-				killed := time.Now()
-				leader.kill()
-				replicas[slices.Index(replicas, leader)] = f.start()
-				before := term
-				leader, term = awaitOneLeader(t, replicas, before)
-				terms := leader.terms()
-				require.Equal(t, before, terms[1].Term)
-				took = append(took, terms[0].AcquiredAt.Sub(killed))
-			}
-			logTimes(t, "from SIGKILL to the next acquisition", took)
-			assert.Less(t, took[len(took)-1], tc.ttl+soon(2*time.Second))
-			requireNoTickTwice(t, leader)
-		})
-	}
-}
-
-func TestOnPostgresStrictModeIsRefusedWhileAnotherReplicaLeads(t *testing.T) {
-	t.Parallel()
-	f := newPostgresFleet(t, "MODE=strict", "LOCK_HEARTBEAT=300ms")
-	leader, term := f.startLeader()
-	second := f.launch()
-	require.Equal(t, 3, second.wait())
-	lines := second.log.with("demoapp: ")
-	require.Len(t, lines, 1, "%s", second.log.String())
-	require.Contains(t, lines[0], fmt.Sprintf("pid %d on host", leader.pid()))
-	require.Contains(t, lines[0], fmt.Sprintf("(term %d)", term))
-	leader.awaitHeartbeats(2)
-	leader.stop()
-	third, next := f.startLeader()
-	require.Greater(t, next, term)
-	third.stop()
-	f.requireNoRow()
-}
-
-// atOnce starts replicas in the same instant. Its tests are not parallel: a stage that
-// migrates for 25 s is given up.
-func atOnce(t *testing.T, f *fleet, replicas int) {
-	t.Helper()
-	for range replicas {
-		f.prepare()
-	}
-	for _, r := range f.replicas {
-		r.begin()
-	}
-	for _, r := range f.replicas {
-		r.awaitServing()
-	}
-	leader, term := awaitOneLeader(t, f.replicas, 0)
-	require.Len(t, leader.terms(), 1, "nobody else has led")
-	for _, r := range f.replicas {
-		require.Equal(t, http.StatusOK, r.get("/readyz").status)
-		lock := r.lock()
-		require.Equal(t, term, lock.Lock.Term)
-		require.Equal(t, r == leader, lock.Self.Leader)
-	}
-	eventually(t, "the bans are there", func() error {
-		if page := leader.get("/"); !page.contains("192.0.2.0/26") {
-			return fmt.Errorf("%s", page.body)
-		}
-		return nil
-	})
-}
-
-func TestOnPostgresTwentyReplicasMayStartAtOnceOnAnEmptyDatabase(t *testing.T) {
-	onlyFull(t, "starts as many as the tests of the migrations do")
-	for round := range soakRounds(10) - 1 {
-		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			f := newPostgresFleet(t)
-			atOnce(t, f, 20)
-			for _, r := range f.replicas {
-				r.signal(syscall.SIGTERM)
-			}
-			for _, r := range f.replicas {
-				require.Equal(t, 0, r.wait())
-				require.Empty(t, r.errorLines())
-			}
-			f.requireNoRow()
-		})
-	}
-}
-
-func TestThroughPgBouncerReplicasStartAtOnceAndHandOver(t *testing.T) {
-	server := pgtest.Shared(t)
-	pooler := pgtest.PgBouncer(t, server)
-	direct := server.Database(t)
-	f := newFleetOn(t, direct, "TICK=200ms")
-	f.url = pooler.URL(databaseOf(t, direct))
-	atOnce(t, f, sized(4, 20, 20))
-	require.Len(t, f.replicas[0].log.with("no LISTEN"), 1)
-	for _, r := range f.replicas[3:] {
-		r.signal(syscall.SIGTERM)
-	}
-	for _, r := range f.replicas[3:] {
-		require.Equal(t, 0, r.wait())
-	}
-	took := handOver(t, f, f.replicas[:3:3], soakRounds(30))
 	logTimes(t, "from the release to the next acquisition, by polling", took)
 	assert.Less(t, took[len(took)-1], soon(3*time.Second), "it is 1.5 s on a quiet machine")
 	for _, r := range f.replicas {
@@ -315,9 +181,7 @@ func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *test
 		require.Less(t, time.Since(asked), soon(2*orderTimeout))
 		outage.end()
 		leader, term = awaitOneLeader(t, replicas, term)
-		leader.awaitRun("its runs appear", func(r runRow) bool {
-			return r.Term == term && r.Status == "done"
-		})
+		leader.awaitStatus("done", term)
 		requireNoTickTwice(t, leader)
 	}
 	for _, r := range replicas {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAfterAHandOverTheOldLeaderDoesNotSayWhatItSawBefore(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t, seldom, "LOCK_HEARTBEAT=1s")
 		old, term := f.startLeader()
 		next := f.start()

@@ -141,6 +141,9 @@ type fleet struct {
 	replicas []*replica
 }
 
+// A maker is newFleet, or newPostgresFleet.
+type maker = func(t *testing.T, env ...string) *fleet
+
 // newFleet makes a fleet without replicas. env is NAME=value, without the
 // prefix DEMOAPP_.
 func newFleet(t *testing.T, env ...string) *fleet {
@@ -174,8 +177,7 @@ func newFleetOn(t *testing.T, url string, env ...string) *fleet {
 
 // onEachDatabase runs a test on SQLite and, in a full run, on PostgreSQL: the default run leaves
 // it to the conformance suite that the two are alike.
-func onEachDatabase(t *testing.T, test func(t *testing.T,
-	newFleet func(t *testing.T, env ...string) *fleet)) {
+func onEachDatabase(t *testing.T, test func(t *testing.T, newFleet maker)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
@@ -220,36 +222,44 @@ func (f *fleet) prepare(env ...string) *replica {
 
 func (f *fleet) prepareWith(args []string, env ...string) *replica {
 	f.t.Helper()
-	r := &replica{t: f.t, fleet: f, exited: make(chan struct{})}
-	exe, err := os.Executable()
-	require.NoError(f.t, err)
-	r.cmd = exec.Command(exe, args...)
-	if f.program != "" {
-		r.cmd = exec.Command(f.program, args...)
+	program := f.program
+	if program == "" {
+		var err error
+		program, err = os.Executable()
+		require.NoError(f.t, err)
 	}
-	r.cmd.Dir = f.dir
+	cmd := exec.Command(program, args...)
+	cmd.Dir = f.dir
 	environ := child.Environ()
 	if *soak {
 		environ = os.Environ()
 	}
-	r.cmd.Env = slices.DeleteFunc(environ, func(v string) bool {
+	cmd.Env = slices.DeleteFunc(environ, func(v string) bool {
 		return strings.HasPrefix(v, envPrefix)
 	})
-	r.cmd.Env = append(r.cmd.Env, replicaVariable+"=1", "GORACE=atexit_sleep_ms=0")
-	r.cmd.Env = append(r.cmd.Env, f.environ...)
+	cmd.Env = append(cmd.Env, f.environ...)
 	for _, v := range slices.Concat([]string{"ADDR=127.0.0.1:0", "DATABASE_URL=" + f.url},
 		f.env, env) {
-		r.cmd.Env = append(r.cmd.Env, envPrefix+v)
+		cmd.Env = append(cmd.Env, envPrefix+v)
 	}
-	r.cmd.Stderr, r.cmd.Stdout = &r.log, &r.log
+	return f.hold(cmd)
+}
+
+// hold starts a process that waits for begin.
+func (f *fleet) hold(cmd *exec.Cmd) *replica {
+	f.t.Helper()
+	r := &replica{t: f.t, fleet: f, cmd: cmd, exited: make(chan struct{})}
+	cmd.Env = append(cmd.Env, replicaVariable+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr, cmd.Stdout = &r.log, &r.log
 	if f.stderr != nil {
-		r.cmd.Stderr = f.stderr
+		cmd.Stderr = f.stderr
 	}
-	r.gate, err = r.cmd.StdinPipe()
+	var err error
+	r.gate, err = cmd.StdinPipe()
 	require.NoError(f.t, err)
-	require.NoError(f.t, r.cmd.Start())
+	require.NoError(f.t, cmd.Start())
 	go func() {
-		_ = r.cmd.Wait()
+		_ = cmd.Wait()
 		close(r.exited)
 	}()
 	f.t.Cleanup(func() {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,13 +35,4 @@ func TestAPostgresThatIsNamedByPairsIsNoFile(t *testing.T) {
 		requireOneLine(t, r, "DEMOAPP_DATABASE_URL")
 		require.Empty(t, f.files())
 	}
-}
-
-func TestANameThatOnlyLooksLikeAnAddressIsAFileWithADotInFront(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	r := f.start("DATABASE_URL=./host=a b")
-	r.stop()
-	_, err := os.Stat(f.dir + "/host=a b")
-	require.NoError(t, err)
 }

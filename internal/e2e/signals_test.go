@@ -39,9 +39,7 @@ func TestLeaderThatIsToldToStopFinishesItsRunAndHandsOver(t *testing.T) {
 			f := newFleet(t, "TICK=500ms", "LOCK_HEARTBEAT=250ms")
 			leader, term := f.startLeader("JOB_DURATION=" + duration.String())
 			standby := f.start()
-			first := leader.awaitRun("a run is under way", func(r runRow) bool {
-				return r.Status == "in_progress"
-			})
+			first := leader.awaitStatus("in_progress", 0)
 			run := leader.awaitRun("another has just begun", func(r runRow) bool {
 				return r.Status == "in_progress" && r.ScheduledAt.After(first.ScheduledAt)
 			})
@@ -73,9 +71,7 @@ func TestLeaderThatIsToldToStopFinishesItsRunAndHandsOver(t *testing.T) {
 			for _, r := range standby.runs("tick") {
 				require.NotEqual(t, "abandoned", r.Status, "%+v", r)
 			}
-			standby.awaitRun("runs with the new term appear", func(r runRow) bool {
-				return r.Term == next && r.Status == "done"
-			})
+			standby.awaitStatus("done", next)
 
 			standby.stop()
 			f.requireNoRow()
@@ -87,7 +83,7 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "JOB_DURATION=1h", "TICK=200ms", "LOCK_HEARTBEAT=250ms", "DRAIN=30m")
 	leader, _ := f.startLeader()
-	leader.awaitRun("a run is under way", func(r runRow) bool { return r.Status == "in_progress" })
+	leader.awaitStatus("in_progress", 0)
 	leader.signal(syscall.SIGTERM)
 	leader.awaitDraining()
 	eventually(t, "a signal that comes later counts, and no run is awaited", func() error {
@@ -103,7 +99,7 @@ func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
 
 // A supervisor and a shell both pass a Ctrl-C on, and some send SIGTERM twice.
 func TestSignalsThatComeTogetherAreOne(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		for name, burst := range map[string]func(*replica){
 			"SIGTERM twice within 1 ms": func(r *replica) {
 				r.signal(syscall.SIGTERM)
@@ -128,9 +124,7 @@ func TestSignalsThatComeTogetherAreOne(t *testing.T) {
 				var term int64
 				eventually(t, "the signals were sent together", func() error {
 					leader, term = f.startLeader()
-					leader.awaitRun("a run is under way", func(r runRow) bool {
-						return r.Status == "in_progress" && r.Term == term
-					})
+					leader.awaitStatus("in_progress", term)
 					begun := time.Now()
 					burst(leader)
 					took := time.Since(begun)
@@ -151,16 +145,4 @@ func TestSignalsThatComeTogetherAreOne(t *testing.T) {
 			})
 		}
 	})
-}
-
-func TestDrainLimitCancelsARunThatTakesTooLong(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "JOB_DURATION=1h", "TICK=200ms", "DRAIN=300ms")
-	leader, term := f.startLeader()
-	leader.awaitRun("a run is under way", func(r runRow) bool { return r.Status == "in_progress" })
-	leader.stop()
-	require.Equal(t, "failed|1", f.sql(fmt.Sprintf(
-		`SELECT status, error LIKE '%%drain limit%%' FROM scheduler_runs
-			WHERE job = 'tick' AND term = %d AND started_at IS NOT NULL`, term)))
-	f.requireNoRow()
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,76 +18,42 @@ import (
 )
 
 func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "MODE=strict", "LOCK_HEARTBEAT=300ms")
-	leader, term := f.startLeader()
-	host, err := os.Hostname()
-	require.NoError(t, err)
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
+		f := newFleet(t, "MODE=strict", "LOCK_HEARTBEAT=300ms")
+		leader, term := f.startLeader()
+		pid := leader.pid()
+		host, err := os.Hostname()
+		require.NoError(t, err)
 
-	requireWithin(t, 2*time.Second, func() time.Duration {
-		second := f.launch()
-		require.Equal(t, 3, second.wait())
-		took := time.Since(second.begun)
-		lines := second.log.with("demoapp: ")
-		require.Len(t, lines, 1, "what an operator reads:\n%s", second.log.String())
-		for what, words := range map[string]string{
-			"who":            fmt.Sprintf("pid %d on host %q (term %d)", leader.pid(), host, term),
-			"for how long":   `, for (\d+m)?\d+(\.\d+)?m?s;`,
-			"last heartbeat": `last heartbeat was \d+(\.\d+)?m?s ago`,
-			"what to do":     `stop that process.*wait until the TTL has passed and start again`,
-		} {
-			if what == "who" {
-				words = regexp.QuoteMeta(words)
+		requireWithin(t, 2*time.Second, func() time.Duration {
+			second := f.launch()
+			require.Equal(t, 3, second.wait())
+			took := time.Since(second.begun)
+			lines := second.log.with("demoapp: ")
+			require.Len(t, lines, 1, "what an operator reads:\n%s", second.log.String())
+			for what, words := range map[string]string{
+				"who":            fmt.Sprintf("pid %d on host %q (term %d)", pid, host, term),
+				"for how long":   `, for (\d+m)?\d+(\.\d+)?m?s;`,
+				"last heartbeat": `last heartbeat was \d+(\.\d+)?m?s ago`,
+				"what to do": `stop that process.*` +
+					`wait until the TTL has passed and start again`,
+			} {
+				if what == "who" {
+					words = regexp.QuoteMeta(words)
+				}
+				require.Regexp(t, words, lines[0], what)
 			}
-			require.Regexp(t, words, lines[0], what)
-		}
-		require.NotContains(t, second.log.String(), "serving", "it never came to serve")
-		return took
+			require.NotContains(t, second.log.String(), "serving", "it never came to serve")
+			return took
+		})
+		require.True(t, leader.lock().Self.Leader)
+
+		leader.stop()
+		third, next := f.startLeader() // now it is free
+		require.Greater(t, next, term)
+		third.stop()
+		f.requireNoRow()
 	})
-	require.True(t, leader.lock().Self.Leader)
-
-	leader.stop()
-	third, next := f.startLeader() // now it is free
-	require.Greater(t, next, term)
-	third.stop()
-	f.requireNoRow()
-}
-
-func TestStrictModeTakesAStaleRowOnlyAfterItHasWatchedItForItsTTL(t *testing.T) {
-	t.Parallel()
-	const ttl = 3 * time.Second
-	f := newFleet(t, "LOCK_TTL=3s", "LOCK_HEARTBEAT=200ms")
-	old, term := f.startLeader()
-	f.freeze(old) // it is not dead: that could be proven
-	defer old.kill()
-	eventually(t, "the stamp is older than the TTL", func() error {
-		stale := f.sql(`SELECT heartbeat_at < strftime('%Y-%m-%dT%H:%M:%f', 'now', '-3 seconds')
-			FROM scheduler_lock`)
-		if stale != "1" {
-			return errors.New(stale)
-		}
-		return nil
-	})
-	strict, next := f.startLeader("MODE=strict")
-	require.Greater(t, next, term)
-	terms := strict.terms()
-	assert.GreaterOrEqual(t, terms[0].AcquiredAt.Sub(strict.begun), ttl,
-		"an old stamp shortens nothing")
-	require.Equal(t, "expired", terms[1].EndReason)
-	require.Empty(t, strict.errorLines())
-}
-
-func TestStrictModeWithSeveralWorkersIsRefusedBeforeTheDatabaseIsTouched(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	r := f.launch("MODE=strict", "WORKERS=4")
-	require.Equal(t, 2, r.wait())
-	requireOneLine(t, r, "DEMOAPP_WORKERS=4", "more than one worker in strict mode",
-		"DEMOAPP_MODE=standby")
-	require.Empty(t, f.files(), "the database is not even created")
-
-	// Four workers that stand by for each other are what standby mode is for.
-	f.startLeader("MODE=standby", "WORKERS=4")
 }
 
 func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
@@ -127,6 +92,8 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 			"renew deadline 45s is below 3 × heartbeat interval"}},
 		{"WORKERS=four", []string{`"four"`, "not a whole number"}},
 		{"WORKERS=-1", []string{"-1", "below 0"}},
+		{"WORKERS=4 MODE=strict", []string{"4", "more than one worker in strict mode",
+			"DEMOAPP_MODE=standby"}},
 		{"TICK=1ms", []string{"1ms", "at least 100ms"}},
 		{"TICK=1.0000001s", []string{"1.0000001s", "whole number of microseconds"}},
 		{"JOB_DURATION=-1s", []string{"-1s", "below 0"}},

@@ -184,34 +184,19 @@ func (f *fleet) startInstance(u unitFile, instance string, user *syscall.Credent
 	f.t.Helper()
 	env := u.environment(f.t, instance, f.dir)
 	env["DEMOAPP_ADDR"] = regexp.MustCompile(`\d+$`).ReplaceAllString(env["DEMOAPP_ADDR"], "0")
-	r := &replica{t: f.t, begun: time.Now(), exited: make(chan struct{})}
 	exe, err := os.Open("/proc/self/exe")
 	require.NoError(f.t, err)
 	defer exe.Close()
 	// By the descriptor, as the program may lie where another user may not go.
-	r.cmd = exec.Command("/bin/sh", "-c", "umask "+u.one(f.t,
+	cmd := exec.Command("/bin/sh", "-c", "umask "+u.one(f.t,
 		"Service/UMask")+" && exec /proc/self/fd/3")
-	r.cmd.ExtraFiles = []*os.File{exe}
-	r.cmd.Dir = expand(u.one(f.t, "Service/WorkingDirectory"), instance, f.dir)
-	r.cmd.Env = []string{replicaVariable + "=1", "GORACE=atexit_sleep_ms=0"}
+	cmd.ExtraFiles = []*os.File{exe}
+	cmd.Dir = expand(u.one(f.t, "Service/WorkingDirectory"), instance, f.dir)
 	for name, value := range env {
-		r.cmd.Env = append(r.cmd.Env, name+"="+value)
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
-	r.cmd.Stderr, r.cmd.Stdout = &r.log, &r.log
-	r.gate, err = r.cmd.StdinPipe()
-	require.NoError(f.t, err)
-	require.NoError(f.t, r.cmd.Start())
-	go func() {
-		_ = r.cmd.Wait()
-		close(r.exited)
-	}()
-	f.t.Cleanup(func() {
-		r.kill()
-		if f.t.Failed() {
-			f.t.Logf("instance %s, %v:\n%s", instance, r.cmd.ProcessState, &r.log)
-		}
-	})
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	r := f.hold(cmd)
 	r.begin()
 	r.awaitServing()
 	return r

@@ -133,7 +133,7 @@ func TestTicksThatNobodyLedForAreRunAsTheirPolicySays(t *testing.T) {
 			const interval, gap = 200 * time.Millisecond, 2 * time.Second
 			f := newFleet(t, "TICK=200ms", "TICK_CATCHUP="+policy, everyRun)
 			leader, _ := f.startLeader()
-			leader.awaitRun("a run is done", func(r runRow) bool { return r.Status == "done" })
+			leader.awaitStatus("done", 0)
 			leader.stop()
 			left := time.Now()
 			time.Sleep(gap) // nobody is there who could say that ticks were due
@@ -190,7 +190,7 @@ func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 // Leaders are killed, told to stop, and stopped past their TTL, again and
 // again: every tick is in the ledger exactly once, and nothing starts twice.
 func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet func(t *testing.T, env ...string) *fleet) {
+	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		interval, rounds := 200*time.Millisecond, 6 // each fault twice
 		if *soak {
 			interval, rounds = time.Second, 30

@@ -3,8 +3,8 @@
 package faults
 
 import (
+	"regexp"
 	"slices"
-	"strings"
 )
 
 // everyFault are all of them, in the order of the table. MariaDB has most of PostgreSQL's.
@@ -17,7 +17,8 @@ var Faults = []Fault{
 	{Name: "kill -9 of the leader", Inject: onLeader(KillLeader)},
 	{Name: "kill -9 of all", Inject: onLeader(KillAll), Alone: true},
 	{Name: "SIGSTOP past the TTL, SIGCONT", Inject: onLeader(StopPastTTL), Alone: true},
-	{Name: "SIGSTOP past the TTL, one pid and host for all", Inject: StopSameOwner, Alone: true},
+	{Name: "SIGSTOP past the TTL, one pid and host for all",
+		Inject: onLeader(StopSameOwner), Alone: true},
 	{Name: "SIGSTOP, another leads, kill -9 of the stopped one",
 		Inject: onLeader(StopThenKill), Alone: true},
 	{Name: "SIGSTOP, another leads, kill -9 of that one", Inject: onLeader(StopOld), Alone: true},
@@ -31,27 +32,29 @@ var Faults = []Fault{
 	{Name: "job leaves a child behind, kill -9 of the leader", Inject: onLeader(ChildLeft)},
 	{Name: "write lock held for 0.4 TTL", Inject: onLeader(BlockPart)},
 	{Name: "write lock held beyond the TTL", Inject: onLeader(BlockBeyond)},
-	{Name: "disk full", Inject: onFile(FillDisk)},
-	{Name: "file read-only", Inject: onFileOfLeader(ReadOnly), Alone: true},
-	{Name: "file deleted", Inject: onFileOfLeader(Unlink), Restore: true, Alone: true},
-	{Name: "file moved away and back", Inject: onFile(MoveAway), Alone: true},
-	{Name: "file replaced by an older copy", Inject: onFile(ReplaceOlder), Restore: true,
-		Alone: true},
-	{Name: "side files removed", Inject: onFile(RemoveSideFiles), Alone: true},
-	{Name: "hard link made", Inject: onFileOfLeader(LinkHard), Alone: true},
-	{Name: "folder switched", Inject: onFile(SwitchFolder), Alone: true},
-	{Name: "lease file deleted", Inject: onFileOfLeader(DeleteLeaseFile), Alone: true},
+	{Name: "disk full", Inject: onDB(FillDisk)},
+	{Name: "file read-only", Inject: onBoth(ReadOnly), Alone: true},
+	{Name: "file deleted", Inject: onBoth(Unlink), Restore: true, Alone: true},
+	{Name: "file moved away and back", Inject: onDB(MoveAway), Alone: true},
+	{Name: "file replaced by an older copy",
+		Inject: onDB(ReplaceOlder), Restore: true, Alone: true},
+	{Name: "side files removed", Inject: onBoth(RemoveSideFiles), Alone: true},
+	{Name: "hard link made", Inject: onBoth(LinkHard), Alone: true},
+	{Name: "folder switched", Inject: onDB(SwitchFolder), Alone: true},
+	{Name: "lease file deleted", Inject: onBoth(DeleteLeaseFile), Alone: true},
 	{Name: "another user locks what he may read, kill -9 of the leader",
-		Inject: onFile(LockAsStranger), Alone: true},
-	{Name: "row deleted, SIGSTOP for a moment", Inject: DeleteRow, Alone: true},
-	{Name: "row and lease file deleted, SIGSTOP for a moment", Inject: onFile(DeleteRowAndLeaseFile),
-		Alone: true},
-	{Name: "row's token edited, SIGSTOP for a moment", Inject: EditToken, Alone: true},
-	{Name: "row's term edited, SIGSTOP for a moment", Inject: EditTerm, Alone: true},
-	{Name: "row's pid edited, SIGSTOP for a moment", Inject: EditPID, Alone: true},
-	{Name: "row stamped into the past, SIGSTOP for a moment", Inject: StampPast, Alone: true},
-	{Name: "row stamped into the future, SIGSTOP for a moment", Inject: StampFuture, Alone: true},
-	{Name: "row's TTL set to 1 ms, SIGSTOP for a moment", Inject: EditTTL, Alone: true},
+		Inject: onBoth(LockAsStranger), Alone: true},
+	{Name: "row deleted, SIGSTOP for a moment", Inject: edit(editDelete), Alone: true},
+	{Name: "row and lease file deleted, SIGSTOP for a moment",
+		Inject: onBoth(DeleteRowAndLeaseFile), Alone: true},
+	{Name: "row's token edited, SIGSTOP for a moment", Inject: edit(editToken), Alone: true},
+	{Name: "row's term edited, SIGSTOP for a moment", Inject: edit(editTerm), Alone: true},
+	{Name: "row's pid edited, SIGSTOP for a moment", Inject: harmless(editPID), Alone: true},
+	{Name: "row stamped into the past, SIGSTOP for a moment",
+		Inject: harmless(editPast), Alone: true},
+	{Name: "row stamped into the future, SIGSTOP for a moment",
+		Inject: harmless(editFuture), Alone: true},
+	{Name: "row's TTL set to 1 ms, SIGSTOP for a moment", Inject: harmless(editTTL), Alone: true},
 	{Name: "clock of the leader stepped by an hour, and back",
 		Inject: onLeader(ClockOfLeader), Clock: true},
 	{Name: "clock of all stepped by an hour, and back", Inject: onLeader(ClockOfAll), Clock: true},
@@ -63,40 +66,41 @@ var Faults = []Fault{
 
 // PostgresFaults are those that only a server, or a network, can have.
 var PostgresFaults = []Fault{
-	{Name: "server restarted, fast", Inject: RestartFast, Alone: true},
-	{Name: "server restarted, immediate", Inject: RestartImmediate, Alone: true},
-	{Name: "server stopped past the TTL", Inject: StopServer, Alone: true},
-	{Name: "kill -9 of the postmaster", Inject: KillPostmaster, Alone: true},
-	{Name: "all backends terminated", Inject: TerminateAll},
-	{Name: "all backends terminated, again and again", Inject: TerminateAgain},
-	{Name: "the leader's backends terminated", Inject: TerminateLeaders},
+	{Name: "server restarted, fast", Inject: restart(false), Alone: true},
+	{Name: "server restarted, immediate", Inject: restart(true), Alone: true},
+	{Name: "server stopped past the TTL", Inject: onDB(StopServer), Alone: true},
+	{Name: "kill -9 of the postmaster", Inject: onDB(KillPostmaster), Alone: true},
+	{Name: "all backends terminated", Inject: terminateBackends(1, false)},
+	{Name: "all backends terminated, again and again", Inject: terminateBackends(6, false)},
+	{Name: "the leader's backends terminated", Inject: terminateBackends(1, true)},
 	{Name: "the leader's session ended every 200 ms", Inject: TerminateAlways, Alone: true},
 	{Name: "SIGSTOP, session ended, another leads, SIGCONT",
-		Inject: onLeader(StopSessionEnded), Alone: true},
-	{Name: "partition of the leader", Inject: PartitionLeader, Alone: true},
-	{Name: "idle time-out in a partition", Inject: IdleTimeout, Alone: true},
-	{Name: "forwarder in between", Inject: ForwarderBetween, Alone: true},
-	{Name: "partition of a standby", Inject: PartitionStandby, Alone: true},
-	{Name: "partition of all", Inject: PartitionAll, Alone: true},
-	{Name: "partition for a quarter of the TTL", Inject: PartitionShort},
-	{Name: "SIGSTOP in the middle of a heartbeat", Inject: StopInHeartbeat, Alone: true},
-	{Name: "answers after 2 s", Inject: Delay},
-	{Name: "answers lost after the commit", Inject: LoseAnswers},
-	{Name: "PgBouncer restarted", Inject: RestartBouncer, Alone: true},
-	{Name: "replica promoted, the last heartbeats lost", Inject: PromoteLosingBeats, Restore: true,
-		Alone: true},
-	{Name: "replica promoted, the last acquisition lost", Inject: PromoteLosingTerm, Restore: true,
-		Alone: true},
-	{Name: "tables put back to a backup", Inject: RestoreTables, Restore: true, Alone: true},
-	{Name: "clock of the server stepped by an hour, and back", Inject: ClockOfServer, Clock: true},
-	{Name: "max_connections reached, the leader's backends terminated", Inject: ExhaustServer,
-		Alone: true},
-	{Name: "disk of the server full", Inject: FillServerDisk, Alone: true},
+		Inject: onBoth(StopSessionEnded), Alone: true},
+	{Name: "partition of the leader", Inject: onBoth(PartitionLeader), Alone: true},
+	{Name: "idle time-out in a partition", Inject: onBoth(IdleTimeout), Alone: true},
+	{Name: "forwarder in between", Inject: onBoth(ForwarderBetween), Alone: true},
+	{Name: "partition of a standby", Inject: onBoth(PartitionStandby), Alone: true},
+	{Name: "partition of all", Inject: onDB(PartitionAll), Alone: true},
+	{Name: "partition for a quarter of the TTL", Inject: onBoth(PartitionShort)},
+	{Name: "SIGSTOP in the middle of a heartbeat", Inject: onBoth(StopInHeartbeat), Alone: true},
+	{Name: "answers after 2 s", Inject: onDB(Delay)},
+	{Name: "answers lost after the commit", Inject: onDB(LoseAnswers)},
+	{Name: "PgBouncer restarted", Inject: onDB(RestartBouncer), Alone: true},
+	{Name: "replica promoted, the last heartbeats lost",
+		Inject: onReplica(PromoteLosingBeats), Restore: true, Alone: true},
+	{Name: "replica promoted, the last acquisition lost",
+		Inject: onReplica(PromoteLosingTerm), Restore: true, Alone: true},
+	{Name: "tables put back to a backup", Inject: onDB(RestoreTables), Restore: true, Alone: true},
+	{Name: "clock of the server stepped by an hour, and back",
+		Inject: onBoth(ClockOfServer), Clock: true},
+	{Name: "max_connections reached, the leader's backends terminated",
+		Inject: onBoth(ExhaustServer), Alone: true},
+	{Name: "disk of the server full", Inject: onBoth(FillServerDisk), Alone: true},
 }
 
 // MySQLFaults are those that only MariaDB can have.
 var MySQLFaults = []Fault{
-	{Name: "DDL behind a reader", Inject: ChangeBehindReader, Alone: true},
+	{Name: "DDL behind a reader", Inject: onBoth(ChangeBehindReader), Alone: true},
 }
 
 // mysqlFaults are what one server of MariaDB can suffer, and its network.
@@ -125,9 +129,9 @@ func mysqlFaults() []Fault {
 // galeraFaults are GaleraFaults, and what else the nodes can suffer: a lock of a session, or
 // of a table, is of one node.
 func galeraFaults() []Fault {
+	ofOne := regexp.MustCompile("server |session|write lock|DDL|max_connections|replica")
 	return append(slices.DeleteFunc(mysqlFaults(), func(f Fault) bool {
-		return slices.ContainsFunc([]string{"server ", "session", "write lock", "DDL",
-			"max_connections", "replica"}, func(part string) bool { return strings.Contains(f.Name, part) })
+		return ofOne.MatchString(f.Name)
 	}), GaleraFaults...)
 }
 

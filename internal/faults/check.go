@@ -1,9 +1,7 @@
 package faults
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +76,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 	for _, rule := range []func(*History) []Violation{
 		oneLeader, termsRise, runsApart, runOnce, attemptsRise, atMostOnce, retried,
 		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, sawAll, outcomes,
-		oneHolder, nameTerms, nameFence, oneWorker, taskEnds, doneOnce, retriesKept, noTaskLost,
+		oneHolder, nameTerms, oneWorker, taskEnds, doneOnce, retriesKept, noTaskLost,
 	} {
 		vs = append(vs, rule(h)...)
 	}
@@ -92,8 +90,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 			}
 		}
 	}
-	slices.SortStableFunc(vs, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
-	return vs
+	return sortedBy(vs, func(v Violation) time.Duration { return v.At })
 }
 
 func violation(rule string, at time.Duration, format string, args ...any) Violation {
@@ -101,9 +98,7 @@ func violation(rule string, at time.Duration, format string, args ...any) Violat
 }
 
 func oneLeader(h *History) (vs []Violation) {
-	bs := slices.SortedFunc(slices.Values(h.Beliefs), func(a, b Belief) int {
-		return cmp.Compare(a.First.After, b.First.After)
-	})
+	bs := sortedBy(h.Beliefs, func(b Belief) time.Duration { return b.First.After })
 	for i, a := range bs {
 		for _, b := range bs[i+1:] {
 			if b.certain().From >= a.certain().To {
@@ -120,9 +115,7 @@ func oneLeader(h *History) (vs []Violation) {
 func termsRise(h *History) (vs []Violation) {
 	var before []Belief
 	byTerm := map[int64]string{}
-	for _, b := range slices.SortedFunc(slices.Values(h.Beliefs), func(a, b Belief) int {
-		return cmp.Compare(a.First.Before, b.First.Before)
-	}) {
+	for _, b := range sortedBy(h.Beliefs, func(b Belief) time.Duration { return b.First.Before }) {
 		if owner, known := byTerm[b.Term]; known && owner != b.Process {
 			vs = append(vs, violation(RuleTermsRise, b.First.Before,
 				"term %d belongs to %s and to %s", b.Term, owner, b.Process))
@@ -141,23 +134,32 @@ func termsRise(h *History) (vs []Violation) {
 	return vs
 }
 
+// fenced has no exception: what a fence guards is in the same database.
 func fenced(h *History) (vs []Violation) {
-	highest := int64(math.MinInt64)
-	for i, term := range h.Writes {
-		if term < highest {
-			vs = append(vs, violation(RuleFence, 0,
-				"write %d, of term %d, was committed after one of term %d", i, term, highest))
+	highest := map[string]int64{}
+	for i, w := range h.Writes {
+		if top, known := highest[w.Name]; known && w.Term < top {
+			vs = append(vs, violation(fenceRule(w.Name), 0,
+				"write %d, of term %d of %q, was committed after one of term %d", i, w.Term,
+				w.Name, top))
 		}
-		highest = max(highest, term)
+		highest[w.Name] = max(w.Term, highest[w.Name])
 	}
 	return vs
+}
+
+func fenceRule(name string) string {
+	if name == "" {
+		return RuleFence
+	}
+	return RuleNameFence
 }
 
 // sawAll: the order of the rows says little where each node of a cluster draws ids of its
 // own. But what is committed after a write of a later term, that one cannot have seen.
 func sawAll(h *History) (vs []Violation) {
-	terms := map[string][]int64{"": slices.Clone(h.Writes)}
-	for _, w := range h.LockWrites {
+	terms := map[string][]int64{}
+	for _, w := range h.Writes {
 		terms[w.Name] = append(terms[w.Name], w.Term)
 	}
 	for _, of := range terms {
@@ -165,12 +167,9 @@ func sawAll(h *History) (vs []Violation) {
 	}
 	for _, s := range h.Saw {
 		earlier, _ := slices.BinarySearch(terms[s.Name], s.Term)
-		if rule := RuleFence; earlier > s.Earlier {
-			if s.Name != "" {
-				rule = RuleNameFence
-			}
-			vs = append(vs, violation(rule, 0, "a write of term %d %q saw %d of earlier terms, "+
-				"and in the end there are %d", s.Term, s.Name, s.Earlier, earlier))
+		if earlier > s.Earlier {
+			vs = append(vs, violation(fenceRule(s.Name), 0, "a write of term %d %q saw %d of "+
+				"earlier terms, and in the end there are %d", s.Term, s.Name, s.Earlier, earlier))
 		}
 	}
 	return vs

@@ -16,9 +16,7 @@ import (
 // terms must by then have returned, or have been told to. A process that was
 // stopped could not be told; it must be, soon after it was resumed.
 func runsApart(h *History) (vs []Violation) {
-	byTerm := slices.SortedFunc(slices.Values(h.Runs), func(a, b Run) int {
-		return cmp.Compare(b.Term, a.Term)
-	})
+	byTerm := sortedBy(h.Runs, func(r Run) int64 { return -r.Term })
 	var later, sameTerm *Run // the earliest start of all higher terms; and of this one
 	for i := range byTerm {
 		r := &byTerm[i]
@@ -43,15 +41,8 @@ func runsApart(h *History) (vs []Violation) {
 }
 
 func runOnce(h *History) (vs []Violation) {
-	type key struct {
-		job     string
-		tick    int64
-		attempt int
-	}
 	seen := map[key]Run{}
-	for _, r := range slices.SortedFunc(slices.Values(h.Runs), func(a, b Run) int {
-		return cmp.Compare(a.Start, b.Start)
-	}) {
+	for _, r := range h.runsByStart() {
 		k := key{r.Job, r.Tick, r.Attempt}
 		if first, twice := seen[k]; twice && !h.forgotBetween(first.Start, r.Start) {
 			vs = append(vs, violation(RuleRunOnce, r.Start, "%v; %v", first, r))
@@ -61,8 +52,19 @@ func runOnce(h *History) (vs []Violation) {
 	return vs
 }
 
+func (h *History) runsByStart() []Run {
+	return sortedBy(h.Runs, func(r Run) time.Duration { return r.Start })
+}
+
 func (h *History) forgotBetween(from, to time.Duration) bool {
-	return slices.ContainsFunc(h.Forgot, func(s Span) bool { return from <= s.To && s.From <= to })
+	return slices.ContainsFunc(h.Forgot, func(s Span) bool { return s.touches(from, to) })
+}
+
+// A key names an attempt of a run in maps; Attempt is 0 where the run itself is meant.
+type key struct {
+	Job     string
+	Tick    int64
+	Attempt int
 }
 
 // mostAttempts is how often a run of the test program's jobs is started, whether
@@ -72,15 +74,9 @@ const mostAttempts = 3 // see tasks.Retry
 // attemptsRise: as runsApart, for the attempts of one run. An attempt that is
 // missing did not come so far as to write its start down.
 func attemptsRise(h *History) (vs []Violation) {
-	type key struct {
-		job  string
-		tick int64
-	}
 	last := map[key]Run{}
-	for _, r := range slices.SortedFunc(slices.Values(h.Runs), func(a, b Run) int {
-		return cmp.Compare(a.Start, b.Start)
-	}) {
-		k := key{r.Job, r.Tick}
+	for _, r := range h.runsByStart() {
+		k := key{r.Job, r.Tick, 0}
 		before, known := last[k]
 		last[k] = r
 		if r.Attempt > mostAttempts {
@@ -157,19 +153,15 @@ func (h *History) forgotAt() (at time.Duration) {
 // run it has the latest attempt, which is this one or a later one.
 func ledgerTrue(h *History) (vs []Violation) {
 	since := h.forgotAt()
-	type key struct {
-		job  string
-		tick int64
-	}
 	rows := map[key]LedgerRow{}
 	for _, row := range h.Ledger {
 		if row.Started {
-			rows[key{row.Job, row.Tick}] = row
+			rows[key{row.Job, row.Tick, 0}] = row
 		}
 	}
 	if h.Ledger != nil {
 		for _, r := range h.Runs {
-			row := rows[key{r.Job, r.Tick}]
+			row := rows[key{r.Job, r.Tick, 0}]
 			same := row.Attempt == r.Attempt && row.Term == r.Term
 			later := row.Attempt > r.Attempt && row.Term >= r.Term
 			if r.Start > since && !same && !later {
@@ -222,7 +214,7 @@ func noTickLost(h *History) (vs []Violation) {
 			if i < len(h.Anew) {
 				cursor = h.Anew[i].cursor(job.Name)
 			}
-			slices.SortFunc(rows, func(a, b LedgerRow) int { return cmp.Compare(a.Tick, b.Tick) })
+			rows = sortedBy(rows, func(r LedgerRow) int64 { return r.Tick })
 			var covered time.Time
 			for n, row := range rows {
 				row.Until, row.Count = max(row.Until, row.Tick), max(row.Count, 1)
@@ -329,11 +321,6 @@ func requests(h *History) (vs []Violation) {
 // counts, with a moment for the process to come so far. In a fault that
 // holds up answers the process asks again, and learns then what was committed.
 func paused(h *History, stall func(Span) time.Duration) (vs []Violation) {
-	type key struct {
-		job     string
-		tick    int64
-		attempt int
-	}
 	started := map[key]int64{}
 	for _, row := range slices.Concat(h.Replaced, h.Ledger) {
 		started[key{row.Job, row.Tick, row.Attempt}] = row.StartedAt

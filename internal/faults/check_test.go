@@ -83,17 +83,14 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Ledger, h.Forgot = nil, []Span{{350 * ms, 360 * ms}}
 		}, ""},
 		{"again, as a second attempt", func(h *History) {
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)))
-			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+			tried(h, 2, ran("c", 3, 4, 500*ms, 510*ms))
 		}, ""},
 		{"a third attempt, and then the second", func(h *History) {
-			h.Runs = append(h.Runs, attempt(3, ran("c", 3, 4, 500*ms, 510*ms)),
-				attempt(2, ran("c", 3, 4, 520*ms, 530*ms)))
-			h.Ledger[3] = again(h.Ledger[3], 3, 3)
+			tried(h, 2, ran("c", 3, 4, 520*ms, 530*ms))
+			tried(h, 3, ran("c", 3, 4, 500*ms, 510*ms))
 		}, RuleAttempts},
 		{"a fourth attempt", func(h *History) {
-			h.Runs = append(h.Runs, attempt(4, ran("c", 3, 4, 500*ms, 510*ms)))
-			h.Ledger[3] = again(h.Ledger[3], 3, 4)
+			tried(h, 4, ran("c", 3, 4, 500*ms, 510*ms))
 		}, RuleAttempts},
 		{"a second attempt of an older term", func(h *History) {
 			h.Runs = append(h.Runs, ran("b", 2, 8, 290*ms, 295*ms),
@@ -101,38 +98,30 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Ledger = nil
 		}, RuleAttempts},
 		{"but its process was stopped just before, and told", func(h *History) {
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)),
-				cancelled(ran("b", 2, 4, 600*ms, 601*ms), 600*ms))
-			h.Runs = slices.Delete(h.Runs, 3, 4)
+			h.Runs[3] = cancelled(ran("b", 2, 4, 600*ms, 601*ms), 600*ms)
 			h.Stops = map[string][]Span{"b": {{260 * ms, 599 * ms}}}
-			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+			tried(h, 2, ran("c", 3, 4, 500*ms, 510*ms))
 		}, ""},
 		{"its process was stopped long before", func(h *History) {
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)),
-				cancelled(ran("b", 2, 4, 900*ms, 901*ms), 105*ms))
-			h.Runs = slices.Delete(h.Runs, 3, 4)
+			h.Runs[3] = cancelled(ran("b", 2, 4, 900*ms, 901*ms), 105*ms)
 			h.Stops = map[string][]Span{"b": {{260 * ms, 599 * ms}}}
-			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+			tried(h, 2, ran("c", 3, 4, 500*ms, 510*ms))
 		}, RuleAttempts},
 		{"a second attempt while the first goes on", func(h *History) {
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
-			h.Ledger[4] = again(h.Ledger[4], 3, 2)
+			tried(h, 2, ran("c", 3, 5, 415*ms, 430*ms))
 		}, RuleAttempts},
 		{"but the first was told to end", func(h *History) {
 			h.Runs[4] = cancelled(h.Runs[4], 412*ms)
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
-			h.Ledger[4] = again(h.Ledger[4], 3, 2)
+			tried(h, 2, ran("c", 3, 5, 415*ms, 430*ms))
 		}, ""},
 		{"but its process was stopped", func(h *History) {
 			h.Stops = map[string][]Span{"c": {{411 * ms, 420 * ms}}}
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 5, 415*ms, 430*ms)))
-			h.Ledger[4] = again(h.Ledger[4], 3, 2)
+			tried(h, 2, ran("c", 3, 5, 415*ms, 430*ms))
 		}, ""},
 
 		{"a run that must not be repeated is", func(h *History) {
 			h.AtMostOnce = []string{"j"}
-			h.Runs = append(h.Runs, attempt(2, ran("c", 3, 4, 500*ms, 510*ms)))
-			h.Ledger[3] = again(h.Ledger[3], 3, 2)
+			tried(h, 2, ran("c", 3, 4, 500*ms, 510*ms))
 		}, RuleAtMostOnce},
 		{"it only waits for it", func(h *History) {
 			h.AtMostOnce = []string{"j"}
@@ -356,12 +345,14 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Ledger, h.Forgot = nil, []Span{{200 * ms, 210 * ms}}
 		}, ""},
 
-		{"an old term commits", func(h *History) { h.Writes = append(h.Writes, 2) }, RuleFence},
+		{"an old term commits", func(h *History) {
+			h.Writes = append(h.Writes, Write{"", 2})
+		}, RuleFence},
 		{"an old term commits where ids say nothing", func(h *History) {
-			h.Writes, h.Saw = []int64{1, 1, 2, 3}, []Saw{{"", 2, 1}, {"", 3, 3}}
+			h.Saw = []Saw{{"", 2, 1}, {"", 3, 3}}
 		}, RuleFence},
 		{"all old terms were seen", func(h *History) {
-			h.Writes, h.Saw = []int64{1, 1, 2, 3}, []Saw{{"", 2, 2}, {"", 2, 2}, {"", 3, 3}}
+			h.Saw = []Saw{{"", 2, 2}, {"", 2, 2}, {"", 3, 3}}
 		}, ""},
 
 		{"two held a lock at once", func(h *History) { h.Holds[1].From = 45 * ms }, RuleOneHolder},
@@ -421,18 +412,18 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Holds[1].Term, h.Holds[2].Term, h.Holds[2].Quiet = 4, 3, true
 		}, ""},
 		{"an old term of a name commits", func(h *History) {
-			h.LockWrites = append(h.LockWrites, LockWrite{"n", 2})
+			h.Writes = append(h.Writes, Write{"n", 2})
 		}, RuleNameFence},
 		{"an old term of a name commits where ids say nothing", func(h *History) {
-			h.LockWrites = []LockWrite{{"n", 1}, {"n", 2}}
+			h.Writes = []Write{{"n", 1}, {"n", 2}}
 			h.Saw = []Saw{{"n", 2, 0}}
 		}, RuleNameFence},
 		{"a write under another name was not seen", func(h *History) {
-			h.LockWrites = []LockWrite{{"m", 1}, {"n", 2}}
+			h.Writes = []Write{{"m", 1}, {"n", 2}}
 			h.Saw = []Saw{{"n", 2, 0}}
 		}, ""},
 		{"one of another name", func(h *History) {
-			h.LockWrites = append(h.LockWrites, LockWrite{"m", 2})
+			h.Writes = append(h.Writes, Write{"m", 2})
 		}, ""},
 
 		{"two had a task at once", func(h *History) {

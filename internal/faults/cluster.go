@@ -19,18 +19,23 @@ import (
 type Config struct {
 	Dir       string // for its files; it must exist
 	Processes int
+	SameOwner bool // all processes say that they are pid 1 on one host
+	Seed      uint64
+	Logf      func(format string, args ...any)
+	Shape
+}
+
+// Shape is what all processes of a cluster have in common.
+type Shape struct {
 	TTL       time.Duration
 	Heartbeat time.Duration
 	Tick      time.Duration // of the quick job
 	Drain     time.Duration
 	// after the end of a leader's session, where there are sessions; 0: only the TTL counts
-	Grace     time.Duration
-	SameOwner bool // all processes say that they are pid 1 on one host
-	Seed      uint64
-	Logf      func(format string, args ...any)
-	Locks     bool // the processes use named locks and a queue, too
-	Load      bool // they are under load, with Locks; nobody else asks for anything
-	Frugal    bool // each has one processor
+	Grace  time.Duration
+	Locks  bool // they use named locks and a queue, too
+	Load   bool // they are under load, with Locks (see load.go); nobody else asks for anything
+	Frugal bool // each has one processor
 }
 
 // A Cluster is several processes of the test program on one database. What
@@ -119,15 +124,13 @@ func (c *Cluster) keep(slot int) {
 
 func (c *Cluster) settings(slot, n int) Settings {
 	s := Settings{
-		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot,
-		TTL: c.TTL, Heartbeat: c.Heartbeat, Drain: c.Drain, Grace: c.Grace, Tick: c.Tick,
+		Name: fmt.Sprintf("p%d.%d", slot, n), Slot: slot, Shape: c.Shape,
 		Quiet:     slot > 1 && slot == len(c.slots)-1,
 		ExitStuck: slot%2 == 1, Control: c.control[slot],
 	}
 	if c.SameOwner {
 		s.Owner = &driver.Owner{PID: 1, Hostname: "same"}
 	}
-	s.Locks, s.Load, s.Frugal = c.Locks, c.Load, c.Frugal
 	c.db.Settings(&s)
 	return s
 }

@@ -4,13 +4,14 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"sync"
 	"time"
 
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/driver/taskqueue"
-	"example.com/schedlock/tasks"
 )
 
 // A Database is the database under test, as the harness sees it: from outside,
@@ -36,15 +37,8 @@ type Database interface {
 	// just stopped may have been in the middle of a write.
 	Blocked(context.Context) bool
 
-	// Proves reports whether the death of the holder in row will be proven by
-	// the kernel.
-	Proves(row Row) bool
-
 	// Read reads the history that the database keeps.
 	Read(context.Context, *History) error
-
-	// ReadLocks reads what it keeps of named locks and of the queue.
-	ReadLocks(context.Context, *History) error
 
 	// Close ends what the harness itself has open.
 	Close() error
@@ -52,47 +46,99 @@ type Database interface {
 
 // Row is what the harness knows of the lock row.
 type Row struct {
-	Term  int64
-	Proof bool // it holds what a proof of death needs
-
-	// Session: the end of the holder's session is a sign that it is gone.
-	Session bool
+	Term    int64
+	Proof   bool // the death of the holder will be proven by the kernel
+	Session bool // the end of the holder's session is a sign that it is gone
 }
 
-// An Edit is a change of the lock row by hand.
+// An Edit is a change of the lock row by hand: a statement in which $token is a new token, and
+// $past and $future are times as the database writes them.
 type Edit string
 
 // The edits.
 const (
-	editDelete Edit = "delete the row"
-	editToken  Edit = "change the token"
-	editTerm   Edit = "change the term"
-	editPID    Edit = "change the pid"
-	editPast   Edit = "stamp the row into the past"
-	editFuture Edit = "stamp the row into the future"
-	editTTL    Edit = "set the TTL to 1 ms"
-	editRevoke Edit = "tell the holder to leave"
-	editJobs   Edit = "forget the cursors of the jobs"
+	editDelete Edit = `DELETE FROM scheduler_lock`
+	editToken  Edit = `UPDATE scheduler_lock SET token = '$token'`
+	editTerm   Edit = `UPDATE scheduler_lock SET term = term + 7`
+	editPID    Edit = `UPDATE scheduler_lock SET pid = pid + 7`
+	editPast   Edit = `UPDATE scheduler_lock SET heartbeat_at = '$past', created_at = '$past'`
+	editFuture Edit = `UPDATE scheduler_lock SET heartbeat_at = '$future', created_at = '$future'`
+	editTTL    Edit = `UPDATE scheduler_lock SET ttl_ms = 1`
+	editRevoke Edit = `UPDATE scheduler_lock SET state = 'revoked'` // the holder is told to leave
+	editJobs   Edit = `DELETE FROM scheduler_jobs`                  // so the cursors are forgotten
 )
+
+// A written is a row that a process commits under a fence: of a run, or with the name of a
+// named lock.
+type written struct {
+	name string
+	term int64
+	job  string
+	tick int64
+}
+
+// A fence is asked inside of a transaction, and must agree.
+type fence func(ctx context.Context, tx any) error
 
 // A backend is the database as the test program opens it.
 type backend struct {
 	store driver.Store
-
-	// write commits one row for the run, after fence has agreed inside the
-	// transaction.
-	write func(ctx context.Context, run tasks.Run, fence func(ctx context.Context,
-		tx any) error) error
-
 	locks namedlock.Store
 	queue taskqueue.Store
 
-	// writeLock is write for a named lock.
-	writeLock func(ctx context.Context, ref namedlock.Ref,
-		fence func(ctx context.Context, tx any) error) error
+	// write commits one row, after the fence has agreed inside the transaction.
+	write func(ctx context.Context, w written, agreed fence) error
 
 	// exhaust uses up the app's pool, or gives it back; nil: it has none.
 	exhaust func(on bool)
+}
+
+// fencedWrite is the write of a backend on the app's pool.
+func fencedWrite(db *sql.DB, insert func(context.Context, *sql.Tx,
+	written) error) func(context.Context, written, fence) error {
+	return func(ctx context.Context, w written, agreed fence) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := agreed(ctx, tx); err != nil {
+			return err
+		}
+		if err := insert(ctx, tx, w); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+}
+
+// exhauster takes every connection of the pool that it can get, and keeps
+// them until it is told to stop.
+func exhauster(db *sql.DB) func(on bool) {
+	var (
+		wg     sync.WaitGroup
+		cancel context.CancelFunc
+	)
+	return func(on bool) {
+		if cancel != nil {
+			cancel()
+			wg.Wait()
+			cancel = nil
+		}
+		if !on {
+			return
+		}
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(context.Background())
+		for range 2 * appPool {
+			wg.Go(func() {
+				if conn, err := db.Conn(ctx); err == nil {
+					<-ctx.Done()
+					conn.Close()
+				}
+			})
+		}
+	}
 }
 
 // backends are the databases that the test program can open, by the Kind of

@@ -122,5 +122,5 @@
 // not tell the order of the commits: each fenced write also says how many of earlier terms
 // it has seen, and no more may come. No clock of a server of MariaDB can be set here.
 //
-// Another database needs a [Database], its backend, and its own faults.
+// Another database needs a [Database] with a dialect, its backend, and its own faults.
 package faults

@@ -69,6 +69,18 @@ func Evidence(h *History, v Violation, dir string) string {
 	return text.String()
 }
 
+// concerns reports whether a record of named locks and tasks belongs to a
+// violation.
+func (h *History) concerns(v Violation, r Record) bool {
+	switch v.Rule {
+	case RuleOneHolder, RuleNameTerms, RuleNameFence:
+		return strings.Contains(v.Text, fmt.Sprintf("%q", r.Job))
+	case RuleOneWorker, RuleTaskEnds, RuleDoneOnce, RuleRetries, RuleNoTaskLost:
+		return strings.Contains(v.Text, r.Job+" ")
+	}
+	return false
+}
+
 // writeLedger writes down what the database has in the end.
 func (h *History) writeLedger(path string) error {
 	var text strings.Builder

@@ -33,7 +33,7 @@ func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, p *process, _ B
 		unblock()
 		in.To, in.Bound = bootTime(), c.boundTTL()
 	}()
-	c.sleep(ctx, c.TTL+c.TTL/4)
+	c.sleep(ctx, c.outage())
 	if _, leads := p.leads(); leads {
 		in.note("%s still leads, although no heartbeat can have succeeded for more than a TTL",
 			p.name)
@@ -44,17 +44,15 @@ func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, p *process, _ B
 // edit returns the fault of an edit that takes the row from its holder, while
 // that is stopped for a moment and cannot notice. Nobody may lead before it
 // has; it must step down at its next heartbeat. Bound: TTL + 2 s.
-func edit(e Edit) func(context.Context, *Cluster, *Injection) error {
-	return func(ctx context.Context, c *Cluster, in *Injection) error {
-		return c.whileStopped(ctx, in, func() error { return c.db.Edit(ctx, e) })
-	}
+func edit(e Edit) inject {
+	return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
+		b Belief) error {
+		return c.whileStopped(ctx, in, p, b, func() error { return c.db.Edit(ctx, e) })
+	})
 }
 
-func (c *Cluster) whileStopped(ctx context.Context, in *Injection, do func() error) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) whileStopped(ctx context.Context, in *Injection, p *process, b Belief,
+	do func() error) error {
 	if err := c.freeze(ctx, p); err != nil {
 		return err
 	}
@@ -69,26 +67,15 @@ func (c *Cluster) whileStopped(ctx context.Context, in *Injection, do func() err
 	}
 	p.resume()
 	in.To, in.Bound = bootTime(), c.boundTTL()
-	if !c.await(ctx, c.TTL, func() bool {
-		now, leads := p.leads()
-		return !leads || now.Term != b.Term
-	}) {
-		in.note("%s still leads a TTL after its row was taken away", p.name)
-	}
+	c.mustStepDown(ctx, in, p, b, "its row was taken away")
 	return nil
 }
 
-// The edits that take the row from its holder.
-var (
-	DeleteRow = edit(editDelete)
-	EditToken = edit(editToken)
-	EditTerm  = edit(editTerm)
-)
-
-// harmless returns the fault of an edit that leaves the row to its holder.
-// Then the leader is stopped for a part of its TTL: whatever stands in the row
-// now, nobody may take it for dead. Bound: the leader stays.
-func harmless(e Edit) func(context.Context, *Cluster, *Injection) error {
+// harmless returns the fault of an edit that leaves the row to its holder: ownership is token
+// and term, stamps decide nothing, the TTL is in the history too. Then the leader is stopped
+// for a part of its TTL: whatever stands in the row now, nobody may take it for dead. Bound:
+// the leader stays.
+func harmless(e Edit) inject {
 	return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
 		b Belief) error {
 		if err := c.db.Edit(ctx, e); err != nil {
@@ -97,15 +84,6 @@ func harmless(e Edit) func(context.Context, *Cluster, *Injection) error {
 		return StopShort(ctx, c, in, p, b)
 	})
 }
-
-// The edits that leave the row to its holder: ownership is token and term;
-// stamps decide nothing; the TTL is in the history too.
-var (
-	EditPID     = harmless(editPID)
-	StampPast   = harmless(editPast)
-	StampFuture = harmless(editFuture)
-	EditTTL     = harmless(editTTL)
-)
 
 // ClockOfLeader: the wall clock of the leader is set an hour ahead, or back,
 // and after a while right again. Bound: it stays the leader, in the same term,
@@ -121,11 +99,7 @@ func ClockOfAll(ctx context.Context, c *Cluster, in *Injection, _ *process, b Be
 }
 
 func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots []int) error {
-	step := time.Hour
-	if c.random.IntN(2) == 0 {
-		step = -step
-	}
-	for _, offset := range []time.Duration{step, 0} {
+	for _, offset := range []time.Duration{c.hour(), 0} {
 		for _, slot := range slots {
 			c.steer(slot, func(s *Control) { s.Clock = offset })
 			c.sleep(ctx, heed)
@@ -135,6 +109,14 @@ func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots
 	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
 	in.after = c.forgetCursors
 	return nil
+}
+
+// hour is one, forward or back.
+func (c *Cluster) hour() time.Duration {
+	if c.random.IntN(2) == 0 {
+		return -time.Hour
+	}
+	return time.Hour
 }
 
 // forgetCursors makes jobs that wait for a time in the future run again.

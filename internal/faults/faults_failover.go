@@ -4,7 +4,6 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -28,32 +27,35 @@ type replica interface {
 	detach(ctx context.Context, c *Cluster) error
 }
 
-// followed returns the server under test and a replica of it; errCannotInject if it can have
-// none.
-func (c *Cluster) followed(ctx context.Context) (replicated, replica, error) {
-	s, ok := c.db.(replicated)
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: the database has no replica", errCannotInject)
-	}
-	r, err := s.follow(ctx, c)
-	return s, r, err
+// onReplica is a fault of the leader and of a server of which there is a replica.
+func onReplica(do func(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
+	p *process, b Belief) error) inject {
+	return onDB(func(ctx context.Context, c *Cluster, in *Injection, s replicated) error {
+		r, err := s.follow(ctx, c)
+		if err != nil {
+			return err
+		}
+		in.From = bootTime()
+		return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
+			b Belief) error {
+			return do(ctx, c, in, s, r, p, b)
+		})(ctx, c, in)
+	})
 }
+
+// late is how long after its decision a run may start.
+const late = 500 * time.Millisecond
 
 // PromoteLosingBeats: the primary dies, and a replica that misses its last
 // heartbeats and runs is promoted. The leader may stay. Bound: TTL + 2 s.
-func PromoteLosingBeats(ctx context.Context, c *Cluster, in *Injection) error {
-	s, replica, err := c.followed(ctx)
-	if err != nil {
-		return err
-	}
-	in.From = bootTime()
-	if err := replica.detach(ctx, c); err != nil {
+func PromoteLosingBeats(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
+	_ *process, _ Belief) error {
+	if err := r.detach(ctx, c); err != nil {
 		return err
 	}
 	c.sleep(ctx, 3*c.Heartbeat)
-	s.failOver(replica)
-	// a run may start a moment after its decision
-	c.promoted(Span{in.From, bootTime() + 500*time.Millisecond})
+	s.failOver(r)
+	c.promoted(Span{in.From, bootTime() + late})
 	in.Bound = c.boundTTL()
 	return nil
 }
@@ -62,33 +64,20 @@ func PromoteLosingBeats(ctx context.Context, c *Cluster, in *Injection) error {
 // stream; another leads, of whom the replica knows nothing when it is
 // promoted. That one must step down, and the next term be higher. Bound: TTL +
 // 2 s.
-func PromoteLosingTerm(ctx context.Context, c *Cluster, in *Injection) error {
-	s, replica, err := c.followed(ctx)
-	if err != nil {
-		return err
-	}
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	in.From = bootTime()
-	if err := replica.detach(ctx, c); err != nil {
+func PromoteLosingTerm(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
+	p *process, _ Belief) error {
+	if err := r.detach(ctx, c); err != nil {
 		return err
 	}
 	p.kill()
-	next, lost, err := c.other(ctx, p, c.settleLimit())
+	next, lost, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
 	c.sleep(ctx, 2*c.Heartbeat)
-	s.failOver(replica)
-	c.promoted(Span{in.From, bootTime() + 500*time.Millisecond})
+	s.failOver(r)
+	c.promoted(Span{in.From, bootTime() + late})
 	in.Bound = c.boundTTL()
-	if !c.await(ctx, c.TTL, func() bool {
-		b, leads := next.leads()
-		return !leads || b.Term != lost.Term
-	}) {
-		in.note("%s still leads a TTL after its acquisition was lost", next.name)
-	}
+	c.mustStepDown(ctx, in, next, lost, "its acquisition was lost")
 	return nil
 }

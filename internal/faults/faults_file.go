@@ -10,18 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ncruces/go-sqlite3/driver"
 	"golang.org/x/sys/unix"
 )
-
-// file returns the database file under test; errCannotInject if the database
-// is none.
-func (c *Cluster) file() (*sqliteFile, error) {
-	if f, ok := c.db.(*sqliteFile); ok {
-		return f, nil
-	}
-	return nil, fmt.Errorf("%w: the database is no file", errCannotInject)
-}
 
 // outage is how long a database cannot be written: the leader passes its renew
 // deadline, and a TTL passes.
@@ -41,12 +31,7 @@ func FillDisk(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) err
 		}
 		in.To, in.Bound = bootTime(), c.boundTTL()
 	}()
-	// Otherwise the frames of a WAL that has wrapped would still fit.
-	if db, err := driver.Open("file:" + f.path +
-		"?mode=rw&_pragma=busy_timeout(1000)"); err == nil {
-		_, _ = db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
-		db.Close()
-	}
+	f.emptyWAL(ctx) // otherwise the frames of one that has wrapped would still fit
 	if err := fill(ballast); err != nil {
 		return err
 	}
@@ -147,25 +132,12 @@ func Unlink(ctx context.Context, c *Cluster, in *Injection,
 	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
 		in.note("a new file was made in place of the deleted one (%v)", err)
 	}
-	return c.restartAll(ctx, in)
-}
-
-// restartAll ends all processes, the leader last: an operator's repair. What
-// the database knew is gone.
-func (c *Cluster) restartAll(ctx context.Context, in *Injection) error {
-	leader, _ := c.leader()
 	since := bootTime()
-	for _, p := range c.running() {
-		if p != leader {
-			p.kill()
-		}
-	}
-	if leader != nil {
-		leader.kill()
-	}
+	c.killAll() // an operator's repair; what the database knew is gone
 	c.forget(Span{in.From, bootTime()})
 	in.Bound = c.boundTTL()
-	return c.awaitUp(ctx, since, 1, in)
+	c.awaitUp(ctx, in, since)
+	return nil
 }
 
 func (c *Cluster) forget(s Span) {
@@ -186,8 +158,7 @@ func (c *Cluster) promoted(s Span) {
 // leader steps down at its next heartbeat; all heals by itself. Bound: TTL +
 // 2 s after the file is back.
 func MoveAway(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
-	// One that started meanwhile would make a new file beside the old one's WAL.
-	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(0) == c.Processes }) {
+	if !c.awaitAll(ctx) {
 		return errors.New("not all processes are up")
 	}
 	p, _, err := c.target(ctx)
@@ -216,10 +187,8 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 	if err := f.copyTo(ctx, backup); err != nil {
 		return err
 	}
-	if c.random.IntN(2) == 0 { // a backup that knows another leader
-		if err := onLeader(KillLeader)(ctx, c, &Injection{}); err != nil {
-			return err
-		}
+	if err := c.perhapsAnother(ctx); err != nil {
+		return err
 	}
 	c.sleep(ctx, c.TTL/2)
 	p, _, err := c.target(ctx)
@@ -233,20 +202,33 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 	if err := os.Rename(backup, f.path); err != nil {
 		return err
 	}
-	// a run may start a moment after its decision
-	c.forget(Span{in.From, bootTime() + 500*time.Millisecond})
+	c.forget(Span{in.From, bootTime() + late})
 	for _, q := range c.running() {
 		if q != p {
 			q.kill()
 		}
 	}
-	since := in.From
 	if !c.await(ctx, c.TTL, func() bool { _, leads := p.leads(); return !leads }) {
 		in.note("%s still leads a TTL after its database file was replaced", p.name)
 	}
 	p.kill()
 	in.Bound = c.boundTTL()
-	return c.awaitUp(ctx, since, 1, in)
+	c.awaitUp(ctx, in, in.From)
+	return nil
+}
+
+// perhapsAnother lets another lead, or not: so a backup knows the leader, or one before.
+func (c *Cluster) perhapsAnother(ctx context.Context) error {
+	if c.random.IntN(2) == 0 {
+		return nil
+	}
+	p, _, err := c.target(ctx)
+	if err != nil {
+		return err
+	}
+	p.kill()
+	_, _, err = c.other(ctx, p)
+	return err
 }
 
 // DeleteLeaseFile: the lease file is deleted under the leader, whose term ends
@@ -260,22 +242,18 @@ func DeleteLeaseFile(ctx context.Context, c *Cluster, in *Injection,
 	} else if err != nil {
 		return err
 	}
-	if !c.await(ctx, c.TTL, func() bool {
-		now, leads := p.leads()
-		return !leads || now.Term != b.Term
-	}) {
-		in.note("%s still leads in term %d a TTL after its lease file was deleted", p.name, b.Term)
-	}
+	c.mustStepDown(ctx, in, p, b, "its lease file was deleted")
 	if _, err := c.settle(ctx, bootTime(), true); err != nil {
 		return err
 	}
 	return onLeader(KillLeader)(ctx, c, in)
 }
 
-// DeleteRowAndLeaseFile is DeleteRow where the lease file is deleted too:
+// DeleteRowAndLeaseFile is edit of editDelete where the lease file is deleted too:
 // nothing but the history of terms says that somebody may still lead.
-func DeleteRowAndLeaseFile(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
-	return c.whileStopped(ctx, in, func() error {
+func DeleteRowAndLeaseFile(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile,
+	p *process, b Belief) error {
+	return c.whileStopped(ctx, in, p, b, func() error {
 		if err := os.Remove(f.path + "-lease"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -13,12 +13,12 @@ import (
 // LockFaults are those of the holders of named locks.
 var LockFaults = []Fault{
 	{Name: "kill -9 of the holder of a lock", Inject: onLeader(KillHolder)},
-	{Name: "SIGSTOP of the holder of a lock past its TTL, SIGCONT", Inject: StopHolder,
-		Alone: true},
-	{Name: "SIGSTOP of the holder of a lock for a part of its TTL", Inject: StopHolderShort,
-		Alone: true},
+	{Name: "SIGSTOP of the holder of a lock past its TTL, SIGCONT",
+		Inject: onLeader(StopHolder), Alone: true},
+	{Name: "SIGSTOP of the holder of a lock for a part of its TTL",
+		Inject: onLeader(StopHolderShort), Alone: true},
 	{Name: "kill -9 of the holder of a lock, clock of the server set back",
-		Inject: ClockBackKillHolder, Clock: true, Alone: true},
+		Inject: onBoth(ClockBackKillHolder), Clock: true, Alone: true},
 }
 
 // KillHolder: kill -9 of the process that holds the first named lock. Another
@@ -29,10 +29,7 @@ func KillHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Be
 	if p == nil {
 		return err
 	}
-	in.Bound = c.boundDeath(ctx)
-	in.From = bootTime()
-	p.kill()
-	in.To = in.From
+	c.kill(ctx, in, p)
 	c.mustBeTaken(ctx, p, in, KindTook)
 	return nil
 }
@@ -40,24 +37,19 @@ func KillHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Be
 // ClockBackKillHolder: the clock of the server is an hour ahead when the process
 // that holds the first named lock is killed, and then it is set right. Another
 // takes the lock within a TTL, not an hour. Bound: that of KillHolder.
-func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection) error {
-	s, _, _, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection, s server, _ *process,
+	_ Belief) error {
 	from := bootTime()
 	if err := s.setClock(ctx, time.Hour); err != nil {
 		return err
 	}
-	c.sleep(ctx, Settings{TTL: c.TTL}.lockTTL()) // whoever holds it then has said so since
+	c.sleep(ctx, c.lockTTL()) // whoever holds it then has said so since
 	p, err := c.holder(ctx)
 	if p == nil {
 		return errors.Join(err, s.setClock(ctx, 0))
 	}
-	in.Bound, in.idle = c.boundDeath(ctx), true
-	in.From = bootTime()
-	p.kill()
-	in.To = in.From
+	in.idle = true
+	c.kill(ctx, in, p)
 	if err := s.setClock(ctx, 0); err != nil {
 		return err
 	}
@@ -71,7 +63,7 @@ func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection) error {
 // another has written under it, and a while longer; then SIGCONT. The first must not think
 // any more that it holds it, nor write under it (the rules see to that). Bound,
 // should it have led: TTL + 2 s after it was resumed.
-func StopHolder(ctx context.Context, c *Cluster, in *Injection) error {
+func StopHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	return c.stopHolder(ctx, in, func(p *process) {
 		c.mustBeTaken(ctx, p, in, KindWrote)
 		c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/4)
@@ -81,17 +73,14 @@ func StopHolder(ctx context.Context, c *Cluster, in *Injection) error {
 // StopHolderShort: SIGSTOP of the process that holds the first named lock for
 // so short a time that it may still hold it, or for a little longer. Bound: that
 // of StopHolder.
-func StopHolderShort(ctx context.Context, c *Cluster, in *Injection) error {
+func StopHolderShort(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	return c.stopHolder(ctx, in, func(*process) {
-		ttl := Settings{TTL: c.TTL}.lockTTL()
+		ttl := c.lockTTL()
 		c.sleep(ctx, ttl/4+time.Duration(c.random.Int64N(int64(ttl/2))))
 	})
 }
 
 func (c *Cluster) stopHolder(ctx context.Context, in *Injection, while func(*process)) error {
-	if _, _, err := c.target(ctx); err != nil {
-		return err
-	}
 	p, err := c.holder(ctx)
 	if p == nil {
 		return err

@@ -14,22 +14,20 @@ import (
 // than a TTL. It steps down at its renew deadline, a standby leads only after
 // that, and stays the leader when what was sent meanwhile arrives. Bound: TTL +
 // 2 s from the partition.
-func PartitionLeader(ctx context.Context, c *Cluster, in *Injection) error {
-	return c.cutOff(ctx, in, func(*proxy) {})
+func PartitionLeader(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	_ Belief) error {
+	return c.cutOff(ctx, in, s, p, func(*proxy) {})
 }
 
 // cutOff does more once nothing passes.
-func (c *Cluster) cutOff(ctx context.Context, in *Injection, more func(*proxy)) error {
-	s, p, _, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, p *process,
+	more func(*proxy)) error {
 	in.From = bootTime()
 	in.To, in.Bound = in.From, c.boundTTL()
 	s.become(network{Hole: true}, p.slot)
 	defer s.become(network{}, p.slot)
 	more(s.proxy(p.slot))
-	next, b, err := c.other(ctx, p, c.settleLimit())
+	next, b, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -44,42 +42,29 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, more func(*proxy)) 
 	c.sleep(ctx, c.TTL/4)
 	s.become(network{}, p.slot)
 	c.sleep(ctx, 3*c.Heartbeat)
-	c.mustStill(ctx, next, b, in)
+	c.mustStill(ctx, in, next, b)
 	return nil
 }
 
-// idleTimeouts are how an administrator may have set idle_session_timeout.
-var idleTimeouts = []struct{ set, reset string }{
-	{`ALTER ROLE ` + pgRole + ` SET idle_session_timeout = '%dms'`,
-		`ALTER ROLE ` + pgRole + ` RESET idle_session_timeout`},
-	{`ALTER DATABASE ` + pgDatabase + ` SET idle_session_timeout = '%dms'`,
-		`ALTER DATABASE ` + pgDatabase + ` RESET idle_session_timeout`},
-	{`ALTER SYSTEM SET idle_session_timeout = '%dms'`, `ALTER SYSTEM RESET idle_session_timeout`},
-}
+// idleTimeouts are of what an administrator may have set idle_session_timeout.
+var idleTimeouts = []string{`ROLE ` + pgRole, `DATABASE ` + pgDatabase, `SYSTEM`}
 
 // IdleTimeout is PartitionLeader on a server that ends idle sessions after two
 // heartbeats: that of the role, the database or the server, set before the
 // leader's session began or, the server's, after that.
-func IdleTimeout(ctx context.Context, c *Cluster, in *Injection) error {
-	if _, err := c.sessions(ctx); err != nil {
-		return err
-	}
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := c.postgres()
-	if err != nil {
+func IdleTimeout(ctx context.Context, c *Cluster, in *Injection, s *postgresServer, p *process,
+	b Belief) error {
+	if err := c.sessions(ctx); err != nil {
 		return err
 	}
 	way := c.random.IntN(len(idleTimeouts) + 1)
-	idle := idleTimeouts[min(way, len(idleTimeouts)-1)]
-	if err := s.exec(ctx, fmt.Sprintf(idle.set, (2*c.Heartbeat).Milliseconds()),
-		`SELECT pg_reload_conf()`); err != nil {
+	of := `ALTER ` + idleTimeouts[min(way, len(idleTimeouts)-1)]
+	if err := s.exec(ctx, fmt.Sprintf(`%s SET idle_session_timeout = '%d ms'`, of,
+		(2*c.Heartbeat).Milliseconds()), `SELECT pg_reload_conf()`); err != nil {
 		return err
 	}
 	defer func() {
-		if err := s.exec(context.WithoutCancel(ctx), idle.reset,
+		if err := s.exec(context.WithoutCancel(ctx), of+` RESET idle_session_timeout`,
 			`SELECT pg_reload_conf()`); err != nil {
 			in.note("%v", err)
 		}
@@ -90,31 +75,30 @@ func IdleTimeout(ctx context.Context, c *Cluster, in *Injection) error {
 		}
 		c.sleep(ctx, 2*c.Heartbeat) // until it is back
 	}
-	return PartitionLeader(ctx, c, in)
+	return PartitionLeader(ctx, c, in, s, p, b)
+}
+
+// become lets the network of some slots, or of all, be like that for a while.
+func (c *Cluster) become(ctx context.Context, in *Injection, s server, n network,
+	d time.Duration, slots ...int) {
+	in.Muted = true
+	s.become(n, slots...)
+	c.sleep(ctx, d)
+	s.become(network{}, slots...)
 }
 
 // PartitionStandby: the same for a standby. Bound: the leader stays.
-func PartitionStandby(ctx context.Context, c *Cluster, in *Injection) error {
-	s, p, b, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func PartitionStandby(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	b Belief) error {
 	slot := (p.slot + 1 + c.random.IntN(c.Processes-1)) % c.Processes
-	in.Muted = true
-	s.become(network{Hole: true}, slot)
-	c.sleep(ctx, c.outage())
-	s.become(network{}, slot)
+	c.become(ctx, in, s, network{Hole: true}, c.outage(), slot)
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
 }
 
 // PartitionAll: nobody reaches the server for more than a TTL. Bound: TTL + 2 s
 // after it is healed.
-func PartitionAll(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.server()
-	if err != nil {
-		return err
-	}
+func PartitionAll(ctx context.Context, c *Cluster, in *Injection, s server) error {
 	in.Muted = true
 	s.become(network{Hole: true})
 	c.sleep(ctx, c.outage())
@@ -126,15 +110,9 @@ func PartitionAll(ctx context.Context, c *Cluster, in *Injection) error {
 
 // PartitionShort: the leader does not reach the server for a quarter of the
 // TTL. Bound: it stays the leader.
-func PartitionShort(ctx context.Context, c *Cluster, in *Injection) error {
-	s, p, b, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
-	in.Muted = true
-	s.become(network{Hole: true}, p.slot)
-	c.sleep(ctx, c.TTL/4)
-	s.become(network{}, p.slot)
+func PartitionShort(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	b Belief) error {
+	c.become(ctx, in, s, network{Hole: true}, c.TTL/4, p.slot)
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
 }
@@ -142,11 +120,8 @@ func PartitionShort(ctx context.Context, c *Cluster, in *Injection) error {
 // StopInHeartbeat: SIGSTOP of the leader while the answer to a heartbeat is on its way, which has
 // arrived when it is resumed, after a third of the TTL. Bound: it stays the leader, unless a
 // starved machine has made the heartbeat so late that the renew deadline may have passed.
-func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
-	s, p, b, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	b Belief) error {
 	// The last success is older than this by a heartbeat at most.
 	began, passed := time.Now(), make(chan struct{})
 	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
@@ -173,30 +148,16 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection) error {
 // Delay: every answer comes 2 s after its request, for more than a TTL. Nobody
 // need lead meanwhile. Bound: TTL + 2 s after it is healed, and 2 s for what
 // was on its way.
-func Delay(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.server()
-	if err != nil {
-		return err
-	}
-	in.Muted = true
-	s.become(network{Delay: time.Second})
-	c.sleep(ctx, c.outage()+2*time.Second)
-	s.become(network{})
+func Delay(ctx context.Context, c *Cluster, in *Injection, s server) error {
+	c.become(ctx, in, s, network{Delay: time.Second}, c.outage()+2*time.Second)
 	in.Bound = c.boundTTL() + 2*time.Second
 	return nil
 }
 
 // LoseAnswers: for a TTL some requests arrive, but their answers do not, and
 // the connection is cut. Nobody need lead meanwhile. Bound: TTL + 2 s.
-func LoseAnswers(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.server()
-	if err != nil {
-		return err
-	}
-	in.Muted = true
-	s.become(network{Lossy: true})
-	c.sleep(ctx, c.TTL)
-	s.become(network{})
+func LoseAnswers(ctx context.Context, c *Cluster, in *Injection, s server) error {
+	c.become(ctx, in, s, network{Lossy: true}, c.TTL)
 	in.Bound = c.boundTTL()
 	return nil
 }

@@ -4,45 +4,29 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
-
-// postgres returns the server under test; errCannotInject if the database has
-// none.
-func (c *Cluster) postgres() (*postgresServer, error) {
-	if s, ok := c.db.(*postgresServer); ok {
-		return s, nil
-	}
-	return nil, fmt.Errorf("%w: the database has no server", errCannotInject)
-}
 
 const sqlTerminate = `
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE usename = '` + pgRole + `' AND ($1 = '' OR application_name = $1)`
 
-// terminate implements server.
 func (s *postgresServer) terminate(ctx context.Context, p *process) error {
 	name := ""
 	if p != nil {
 		name = p.name
 	}
-	return s.use(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sqlTerminate, name)
+	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, sqlTerminate, name)
 		return err
 	})
 }
 
 // KillPostmaster: kill -9 of the postmaster; its backends notice each in its
 // time. Bound: TTL + 2 s after it was started again.
-func KillPostmaster(_ context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
+func KillPostmaster(_ context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	s.server.KillPostmaster(s.t)
 	s.server.StartAgain(s.t)
 	in.Bound = c.boundTTL()
@@ -52,11 +36,7 @@ func KillPostmaster(_ context.Context, c *Cluster, in *Injection) error {
 // RestartBouncer: the pooler is restarted, at once or after a TTL. Bound: TTL +
 // 2 s. That a leader stays when it is fast is not asked: on a machine under load
 // a new login through it can take longer than the renew deadline of this TTL.
-func RestartBouncer(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
+func RestartBouncer(ctx context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	if s.bouncer == nil {
 		return fmt.Errorf("%w: there is no pooler", errCannotInject)
 	}
@@ -79,11 +59,7 @@ var postgresTables = []string{"scheduler_lock", "scheduler_terms", "scheduler_jo
 
 // RestoreTables: all tables are put back to an earlier state, while the leader
 // of then or another leads. Bound: TTL + 2 s.
-func RestoreTables(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
+func RestoreTables(ctx context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	backup := []string{`BEGIN ISOLATION LEVEL REPEATABLE READ`}
 	restore := []string{`BEGIN`, `LOCK TABLE ` + strings.Join(postgresTables,
 		", ") + ` IN ACCESS EXCLUSIVE MODE`}
@@ -96,22 +72,15 @@ func RestoreTables(ctx context.Context, c *Cluster, in *Injection) error {
 	if err := s.exec(ctx, append(backup, `COMMIT`)...); err != nil {
 		return err
 	}
-	if c.random.IntN(2) == 0 { // a backup that knows another leader
-		p, _, err := c.target(ctx)
-		if err != nil {
-			return err
-		}
-		p.kill()
-		if _, _, err := c.other(ctx, p, c.settleLimit()); err != nil {
-			return err
-		}
+	if err := c.perhapsAnother(ctx); err != nil {
+		return err
 	}
 	c.sleep(ctx, c.TTL/2)
 	in.From = bootTime()
 	if err := s.exec(ctx, append(restore, `COMMIT`)...); err != nil {
 		return err
 	}
-	c.forget(Span{in.From, bootTime() + 500*time.Millisecond})
+	c.forget(Span{in.From, bootTime() + late})
 	in.Bound = c.boundTTL()
 	return nil
 }

@@ -12,10 +12,7 @@ import (
 // KillLeader: kill -9. Bound: 250 ms where the kernel proves the death, else
 // TTL + 2 s.
 func KillLeader(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
-	in.Bound = c.boundDeath(ctx)
-	in.From = bootTime()
-	p.kill()
-	in.To = in.From
+	c.kill(ctx, in, p)
 	return nil
 }
 
@@ -23,30 +20,39 @@ func KillLeader(ctx context.Context, c *Cluster, in *Injection, p *process, _ Be
 // KillLeader, counted from when the first one serves again.
 func KillAll(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	in.Bound = c.boundDeath(ctx)
+	c.killAll()
+	c.awaitUp(ctx, in, bootTime())
+	return nil
+}
+
+func (c *Cluster) killAll() {
 	for _, p := range c.running() {
 		p.kill()
 	}
-	return c.awaitUp(ctx, bootTime(), 1, in)
 }
 
-// awaitUp waits until n processes that were started after a moment serve, and
-// sets To.
-func (c *Cluster) awaitUp(ctx context.Context, since time.Duration, n int, in *Injection) error {
-	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(since) >= n }) {
-		in.note("fewer than %d processes came up again", n)
+// awaitUp waits until a process that was started after a moment serves, and sets To.
+func (c *Cluster) awaitUp(ctx context.Context, in *Injection, since time.Duration) {
+	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(since) > 0 }) {
+		in.note("no process came up again")
 	}
 	in.To = bootTime()
-	return nil
 }
 
 // up is how many processes serve that were started after a moment.
 func (c *Cluster) up(since time.Duration) (n int) {
 	for _, p := range c.running() {
-		if records, _ := readRecords(p.file("log")); len(records) > 0 && records[0].At > since {
+		if p.up() > since {
 			n++
 		}
 	}
 	return n
+}
+
+// awaitAll waits until every process serves, and reports whether they do: one that is being
+// started would make a new file, should the next fault move this one away.
+func (c *Cluster) awaitAll(ctx context.Context) bool {
+	return c.await(ctx, c.settleLimit(), func() bool { return c.up(0) == c.Processes })
 }
 
 // StopPastTTL: SIGSTOP of the leader until another leads, and a while longer;
@@ -62,7 +68,7 @@ func StopPastTTL(ctx context.Context, c *Cluster, in *Injection, p *process, _ B
 	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/2)
 	p.resume()
 	c.sleep(ctx, 3*c.Heartbeat)
-	c.mustStill(ctx, next, b, in)
+	c.mustStill(ctx, in, next, b)
 	return nil
 }
 
@@ -73,7 +79,7 @@ func (c *Cluster) stopUntilAnother(ctx context.Context, p *process,
 	}
 	in.From = bootTime()
 	in.To, in.Bound = in.From, c.boundTTL()
-	next, b, err := c.other(ctx, p, c.settleLimit())
+	next, b, err := c.other(ctx, p)
 	// The last heartbeat of a leader may be as old as the renew deadline.
 	early := b.First.After - in.From
 	if err == nil && early < 0 {
@@ -87,17 +93,6 @@ func (c *Cluster) stopUntilAnother(ctx context.Context, p *process,
 	return next, b, err
 }
 
-// mustStill notes a problem unless p leads in the term of b. (Whether its word
-// is fresh depends on the machine, so it is asked for a while.)
-func (c *Cluster) mustStill(ctx context.Context, p *process, b Belief, in *Injection) {
-	if !c.await(ctx, c.TTL/4, func() bool {
-		now, ok := p.leads()
-		return ok && now.Term == b.Term
-	}) {
-		in.note("%s, which led in term %d, does not lead any more", p.name, b.Term)
-	}
-}
-
 // StopThenKill: SIGSTOP of the leader until another leads; then kill -9 of the
 // stopped one. Its death must not be taken for that of the second: the second
 // stays. Bound: TTL + 2 s from the SIGSTOP.
@@ -109,7 +104,7 @@ func StopThenKill(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 	}
 	p.kill()
 	c.sleep(ctx, c.TTL/2)
-	c.mustStill(ctx, next, b, in)
+	c.mustStill(ctx, in, next, b)
 	return nil
 }
 
@@ -122,11 +117,8 @@ func StopOld(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belie
 	if err != nil {
 		return err
 	}
-	in.Bound = c.boundDeath(ctx)
-	in.From = bootTime()
-	next.kill()
-	in.To = in.From
-	_, _, err = c.other(ctx, next, c.settleLimit())
+	c.kill(ctx, in, next)
+	_, _, err = c.other(ctx, next)
 	return err
 }
 
@@ -145,11 +137,11 @@ func StopShort(ctx context.Context, c *Cluster, in *Injection, p *process, b Bel
 // StopSameOwner is StopPastTTL where all processes bear one pid and hostname:
 // the heartbeat and the release of the resumed one must not touch the row of
 // the other. Bound: TTL + 2 s from the SIGSTOP.
-func StopSameOwner(ctx context.Context, c *Cluster, in *Injection) error {
+func StopSameOwner(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	if !c.SameOwner {
 		return errCannotInject
 	}
-	return onLeader(StopPastTTL)(ctx, c, in)
+	return StopPastTTL(ctx, c, in, p, b)
 }
 
 // TerminateInJob: SIGTERM while a run is under way. It is drained, the row is
@@ -161,21 +153,15 @@ func TerminateInJob(ctx context.Context, c *Cluster, in *Injection, p *process, 
 	}
 	in.Bound = c.boundHandOver(ctx)
 	p.terminate()
-	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
-		in.note("%s did not end after SIGTERM", p.name)
-		p.kill()
-	}
+	c.mustEnd(ctx, in, p)
 	in.To = bootTime()
-	records, err := readRecords(p.file("log"))
-	for _, r := range records {
-		if r.Kind == KindReleased {
-			in.To = r.At
-		}
+	if r, ok := p.last(func(r Record) bool { return r.Kind == KindReleased }); ok {
+		in.To = r.At
 	}
 	if p.code != 0 {
 		in.note("%s exited with %d after SIGTERM: %s", p.name, p.code, tail(p.file("stderr"), 1000))
 	}
-	return err
+	return nil
 }
 
 // Revoke: an operator tells the leader to leave while a run is under way. It
@@ -189,16 +175,13 @@ func Revoke(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief
 		return err
 	}
 	in.Bound = c.boundHandOver(ctx)
-	released := func() bool {
-		records, _ := readRecords(p.file("log"))
-		for _, r := range records {
-			if r.Kind == KindReleased && r.Term == b.Term {
-				in.To = r.At
-			}
-		}
-		return in.To > 0
-	}
-	if !c.await(ctx, c.Heartbeat+c.Drain+c.TTL, released) {
+	if !c.await(ctx, c.Heartbeat+c.Drain+c.TTL, func() bool {
+		r, released := p.last(func(r Record) bool {
+			return r.Kind == KindReleased && r.Term == b.Term
+		})
+		in.To = r.At
+		return released
+	}) {
 		in.note("%s has not released term %d, long after it was told to leave", p.name, b.Term)
 	}
 	return nil
@@ -217,10 +200,7 @@ func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 	}
 	in.Bound = c.boundDeath(ctx)
 	p.terminate()
-	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
-		in.note("%s did not end after SIGTERM", p.name)
-		p.kill()
-	}
+	c.mustEnd(ctx, in, p)
 	in.To = p.endedAt
 	return nil
 }
@@ -243,23 +223,17 @@ func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belie
 	c.sleep(ctx, heed)
 	since := bootTime()
 	var failed Record
-	if !c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
-		records, _ := readRecords(p.file("log"))
-		for _, r := range records {
-			if r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since {
-				failed = r
-			}
-		}
-		return failed.At != 0
+	if !c.await(ctx, 10*c.Tick+5*time.Second, func() (ended bool) {
+		failed, ended = p.last(func(r Record) bool {
+			return r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since
+		})
+		return ended
 	}) {
 		return nil // it lost the lock meanwhile
 	}
 	// its end is written down meanwhile, or not
 	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Tick/4))))
-	in.Bound = c.boundDeath(ctx)
-	in.From = bootTime()
-	p.kill()
-	in.To = in.From
+	c.kill(ctx, in, p)
 	// Unless p itself came so far. A pause, and what else the next leader has
 	// missed, come before.
 	if !c.await(ctx, in.Bound+answerLimit, func() bool { return c.startedAgain(failed) }) {
@@ -273,16 +247,13 @@ func (c *Cluster) startedAgain(failed Record) bool {
 	c.mu.Lock()
 	all := slices.Clone(c.all)
 	c.mu.Unlock()
-	for _, p := range all {
-		records, _ := readRecords(p.file("log"))
-		for _, r := range records {
-			if r.Kind == KindStart && r.Job == failed.Job && r.Tick == failed.Tick &&
-				r.Attempt > failed.Attempt {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(p *process) bool {
+		_, again := p.last(func(r Record) bool {
+			return r.Kind == KindStart && r.Job == failed.Job && r.Tick == failed.Tick &&
+				r.Attempt > failed.Attempt
+		})
+		return again
+	})
 }
 
 // ChildLeft: a job leaves a child process behind, then kill -9 of the leader.
@@ -293,9 +264,6 @@ func ChildLeft(ctx context.Context, c *Cluster, in *Injection, p *process, _ Bel
 	c.awaitStart(ctx, p, jobOdd)
 	c.sleep(ctx, 50*time.Millisecond)
 	c.steer(p.slot, func(s *Control) { s.Child = 0 })
-	in.Bound = c.boundDeath(ctx)
-	in.From = bootTime()
-	p.kill()
-	in.To = in.From
+	c.kill(ctx, in, p)
 	return nil
 }

@@ -19,7 +19,8 @@ const stranger = 65534
 // LockAsStranger: a user who may enter the folder, and write nothing in it, puts
 // read locks on all of the lease file, if he may open it; then the leader is
 // killed. Bound: that of KillLeader. Who is not root cannot become somebody else.
-func LockAsStranger(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
+func LockAsStranger(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile, p *process,
+	_ Belief) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: only root can become another user", errCannotInject)
 	}
@@ -33,14 +34,8 @@ func LockAsStranger(ctx context.Context, c *Cluster, in *Injection, f *sqliteFil
 	case !errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w: %w", errCannotInject, err)
 	}
-	p, _, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	if err := onLeader(KillLeader)(ctx, c, in); err != nil {
-		return err
-	}
-	_, _, err = c.other(ctx, p, c.settleLimit()) // the locks stay until then
+	c.kill(ctx, in, p)
+	_, _, err = c.other(ctx, p) // the locks stay until then
 	return err
 }
 

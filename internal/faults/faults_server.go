@@ -11,23 +11,21 @@ import (
 	"time"
 )
 
-// restart is a restart of the server. Where it is shorter than what the renew
-// deadline leaves, the leader stays. Bound: that, or TTL + 2 s.
-func restart(do func(s server)) func(context.Context, *Cluster, *Injection) error {
-	return func(ctx context.Context, c *Cluster, in *Injection) error {
-		s, _, b, err := c.led(ctx)
-		if err != nil {
-			return err
-		}
+// restart is a restart of the server, fast or, if hard, immediate. Where it is shorter than
+// what the renew deadline leaves, the leader stays. Bound: that, or TTL + 2 s.
+func restart(hard bool) inject {
+	return onBoth(func(_ context.Context, c *Cluster, in *Injection, s server, _ *process,
+		b Belief) error {
 		from := bootTime()
-		do(s)
+		s.halt(hard)
+		s.start()
 		in.Bound = c.boundTTL()
 		// A pooler itself waits for a second before it logs in again.
 		if most := c.TTL / 4; !s.pooled() && bootTime()-from < c.sightOr(most) {
 			in.Keeps = b.Term
 		}
 		return nil
-	}
+	})
 }
 
 // sightOr is for how long a leader may not see its session, with a margin; d
@@ -39,19 +37,9 @@ func (c *Cluster) sightOr(d time.Duration) time.Duration {
 	return min(d, c.Grace/4)
 }
 
-// The ways to restart a server.
-var (
-	RestartFast      = restart(func(s server) { s.halt(false); s.start() })
-	RestartImmediate = restart(func(s server) { s.halt(true); s.start() })
-)
-
 // StopServer: the server is away for more than a TTL. At the end nobody leads.
 // Bound: TTL + 2 s after it is back.
-func StopServer(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.server()
-	if err != nil {
-		return err
-	}
+func StopServer(ctx context.Context, c *Cluster, in *Injection, s server) error {
 	s.halt(c.random.IntN(2) == 0)
 	c.sleep(ctx, c.outage())
 	c.mustBeNobody(in)
@@ -60,28 +48,19 @@ func StopServer(ctx context.Context, c *Cluster, in *Injection) error {
 	return nil
 }
 
-func (c *Cluster) mustBeNobody(in *Injection) {
-	if p, b := c.leader(); p != nil {
-		in.note("%s leads in term %d, although no heartbeat can have succeeded for more than a TTL",
-			p.name, b.Term)
-	}
-}
-
-func terminateBackends(times int, ofLeader bool) func(context.Context, *Cluster, *Injection) error {
-	return func(ctx context.Context, c *Cluster, in *Injection) error {
-		s, p, b, err := c.led(ctx)
-		if err != nil {
-			return err
-		}
-		whose := p
+// terminateBackends: the server ends all sessions, or the leader's. Bound: the leader
+// stays; behind a pooler, which waits before it logs in again, TTL + 2 s.
+func terminateBackends(times int, ofLeader bool) inject {
+	return onBoth(func(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+		b Belief) error {
 		if !ofLeader {
-			whose = nil
+			p = nil
 		}
 		for n := range times {
 			if n > 0 {
 				c.sleep(ctx, c.TTL/20)
 			}
-			if err := s.terminate(ctx, whose); err != nil {
+			if err := s.terminate(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -89,62 +68,46 @@ func terminateBackends(times int, ofLeader bool) func(context.Context, *Cluster,
 			in.Keeps, in.Bound = b.Term, c.TTL/4
 		}
 		return nil
-	}
+	})
 }
 
-// The server ends all sessions, or the leader's. Bound: the leader
-// stays; behind a pooler, which waits before it logs in again, TTL + 2 s.
-var (
-	TerminateAll     = terminateBackends(1, false)
-	TerminateAgain   = terminateBackends(6, false)
-	TerminateLeaders = terminateBackends(1, true)
-)
-
-// sessions returns the server if the end of the leader's session is a sign.
-func (c *Cluster) sessions(ctx context.Context) (server, error) {
-	s, err := c.server()
-	if err != nil {
-		return nil, err
-	}
-	row, ok, err := s.Row(ctx)
-	if err == nil && (!ok || !row.Session) {
+// sessions returns errCannotInject unless the end of the leader's session is a sign.
+func (c *Cluster) sessions(ctx context.Context) error {
+	row, _, err := c.db.Row(ctx)
+	if err == nil && !row.Session {
 		err = fmt.Errorf("%w: the end of the leader's session is no sign", errCannotInject)
 	}
-	return s, err
+	return err
 }
 
 // TerminateAlways: the leader's session is ended every 200 ms, for two graces.
 // The leader stays.
-func TerminateAlways(ctx context.Context, c *Cluster, in *Injection) error {
-	return c.endSessions(ctx, 2*c.Grace, in)
-}
+var TerminateAlways = endSessions(func(c *Cluster) time.Duration { return 2 * c.Grace })
 
 // endSessions loses answers with the sessions: the leader asks on the next one what was committed.
-func (c *Cluster) endSessions(ctx context.Context, d time.Duration, in *Injection) error {
-	in.Muted = true
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := c.sessions(ctx)
-	if err != nil {
-		return err
-	}
-	for end := bootTime() + d; bootTime() < end; c.sleep(ctx, 200*time.Millisecond) {
-		if err := s.terminate(ctx, p); err != nil {
+func endSessions(length func(*Cluster) time.Duration) inject {
+	return onBoth(func(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+		b Belief) error {
+		if err := c.sessions(ctx); err != nil {
 			return err
 		}
-	}
-	in.Keeps, in.Bound = b.Term, c.TTL/4
-	return nil
+		in.Muted = true
+		for end := bootTime() + length(c); bootTime() < end; c.sleep(ctx, 200*time.Millisecond) {
+			if err := s.terminate(ctx, p); err != nil {
+				return err
+			}
+		}
+		in.Keeps, in.Bound = b.Term, c.TTL/4
+		return nil
+	})
 }
 
 // StopSessionEnded: SIGSTOP of the leader, whose session is ended meanwhile,
 // until another leads and a while longer; then SIGCONT. The other must not lead
 // before the grace has passed, and stay the leader. Bound: grace + 2 s.
-func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
-	s, err := c.sessions(ctx)
-	if err != nil {
+func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	_ Belief) error {
+	if err := c.sessions(ctx); err != nil {
 		return err
 	}
 	if err := c.freeze(ctx, p); err != nil {
@@ -156,7 +119,7 @@ func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, p *process
 	if err := s.terminate(ctx, p); err != nil {
 		return err
 	}
-	next, b, err := c.other(ctx, p, c.settleLimit())
+	next, b, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -167,18 +130,15 @@ func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, p *process
 	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Grace))))
 	p.resume()
 	c.sleep(ctx, 3*c.Heartbeat)
-	c.mustStill(ctx, next, b, in)
+	c.mustStill(ctx, in, next, b)
 	return nil
 }
 
 // ExhaustServer: foreign sessions take all connections that the server allows,
 // and the leader's are terminated, for more than a TTL. Who has a connection
 // may lead. Bound: TTL + 2 s after they are gone.
-func ExhaustServer(ctx context.Context, c *Cluster, in *Injection) error {
-	s, p, _, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func ExhaustServer(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	_ Belief) error {
 	var idle []func()
 	defer func() {
 		for _, end := range idle {
@@ -211,16 +171,9 @@ func ExhaustServer(ctx context.Context, c *Cluster, in *Injection) error {
 
 // ClockOfServer: the clock of the server is set an hour ahead, or back, and
 // after a while right again. As ClockOfLeader.
-func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
-	s, _, b, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
-	step := time.Hour
-	if c.random.IntN(2) == 0 {
-		step = -step
-	}
-	for _, ahead := range []time.Duration{step, 0} {
+func ClockOfServer(ctx context.Context, c *Cluster, in *Injection, s server, _ *process,
+	b Belief) error {
+	for _, ahead := range []time.Duration{c.hour(), 0} {
 		if err := s.setClock(ctx, ahead); err != nil {
 			return err
 		}
@@ -236,17 +189,14 @@ func ClockOfServer(ctx context.Context, c *Cluster, in *Injection) error {
 // and its log has to grow: PostgreSQL crashes, and may not come up. MariaDB
 // holds all transactions, and looks once a minute whether there is room; or it
 // crashes too. Bound: TTL + 2 s after it runs and writes again.
-func FillServerDisk(ctx context.Context, c *Cluster, in *Injection) error {
-	s, p, _, err := c.led(ctx)
-	if err != nil {
-		return err
-	}
+func FillServerDisk(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	_ Belief) error {
 	disk, sees := s.smallDisk()
 	if disk == "" {
 		return fmt.Errorf("%w: needs a small file system, which only root can mount",
 			errCannotInject)
 	}
-	if _, err := c.mysql(); err == nil {
+	if _, ok := s.(*mysqlServer); ok {
 		p.expect() // a job of it may wait in a COMMIT, and then OnStuck ends the process
 	}
 	ballast := filepath.Join(disk, "ballast")

@@ -17,14 +17,11 @@ import (
 // of them, before or after, and started again. The leader's term ends; what was
 // committed is not lost. On the app's pool only the lease file is: connections that
 // are not ours would write to two databases at once. Bound: TTL + 2 s.
-func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
+func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile, p *process,
+	b Belief) error {
 	if f.mounted {
 		return fmt.Errorf("%w: a small disk has no room for a -wal file that was removed "+
 			"and for its copy", errCannotInject)
-	}
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
 	}
 	suffixes := []string{"-wal", "-shm", "-lease"}
 	c.random.Shuffle(len(suffixes), func(i, j int) {
@@ -52,12 +49,7 @@ func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection, f *sqliteFi
 		victim.kill()
 	}
 	in.To, in.Bound = bootTime(), c.boundTTL()
-	if !c.await(ctx, c.TTL, func() bool {
-		now, leads := p.leads()
-		return !leads || now.Term != b.Term
-	}) {
-		in.note("%s still leads in term %d a TTL after %v were removed", p.name, b.Term, suffixes)
-	}
+	c.mustStepDown(ctx, in, p, b, fmt.Sprintf("%v were removed", suffixes))
 	c.await(ctx, c.boundTTL(), func() bool { _, now := c.leader(); return now.Term > b.Term })
 	c.awaitAll(ctx)
 	return nil
@@ -87,44 +79,21 @@ func LinkHard(ctx context.Context, c *Cluster, in *Injection,
 	if now, leads := c.leader(); now != nil && now != p {
 		in.note("%s leads in term %d", now.name, leads.Term)
 	}
-	c.mustStill(ctx, p, b, in)
-	if text, _ := os.ReadFile(p.file("stderr")); strings.Count(string(text), "has 2 names") == 0 {
+	c.mustStill(ctx, in, p, b)
+	if text, _ := os.ReadFile(p.file("stderr")); !strings.Contains(string(text), "has 2 names") {
 		in.note("%s does not say that its database has two names", p.name)
 	}
-	c.mu.Lock()
-	if q := c.slots[victimSlot(victim)]; victim != nil && q != nil && q.alive() {
-		if records, _ := readRecords(q.file("log")); len(records) > 0 {
+	for _, q := range c.running() {
+		if victim != nil && q.slot == victim.slot && q.up() > 0 {
 			in.note("%s has opened a database with two names", q.name)
 		}
 	}
-	c.mu.Unlock()
 	in.Keeps, in.Bound, in.To = b.Term, c.TTL/4, bootTime()
 	if err := os.Remove(name); err != nil {
 		return err
 	}
 	c.awaitAll(ctx)
 	return nil
-}
-
-// awaitAll waits until every process is up: one that is being started would
-// make a new file, should the next fault move this one away.
-func (c *Cluster) awaitAll(ctx context.Context) {
-	c.await(ctx, c.settleLimit(), func() bool {
-		up := 0
-		for _, p := range c.running() {
-			if records, _ := readRecords(p.file("log")); len(records) > 0 {
-				up++
-			}
-		}
-		return up == c.Processes
-	})
-}
-
-func victimSlot(p *process) int {
-	if p == nil {
-		return 0
-	}
-	return p.slot
 }
 
 // SwitchFolder: the path as it was given leads to another folder, with a copy
@@ -156,12 +125,7 @@ func SwitchFolder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 	if err := f.lead(other); err != nil {
 		return err
 	}
-	if !c.await(ctx, c.TTL, func() bool {
-		now, leads := p.leads()
-		return !leads || now.Term != b.Term
-	}) {
-		in.note("%s still leads a TTL after its path leads to another folder", p.name)
-	}
+	c.mustStepDown(ctx, in, p, b, "its path leads to another folder")
 	c.sleep(ctx, c.outage())
 	if now, leads := c.leader(); now != nil {
 		in.note("%s leads in term %d although its path leads to another folder", now.name,

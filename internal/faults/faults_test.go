@@ -27,11 +27,11 @@ import (
 // A group is a cluster of the short run, with the faults that it suffers.
 type group struct {
 	name                      string
+	on                        string // a kind of database, kindGalera or onPatroni; "": SQLite
 	sameOwner, appPool, small bool
-	postgres, pooler          bool
-	mysql, sign               bool // MariaDB, and mysql.WithSessionSign; see mysql_test.go
-	galera                    bool // a node of MariaDB for each process
-	patroni, synchronous      bool // three servers, see patroni_test.go
+	pooler                    bool // of PostgreSQL
+	synchronous               bool // of Patroni
+	sign                      bool // mysql.WithSessionSign
 	sessions                  bool // their end is a sign
 	tunnel                    bool // or would be one: a tunnel is in between
 	two                       bool // processes instead of three: each fault hits the leader
@@ -42,31 +42,32 @@ type group struct {
 	judge                     func(*testing.T, *History)
 }
 
+// onPatroni are three servers of PostgreSQL, see patroni_test.go.
+const onPatroni = "patroni"
+
 func (g group) open(t *testing.T, dir string) (Database, error) {
-	if g.patroni {
-		return newPatroni(t, 3, g.synchronous)
-	}
-	if g.galera {
-		return newGalera(t, 3)
-	}
-	small := func(small, tunnel bool) (Database, error) {
-		if g.mysql {
+	with := func(small, tunnel bool) (Database, error) {
+		switch g.on {
+		case onPatroni:
+			return newPatroni(t, 3, g.synchronous)
+		case kindGalera:
+			return newGalera(t, 3)
+		case kindMySQL:
 			return newMySQL(t, 3, g.sign, small)
-		}
-		if g.postgres {
+		case kindPostgres:
 			return newPostgres(t, 3, g.appPool, g.pooler, small, tunnel)
 		}
 		return newSQLite(dir, g.appPool, small)
 	}
-	db, err := small(g.small, g.tunnel)
+	db, err := with(g.small, g.tunnel)
 	if errors.Is(err, errCannotInject) { // the fault that needs it says so
-		db, err = small(false, false)
+		db, err = with(false, false)
 	}
 	return db, err
 }
 
 // server reports whether the database is on one.
-func (g group) server() bool { return g.postgres || g.mysql || g.galera }
+func (g group) server() bool { return g.on != "" && g.on != onPatroni }
 
 // measures reports whether a long run was asked for: it ends when it ends, and what is late in it
 // counts.
@@ -136,7 +137,7 @@ func TestTheDefaultRunHasEachFaultTwice(t *testing.T) {
 	times := map[bool]map[string]int{false: {}, true: {}} // on PostgreSQL?
 	for _, g := range slices.Concat(fileClusters(), serverClusters(), lockClusters()) {
 		for _, f := range g.faults {
-			times[g.postgres][f]++
+			times[g.on == kindPostgres][f]++
 		}
 	}
 	for postgres, faults := range times {
@@ -165,7 +166,6 @@ type testRun struct {
 	mu     sync.Mutex
 	report Report
 	count  count
-	locks  lockCount
 }
 
 func newTestRun(t *testing.T) *testRun {
@@ -193,7 +193,7 @@ func (r *testRun) publish() {
 	})
 	var text strings.Builder
 	_ = r.report.Write(&text)
-	fmt.Fprintf(&text, "\n%v\n%v\n", r.count, r.locks)
+	fmt.Fprintf(&text, "\n%v\n", r.count)
 	fmt.Printf("%s, seed %d:\n\n%s\n", r.t.Name(), r.seed, text.String())
 	if *reportFile != "" {
 		if err := os.WriteFile(*reportFile, []byte(text.String()), 0o644); err != nil {
@@ -258,10 +258,10 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	defer db.Close()
 	ctx := t.Context()
 	config := Config{
-		Dir: dir, Processes: 3, TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond,
-		Tick: 200 * time.Millisecond, Drain: 300 * time.Millisecond,
-		SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
-		Locks: g.locks, Load: g.load,
+		Dir: dir, Processes: 3, SameOwner: g.sameOwner, Seed: r.seed + uint64(number), Logf: t.Logf,
+		Shape: Shape{TTL: 2 * time.Second, Heartbeat: 300 * time.Millisecond,
+			Tick: 200 * time.Millisecond, Drain: 300 * time.Millisecond,
+			Locks: g.locks, Load: g.load},
 	}
 	if *soakFor == 0 { // the default run has few processors
 		config.Tick, config.Frugal = 300*time.Millisecond, *loadFor == 0
@@ -282,7 +282,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
 		}
 	}
-	if g.galera { // nobody can write while the nodes are not sure who is gone
+	if g.on == kindGalera { // nobody can write while the nodes are not sure who is gone
 		config.TTL, config.Heartbeat = 8*time.Second, time.Second
 	}
 	if g.load {
@@ -342,26 +342,20 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	if *keepFiles != "" {
 		require.NoError(t, h.writeLedger(filepath.Join(dir, "ledger")))
 	}
-	r.mu.Lock()
-	r.report.Add(h, vs)
-	r.mu.Unlock()
 	for name, why := range refused {
 		t.Logf("not injected: %s: %v", name, why)
-		r.refuse(name, why)
 	}
+	var n count
+	n.add(h)
+	t.Logf("%d processes, %d failed starts, %d terms, %d fenced writes, %v", len(c.all), c.failed,
+		len(h.Beliefs), len(h.Writes)-n.writes, n)
 	if g.locks {
-		n := h.lockCount()
-		t.Log(n)
 		assert.NotZero(t, n.holds, "nobody has held a named lock")
-		assert.True(t, g.load || n.writes > 0, "nobody has written under one") // few hold it under load
+		// Under load few hold it.
+		assert.True(t, g.load || n.writes > 0, "nobody has written under one")
 		assert.NotZero(t, n.done, "no task was done")
 	}
-	t.Logf("%d processes, %d failed starts, %d terms, %d fenced writes, %v", len(c.all), c.failed,
-		len(h.Beliefs), len(h.Writes), h.count())
-	r.mu.Lock()
-	r.count = r.count.plus(h.count())
-	r.locks = r.locks.plus(h.lockCount())
-	r.mu.Unlock()
+	r.add(h, vs, refused)
 	for i, v := range vs {
 		t.Errorf("%v", v)
 		if i < 3 {
@@ -374,10 +368,15 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	return ""
 }
 
-func (r *testRun) refuse(name string, why error) {
+// add takes what a cluster has shown into the report.
+func (r *testRun) add(h *History, vs []Violation, refused map[string]error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.report.line(name).Note = why.Error()
+	r.report.Add(h, vs)
+	r.count.add(h)
+	for name, why := range refused {
+		r.report.line(name).Note = why.Error()
+	}
 }
 
 // Every fault, at least twice.
@@ -385,12 +384,7 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
 	run := newTestRun(t)
 	var together together
-	// Each group in two clusters. No name occurs twice: a # in a path would end the DSN.
-	for n, g := range fileClusters() {
-		together.run(t, fmt.Sprint(g.name, ", ", n), func(t *testing.T) {
-			run.with(t, g, n, g.times(1))
-		})
-	}
+	run.inject(&together, fileClusters(), 0, 1)
 	for n := range 4 {
 		together.run(t, fmt.Sprint("corruption, ", n), func(t *testing.T) {
 			run.with(t, group{name: "corruption"}, 100+n,
@@ -411,15 +405,33 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	together.Wait()
 }
 
-// times returns what injects every fault of the group n times.
+// inject runs each group in a cluster of its own, with each fault so many times. Their numbers
+// count from first.
+func (r *testRun) inject(w *together, groups []group, first, times int) {
+	for n, g := range groups {
+		// No name occurs twice: a # in a path would end the DSN.
+		w.run(r.t, fmt.Sprint(g.name, ", ", n), func(t *testing.T) {
+			r.with(t, g, first+n, g.times(times))
+		})
+	}
+}
+
+// times returns what injects every fault of the group n times, and then its histories twice; in a
+// soak 20 times.
 func (g group) times(n int) func(context.Context, *Cluster) (map[string]error, error) {
+	all := slices.Repeat([][]string{g.faults}, n)
+	if *soakFor > 0 {
+		all = append(all, slices.Repeat([][]string{g.histories}, 20)...)
+	} else {
+		all = append(all, g.histories, g.histories)
+	}
 	return func(ctx context.Context, c *Cluster) (map[string]error, error) {
 		refused := map[string]error{}
-		for range n {
-			for _, i := range c.random.Perm(len(g.faults)) {
-				err := c.Inject(ctx, fault(g.faults[i]))
+		for _, names := range all {
+			for _, i := range c.random.Perm(len(names)) {
+				err := c.Inject(ctx, fault(names[i]))
 				if errors.Is(err, errCannotInject) {
-					refused[g.faults[i]] = err
+					refused[names[i]] = err
 				} else if err != nil {
 					return refused, err
 				}

@@ -38,7 +38,7 @@ type History struct {
 	// and the terms of which a restored backup knows nothing are not there.
 	Terms   []int64
 	Ledger  []LedgerRow
-	Writes  []int64 // the terms of the fenced writes
+	Writes  []Write
 	Jobs    []JobRow
 	Pending []Ask // the requests that nobody has answered; only Process, Number, Job and Tick
 
@@ -55,12 +55,11 @@ type History struct {
 
 	// What was done with named locks and a queue, and what the database has of
 	// it; Tasks is nil if it was not read.
-	LockLogs   map[string][]Record // by process
-	Holds      []Hold
-	LockWrites []LockWrite
-	Added      []Added
-	Works      []Work
-	Tasks      []TaskRow
+	LockLogs map[string][]Record // by process
+	Holds    []Hold
+	Added    []Added
+	Works    []Work
+	Tasks    []TaskRow
 
 	// Stepped are the times in which a clock was set that named locks and
 	// queues are judged by.
@@ -125,6 +124,16 @@ func (b Belief) certain() Span {
 
 func (s Span) overlaps(o Span) bool { return s.From < o.To && o.From < s.To }
 
+// touches reports whether a moment of the span lies from one to another.
+func (s Span) touches(from, to time.Duration) bool { return from <= s.To && s.From <= to }
+
+// sortedBy returns a sorted copy of a list, in which equal ones stay as they are.
+func sortedBy[T any, K cmp.Ordered](list []T, key func(T) K) []T {
+	return slices.SortedStableFunc(slices.Values(list), func(a, b T) int {
+		return cmp.Compare(key(a), key(b))
+	})
+}
+
 // A LedgerRow is one row of scheduler_runs.
 type LedgerRow struct {
 	ID        int64
@@ -143,6 +152,12 @@ type LedgerRow struct {
 	// Of a run that somebody asked for.
 	AskedBy  string // the process
 	AskedFor string // the number of its order
+}
+
+// A Write is a fenced write of the scheduler, or with a name of a named lock.
+type Write struct {
+	Name string
+	Term int64
 }
 
 // A Saw is a fenced write of the scheduler, or with a name of a named lock, which found so
@@ -262,6 +277,22 @@ func runsOf(process string, records []Record, beliefs []Belief) []Run {
 	return runs
 }
 
+// addLocks reads what a process wrote down of named locks and tasks.
+func (h *History) addLocks(process, path string) error {
+	records, err := readRecords(path)
+	if err != nil || records == nil {
+		return err
+	}
+	if h.LockLogs == nil {
+		h.LockLogs = map[string][]Record{}
+	}
+	h.LockLogs[process] = records
+	h.Holds = append(h.Holds, holdsOf(process, records)...)
+	h.Added = append(h.Added, addedOf(records)...)
+	h.Works = append(h.Works, worksOf(process, records)...)
+	return nil
+}
+
 // asks returns the requests of all processes.
 func (h *History) asks() (asks []Ask) {
 	for process, records := range h.Logs {
@@ -277,8 +308,7 @@ func (h *History) asks() (asks []Ask) {
 			}
 		}
 	}
-	slices.SortFunc(asks, func(a, b Ask) int { return cmp.Compare(a.Asked, b.Asked) })
-	return asks
+	return sortedBy(asks, func(a Ask) time.Duration { return a.Asked })
 }
 
 // lateOrder is how long an order may be under way whose answer nobody got.
@@ -326,13 +356,9 @@ func (h *History) pauses() (pauses []Pause) {
 // led returns the times in which somebody may have led, as spans that neither
 // touch nor overlap, in order.
 func (h *History) led() []Span {
-	var spans []Span
-	for _, b := range h.Beliefs {
-		spans = append(spans, Span{b.First.Before, b.Last.After})
-	}
-	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
 	var merged []Span
-	for _, s := range spans {
+	for _, b := range sortedBy(h.Beliefs, func(b Belief) time.Duration { return b.First.Before }) {
+		s := Span{b.First.Before, b.Last.After}
 		if n := len(merged); n > 0 && s.From <= merged[n-1].To {
 			merged[n-1].To = max(merged[n-1].To, s.To)
 			continue

@@ -77,6 +77,13 @@ func again(r LedgerRow, term int64, attempt int) LedgerRow {
 
 func attempt(n int, r Run) Run { r.Attempt = n; return r }
 
+// tried adds a later attempt of a run of healthy, which the ledger has.
+func tried(h *History, n int, r Run) {
+	h.Runs = append(h.Runs, attempt(n, r))
+	i := r.Tick/grid - 1
+	h.Ledger[i] = again(h.Ledger[i], r.Term, n)
+}
+
 // ask lets process a ask for a run; granted is 0 if it got no answer.
 func ask(h *History, number int, at, granted time.Duration) {
 	records := []Record{{At: at, Kind: KindAsking, Job: "j", Attempt: number}}
@@ -121,11 +128,10 @@ func healthy() *History {
 		Terms:  []int64{1, 2, 3, 4},
 		Ledger: rows(row(1, 1), row(1, 2), row(2, 3), row(2, 4), row(3, 5)),
 		Jobs:   []JobRow{{Name: "j", Spec: "every 100ms offset 0s", Cursor: 5*grid + 1}},
-		Writes: []int64{1, 1, 2, 3},
+		Writes: []Write{{"", 1}, {"", 1}, {"", 2}, {"", 3}, {"n", 1}, {"n", 3}},
 		Holds: []Hold{held("a", 1, 10*ms, 50*ms), held("b", 2, 60*ms, 120*ms),
 			held("a", 3, 130*ms, 140*ms)},
-		LockWrites: []LockWrite{{"n", 1}, {"n", 3}},
-		Added:      []Added{{Task: "t", Retries: 1, Asked: 5 * ms, Granted: 6 * ms}},
+		Added: []Added{{Task: "t", Retries: 1, Asked: 5 * ms, Granted: 6 * ms}},
 		Works: []Work{work("a", 1, 10*ms, 30*ms, KindFailing),
 			work("b", 2, 110*ms, 120*ms, KindDoing)},
 		Tasks: []TaskRow{{"t", "done", 2, 0}},

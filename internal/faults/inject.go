@@ -16,7 +16,7 @@ import (
 // what must stay.
 type Fault struct {
 	Name   string
-	Inject func(ctx context.Context, c *Cluster, in *Injection) error
+	Inject inject
 
 	// Last: the cluster is of no use afterwards.
 	Last bool
@@ -27,6 +27,8 @@ type Fault struct {
 	// Alone: it makes no sense while another fault is under way.
 	Alone bool
 }
+
+type inject = func(ctx context.Context, c *Cluster, in *Injection) error
 
 // Inject injects one fault and waits until somebody leads and works again. It
 // returns an error that wraps errCannotInject if it could not; everything else
@@ -94,7 +96,7 @@ func (c *Cluster) boundTTL() time.Duration { return c.TTL + 2*time.Second }
 
 // boundDeath is the bound for the death of the present holder.
 func (c *Cluster) boundDeath(ctx context.Context) time.Duration {
-	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
+	if row, ok, err := c.db.Row(ctx); err == nil && ok && row.Proof {
 		return boundProven
 	} else if err == nil && ok && row.Session {
 		return c.Grace + boundSession
@@ -104,7 +106,7 @@ func (c *Cluster) boundDeath(ctx context.Context) time.Duration {
 
 // boundHandOver is the bound for a clean release by the present holder.
 func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
-	if row, ok, err := c.db.Row(ctx); err == nil && ok && c.db.Proves(row) {
+	if row, ok, err := c.db.Row(ctx); err == nil && ok && row.Proof {
 		return boundRelease
 	}
 	if s, ok := c.db.(server); ok && s.wakes() {
@@ -115,20 +117,16 @@ func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
 
 // target is the leader that a fault is for; every fault but the last of a
 // storm finds one.
-func (c *Cluster) target(ctx context.Context) (*process, Belief, error) {
-	var (
-		p *process
-		b Belief
-	)
+func (c *Cluster) target(ctx context.Context) (p *process, b Belief, err error) {
 	if !c.await(ctx, c.settleLimit(), func() bool { p, b = c.leader(); return p != nil }) {
 		return nil, b, errors.New("nobody leads")
 	}
 	return p, b, nil
 }
 
-// onLeader is the Inject of a fault of the leader p, in the term of b.
+// onLeader is a fault of the leader p, in the term of b.
 func onLeader(do func(ctx context.Context, c *Cluster, in *Injection, p *process,
-	b Belief) error) func(context.Context, *Cluster, *Injection) error {
+	b Belief) error) inject {
 	return func(ctx context.Context, c *Cluster, in *Injection) error {
 		p, b, err := c.target(ctx)
 		if err != nil {
@@ -138,41 +136,81 @@ func onLeader(do func(ctx context.Context, c *Cluster, in *Injection, p *process
 	}
 }
 
-// onFile is the Inject of a fault of the database file.
-func onFile(do func(ctx context.Context, c *Cluster, in *Injection,
-	f *sqliteFile) error) func(context.Context, *Cluster, *Injection) error {
+// onDB is a fault of one kind of database: a file, a server, or one of PostgreSQL or MariaDB.
+func onDB[D Database](do func(ctx context.Context, c *Cluster, in *Injection, db D) error) inject {
 	return func(ctx context.Context, c *Cluster, in *Injection) error {
-		f, err := c.file()
-		if err != nil {
-			return err
+		db, ok := c.db.(D)
+		if !ok {
+			return fmt.Errorf("%w: the database is another", errCannotInject)
 		}
-		return do(ctx, c, in, f)
+		return do(ctx, c, in, db)
 	}
 }
 
-// onFileOfLeader is the Inject of a fault of the database file and the leader.
-func onFileOfLeader(do func(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile,
-	p *process, b Belief) error) func(context.Context, *Cluster, *Injection) error {
-	return onFile(func(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) error {
+// onBoth is a fault of the database and of the leader.
+func onBoth[D Database](do func(ctx context.Context, c *Cluster, in *Injection, db D,
+	p *process, b Belief) error) inject {
+	return onDB(func(ctx context.Context, c *Cluster, in *Injection, db D) error {
 		return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
 			b Belief) error {
-			return do(ctx, c, in, f, p, b)
+			return do(ctx, c, in, db, p, b)
 		})(ctx, c, in)
 	})
 }
 
+// kill kills a process: the bound of the fault is that of its death.
+func (c *Cluster) kill(ctx context.Context, in *Injection, p *process) {
+	in.Bound = c.boundDeath(ctx)
+	in.From = bootTime()
+	p.kill()
+	in.To = in.From
+}
+
+// mustEnd waits until a process that was told to has ended.
+func (c *Cluster) mustEnd(ctx context.Context, in *Injection, p *process) {
+	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+		in.note("%s did not end after SIGTERM", p.name)
+		p.kill()
+	}
+}
+
+// mustStepDown notes a problem unless p leads no more, in the term of b, within a TTL.
+func (c *Cluster) mustStepDown(ctx context.Context, in *Injection, p *process, b Belief,
+	after string) {
+	if !c.await(ctx, c.TTL, func() bool {
+		now, leads := p.leads()
+		return !leads || now.Term != b.Term
+	}) {
+		in.note("%s still leads in term %d a TTL after %s", p.name, b.Term, after)
+	}
+}
+
+// mustStill notes a problem unless p leads in the term of b. (Whether its word
+// is fresh depends on the machine, so it is asked for a while.)
+func (c *Cluster) mustStill(ctx context.Context, in *Injection, p *process, b Belief) {
+	if !c.await(ctx, c.TTL/4, func() bool {
+		now, ok := p.leads()
+		return ok && now.Term == b.Term
+	}) {
+		in.note("%s, which led in term %d, does not lead any more", p.name, b.Term)
+	}
+}
+
+// mustBeNobody notes a problem if somebody leads.
+func (c *Cluster) mustBeNobody(in *Injection) {
+	if p, b := c.leader(); p != nil {
+		in.note("%s leads in term %d, although no heartbeat can have succeeded for more than a TTL",
+			p.name, b.Term)
+	}
+}
+
 // other waits for a leader that is not p.
-func (c *Cluster) other(ctx context.Context, p *process,
-	within time.Duration) (*process, Belief, error) {
-	var (
-		next *process
-		b    Belief
-	)
-	if !c.await(ctx, within, func() bool {
+func (c *Cluster) other(ctx context.Context, p *process) (next *process, b Belief, err error) {
+	if !c.await(ctx, c.settleLimit(), func() bool {
 		next, b = c.leader()
 		return next != nil && next != p
 	}) {
-		return nil, b, fmt.Errorf("nobody leads %v after %s", within, p.name)
+		return nil, b, fmt.Errorf("nobody leads %v after %s", c.settleLimit(), p.name)
 	}
 	return next, b, nil
 }
@@ -224,10 +262,7 @@ func (c *Cluster) History(ctx context.Context) (*History, error) {
 			return h, nil // the database is of no use
 		}
 	}
-	if err := c.db.Read(ctx, h); err != nil || !c.Locks {
-		return h, err
-	}
-	return h, c.db.ReadLocks(ctx, h)
+	return h, c.db.Read(ctx, h)
 }
 
 // Describe says how the cluster is now: for a test that has failed.

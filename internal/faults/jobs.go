@@ -120,11 +120,11 @@ func (p *program) doOnce(ctx context.Context, run tasks.Run) error {
 }
 
 // write tries one fenced write, and writes down how that ended.
-func (p *program) write(ctx context.Context, run tasks.Run,
-	fence func(context.Context, any) error) error {
+func (p *program) write(ctx context.Context, run tasks.Run, agreed fence) error {
 	refused := false
-	err := p.backend.write(ctx, run, func(ctx context.Context, tx any) error {
-		err := fence(ctx, tx)
+	w := written{term: run.Term, job: run.Job, tick: run.ScheduledAt.UnixMicro()}
+	err := p.backend.write(ctx, w, func(ctx context.Context, tx any) error {
+		err := agreed(ctx, tx)
 		refused = errors.Is(err, schedlock.ErrLost) || errors.Is(err, schedlock.ErrReleased)
 		return err
 	})

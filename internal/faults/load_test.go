@@ -33,7 +33,7 @@ func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 	}
 	run := newTestRun(t)
 	var together together
-	for n, g := range []group{{name: "load"}, {name: "load on a server", postgres: true}} {
+	for n, g := range []group{{name: "load"}, {name: "load on a server", on: kindPostgres}} {
 		l := &loadTest{strict: *loadFor > 0, lasts: max(*loadFor, 10*time.Second) / 2}
 		g.load, g.locks, g.sessions, g.judge = true, true, true, l.judge
 		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 600+n, l.run) })
@@ -62,7 +62,7 @@ func (l *loadTest) run(ctx context.Context, c *Cluster) (map[string]error, error
 	}
 	l.told = bootTime()
 	p.terminate()
-	if _, _, err := c.other(ctx, p, c.settleLimit()); err != nil {
+	if _, _, err := c.other(ctx, p); err != nil {
 		return nil, err
 	}
 	c.sleep(ctx, l.lasts)

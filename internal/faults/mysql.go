@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
@@ -32,7 +31,7 @@ type mysqlServer struct {
 	small string        // a small tmpfs with its data, made by us; "" if it is none
 	clock *mytest.Clock // nil: it has that of the machine
 
-	forgotten
+	tables
 
 	gone atomic.Int32 // the node, counted from 1, that does not answer; 0: none
 }
@@ -61,17 +60,11 @@ var sqlMakeMySQL = []string{
 	`CREATE TABLE ` + myDatabase + `.faults_writes (
     -- on one server it grows in the order of the terms: drawn behind the fence
     id   bigint PRIMARY KEY AUTO_INCREMENT,
+    name varchar(200) NOT NULL, -- of a named lock; '': of a run
     term bigint NOT NULL,
     job  varchar(200) NOT NULL,
     tick bigint NOT NULL,
-    saw  bigint NOT NULL, -- so many writes of earlier terms
-    KEY (term)
-)`,
-	`CREATE TABLE ` + myDatabase + `.faults_locks (
-    id   bigint PRIMARY KEY AUTO_INCREMENT, -- likewise
-    name varchar(200) NOT NULL,
-    term bigint NOT NULL,
-    saw  bigint NOT NULL,
+    saw  bigint NOT NULL, -- so many writes of the name of earlier terms
     KEY (name, term)
 )`,
 	`CREATE USER ` + myStranger,
@@ -98,6 +91,7 @@ func newMySQL(t testing.TB, slots int, sign, small bool) (*mysqlServer, error) {
 
 // prepare makes the database, the users and the proxies.
 func (s *mysqlServer) prepare(slots int) error {
+	s.dialect, s.task = mysqlDialect, s.use
 	for _, node := range s.nodes {
 		s.dbs = append(s.dbs, s.admin(node))
 	}
@@ -106,10 +100,8 @@ func (s *mysqlServer) prepare(slots int) error {
 		queries = append(queries, `CREATE USER `+myUser(slot),
 			`GRANT ALL ON `+myDatabase+`.* TO `+myUser(slot))
 	}
-	for _, query := range queries {
-		if _, err := s.dbs[0].ExecContext(s.t.Context(), query); err != nil {
-			return fmt.Errorf("%.60s: %w", query, err)
-		}
+	if err := execOn(s.t.Context(), s.dbs[0], queries...); err != nil {
+		return err
 	}
 	for slot := range slots {
 		p, err := newProxy("", s.node(slot).Address())
@@ -139,7 +131,6 @@ func (s *mysqlServer) galera() bool { return len(s.nodes) > 1 }
 // node is that of a slot.
 func (s *mysqlServer) node(slot int) *mytest.Server { return s.nodes[slot%len(s.nodes)] }
 
-// Settings implements Database.
 func (s *mysqlServer) Settings(p *Settings) {
 	u := url.URL{Scheme: "mysql", User: url.User(myUser(p.Slot)),
 		Host: s.proxies[p.Slot].addr(), Path: "/" + myDatabase}
@@ -161,7 +152,6 @@ func (s *mysqlServer) Close() error {
 	return unix.Unmount(s.small, unix.MNT_DETACH)
 }
 
-// halt implements server.
 func (s *mysqlServer) halt(hard bool) {
 	if hard {
 		s.nodes[0].Kill(s.t)
@@ -170,10 +160,8 @@ func (s *mysqlServer) halt(hard bool) {
 	}
 }
 
-// ended implements server.
 func (s *mysqlServer) ended() bool { return s.nodes[0].Crash() != "" }
 
-// start implements server.
 func (s *mysqlServer) start() { s.nodes[0].StartAgain(s.t) }
 
 func (s *mysqlServer) pooled() bool { return false }
@@ -190,45 +178,18 @@ func (s *mysqlServer) use(ctx context.Context,
 		if int(s.gone.Load()) == n+1 {
 			continue
 		}
-		if err = on(ctx, db, do); err == nil {
+		if err = withConn(ctx, db, func(ctx context.Context, conn *sql.Conn) error {
+			if err := execEach(ctx, conn, `USE `+myDatabase); err != nil {
+				return err
+			}
+			return do(ctx, conn)
+		}); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-func on(ctx context.Context, db *sql.DB, do func(context.Context, *sql.Conn) error) error {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err = conn.ExecContext(ctx, `USE `+myDatabase); err == nil {
-		err = do(ctx, conn)
-	}
-	if err != nil { // it may have a transaction, or settings, that nobody else shall have
-		discard(conn)
-	}
-	_ = conn.Close()
-	return err
-}
-
-// discard lets a connection be closed instead of being used again.
-func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
-
-func (s *mysqlServer) exec(ctx context.Context, queries ...string) error {
-	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return execEach(ctx, conn, queries...)
-	})
-}
-
-func myNumber(err error) uint16 {
-	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return e.Number
-	}
-	return 0
-}
-
-// terminate implements server.
 func (s *mysqlServer) terminate(ctx context.Context, p *process) error {
 	for slot := range s.proxies {
 		if p != nil && p.slot != slot {
@@ -242,7 +203,6 @@ func (s *mysqlServer) terminate(ctx context.Context, p *process) error {
 	return nil
 }
 
-// setClock implements server.
 func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
 	if s.clock == nil {
 		return fmt.Errorf("%w: the server has the clock of the machine", errCannotInject)
@@ -269,13 +229,11 @@ func (s *mysqlServer) setClock(ctx context.Context, ahead time.Duration) error {
 // no transaction goes on; or it cannot roll one back, and ends.
 func (s *mysqlServer) smallDisk() (string, time.Duration) { return s.small, 70 * time.Second }
 
-// write implements server.
 func (s *mysqlServer) write(ctx context.Context) error {
 	return s.exec(ctx, `FLUSH NO_WRITE_TO_BINLOG BINARY LOGS`,
 		`PURGE BINARY LOGS BEFORE now()`) // else its logs alone would fill the disk
 }
 
-// foreign implements server.
 func (s *mysqlServer) foreign(ctx context.Context) (end func(), err error) {
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr = myStranger, "tcp", s.nodes[0].Address()
@@ -291,65 +249,8 @@ func (s *mysqlServer) foreign(ctx context.Context) (end func(), err error) {
 	return func() { _ = conn.Close() }, nil
 }
 
-// Row implements Database.
-func (s *mysqlServer) Row(ctx context.Context) (row Row, ok bool, err error) {
-	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := conn.QueryRowContext(ctx,
-			`SELECT term, grace_ms IS NOT NULL FROM scheduler_lock`).Scan(&row.Term, &row.Session)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		ok = err == nil
-		return err
-	})
-	return row, ok, err
-}
-
-// Proves implements Database: there is no kernel in common.
-func (s *mysqlServer) Proves(Row) bool { return false }
-
-var mysqlEdits = map[Edit]string{
-	editDelete: `DELETE FROM scheduler_lock`,
-	editToken:  `UPDATE scheduler_lock SET token = md5(rand())`,
-	editTerm:   `UPDATE scheduler_lock SET term = term + 7`,
-	editPID:    `UPDATE scheduler_lock SET pid = pid + 7`,
-	editPast: `UPDATE scheduler_lock
-		SET heartbeat_at = '2001-01-01 00:00:00', created_at = '2001-01-01 00:00:00'`,
-	editFuture: `UPDATE scheduler_lock
-		SET heartbeat_at = '2101-01-01 00:00:00', created_at = '2101-01-01 00:00:00'`,
-	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
-	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
-}
-
-// Edit implements Database.
 func (s *mysqlServer) Edit(ctx context.Context, e Edit) error {
-	if e != editJobs {
-		return s.again(ctx, func() error { return s.exec(ctx, mysqlEdits[e]) })
-	}
-	return s.again(ctx, func() error {
-		return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-			return s.forgetJobs(ctx, conn, `LOCK TABLES scheduler_jobs WRITE, scheduler_runs READ`,
-				`UNLOCK TABLES`)
-		})
-	})
-}
-
-// again does it once more where another transaction was in the way.
-func (s *mysqlServer) again(ctx context.Context, do func() error) error {
-	for {
-		err := do()
-		if n := myNumber(err); n != 1213 && n != 1205 || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-// Paused implements Database.
-func (s *mysqlServer) Paused(ctx context.Context) (paused bool, err error) {
-	err = s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return conn.QueryRowContext(ctx, sqlPaused).Scan(&paused)
-	})
-	return paused, err
+	return onceMore(ctx, func() error { return s.tables.Edit(ctx, e) })
 }
 
 // Block implements Database: a session of the harness has locked all tables that the
@@ -358,26 +259,10 @@ func (s *mysqlServer) Block(ctx context.Context) (unblock func(), err error) {
 	if s.galera() {
 		return nil, fmt.Errorf("%w: no session blocks the other nodes", errCannotInject)
 	}
-	conn, err := s.dbs[0].Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	unblock = func() {
-		discard(conn)
-		_ = conn.Close()
-	}
-	// The program locks its tables in another order: the server may end either of the two.
-	err = s.again(ctx, func() error {
-		return execEach(ctx, conn, `USE `+myDatabase, `SET SESSION lock_wait_timeout = 5`,
-			`LOCK TABLES scheduler_lock READ, scheduler_terms READ, scheduler_fence READ,
-				scheduler_fenced READ, scheduler_jobs READ, scheduler_runs READ,
-				scheduler_requests READ, scheduler_pauses READ, scheduler_audit READ`)
-	})
-	if err != nil {
-		unblock()
-		return nil, err
-	}
-	return unblock, nil
+	return block(ctx, s.dbs[0], `USE `+myDatabase, `SET SESSION lock_wait_timeout = 5`,
+		`LOCK TABLES scheduler_lock READ, scheduler_terms READ, scheduler_fence READ,
+			scheduler_fenced READ, scheduler_jobs READ, scheduler_runs READ,
+			scheduler_requests READ, scheduler_pauses READ, scheduler_audit READ`)
 }
 
 // Blocked implements Database: somebody has the row or the fence locked.
@@ -385,47 +270,8 @@ func (s *mysqlServer) Blocked(ctx context.Context) bool {
 	if s.galera() { // only on its own node
 		return false
 	}
-	err := s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := execEach(ctx, conn, `START TRANSACTION`,
-			`SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`,
-			`SELECT 1 FROM scheduler_fence FOR UPDATE NOWAIT`)
-		_, end := conn.ExecContext(ctx, `ROLLBACK`)
-		return errors.Join(err, end)
-	})
-	return myNumber(err) == 1205 // ER_LOCK_WAIT_TIMEOUT
-}
-
-const (
-	sqlReadSaw     = `SELECT '', term, saw FROM faults_writes ORDER BY id`
-	sqlReadLockSaw = `SELECT name, term, saw FROM faults_locks ORDER BY id`
-)
-
-// Read implements Database.
-func (s *mysqlServer) Read(ctx context.Context, h *History) error {
-	h.Anew = s.list()
-	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := readHistory(ctx, conn, h); err != nil {
-			return err
-		}
-		return readSaw(ctx, conn, h, sqlReadSaw)
-	})
-}
-
-// ReadLocks implements Database.
-func (s *mysqlServer) ReadLocks(ctx context.Context, h *History) error {
-	return s.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := readLocks(ctx, conn, h); err != nil {
-			return err
-		}
-		return readSaw(ctx, conn, h, sqlReadLockSaw)
-	})
-}
-
-func readSaw(ctx context.Context, conn *sql.Conn, h *History, query string) error {
-	saw, err := readRows(ctx, conn, query, func(scan func(...any) error) (w Saw, err error) {
-		err = scan(&w.Name, &w.Term, &w.Earlier)
-		return w, err
-	})
-	h.Saw = append(h.Saw, saw...)
-	return err
+	return myNumber(s.exec(ctx, `START TRANSACTION`,
+		`SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`,
+		`SELECT 1 FROM scheduler_fence FOR UPDATE NOWAIT`,
+		`ROLLBACK`)) == 1205 // ER_LOCK_WAIT_TIMEOUT
 }

@@ -10,9 +10,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"example.com/schedlock/internal/mydsn"
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/mysql"
-	"example.com/schedlock/tasks"
 )
 
 const (
@@ -24,16 +22,10 @@ const (
 // grow with the commits.
 const (
 	sqlSawMySQL = `
-SELECT count(*) FROM faults_writes WHERE term < ?`
+SELECT count(*) FROM faults_writes WHERE name = ? AND term < ?`
 
 	sqlWriteMySQL = `
-INSERT INTO faults_writes (term, job, tick, saw) VALUES (?, ?, ?, ?)`
-
-	sqlSawLockMySQL = `
-SELECT count(*) FROM faults_locks WHERE name = ? AND term < ?`
-
-	sqlWriteLockMySQL = `
-INSERT INTO faults_locks (name, term, saw) VALUES (?, ?, ?)`
+INSERT INTO faults_writes (name, term, job, tick, saw) VALUES (?, ?, ?, ?, ?)`
 )
 
 // openMySQL opens the database for the test program: with a pool of the app's own, whose
@@ -67,51 +59,14 @@ func openMySQL(ctx context.Context, s Settings, _ func() time.Time) (b backend, 
 		return b, err
 	}
 	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
-	b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			return nil, err
+	b.exhaust = exhauster(db)
+	b.write = fencedWrite(db, func(ctx context.Context, tx *sql.Tx, w written) error {
+		var saw int64
+		if err := tx.QueryRowContext(ctx, sqlSawMySQL, w.name, w.term).Scan(&saw); err != nil {
+			return err
 		}
-		return func() { conn.Close() }, nil
+		_, err := tx.ExecContext(ctx, sqlWriteMySQL, w.name, w.term, w.job, w.tick, saw)
+		return err
 	})
-	write := func(ctx context.Context, fence func(context.Context, any) error,
-		do func(*sql.Tx) error) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if err := fence(ctx, tx); err != nil {
-			return err
-		}
-		if err := do(tx); err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
-	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context,
-		any) error) error {
-		return write(ctx, fence, func(tx *sql.Tx) error {
-			var saw int64
-			if err := tx.QueryRowContext(ctx, sqlSawMySQL, run.Term).Scan(&saw); err != nil {
-				return err
-			}
-			_, err := tx.ExecContext(ctx, sqlWriteMySQL, run.Term, run.Job,
-				run.ScheduledAt.UnixMicro(), saw)
-			return err
-		})
-	}
-	b.writeLock = func(ctx context.Context, ref namedlock.Ref,
-		fence func(context.Context, any) error) error {
-		return write(ctx, fence, func(tx *sql.Tx) error {
-			var saw int64
-			if err := tx.QueryRowContext(ctx, sqlSawLockMySQL, ref.Name,
-				ref.Term).Scan(&saw); err != nil {
-				return err
-			}
-			_, err := tx.ExecContext(ctx, sqlWriteLockMySQL, ref.Name, ref.Term, saw)
-			return err
-		})
-	}
 	return b, nil
 }

@@ -50,7 +50,6 @@ func (r myReplica) detach(ctx context.Context, _ *Cluster) error {
 	return err
 }
 
-// failOver implements replicated.
 func (s *mysqlServer) failOver(to replica) {
 	old, r := s.nodes[0], to.(myReplica)
 	old.Kill(s.t)

@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"regexp"
 	"testing"
 
 	"example.com/schedlock/internal/missing"
@@ -10,52 +11,50 @@ import (
 
 // The first one is what the default run has of MariaDB.
 var mysqlGroups = []group{
-	{name: "MariaDB", mysql: true, sign: true, sessions: true, two: true, faults: []string{
+	{name: "MariaDB", on: kindMySQL, sign: true, sessions: true, two: true, faults: []string{
 		"kill -9 of the leader", "server restarted, immediate", "the leader's backends terminated",
 	}},
-	{name: "processes on MariaDB", mysql: true, sameOwner: true, faults: []string{
+	{name: "processes on MariaDB", on: kindMySQL, sameOwner: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP past the TTL, SIGCONT", "SIGTERM in the middle of a job",
 		"SIGSTOP past the TTL, one pid and host for all", "job ignores its cancellation",
 		"leader revoked in the middle of a job", "the app's pool exhausted",
 	}},
-	{name: "network of MariaDB", mysql: true, locks: true, faults: []string{
-		"partition of the leader", "partition of a standby", "partition of all",
-		"SIGSTOP in the middle of a heartbeat",
-		"partition for a quarter of the TTL", "answers after 2 s", "answers lost after the commit",
+	{name: "network of MariaDB", on: kindMySQL, locks: true, faults: append(
+		ofMySQL("^partition|^answers|middle of a heartbeat"),
 		"kill -9 of the holder of a lock", "SIGSTOP of the holder of a lock past its TTL, SIGCONT",
-	}},
-	{name: "server of MariaDB", mysql: true, faults: []string{
-		"server restarted, fast", "server restarted, immediate", "server stopped past the TTL",
-		"all backends terminated", "all backends terminated, again and again",
-		"max_connections reached, the leader's backends terminated", "DDL behind a reader",
-	}},
-	{name: "rows of MariaDB", mysql: true, faults: []string{
-		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
-		"row's term edited, SIGSTOP for a moment", "row's pid edited, SIGSTOP for a moment",
-		"row stamped into the past, SIGSTOP for a moment",
-		"row stamped into the future, SIGSTOP for a moment",
-		"row's TTL set to 1 ms, SIGSTOP for a moment", "write lock held for 0.4 TTL",
-		"write lock held beyond the TTL",
-	}},
-	{name: "sessions of MariaDB", mysql: true, sign: true, sessions: true, faults: []string{
+	)},
+	{name: "server of MariaDB", on: kindMySQL,
+		faults: ofMySQL("^server|^all backends|^max_connections|^DDL")},
+	{name: "rows of MariaDB", on: kindMySQL, faults: ofMySQL("^row|^write lock")},
+	{name: "sessions of MariaDB", on: kindMySQL, sign: true, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms", "partition of the leader",
 		"server restarted, immediate",
 	}},
-	{name: "fail-over of MariaDB", mysql: true, locks: true, faults: []string{
+	{name: "fail-over of MariaDB", on: kindMySQL, locks: true, faults: []string{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
 		"a lost acquisition makes no second leader on a promoted replica",
 	}},
-	{name: "small disk and clock of MariaDB", mysql: true, small: true, locks: true, faults: []string{
+	{name: "disk and clock of MariaDB", on: kindMySQL, small: true, locks: true, faults: []string{
 		"disk of the server full", "clock of the server stepped by an hour, and back",
 		"kill -9 of the holder of a lock, clock of the server set back",
 	}},
-	{name: "nodes of Galera", galera: true, locks: true, faults: []string{
+	{name: "nodes of Galera", on: kindGalera, locks: true, faults: []string{
 		"node killed, and it joins again", "the leader's node killed, and it joins again",
 		"the leader's node stopped past the TTL, SIGCONT",
 		"the leader's node cut off from the others", "nodes restarted one after the other",
 		"SIGSTOP past the TTL, SIGCONT", "partition of the leader",
 	}},
+}
+
+// ofMySQL are the faults of a server of MariaDB whose names match.
+func ofMySQL(pattern string) (names []string) {
+	for _, f := range mysqlFaults() {
+		if regexp.MustCompile(pattern).MatchString(f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 // Every fault twice in a full run, else those of the first group.
@@ -67,8 +66,6 @@ func TestNoFaultOfMariaDBMakesTwoLeadersOrNoneForLong(t *testing.T) {
 		groups = mysqlGroups
 	}
 	var together together
-	for n, g := range groups {
-		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 700+n, g.times(2)) })
-	}
+	run.inject(&together, groups, 700, 2)
 	together.Wait()
 }

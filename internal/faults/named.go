@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -21,11 +20,11 @@ import (
 var lockNames = []string{"first", "second"}
 
 // The TTL of named locks, and the time-out of captured tasks.
-func (s Settings) lockTTL() time.Duration     { return s.TTL / 2 }
-func (s Settings) taskTimeout() time.Duration { return s.TTL / 4 }
+func (s Shape) lockTTL() time.Duration     { return s.TTL / 2 }
+func (s Shape) taskTimeout() time.Duration { return s.TTL / 4 }
 
 // pause is longer than d in a frugal process.
-func (s Settings) pause(d time.Duration) time.Duration {
+func (s Shape) pause(d time.Duration) time.Duration {
 	if s.Frugal {
 		d *= 5
 	}
@@ -45,7 +44,7 @@ const (
 // lockUser is what a process does with named locks and with a queue.
 type lockUser struct {
 	*program
-	notes  *os.File
+	notes  recordLog
 	locks  *named.Locks
 	queues *queue.Queues
 	cancel context.CancelFunc
@@ -64,8 +63,7 @@ func (p *program) lockStages() []startup.Stage {
 }
 
 func (u *lockUser) start(context.Context) (err error) {
-	if u.notes, err = os.OpenFile(u.LockLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND,
-		0o644); err != nil {
+	if u.notes, err = openLog(u.Files + "locks"); err != nil {
 		return err
 	}
 	opts := []named.Option{named.WithTTL(u.lockTTL())}
@@ -106,15 +104,7 @@ func (u *lockUser) stop(context.Context) error {
 	return u.notes.Close()
 }
 
-// note appends one record to the log of locks and tasks, in one write.
-func (u *lockUser) note(r Record) {
-	if r.At == 0 {
-		r.At = bootTime()
-	}
-	if _, err := u.notes.WriteString(r.String() + "\n"); err != nil {
-		panic(err) // a history with holes proves nothing
-	}
-}
+func (u *lockUser) note(r Record) { u.notes.add(r) }
 
 // compete takes a lock again and again.
 func (u *lockUser) compete(ctx context.Context, name string) {
@@ -207,9 +197,9 @@ func (u *lockUser) looker(ctx context.Context, lock *named.Lock) func(now bool) 
 // writeUnder tries one fenced write. Where the lock is lost it goes straight at
 // the database's own fence, as doSlow does.
 func (u *lockUser) writeUnder(ctx context.Context, lock *named.Lock) {
-	fence := lock.Fence
+	agreed := fence(lock.Fence)
 	if lock.Err() != nil {
-		fence = func(ctx context.Context, tx any) error {
+		agreed = func(ctx context.Context, tx any) error {
 			ours, err := u.backend.locks.Fence(ctx, tx, lock.Ref(), u.lockTTL())
 			if err == nil && !ours {
 				err = schedlock.ErrLost
@@ -220,7 +210,7 @@ func (u *lockUser) writeUnder(ctx context.Context, lock *named.Lock) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 500*time.Millisecond)
 	defer cancel()
 	r := Record{Kind: KindWrote, Job: lock.Name(), Term: lock.Term()}
-	switch err := u.backend.writeLock(ctx, lock.Ref(), fence); {
+	switch err := u.backend.write(ctx, written{name: r.Job, term: r.Term}, agreed); {
 	case errors.Is(err, schedlock.ErrLost):
 		r.Kind = KindBarred
 	case err != nil:

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -82,13 +81,13 @@ func holdsOf(process string, records []Record) []Hold {
 // restoredBetween is forgotBetween without the fail-overs.
 func (h *History) restoredBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.Forgot, func(s Span) bool {
-		return from <= s.To && s.From <= to && !slices.Contains(h.Promoted, s)
+		return s.touches(from, to) && !slices.Contains(h.Promoted, s)
 	})
 }
 
 // steppedBetween reports whether a clock was set that names are judged by.
 func (h *History) steppedBetween(from, to time.Duration) bool {
-	return slices.ContainsFunc(h.Stepped, func(s Span) bool { return from <= s.To && s.From <= to })
+	return slices.ContainsFunc(h.Stepped, func(s Span) bool { return s.touches(from, to) })
 }
 
 // steppedAround reports whether both moments lie within the time in which a clock
@@ -103,19 +102,21 @@ func (h *History) unproven(from, to time.Duration) bool {
 	return h.forgotBetween(from, to) || h.steppedBetween(from, to)
 }
 
-// holdsByName returns the holds of each name, in order.
-func (h *History) holdsByName(order func(a, b Hold) int) map[string][]Hold {
+// holdsByName returns the holds of each name, in the order of their first looks' ends, or
+// beginnings.
+func (h *History) holdsByName(moment func(Hold) time.Duration) map[string][]Hold {
 	by := map[string][]Hold{}
-	for _, d := range slices.SortedStableFunc(slices.Values(h.Holds), order) {
+	for _, d := range sortedBy(h.Holds, moment) {
 		by[d.Name] = append(by[d.Name], d)
 	}
 	return by
 }
 
+func looked(d Hold) time.Duration    { return d.From }
+func beganLook(d Hold) time.Duration { return d.Before }
+
 func oneHolder(h *History) (vs []Violation) {
-	for _, holds := range h.holdsByName(func(a, b Hold) int {
-		return cmp.Compare(a.From, b.From)
-	}) {
+	for _, holds := range h.holdsByName(looked) {
 		last := 0 // of those before, the one that lasted longest
 		for i, b := range holds {
 			if a := holds[last]; i > 0 && a.overlaps(b.Span) &&
@@ -134,10 +135,8 @@ func oneHolder(h *History) (vs []Violation) {
 // is set forward ends a hold early: while it is set, the one whose hold it was may
 // look later than the next holder.
 func nameTerms(h *History) (vs []Violation) {
-	before := h.holdsByName(func(a, b Hold) int { return cmp.Compare(a.From, b.From) })
-	for name, holds := range h.holdsByName(func(a, b Hold) int {
-		return cmp.Compare(a.Before, b.Before)
-	}) {
+	before := h.holdsByName(looked)
+	for name, holds := range h.holdsByName(beganLook) {
 		var (
 			highest *Hold // of those that were certain before
 			next    int
@@ -161,24 +160,4 @@ func nameTerms(h *History) (vs []Violation) {
 		}
 	}
 	return vs
-}
-
-// nameFence has no exception: what a fence guards is in the same database.
-func nameFence(h *History) (vs []Violation) {
-	highest := map[string]int64{}
-	for i, w := range h.LockWrites {
-		if top, known := highest[w.Name]; known && w.Term < top {
-			vs = append(vs, violation(RuleNameFence, 0,
-				"write %d, of term %d of %q, was committed after one of term %d", i, w.Term,
-				w.Name, top))
-		}
-		highest[w.Name] = max(w.Term, highest[w.Name])
-	}
-	return vs
-}
-
-// A LockWrite is a fenced write under a named lock.
-type LockWrite struct {
-	Name string
-	Term int64
 }

@@ -18,7 +18,7 @@ var lockGroups = []group{
 		"kill -9 of all",
 		"SIGSTOP past the TTL, SIGCONT", "SIGTERM in the middle of a job",
 	}},
-	{name: "locks on a server", locks: true, postgres: true, faults: []string{
+	{name: "locks on a server", locks: true, on: kindPostgres, faults: []string{
 		"kill -9 of the holder of a lock", "SIGSTOP of the holder of a lock past its TTL, SIGCONT",
 		"SIGSTOP of the holder of a lock for a part of its TTL", "kill -9 of the leader",
 		"SIGTERM in the middle of a job", "the leader's backends terminated",
@@ -31,8 +31,6 @@ func TestNoFaultMakesTwoHoldersOfALockOrLosesATask(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
 	run := newTestRun(t)
 	together := together{all: !child.Raced()} // one of them takes the longest of all clusters
-	for n, g := range lockClusters() {
-		together.run(t, g.name, func(t *testing.T) { run.with(t, g, 500+n, g.times(1)) })
-	}
+	run.inject(&together, lockClusters(), 500, 1)
 	together.Wait()
 }

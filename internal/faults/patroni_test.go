@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 )
 
 // The faults of three servers under Patroni. What an asynchronous standby has not
@@ -23,17 +22,13 @@ var asynchronousFaults = []Fault{
 	patroniFault("Patroni: the last acquisition lost", loseAcquisition),
 }
 
-func patroniFault(name string, do func(context.Context, *Cluster, *postgresServer,
-	*Injection) error) Fault {
-	return Fault{Name: name, Restore: true, Alone: true, Inject: func(ctx context.Context,
-		c *Cluster, in *Injection) error {
-		s, err := c.postgres()
-		if err != nil {
-			return err
-		}
+func patroniFault(name string, do func(context.Context, *Cluster, *Injection,
+	*postgresServer) error) Fault {
+	return Fault{Name: name, Restore: true, Alone: true, Inject: onDB(func(ctx context.Context,
+		c *Cluster, in *Injection, s *postgresServer) error {
 		s.patroni.AwaitWhole(s.synchronous)
-		return do(ctx, c, s, in)
-	}}
+		return do(ctx, c, in, s)
+	})}
 }
 
 // TestPatroni lets Patroni make other servers the primary, again and again.
@@ -48,7 +43,7 @@ func TestPatroni(t *testing.T) {
 		if !synchronous {
 			faults, name = append(asynchronousFaults, faults...), "asynchronous"
 		}
-		g := group{name: name, patroni: true, synchronous: synchronous}
+		g := group{name: name, on: onPatroni, synchronous: synchronous}
 		together.run(t, name, func(t *testing.T) {
 			run.with(t, g, 400+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
 				for i := range *patroniFlag {
@@ -67,20 +62,19 @@ func TestPatroni(t *testing.T) {
 }
 
 // A switch-over stops the old primary in order, so nothing is lost.
-func switchOver(_ context.Context, c *Cluster, s *postgresServer, in *Injection) error {
+func switchOver(_ context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	s.patroni.SwitchOver()
 	in.To, in.Bound = bootTime(), c.boundTTL()
 	return nil
 }
 
-func killPrimary(machine bool) func(context.Context, *Cluster, *postgresServer,
-	*Injection) error {
-	return func(_ context.Context, c *Cluster, s *postgresServer, in *Injection) error {
+func killPrimary(machine bool) func(context.Context, *Cluster, *Injection, *postgresServer) error {
+	return func(_ context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 		from := bootTime()
 		s.patroni.KillPrimary(machine)
 		in.To, in.Bound = bootTime(), c.boundTTL()
 		if !s.synchronous { // what was on its way at the kill is lost
-			c.promoted(Span{from - 500*time.Millisecond, bootTime() + 500*time.Millisecond})
+			c.promoted(Span{from - late, bootTime() + late})
 		}
 		return nil
 	}
@@ -88,7 +82,7 @@ func killPrimary(machine bool) func(context.Context, *Cluster, *postgresServer,
 
 // loseAcquisition kills the primary when a leader leads of whom no standby knows.
 // That one must step down, and the next term be higher.
-func loseAcquisition(ctx context.Context, c *Cluster, s *postgresServer, in *Injection) error {
+func loseAcquisition(ctx context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	p, before, err := c.target(ctx)
 	if err != nil {
 		return err
@@ -96,7 +90,7 @@ func loseAcquisition(ctx context.Context, c *Cluster, s *postgresServer, in *Inj
 	in.From = bootTime()
 	s.patroni.StopSending()
 	p.kill()
-	next, lost, err := c.other(ctx, p, c.settleLimit())
+	next, lost, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -105,13 +99,8 @@ func loseAcquisition(ctx context.Context, c *Cluster, s *postgresServer, in *Inj
 	}
 	s.patroni.KillPrimary(false)
 	in.To, in.Bound = bootTime(), c.boundTTL()
-	c.promoted(Span{in.From, bootTime() + 500*time.Millisecond})
-	if !c.await(ctx, c.TTL, func() bool {
-		b, leads := next.leads()
-		return !leads || b.Term != lost.Term
-	}) {
-		in.note("%s still leads a TTL after its acquisition was lost", next.name)
-	}
+	c.promoted(Span{in.From, bootTime() + late})
+	c.mustStepDown(ctx, in, next, lost, "its acquisition was lost")
 	_, b, err := c.target(ctx)
 	if err == nil && b.Term <= lost.Term {
 		in.note("term %d after the lost term %d", b.Term, lost.Term)

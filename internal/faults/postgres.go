@@ -4,16 +4,16 @@ package faults
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/pgtest"
@@ -33,9 +33,8 @@ type postgresServer struct {
 	patroni     *pgtest.Patroni // nil: one server
 	synchronous bool            // a commit waits for one of its standbys
 
-	spare atomic.Pointer[pgx.Conn] // between two tasks of the harness; nil: there is none
-
-	forgotten
+	db *sql.DB // the harness' own
+	tables
 }
 
 var _ server = (*postgresServer)(nil)
@@ -61,14 +60,10 @@ CREATE FUNCTION faults.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATI
 CREATE TABLE faults_writes (
     -- grows in the order of the terms: drawn behind the fence
     id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL, -- of a named lock; '': of a run
     term bigint NOT NULL,
     job  text NOT NULL,
     tick bigint NOT NULL
-);
-CREATE TABLE faults_locks (
-    id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- likewise
-    name text NOT NULL,
-    term bigint NOT NULL
 )`
 
 // newPostgres starts a server. With small its data lie on a file system small
@@ -110,18 +105,17 @@ func newPatroni(t testing.TB, slots int, synchronous bool) (*postgresServer, err
 // prepare makes the database, and the proxies.
 func (s *postgresServer) prepare(slots int, pooler bool) error {
 	ctx := s.t.Context()
-	err := s.admin(ctx, "postgres", func(conn *pgx.Conn) error {
-		return execAll(ctx, conn, `CREATE ROLE `+pgRole+` LOGIN`,
-			`CREATE DATABASE `+pgDatabase+` OWNER `+pgRole,
-			`ALTER DATABASE `+pgDatabase+` SET search_path = faults, public, pg_catalog`)
-	})
-	if err == nil {
-		err = s.admin(ctx, pgDatabase, func(conn *pgx.Conn) error {
-			return execAll(ctx, conn, `GRANT CREATE ON DATABASE `+pgDatabase+` TO `+pgRole,
-				`SET ROLE `+pgRole, sqlMakePostgres)
-		})
+	s.db = s.open(s.server, pgDatabase)
+	s.dialect, s.task = postgresDialect, s.use
+	admin := s.open(s.server, "postgres")
+	defer admin.Close()
+	if err := execOn(ctx, admin, `CREATE ROLE `+pgRole+` LOGIN`,
+		`CREATE DATABASE `+pgDatabase+` OWNER `+pgRole,
+		`ALTER DATABASE `+pgDatabase+` SET search_path = faults, public, pg_catalog`); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := execOn(ctx, s.db, `GRANT CREATE ON DATABASE `+pgDatabase+` TO `+pgRole,
+		`SET ROLE `+pgRole, sqlMakePostgres, `RESET ROLE`); err != nil {
 		return err
 	}
 	if pooler {
@@ -133,15 +127,6 @@ func (s *postgresServer) prepare(slots int, pooler bool) error {
 			return errors.Join(err, s.Close())
 		}
 		s.proxies = append(s.proxies, p)
-	}
-	return nil
-}
-
-func execAll(ctx context.Context, conn *pgx.Conn, queries ...string) error {
-	for _, query := range queries {
-		if _, err := conn.Exec(ctx, query); err != nil {
-			return fmt.Errorf("%.60s: %w", query, err)
-		}
 	}
 	return nil
 }
@@ -159,7 +144,6 @@ func (s *postgresServer) target() string {
 	return u.Host
 }
 
-// Settings implements Database.
 func (s *postgresServer) Settings(p *Settings) {
 	query := url.Values{"sslmode": {"disable"}, "application_name": {p.Name}}
 	if s.bouncer != nil {
@@ -177,11 +161,6 @@ func (s *postgresServer) Settings(p *Settings) {
 // Close implements Database. The server itself ends with the test.
 func (s *postgresServer) Close() error {
 	s.wire.close()
-	if conn := s.spare.Swap(nil); conn != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		conn.Close(ctx)
-	}
 	if s.data == "" {
 		return nil
 	}
@@ -189,7 +168,6 @@ func (s *postgresServer) Close() error {
 	return unix.Unmount(s.data, unix.MNT_DETACH)
 }
 
-// halt implements server.
 func (s *postgresServer) halt(hard bool) {
 	mode := "fast"
 	if hard {
@@ -201,24 +179,19 @@ func (s *postgresServer) halt(hard bool) {
 // ended implements server. The postmaster of a server whose disk is full may go on.
 func (s *postgresServer) ended() bool { return false }
 
-// start implements server.
 func (s *postgresServer) start() { s.server.StartAgain(s.t) }
 
-// setClock implements server.
 func (s *postgresServer) setClock(ctx context.Context, ahead time.Duration) error {
 	return s.exec(ctx, fmt.Sprintf(`UPDATE faults.clock SET step = '%d s'`,
 		int64(ahead/time.Second)))
 }
 
-// smallDisk implements server.
 func (s *postgresServer) smallDisk() (string, time.Duration) { return s.data, 3 * time.Second }
 
-// write implements server.
 func (s *postgresServer) write(ctx context.Context) error {
 	return s.exec(ctx, `INSERT INTO faults.clock SELECT '0' WHERE false`, `SELECT pg_switch_wal()`)
 }
 
-// foreign implements server.
 func (s *postgresServer) foreign(ctx context.Context) (end func(), err error) {
 	config, err := pgx.ParseConfig(s.server.URL(pgDatabase))
 	if err != nil {
@@ -238,153 +211,41 @@ func (s *postgresServer) pooled() bool { return s.bouncer != nil }
 // wakes implements server, by LISTEN.
 func (s *postgresServer) wakes() bool { return s.bouncer == nil }
 
-// admin is a task of a superuser.
-func (s *postgresServer) admin(ctx context.Context, database string,
-	do func(*pgx.Conn) error) error {
-	return connected(ctx, s.server.URL(database), do)
-}
-
-func connect(ctx context.Context, address string) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(address)
+// open opens a database for the harness itself, as the superuser.
+func (s *postgresServer) open(server *pgtest.Server, database string) *sql.DB {
+	config, err := pgx.ParseConfig(server.URL(database))
 	if err != nil {
-		return nil, err
+		panic(err) // pgtest made it
 	}
 	config.ConnectTimeout = time.Minute // use has a limit of its own; a set-up needs none
-	return pgx.ConnectConfig(ctx, config)
+	always := func(context.Context, stdlib.ShouldPingParams) bool { return true }
+	db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(always)) // the server may be another now
+	// With all of the server's connections taken, only three more are left for a superuser.
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
+	s.t.Cleanup(func() { db.Close() })
+	return db
 }
 
-func connected(ctx context.Context, address string, do func(*pgx.Conn) error) error {
-	conn, err := connect(ctx, address)
-	if err != nil {
-		return err
-	}
-	err = do(conn)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	return errors.Join(err, conn.Close(closing))
-}
-
-// use does one task, over the connection of the task before if that still serves.
-func (s *postgresServer) use(ctx context.Context, do func(*pgx.Conn) error) error {
+// use does one task.
+func (s *postgresServer) use(ctx context.Context,
+	do func(context.Context, *sql.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	conn := s.spare.Swap(nil)
-	if conn != nil && (int(conn.Config().Port) != s.server.Port() || conn.Ping(ctx) != nil) {
-		conn.Close(ctx)
-		conn = nil
-	}
-	if conn == nil {
-		var err error
-		if conn, err = connect(ctx, s.server.URL(pgDatabase)); err != nil {
-			return err
-		}
-	}
-	err := do(conn)
-	if conn.IsClosed() || conn.PgConn().TxStatus() != 'I' || !s.spare.CompareAndSwap(nil, conn) {
-		conn.Close(ctx)
-	}
-	return err
-}
-
-func (s *postgresServer) exec(ctx context.Context, queries ...string) error {
-	return s.use(ctx, func(conn *pgx.Conn) error { return execAll(ctx, conn, queries...) })
-}
-
-// Row implements Database.
-func (s *postgresServer) Row(ctx context.Context) (row Row, ok bool, err error) {
-	err = s.use(ctx, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(ctx,
-			`SELECT term, grace_ms IS NOT NULL FROM scheduler_lock`).Scan(&row.Term, &row.Session)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		ok = err == nil
-		return err
-	})
-	return row, ok, err
-}
-
-// Proves implements Database: there is no kernel in common.
-func (s *postgresServer) Proves(Row) bool { return false }
-
-var postgresEdits = map[Edit]string{
-	editDelete: `DELETE FROM scheduler_lock`,
-	editToken:  `UPDATE scheduler_lock SET token = md5(random()::text)`,
-	editTerm:   `UPDATE scheduler_lock SET term = term + 7`,
-	editPID:    `UPDATE scheduler_lock SET pid = pid + 7`,
-	editPast: `UPDATE scheduler_lock
-		SET heartbeat_at = '2001-01-01T00:00:00Z', created_at = '2001-01-01T00:00:00Z'`,
-	editFuture: `UPDATE scheduler_lock
-		SET heartbeat_at = '2101-01-01T00:00:00Z', created_at = '2101-01-01T00:00:00Z'`,
-	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
-	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
-}
-
-// Edit implements Database.
-func (s *postgresServer) Edit(ctx context.Context, e Edit) error {
-	if e != editJobs {
-		return s.exec(ctx, postgresEdits[e])
-	}
-	return s.use(ctx, func(conn *pgx.Conn) error {
-		// Whoever decides waits from here.
-		if err := execAll(ctx, conn, `BEGIN`, `LOCK TABLE scheduler_jobs`); err != nil {
-			return err
-		}
-		var anew Anew
-		var err error
-		if anew.Jobs, err = readJobRows(ctx, conn); err != nil {
-			return err
-		}
-		if err := conn.QueryRow(ctx, sqlNewestRun).Scan(&anew.Newest); err != nil {
-			return err
-		}
-		if err := execAll(ctx, conn, sqlForgetJobs, `COMMIT`); err != nil {
-			return err
-		}
-		s.add(anew)
-		return nil
-	})
-}
-
-// Paused implements Database.
-func (s *postgresServer) Paused(ctx context.Context) (paused bool, err error) {
-	err = s.use(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sqlPaused).Scan(&paused)
-	})
-	return paused, err
+	return withConn(ctx, s.db, do)
 }
 
 // Block implements Database: a session of the harness has locked all tables
 // that the lock writes.
 func (s *postgresServer) Block(ctx context.Context) (unblock func(), err error) {
-	conn, err := pgx.Connect(ctx, s.server.URL(pgDatabase))
-	if err != nil {
-		return nil, err
-	}
-	unblock = func() { conn.Close(context.WithoutCancel(ctx)) }
-	for {
-		err := execAll(ctx, conn, `SET lock_timeout = '5s'`, `BEGIN`,
-			`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs,
-				scheduler_attempts, scheduler_requests, scheduler_pauses, scheduler_audit
-				IN EXCLUSIVE MODE`)
-		if err == nil {
-			return unblock, nil
-		}
-		// The program locks its tables in another order: the server may end
-		// either of the two.
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "40P01" {
-			if err = execAll(ctx, conn, `ROLLBACK`); err == nil {
-				continue
-			}
-		}
-		unblock()
-		return nil, err
-	}
+	return block(ctx, s.db, `ROLLBACK`, `SET lock_timeout = '5s'`, `BEGIN`,
+		`LOCK TABLE scheduler_lock, scheduler_terms, scheduler_jobs, scheduler_runs,
+			scheduler_attempts, scheduler_requests, scheduler_pauses, scheduler_audit
+			IN EXCLUSIVE MODE`)
 }
 
 // Blocked implements Database: somebody has the row locked.
 func (s *postgresServer) Blocked(ctx context.Context) bool {
-	err := s.exec(ctx, `BEGIN`, `SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`, `ROLLBACK`)
-	var e *pgconn.PgError
-	return errors.As(err, &e) && e.Code == "55P03" // lock_not_available
+	return pgCode(s.exec(ctx, `BEGIN`, `SELECT 1 FROM scheduler_lock FOR UPDATE NOWAIT`,
+		`ROLLBACK`)) == "55P03" // lock_not_available
 }

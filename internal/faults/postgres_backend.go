@@ -7,19 +7,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/postgres"
-	"example.com/schedlock/tasks"
 )
 
 const kindPostgres = "postgres"
 
 const sqlWritePostgres = `
-INSERT INTO faults_writes (term, job, tick) VALUES ($1, $2, $3)`
-
-const sqlWriteLockPostgres = `
-INSERT INTO faults_locks (name, term) VALUES ($1, $2)`
+INSERT INTO faults_writes (name, term, job, tick) VALUES ($1, $2, $3, $4)`
 
 // openPostgres opens the database for the test program: with a pool of the
 // app's own, and a store that has its settings from the URL or from the pool.
@@ -49,15 +45,8 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 		return b, err
 	}
 	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
-	b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
-		conn, err := pool.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return conn.Release, nil
-	})
-	insert := func(ctx context.Context, fence func(context.Context, any) error, query string,
-		args ...any) error {
+	b.exhaust = exhauster(stdlib.OpenDBFromPool(pool))
+	b.write = func(ctx context.Context, w written, agreed fence) error {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
 			return err
@@ -67,21 +56,13 @@ func openPostgres(ctx context.Context, s Settings, _ func() time.Time) (b backen
 			defer cancel()
 			_ = tx.Rollback(ctx)
 		}()
-		if err := fence(ctx, tx); err != nil {
+		if err := agreed(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, query, args...); err != nil {
+		if _, err := tx.Exec(ctx, sqlWritePostgres, w.name, w.term, w.job, w.tick); err != nil {
 			return err
 		}
 		return tx.Commit(ctx)
-	}
-	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context,
-		any) error) error {
-		return insert(ctx, fence, sqlWritePostgres, run.Term, run.Job, run.ScheduledAt.UnixMicro())
-	}
-	b.writeLock = func(ctx context.Context, ref namedlock.Ref,
-		fence func(context.Context, any) error) error {
-		return insert(ctx, fence, sqlWriteLockPostgres, ref.Name, ref.Term)
 	}
 	return b, nil
 }

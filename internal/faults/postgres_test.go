@@ -13,52 +13,52 @@ import (
 )
 
 var postgresGroups = []group{
-	{name: "network", postgres: true, sameOwner: true, appPool: true, faults: []string{
+	{name: "network", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
 	}},
-	{name: "answers", postgres: true, sameOwner: true, appPool: true, faults: []string{
+	{name: "answers", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
 	}},
-	{name: "lost answer", postgres: true, histories: []string{
+	{name: "lost answer", on: kindPostgres, histories: []string{
 		"a partitioned leader cancels its jobs before a standby leads",
 		"an answer lost after the commit makes no second leader",
 	}},
-	{name: "fail-over", postgres: true, locks: true, faults: []string{
+	{name: "fail-over", on: kindPostgres, locks: true, faults: []string{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
 	}, histories: []string{"a lost acquisition makes no second leader on a promoted replica"}},
-	{name: "sessions", postgres: true, sessions: true, faults: []string{
+	{name: "sessions", on: kindPostgres, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms",
 		"kill -9 of the postmaster", "SIGSTOP in the middle of a heartbeat",
 	}, histories: []string{"a leader whose session is ended all the time stays"}},
-	{name: "server", postgres: true, two: true, faults: []string{
+	{name: "server", on: kindPostgres, two: true, faults: []string{
 		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
 		"all backends terminated",
 		"the leader's backends terminated",
 		"job fails, kill -9 of the leader before its next attempt",
 		"SIGTERM in the middle of a job",
 	}, histories: []string{"terminated backends never make two leaders"}},
-	{name: "rows", postgres: true, two: true, sameOwner: true, faults: []string{
+	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
 		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
 		"row's term edited, SIGSTOP for a moment",
 		"row's TTL set to 1 ms, SIGSTOP for a moment", "tables put back to a backup",
 		"write lock held for 0.4 TTL",
 		"write lock held beyond the TTL",
 	}},
-	{name: "small disk and full house", postgres: true, two: true, small: true, faults: []string{
+	{name: "small disk and full house", on: kindPostgres, two: true, small: true, faults: []string{
 		"disk of the server full", "max_connections reached, the leader's backends terminated",
 		"clock of the server stepped by an hour, and back",
 	}},
-	{name: "sessions in a partition", postgres: true, sessions: true, faults: []string{
+	{name: "sessions in a partition", on: kindPostgres, sessions: true, faults: []string{
 		"partition of the leader", "idle time-out in a partition",
 	}},
-	{name: "restart", postgres: true, two: true, histories: []string{
+	{name: "restart", on: kindPostgres, two: true, histories: []string{
 		"a restart of the server keeps the leader if it is short",
 	}},
-	{name: "tunnel", postgres: true, sessions: true, tunnel: true, faults: []string{
+	{name: "tunnel", on: kindPostgres, sessions: true, tunnel: true, faults: []string{
 		"forwarder in between", "kill -9 of the leader",
 	}},
-	{name: "pooler", postgres: true, pooler: true, faults: []string{
+	{name: "pooler", on: kindPostgres, pooler: true, faults: []string{
 		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
 		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
 	}},
@@ -66,60 +66,30 @@ var postgresGroups = []group{
 
 // histories are faults of several steps, which no storm injects.
 var histories = []Fault{
-	history("a partitioned leader cancels its jobs before a standby leads", partitionedLeader),
-	history("a restart of the server keeps the leader if it is short", shortAndLongRestart),
-	history("terminated backends never make two leaders", terminatedBackends),
+	{Name: "a partitioned leader cancels its jobs before a standby leads", Restore: true,
+		Inject: onBoth(partitionedLeader)},
+	{Name: "a restart of the server keeps the leader if it is short", Restore: true,
+		Inject: onBoth(shortAndLongRestart)},
+	{Name: "terminated backends never make two leaders", Restore: true, Inject: terminatedBackends},
 	{Name: "a lost acquisition makes no second leader on a promoted replica", Restore: true,
-		Inject: lostAcquisition},
-	history("an answer lost after the commit makes no second leader", lostAnswer),
-	history("a leader whose session is ended all the time stays", endedAllTheTime),
+		Inject: onReplica(lostAcquisition)},
+	{Name: "an answer lost after the commit makes no second leader", Restore: true,
+		Inject: onBoth(lostAnswer)},
+	{Name: "a leader whose session is ended all the time stays", Restore: true,
+		Inject: endSessions(func(*Cluster) time.Duration {
+			if *soakFor > 0 {
+				return time.Minute / 20 // it comes 20 times
+			}
+			return time.Second
+		})},
 }
 
-func history(name string, do func(context.Context, *Cluster, *postgresServer,
-	*Injection) error) Fault {
-	return Fault{Name: name, Restore: true, Inject: func(ctx context.Context, c *Cluster,
-		in *Injection) error {
-		s, err := c.postgres()
-		if err != nil {
-			return err
-		}
-		return do(ctx, c, s, in)
-	}}
-}
-
-// Every fault of a server and its network and every history, at least twice; in a soak the
-// histories 20 times.
+// Every fault of a server and its network, and every history.
 func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
-	run := newTestRun(t)
-	historyTimes := 2
-	if *soakFor > 0 {
-		historyTimes = 20
-	}
 	var together together
-	for n, g := range serverClusters() {
-		together.run(t, g.name, func(t *testing.T) {
-			run.with(t, g, 300+n, func(ctx context.Context, c *Cluster) (map[string]error, error) {
-				refused, err := g.times(1)(ctx, c)
-				if err != nil {
-					return refused, err
-				}
-				_, err = group{faults: g.histories}.times(historyTimes)(ctx, c)
-				return refused, err
-			})
-		})
-	}
+	newTestRun(t).inject(&together, serverClusters(), 300, 1)
 	together.Wait()
-}
-
-// For a minute, in a soak.
-func endedAllTheTime(ctx context.Context, c *Cluster, _ *postgresServer,
-	in *Injection) error {
-	d := time.Second
-	if *soakFor > 0 {
-		d = time.Minute / 20 // it comes 20 times
-	}
-	return c.endSessions(ctx, d, in)
 }
 
 // cancelledAt is when a process wrote down that a run of the term was told to
@@ -134,12 +104,8 @@ func cancelledAt(p *process, term int64, since time.Duration) time.Duration {
 	return 0
 }
 
-func partitionedLeader(ctx context.Context, c *Cluster, s *postgresServer,
-	in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func partitionedLeader(ctx context.Context, c *Cluster, in *Injection, s *postgresServer,
+	p *process, b Belief) error {
 	// A job that is under way when the deadline comes, as it ignores all else.
 	c.steer(p.slot, func(s *Control) { s.Ignore = 2 * c.TTL })
 	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
@@ -147,7 +113,7 @@ func partitionedLeader(ctx context.Context, c *Cluster, s *postgresServer,
 	if !c.awaitStart(ctx, p, jobOdd) {
 		return errors.New("no run of the odd job started")
 	}
-	if err := PartitionLeader(ctx, c, in); err != nil {
+	if err := PartitionLeader(ctx, c, in, s, p, b); err != nil {
 		return err
 	}
 	told := cancelledAt(p, b.Term, in.From)
@@ -170,12 +136,8 @@ func partitionedLeader(ctx context.Context, c *Cluster, s *postgresServer,
 	return nil
 }
 
-func shortAndLongRestart(ctx context.Context, c *Cluster, s *postgresServer,
-	in *Injection) error {
-	_, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func shortAndLongRestart(ctx context.Context, c *Cluster, in *Injection, s *postgresServer,
+	_ *process, b Belief) error {
 	from := bootTime()
 	s.server.Restart(s.t, []string{"fast", "immediate"}[c.random.IntN(2)])
 	took := bootTime() - from
@@ -186,30 +148,21 @@ func shortAndLongRestart(ctx context.Context, c *Cluster, s *postgresServer,
 		in.note("after a restart of %v term %d leads, not %d", took, now.Term, b.Term)
 	}
 	c.Logf("restart took %v", took.Round(time.Millisecond))
-	return StopServer(ctx, c, in) // and a long one
+	return StopServer(ctx, c, in, s) // and a long one
 }
 
-func terminatedBackends(ctx context.Context, c *Cluster, s *postgresServer,
-	in *Injection) error {
-	if err := TerminateAll(ctx, c, in); err != nil {
+func terminatedBackends(ctx context.Context, c *Cluster, in *Injection) error {
+	if err := terminateBackends(1, false)(ctx, c, in); err != nil {
 		return err
 	}
 	c.sleep(ctx, c.TTL/2)
-	return TerminateAgain(ctx, c, in)
+	return terminateBackends(6, false)(ctx, c, in)
 }
 
 // The replica saw the release of the term before, and nothing of the present
 // one: to it the lock is free.
-func lostAcquisition(ctx context.Context, c *Cluster, in *Injection) error {
-	s, replica, err := c.followed(ctx)
-	if err != nil {
-		return err
-	}
-	p, before, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
-	in.From = bootTime()
+func lostAcquisition(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
+	p *process, before Belief) error {
 	for slot := range c.Processes {
 		if slot != p.slot {
 			s.become(network{Hole: true}, slot)
@@ -222,28 +175,28 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection) error {
 	if row, held, err := s.Row(ctx); err != nil || held {
 		return fmt.Errorf("the row after the release: %+v, %v, %w", row, held, err)
 	}
-	if err := replica.caughtUp(ctx, c); err != nil {
+	if err := r.caughtUp(ctx, c); err != nil {
 		return err
 	}
-	if err := replica.detach(ctx, c); err != nil {
+	if err := r.detach(ctx, c); err != nil {
 		return err
 	}
 	lucky := (p.slot + 1) % c.Processes
 	s.become(network{}, lucky)
-	old, lost, err := c.other(ctx, p, c.settleLimit())
+	old, lost, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
 	c.sleep(ctx, c.Heartbeat)
 	s.become(network{Hole: true}, lucky)
-	s.failOver(replica)
+	s.failOver(r)
 	in.To, in.Bound = bootTime(), c.boundTTL()
 	for slot := range c.Processes {
 		if slot != lucky {
 			s.become(network{}, slot)
 		}
 	}
-	next, b, err := c.other(ctx, old, c.settleLimit())
+	next, b, err := c.other(ctx, old)
 	c.promoted(Span{in.From, bootTime()})
 	if err != nil {
 		return err
@@ -253,7 +206,7 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection) error {
 	}
 	s.become(network{}, lucky)
 	c.sleep(ctx, 3*c.Heartbeat)
-	c.mustStill(ctx, next, b, in)
+	c.mustStill(ctx, in, next, b)
 	if now, leads := old.leads(); leads && now.Term == lost.Term {
 		in.note("%s still leads in the lost term %d", old.name, lost.Term)
 	}
@@ -262,12 +215,8 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection) error {
 
 // The answer to an acquisition is lost, and then those to all kinds of
 // requests for a while.
-func lostAnswer(ctx context.Context, c *Cluster, s *postgresServer,
-	in *Injection) error {
-	p, b, err := c.target(ctx)
-	if err != nil {
-		return err
-	}
+func lostAnswer(ctx context.Context, c *Cluster, in *Injection, s *postgresServer, p *process,
+	b Belief) error {
 	if err := s.terminate(ctx, nil); err != nil { // so that statements are prepared anew
 		return err
 	}
@@ -291,12 +240,12 @@ func lostAnswer(ctx context.Context, c *Cluster, s *postgresServer,
 	case <-time.After(c.settleLimit()):
 		return errors.New("nobody's acquisition was lost")
 	}
-	_, next, err := c.other(ctx, p, c.settleLimit())
+	_, next, err := c.other(ctx, p)
 	if err != nil {
 		return err
 	}
 	if next.Term <= b.Term {
 		in.note("term %d after term %d", next.Term, b.Term)
 	}
-	return LoseAnswers(ctx, c, in)
+	return LoseAnswers(ctx, c, in, s)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,7 @@ type process struct {
 // startProcess starts the test program: this very binary.
 func startProcess(dir string, s Settings, slot int) (*process, error) {
 	p := &process{name: s.Name, slot: slot, dir: dir, exited: make(chan struct{})}
-	s.LockLog = p.file("locks")
-	s.Log, s.Beliefs = p.file("log"), p.file("beliefs")
+	s.Files = p.file("")
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -180,6 +180,25 @@ func (p *process) resume() {
 func (p *process) leads() (b Belief, ok bool) {
 	b, ok = lastBelief(p.file("beliefs"), p.name)
 	return b, ok && p.alive() && bootTime()-b.Last.Before < freshBelief
+}
+
+// last returns the last record of the process's log that is wanted.
+func (p *process) last(wanted func(Record) bool) (r Record, found bool) {
+	records, _ := readRecords(p.file("log"))
+	for _, r := range slices.Backward(records) {
+		if wanted(r) {
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// up is when it had opened the database, 0 if it has not yet.
+func (p *process) up() time.Duration {
+	if records, _ := readRecords(p.file("log")); len(records) > 0 {
+		return records[0].At
+	}
+	return 0
 }
 
 // freshBelief is how old a leader's last check may be on a busy machine.

@@ -29,27 +29,18 @@ const programEnv = "FAULTS_PROGRAM"
 
 // Settings are what the harness tells a process of the test program.
 type Settings struct {
-	Name      string  // of the process; its files begin with it
+	Shape
+	Name      string  // of the process
 	Slot      int     // of the process, in its cluster
-	Log       string  // path of the log
-	Beliefs   string  // path of the beliefs file
+	Files     string  // what the paths of its files begin with
 	Control   Control // at its start; what is told later comes through os.Stdin
 	Kind      string  // of the database
 	DSN       string
-	AppPool   bool // the lock uses the app's own pool
-	Sign      bool // mysql.WithSessionSign
-	TTL       time.Duration
-	Heartbeat time.Duration
-	Drain     time.Duration
-	Grace     time.Duration
-	Tick      time.Duration
+	AppPool   bool          // the lock uses the app's own pool
+	Sign      bool          // mysql.WithSessionSign
 	Owner     *driver.Owner // nil: its own
 	Quiet     bool          // never call IsLeader from outside
 	ExitStuck bool          // OnStuck ends the process
-	Locks     bool          // use named locks and a queue
-	LockLog   string        // path of their log
-	Load      bool          // be under load: see load.go
-	Frugal    bool          // use one processor
 	Tunnel    string        // path of the far end of a tunnel to the server; "": there is none
 }
 
@@ -113,7 +104,7 @@ const exitFailed = 1
 // program is one process of the test program: a web app without the web.
 type program struct {
 	Settings
-	log     *os.File
+	log     recordLog
 	beliefs *os.File
 	control atomic.Pointer[Control]
 	app     *startup.App
@@ -124,13 +115,15 @@ type program struct {
 }
 
 func runProgram(s Settings, told <-chan Control) (err error) {
+	if s.Files == "" {
+		return errors.New("there is nothing to do") // see mayTunnel
+	}
 	p := &program{Settings: s, told: told, elected: make(chan struct{}, 1)}
 	p.control.Store(&s.Control)
-	if p.log, err = os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
+	if p.log, err = openLog(s.Files + "log"); err != nil {
 		return err
 	}
-	if p.beliefs, err = os.OpenFile(s.Beliefs, os.O_CREATE|os.O_WRONLY|os.O_TRUNC,
-		0o644); err != nil {
+	if p.beliefs, err = os.Create(s.Files + "beliefs"); err != nil {
 		return err
 	}
 	if s.Tunnel != "" {
@@ -151,15 +144,11 @@ func runProgram(s Settings, told <-chan Control) (err error) {
 	if s.Owner != nil {
 		lock = append(lock, schedlock.WithOwner(*s.Owner))
 	}
-	look := p.newLoop()
 	p.app, err = startup.NewApp(startup.Config{
 		Open: p.open, Jobs: p.jobs(), Lock: lock, Drain: s.Drain, OnStuck: onStuck,
 		KeepRuns: keepRuns, OnRun: p.onRun(),
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Stages: append(p.lockStages(), []startup.Stage{
-			{Name: "look", After: []string{startup.StageDatabase}, Start: look.start,
-				Stop: look.stop},
-		}...),
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Stages: append(p.lockStages(), p.lookStage()),
 	})
 	if err != nil {
 		return err
@@ -185,12 +174,22 @@ func (p *program) open(ctx context.Context) (driver.Store, error) {
 // now is the wall clock of this process, which the harness steps.
 func (p *program) now() time.Time { return time.Now().Add(p.control.Load().Clock) }
 
-// record appends one record, stamped now, in one write.
-func (p *program) record(r Record) {
+func (p *program) record(r Record) { p.log.add(r) }
+
+// A recordLog is a file of records.
+type recordLog struct{ *os.File }
+
+func openLog(path string) (recordLog, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	return recordLog{file}, err
+}
+
+// add appends one record, stamped now, in one write.
+func (l recordLog) add(r Record) {
 	if r.At == 0 {
 		r.At = bootTime()
 	}
-	if _, err := p.log.WriteString(r.String() + "\n"); err != nil {
+	if _, err := l.WriteString(r.String() + "\n"); err != nil {
 		fmt.Fprintln(os.Stderr, "test program:", err)
 		os.Exit(exitPanic) // a history with holes proves nothing
 	}
@@ -226,7 +225,7 @@ const (
 )
 
 // look is the time between two checks of what the process has.
-func (s Settings) look() time.Duration {
+func (s Shape) look() time.Duration {
 	if s.Frugal {
 		return lookFrugal
 	}
@@ -332,43 +331,29 @@ func (p *program) give(o Order) {
 // orderLimit is how long a process waits for the answer to an order.
 const orderLimit = 3 * time.Second
 
-// A loop looks whether the process leads, and follows the harness, until it is
-// stopped, as a stage of the app.
-type loop struct {
-	*program
-	end   chan struct{}
-	ended chan struct{}
-}
-
-func (p *program) newLoop() *loop {
-	return &loop{program: p, end: make(chan struct{}), ended: make(chan struct{})}
-}
-
-func (l *loop) start(context.Context) error {
-	believe := l.believe()
-	next := time.NewTimer(0)
-	go func() {
-		defer close(l.ended)
-		for {
+// lookStage looks whether the process leads, and follows the harness, until it is stopped.
+func (p *program) lookStage() startup.Stage {
+	end, ended := make(chan struct{}), make(chan struct{})
+	look := func() {
+		defer close(ended)
+		believe := p.believe()
+		for next := time.NewTimer(0); ; {
 			select {
-			case <-l.end:
+			case <-end:
 				return
-			case c := <-l.told:
-				l.follow(c)
+			case c := <-p.told:
+				p.follow(c)
 				continue
-			case <-l.elected:
+			case <-p.elected:
 			case <-next.C:
 			}
 			next.Reset(believe())
 		}
-	}()
-	return nil
-}
-
-func (l *loop) stop(context.Context) error {
-	close(l.end)
-	<-l.ended
-	return nil
+	}
+	return startup.Stage{Name: "look", After: []string{startup.StageDatabase},
+		Start: func(context.Context) error { go look(); return nil },
+		Stop:  func(context.Context) error { close(end); <-ended; return nil },
+	}
 }
 
 // bootTime reads CLOCK_BOOTTIME.

@@ -123,9 +123,7 @@ func addedOf(records []Record) []Added {
 // were sent.
 func (h *History) worksByTask() map[string][]Work {
 	by := map[string][]Work{}
-	for _, w := range slices.SortedStableFunc(slices.Values(h.Works), func(a, b Work) int {
-		return cmp.Compare(a.Sent, b.Sent)
-	}) {
+	for _, w := range sortedBy(h.Works, func(w Work) time.Duration { return w.Sent }) {
 		by[w.Task] = append(by[w.Task], w)
 	}
 	return by

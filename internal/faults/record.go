@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,6 +158,33 @@ func readRecords(path string) ([]Record, error) {
 		records = append(records, r)
 	}
 	return records, lines.Err()
+}
+
+// lastRecords returns the last records of a log, the newest first.
+func lastRecords(path string) []Record {
+	const most = 4096
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil
+	}
+	text := make([]byte, min(end, most))
+	if _, err := f.ReadAt(text, end-int64(len(text))); err != nil {
+		return nil
+	}
+	var records []Record
+	for line := range strings.Lines(string(text)) { // the first may be cut
+		if r, err := ParseRecord(strings.TrimSuffix(line, "\n")); err == nil &&
+			strings.HasSuffix(line, "\n") {
+			records = append(records, r)
+		}
+	}
+	slices.Reverse(records)
+	return records
 }
 
 func readBeliefs(path, process string) ([]Belief, error) {

@@ -62,17 +62,20 @@ func (r *Report) Total() (times, violations int) {
 }
 
 // count is how much of what the rules look at there was.
-type count struct{ runs, again, cut, ticks, requests, pauses int }
+type count struct {
+	runs, again, cut, ticks, requests, pauses              int
+	holds, lost, writes, added, captured, done, recaptured int
+}
 
-func (h *History) count() (n count) {
-	n.runs = len(h.Runs)
+// add adds what a history has.
+func (n *count) add(h *History) {
+	n.runs += len(h.Runs)
+	n.pauses += len(h.pauses())
+	n.holds += len(h.Holds)
+	n.captured += len(h.Works)
 	for _, r := range h.Runs {
-		if r.Attempt > 1 {
-			n.again++
-		}
-		if r.End == 0 {
-			n.cut++
-		}
+		n.again += one(r.Attempt > 1)
+		n.cut += one(r.End == 0)
 	}
 	for _, row := range h.Ledger {
 		if row.AskedBy == "" {
@@ -80,24 +83,38 @@ func (h *History) count() (n count) {
 		}
 	}
 	for _, a := range h.asks() {
-		if a.Granted > 0 {
-			n.requests++
-		}
+		n.requests += one(a.Granted > 0)
 	}
-	n.pauses = len(h.pauses())
-	return n
+	for _, w := range h.Writes {
+		n.writes += one(w.Name != "")
+	}
+	for _, d := range h.Holds {
+		n.lost += one(d.Lost)
+	}
+	for _, a := range h.Added {
+		n.added += one(a.Granted > 0)
+	}
+	for _, w := range h.Works {
+		n.done += one(w.End == KindDoing && w.Ended > 0)
+		n.recaptured += one(w.Attempt > 1)
+	}
 }
 
-func (n count) plus(o count) count {
-	return count{n.runs + o.runs, n.again + o.again, n.cut + o.cut, n.ticks + o.ticks,
-		n.requests + o.requests, n.pauses + o.pauses}
+func one(so bool) int {
+	if so {
+		return 1
+	}
+	return 0
 }
 
-// String is a line below the table.
+// String are two lines below the table.
 func (n count) String() string {
 	return fmt.Sprintf("%d runs, %d of them second or third attempts, %d cut by the death of "+
-		"their process; %d ticks in the ledgers, %d requests granted, %d pauses",
-		n.runs, n.again, n.cut, n.ticks, n.requests, n.pauses)
+		"their process; %d ticks in the ledgers, %d requests granted, %d pauses\n"+
+		"%d holds of named locks, %d of them lost, %d fenced writes under them; "+
+		"%d tasks added, %d captures, %d of them second or later ones, %d done",
+		n.runs, n.again, n.cut, n.ticks, n.requests, n.pauses,
+		n.holds, n.lost, n.writes, n.added, n.captured, n.recaptured, n.done)
 }
 
 // Write writes the table, in Markdown.

@@ -80,25 +80,6 @@ func (w *wire) close() {
 	}
 }
 
-// server returns the server under test; errCannotInject if the database has none.
-func (c *Cluster) server() (server, error) {
-	if s, ok := c.db.(server); ok {
-		return s, nil
-	}
-	return nil, fmt.Errorf("%w: the database has no server", errCannotInject)
-}
-
-// led returns the server under test, who leads, and its belief. errCannotInject
-// if the database has no server.
-func (c *Cluster) led(ctx context.Context) (server, *process, Belief, error) {
-	s, err := c.server()
-	if err != nil {
-		return nil, nil, Belief{}, err
-	}
-	p, b, err := c.target(ctx)
-	return s, p, b, err
-}
-
 // shrink moves the data of a server that does not run onto a small tmpfs; errCannotInject if
 // this process may not mount one.
 func shrink(data string, size int) error {

@@ -25,19 +25,20 @@ func TestSoak(t *testing.T) {
 		g := group{name: fmt.Sprintf("storm %d", n), sameOwner: n%4 < 2, appPool: n/2%2 == 0,
 			small: n%3 == 2}
 		faults := Faults
-		if *soakOn == kindPostgres {
+		switch g.on = *soakOn; g.on {
+		case kindSQLite:
+			g.on = ""
+		case kindPostgres:
 			// Small disks and poolers have no replica.
-			g.postgres, g.small, g.pooler = true, n%6 == 2, n%6 == 4 || n%6 == 1
+			g.small, g.pooler = n%6 == 2, n%6 == 4 || n%6 == 1
 			g.tunnel = n%6 == 5
 			g.sessions = n%2 == 0 || g.tunnel
 			faults = slices.Concat(sharedFaults(), PostgresFaults)
-		}
-		if *soakOn == kindMySQL {
-			g.mysql, g.small, g.sessions, g.sign = true, n%6 == 2, n%2 == 0, n%2 == 0
+		case kindMySQL:
+			g.small, g.sessions, g.sign = n%6 == 2, n%2 == 0, n%2 == 0
 			faults = mysqlFaults()
-		}
-		if *soakOn == kindGalera {
-			g.galera, g.small = true, false
+		case kindGalera:
+			g.small = false
 			faults = galeraFaults()
 		}
 		if g.locks = n%3 == 0; g.locks {

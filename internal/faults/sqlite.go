@@ -25,7 +25,7 @@ type sqliteFile struct {
 	mounted bool // its folder is a small tmpfs, made by us
 
 	gate sync.RWMutex // held for writing while the harness must not open it
-	forgotten
+	tables
 }
 
 var _ Database = (*sqliteFile)(nil)
@@ -44,6 +44,7 @@ func newSQLite(dir string, appPool, small bool) (*sqliteFile, error) {
 	link := filepath.Join(filepath.Dir(dir), "current")
 	f := &sqliteFile{path: filepath.Join(link, "app.db"), dir: dir, appPool: appPool,
 		mounted: small}
+	f.dialect, f.task = sqliteDialect, f.use
 	if err := f.lead(dir); err != nil {
 		return nil, err
 	}
@@ -56,12 +57,10 @@ func newSQLite(dir string, appPool, small bool) (*sqliteFile, error) {
 	return f, nil
 }
 
-// Settings implements Database.
 func (f *sqliteFile) Settings(s *Settings) {
 	s.Kind, s.DSN, s.AppPool = kindSQLite, "file:"+f.path, f.appPool
 }
 
-// Close implements Database.
 func (f *sqliteFile) Close() error {
 	if f.mounted {
 		return unix.Unmount(f.dir, unix.MNT_DETACH)
@@ -69,130 +68,50 @@ func (f *sqliteFile) Close() error {
 	return nil
 }
 
-// use opens the file for one task. It never makes it: a file that was deleted
-// must stay so.
+// open opens the file for the harness. It never makes it: a file that was deleted must stay so.
+func (f *sqliteFile) open() (*sql.DB, error) {
+	return driver.Open("file:" + f.path + "?mode=rw&_pragma=busy_timeout(5000)")
+}
+
+// use opens the file for one task.
 func (f *sqliteFile) use(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
-	db, err := driver.Open("file:" + f.path + "?mode=rw&_pragma=busy_timeout(5000)")
+	db, err := f.open()
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return do(ctx, conn)
-}
-
-const sqlRow = `
-SELECT term, file_id IS NOT NULL FROM scheduler_lock`
-
-// Row implements Database.
-func (f *sqliteFile) Row(ctx context.Context) (row Row, ok bool, err error) {
-	err = f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := conn.QueryRowContext(ctx, sqlRow).Scan(&row.Term, &row.Proof)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		ok = err == nil
-		return err
-	})
-	return row, ok, err
-}
-
-// Proves implements Database.
-func (f *sqliteFile) Proves(row Row) bool { return row.Proof }
-
-var sqlEdits = map[Edit]string{
-	editDelete: `DELETE FROM scheduler_lock`,
-	editToken:  `UPDATE scheduler_lock SET token = lower(hex(randomblob(16)))`,
-	editTerm:   `UPDATE scheduler_lock SET term = term + 7`,
-	editPID:    `UPDATE scheduler_lock SET pid = pid + 7`,
-	editPast: `UPDATE scheduler_lock
-		SET heartbeat_at = '2001-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
-	editFuture: `UPDATE scheduler_lock
-		SET heartbeat_at = '2101-01-01T00:00:00.000000Z', created_at = heartbeat_at`,
-	editTTL:    `UPDATE scheduler_lock SET ttl_ms = 1`,
-	editRevoke: `UPDATE scheduler_lock SET state = 'revoked'`,
-}
-
-// Edit implements Database.
-func (f *sqliteFile) Edit(ctx context.Context, e Edit) error {
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if e != editJobs {
-			_, err := conn.ExecContext(ctx, sqlEdits[e])
-			return err
-		}
-		return f.forgetJobs(ctx, conn, `BEGIN IMMEDIATE`, `COMMIT`)
-	})
-}
-
-// Paused implements Database.
-func (f *sqliteFile) Paused(ctx context.Context) (paused bool, err error) {
-	err = f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return conn.QueryRowContext(ctx, sqlPaused).Scan(&paused)
-	})
-	return paused, err
+	return withConn(ctx, db, do)
 }
 
 // Block implements Database: a foreign process (the harness) has the write
 // lock.
 func (f *sqliteFile) Block(ctx context.Context) (unblock func(), err error) {
-	locked, end, ended := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		err := f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-			if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
-				return err
-			}
-			locked <- nil
-			<-end
-			_, err := conn.ExecContext(ctx, `ROLLBACK`)
-			return err
-		})
-		if err != nil {
-			locked <- err
-		}
-	}()
-	if err := <-locked; err != nil {
+	db, err := f.open()
+	if err != nil {
 		return nil, err
 	}
-	return func() { close(end); <-ended }, nil
+	free, err := block(ctx, db, `BEGIN IMMEDIATE`)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return func() { free(); db.Close() }, nil
 }
 
-// Blocked implements Database.
 func (f *sqliteFile) Blocked(ctx context.Context) bool {
-	err := f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 20; BEGIN IMMEDIATE; ROLLBACK`)
-		return err
-	})
+	err := f.exec(ctx, `PRAGMA busy_timeout = 20; BEGIN IMMEDIATE; ROLLBACK`)
 	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
 }
 
-// Read implements Database.
-func (f *sqliteFile) Read(ctx context.Context, h *History) error {
-	h.Anew = f.list()
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return readHistory(ctx, conn, h)
-	})
-}
-
-// ReadLocks implements Database.
-func (f *sqliteFile) ReadLocks(ctx context.Context, h *History) error {
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return readLocks(ctx, conn, h)
-	})
+// emptyWAL lets all pages be in the file itself.
+func (f *sqliteFile) emptyWAL(ctx context.Context) {
+	_ = f.exec(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
 }
 
 // copyTo makes a consistent copy, as a backup does.
 func (f *sqliteFile) copyTo(ctx context.Context, path string) error {
-	return f.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, `VACUUM INTO '`+strings.ReplaceAll(path, "'", "''")+`'`)
-		return err
-	})
+	return f.exec(ctx, `VACUUM INTO '`+strings.ReplaceAll(path, "'", "''")+`'`)
 }
 
 // remove deletes the database with what SQLite keeps beside it, as an operator

@@ -8,14 +8,11 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ncruces/go-sqlite3/driver"
 
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/sqlite"
-	"example.com/schedlock/tasks"
 )
 
 const (
@@ -23,24 +20,18 @@ const (
 	appPool    = 3 // connections of the app's own pool
 )
 
+// If the table is there this only reads, so a process can start while nobody can write.
 const sqlMakeWrites = `
 CREATE TABLE IF NOT EXISTS faults_writes (
     id   INTEGER PRIMARY KEY AUTOINCREMENT, -- grows in the order of the commits
+    name TEXT    NOT NULL,                  -- of a named lock; '': of a run
     term INTEGER NOT NULL,
-    job  TEXT NOT NULL,
+    job  TEXT    NOT NULL,
     tick INTEGER NOT NULL
-) STRICT;
-CREATE TABLE IF NOT EXISTS faults_locks (
-    id   INTEGER PRIMARY KEY AUTOINCREMENT, -- likewise
-    name TEXT    NOT NULL,
-    term INTEGER NOT NULL
 ) STRICT`
 
 const sqlWrite = `
-INSERT INTO faults_writes (term, job, tick) VALUES (?1, ?2, ?3)`
-
-const sqlWriteLock = `
-INSERT INTO faults_locks (name, term) VALUES (?1, ?2)`
+INSERT INTO faults_writes (name, term, job, tick) VALUES (?, ?, ?, ?)`
 
 // openSQLite opens the database file for the test program: on connections of
 // the lock's own, or on the app's pool.
@@ -63,46 +54,21 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 			return b, err
 		}
 		store = opened
-		b.exhaust = exhauster(func(ctx context.Context) (func(), error) {
-			conn, err := db.Conn(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return func() { conn.Close() }, nil
-		})
+		b.exhaust = exhauster(db)
 	} else if store, err = sqlite.Open(ctx, s.DSN, sqlite.WithClock(now)); err != nil {
 		return b, err
 	}
 	if err = store.Migrate(ctx); err != nil {
 		return b, err
 	}
-	if err = makeWrites(ctx, store.DB()); err != nil {
+	if _, err = store.DB().ExecContext(ctx, sqlMakeWrites); err != nil {
 		return b, err
 	}
 	b.store, b.locks, b.queue = store, store.Named(), store.Queue()
-	insert := func(ctx context.Context, fence func(context.Context, any) error, query string,
-		args ...any) error {
-		tx, err := store.DB().BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if err := fence(ctx, tx); err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
-	b.write = func(ctx context.Context, run tasks.Run, fence func(context.Context,
-		any) error) error {
-		return insert(ctx, fence, sqlWrite, run.Term, run.Job, run.ScheduledAt.UnixMicro())
-	}
-	b.writeLock = func(ctx context.Context, ref namedlock.Ref,
-		fence func(context.Context, any) error) error {
-		return insert(ctx, fence, sqlWriteLock, ref.Name, ref.Term)
-	}
+	b.write = fencedWrite(store.DB(), func(ctx context.Context, tx *sql.Tx, w written) error {
+		_, err := tx.ExecContext(ctx, sqlWrite, w.name, w.term, w.job, w.tick)
+		return err
+	})
 	return b, nil
 }
 
@@ -123,46 +89,4 @@ func makeFile(path string) error {
 		return err
 	}
 	return file.Close()
-}
-
-// makeWrites only reads if the table is there, so that a process can start
-// while the database cannot be written.
-func makeWrites(ctx context.Context, db *sql.DB) error {
-	var n int
-	err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master
-		WHERE name IN ('faults_writes', 'faults_locks')`).Scan(&n)
-	if err != nil || n == 2 {
-		return err
-	}
-	_, err = db.ExecContext(ctx, sqlMakeWrites)
-	return err
-}
-
-// exhauster takes every connection of the pool that it can get, and keeps
-// them until it is told to stop. take takes one.
-func exhauster(take func(context.Context) (release func(), err error)) func(on bool) {
-	var (
-		wg     sync.WaitGroup
-		cancel context.CancelFunc
-	)
-	return func(on bool) {
-		if cancel != nil {
-			cancel()
-			wg.Wait()
-			cancel = nil
-		}
-		if !on {
-			return
-		}
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(context.Background())
-		for range 2 * appPool {
-			wg.Go(func() {
-				if release, err := take(ctx); err == nil {
-					<-ctx.Done()
-					release()
-				}
-			})
-		}
-	}
 }

@@ -98,21 +98,15 @@ func serveTunnel(s Settings) error {
 // ForwarderBetween: the tunnel ends the leader's connections to the server, and
 // the leader does not hear of it, nor of anything else for more than a TTL. The
 // end of its session must be no sign. Otherwise as PartitionLeader.
-func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection) error {
-	s, err := c.postgres()
-	if err != nil {
-		return err
-	}
+func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection, s *postgresServer,
+	p *process, _ Belief) error {
 	if s.tunnel == "" {
 		return fmt.Errorf("%w: no tunnel is in between", errCannotInject)
 	}
-	if _, _, err := c.target(ctx); err != nil {
+	if row, _, err := s.Row(ctx); err != nil {
 		return err
-	}
-	if row, ok, err := s.Row(ctx); err != nil {
-		return err
-	} else if ok && row.Session {
+	} else if row.Session {
 		in.note("the end of the leader's session is a sign, although a tunnel is in between")
 	}
-	return c.cutOff(ctx, in, func(p *proxy) { p.abandon() })
+	return c.cutOff(ctx, in, s, p, func(p *proxy) { p.abandon() })
 }
