@@ -131,6 +131,6 @@ func (p *process) write(ctx context.Context, run tasks.Run) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	w.history.Writes = append(w.history.Writes, run.Term)
+	w.history.Writes = append(w.history.Writes, faults.Write{Term: run.Term})
 	return nil
 }
