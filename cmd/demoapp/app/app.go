@@ -121,7 +121,7 @@ func (a *app) importLists(ctx context.Context, run tasks.Run) error {
 		return err
 	}
 	defer done()
-	report, err := a.database.bans.Import(ctx, lists, fence, bans.ImportOptions{})
+	report, err := a.database.bans.Import(ctx, lists, fence, time.Now())
 	if err != nil {
 		return err
 	}

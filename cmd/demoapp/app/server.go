@@ -1,17 +1,15 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
+	"example.com/schedlock/internal/build"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -39,23 +37,7 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /jobs", a.serveJobs)
 	mux.Handle("GET /metrics", a.metrics.handler())
 	a.handleOrders(mux)
-	return secured(a.onlyHosts(mux))
-}
-
-// onlyHosts answers no other hosts than those of the list, but for the probes:
-// an orchestrator or a load balancer may send them any name. They say hardly
-// more than "ok" and change nothing, and one that fails for its name would
-// restart an app that is well.
-func (a *app) onlyHosts(next http.Handler) http.Handler {
-	checked := a.cfg.hosts.Handler(next, hostsHint)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/healthz", "/livez", "/readyz":
-			next.ServeHTTP(w, r)
-		default:
-			checked.ServeHTTP(w, r)
-		}
-	})
+	return secured(a.cfg.hosts.Handler(mux, hostsHint, "/healthz", "/livez", "/readyz"))
 }
 
 // hostsHint says how to be answered.
@@ -119,14 +101,12 @@ func publicError(err error) string {
 // digits; the zero time is null.
 type timestamp time.Time
 
-const timestampLayout = "2006-01-02T15:04:05.000000Z"
-
 // MarshalJSON implements json.Marshaler.
 func (t timestamp) MarshalJSON() ([]byte, error) {
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil
 	}
-	return []byte(time.Time(t).UTC().Format(`"` + timestampLayout + `"`)), nil
+	return []byte(time.Time(t).UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
 }
 
 type lockJSON struct {
@@ -189,25 +169,8 @@ func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
 		Self    selfJSON  `json:"self"`
 		App     string    `json:"app"`     // of this replica
 		Version string    `json:"version"` // of its program
-	}{info != nil, newLockJSON(info), a.self(), a.sched.Lock().App().Name, version()})
+	}{info != nil, newLockJSON(info), a.self(), a.sched.Lock().App().Name, build.Version()})
 }
-
-// version is that of the main module, or the revision that it was built from.
-var version = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version := info.Main.Version
-	if version == "" || version == "(devel)" {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return cmp.Or(version, "unknown")
-})
 
 type termJSON struct {
 	Term       int64     `json:"term"`
