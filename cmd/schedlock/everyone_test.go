@@ -282,7 +282,7 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 // lockFinding is what doctor says of the lock.
 func lockFinding(t *testing.T, dsn string) doctor.Finding {
 	t.Helper()
-	r := doctor.Examine(bg, dsn)
+	r := doctor.Examine(bg, dsn, "")
 	for _, f := range r.Findings {
 		if f.Check == "lock" {
 			return f

@@ -38,15 +38,14 @@ func ended(number int64, ago time.Duration, reason driver.EndReason) term {
 }
 
 func judged(x facts, sign driver.Sign) Report {
-	f := findings{}
-	f.name("test")
 	seen := x.view()
 	if seen.Row != nil {
 		seen.Row.Grace = 5 * time.Second
 	}
 	seen.Sign = sign
-	judge(&f, x, seen)
-	return f.report()
+	r := found(func(f *findings) { judge(f, x, seen) })
+	r.Database = "test"
+	return r
 }
 
 func TestALeaderThatRenewsIsHealthy(t *testing.T) {
