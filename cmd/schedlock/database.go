@@ -272,12 +272,10 @@ func (t *tool) advise(ctx context.Context, err error) error {
 // database is what messages call the database.
 func (t *tool) database() string {
 	if t.inside != "" {
-		return fmt.Sprintf("schema %q of database %s", t.inside, t.shownDSN())
+		return fmt.Sprintf("schema %q of database %s", t.inside, shownDSN(t.dsn))
 	}
-	return "database " + t.shownDSN()
+	return "database " + shownDSN(t.dsn)
 }
-
-func (t *tool) shownDSN() string { return shownDSN(t.dsn) }
 
 // shownDSN shows the parts of a DSN that are known to be no password.
 func shownDSN(dsn string) string {

@@ -59,15 +59,19 @@ const globalHelp = `Flags of every command, before or behind it:
 
 func (t *tool) help(args []string) (int, error) {
 	if len(args) == 0 {
-		t.usage(t.out)
-		return exitDone, nil
+		return t.helpFor(nil)
 	}
 	cmd := findCommand(args[0])
 	if cmd == nil {
 		t.json = t.json || asksForJSON(args)
 		return 0, t.unknown(args[0])
 	}
-	if cmd.setUp == nil {
+	return t.helpFor(cmd)
+}
+
+// helpFor is the help for a command, or for all; nil: none.
+func (t *tool) helpFor(cmd *command) (int, error) {
+	if cmd == nil || cmd.setUp == nil {
 		t.usage(t.out)
 		return exitDone, nil
 	}
@@ -82,19 +86,20 @@ func (t *tool) help(args []string) (int, error) {
 
 // unknown says that there is no such command, and which one may be meant.
 func (t *tool) unknown(name string) error {
-	shown := t.shown(name)
-	text := fmt.Sprintf("command %s is unknown", shown)
-	if !strings.Contains(shown, name) { // nor is anything near it
-		return &usageError{"", text}
+	shown, meant := t.shown(name), ""
+	if strings.Contains(shown, name) { // else nothing near it is, either
+		meant = didYouMean(name, "", convert(commands, func(c command) string { return c.name }))
 	}
-	known := make([]string, len(commands))
-	for i, c := range commands {
-		known[i] = c.name
+	return wrong("command %s is unknown%s", shown, meant)
+}
+
+// didYouMean is what an error adds about a word that is none of the known ones: the one that
+// may be meant, behind a prefix, or "".
+func didYouMean(word, prefix string, known []string) string {
+	if meant := nearest(word, known); meant != "" {
+		return "; did you mean " + prefix + meant + "?"
 	}
-	if meant := nearest(name, known); meant != "" {
-		text += "; did you mean " + meant + "?"
-	}
-	return &usageError{"", text}
+	return ""
 }
 
 // nearest is the known word that a slip may have made the given one of; "": none is near.

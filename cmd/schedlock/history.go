@@ -97,13 +97,10 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
 	since := flags.String("since", "", "")
 	return func(ctx context.Context) (int, error) {
-		if *n < 1 {
-			return 0, &usageError{"history", fmt.Sprintf("-n %d is not above 0", *n)}
-		}
 		if *since != "" && !given(flags, "n") {
 			*n = keptTerms
 		}
-		after, err := t.since("history", *since)
+		after, err := t.since(*since)
 		if err != nil {
 			return 0, err
 		}
@@ -180,8 +177,7 @@ var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
 // since reads the flag --since: a span up to now, or a time, of UTC unless it says
 // otherwise. What it returns asks the database's clock, as what is compared with the
 // time was written by that; the zero time is "always".
-func (t *tool) since(command,
-	text string) (func(context.Context, store) (time.Time, error), error) {
+func (t *tool) since(text string) (func(context.Context, store) (time.Time, error), error) {
 	fixed := func(at time.Time) func(context.Context, store) (time.Time, error) {
 		return func(context.Context, store) (time.Time, error) { return at, nil }
 	}
@@ -204,6 +200,6 @@ func (t *tool) since(command,
 			return fixed(at), nil
 		}
 	}
-	return nil, &usageError{command, fmt.Sprintf("--since %s is neither a span such as 90m or "+
-		"7d, nor a time such as 2026-03-01 or 2026-03-01T02:00:00Z", message.Shown(text))}
+	return nil, wrong("--since %s is neither a span such as 90m or 7d, nor a time such as "+
+		"2026-03-01 or 2026-03-01T02:00:00Z", message.Shown(text))
 }

@@ -84,7 +84,7 @@ func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	flags.BoolVar(&s.verbose, "v", false, "")
 	return func(ctx context.Context) (int, error) {
 		if err := s.check(given(flags, "valid-for")); err != nil {
-			return 0, &usageError{"lead", err.Error()}
+			return 0, wrong("%v", err)
 		}
 		return exitDone, s.run(ctx)
 	}

@@ -34,10 +34,12 @@ type errorJSON struct {
 }
 
 // encode writes v to standard output; an error of that has nowhere to go.
-func (t *tool) encode(v any) {
+func (t *tool) encode(v any) { t.encodeWith("  ", v) }
+
+func (t *tool) encodeWith(indent string, v any) {
 	e := json.NewEncoder(t.out)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	_ = e.Encode(v)
 }
 
@@ -48,13 +50,6 @@ func (t *tool) say(v any, format string, args ...any) {
 	} else {
 		fmt.Fprintln(t.out, plain(fmt.Sprintf(format, args...)))
 	}
-}
-
-// encodeLine is encode in one line.
-func (t *tool) encodeLine(v any) {
-	e := json.NewEncoder(t.out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v)
 }
 
 // The colours of a terminal.
@@ -94,6 +89,15 @@ func (t *tool) line(name, format string, args ...any) {
 	fmt.Fprintf(t.out, "  %-10s %s\n", name, plain(fmt.Sprintf(format, args...)))
 }
 
+// convert is a list of what do makes of the items of another, empty but not nil.
+func convert[T, J any](list []T, do func(T) J) []J {
+	made := make([]J, len(list))
+	for i, item := range list {
+		made[i] = do(item)
+	}
+	return made
+}
+
 // list looks for something, and shows it.
 func list[T, J any](ctx context.Context, t *tool,
 	find func(ctx context.Context, s store) ([]T, error),
@@ -115,11 +119,7 @@ func list[T, J any](ctx context.Context, t *tool,
 func showList[T, J any](t *tool, list []T, line func(T) J, none string, table func([]T)) {
 	switch {
 	case t.json:
-		lines := make([]J, len(list))
-		for i, item := range list {
-			lines[i] = line(item)
-		}
-		t.encode(lines)
+		t.encode(convert(list, line))
 	case len(list) == 0:
 		fmt.Fprintln(t.out, none)
 	default:

@@ -71,27 +71,22 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if len(args) > 0 {
 			what, args = args[0], args[1:]
 		}
-		wrong := func(format string, a ...any) (int, error) {
-			return 0, &usageError{"queue", fmt.Sprintf(format, a...)}
-		}
 		switch {
 		case what == "count" && len(args) == 0:
 			return t.countTasks(ctx)
 		case what == "count":
-			return wrong("queue count takes no arguments")
+			return 0, wrong("queue count takes no arguments")
 		case what != "list" && what != "requeue" && what != "prune":
-			return wrong("queue does not take %s: only count, list, requeue and prune",
+			return 0, wrong("queue does not take %s: only count, list, requeue and prune",
 				t.shown(what))
 		case len(args) == 0 || args[0] == "":
-			return wrong("queue %s needs the name of a queue", what)
+			return 0, wrong("queue %s needs the name of a queue", what)
 		case what != "requeue" && len(args) > 1:
-			return wrong("queue %s does not take %s", what, t.shown(args[1]))
-		case what == "list" && o.n < 1:
-			return wrong("-n %d is not above 0", o.n)
+			return 0, wrong("queue %s does not take %s", what, t.shown(args[1]))
 		case what == "requeue" && len(args) < 2:
-			return wrong("queue requeue needs the ids of tasks")
+			return 0, wrong("queue requeue needs the ids of tasks")
 		case what == "prune" && o.olderThan < 0:
-			return wrong("queue prune needs --older-than, not below 0")
+			return 0, wrong("queue prune needs --older-than, not below 0")
 		}
 		switch what {
 		case "list":

@@ -162,8 +162,8 @@ func TestReleaseIsRefused(t *testing.T) {
 		s, err := tool.open(bg)
 		require.NoError(t, err)
 		defer s.Close()
-		_, err = tool.revoke(bg, s, releaseOrder{by: "ann",
-			reason: "old news", noWait: true}, shown)
+		_, err = tool.revoke(bg, s, releaseOrder{noWait: true,
+			insistence: insistence{by: "ann", reason: "old news"}}, shown)
 		require.ErrorIs(t, err, driver.ErrConflict)
 		now, err := s.Look(bg)
 		require.NoError(t, err)

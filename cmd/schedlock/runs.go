@@ -59,36 +59,21 @@ type attemptJSON struct {
 	Error       string        `json:"error"`
 }
 
-// newAttemptsJSON is not null: it was asked for.
-func newAttemptsJSON(list []ledger.Attempt) []attemptJSON {
-	lines := make([]attemptJSON, len(list))
-	for i, a := range list {
-		d, known := took(a.StartedAt, a.FinishedAt)
-		lines[i] = attemptJSON{Attempt: a.Number, StartedAt: timestamp(a.StartedAt),
-			FinishedAt: timestamp(a.FinishedAt), Status: a.Status, TookSeconds: seconds(d, known),
-			Term: a.Term, PID: a.PID, Hostname: a.Hostname, Error: a.Error}
-	}
-	return lines
+func newAttemptJSON(a ledger.Attempt) attemptJSON {
+	return attemptJSON{Attempt: a.Number, StartedAt: timestamp(a.StartedAt),
+		FinishedAt: timestamp(a.FinishedAt), Status: a.Status,
+		TookSeconds: seconds(took(a.StartedAt, a.FinishedAt)),
+		Term:        a.Term, PID: a.PID, Hostname: a.Hostname, Error: a.Error}
 }
 
 func newRunJSON(r ledger.Run) runJSON {
-	took, known := took(r.StartedAt, r.FinishedAt)
 	return runJSON{
 		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
-		FinishedAt: timestamp(r.FinishedAt),
-		Status:     r.Status, Attempt: r.Attempt, TookSeconds: seconds(took,
-			known), Term: r.Term, PID: r.PID, Hostname: r.Hostname,
-		Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
+		FinishedAt: timestamp(r.FinishedAt), Status: r.Status, Attempt: r.Attempt,
+		TookSeconds: seconds(took(r.StartedAt, r.FinishedAt)), Term: r.Term, PID: r.PID,
+		Hostname: r.Hostname, Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
 		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
 	}
-}
-
-func newRunsJSON(list []ledger.Run) []runJSON {
-	lines := make([]runJSON, len(list))
-	for i, r := range list {
-		lines[i] = newRunJSON(r)
-	}
-	return lines
 }
 
 // took is how long an attempt took; known is false while it runs, and if it never
@@ -107,9 +92,6 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	since := flags.String("since", "", "")
 	each := flags.Bool("attempts", false, "")
 	return func(ctx context.Context) (int, error) {
-		if *n < 1 {
-			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
-		}
 		if *since != "" && !given(flags, "n") {
 			*n = math.MaxInt
 		}
@@ -117,7 +99,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		after, err := t.since("runs", *since)
+		after, err := t.since(*since)
 		if err != nil {
 			return 0, err
 		}
@@ -142,7 +124,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}, func(r ledger.Run) runJSON {
 			line := newRunJSON(r)
 			if *each {
-				line.Attempts = newAttemptsJSON(attempts[r.ID])
+				line.Attempts = convert(attempts[r.ID], newAttemptJSON)
 			}
 			return line
 		}, none, func(found []ledger.Run) {
@@ -194,12 +176,8 @@ func statuses(list string) (wanted []ledger.Status, err error) {
 	}
 	for _, name := range strings.Split(list, ",") {
 		if !slices.Contains(allStatuses, name) {
-			text := fmt.Sprintf("--status %s is none of in_progress, done, failed, abandoned and "+
-				"skipped", message.Shown(name))
-			if meant := nearest(name, allStatuses); meant != "" {
-				text += "; did you mean " + meant + "?"
-			}
-			return nil, &usageError{"runs", text}
+			return nil, wrong("--status %s is none of in_progress, done, failed, abandoned and "+
+				"skipped%s", message.Shown(name), didYouMean(name, "", allStatuses))
 		}
 		wanted = append(wanted, ledger.Status(name))
 	}

@@ -169,7 +169,7 @@ func (t *tool) showStatus(s situation) {
 		t.line("requests", "%d that nobody has answered", s.waiting)
 	}
 	t.line("schema", "%s", schemaWords(s.schema))
-	t.line("database", "%s", t.shownDSN())
+	t.line("database", "%s", shownDSN(t.dsn))
 	if a.advice != "" {
 		t.line("to do", "%s", a.advice)
 	}
@@ -305,7 +305,7 @@ func newStatusJSON(t *tool, s situation) statusJSON {
 		Standby: standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(),
 			s.judged.standby.text},
 		PausedJobs: []pauseJSON{}, Requests: s.waiting, SchemaVersion: s.schema,
-		Database: t.shownDSN(),
+		Database: shownDSN(t.dsn),
 	}
 	if n := s.view.Newest; n != nil {
 		term := newTermJSON(*n)

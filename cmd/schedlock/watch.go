@@ -43,7 +43,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	interval := flags.Duration("interval", 500*time.Millisecond, "")
 	return func(ctx context.Context) (int, error) {
 		if *interval < 10*time.Millisecond {
-			return 0, &usageError{"watch", fmt.Sprintf("--interval %v is below 10ms", *interval)}
+			return 0, wrong("--interval %v is below 10ms", *interval)
 		}
 		last, err := t.sight(ctx, 0)
 		if err != nil {
@@ -204,7 +204,7 @@ func termChange(event string, t driver.Term, v verdict, message string) change {
 func (t *tool) tell(c change) {
 	now := time.Now()
 	if c.At = timestamp(now); t.json {
-		t.encodeLine(c)
+		t.encodeWith("", c) // in one line
 		return
 	}
 	paint := c.Verdict.colour()
