@@ -29,10 +29,7 @@ import (
 	"example.com/schedlock/internal/pgtest"
 )
 
-var (
-	execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
-	execCalls  = flag.Int("exec.calls", 20, "how many cron lines TestOfManyCronLinesOneRuns has")
-)
+var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
 
 // The beacon writes a line every few milliseconds, and so does its child, which
 // leaves the process group: when, who, in which term.
@@ -448,52 +445,4 @@ func underFaults(f *execFleet) {
 		assert.False(t, err == nil && bytes.Contains(text, []byte(f.beats.path)),
 			"process %d was left behind", pid)
 	}
-}
-
-func TestOfManyCronLinesOneRuns(t *testing.T) {
-	missing.Long(t, "starts many processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		count := *execCalls
-		require.Zero(t, finish(t, execOf(t, dsn, "true")).code) // the tables
-		marks := filepath.Join(folder(t), "marks")
-		var wg sync.WaitGroup
-		begin := make(chan struct{})
-		codes, took := make([]int, count), make([]time.Duration, count)
-		for i := range count {
-			wg.Go(func() {
-				args := []string{"--name", "nightly", "--once-per", "23h", "--", "sh", "-c",
-					"echo x >> " + marks}
-				if i%2 == 1 {
-					args = append([]string{"--skip-ok"}, args...)
-				}
-				cmd := execOf(t, dsn, args...)
-				<-begin
-				begun := time.Now()
-				_ = cmd.Run()
-				took[i] = time.Since(begun)
-				codes[i] = cmd.ProcessState.ExitCode()
-			})
-		}
-		close(begin)
-		wg.Wait()
-		slices.Sort(took)
-		t.Logf("%d calls at once: %v for half of them, %v for the last", count, took[count/2],
-			took[count-1])
-		require.Less(t, took[count-1], time.Minute)
-		text, err := os.ReadFile(marks)
-		require.NoError(t, err)
-		require.Equal(t, "x\n", string(text))
-		ran := 0
-		for i, code := range codes {
-			switch {
-			case i%2 == 0 && code == 0:
-				ran++
-			case i%2 == 0:
-				require.Equal(t, exitTemporary, code)
-			default:
-				require.Zero(t, code, "--skip-ok")
-			}
-		}
-		require.LessOrEqual(t, ran, 1)
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/named"
@@ -17,10 +16,6 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	path := migrated(t, folder(t))
-	for _, command := range []string{"locks", "queue"} {
-		assert.Equal(t, "[]\n", call(t, command, "--json", "--db", path).out)
-		assert.Equal(t, exitDone, call(t, command, "--db", path).code)
-	}
 	s, err := sqlite.Open(ctx, path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

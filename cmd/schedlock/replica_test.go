@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -25,9 +24,6 @@ import (
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/mysql"
-	"example.com/schedlock/schedlock/postgres"
-	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
@@ -68,19 +64,14 @@ func TestMain(m *testing.M) {
 
 // replica is an app with two jobs, until SIGTERM.
 func replica(dsn string) {
-	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
-	switch {
-	case isPostgres(dsn):
-		open = postgres.Opener(dsn)
-	case isMySQL(dsn):
-		open = mysql.Opener(dsn)
-	}
 	ttl, err := time.ParseDuration(os.Getenv(replicaTTL))
 	if err != nil {
 		panic(err)
 	}
 	app, err := startup.NewApp(startup.Config{
-		Open: open,
+		Open: func(ctx context.Context) (driver.Store, error) {
+			return (&tool{dsn: dsn}).openAndMigrate(ctx, discard)
+		},
 		Lock: []schedlock.Option{schedlock.WithTTL(ttl),
 			schedlock.WithHeartbeatInterval(max(min(time.Second, ttl/4), ttl/20)),
 			schedlock.WithSessionGrace(max(5*time.Second, ttl/5))},
@@ -216,20 +207,9 @@ func copyBinary() (dir, path string, err error) {
 		return "", "", err
 	}
 	path = filepath.Join(dir, "schedlock")
-	in, err := os.Open(exe)
-	if err != nil {
-		return dir, "", err
-	}
-	defer in.Close()
-	// A child that inherits the file would keep it busy: golang.org/issue/22315.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		return dir, "", err
-	}
-	_, err = io.Copy(out, in)
-	return dir, path, errors.Join(err, out.Close(), os.Chmod(path, 0o755), os.Chmod(dir, 0o755))
+	// Not by this process: a child that inherits the file would keep it busy, golang.org/issue/22315.
+	return dir, path, errors.Join(exec.Command("cp", exe, path).Run(), os.Chmod(path, 0o755),
+		os.Chmod(dir, 0o755))
 }
 
 // toolPath is the path of binary, which is made when it is asked for first.

@@ -30,6 +30,7 @@ func TestUsageErrors(t *testing.T) {
 		{"resume --db x", "resume needs the name of a job, or --all"},
 		{"pause work --all --db x", "pause takes a job or --all, not both"},
 		{"run --db x", "run needs the name of a job"},
+		{"reset-cursor --db x", "reset-cursor needs the name of a job"},
 		{"help stauts", `command "stauts" is unknown`},
 		{"--nonsense status", "-nonsense"},
 		{"status --nonsense", "-nonsense"},
@@ -84,10 +85,6 @@ func TestUsageErrors(t *testing.T) {
 		}
 		r := call(t, "resume", "--all", "--db", path)
 		assert.Equal(t, exitNothing, r.code, "nothing was paused")
-	})
-	t.Run("the binary", func(t *testing.T) {
-		r := finish(t, process(t, "status", "--nonsense"))
-		assert.Equal(t, exitUsage, r.code)
 	})
 	t.Run("flags stand anywhere", func(t *testing.T) {
 		for _, args := range [][]string{{"--db", path, "status"}, {"status", "--db=" + path},
@@ -173,7 +170,8 @@ func TestVersion(t *testing.T) {
 func TestEmptyLists(t *testing.T) {
 	t.Parallel()
 	path := migrated(t, folder(t))
-	for _, command := range []string{"history", "runs", "jobs", "audit", "replicas"} {
+	for _, command := range []string{"history", "runs", "jobs", "audit", "replicas", "locks",
+		"queue"} {
 		assert.Equal(t, "[]\n", call(t, command, "--json", "--db", path).out)
 		r := call(t, command, "--db", path)
 		assert.Equal(t, exitDone, r.code)
