@@ -9,6 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"example.com/schedlock/internal/build"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -24,6 +28,9 @@ const (
 )
 
 func (a *app) handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.metrics, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	a.handlePage(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -35,7 +42,7 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /terms", a.serveTerms)
 	mux.HandleFunc("GET /runs", a.serveRuns)
 	mux.HandleFunc("GET /jobs", a.serveJobs)
-	mux.Handle("GET /metrics", a.metrics.handler())
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	a.handleOrders(mux)
 	return secured(a.cfg.hosts.Handler(mux, hostsHint, "/healthz", "/livez", "/readyz"))
 }
@@ -54,6 +61,19 @@ func secured(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// serveLive says whether a restart would mend something: it fails only while
+// this process still does a leader's work although its TTL has passed without a
+// heartbeat, such as a job that ignores its cancellation. It asks no database,
+// and a standby is as alive as the leader.
+func (a *app) serveLive(w http.ResponseWriter, _ *http.Request) {
+	if err := a.sched.Lock().Healthy(0); err != nil {
+		a.log.Warn("not alive", "err", err)
+		http.Error(w, "not alive: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }
 
 // serveReady says whether requests can be served. It never depends on leading:
