@@ -207,7 +207,7 @@ var faultsOfExec = []execFault{
 		require.Zero(f.t, r.code, r.err)
 	}},
 	{"database locked", false, (*execFleet).lockDatabase},
-	{"database stopped", false, (*execFleet).stopDatabase},
+	{"database stopped", true, (*execFleet).stopDatabase},
 	{"partitioned", true, func(f *execFleet, l led) {
 		f.links[l.call].hold()
 		time.Sleep(past)
@@ -221,41 +221,16 @@ func stopFor(pid int) {
 	_ = unix.Kill(pid, unix.SIGCONT)
 }
 
-// The writer is another program that writes into a SQLite database, and does not come to an end.
-func writer(path string) {
-	db, err := sqlitedriver.Open("file:" + path + "?_txlock=immediate&_pragma=busy_timeout(60000)")
-	if err == nil {
-		_, err = db.Begin()
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("locked")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-}
-
-func (f *execFleet) startWriter() (cmd *exec.Cmd, end io.Closer) {
-	f.t.Helper()
-	cmd = exec.Command(toolPath(f.t), f.dsn)
-	cmd.Env = []string{childEnv + "=writer"}
-	in, err := cmd.StdinPipe()
-	require.NoError(f.t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(f.t, err)
-	require.NoError(f.t, cmd.Start())
-	said := make([]byte, 100)
-	n, _ := out.Read(said)
-	require.Equal(f.t, "locked\n", string(said[:n]))
-	return cmd, in
-}
-
 func (f *execFleet) lockDatabase(led) {
 	if f.own == nil {
-		cmd, end := f.startWriter()
+		db, err := sqlitedriver.Open("file:" + f.dsn +
+			"?_txlock=immediate&_pragma=busy_timeout(60000)")
+		require.NoError(f.t, err)
+		defer db.Close()
+		tx, err := db.Begin()
+		require.NoError(f.t, err)
 		time.Sleep(past)
-		end.Close()
-		_ = cmd.Wait()
+		require.NoError(f.t, tx.Rollback())
 		return
 	}
 	conn, err := pgx.Connect(bg, f.dsn)
@@ -269,15 +244,8 @@ func (f *execFleet) lockDatabase(led) {
 	require.NoError(f.t, tx.Rollback(bg))
 }
 
-// stopDatabase stops all processes of the server, or on SQLite one that writes, which
-// is killed then.
+// stopDatabase stops all processes of the server.
 func (f *execFleet) stopDatabase(led) {
-	if f.own == nil {
-		cmd, _ := f.startWriter()
-		stopFor(cmd.Process.Pid)
-		kill(cmd)
-		return
-	}
 	pids := append(childrenOf(f.own.PID()), f.own.PID())
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGSTOP)

@@ -30,7 +30,7 @@ import (
 
 // The test binary is also the tool, and a replica.
 const (
-	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica, beacon, writer
+	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica, beacon
 	replicaTTL  = "SCHEDLOCK_TEST_TTL"
 	replicaGate = "SCHEDLOCK_TEST_GATE" // the job "long" runs until this file exists
 )
@@ -49,8 +49,6 @@ func TestMain(m *testing.M) {
 		replica(os.Args[1])
 	case "beacon":
 		beacon(os.Args[1])
-	case "writer":
-		writer(os.Args[1])
 	default:
 		child.SideBySide(24)
 		code := pgtest.Run(m)
@@ -207,7 +205,8 @@ func copyBinary() (dir, path string, err error) {
 		return "", "", err
 	}
 	path = filepath.Join(dir, "schedlock")
-	// Not by this process: a child that inherits the file would keep it busy, golang.org/issue/22315.
+	// Not by this process: a child that inherits the file would keep it busy
+	// (golang.org/issue/22315).
 	return dir, path, errors.Join(exec.Command("cp", exe, path).Run(), os.Chmod(path, 0o755),
 		os.Chmod(dir, 0o755))
 }

@@ -67,6 +67,18 @@ func finding(t testing.TB, r Report, check string, level Level, says ...string) 
 	return Finding{}
 }
 
+// noConnection fails unless each address is answered by why there is none, and what to do.
+func noConnection(t testing.TB, answers map[string][2]string) {
+	t.Helper()
+	for dsn, says := range answers {
+		r := examined(dsn)
+		finding(t, r, "connection", Error, says[0], says[1])
+		for _, part := range []string{"hunter2", "secret", "hush"} {
+			assert.NotContains(t, text(r), part)
+		}
+	}
+}
+
 // healthy fails if anything is worth an operator's time.
 func healthy(t testing.TB, r Report) {
 	t.Helper()

@@ -122,33 +122,25 @@ func TestNoConnection(t *testing.T) {
 	server := pgtest.Shared(t)
 	name, dsn := role(t, server.Database(t), "")
 
-	finding(t, examined(edit(t, dsn, func(u *url.URL) {
-		u.Path = "/nowhere"
-	})), "connection", Error, "no such database", "correct its name")
-	// There is no password to be wrong with trust authentication: a role that is
-	// not there is refused as well.
-	finding(t, examined(edit(t, dsn, func(u *url.URL) {
-		u.User = url.UserPassword("nobody_"+name, secret)
-	})), "connection", Error, "may not log in", "pg_hba.conf")
-	finding(t, examined(edit(t, dsn, func(u *url.URL) {
-		u.Host = "no-such-host.invalid:5432"
-	})), "connection", Error, "host name is not known", "DNS")
-	finding(t, examined(with(t, dsn, "sslmode", "require")), "connection", Error,
-		"TLS does not work", "sslmode")
-	execute(t, dsn2super(t, dsn), fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 0`, name))
-	finding(t, examined(dsn), "connection", Error, "too many connections", "pools smaller")
-
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	other := func(change func(*url.URL)) string { return edit(t, dsn, change) }
+	listener, err := net.Listen("tcp4", "127.0.0.1:0") // it accepts, and says nothing
 	require.NoError(t, err)
-	silent := edit(t, dsn, func(u *url.URL) { u.Host = listener.Addr().String() })
-	finding(t, examined(with(t, silent, "connect_timeout", "1")), "connection", Error,
-		"no answer", "firewall")
-	require.NoError(t, listener.Close())
-	r := examined(edit(t, dsn, func(u *url.URL) {
-		u.Host = "127.0.0.1:1" // a port that was closed could be another's meanwhile
-	}))
-	finding(t, r, "connection", Error, "nobody listens", "start the server")
-	assert.NotContains(t, text(r), "hunter2")
+	defer listener.Close()
+	silent := other(func(u *url.URL) { u.Host = listener.Addr().String() })
+	noConnection(t, map[string][2]string{
+		other(func(u *url.URL) { u.Path = "/nowhere" }): {"no such database", "correct its name"},
+		// There is no password to be wrong with trust authentication: a role that is
+		// not there is refused as well.
+		other(func(u *url.URL) { u.User = url.UserPassword("nobody_"+name, secret) }): {
+			"may not log in", "pg_hba.conf"},
+		other(func(u *url.URL) { u.Host = "no-such-host.invalid:5432" }): {
+			"host name is not known", "DNS"},
+		with(t, dsn, "sslmode", "require"):                 {"TLS does not work", "sslmode"},
+		with(t, silent, "connect_timeout", "1"):            {"no answer", "firewall"},
+		other(func(u *url.URL) { u.Host = "127.0.0.1:1" }): {"nobody listens", "start the server"},
+	})
+	execute(t, dsn2super(t, dsn), fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT 0`, name))
+	noConnection(t, map[string][2]string{dsn: {"too many connections", "pools smaller"}})
 	why, do := postgresKind.explainConnect(&pgconn.PgError{Code: "28P01"})
 	assert.Contains(t, why, "password is wrong")
 	assert.Contains(t, do, "ALTER ROLE")
