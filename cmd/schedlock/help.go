@@ -113,32 +113,25 @@ func nearest(word string, known []string) (meant string) {
 	return meant
 }
 
-// distance is how many letters have to be added, removed or changed to make b of a,
-// or neighbours exchanged (the optimal string alignment distance).
+// distance is how many letters have to be added, removed or changed to make b of a.
 func distance(a, b string) int {
-	if len(a) > 20 {
-		return len(a) // no command
+	row := make([]int, len(b)+1) // from what of a was seen, to each beginning of b
+	for j := range row {
+		row[j] = j
 	}
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-		for j := 1; j <= len(b); j++ {
-			if i == 0 {
-				rows[i][j] = j
-				continue
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			changed := before
+			if a[i] != b[j] {
+				changed++
 			}
-			changed := 1
-			if a[i-1] == b[j-1] {
-				changed = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+changed)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
+			before = row[j+1]
+			row[j+1] = min(changed, before+1, row[j]+1)
 		}
 	}
-	return rows[len(a)][len(b)]
+	return row[len(b)]
 }
 
 func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
