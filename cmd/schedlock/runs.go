@@ -30,15 +30,7 @@ Examples:
 type runJSON struct {
 	Job           string        `json:"job"`
 	ScheduledAt   timestamp     `json:"scheduled_at"`
-	StartedAt     timestamp     `json:"started_at"`
-	FinishedAt    timestamp     `json:"finished_at"`
-	Status        ledger.Status `json:"status"` // in_progress, done, failed, abandoned, skipped
-	Attempt       int           `json:"attempt"`
-	TookSeconds   *float64      `json:"took_seconds"`
-	Term          int64         `json:"term"`
-	PID           int           `json:"pid"`
-	Hostname      string        `json:"hostname"`
-	Error         string        `json:"error"`
+	attemptJSON                 // the latest
 	RetryAt       timestamp     `json:"retry_at"`
 	Until         timestamp     `json:"until"` // of a skipped range its last tick
 	Count         int64         `json:"count"` // of a skipped range its ticks
@@ -51,7 +43,7 @@ type attemptJSON struct {
 	Attempt     int           `json:"attempt"`
 	StartedAt   timestamp     `json:"started_at"`
 	FinishedAt  timestamp     `json:"finished_at"`
-	Status      ledger.Status `json:"status"`
+	Status      ledger.Status `json:"status"` // in_progress, done, failed, abandoned, skipped
 	TookSeconds *float64      `json:"took_seconds"`
 	Term        int64         `json:"term"`
 	PID         int           `json:"pid"`
@@ -60,20 +52,17 @@ type attemptJSON struct {
 }
 
 func newAttemptJSON(a ledger.Attempt) attemptJSON {
-	return attemptJSON{Attempt: a.Number, StartedAt: timestamp(a.StartedAt),
-		FinishedAt: timestamp(a.FinishedAt), Status: a.Status,
-		TookSeconds: seconds(took(a.StartedAt, a.FinishedAt)),
-		Term:        a.Term, PID: a.PID, Hostname: a.Hostname, Error: a.Error}
+	return attemptJSON{a.Number, timestamp(a.StartedAt), timestamp(a.FinishedAt), a.Status,
+		seconds(took(a.StartedAt, a.FinishedAt)), a.Term, a.PID, a.Hostname, a.Error}
 }
 
 func newRunJSON(r ledger.Run) runJSON {
-	return runJSON{
-		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
-		FinishedAt: timestamp(r.FinishedAt), Status: r.Status, Attempt: r.Attempt,
-		TookSeconds: seconds(took(r.StartedAt, r.FinishedAt)), Term: r.Term, PID: r.PID,
-		Hostname: r.Hostname, Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
-		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
-	}
+	latest, _ := r.Latest()
+	latest.Error = r.Error // also of an attempt before, and why it was skipped
+	return runJSON{Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt),
+		attemptJSON: newAttemptJSON(latest), RetryAt: timestamp(r.RetryAt),
+		Until: timestamp(r.Until), Count: r.Count, RequestedBy: r.RequestedBy,
+		RequestReason: r.RequestReason}
 }
 
 // took is how long an attempt took; known is false while it runs, and if it never
