@@ -44,8 +44,7 @@ func newTermJSON(t driver.Term) termJSON {
 		EndedAt:    timestamp(t.EndedAt), NextTerm: t.NextTerm, TTLSeconds: t.TTL.Seconds(),
 		Revoked: newRevokedJSON(t.Revoked)}
 	if !t.Open() {
-		reason := string(t.EndReason)
-		j.EndReason = &reason
+		j.EndReason = new(string(t.EndReason))
 	}
 	return j
 }
@@ -163,8 +162,8 @@ func (t *tool) showHistory(list []entry) {
 		if r := e.term.Revoked; !r.At.IsZero() {
 			end += fmt.Sprintf(" (handed over by %s: %s)", r.By, r.Reason)
 		}
-		b.add(paint, strconv.FormatInt(e.term.Term, 10), strconv.Itoa(e.term.PID), e.term.Hostname,
-			e.term.App.Name, t.cell(e.term.AcquiredAt), span(e.lasted), gap, end)
+		b.add(paint, e.term.Term, e.term.PID, e.term.Hostname, e.term.App.Name,
+			t.cell(e.term.AcquiredAt), span(e.lasted), gap, end)
 	}
 	t.table(b)
 }

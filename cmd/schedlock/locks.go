@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strconv"
 	"time"
 
 	"example.com/schedlock/schedlock/named"
@@ -94,7 +93,7 @@ func (t *tool) showLocks(list []named.Info) {
 		case i.Resting || i.Kind == named.KindTimeout:
 			state, paint = "rests", ""
 		}
-		b.add(paint, string(i.Kind), i.Name, strconv.FormatInt(i.Term, 10),
+		b.add(paint, i.Kind, i.Name, i.Term,
 			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), t.cell(i.AcquiredAt),
 			span(i.Left.Round(time.Second)), state)
 	}

@@ -285,8 +285,7 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 		code = exitDone
 	}
 	if t.json {
-		line := newRunJSON(run)
-		answer.Run = &line
+		answer.Run = new(newRunJSON(run))
 		t.encode(answer)
 	} else {
 		t.showRuns([]ledger.Run{run})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -156,13 +157,11 @@ func newTable(columns ...column) *table {
 	return &table{columns: columns, rows: [][]string{head}, colour: []colour{bold}}
 }
 
-func (b *table) add(c colour, cells ...string) {
-	for i := range cells {
-		if cells[i] = plain(cells[i]); cells[i] == "" {
-			cells[i] = "-"
-		}
-	}
-	b.rows, b.colour = append(b.rows, cells), append(b.colour, c)
+func (b *table) add(c colour, cells ...any) {
+	b.rows = append(b.rows, convert(cells, func(cell any) string {
+		return cmp.Or(plain(fmt.Sprint(cell)), "-")
+	}))
+	b.colour = append(b.colour, c)
 }
 
 // widths are how wide each column is shown; 0: it is not.
@@ -271,6 +270,5 @@ func seconds(d time.Duration, known bool) *float64 {
 	if !known {
 		return nil
 	}
-	s := d.Seconds()
-	return &s
+	return new(d.Seconds())
 }

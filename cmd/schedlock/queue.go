@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"strconv"
 	"time"
 
 	"example.com/schedlock/tasks/queue"
@@ -116,8 +115,7 @@ func (t *tool) showCounts(counts []queue.Count) {
 		if c.Failed > 0 {
 			paint = yellow
 		}
-		n := func(i int64) string { return strconv.FormatInt(i, 10) }
-		b.add(paint, c.Queue, n(c.Pending), n(c.Delayed), n(c.InProgress), n(c.Done), n(c.Failed))
+		b.add(paint, c.Queue, c.Pending, c.Delayed, c.InProgress, c.Done, c.Failed)
 	}
 	t.table(b)
 }
@@ -148,7 +146,7 @@ func (t *tool) showTasks(list []queue.Info) {
 		if i.State == queue.Failed {
 			paint = red
 		}
-		b.add(paint, i.ID, string(i.State), strconv.Itoa(i.Attempts), strconv.Itoa(i.RetriesLeft),
+		b.add(paint, i.ID, i.State, i.Attempts, i.RetriesLeft,
 			t.cell(i.VisibleAt), t.cell(i.AddedAt), t.cell(i.UpdatedAt), i.LastError)
 	}
 	t.table(b)

@@ -256,8 +256,7 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 		string(end.EndReason)
 	report.Message = fmt.Sprintf("term %d has ended (%s)", row.Term, end.EndReason)
 	if next != nil {
-		term := newTermJSON(*next)
-		report.Next = &term
+		report.Next = new(newTermJSON(*next))
 		report.Message += fmt.Sprintf("; pid %d on host %q leads now (term %d)", next.PID,
 			next.Hostname, next.Term)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,6 +71,14 @@ func took(started, finished time.Time) (d time.Duration, known bool) {
 		return 0, false
 	}
 	return finished.Sub(started), true
+}
+
+// length is how long an attempt took, in words; "": it is not known.
+func length(started, finished time.Time) string {
+	if d, known := took(started, finished); known {
+		return span(d)
+	}
+	return ""
 }
 
 func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -177,15 +184,12 @@ func (t *tool) showRuns(list []ledger.Run) {
 	b := newTable(cutting("job"), fixed("tick"), fixed("status"), wideOnly("attempt"),
 		wideOnly("took"), wideOnly("term"), wideOnly("asked by"), cutting("error"))
 	for _, r := range list {
-		status, attempt, length := string(r.Status), "", ""
+		status, attempt := string(r.Status), ""
 		if r.Count > 1 {
 			status = fmt.Sprintf("%s ×%d", r.Status, r.Count)
 		}
 		if r.Attempt > 0 {
-			attempt = strconv.Itoa(r.Attempt)
-		}
-		if d, known := took(r.StartedAt, r.FinishedAt); known {
-			length = span(d)
+			attempt = fmt.Sprint(r.Attempt)
 		}
 		message := r.Error
 		if !r.RetryAt.IsZero() {
@@ -195,8 +199,8 @@ func (t *tool) showRuns(list []ledger.Run) {
 		if r.RequestReason != "" {
 			asked += ": " + r.RequestReason
 		}
-		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt, length,
-			strconv.FormatInt(r.Term, 10), asked, message)
+		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt,
+			length(r.StartedAt, r.FinishedAt), r.Term, asked, message)
 	}
 	t.table(b)
 }
@@ -207,17 +211,12 @@ func (t *tool) showAttempts(list []ledger.Run, attempts map[int64][]ledger.Attem
 		wideOnly("began"), wideOnly("took"), wideOnly("term"), wideOnly("host"), cutting("error"))
 	for _, r := range list {
 		if len(attempts[r.ID]) == 0 {
-			b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), "", string(r.Status), "",
-				"", "", "", r.Error)
+			b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), "", r.Status, "", "", "",
+				"", r.Error)
 		}
 		for _, a := range attempts[r.ID] {
-			length := ""
-			if d, known := took(a.StartedAt, a.FinishedAt); known {
-				length = span(d)
-			}
-			b.add(statusColour(a.Status), r.Job, t.cell(r.ScheduledAt), strconv.Itoa(a.Number),
-				string(a.Status), t.cell(a.StartedAt), length, strconv.FormatInt(a.Term, 10),
-				a.Hostname, a.Error)
+			b.add(statusColour(a.Status), r.Job, t.cell(r.ScheduledAt), a.Number, a.Status,
+				t.cell(a.StartedAt), length(a.StartedAt, a.FinishedAt), a.Term, a.Hostname, a.Error)
 		}
 	}
 	t.table(b)
@@ -283,8 +282,7 @@ func newJobJSON(j ledger.Job, inbox ledger.Pending) jobJSON {
 	}
 	line.Requests = inbox.Backlog[j.Name]
 	if p := inbox.Paused(j.Name); p != nil {
-		pause := newPauseJSON(*p)
-		line.Paused = &pause
+		line.Paused = new(newPauseJSON(*p))
 	}
 	return line
 }
@@ -303,7 +301,7 @@ func (t *tool) showJobs(list []ledger.Job, inbox ledger.Pending) {
 			state = strings.TrimSuffix("paused, "+state, ", ")
 		}
 		b.add(paint, j.Name, j.Spec, t.cell(nextTick(j)), t.cell(j.LastDone), t.cell(j.LastFailed),
-			strconv.FormatInt(j.Streak, 10), state, paused)
+			j.Streak, state, paused)
 	}
 	t.table(b)
 	if p := inbox.Paused(""); p != nil {

@@ -308,8 +308,7 @@ func newStatusJSON(t *tool, s situation) statusJSON {
 		Database: shownDSN(t.dsn),
 	}
 	if n := s.view.Newest; n != nil {
-		term := newTermJSON(*n)
-		j.NewestTerm = &term
+		j.NewestTerm = new(newTermJSON(*n))
 	}
 	for _, p := range s.pauses {
 		pause := newPauseJSON(p)

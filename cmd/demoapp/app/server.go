@@ -205,8 +205,7 @@ func newTermJSON(t driver.Term) termJSON {
 	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname,
 		AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt)}
 	if !t.Open() {
-		reason := string(t.EndReason)
-		j.EndReason = &reason
+		j.EndReason = new(string(t.EndReason))
 	}
 	return j
 }
