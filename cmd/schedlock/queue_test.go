@@ -27,10 +27,7 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, q.Fail(ctx, tasks[0], errors.New("the server is down"), 0))
 	require.NoError(t, q.Done(ctx, tasks[1]))
-	tool := func(code int, args ...string) string {
-		t.Helper()
-		return expect(t, code, append(args, "--db", path)...)
-	}
+	tool := expecting(t, "--db", path)
 	var counts []countJSON
 	strict(t, tool(exitDone, "queue", "--json"), &counts)
 	require.Equal(t, []countJSON{{Queue: "mail", Pending: 1, Done: 1, Failed: 1}}, counts)

@@ -171,10 +171,7 @@ func TestOrders(t *testing.T) {
 	path := filepath.Join(folder(t), "app.db")
 	leader := startReplica(t, path, "20s")
 	leads(t, path, leader)
-	tool := func(code int, args ...string) string {
-		t.Helper()
-		return expect(t, code, append(args, "--db", path, "--by", "ann")...)
-	}
+	tool := expecting(t, "--db", path, "--by", "ann")
 	eventually(t, "the jobs have rows", func() bool {
 		return strings.Contains(call(t, "jobs", "--db", path).out, "work")
 	})

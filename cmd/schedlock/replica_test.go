@@ -176,6 +176,14 @@ func expect(t testing.TB, code int, args ...string) string {
 	return r.out + r.err
 }
 
+// expecting is expect with these flags behind the arguments.
+func expecting(t testing.TB, flags ...string) func(code int, args ...string) string {
+	return func(code int, args ...string) string {
+		t.Helper()
+		return expect(t, code, append(args, flags...)...)
+	}
+}
+
 func callWith(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

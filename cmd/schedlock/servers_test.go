@@ -148,41 +148,41 @@ func TestStatusOfEveryServer(t *testing.T) {
 func TestTheCommandsOnAServer(t *testing.T) {
 	inServers(t, func(t *testing.T, s serverKind) {
 		databaseURL := s.database(t)
-		with := func(args ...string) []string { return append(args, "--db", databaseURL) }
+		says := expecting(t, "--db", databaseURL)
 		first := startReplica(t, databaseURL, "20s")
 		was := leads(t, databaseURL, first)
 		second := startReplica(t, databaseURL, "20s")
 		w := startWatch(t, databaseURL)
 		w.await(t, "start", was.Lock.Term)
 		var r releaseJSON
-		strict(t, expect(t, exitDone, with("release", "--force", "--yes", "--by", "ann",
-			"--reason", "to see", "--wait", patience.String(), "--json")...), &r)
+		strict(t, says(exitDone, "release", "--force", "--yes", "--by", "ann",
+			"--reason", "to see", "--wait", patience.String(), "--json"), &r)
 		assert.True(t, r.Ended)
 		assert.Equal(t, "revoked", r.Reason)
 		now := leads(t, databaseURL, second)
 		w.await(t, "ended", was.Lock.Term)
 		w.await(t, "leader", now.Lock.Term)
 		assert.Equal(t, exitDone, w.stop(t))
-		out := expect(t, exitDone, with("history", "-o", "wide")...)
+		out := says(exitDone, "history", "-o", "wide")
 		assert.Contains(t, out, "by ann: to see")
 		assert.Contains(t, out, fmt.Sprint(was.Lock.Term))
 
 		var asked requestJSON
-		strict(t, expect(t, exitDone, with("run", "work", "--by", "ann", "--wait",
-			patience.String(), "--json")...), &asked)
+		strict(t, says(exitDone, "run", "work", "--by", "ann", "--wait",
+			patience.String(), "--json"), &asked)
 		assert.EqualValues(t, "done", asked.Run.Status)
 		for _, command := range []string{"runs", "jobs"} {
-			assert.Contains(t, expect(t, exitDone, with(command)...), "work")
+			assert.Contains(t, says(exitDone, command), "work")
 		}
-		expect(t, exitDone, with("pause", "work", "--by", "ann", "--reason", "a look")...)
-		assert.Contains(t, expect(t, exitDone, with("jobs", "-o", "wide")...), "a look")
-		expect(t, exitDone, with("resume", "work", "--by", "ann")...)
-		expect(t, exitDone, with("reset-cursor", "work", "--by", "ann")...)
-		assert.Contains(t, expect(t, exitDone, with("audit")...), "ann")
+		says(exitDone, "pause", "work", "--by", "ann", "--reason", "a look")
+		assert.Contains(t, says(exitDone, "jobs", "-o", "wide"), "a look")
+		says(exitDone, "resume", "work", "--by", "ann")
+		says(exitDone, "reset-cursor", "work", "--by", "ann")
+		assert.Contains(t, says(exitDone, "audit"), "ann")
 		for _, command := range []string{"locks", "queue", "replicas"} {
-			expect(t, exitDone, with(command)...)
+			says(exitDone, command)
 		}
-		report := call(t, with("doctor")...).out
+		report := call(t, "doctor", "--db", databaseURL).out
 		assert.NotContains(t, report, "[error]")
 		assert.NotContains(t, report, "not looked at")
 	})
