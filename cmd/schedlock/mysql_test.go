@@ -143,13 +143,3 @@ func TestStatusOfAReadOnlyMariaDB(t *testing.T) {
 	server.Kill(t)
 	assert.Contains(t, expect(t, exitUnknown, "status", "--db", url), "see that the server runs")
 }
-
-func TestMariaDBHasNoSchemas(t *testing.T) {
-	t.Parallel()
-	for _, dsn := range []string{"mysql://app@db/app", "app:secret/it@tcp(db)/app"} {
-		says := expect(t, exitUsage, "status", "--schema", "billing", "--db", dsn)
-		assert.Contains(t, says, "name another database in --db")
-		assert.NotContains(t, says, "secret")
-		assert.True(t, isAddress(dsn))
-	}
-}
