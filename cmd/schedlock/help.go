@@ -145,12 +145,7 @@ func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 				}
 			}
 		}
-		if t.json {
-			t.encode(v)
-			return exitDone, nil
-		}
-		fmt.Fprintf(t.out, "schedlock %s (%s), tables of version %d\n", v.Version, v.Go,
-			v.SchemaVersion)
+		t.say(v, "schedlock %s (%s), tables of version %d", v.Version, v.Go, v.SchemaVersion)
 		return exitDone, nil
 	}
 }

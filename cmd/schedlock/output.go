@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -51,6 +52,15 @@ func (t *tool) say(v any, format string, args ...any) {
 	} else {
 		fmt.Fprintln(t.out, plain(fmt.Sprintf(format, args...)))
 	}
+}
+
+// logger logs to standard error what needs a look; verbose: also who leads.
+func (t *tool) logger(verbose bool) *slog.Logger {
+	level := slog.LevelWarn
+	if verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(t.errOut, &slog.HandlerOptions{Level: level}))
 }
 
 // The colours of a terminal.

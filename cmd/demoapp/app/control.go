@@ -203,7 +203,8 @@ func (a *app) resume(ctx context.Context, o ledger.Action) (bool, error) {
 // known returns an error unless there is such a job.
 func (a *app) known(ctx context.Context, job string) error {
 	jobs, err := a.sched.Runner().Jobs(ctx)
-	if err != nil || slices.ContainsFunc(jobs, func(j tasks.JobInfo) bool { return j.Name == job }) {
+	known := func(j tasks.JobInfo) bool { return j.Name == job }
+	if err != nil || slices.ContainsFunc(jobs, known) {
 		return err
 	}
 	return ledger.NoJob(job)
