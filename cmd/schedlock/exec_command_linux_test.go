@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
 )
@@ -52,7 +53,10 @@ func TestExecUnderJobControl(t *testing.T) {
 	s.enter("echo in''front\n")
 	s.await("infront")
 	s.enter("fg\n")
-	s.await("tick\r\n")
+	eventually(t, "the shell has given the terminal away", func() bool {
+		front, err := unix.IoctlGetInt(int(s.master.Fd()), unix.TIOCGPGRP)
+		return err == nil && front != s.cmd.Process.Pid
+	})
 	s.enter("\x03")
 	s.await(prompt)
 	s.enter("echo code=$?\n")
