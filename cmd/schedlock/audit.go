@@ -36,9 +36,6 @@ func newAuditJSON(a ledger.AuditEntry) auditJSON {
 func audit(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
 	return func(ctx context.Context) (int, error) {
-		if *n < 1 {
-			return 0, &usageError{"audit", fmt.Sprintf("-n %d is not above 0", *n)}
-		}
 		none := "nobody has given an order"
 		if t.job() != "" {
 			none += fmt.Sprintf(" for job %q", t.job())

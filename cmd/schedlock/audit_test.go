@@ -10,12 +10,7 @@ import (
 func TestAuditTellsWhoHasOrderedWhatAndWhy(t *testing.T) {
 	t.Parallel()
 	path := withJobs(t, "import", "clean-up")
-	says := func(code int, args ...string) string {
-		t.Helper()
-		r := call(t, append(args, "--db", path)...)
-		require.Equal(t, code, r.code, r)
-		return r.out + r.err
-	}
+	says := expecting(t, "--db", path)
 	says(exitDone, "pause", "--all", "--by", "ann", "--reason", "disk full")
 	says(exitDone, "pause", "--all", "--by", "bob") // changes nothing
 	says(exitUnknown, "run", "import", "--by", "bob")

@@ -3,4 +3,3 @@
 package main
 
 func beacon(string) {}
-func writer(string) {}

@@ -81,8 +81,7 @@ func completion(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 		shell := strings.Join(t.args, " ")
 		script, ok := completionScripts[shell]
 		if !ok {
-			return 0, &usageError{"completion", fmt.Sprintf("shell %s is none of bash, zsh and fish",
-				t.shown(shell))}
+			return 0, wrong("shell %s is none of bash, zsh and fish", t.shown(shell))
 		}
 		fmt.Fprint(t.out, script)
 		return exitDone, nil
@@ -154,9 +153,7 @@ func candidates(words []string) []string {
 			}
 		})
 	case cmd == nil, cmd.name == "help" && arguments == 0:
-		for _, c := range commands {
-			found = append(found, c.name)
-		}
+		found = convert(commands, func(c command) string { return c.name })
 	case arguments == 0:
 		found = values[cmd.name]
 	}

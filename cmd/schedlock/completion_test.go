@@ -128,9 +128,8 @@ func TestASlipInAFlagIsNamed(t *testing.T) {
 	t.Parallel()
 	for typed, meant := range map[string]string{"status --jsno": "--json",
 		"--tiemout=3s status": "--timeout", "release --forse": "--force", "pause -al": "--all"} {
-		r := call(t, strings.Fields(typed)...)
-		assert.Equal(t, exitUsage, r.code)
-		assert.Contains(t, r.err, "did you mean "+meant+"?", typed)
+		assert.Contains(t, expect(t, exitUsage, strings.Fields(typed)...),
+			"did you mean "+meant+"?", typed)
 	}
 	assert.NotContains(t, call(t, "status", "--nonsense").err, "did you mean")
 	assert.NotContains(t, call(t, "--db", "host=h", "password=x", "--jsno").err, "jsno",

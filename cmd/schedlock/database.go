@@ -30,24 +30,22 @@ import (
 // checkDSN returns what is wrong with the DSN, without touching a database. It
 // shows no part of it that may be a password.
 func checkDSN(dsn string) error {
+	form := "a path or a file: URI"
 	kind, err := datasource.Of(dsn)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not a path or a file: URI: %w", datasource.Shown(dsn), err)
-	case kind == datasource.PostgreSQL:
-		if _, err := pgdsn.Parse(dsn); err != nil {
-			return fmt.Errorf("%q is not a URL such as %s: %w", datasource.Shown(dsn),
-				pgdsn.Form, err)
-		}
-		return nil
-	case kind == datasource.MySQL:
-		if _, err := mydsn.Parse(dsn); err != nil {
-			return fmt.Errorf("%q is not a URL such as %s: %w", datasource.Shown(dsn),
-				mydsn.Form, err)
-		}
-		return nil
+	switch kind {
+	case datasource.PostgreSQL:
+		form = "a URL such as " + pgdsn.Form
+		_, err = pgdsn.Parse(dsn)
+	case datasource.MySQL:
+		form = "a URL such as " + mydsn.Form
+		_, err = mydsn.Parse(dsn)
+	case datasource.File:
+		return sqlite.CheckDSN(dsn)
 	}
-	return sqlite.CheckDSN(dsn)
+	if err != nil {
+		return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), form, err)
+	}
+	return nil
 }
 
 // checkInside returns what is wrong with --schema.
@@ -272,12 +270,10 @@ func (t *tool) advise(ctx context.Context, err error) error {
 // database is what messages call the database.
 func (t *tool) database() string {
 	if t.inside != "" {
-		return fmt.Sprintf("schema %q of database %s", t.inside, t.shownDSN())
+		return fmt.Sprintf("schema %q of database %s", t.inside, shownDSN(t.dsn))
 	}
-	return "database " + t.shownDSN()
+	return "database " + shownDSN(t.dsn)
 }
-
-func (t *tool) shownDSN() string { return shownDSN(t.dsn) }
 
 // shownDSN shows the parts of a DSN that are known to be no password.
 func shownDSN(dsn string) string {

@@ -24,10 +24,7 @@ func examine(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, 6*t.timeout)
 		defer cancel()
-		report := doctor.ExamineSchema(ctx, t.dsn, t.inside)
-		if report.Findings == nil {
-			report.Findings = []doctor.Finding{}
-		}
+		report := doctor.Examine(ctx, t.dsn, t.inside)
 		if *quiet {
 			report = report.ToDo()
 		}

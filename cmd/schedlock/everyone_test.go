@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,14 +24,6 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/schedlock/statuspage"
 )
-
-// A place is a database of its own, with its tables.
-type place struct {
-	dsn   string
-	later *strings.Replacer // of EARLIER and LATER in statements
-	open  func() (driver.Store, func() error)
-	watch func() (driver.Store, func() error) // for a standby that takes nothing
-}
 
 // Stores for a standby that judges, and takes nothing.
 type (
@@ -54,79 +46,51 @@ func (watchedMaria) Acquire(context.Context, driver.Claim) (driver.Grant, error)
 	return driver.Grant{}, errWatchesOnly
 }
 
-func newFile(t *testing.T) place {
-	path := migrated(t, folder(t))
-	open := func() *sqlite.Store {
-		s, err := sqlite.Open(bg, path)
-		require.NoError(t, err)
-		return s
+// watching is the store for a standby.
+func watching(s store) driver.Store {
+	switch s := s.(type) {
+	case *sqlite.Store:
+		return watchedFile{s}
+	case *postgres.Store:
+		return watchedServer{s}
+	case *mysql.Store:
+		return watchedMaria{s}
 	}
+	return s
+}
+
+// alterAt is alter where EARLIER stands for an hour ago, and LATER for in a day.
+func alterAt(t *testing.T, dsn string, statements ...string) {
+	t.Helper()
 	const at = "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', "
-	return place{path, strings.NewReplacer("EARLIER", at+"'-1 hour')", "LATER", at+"'+1 day')"),
-		func() (driver.Store, func() error) { s := open(); return s, s.Close },
-		func() (driver.Store, func() error) { s := open(); return watchedFile{s}, s.Close }}
-}
-
-func newServer(t *testing.T) place {
-	databaseURL := migratedServer(t)
-	open := func() *postgres.Store {
-		s, err := postgres.Open(bg, databaseURL, postgres.WithLogger(discard))
-		require.NoError(t, err)
-		return s
-	}
-	return place{databaseURL, strings.NewReplacer("EARLIER",
-		"now() - interval '1 hour'", "LATER", "now() + interval '1 day'"),
-		func() (driver.Store, func() error) { s := open(); return s, s.Close },
-		func() (driver.Store, func() error) { s := open(); return watchedServer{s}, s.Close }}
-}
-
-func newMaria(t *testing.T) place {
-	databaseURL := migratedMaria(t)
-	open := func() *mysql.Store {
-		s, err := mysql.Open(bg, databaseURL)
-		require.NoError(t, err)
-		return s
-	}
-	return place{databaseURL, strings.NewReplacer("EARLIER",
-		"utc_timestamp(6) - INTERVAL 1 HOUR", "LATER", "utc_timestamp(6) + INTERVAL 1 DAY",
-		"timeline", "server"),
-		func() (driver.Store, func() error) { s := open(); return s, s.Close },
-		func() (driver.Store, func() error) { s := open(); return watchedMaria{s}, s.Close }}
-}
-
-func (p place) edit(t *testing.T, statements ...string) {
-	t.Helper()
-	statements = slices.Clone(statements) // the databases share them
-	for i := range statements {
-		statements[i] = p.later.Replace(statements[i])
-	}
+	words := []string{"EARLIER", at + "'-1 hour')", "LATER", at + "'+1 day')"}
 	switch {
-	case isPostgres(p.dsn):
-		execute(t, p.dsn, statements...)
-	case isMySQL(p.dsn):
-		executeMaria(t, p.dsn, statements...)
-	default:
-		edit(t, p.dsn, statements...)
+	case isPostgres(dsn):
+		words = []string{"EARLIER", "now() - interval '1 hour'",
+			"LATER", "now() + interval '1 day'"}
+	case isMySQL(dsn):
+		words = []string{"EARLIER", "utc_timestamp(6) - INTERVAL 1 HOUR",
+			"LATER", "utc_timestamp(6) + INTERVAL 1 DAY", "timeline", "server"}
+	}
+	for _, s := range statements {
+		alter(t, dsn, strings.NewReplacer(words...).Replace(s))
 	}
 }
 
-// lock is on a store of its own.
-func (p place) lock(t *testing.T, open func() (driver.Store,
-	func() error)) (lock *schedlock.Lock, cut func()) {
+// lockOn is on a store of its own.
+func lockOn(t *testing.T, dsn string, watches bool) (lock *schedlock.Lock, cut func()) {
 	t.Helper()
-	store, end := open()
-	lock, err := schedlock.New(store, schedlock.WithTTL(10*time.Minute),
+	store := openAs(t, dsn)
+	cut = sync.OnceFunc(func() { require.NoError(t, store.Close()) })
+	t.Cleanup(cut)
+	var of driver.Store = store
+	if watches {
+		of = watching(store)
+	}
+	lock, err := schedlock.New(of, schedlock.WithTTL(10*time.Minute),
 		schedlock.WithHeartbeatInterval(2*time.Minute), schedlock.WithSessionGrace(5*time.Second),
 		schedlock.WithLogger(discard))
 	require.NoError(t, err)
-	closed := false
-	cut = func() {
-		if !closed {
-			closed = true
-			require.NoError(t, end())
-		}
-	}
-	t.Cleanup(cut)
 	return lock, cut
 }
 
@@ -141,37 +105,37 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 		failedOver          = `UPDATE scheduler_lock SET timeline = 'F00D'`
 		ended               = `UPDATE scheduler_terms SET ended_at = EARLIER, end_reason = 'released'`
 	)
-	never := func(*testing.T, place) {}
-	led := func(statements ...string) func(*testing.T, place) {
-		return func(t *testing.T, p place) {
-			lock, _ := p.lock(t, p.open)
+	never := func(*testing.T, string) {}
+	led := func(statements ...string) func(*testing.T, string) {
+		return func(t *testing.T, dsn string) {
+			lock, _ := lockOn(t, dsn, false)
 			_, err := lock.Acquire(bg)
 			require.NoError(t, err)
-			p.edit(t, statements...)
+			alterAt(t, dsn, statements...)
 		}
 	}
-	released := func(statements ...string) func(*testing.T, place) {
-		return func(t *testing.T, p place) {
-			lock, cut := p.lock(t, p.open)
+	released := func(statements ...string) func(*testing.T, string) {
+		return func(t *testing.T, dsn string) {
+			lock, cut := lockOn(t, dsn, false)
 			lease, err := lock.Acquire(bg)
 			require.NoError(t, err)
 			require.NoError(t, lease.Release(bg))
 			cut()
-			p.edit(t, statements...)
+			alterAt(t, dsn, statements...)
 		}
 	}
-	died := func(statements ...string) func(*testing.T, place) {
-		return func(t *testing.T, p place) {
-			cmd := startReplica(t, p.dsn, "10m")
-			leads(t, p.dsn, cmd)
+	died := func(statements ...string) func(*testing.T, string) {
+		return func(t *testing.T, dsn string) {
+			cmd := startReplica(t, dsn, "10m")
+			leads(t, dsn, cmd)
 			kill(cmd)
-			p.edit(t, statements...)
+			alterAt(t, dsn, statements...)
 		}
 	}
 	for _, tc := range []struct {
 		name    string
 		on      int
-		make    func(*testing.T, place)
+		make    func(*testing.T, string)
 		verdict verdict
 		atOnce  bool // a standby takes it now
 		says    []string
@@ -210,28 +174,28 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 		for _, db := range []struct {
 			name string
 			on   int
-			make func(*testing.T) place
-		}{{"SQLite", file, newFile}, {"PostgreSQL", server, newServer},
-			{"MariaDB", maria, newMaria}} {
+			make func(testing.TB) string
+		}{{"SQLite", file, func(t testing.TB) string { return migrated(t, folder(t)) }},
+			{"PostgreSQL", server, migratedServer}, {"MariaDB", maria, migratedMaria}} {
 			if tc.on&db.on == 0 {
 				continue
 			}
 			t.Run(tc.name+"/"+db.name, func(t *testing.T) {
 				t.Parallel()
-				p := db.make(t)
-				tc.make(t, p)
+				dsn := db.make(t)
+				tc.make(t, dsn)
 
 				var s statusJSON
 				// The server notices the end of a session soon.
 				eventually(t, "status: "+string(tc.verdict), func() bool {
 					s = statusJSON{}
-					strict(t, call(t, "status", "--json", "--db", p.dsn).out, &s)
+					strict(t, call(t, "status", "--json", "--db", dsn).out, &s)
 					return s.Verdict == tc.verdict && (len(tc.says) == 0 ||
 						strings.Contains(s.Summary, tc.says[0]))
 				})
 				assert.Equal(t, tc.atOnce, s.Standby.AtOnce, s.Standby)
 
-				found := lockFinding(t, p.dsn)
+				found := lockFinding(t, dsn)
 				calm := tc.verdict == held || tc.verdict == free
 				assert.Equal(t, calm, found.Level != doctor.Warning, "doctor: %+v", found)
 				said := ages.ReplaceAllString(s.Summary, "")
@@ -241,7 +205,7 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 					assert.Equal(t, s.ToDo, found.Do, "doctor: %+v", found)
 				}
 
-				lock, _ := p.lock(t, p.watch)
+				lock, _ := lockOn(t, dsn, true)
 				ctx, cancel := context.WithCancel(bg)
 				ended := make(chan struct{})
 				go func() { defer close(ended); _, _ = lock.Wait(ctx) }()
@@ -282,7 +246,7 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 // lockFinding is what doctor says of the lock.
 func lockFinding(t *testing.T, dsn string) doctor.Finding {
 	t.Helper()
-	r := doctor.Examine(bg, dsn)
+	r := doctor.Examine(bg, dsn, "")
 	for _, f := range r.Findings {
 		if f.Check == "lock" {
 			return f

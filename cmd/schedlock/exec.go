@@ -90,7 +90,7 @@ func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error)
 			x.within = t.timeout
 		}
 		if err := x.check(flags); err != nil {
-			return 0, &usageError{"exec", err.Error()}
+			return 0, wrong("%v", err)
 		}
 		return x.run(ctx)
 	}

@@ -1,53 +1,20 @@
 package main
 
 import (
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
-	"flag"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
 )
-
-var execOutput = flag.Int("exec.output", 16,
-	"how many MiB a command of TestExecPassesOnMuch writes")
-
-func TestExecPassesOnMuch(t *testing.T) {
-	t.Parallel()
-	size := *execOutput << 20
-	cmd := execOf(t, filepath.Join(folder(t), "app.db"), "--", "sh", "-c",
-		fmt.Sprintf("head -c %d /dev/zero", size))
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	got, want := sha256.New(), sha256.New()
-	n, err := io.Copy(got, out)
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait())
-	require.EqualValues(t, size, n)
-	_, err = io.CopyN(want, zeros{}, n)
-	require.NoError(t, err)
-	require.Equal(t, hex.EncodeToString(want.Sum(nil)), hex.EncodeToString(got.Sum(nil)))
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
 
 // exec itself keeps the output open, for the next time that it starts the command, as
 // timeout(1) does.
@@ -63,77 +30,38 @@ func TestExecOfACommandThatClosesItsOutput(t *testing.T) {
 // A shell with job control stops exec, and lets it go on in front or behind.
 func TestExecUnderJobControl(t *testing.T) {
 	t.Parallel()
-	shell, err := exec.LookPath("bash")
-	if err != nil {
-		missing.Skip(t, "bash, on the PATH")
-	}
 	dsn := filepath.Join(folder(t), "app.db")
+	s := startShell(t)
 	// Not in sh: while dash starts a program it can't be stopped (vfork), but that program can be.
 	// Without the trap bash goes on if its child has just ended by itself when Ctrl-C comes.
-	tool := execOf(t, dsn, "--", shell, "-c", `'trap "trap - INT; kill -INT $$" INT; `+
-		`echo started; while :; do echo tick; sleep 0.05; done'`)
-	cmd := exec.Command(shell, "--norc", "--noprofile", "-i")
-	cmd.Dir, cmd.Env = tool.Dir, append(tool.Env, "PS1=ready> ", "TERM=dumb", "HOME=/nonexistent")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	w := onTerminal(t, cmd)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("it has shown: %s", w.text())
-		}
-	})
-	say := func(text string) {
-		_, err := w.master.WriteString(text)
-		require.NoError(t, err)
-	}
-	count := func(word string) int { return strings.Count(w.text(), word) }
-	sees := func(what, word string, than int) {
+	s.enter(strings.Join(execOf(t, dsn, "--", "bash", "-c",
+		`'trap "trap - INT; kill -INT $$" INT; while :; do echo tick; sleep 0.05; done'`).Args,
+		" ") + "\n")
+	stop := func() {
 		t.Helper()
-		eventually(t, what, func() bool { return count(word) > than })
+		s.await("tick\r\n")
+		s.enter("\x1a")
+		s.await("Stopped")
+		s.await(prompt)
 	}
-	const prompt, tick = "ready> ", "tick\r\n"
-	sees("the shell is ready", prompt, 0)
-	say(strings.Join(tool.Args, " ") + "\n")
-	sees("the command runs", tick, 2)
-
-	prompts := count(prompt)
-	say("\x1a")
-	sees("the shell has the terminal again", prompt, prompts)
-	require.Contains(t, w.text(), "Stopped")
+	stop()
 	require.Equal(t, exitDone, call(t, "status", "--db", dsn).code, "the lock stays held")
-	ticks := count(tick)
-	say("fg\n")
-	sees("it goes on", tick, ticks+2)
-
-	prompts = count(prompt)
-	say("\x1a")
-	sees("the shell has the terminal again", prompt, prompts)
-	say("bg\n")
-	ticks = count(tick)
-	sees("it goes on behind", tick, ticks+2)
-	say("echo in''front\n")
-	sees("the shell answers meanwhile", "infront", 0)
-	say("fg\n")
-	ticks = count(tick)
-	sees("it goes on in front", tick, ticks+2)
-	prompts = count(prompt)
-	say("\x03")
-	sees("Ctrl-C has ended it", prompt, prompts)
-	say("echo code=$?\n")
-	sees("the shell tells the exit code", "code=", 1)
-	eventually(t, "the shell tells the exit code", func() bool {
-		return strings.Contains(w.text(), "code=130")
+	s.enter("fg\n")
+	stop()
+	s.enter("bg\n")
+	s.await("tick\r\n")
+	s.enter("echo in''front\n")
+	s.await("infront")
+	s.enter("fg\n")
+	eventually(t, "the shell has given the terminal away", func() bool {
+		front, err := unix.IoctlGetInt(int(s.master.Fd()), unix.TIOCGPGRP)
+		return err == nil && front != s.cmd.Process.Pid
 	})
+	s.enter("\x03")
+	s.await(prompt)
+	s.enter("echo code=$?\n")
+	s.await("code=130")
 	require.Equal(t, exitNothing, call(t, "status", "--db", dsn).code, "it is given back")
-
-	say(strings.Join(execOf(t, dsn, "--", "cat").Args, " ") + "\n")
-	eventually(t, "the command reads from the terminal", func() bool {
-		return call(t, "status", "--db", dsn).code == exitDone
-	})
-	say("a line\n")
-	sees("it was read", "a line\r\n", 1) // the echo, and what cat says
-	prompts = count(prompt)
-	say("\x04")
-	sees("cat has ended", prompt, prompts)
 }
 
 // pythonOfTheDocs is the program in docs/other-languages.md that has this word.
@@ -237,9 +165,8 @@ func TestTheExamplesForSupervisorsAreCalledRightly(t *testing.T) {
 	var words []string
 	list := regexp.MustCompile(`(?m)^ +args: (\[.*\])$`).FindSubmatch(manifest)[1]
 	require.NoError(t, json.Unmarshal(list, &words))
-	r := call(t, append(words, "--db", dsn, "--ttl", "1ms")...)
-	require.Equal(t, exitUsage, r.code)
-	require.Contains(t, r.err, "--ttl 1ms", "nothing else is wrong with it")
+	require.Contains(t, expect(t, exitUsage, append(words, "--db", dsn, "--ttl", "1ms")...),
+		"--ttl 1ms", "nothing else is wrong with it")
 }
 
 // What exec costs over the command, on a database that has its tables: the difference

@@ -29,10 +29,7 @@ import (
 	"example.com/schedlock/internal/pgtest"
 )
 
-var (
-	execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
-	execCalls  = flag.Int("exec.calls", 20, "how many cron lines TestOfManyCronLinesOneRuns has")
-)
+var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
 
 // The beacon writes a line every few milliseconds, and so does its child, which
 // leaves the process group: when, who, in which term.
@@ -210,7 +207,7 @@ var faultsOfExec = []execFault{
 		require.Zero(f.t, r.code, r.err)
 	}},
 	{"database locked", false, (*execFleet).lockDatabase},
-	{"database stopped", false, (*execFleet).stopDatabase},
+	{"database stopped", true, (*execFleet).stopDatabase},
 	{"partitioned", true, func(f *execFleet, l led) {
 		f.links[l.call].hold()
 		time.Sleep(past)
@@ -224,41 +221,16 @@ func stopFor(pid int) {
 	_ = unix.Kill(pid, unix.SIGCONT)
 }
 
-// The writer is another program that writes into a SQLite database, and does not come to an end.
-func writer(path string) {
-	db, err := sqlitedriver.Open("file:" + path + "?_txlock=immediate&_pragma=busy_timeout(60000)")
-	if err == nil {
-		_, err = db.Begin()
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("locked")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-}
-
-func (f *execFleet) startWriter() (cmd *exec.Cmd, end io.Closer) {
-	f.t.Helper()
-	cmd = exec.Command(toolPath(f.t), f.dsn)
-	cmd.Env = []string{childEnv + "=writer"}
-	in, err := cmd.StdinPipe()
-	require.NoError(f.t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(f.t, err)
-	require.NoError(f.t, cmd.Start())
-	said := make([]byte, 100)
-	n, _ := out.Read(said)
-	require.Equal(f.t, "locked\n", string(said[:n]))
-	return cmd, in
-}
-
 func (f *execFleet) lockDatabase(led) {
 	if f.own == nil {
-		cmd, end := f.startWriter()
+		db, err := sqlitedriver.Open("file:" + f.dsn +
+			"?_txlock=immediate&_pragma=busy_timeout(60000)")
+		require.NoError(f.t, err)
+		defer db.Close()
+		tx, err := db.Begin()
+		require.NoError(f.t, err)
 		time.Sleep(past)
-		end.Close()
-		_ = cmd.Wait()
+		require.NoError(f.t, tx.Rollback())
 		return
 	}
 	conn, err := pgx.Connect(bg, f.dsn)
@@ -272,15 +244,8 @@ func (f *execFleet) lockDatabase(led) {
 	require.NoError(f.t, tx.Rollback(bg))
 }
 
-// stopDatabase stops all processes of the server, or on SQLite one that writes, which
-// is killed then.
+// stopDatabase stops all processes of the server.
 func (f *execFleet) stopDatabase(led) {
-	if f.own == nil {
-		cmd, _ := f.startWriter()
-		stopFor(cmd.Process.Pid)
-		kill(cmd)
-		return
-	}
 	pids := append(childrenOf(f.own.PID()), f.own.PID())
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGSTOP)
@@ -448,52 +413,4 @@ func underFaults(f *execFleet) {
 		assert.False(t, err == nil && bytes.Contains(text, []byte(f.beats.path)),
 			"process %d was left behind", pid)
 	}
-}
-
-func TestOfManyCronLinesOneRuns(t *testing.T) {
-	missing.Long(t, "starts many processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		count := *execCalls
-		require.Zero(t, finish(t, execOf(t, dsn, "true")).code) // the tables
-		marks := filepath.Join(folder(t), "marks")
-		var wg sync.WaitGroup
-		begin := make(chan struct{})
-		codes, took := make([]int, count), make([]time.Duration, count)
-		for i := range count {
-			wg.Go(func() {
-				args := []string{"--name", "nightly", "--once-per", "23h", "--", "sh", "-c",
-					"echo x >> " + marks}
-				if i%2 == 1 {
-					args = append([]string{"--skip-ok"}, args...)
-				}
-				cmd := execOf(t, dsn, args...)
-				<-begin
-				begun := time.Now()
-				_ = cmd.Run()
-				took[i] = time.Since(begun)
-				codes[i] = cmd.ProcessState.ExitCode()
-			})
-		}
-		close(begin)
-		wg.Wait()
-		slices.Sort(took)
-		t.Logf("%d calls at once: %v for half of them, %v for the last", count, took[count/2],
-			took[count-1])
-		require.Less(t, took[count-1], time.Minute)
-		text, err := os.ReadFile(marks)
-		require.NoError(t, err)
-		require.Equal(t, "x\n", string(text))
-		ran := 0
-		for i, code := range codes {
-			switch {
-			case i%2 == 0 && code == 0:
-				ran++
-			case i%2 == 0:
-				require.Equal(t, exitTemporary, code)
-			default:
-				require.Zero(t, code, "--skip-ok")
-			}
-		}
-		require.LessOrEqual(t, ran, 1)
-	})
 }

@@ -57,11 +57,7 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 		case <-ctx.Done():
 		}
 	}()
-	level := slog.LevelWarn
-	if x.verbose {
-		level = slog.LevelInfo
-	}
-	log := slog.New(slog.NewTextHandler(x.tool.errOut, &slog.HandlerOptions{Level: level}))
+	log := x.tool.logger(x.verbose)
 	store, err := x.tool.openAndMigrate(ctx, log)
 	if err != nil {
 		return x.cut(ctx, err)

@@ -35,7 +35,7 @@ func execOf(t testing.TB, dsn string, args ...string) *exec.Cmd {
 }
 
 func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
-	inBoth(t, func(t *testing.T, dsn string) {
+	inAll(t, func(t *testing.T, dsn string) {
 		run := func(args ...string) result { return finish(t, execOf(t, dsn, args...)) }
 		require.Equal(t, result{0, "", ""}, run("true"))
 		require.Equal(t, result{1, "", ""}, run("--", "false"))
@@ -57,8 +57,13 @@ func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
 			`[ -n "$SCHEDLOCK_HOLDER" ]`)
 		require.Zero(t, r.code)
 		require.Regexp(t, `^scheduler [1-9]\d* [0-9a-f]{32}\n$`, r.out)
-		require.Contains(t, run("--name", "nightly", "sh", "-c", "echo $SCHEDLOCK_NAME").out,
-			"nightly")
+		once := []string{"--name", "nightly", "--once-per", "1h", "sh", "-c",
+			"echo $SCHEDLOCK_NAME"}
+		require.Equal(t, result{0, "nightly\n", ""}, run(once...))
+		r = run(once...)
+		require.Equal(t, exitTemporary, r.code, r)
+		require.Empty(t, r.out)
+		require.Equal(t, result{}, run(append([]string{"--skip-ok"}, once...)...))
 		input := execOf(t, dsn, "cat")
 		input.Stdin = strings.NewReader("from stdin")
 		require.Equal(t, result{0, "from stdin", ""}, finish(t, input))

@@ -34,6 +34,11 @@ func startShell(t *testing.T, flags ...string) *shell {
 		"GOMAXPROCS=2"}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
 	s := &shell{terminal: onTerminal(t, cmd), t: t}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("it has shown: %s", s.text())
+		}
+	})
 	s.await(prompt)
 	return s
 }
@@ -45,9 +50,6 @@ func (s *shell) await(text string) {
 		shown := s.text()
 		i := strings.Index(shown[s.read:], text)
 		if i < 0 {
-			if s.t.Failed() {
-				s.t.Log(shown)
-			}
 			return false
 		}
 		s.read += i + len(text)
@@ -76,11 +78,6 @@ func inTerminals(t *testing.T, test func(t *testing.T, s *shell, call string)) {
 				namespaces(t)
 			}
 			s := startShell(t, "--noediting")
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("it has shown: %s", s.text())
-				}
-			})
 			script := filepath.Join(folder(t), "reader")
 			require.NoError(t, os.WriteFile(script, []byte(reader), 0o644))
 			test(t, s, fmt.Sprintf("%s exec --db %s%s -- sh %s", toolPath(t),

@@ -39,7 +39,7 @@ func fence(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
 		statement, err := t.fence()
 		if err != nil {
-			return 0, &usageError{"fence", err.Error()}
+			return 0, wrong("%v", err)
 		}
 		if t.json {
 			t.encode(struct {

@@ -59,15 +59,19 @@ const globalHelp = `Flags of every command, before or behind it:
 
 func (t *tool) help(args []string) (int, error) {
 	if len(args) == 0 {
-		t.usage(t.out)
-		return exitDone, nil
+		return t.helpFor(nil)
 	}
 	cmd := findCommand(args[0])
 	if cmd == nil {
 		t.json = t.json || asksForJSON(args)
 		return 0, t.unknown(args[0])
 	}
-	if cmd.setUp == nil {
+	return t.helpFor(cmd)
+}
+
+// helpFor is the help for a command, or for all; nil: none.
+func (t *tool) helpFor(cmd *command) (int, error) {
+	if cmd == nil || cmd.setUp == nil {
 		t.usage(t.out)
 		return exitDone, nil
 	}
@@ -82,19 +86,20 @@ func (t *tool) help(args []string) (int, error) {
 
 // unknown says that there is no such command, and which one may be meant.
 func (t *tool) unknown(name string) error {
-	shown := t.shown(name)
-	text := fmt.Sprintf("command %s is unknown", shown)
-	if !strings.Contains(shown, name) { // nor is anything near it
-		return &usageError{"", text}
+	shown, meant := t.shown(name), ""
+	if strings.Contains(shown, name) { // else nothing near it is, either
+		meant = didYouMean(name, "", convert(commands, func(c command) string { return c.name }))
 	}
-	known := make([]string, len(commands))
-	for i, c := range commands {
-		known[i] = c.name
+	return wrong("command %s is unknown%s", shown, meant)
+}
+
+// didYouMean is what an error adds about a word that is none of the known ones: the one that
+// may be meant, behind a prefix, or "".
+func didYouMean(word, prefix string, known []string) string {
+	if meant := nearest(word, known); meant != "" {
+		return "; did you mean " + prefix + meant + "?"
 	}
-	if meant := nearest(name, known); meant != "" {
-		text += "; did you mean " + meant + "?"
-	}
-	return &usageError{"", text}
+	return ""
 }
 
 // nearest is the known word that a slip may have made the given one of; "": none is near.
@@ -108,32 +113,25 @@ func nearest(word string, known []string) (meant string) {
 	return meant
 }
 
-// distance is how many letters have to be added, removed or changed to make b of a,
-// or neighbours exchanged (the optimal string alignment distance).
+// distance is how many letters have to be added, removed or changed to make b of a.
 func distance(a, b string) int {
-	if len(a) > 20 {
-		return len(a) // no command
+	row := make([]int, len(b)+1) // from what of a was seen, to each beginning of b
+	for j := range row {
+		row[j] = j
 	}
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-		for j := 1; j <= len(b); j++ {
-			if i == 0 {
-				rows[i][j] = j
-				continue
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			changed := before
+			if a[i] != b[j] {
+				changed++
 			}
-			changed := 1
-			if a[i-1] == b[j-1] {
-				changed = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+changed)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
+			before = row[j+1]
+			row[j+1] = min(changed, before+1, row[j]+1)
 		}
 	}
-	return rows[len(a)][len(b)]
+	return row[len(b)]
 }
 
 func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
@@ -147,12 +145,7 @@ func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 				}
 			}
 		}
-		if t.json {
-			t.encode(v)
-			return exitDone, nil
-		}
-		fmt.Fprintf(t.out, "schedlock %s (%s), tables of version %d\n", v.Version, v.Go,
-			v.SchemaVersion)
+		t.say(v, "schedlock %s (%s), tables of version %d", v.Version, v.Go, v.SchemaVersion)
 		return exitDone, nil
 	}
 }

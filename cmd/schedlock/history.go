@@ -44,8 +44,7 @@ func newTermJSON(t driver.Term) termJSON {
 		EndedAt:    timestamp(t.EndedAt), NextTerm: t.NextTerm, TTLSeconds: t.TTL.Seconds(),
 		Revoked: newRevokedJSON(t.Revoked)}
 	if !t.Open() {
-		reason := string(t.EndReason)
-		j.EndReason = &reason
+		j.EndReason = new(string(t.EndReason))
 	}
 	return j
 }
@@ -97,13 +96,10 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
 	since := flags.String("since", "", "")
 	return func(ctx context.Context) (int, error) {
-		if *n < 1 {
-			return 0, &usageError{"history", fmt.Sprintf("-n %d is not above 0", *n)}
-		}
 		if *since != "" && !given(flags, "n") {
 			*n = keptTerms
 		}
-		after, err := t.since("history", *since)
+		after, err := t.since(*since)
 		if err != nil {
 			return 0, err
 		}
@@ -166,8 +162,8 @@ func (t *tool) showHistory(list []entry) {
 		if r := e.term.Revoked; !r.At.IsZero() {
 			end += fmt.Sprintf(" (handed over by %s: %s)", r.By, r.Reason)
 		}
-		b.add(paint, strconv.FormatInt(e.term.Term, 10), strconv.Itoa(e.term.PID), e.term.Hostname,
-			e.term.App.Name, t.cell(e.term.AcquiredAt), span(e.lasted), gap, end)
+		b.add(paint, e.term.Term, e.term.PID, e.term.Hostname, e.term.App.Name,
+			t.cell(e.term.AcquiredAt), span(e.lasted), gap, end)
 	}
 	t.table(b)
 }
@@ -180,8 +176,7 @@ var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
 // since reads the flag --since: a span up to now, or a time, of UTC unless it says
 // otherwise. What it returns asks the database's clock, as what is compared with the
 // time was written by that; the zero time is "always".
-func (t *tool) since(command,
-	text string) (func(context.Context, store) (time.Time, error), error) {
+func (t *tool) since(text string) (func(context.Context, store) (time.Time, error), error) {
 	fixed := func(at time.Time) func(context.Context, store) (time.Time, error) {
 		return func(context.Context, store) (time.Time, error) { return at, nil }
 	}
@@ -204,6 +199,6 @@ func (t *tool) since(command,
 			return fixed(at), nil
 		}
 	}
-	return nil, &usageError{command, fmt.Sprintf("--since %s is neither a span such as 90m or "+
-		"7d, nor a time such as 2026-03-01 or 2026-03-01T02:00:00Z", message.Shown(text))}
+	return nil, wrong("--since %s is neither a span such as 90m or 7d, nor a time such as "+
+		"2026-03-01 or 2026-03-01T02:00:00Z", message.Shown(text))
 }

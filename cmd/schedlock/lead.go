@@ -84,7 +84,7 @@ func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	flags.BoolVar(&s.verbose, "v", false, "")
 	return func(ctx context.Context) (int, error) {
 		if err := s.check(given(flags, "valid-for")); err != nil {
-			return 0, &usageError{"lead", err.Error()}
+			return 0, wrong("%v", err)
 		}
 		return exitDone, s.run(ctx)
 	}
@@ -101,11 +101,7 @@ func (s *sidecar) check(validFor bool) (err error) {
 	if s.hosts, err = hosts.New(s.names...); err != nil {
 		return fmt.Errorf("--host: %w", err)
 	}
-	level := slog.LevelWarn
-	if s.verbose {
-		level = slog.LevelInfo
-	}
-	s.log = slog.New(slog.NewTextHandler(s.tool.errOut, &slog.HandlerOptions{Level: level}))
+	s.log = s.tool.logger(s.verbose)
 	s.metrics = prom.New()
 	lock, err := schedlock.New(struct{ driver.Store }{}, schedlock.WithTTL(s.ttl))
 	if err != nil {

@@ -85,16 +85,12 @@ func (s *sidecar) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("POST /release", origins.Handler(http.HandlerFunc(s.serveRelease)))
-	checked := s.hosts.Handler(mux, "give --host if this sidecar has that name")
+	checked := s.hosts.Handler(mux, "give --host if this sidecar has that name", "/livez",
+		"/readyz")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		switch r.URL.Path {
-		case "/livez", "/readyz": // probes may come under any name
-			mux.ServeHTTP(w, r)
-		default:
-			checked.ServeHTTP(w, r)
-		}
+		checked.ServeHTTP(w, r)
 	})
 }
 

@@ -203,11 +203,7 @@ func TestNobodyLeadsWhileAnAnswerOfAnotherIsValid(t *testing.T) {
 			require.Equal(b.t, 202, status, body)
 		},
 		"row deleted by hand": func(b *beside, dsn string) {
-			if strings.HasPrefix(dsn, "postgres") {
-				execute(b.t, dsn, `DELETE FROM scheduler_lock`)
-			} else {
-				edit(b.t, dsn, `DELETE FROM scheduler_lock`)
-			}
+			alter(b.t, dsn, `DELETE FROM scheduler_lock`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

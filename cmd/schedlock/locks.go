@@ -5,8 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"example.com/schedlock/schedlock/named"
@@ -55,27 +53,21 @@ func newNamedLockJSON(i named.Info) namedLockJSON {
 }
 
 func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	force := flags.Bool("force", false, "")
-	by := flags.String("by", userAtHost(), "")
-	reason := flags.String("reason", "", "")
+	var o insistence
+	o.declare(flags)
 	return func(ctx context.Context) (int, error) {
 		switch {
 		case len(t.args) == 0:
 			return t.listLocks(ctx)
 		case t.args[0] != "release":
-			return 0, &usageError{"locks", fmt.Sprintf("locks does not take %s: only release",
-				t.shown(t.args[0]))}
+			return 0, wrong("locks does not take %s: only release", t.shown(t.args[0]))
 		case len(t.args) != 3:
-			return 0, &usageError{"locks", "locks release needs the kind of the lock and its name"}
-		case !*force:
-			return 0, &usageError{"locks", whyForceLock}
-		case strings.TrimSpace(*reason) == "":
-			return 0, &usageError{"locks", "--reason is required: the row keeps why"}
-		case strings.TrimSpace(*by) == "":
-			return 0, &usageError{"locks", "--by is empty: the row keeps who"}
+			return 0, wrong("locks release needs the kind of the lock and its name")
 		}
-		return t.releaseLock(ctx, named.Key{Kind: named.Kind(t.args[1]), Name: t.args[2]}, *by,
-			*reason)
+		if err := o.check(whyForceLock, "row"); err != nil {
+			return 0, err
+		}
+		return t.releaseLock(ctx, named.Key{Kind: named.Kind(t.args[1]), Name: t.args[2]}, o)
 	}
 }
 
@@ -101,7 +93,7 @@ func (t *tool) showLocks(list []named.Info) {
 		case i.Resting || i.Kind == named.KindTimeout:
 			state, paint = "rests", ""
 		}
-		b.add(paint, string(i.Kind), i.Name, strconv.FormatInt(i.Term, 10),
+		b.add(paint, i.Kind, i.Name, i.Term,
 			fmt.Sprintf("pid %d on %s", i.PID, i.Hostname), t.cell(i.AcquiredAt),
 			span(i.Left.Round(time.Second)), state)
 	}
@@ -116,8 +108,8 @@ type releasedLockJSON struct {
 	Message string            `json:"message"`
 }
 
-func (t *tool) releaseLock(ctx context.Context, key named.Key, by,
-	reason string) (code int, err error) {
+func (t *tool) releaseLock(ctx context.Context, key named.Key,
+	o insistence) (code int, err error) {
 	report := releasedLockJSON{Kind: string(key.Kind), Name: key.Name}
 	err = t.actOnce(ctx, "", func(ctx context.Context, s store) error {
 		locks, err := named.New(s.Named())
@@ -133,7 +125,7 @@ func (t *tool) releaseLock(ctx context.Context, key named.Key, by,
 			return nil
 		}
 		report.Term = info.Term
-		order, err := locks.Revoke(ctx, key, info.Term, by, reason)
+		order, err := locks.Revoke(ctx, key, info.Term, o.by, o.reason)
 		if errors.Is(err, named.ErrNotHeld) {
 			code, report.Message = exitNothing,
 				fmt.Sprintf("%s: nobody holds it under term %d any more", key, info.Term)

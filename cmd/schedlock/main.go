@@ -166,8 +166,12 @@ func findCommand(name string) *command {
 
 // A usageError is an error in how the program was called.
 type usageError struct {
-	command string // "": not known yet
+	command string // "": not known, or not yet
 	message string
+}
+
+func wrong(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
 }
 
 func (e *usageError) Error() string {
@@ -212,7 +216,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	global := t.flagSet("")
 	asked := global.Bool("version", false, "")
 	if err := global.Parse(args); err != nil {
-		return t.flagError("", global, args, err)
+		return t.flagError(nil, global, args, err)
 	}
 	args = global.Args()
 	if *asked {
@@ -220,7 +224,7 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 	}
 	if len(args) == 0 {
 		t.usage(t.errOut)
-		return exitUsage, &usageError{"", "there is no command"}
+		return exitUsage, wrong("there is no command")
 	}
 	cmd := findCommand(args[0])
 	switch {
@@ -234,40 +238,49 @@ func (t *tool) do(ctx context.Context, args []string) (int, error) {
 		t.timeout = migrateTimeout
 	}
 	t.timeoutGiven = given(global, "timeout")
+	code, err := t.perform(ctx, cmd, args[1:])
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		usage.command = cmd.name
+	}
+	return code, err
+}
+
+// perform parses what stands behind the name of a command, and does it.
+func (t *tool) perform(ctx context.Context, cmd *command, args []string) (int, error) {
 	flags := t.flagSet(cmd.name)
 	action := cmd.setUp(t, flags)
 	parse := t.parse
 	if cmd.maxArgs == anyProgram {
 		parse = t.parseUpToArguments
 	}
-	if err := parse(flags, args[1:]); err != nil {
-		return t.flagError(cmd.name, flags, args[1:], err)
+	if err := parse(flags, args); err != nil {
+		return t.flagError(cmd, flags, args, err)
 	}
 	switch {
 	case cmd.maxArgs == anyProgram:
 	case len(t.args) > cmd.maxArgs:
-		return 0, &usageError{cmd.name, fmt.Sprintf("%s does not take %s",
-			cmd.name, t.shown(t.args[cmd.maxArgs]))}
+		return 0, wrong("%s does not take %s", cmd.name, t.shown(t.args[cmd.maxArgs]))
 	case cmd.name != "completion" && slices.ContainsFunc(t.args, isAddress):
-		return 0, &usageError{cmd.name,
-			"an argument looks like the address of a database: give that with --db"}
+		return 0, wrong("an argument looks like the address of a database: give that with --db")
 	}
 	if t.timeout <= 0 {
-		return 0, &usageError{cmd.name, fmt.Sprintf("--timeout %v is not above 0", t.timeout)}
+		return 0, wrong("--timeout %v is not above 0", t.timeout)
+	}
+	if n := flags.Lookup("n"); n != nil && n.Value.(flag.Getter).Get().(int) < 1 {
+		return 0, wrong("-n %v is not above 0", n.Value)
 	}
 	if t.dsn == "" {
 		t.dsn, _ = t.lookup(databaseVariable)
 	}
 	if !slices.Contains(withoutDatabase, cmd.name) {
 		if t.dsn == "" {
-			return 0, &usageError{cmd.name, "the database is not named: give --db or set " +
-				databaseVariable}
+			return 0, wrong("the database is not named: give --db or set %s", databaseVariable)
 		}
 		if err := checkDSN(t.dsn); err != nil {
-			return 0, &usageError{cmd.name, "--db: " + err.Error()}
+			return 0, wrong("--db: %v", err)
 		}
 		if err := t.checkInside(); err != nil {
-			return 0, &usageError{cmd.name, err.Error()}
+			return 0, wrong("%v", err)
 		}
 	}
 	t.colour = t.wantsColour()
@@ -333,17 +346,15 @@ func (t *tool) parseUpToArguments(flags *flag.FlagSet, args []string) error {
 	return err
 }
 
-func (t *tool) flagError(command string, flags *flag.FlagSet, args []string,
+// flagError answers what was parsed before a command, nil, or behind it.
+func (t *tool) flagError(cmd *command, flags *flag.FlagSet, args []string,
 	err error) (int, error) {
 	if errors.Is(err, flag.ErrHelp) {
-		if command == "" {
-			return t.help(nil)
-		}
-		return t.help([]string{command})
+		return t.helpFor(cmd)
 	}
 	t.json = t.json || asksForJSON(args)
 	text := message.FlagError(err, append(args, t.dsn)...)
-	return 0, &usageError{command, text + meantFlag(text, flags)}
+	return 0, wrong("%s%s", text, meantFlag(text, flags))
 }
 
 // shown is an argument that is too much, unless it may be a part of the DSN.

@@ -25,10 +25,7 @@ func (t *tool) offerJobs(ctx context.Context, s store, job string, err error) er
 	if len(list) == 0 {
 		return fmt.Errorf("%w; %s", err, noJobs)
 	}
-	known := make([]string, len(list))
-	for i, j := range list {
-		known[i] = j.Name
-	}
+	known := convert(list, func(j ledger.Job) string { return j.Name })
 	if meant := nearest(job, known); meant != "" {
 		return fmt.Errorf("%w; did you mean %q? Known jobs: %s", err, meant, someNames(known))
 	}
@@ -69,8 +66,5 @@ func meantFlag(text string, flags *flag.FlagSet) string {
 			known = append(known, f.Name)
 		}
 	})
-	if meant := nearest(m[1], known); meant != "" {
-		return "; did you mean --" + meant + "?"
-	}
-	return ""
+	return didYouMean(m[1], "--", known)
 }

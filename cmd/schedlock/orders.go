@@ -93,13 +93,11 @@ func (t *tool) jobOrAll(command string, all bool) (string, error) {
 	job := t.job()
 	switch {
 	case all && len(t.args) > 0:
-		return "", &usageError{command, fmt.Sprintf("%s takes a job or --all, not both", command)}
+		return "", wrong("%s takes a job or --all, not both", command)
 	case !all && len(t.args) == 0:
-		return "", &usageError{command,
-			fmt.Sprintf("%s needs the name of a job, or --all for every job", command)}
+		return "", wrong("%s needs the name of a job, or --all for every job", command)
 	case !all && strings.TrimSpace(job) == "":
-		return "", &usageError{command,
-			fmt.Sprintf("the name of the job is empty: %s every job with --all", command)}
+		return "", wrong("the name of the job is empty: %s every job with --all", command)
 	}
 	return job, nil
 }
@@ -189,7 +187,8 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			}
 			// What was done stays done, also if the other pauses cannot be read.
 			if inbox, err := s.Pending(ctx); err == nil {
-				left, done.StillPaused = stillPaused(inbox, done.Job), []pauseJSON{}
+				left = stillPaused(inbox, done.Job)
+				done.StillPaused = convert(left, newPauseJSON)
 			}
 			return nil
 		})
@@ -203,17 +202,13 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if !done.Resumed {
 			code, how = exitNothing, "was not paused"
 		}
-		names := make([]string, len(left))
-		for i, p := range left {
-			done.StillPaused = append(done.StillPaused, newPauseJSON(p))
-			names[i] = p.Job
-		}
 		switch {
 		case len(left) == 0:
 		case done.Job != "":
 			how += fmt.Sprintf(", but it does not start yet: %s", t.pauseWords(left[0]))
 		default:
-			how += "; still paused by themselves: " + someNames(names)
+			how += "; still paused by themselves: " +
+				someNames(convert(left, func(p ledger.Pause) string { return p.Job }))
 		}
 		t.say(done, "%s %s", what, how)
 		return code, nil
@@ -234,10 +229,10 @@ func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	wait := flags.Duration("wait", 0, "")
 	return func(ctx context.Context) (code int, err error) {
 		if o.Job = t.job(); o.Job == "" {
-			return 0, &usageError{"run", "run needs the name of a job"}
+			return 0, wrong("run needs the name of a job")
 		}
 		if *wait < 0 {
-			return 0, &usageError{"run", fmt.Sprintf("--wait %v is below 0", *wait)}
+			return 0, wrong("--wait %v is below 0", *wait)
 		}
 		err = t.act(ctx, func(ctx context.Context, s store) error {
 			code, err = t.trigger(ctx, s, *o, *wait)
@@ -290,8 +285,7 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 		code = exitDone
 	}
 	if t.json {
-		line := newRunJSON(run)
-		answer.Run = &line
+		answer.Run = new(newRunJSON(run))
 		t.encode(answer)
 	} else {
 		t.showRuns([]ledger.Run{run})
@@ -322,7 +316,7 @@ func resetCursor(t *tool, flags *flag.FlagSet) func(context.Context) (int, error
 	o := orderFlags(flags)
 	return func(ctx context.Context) (int, error) {
 		if o.Job = t.job(); o.Job == "" {
-			return 0, &usageError{"reset-cursor", "reset-cursor needs the name of a job"}
+			return 0, wrong("reset-cursor needs the name of a job")
 		}
 		var j ledger.Job
 		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {

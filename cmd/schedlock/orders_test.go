@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // withJobs is a database whose leader has had these jobs.
@@ -25,12 +24,7 @@ func withJobs(t *testing.T, names ...string) string {
 func TestPauseAndResumeSayWhatTheyDid(t *testing.T) {
 	t.Parallel()
 	path := withJobs(t, "import", "clean-up")
-	says := func(code int, args ...string) string {
-		t.Helper()
-		r := call(t, append(args, "--db", path)...)
-		assert.Equal(t, code, r.code, r)
-		return r.out + r.err
-	}
+	says := expecting(t, "--db", path)
 	assert.Contains(t, says(exitDone, "pause", "import", "--by", "ann", "--reason", "disk full"),
 		"disk full; it ends with: schedlock resume import\n")
 	again := says(exitDone, "pause", "import", "--by", "bob")
@@ -39,8 +33,8 @@ func TestPauseAndResumeSayWhatTheyDid(t *testing.T) {
 		"it ends with: schedlock resume --all\n")
 	assert.Contains(t, says(exitDone, "resume", "import"),
 		`job "import" is resumed, but it does not start yet: the scheduler is paused by bob since `)
-	require.Equal(t, exitDone, call(t, "pause", "import", "--by", "ann", "--db", path).code)
-	require.Equal(t, exitDone, call(t, "pause", "clean-up", "--by", "ann", "--db", path).code)
+	says(exitDone, "pause", "import", "--by", "ann")
+	says(exitDone, "pause", "clean-up", "--by", "ann")
 	assert.Contains(t, says(exitDone, "resume", "--all"),
 		"the scheduler is resumed; still paused by themselves: clean-up, import\n")
 	assert.Contains(t, says(exitNothing, "resume", "--all"),

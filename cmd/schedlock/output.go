@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -34,10 +36,12 @@ type errorJSON struct {
 }
 
 // encode writes v to standard output; an error of that has nowhere to go.
-func (t *tool) encode(v any) {
+func (t *tool) encode(v any) { t.encodeWith("  ", v) }
+
+func (t *tool) encodeWith(indent string, v any) {
 	e := json.NewEncoder(t.out)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	_ = e.Encode(v)
 }
 
@@ -50,11 +54,13 @@ func (t *tool) say(v any, format string, args ...any) {
 	}
 }
 
-// encodeLine is encode in one line.
-func (t *tool) encodeLine(v any) {
-	e := json.NewEncoder(t.out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v)
+// logger logs to standard error what needs a look; verbose: also who leads.
+func (t *tool) logger(verbose bool) *slog.Logger {
+	level := slog.LevelWarn
+	if verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(t.errOut, &slog.HandlerOptions{Level: level}))
 }
 
 // The colours of a terminal.
@@ -94,6 +100,15 @@ func (t *tool) line(name, format string, args ...any) {
 	fmt.Fprintf(t.out, "  %-10s %s\n", name, plain(fmt.Sprintf(format, args...)))
 }
 
+// convert is a list of what do makes of the items of another, empty but not nil.
+func convert[T, J any](list []T, do func(T) J) []J {
+	made := make([]J, len(list))
+	for i, item := range list {
+		made[i] = do(item)
+	}
+	return made
+}
+
 // list looks for something, and shows it.
 func list[T, J any](ctx context.Context, t *tool,
 	find func(ctx context.Context, s store) ([]T, error),
@@ -115,11 +130,7 @@ func list[T, J any](ctx context.Context, t *tool,
 func showList[T, J any](t *tool, list []T, line func(T) J, none string, table func([]T)) {
 	switch {
 	case t.json:
-		lines := make([]J, len(list))
-		for i, item := range list {
-			lines[i] = line(item)
-		}
-		t.encode(lines)
+		t.encode(convert(list, line))
 	case len(list) == 0:
 		fmt.Fprintln(t.out, none)
 	default:
@@ -156,13 +167,11 @@ func newTable(columns ...column) *table {
 	return &table{columns: columns, rows: [][]string{head}, colour: []colour{bold}}
 }
 
-func (b *table) add(c colour, cells ...string) {
-	for i := range cells {
-		if cells[i] = plain(cells[i]); cells[i] == "" {
-			cells[i] = "-"
-		}
-	}
-	b.rows, b.colour = append(b.rows, cells), append(b.colour, c)
+func (b *table) add(c colour, cells ...any) {
+	b.rows = append(b.rows, convert(cells, func(cell any) string {
+		return cmp.Or(plain(fmt.Sprint(cell)), "-")
+	}))
+	b.colour = append(b.colour, c)
 }
 
 // widths are how wide each column is shown; 0: it is not.
@@ -271,6 +280,5 @@ func seconds(d time.Duration, known bool) *float64 {
 	if !known {
 		return nil
 	}
-	s := d.Seconds()
-	return &s
+	return new(d.Seconds())
 }

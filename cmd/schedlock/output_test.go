@@ -24,9 +24,8 @@ func TestTheFormOfTheAnswer(t *testing.T) {
 			assert.Equal(t, want, call(t, append(args, "--db", path)...).out, args)
 		}
 	}
-	r := call(t, "runs", "-o", "xml", "--db", path)
-	assert.Equal(t, exitUsage, r.code)
-	assert.Contains(t, r.err, `invalid value "xml" for flag -o: it is none of json and wide`)
+	assert.Contains(t, expect(t, exitUsage, "runs", "-o", "xml", "--db", path),
+		`invalid value "xml" for flag -o: it is none of json and wide`)
 	var e errorJSON
 	strict(t, call(t, "runs", "-o", "json", "--nonsense", "--db", path).out, &e)
 	assert.Contains(t, e.Error, "-nonsense")

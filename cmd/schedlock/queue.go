@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"strconv"
 	"time"
 
 	"example.com/schedlock/tasks/queue"
@@ -71,27 +70,22 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if len(args) > 0 {
 			what, args = args[0], args[1:]
 		}
-		wrong := func(format string, a ...any) (int, error) {
-			return 0, &usageError{"queue", fmt.Sprintf(format, a...)}
-		}
 		switch {
 		case what == "count" && len(args) == 0:
 			return t.countTasks(ctx)
 		case what == "count":
-			return wrong("queue count takes no arguments")
+			return 0, wrong("queue count takes no arguments")
 		case what != "list" && what != "requeue" && what != "prune":
-			return wrong("queue does not take %s: only count, list, requeue and prune",
+			return 0, wrong("queue does not take %s: only count, list, requeue and prune",
 				t.shown(what))
 		case len(args) == 0 || args[0] == "":
-			return wrong("queue %s needs the name of a queue", what)
+			return 0, wrong("queue %s needs the name of a queue", what)
 		case what != "requeue" && len(args) > 1:
-			return wrong("queue %s does not take %s", what, t.shown(args[1]))
-		case what == "list" && o.n < 1:
-			return wrong("-n %d is not above 0", o.n)
+			return 0, wrong("queue %s does not take %s", what, t.shown(args[1]))
 		case what == "requeue" && len(args) < 2:
-			return wrong("queue requeue needs the ids of tasks")
+			return 0, wrong("queue requeue needs the ids of tasks")
 		case what == "prune" && o.olderThan < 0:
-			return wrong("queue prune needs --older-than, not below 0")
+			return 0, wrong("queue prune needs --older-than, not below 0")
 		}
 		switch what {
 		case "list":
@@ -121,8 +115,7 @@ func (t *tool) showCounts(counts []queue.Count) {
 		if c.Failed > 0 {
 			paint = yellow
 		}
-		n := func(i int64) string { return strconv.FormatInt(i, 10) }
-		b.add(paint, c.Queue, n(c.Pending), n(c.Delayed), n(c.InProgress), n(c.Done), n(c.Failed))
+		b.add(paint, c.Queue, c.Pending, c.Delayed, c.InProgress, c.Done, c.Failed)
 	}
 	t.table(b)
 }
@@ -153,7 +146,7 @@ func (t *tool) showTasks(list []queue.Info) {
 		if i.State == queue.Failed {
 			paint = red
 		}
-		b.add(paint, i.ID, string(i.State), strconv.Itoa(i.Attempts), strconv.Itoa(i.RetriesLeft),
+		b.add(paint, i.ID, i.State, i.Attempts, i.RetriesLeft,
 			t.cell(i.VisibleAt), t.cell(i.AddedAt), t.cell(i.UpdatedAt), i.LastError)
 	}
 	t.table(b)

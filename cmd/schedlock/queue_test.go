@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/named"
@@ -17,10 +16,6 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	path := migrated(t, folder(t))
-	for _, command := range []string{"locks", "queue"} {
-		assert.Equal(t, "[]\n", call(t, command, "--json", "--db", path).out)
-		assert.Equal(t, exitDone, call(t, command, "--db", path).code)
-	}
 	s, err := sqlite.Open(ctx, path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -32,10 +27,7 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, q.Fail(ctx, tasks[0], errors.New("the server is down"), 0))
 	require.NoError(t, q.Done(ctx, tasks[1]))
-	tool := func(code int, args ...string) string {
-		t.Helper()
-		return expect(t, code, append(args, "--db", path)...)
-	}
+	tool := expecting(t, "--db", path)
 	var counts []countJSON
 	strict(t, tool(exitDone, "queue", "--json"), &counts)
 	require.Equal(t, []countJSON{{Queue: "mail", Pending: 1, Done: 1, Failed: 1}}, counts)

@@ -43,9 +43,34 @@ const whyForce = "a lock is normally released by stopping the replica that leads
 const releasePoll = 250 * time.Millisecond
 
 type releaseOrder struct {
-	force, yes, noWait bool
-	by, reason         string
-	wait               time.Duration
+	insistence
+	yes, noWait bool
+	wait        time.Duration
+}
+
+// An insistence is what it takes to tell somebody to leave.
+type insistence struct {
+	force      bool
+	by, reason string
+}
+
+func (i *insistence) declare(flags *flag.FlagSet) {
+	flags.BoolVar(&i.force, "force", false, "")
+	flags.StringVar(&i.by, "by", userAtHost(), "")
+	flags.StringVar(&i.reason, "reason", "", "")
+}
+
+// check returns what is missing; why is why it has to be forced.
+func (i *insistence) check(why, keeper string) error {
+	switch {
+	case !i.force:
+		return wrong("%s", why)
+	case strings.TrimSpace(i.reason) == "":
+		return wrong("--reason is required: the %s keeps why", keeper)
+	case strings.TrimSpace(i.by) == "":
+		return wrong("--by is empty: the %s keeps who", keeper)
+	}
+	return nil
 }
 
 // A releaseJSON says what a release did.
@@ -64,23 +89,16 @@ type releaseJSON struct {
 
 func release(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o releaseOrder
-	flags.BoolVar(&o.force, "force", false, "")
+	o.declare(flags)
 	flags.BoolVar(&o.yes, "yes", false, "")
 	flags.BoolVar(&o.noWait, "no-wait", false, "")
-	flags.StringVar(&o.by, "by", userAtHost(), "")
-	flags.StringVar(&o.reason, "reason", "", "")
 	flags.DurationVar(&o.wait, "wait", time.Minute, "")
 	return func(ctx context.Context) (int, error) {
-		switch {
-		case !o.force:
-			return 0, &usageError{"release", whyForce}
-		case strings.TrimSpace(o.reason) == "":
-			return 0, &usageError{"release", "--reason is required: the history keeps why"}
-		case strings.TrimSpace(o.by) == "":
-			return 0, &usageError{"release", "--by is empty: the history keeps who"}
-		case o.wait <= 0:
-			return 0, &usageError{"release", fmt.Sprintf("--wait %v is not above 0: use --no-wait",
-				o.wait)}
+		if err := o.check(whyForce, "history"); err != nil {
+			return 0, err
+		}
+		if o.wait <= 0 {
+			return 0, wrong("--wait %v is not above 0: use --no-wait", o.wait)
 		}
 		return t.release(ctx, o)
 	}
@@ -216,7 +234,7 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 		return 0, err
 	}
 	report := releaseJSON{Term: row.Term, PID: row.PID, Hostname: row.Hostname,
-		Revoked: newRevokedJSON(revoked), Running: newRunsJSON(shown.running)}
+		Revoked: newRevokedJSON(revoked), Running: convert(shown.running, newRunJSON)}
 	if o.noWait {
 		report.Message = fmt.Sprintf("term %d is revoked; "+
 			"its holder leaves at its next heartbeat (every %v)",
@@ -238,8 +256,7 @@ func (t *tool) revoke(ctx context.Context, s store, o releaseOrder, shown toRele
 		string(end.EndReason)
 	report.Message = fmt.Sprintf("term %d has ended (%s)", row.Term, end.EndReason)
 	if next != nil {
-		term := newTermJSON(*next)
-		report.Next = &term
+		report.Next = new(newTermJSON(*next))
 		report.Message += fmt.Sprintf("; pid %d on host %q leads now (term %d)", next.PID,
 			next.Hostname, next.Term)
 	}

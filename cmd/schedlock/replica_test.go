@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -25,16 +24,13 @@ import (
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/mysql"
-	"example.com/schedlock/schedlock/postgres"
-	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
 
 // The test binary is also the tool, and a replica.
 const (
-	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica, beacon, writer
+	childEnv    = "SCHEDLOCK_TEST_CHILD" // tool, replica, beacon
 	replicaTTL  = "SCHEDLOCK_TEST_TTL"
 	replicaGate = "SCHEDLOCK_TEST_GATE" // the job "long" runs until this file exists
 )
@@ -53,8 +49,6 @@ func TestMain(m *testing.M) {
 		replica(os.Args[1])
 	case "beacon":
 		beacon(os.Args[1])
-	case "writer":
-		writer(os.Args[1])
 	default:
 		child.SideBySide(24)
 		code := pgtest.Run(m)
@@ -68,19 +62,14 @@ func TestMain(m *testing.M) {
 
 // replica is an app with two jobs, until SIGTERM.
 func replica(dsn string) {
-	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
-	switch {
-	case isPostgres(dsn):
-		open = postgres.Opener(dsn)
-	case isMySQL(dsn):
-		open = mysql.Opener(dsn)
-	}
 	ttl, err := time.ParseDuration(os.Getenv(replicaTTL))
 	if err != nil {
 		panic(err)
 	}
 	app, err := startup.NewApp(startup.Config{
-		Open: open,
+		Open: func(ctx context.Context) (driver.Store, error) {
+			return (&tool{dsn: dsn}).openAndMigrate(ctx, discard)
+		},
 		Lock: []schedlock.Option{schedlock.WithTTL(ttl),
 			schedlock.WithHeartbeatInterval(max(min(time.Second, ttl/4), ttl/20)),
 			schedlock.WithSessionGrace(max(5*time.Second, ttl/5))},
@@ -187,6 +176,14 @@ func expect(t testing.TB, code int, args ...string) string {
 	return r.out + r.err
 }
 
+// expecting is expect with these flags behind the arguments.
+func expecting(t testing.TB, flags ...string) func(code int, args ...string) string {
+	return func(code int, args ...string) string {
+		t.Helper()
+		return expect(t, code, append(args, flags...)...)
+	}
+}
+
 func callWith(t testing.TB, env map[string]string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -216,20 +213,10 @@ func copyBinary() (dir, path string, err error) {
 		return "", "", err
 	}
 	path = filepath.Join(dir, "schedlock")
-	in, err := os.Open(exe)
-	if err != nil {
-		return dir, "", err
-	}
-	defer in.Close()
-	// A child that inherits the file would keep it busy: golang.org/issue/22315.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		return dir, "", err
-	}
-	_, err = io.Copy(out, in)
-	return dir, path, errors.Join(err, out.Close(), os.Chmod(path, 0o755), os.Chmod(dir, 0o755))
+	// Not by this process: a child that inherits the file would keep it busy
+	// (golang.org/issue/22315).
+	return dir, path, errors.Join(exec.Command("cp", exe, path).Run(), os.Chmod(path, 0o755),
+		os.Chmod(dir, 0o755))
 }
 
 // toolPath is the path of binary, which is made when it is asked for first.

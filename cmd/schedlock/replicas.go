@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"strconv"
 
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -53,7 +52,7 @@ func (t *tool) showReplicas(list []ledger.Replica) {
 		case r.State == "leading":
 			paint = green
 		}
-		b.add(paint, r.Hostname, strconv.Itoa(r.PID), r.Version, r.State, span(r.Silent),
+		b.add(paint, r.Hostname, r.PID, r.Version, r.State, span(r.Silent),
 			r.Instance, r.Reason)
 	}
 	t.table(b)

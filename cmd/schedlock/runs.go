@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,15 +29,7 @@ Examples:
 type runJSON struct {
 	Job           string        `json:"job"`
 	ScheduledAt   timestamp     `json:"scheduled_at"`
-	StartedAt     timestamp     `json:"started_at"`
-	FinishedAt    timestamp     `json:"finished_at"`
-	Status        ledger.Status `json:"status"` // in_progress, done, failed, abandoned, skipped
-	Attempt       int           `json:"attempt"`
-	TookSeconds   *float64      `json:"took_seconds"`
-	Term          int64         `json:"term"`
-	PID           int           `json:"pid"`
-	Hostname      string        `json:"hostname"`
-	Error         string        `json:"error"`
+	attemptJSON                 // the latest
 	RetryAt       timestamp     `json:"retry_at"`
 	Until         timestamp     `json:"until"` // of a skipped range its last tick
 	Count         int64         `json:"count"` // of a skipped range its ticks
@@ -51,7 +42,7 @@ type attemptJSON struct {
 	Attempt     int           `json:"attempt"`
 	StartedAt   timestamp     `json:"started_at"`
 	FinishedAt  timestamp     `json:"finished_at"`
-	Status      ledger.Status `json:"status"`
+	Status      ledger.Status `json:"status"` // in_progress, done, failed, abandoned, skipped
 	TookSeconds *float64      `json:"took_seconds"`
 	Term        int64         `json:"term"`
 	PID         int           `json:"pid"`
@@ -59,36 +50,18 @@ type attemptJSON struct {
 	Error       string        `json:"error"`
 }
 
-// newAttemptsJSON is not null: it was asked for.
-func newAttemptsJSON(list []ledger.Attempt) []attemptJSON {
-	lines := make([]attemptJSON, len(list))
-	for i, a := range list {
-		d, known := took(a.StartedAt, a.FinishedAt)
-		lines[i] = attemptJSON{Attempt: a.Number, StartedAt: timestamp(a.StartedAt),
-			FinishedAt: timestamp(a.FinishedAt), Status: a.Status, TookSeconds: seconds(d, known),
-			Term: a.Term, PID: a.PID, Hostname: a.Hostname, Error: a.Error}
-	}
-	return lines
+func newAttemptJSON(a ledger.Attempt) attemptJSON {
+	return attemptJSON{a.Number, timestamp(a.StartedAt), timestamp(a.FinishedAt), a.Status,
+		seconds(took(a.StartedAt, a.FinishedAt)), a.Term, a.PID, a.Hostname, a.Error}
 }
 
 func newRunJSON(r ledger.Run) runJSON {
-	took, known := took(r.StartedAt, r.FinishedAt)
-	return runJSON{
-		Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt), StartedAt: timestamp(r.StartedAt),
-		FinishedAt: timestamp(r.FinishedAt),
-		Status:     r.Status, Attempt: r.Attempt, TookSeconds: seconds(took,
-			known), Term: r.Term, PID: r.PID, Hostname: r.Hostname,
-		Error: r.Error, RetryAt: timestamp(r.RetryAt), Until: timestamp(r.Until), Count: r.Count,
-		RequestedBy: r.RequestedBy, RequestReason: r.RequestReason,
-	}
-}
-
-func newRunsJSON(list []ledger.Run) []runJSON {
-	lines := make([]runJSON, len(list))
-	for i, r := range list {
-		lines[i] = newRunJSON(r)
-	}
-	return lines
+	latest, _ := r.Latest()
+	latest.Error = r.Error // also of an attempt before, and why it was skipped
+	return runJSON{Job: r.Job, ScheduledAt: timestamp(r.ScheduledAt),
+		attemptJSON: newAttemptJSON(latest), RetryAt: timestamp(r.RetryAt),
+		Until: timestamp(r.Until), Count: r.Count, RequestedBy: r.RequestedBy,
+		RequestReason: r.RequestReason}
 }
 
 // took is how long an attempt took; known is false while it runs, and if it never
@@ -100,6 +73,14 @@ func took(started, finished time.Time) (d time.Duration, known bool) {
 	return finished.Sub(started), true
 }
 
+// length is how long an attempt took, in words; "": it is not known.
+func length(started, finished time.Time) string {
+	if d, known := took(started, finished); known {
+		return span(d)
+	}
+	return ""
+}
+
 func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	n := flags.Int("n", 20, "")
 	job := flags.String("job", "", "")
@@ -107,9 +88,6 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	since := flags.String("since", "", "")
 	each := flags.Bool("attempts", false, "")
 	return func(ctx context.Context) (int, error) {
-		if *n < 1 {
-			return 0, &usageError{"runs", fmt.Sprintf("-n %d is not above 0", *n)}
-		}
 		if *since != "" && !given(flags, "n") {
 			*n = math.MaxInt
 		}
@@ -117,7 +95,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		after, err := t.since("runs", *since)
+		after, err := t.since(*since)
 		if err != nil {
 			return 0, err
 		}
@@ -142,7 +120,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}, func(r ledger.Run) runJSON {
 			line := newRunJSON(r)
 			if *each {
-				line.Attempts = newAttemptsJSON(attempts[r.ID])
+				line.Attempts = convert(attempts[r.ID], newAttemptJSON)
 			}
 			return line
 		}, none, func(found []ledger.Run) {
@@ -194,12 +172,8 @@ func statuses(list string) (wanted []ledger.Status, err error) {
 	}
 	for _, name := range strings.Split(list, ",") {
 		if !slices.Contains(allStatuses, name) {
-			text := fmt.Sprintf("--status %s is none of in_progress, done, failed, abandoned and "+
-				"skipped", message.Shown(name))
-			if meant := nearest(name, allStatuses); meant != "" {
-				text += "; did you mean " + meant + "?"
-			}
-			return nil, &usageError{"runs", text}
+			return nil, wrong("--status %s is none of in_progress, done, failed, abandoned and "+
+				"skipped%s", message.Shown(name), didYouMean(name, "", allStatuses))
 		}
 		wanted = append(wanted, ledger.Status(name))
 	}
@@ -210,15 +184,12 @@ func (t *tool) showRuns(list []ledger.Run) {
 	b := newTable(cutting("job"), fixed("tick"), fixed("status"), wideOnly("attempt"),
 		wideOnly("took"), wideOnly("term"), wideOnly("asked by"), cutting("error"))
 	for _, r := range list {
-		status, attempt, length := string(r.Status), "", ""
+		status, attempt := string(r.Status), ""
 		if r.Count > 1 {
 			status = fmt.Sprintf("%s ×%d", r.Status, r.Count)
 		}
 		if r.Attempt > 0 {
-			attempt = strconv.Itoa(r.Attempt)
-		}
-		if d, known := took(r.StartedAt, r.FinishedAt); known {
-			length = span(d)
+			attempt = fmt.Sprint(r.Attempt)
 		}
 		message := r.Error
 		if !r.RetryAt.IsZero() {
@@ -228,8 +199,8 @@ func (t *tool) showRuns(list []ledger.Run) {
 		if r.RequestReason != "" {
 			asked += ": " + r.RequestReason
 		}
-		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt, length,
-			strconv.FormatInt(r.Term, 10), asked, message)
+		b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), status, attempt,
+			length(r.StartedAt, r.FinishedAt), r.Term, asked, message)
 	}
 	t.table(b)
 }
@@ -240,17 +211,12 @@ func (t *tool) showAttempts(list []ledger.Run, attempts map[int64][]ledger.Attem
 		wideOnly("began"), wideOnly("took"), wideOnly("term"), wideOnly("host"), cutting("error"))
 	for _, r := range list {
 		if len(attempts[r.ID]) == 0 {
-			b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), "", string(r.Status), "",
-				"", "", "", r.Error)
+			b.add(statusColour(r.Status), r.Job, t.cell(r.ScheduledAt), "", r.Status, "", "", "",
+				"", r.Error)
 		}
 		for _, a := range attempts[r.ID] {
-			length := ""
-			if d, known := took(a.StartedAt, a.FinishedAt); known {
-				length = span(d)
-			}
-			b.add(statusColour(a.Status), r.Job, t.cell(r.ScheduledAt), strconv.Itoa(a.Number),
-				string(a.Status), t.cell(a.StartedAt), length, strconv.FormatInt(a.Term, 10),
-				a.Hostname, a.Error)
+			b.add(statusColour(a.Status), r.Job, t.cell(r.ScheduledAt), a.Number, a.Status,
+				t.cell(a.StartedAt), length(a.StartedAt, a.FinishedAt), a.Term, a.Hostname, a.Error)
 		}
 	}
 	t.table(b)
@@ -316,8 +282,7 @@ func newJobJSON(j ledger.Job, inbox ledger.Pending) jobJSON {
 	}
 	line.Requests = inbox.Backlog[j.Name]
 	if p := inbox.Paused(j.Name); p != nil {
-		pause := newPauseJSON(*p)
-		line.Paused = &pause
+		line.Paused = new(newPauseJSON(*p))
 	}
 	return line
 }
@@ -336,7 +301,7 @@ func (t *tool) showJobs(list []ledger.Job, inbox ledger.Pending) {
 			state = strings.TrimSuffix("paused, "+state, ", ")
 		}
 		b.add(paint, j.Name, j.Spec, t.cell(nextTick(j)), t.cell(j.LastDone), t.cell(j.LastFailed),
-			strconv.FormatInt(j.Streak, 10), state, paused)
+			j.Streak, state, paused)
 	}
 	t.table(b)
 	if p := inbox.Paused(""); p != nil {

@@ -53,14 +53,9 @@ func TestRunsOfOneStatusOrTime(t *testing.T) {
 		"--since 2001-02-03T04:05:06+01:00":  73,
 		"--since 2999-01-01 --status failed": 0,
 	} {
-		r := call(t, append(strings.Fields(args), "--json", "--db", path, "runs")...)
-		if args != "" { // these are flags of the command
-			r = call(t, append([]string{"runs", "--json", "--db", path},
-				strings.Fields(args)...)...)
-		}
-		require.Equal(t, exitDone, r.code, r)
 		var list []runJSON
-		strict(t, r.out, &list)
+		strict(t, expect(t, exitDone, append([]string{"runs", "--json", "--db", path},
+			strings.Fields(args)...)...), &list)
 		assert.Len(t, list, want, args)
 	}
 	none := call(t, "runs", "--status", "abandoned", "--db", path)
@@ -72,9 +67,8 @@ func TestRunsOfOneStatusOrTime(t *testing.T) {
 			`time such as 2026-03-01 or 2026-03-01T02:00:00Z`,
 		"history --since -1h": `--since "-1h" is neither a span`,
 	} {
-		r := call(t, append(strings.Fields(args), "--db", path)...)
-		assert.Equal(t, exitUsage, r.code, r)
-		assert.Contains(t, r.err, says)
+		assert.Contains(t, expect(t, exitUsage, append(strings.Fields(args), "--db", path)...),
+			says)
 	}
 }
 

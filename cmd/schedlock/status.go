@@ -28,12 +28,13 @@ Examples:
 
 // A situation is what status and watch read.
 type situation struct {
-	view    driver.Snapshot
-	pauses  []ledger.Pause // in force
-	schema  int64
-	judged  assessment
-	waiting int          // requests that nobody has answered
-	failing []ledger.Job // whose latest attempt has failed; only status asks
+	view       driver.Snapshot
+	paused     *ledger.Pause  // of the whole scheduler; nil: it is not
+	pausedJobs []ledger.Pause // of jobs by themselves
+	schema     int64
+	judged     assessment
+	waiting    int          // requests that nobody has answered
+	failing    []ledger.Job // whose latest attempt has failed; only status asks
 }
 
 func (t *tool) situation(ctx context.Context) (found situation, err error) {
@@ -50,34 +51,16 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 		for _, n := range inbox.Backlog {
 			found.waiting += n
 		}
+		found.paused = inbox.Paused("")
 		for _, p := range inbox.Pauses {
-			if p.InForce() {
-				found.pauses = append(found.pauses, p)
+			if p.InForce() && p.Job != "" {
+				found.pausedJobs = append(found.pausedJobs, p)
 			}
 		}
 		return nil
 	})
 	found.judged = judge(found.view)
 	return found, err
-}
-
-// paused is the pause of the whole scheduler, nil if it is not paused.
-func (s situation) paused() *ledger.Pause {
-	for _, p := range s.pauses {
-		if p.Job == "" {
-			return &p
-		}
-	}
-	return nil
-}
-
-func (s situation) pausedJobs() (n int) {
-	for _, p := range s.pauses {
-		if p.Job != "" {
-			n++
-		}
-	}
-	return n
 }
 
 func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
@@ -123,11 +106,11 @@ func (s situation) headline() string {
 			}
 		}
 	}
-	switch n := s.pausedJobs(); {
-	case s.paused() != nil:
-		line += "; everything is paused by " + s.paused().By
+	switch n := len(s.pausedJobs); {
+	case s.paused != nil:
+		line += "; everything is paused by " + s.paused.By
 	case n == 1:
-		line += fmt.Sprintf("; %s is paused", s.pauses[0].Job)
+		line += fmt.Sprintf("; %s is paused", s.pausedJobs[0].Job)
 	case n > 1:
 		line += fmt.Sprintf("; %d jobs are paused", n)
 	}
@@ -137,7 +120,7 @@ func (s situation) headline() string {
 func (t *tool) showStatus(s situation) {
 	v, a := s.view, s.judged
 	paint := a.colour()
-	if paint == green && (len(s.failing) > 0 || len(s.pauses) > 0) {
+	if paint == green && (len(s.failing)+len(s.pausedJobs) > 0 || s.paused != nil) {
 		paint = yellow
 	}
 	fmt.Fprintln(t.out, t.paint(paint, plain(s.headline())))
@@ -159,17 +142,17 @@ func (t *tool) showStatus(s situation) {
 	}
 	t.line("proof", "%s", t.signWords(v))
 	t.line("standby", "waits %s", a.standby.text)
-	if p := s.paused(); p != nil {
+	if p := s.paused; p != nil {
 		t.line("paused", "%s", t.pauseWords(*p))
 	}
-	if n := s.pausedJobs(); n > 0 {
+	if n := len(s.pausedJobs); n > 0 {
 		t.line("paused", "jobs by themselves: %d; see schedlock jobs", n)
 	}
 	if s.waiting > 0 {
 		t.line("requests", "%d that nobody has answered", s.waiting)
 	}
 	t.line("schema", "%s", schemaWords(s.schema))
-	t.line("database", "%s", t.shownDSN())
+	t.line("database", "%s", shownDSN(t.dsn))
 	if a.advice != "" {
 		t.line("to do", "%s", a.advice)
 	}
@@ -304,20 +287,14 @@ func newStatusJSON(t *tool, s situation) statusJSON {
 		Lock: newLockJSON(s.view.Info()),
 		Standby: standbyJSON{s.judged.standby.atOnce, s.judged.standby.most.Seconds(),
 			s.judged.standby.text},
-		PausedJobs: []pauseJSON{}, Requests: s.waiting, SchemaVersion: s.schema,
-		Database: t.shownDSN(),
+		PausedJobs: convert(s.pausedJobs, newPauseJSON), Requests: s.waiting,
+		SchemaVersion: s.schema, Database: shownDSN(t.dsn),
 	}
 	if n := s.view.Newest; n != nil {
-		term := newTermJSON(*n)
-		j.NewestTerm = &term
+		j.NewestTerm = new(newTermJSON(*n))
 	}
-	for _, p := range s.pauses {
-		pause := newPauseJSON(p)
-		if p.Job == "" {
-			j.Paused = &pause
-		} else {
-			j.PausedJobs = append(j.PausedJobs, pause)
-		}
+	if p := s.paused; p != nil {
+		j.Paused = new(newPauseJSON(*p))
 	}
 	return j
 }

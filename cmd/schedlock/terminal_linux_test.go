@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,8 +20,7 @@ type terminal struct {
 	master *os.File
 	cmd    *exec.Cmd
 	read   chan struct{} // closed when all was read that it wrote
-	mu     sync.Mutex
-	shown  bytes.Buffer
+	shown  said
 }
 
 func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
@@ -48,9 +45,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 		buf := make([]byte, 4096)
 		for {
 			n, err := master.Read(buf)
-			w.mu.Lock()
-			w.shown.Write(buf[:n])
-			w.mu.Unlock()
+			_, _ = w.shown.Write(buf[:n])
 			if err != nil {
 				return
 			}
@@ -59,11 +54,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	return w
 }
 
-func (w *terminal) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.shown.String()
-}
+func (w *terminal) text() string { return w.shown.String() }
 
 func (w *terminal) wait() int {
 	_ = w.cmd.Wait()

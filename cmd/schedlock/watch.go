@@ -43,7 +43,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	interval := flags.Duration("interval", 500*time.Millisecond, "")
 	return func(ctx context.Context) (int, error) {
 		if *interval < 10*time.Millisecond {
-			return 0, &usageError{"watch", fmt.Sprintf("--interval %v is below 10ms", *interval)}
+			return 0, wrong("--interval %v is below 10ms", *interval)
 		}
 		last, err := t.sight(ctx, 0)
 		if err != nil {
@@ -133,78 +133,63 @@ func (s sight) change(event, message string) change {
 
 // changes is what has happened from one sight to the next, in its order.
 func (t *tool) changes(before, now sight) (list []change) {
-	open := map[int64]bool{} // as far as before knew
+	earlier := map[int64]driver.Term{} // as far as before knew
 	for _, term := range before.terms {
-		open[term.Term] = term.Open()
+		earlier[term.Term] = term
 	}
 	for _, n := range now.terms {
-		wasOpen, known := open[n.Term]
-		if !known && n.Term > before.term() {
-			list = append(list, termChange("leader", n, now.judged.verdict,
-				fmt.Sprintf("leader: pid %d on host %q leads (term %d) since %s", n.PID, n.Hostname,
-					n.Term, t.at(n.AcquiredAt))))
-		}
-		if !n.Revoked.At.IsZero() && !before.knowsRevoked(n.Term) {
-			c := termChange("revoked", n, now.judged.verdict,
-				fmt.Sprintf("revoked: pid %d on host %q (term %d) was told to leave by %q: %q",
-					n.PID, n.Hostname, n.Term, n.Revoked.By, n.Revoked.Reason))
-			c.By, c.Reason = n.Revoked.By, n.Revoked.Reason
+		was, known := earlier[n.Term]
+		begun := !known && n.Term > before.term()
+		of := change{Verdict: now.judged.verdict, Term: n.Term, PID: n.PID, Hostname: n.Hostname}
+		who := fmt.Sprintf("pid %d on host %q", n.PID, n.Hostname)
+		if begun {
+			c := of
+			c.Event = "leader"
+			c.Message = fmt.Sprintf("leader: %s leads (term %d) since %s", who, n.Term,
+				t.at(n.AcquiredAt))
 			list = append(list, c)
 		}
-		if !n.Open() && (wasOpen || !known && n.Term > before.term()) {
-			c := termChange("ended", n, now.judged.verdict,
-				fmt.Sprintf("ended: term %d of pid %d on host %q: %s, after %s", n.Term, n.PID,
-					n.Hostname, n.EndReason, span(n.EndedAt.Sub(n.AcquiredAt))))
-			c.Reason = string(n.EndReason)
+		if !n.Revoked.At.IsZero() && was.Revoked.At.IsZero() {
+			c := of
+			c.Event, c.By, c.Reason = "revoked", n.Revoked.By, n.Revoked.Reason
+			c.Message = fmt.Sprintf("revoked: %s (term %d) was told to leave by %q: %q", who, n.Term,
+				c.By, c.Reason)
+			list = append(list, c)
+		}
+		if !n.Open() && (begun || known && was.Open()) {
+			c := of
+			c.Event, c.Reason = "ended", string(n.EndReason)
+			c.Message = fmt.Sprintf("ended: term %d of %s: %s, after %s", n.Term, who, n.EndReason,
+				span(n.EndedAt.Sub(n.AcquiredAt)))
 			list = append(list, c)
 		}
 	}
-	if b, n := before.view.Row, now.view.Row; b != nil && n != nil && b.Term == n.Term &&
-		b.State != n.State && n.State != driver.StateRevoked {
-		list = append(list, now.change("state",
-			fmt.Sprintf("state: pid %d on host %q (term %d) is %s", n.PID, n.Hostname, n.Term,
-				n.State)))
-	}
-	b, n := before.view.Row, now.view.Row
-	if b != nil && n != nil && b.Token == n.Token && before.judged.verdict == now.judged.verdict {
-		switch was, is := before.judged.lateness, now.judged.lateness; {
+	if b, n := before.view.Row, now.view.Row; b != nil && n != nil {
+		who := fmt.Sprintf("pid %d on host %q (term %d)", n.PID, n.Hostname, n.Term)
+		if b.Term == n.Term && b.State != n.State && n.State != driver.StateRevoked {
+			list = append(list, now.change("state", fmt.Sprintf("state: %s is %s", who, n.State)))
+		}
+		was, is := before.judged.lateness, now.judged.lateness
+		switch {
+		case b.Token != n.Token, before.judged.verdict != now.judged.verdict:
 		case is > was:
 			list = append(list, now.change("late", "late: "+now.judged.late))
 		case is == assess.OnTime && was != assess.OnTime:
-			list = append(list, now.change("on time", fmt.Sprintf("on time: pid %d on host %q "+
-				"(term %d) sends heartbeats again", n.PID, n.Hostname, n.Term)))
+			list = append(list, now.change("on time", "on time: "+who+" sends heartbeats again"))
 		}
 	}
-	if before.judged.verdict != now.judged.verdict && !toldBy(list, now.judged.verdict) {
+	// That the lock is held a line about a new leader has said.
+	if is := now.judged.verdict; is != before.judged.verdict &&
+		(is != held || len(list) == 0 || list[len(list)-1].Event != "leader") {
 		list = append(list, now.change("verdict", now.judged.summary))
 	}
 	return list
 }
 
-// toldBy reports whether a line about a new leader has said that the lock is
-// held.
-func toldBy(list []change, v verdict) bool {
-	return v == held && len(list) > 0 && list[len(list)-1].Event == "leader"
-}
-
-func (s sight) knowsRevoked(term int64) bool {
-	for _, t := range s.terms {
-		if t.Term == term {
-			return !t.Revoked.At.IsZero()
-		}
-	}
-	return false
-}
-
-func termChange(event string, t driver.Term, v verdict, message string) change {
-	return change{Event: event, Verdict: v, Term: t.Term, PID: t.PID, Hostname: t.Hostname,
-		Message: message}
-}
-
 func (t *tool) tell(c change) {
 	now := time.Now()
 	if c.At = timestamp(now); t.json {
-		t.encodeLine(c)
+		t.encodeWith("", c) // in one line
 		return
 	}
 	paint := c.Verdict.colour()

@@ -47,9 +47,13 @@ func New(names ...string) (List, error) {
 
 // Handler answers what the list allows by next, and everything else with 421.
 // hint says how to add a host.
-func (l List) Handler(next http.Handler, hint string) http.Handler {
+//
+// The paths of probes are answered under any name: an orchestrator or a load balancer may
+// send one. They say hardly more than "ok" and change nothing, and one that fails for its
+// name would restart an app that is well.
+func (l List) Handler(next http.Handler, hint string, probes ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !l.Allows(r) {
+		if !slices.Contains(probes, r.URL.Path) && !l.Allows(r) {
 			Refuse(w, r, hint)
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"example.com/schedlock/cmd/demoapp/bans"
 	"example.com/schedlock/cmd/demoapp/blocklists"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/prom"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
 )
@@ -33,7 +34,7 @@ const (
 type app struct {
 	cfg     Config
 	log     *slog.Logger
-	metrics *metrics
+	metrics *prom.Metrics
 	sched   *startup.App
 
 	database *database
@@ -44,7 +45,7 @@ type app struct {
 func New(cfg Config, log *slog.Logger) (*startup.App, error) {
 	a := &app{cfg: cfg, log: log}
 	jobs := a.jobs()
-	a.metrics = newMetrics(jobs)
+	a.metrics = prom.New(prom.WithJobs(jobs))
 	sched, err := startup.NewApp(startup.Config{
 		Open:    openLock(cfg.lockDatabaseURL, log),
 		Strict:  cfg.mode == modeStrict,
@@ -121,7 +122,7 @@ func (a *app) importLists(ctx context.Context, run tasks.Run) error {
 		return err
 	}
 	defer done()
-	report, err := a.database.bans.Import(ctx, lists, fence, bans.ImportOptions{})
+	report, err := a.database.bans.Import(ctx, lists, fence, time.Now())
 	if err != nil {
 		return err
 	}

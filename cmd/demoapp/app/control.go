@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/tasks"
 )
 
 const (
@@ -137,8 +139,7 @@ func (a *app) orderRun(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			a.log.Warn("run cannot be awaited", "job", o.Job, "tick", request.At, "err", err)
 		}
 		if run.ID != 0 {
-			seen := newRunJSON(run)
-			answer.Run = &seen
+			answer.Run = new(newRunJSON(run))
 		}
 	}
 	writeJSON(w, http.StatusAccepted, answer)
@@ -202,15 +203,11 @@ func (a *app) resume(ctx context.Context, o ledger.Action) (bool, error) {
 // known returns an error unless there is such a job.
 func (a *app) known(ctx context.Context, job string) error {
 	jobs, err := a.sched.Runner().Jobs(ctx)
-	if err != nil {
+	known := func(j tasks.JobInfo) bool { return j.Name == job }
+	if err != nil || slices.ContainsFunc(jobs, known) {
 		return err
 	}
-	for _, j := range jobs {
-		if j.Name == job {
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: %q", ledger.ErrNoJob, job)
+	return ledger.NoJob(job)
 }
 
 // answerFailed says why an order was not carried out.

@@ -330,22 +330,20 @@ func withBusyTimeout(dsn string) string {
 // checkURL returns what is wrong with the URL of a database, and shows no part
 // of it that may be a password.
 func checkURL(dsn string) error {
+	form := ""
 	kind, err := datasource.Of(dsn)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
-	case kind == datasource.PostgreSQL:
-		if _, err := pgdsn.Parse(dsn); err != nil {
-			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), pgdsn.Form, err)
-		}
-	case kind == datasource.MySQL:
-		if _, err := mydsn.Parse(dsn); err != nil {
-			return fmt.Errorf("%q is not %s: %w", datasource.Shown(dsn), mydsn.Form, err)
-		}
-	default:
-		if err := sqlite.CheckDSN(dsn); err != nil {
-			return fmt.Errorf("%q: %w", datasource.Shown(dsn), err)
-		}
+	switch kind {
+	case datasource.PostgreSQL:
+		form = " is not " + pgdsn.Form
+		_, err = pgdsn.Parse(dsn)
+	case datasource.MySQL:
+		form = " is not " + mydsn.Form
+		_, err = mydsn.Parse(dsn)
+	case datasource.File:
+		err = sqlite.CheckDSN(dsn)
+	}
+	if err != nil {
+		return fmt.Errorf("%q%s: %w", datasource.Shown(dsn), form, err)
 	}
 	return nil
 }

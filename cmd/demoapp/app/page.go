@@ -31,7 +31,7 @@ func (a *app) handlePage(mux *http.ServeMux) {
 		App:         a.sched,
 		Control:     a.cfg.control,
 		ControlHint: noControl,
-		Hosts:       []string{"*"}, // see onlyHosts
+		Hosts:       []string{"*"}, // see handler
 		Sections:    []statuspage.Section{{Title: "Bans", Render: a.renderBans}},
 		Log:         a.log,
 		PublicError: publicError,

@@ -1,17 +1,19 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"example.com/schedlock/internal/build"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -26,6 +28,9 @@ const (
 )
 
 func (a *app) handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.metrics, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	a.handlePage(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -37,25 +42,9 @@ func (a *app) handler() http.Handler {
 	mux.HandleFunc("GET /terms", a.serveTerms)
 	mux.HandleFunc("GET /runs", a.serveRuns)
 	mux.HandleFunc("GET /jobs", a.serveJobs)
-	mux.Handle("GET /metrics", a.metrics.handler())
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	a.handleOrders(mux)
-	return secured(a.onlyHosts(mux))
-}
-
-// onlyHosts answers no other hosts than those of the list, but for the probes:
-// an orchestrator or a load balancer may send them any name. They say hardly
-// more than "ok" and change nothing, and one that fails for its name would
-// restart an app that is well.
-func (a *app) onlyHosts(next http.Handler) http.Handler {
-	checked := a.cfg.hosts.Handler(next, hostsHint)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/healthz", "/livez", "/readyz":
-			next.ServeHTTP(w, r)
-		default:
-			checked.ServeHTTP(w, r)
-		}
-	})
+	return secured(a.cfg.hosts.Handler(mux, hostsHint, "/healthz", "/livez", "/readyz"))
 }
 
 // hostsHint says how to be answered.
@@ -72,6 +61,19 @@ func secured(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// serveLive says whether a restart would mend something: it fails only while
+// this process still does a leader's work although its TTL has passed without a
+// heartbeat, such as a job that ignores its cancellation. It asks no database,
+// and a standby is as alive as the leader.
+func (a *app) serveLive(w http.ResponseWriter, _ *http.Request) {
+	if err := a.sched.Lock().Healthy(0); err != nil {
+		a.log.Warn("not alive", "err", err)
+		http.Error(w, "not alive: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
 }
 
 // serveReady says whether requests can be served. It never depends on leading:
@@ -119,14 +121,12 @@ func publicError(err error) string {
 // digits; the zero time is null.
 type timestamp time.Time
 
-const timestampLayout = "2006-01-02T15:04:05.000000Z"
-
 // MarshalJSON implements json.Marshaler.
 func (t timestamp) MarshalJSON() ([]byte, error) {
 	if time.Time(t).IsZero() {
 		return []byte("null"), nil
 	}
-	return []byte(time.Time(t).UTC().Format(`"` + timestampLayout + `"`)), nil
+	return []byte(time.Time(t).UTC().Format(`"2006-01-02T15:04:05.000000Z"`)), nil
 }
 
 type lockJSON struct {
@@ -189,25 +189,8 @@ func (a *app) serveLock(w http.ResponseWriter, r *http.Request) {
 		Self    selfJSON  `json:"self"`
 		App     string    `json:"app"`     // of this replica
 		Version string    `json:"version"` // of its program
-	}{info != nil, newLockJSON(info), a.self(), a.sched.Lock().App().Name, version()})
+	}{info != nil, newLockJSON(info), a.self(), a.sched.Lock().App().Name, build.Version()})
 }
-
-// version is that of the main module, or the revision that it was built from.
-var version = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version := info.Main.Version
-	if version == "" || version == "(devel)" {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return cmp.Or(version, "unknown")
-})
 
 type termJSON struct {
 	Term       int64     `json:"term"`
@@ -222,8 +205,7 @@ func newTermJSON(t driver.Term) termJSON {
 	j := termJSON{Term: t.Term, PID: t.PID, Hostname: t.Hostname,
 		AcquiredAt: timestamp(t.AcquiredAt), EndedAt: timestamp(t.EndedAt)}
 	if !t.Open() {
-		reason := string(t.EndReason)
-		j.EndReason = &reason
+		j.EndReason = new(string(t.EndReason))
 	}
 	return j
 }

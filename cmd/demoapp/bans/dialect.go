@@ -8,15 +8,11 @@ import (
 
 // Dialect is the kind of database a Store writes to: SQLite, PostgreSQL or MariaDB.
 type Dialect struct {
-	name    string
-	queries queries
-	txOpts  *sql.TxOptions // of a write transaction
+	name   string
+	txOpts *sql.TxOptions // of a write transaction
 	// timeArg turns a time into what the driver stores.
 	timeArg func(time.Time) any
-}
 
-// queries holds the SQL of one dialect, see sqlite.go, postgres.go and mysql.go.
-type queries struct {
 	exists string
 	create []string
 	rights string // what the role may not do, as GRANT statements; "": there are no roles
@@ -24,8 +20,26 @@ type queries struct {
 	upsert string // a JSON list of networks, list, seen, expires
 	expire string // now, limit
 	latest string // limit
-	count  string
 }
+
+// Statements that are the same in several dialects.
+const (
+	createFirstSeen = `
+CREATE INDEX IF NOT EXISTS bans_first_seen ON bans (first_seen DESC, prefix)`
+	createExpires = `
+CREATE INDEX IF NOT EXISTS bans_expires_at ON bans (expires_at)`
+	latest = `
+SELECT prefix, list, first_seen, last_seen, expires_at
+FROM bans ORDER BY first_seen DESC, prefix LIMIT `
+	// A row that this import has seen already is left alone, so that the number of
+	// rows written tells the bans from the duplicates without remembering either.
+	onConflict = `
+ON CONFLICT (prefix) DO UPDATE SET
+    list = excluded.list,
+    last_seen = excluded.last_seen,
+    expires_at = excluded.expires_at
+WHERE excluded.last_seen > bans.last_seen`
+)
 
 // String returns the dialect's name, as it is used in errors.
 func (d Dialect) String() string { return d.name }

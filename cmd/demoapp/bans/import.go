@@ -14,39 +14,21 @@ import (
 	"time"
 )
 
-// DefaultBanDuration is how long a ban lasts after a list last named it.
-const DefaultBanDuration = 7 * 24 * time.Hour
-
-// ImportOptions are the settings of one import. The zero value is usable.
-type ImportOptions struct {
-	// Now is when the lists count as seen; time.Now() if zero. A ban that was
-	// seen at Now or later counts as a duplicate and stays as it is.
-	Now time.Time
-	// BanDuration is how long a ban lasts after Now; DefaultBanDuration if zero.
-	BanDuration time.Duration
-}
+// BanDuration is how long a ban lasts after a list last named it.
+const BanDuration = 7 * 24 * time.Hour
 
 // Import reads the block lists of a folder, in the order of their names, and
 // upserts their networks. A list is a file that ends in .txt, .ipset, .netset or
 // .list and does not begin with a dot; folders below are not read. A file that
 // cannot be read is reported and the others go on. For a folder on a disk give a
-// Folder.
+// Folder. The lists count as seen at now: a ban that was seen then or later counts as a
+// duplicate and stays as it is.
 //
 // Each write transaction holds at most 1,000 networks and begins with fence (nil
 // for none). If fence or the database fails, or ctx ends, Import returns that
 // error, wrapped; the batches before it stay, and the report counts just these.
 func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence,
-	opts ImportOptions) (Report, error) {
-	if opts.Now.IsZero() {
-		opts.Now = time.Now()
-	}
-	if opts.BanDuration == 0 {
-		opts.BanDuration = DefaultBanDuration
-	}
-	if opts.BanDuration < 0 {
-		return Report{}, fmt.Errorf("import block lists: ban duration %v: must not be negative",
-			opts.BanDuration)
-	}
+	now time.Time) (Report, error) {
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return Report{}, fmt.Errorf("import block lists: read the folder: %w", err)
@@ -56,7 +38,7 @@ func (s *Store) Import(ctx context.Context, fsys fs.FS, fence Fence,
 		if entry.IsDir() || !isList(entry.Name()) {
 			continue
 		}
-		im := importer{store: s, fence: fence, opts: opts, file: FileReport{Name: entry.Name()}}
+		im := importer{store: s, fence: fence, now: now, file: FileReport{Name: entry.Name()}}
 		err := im.importFile(ctx, fsys)
 		report.Files = append(report.Files, im.file)
 		if err != nil {
@@ -81,7 +63,7 @@ func isList(name string) bool {
 type importer struct {
 	store *Store
 	fence Fence
-	opts  ImportOptions
+	now   time.Time
 	file  FileReport
 	// The networks of the next transaction. Each is there once: PostgreSQL refuses
 	// to upsert a row twice in one statement.
@@ -139,13 +121,12 @@ func (im *importer) writeBatch(ctx context.Context) error {
 		return err
 	}
 	dialect := im.store.dialect
-	seen, expires := dialect.timeArg(im.opts.Now),
-		dialect.timeArg(im.opts.Now.Add(im.opts.BanDuration))
+	seen, expires := dialect.timeArg(im.now), dialect.timeArg(im.now.Add(BanDuration))
 
 	var written int
 	err = im.store.write(ctx, im.fence, func(tx *sql.Tx) error {
 		written = 0
-		for _, query := range []string{dialect.queries.update, dialect.queries.upsert} {
+		for _, query := range []string{dialect.update, dialect.upsert} {
 			if query == "" {
 				continue
 			}

@@ -4,12 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -50,7 +47,7 @@ func TestImportReadsTheListsOfAFolder(t *testing.T) {
 		"sub/f.txt", "203.0.113.4\n",
 		"folder.txt/g.txt", "203.0.113.5\n",
 	)
-	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{Now: t0})
+	report, err := s.Import(t.Context(), fsys, nil, t0)
 	require.NoError(t, err)
 	bad := BadLine{Number: 4, Excerpt: `"bad"`, Reason: "not an IP address"}
 	assert.Equal(t, Report{Files: []FileReport{
@@ -81,15 +78,14 @@ func TestImportReadsTheListsOfAFolder(t *testing.T) {
 func TestImportFindsDuplicatesAcrossBatches(t *testing.T) {
 	s := newStore(t)
 	list := addresses(1001)
-	report, err := s.Import(t.Context(), folder("a.txt", list+list), nil, ImportOptions{})
+	report, err := s.Import(t.Context(), folder("a.txt", list+list), nil, t0)
 	require.NoError(t, err)
 	assert.Equal(t, FileReport{Lines: 2002, Bans: 1001, Duplicates: 1001}, report.Total())
 	assert.Equal(t, 1001, count(t, s))
 }
 
 func TestImporterRemembersNoMoreThanABatch(t *testing.T) {
-	im := importer{store: newStore(t), opts: ImportOptions{Now: t0},
-		file: FileReport{Name: "a.txt"}}
+	im := importer{store: newStore(t), now: t0, file: FileReport{Name: "a.txt"}}
 	im.fence = func(context.Context, *sql.Tx) error {
 		assert.Len(t, im.inBatch, len(im.batch))
 		assert.LessOrEqual(t, len(im.batch), batchRows)
@@ -113,8 +109,7 @@ func TestImportAgainOnlyMovesTimesForward(t *testing.T) {
 		{first.Add(time.Hour), 0, first.Add(time.Hour)},  // the same again
 		{first.Add(-time.Hour), 0, first.Add(time.Hour)}, // a clock stepped back
 	} {
-		report, err := s.Import(t.Context(), fsys, nil,
-			ImportOptions{Now: step.now, BanDuration: time.Minute})
+		report, err := s.Import(t.Context(), fsys, nil, step.now)
 		require.NoError(t, err)
 		assert.Equal(t, step.bans, report.Total().Bans)
 		latest, err := s.Latest(t.Context(), 2)
@@ -122,24 +117,8 @@ func TestImportAgainOnlyMovesTimesForward(t *testing.T) {
 		require.Len(t, latest, 1)
 		assert.Equal(t, first, latest[0].FirstSeen)
 		assert.Equal(t, step.lastSeen, latest[0].LastSeen)
-		assert.Equal(t, step.lastSeen.Add(time.Minute), latest[0].ExpiresAt)
+		assert.Equal(t, step.lastSeen.Add(BanDuration), latest[0].ExpiresAt)
 	}
-}
-
-func TestImportDefaults(t *testing.T) {
-	s := newStore(t)
-	before := time.Now().Truncate(time.Microsecond)
-	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.1"), nil, ImportOptions{})
-	require.NoError(t, err)
-	latest, err := s.Latest(t.Context(), 1)
-	require.NoError(t, err)
-	require.Len(t, latest, 1)
-	assert.WithinRange(t, latest[0].LastSeen, before, time.Now())
-	assert.Equal(t, 7*24*time.Hour, latest[0].ExpiresAt.Sub(latest[0].LastSeen))
-
-	_, err = s.Import(t.Context(), folder("a.txt", "192.0.2.1"), nil,
-		ImportOptions{BanDuration: -1})
-	assert.ErrorContains(t, err, "must not be negative")
 }
 
 func TestFenceThatFailsInTheThirdBatchKeepsTwo(t *testing.T) {
@@ -147,7 +126,7 @@ func TestFenceThatFailsInTheThirdBatchKeepsTwo(t *testing.T) {
 	lost := errors.New("lost")
 	f := &countingFence{failAt: 3, err: lost}
 	report, err := s.Import(t.Context(), folder("a.txt", addresses(3001), "b.txt", "192.0.2.1"),
-		f.fence, ImportOptions{})
+		f.fence, t0)
 	require.ErrorIs(t, err, lost)
 	assert.ErrorContains(t, err, "a.txt")
 	assert.Equal(t, 3, f.calls, "no batch after the one that failed")
@@ -158,7 +137,7 @@ func TestFenceThatFailsInTheThirdBatchKeepsTwo(t *testing.T) {
 
 	f = &countingFence{}
 	report, err = s.Import(t.Context(), folder("a.txt", addresses(3001), "b.txt", "192.0.2.1"),
-		f.fence, ImportOptions{})
+		f.fence, t0.Add(time.Minute))
 	require.NoError(t, err, "the next leader goes on")
 	assert.Equal(t, 5, f.calls)
 	assert.Equal(t, 3002, report.Total().Bans)
@@ -182,7 +161,7 @@ func TestFenceIsTheFirstStatementOfTheTransaction(t *testing.T) {
 		}
 		return nil
 	}
-	_, err = s.Import(t.Context(), folder("a.txt", addresses(2001)), fence, ImportOptions{})
+	_, err = s.Import(t.Context(), folder("a.txt", addresses(2001)), fence, t0)
 	require.Error(t, err)
 	var got string
 	require.NoError(t, s.db.QueryRowContext(t.Context(),
@@ -205,7 +184,7 @@ func TestImportBeginsImmediate(t *testing.T) {
 		func(ctx context.Context, tx *sql.Tx) error {
 			_, inFence = other.ExecContext(ctx, "DELETE FROM bans")
 			return nil
-		}, ImportOptions{})
+		}, t0)
 	require.NoError(t, err)
 	assert.ErrorContains(t, inFence, "locked")
 }
@@ -221,7 +200,7 @@ func TestCancelledImportStopsBetweenBatches(t *testing.T) {
 				cancel()
 			}
 			return f.fence(ctx, tx)
-		}, ImportOptions{})
+		}, t0)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 3, f.calls)
 	require.Len(t, report.Files, 1)
@@ -229,7 +208,7 @@ func TestCancelledImportStopsBetweenBatches(t *testing.T) {
 	assert.Equal(t, 2000, report.Files[0].Bans)
 	assert.Equal(t, 2000, count(t, s))
 
-	report, err = s.Import(ctx, folder("a.txt", "192.0.2.1"), nil, ImportOptions{})
+	report, err = s.Import(ctx, folder("a.txt", "192.0.2.1"), nil, t0)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Zero(t, report.Total().Bans)
 }
@@ -273,7 +252,7 @@ func TestCancelledImportStopsWithinALine(t *testing.T) {
 			}
 		}}, nil
 	}}
-	report, err := s.Import(ctx, fsys, nil, ImportOptions{})
+	report, err := s.Import(ctx, fsys, nil, t0)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, report.Files, 1)
 	assert.NoError(t, report.Files[0].Err, "the file is not to blame")
@@ -305,7 +284,7 @@ func TestUnreadableFileIsReportedAndTheOthersGoOn(t *testing.T) {
 		}
 		return file, nil
 	}}
-	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{})
+	report, err := s.Import(t.Context(), fsys, nil, t0)
 	require.NoError(t, err)
 	require.Len(t, report.Files, 4)
 	assert.NoError(t, report.Files[0].Err)
@@ -328,7 +307,7 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	require.NoError(t, os.Symlink(".", filepath.Join(dir, "folder.txt")))
 
 	s := newStore(t)
-	report, err := s.Import(t.Context(), os.DirFS(dir), nil, ImportOptions{})
+	report, err := s.Import(t.Context(), os.DirFS(dir), nil, t0)
 	require.NoError(t, err)
 	require.Len(t, report.Files, 5)
 	errs := map[string]error{}
@@ -342,12 +321,8 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	assert.ErrorIs(t, errs["folder.txt"], errNotRegular)
 	assert.Equal(t, 1, report.Total().Bans)
 	assert.Equal(t, 1, report.Total().Duplicates)
-}
 
-func TestMissingFolderIsAnError(t *testing.T) {
-	s := newStore(t)
-	_, err := s.Import(t.Context(), os.DirFS(filepath.Join(t.TempDir(), "missing")), nil,
-		ImportOptions{})
+	_, err = s.Import(t.Context(), os.DirFS(filepath.Join(dir, "missing")), nil, t0)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -359,7 +334,7 @@ func TestFileNameThatIsNotTextIsReported(t *testing.T) {
 		0o600); err != nil {
 		missing.Skip(t, "a file system that takes such a name: %v", err)
 	}
-	report, err := s.Import(t.Context(), os.DirFS(dir), nil, ImportOptions{})
+	report, err := s.Import(t.Context(), os.DirFS(dir), nil, t0)
 	require.NoError(t, err)
 	require.Len(t, report.Files, 1)
 	assert.ErrorIs(t, report.Files[0].Err, fs.ErrInvalid)
@@ -371,55 +346,14 @@ func TestDatabaseErrorEndsTheImport(t *testing.T) {
 	_, err := s.db.ExecContext(t.Context(), "DROP TABLE bans")
 	require.NoError(t, err)
 	_, err = s.Import(t.Context(), folder("a.txt", "192.0.2.1", "b.txt", "192.0.2.2"), nil,
-		ImportOptions{})
+		t0)
 	assert.ErrorContains(t, err, "import a.txt")
 	assert.ErrorContains(t, err, "no such table")
 }
 
-var manyLines = flag.Int("bans.lines", 2500, "how many lines TestImportOfManyLines imports")
-
-func TestImportOfManyLines(t *testing.T) {
-	lines := *manyLines
-	s := newStore(t)
-	fsys := folder("a.txt", addresses(lines))
-	for i, name := range []string{"first import", "second import"} {
-		var longest, last time.Duration
-		start := time.Now()
-		report, err := s.Import(t.Context(), fsys, func(context.Context, *sql.Tx) error {
-			now := time.Since(start)
-			longest, last = max(longest, now-last), now
-			return nil
-		}, ImportOptions{Now: t0.Add(time.Duration(i) * time.Minute)})
-		require.NoError(t, err)
-		assert.Equal(t, lines, report.Total().Bans)
-		t.Logf("%s: %d lines in %v, longest batch %v", name, lines, time.Since(start), longest)
-	}
-	assert.Equal(t, lines, count(t, s))
-
-	start := time.Now()
-	n, err := s.Expire(t.Context(), t0.Add(365*24*time.Hour), nil)
-	require.NoError(t, err)
-	assert.Equal(t, lines, n)
-	t.Logf("expire: %d bans in %v", n, time.Since(start))
-}
-
-func TestImportOfOneVeryLongLine(t *testing.T) {
-	const size = 32 << 20
-	s := newStore(t)
-	fsys := folder("a.txt", "192.0.2.1\n"+strings.Repeat("\x00", size)+"\n192.0.2.2")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	report, err := s.Import(t.Context(), fsys, nil, ImportOptions{})
-	runtime.ReadMemStats(&after)
-	require.NoError(t, err)
-	assert.Equal(t, 2, report.Total().Bans)
-	assert.Equal(t, 1, report.Total().Garbage)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(size/2))
-}
-
 func TestSamplesImport(t *testing.T) {
 	s := newStore(t)
-	report, err := s.Import(t.Context(), blocklists.FS, nil, ImportOptions{})
+	report, err := s.Import(t.Context(), blocklists.FS, nil, t0)
 	require.NoError(t, err)
 	assert.Equal(t, FileReport{Lines: 34, Bans: 17, Duplicates: 3, Garbage: 1}, report.Total())
 	assert.Zero(t, report.Errors())

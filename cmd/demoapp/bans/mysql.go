@@ -5,24 +5,13 @@ import "time"
 // MySQL is the dialect of MariaDB through github.com/go-sql-driver/mysql, in sessions whose
 // time zone is UTC, and whose driver parses times.
 var MySQL = Dialect{
-	name: "mariadb",
-	queries: queries{
-		exists: mysqlExists,
-		create: []string{mysqlCreateTable},
-		update: mysqlUpdate,
-		upsert: mysqlInsert,
-		expire: mysqlExpire,
-		latest: mysqlLatest,
-		count:  mysqlCount,
-	},
+	name:    "mariadb",
 	timeArg: func(t time.Time) any { return t.UTC().Format("2006-01-02 15:04:05.000000") },
-}
 
-const mysqlExists = `
+	exists: `
 SELECT EXISTS (SELECT 1 FROM information_schema.tables
-               WHERE table_schema = database() AND table_name = 'bans')`
-
-const mysqlCreateTable = `
+               WHERE table_schema = database() AND table_name = 'bans')`,
+	create: []string{`
 CREATE TABLE IF NOT EXISTS bans (
     prefix     varchar(64) NOT NULL PRIMARY KEY,
     list       text        NOT NULL,
@@ -31,31 +20,23 @@ CREATE TABLE IF NOT EXISTS bans (
     expires_at datetime(6) NOT NULL,
     KEY bans_first_seen (first_seen DESC, prefix),
     KEY bans_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin`
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin`},
+	// ON DUPLICATE KEY UPDATE would count a row that it changes twice. See onConflict.
+	update: `
+UPDATE ` + mysqlNetworks + `
+JOIN bans b ON b.prefix = CONVERT(n.prefix USING utf8mb4) COLLATE utf8mb4_bin
+SET b.list = a.list, b.last_seen = a.seen, b.expires_at = a.expires
+WHERE b.last_seen < CAST(a.seen AS datetime(6))`,
+	upsert: `
+INSERT INTO bans (prefix, list, first_seen, last_seen, expires_at)
+SELECT n.prefix, a.list, a.seen, a.seen, a.expires FROM ` + mysqlNetworks + `
+WHERE NOT EXISTS (SELECT 1 FROM bans b
+                  WHERE b.prefix = CONVERT(n.prefix USING utf8mb4) COLLATE utf8mb4_bin)`,
+	expire: `
+DELETE FROM bans WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`,
+	latest: latest + "?",
+}
 
 const mysqlNetworks = `
 (SELECT ? AS networks, ? AS list, ? AS seen, ? AS expires) AS a
 JOIN JSON_TABLE(a.networks, '$[*]' COLUMNS (prefix varchar(64) PATH '$')) AS n`
-
-// ON DUPLICATE KEY UPDATE would count a row that it changes twice. See sqliteUpsert.
-const mysqlUpdate = `
-UPDATE ` + mysqlNetworks + `
-JOIN bans b ON b.prefix = CONVERT(n.prefix USING utf8mb4) COLLATE utf8mb4_bin
-SET b.list = a.list, b.last_seen = a.seen, b.expires_at = a.expires
-WHERE b.last_seen < CAST(a.seen AS datetime(6))`
-
-const mysqlInsert = `
-INSERT INTO bans (prefix, list, first_seen, last_seen, expires_at)
-SELECT n.prefix, a.list, a.seen, a.seen, a.expires FROM ` + mysqlNetworks + `
-WHERE NOT EXISTS (SELECT 1 FROM bans b
-                  WHERE b.prefix = CONVERT(n.prefix USING utf8mb4) COLLATE utf8mb4_bin)`
-
-const mysqlExpire = `
-DELETE FROM bans WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`
-
-const mysqlLatest = `
-SELECT prefix, list, first_seen, last_seen, expires_at
-FROM bans ORDER BY first_seen DESC, prefix LIMIT ?`
-
-const mysqlCount = `
-SELECT count(*) FROM bans`

@@ -21,7 +21,7 @@ func TestImportOnMariaDB(t *testing.T) {
 	lists := folder("a.txt", "192.0.2.1\n2001:db8::/32\n192.0.2.1\n",
 		"b.txt", "192.0.2.1\n192.0.2.2\n")
 	run := func(at time.Time) (bans, duplicates int) {
-		r, err := s.Import(t.Context(), lists, nil, ImportOptions{Now: at, BanDuration: time.Hour})
+		r, err := s.Import(t.Context(), lists, nil, at)
 		require.NoError(t, err)
 		for _, f := range r.Files {
 			require.NoError(t, f.Err)
@@ -39,8 +39,9 @@ func TestImportOnMariaDB(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, latest, 3)
 	require.Equal(t, t0.Truncate(time.Microsecond), latest[0].FirstSeen)
-	require.Equal(t, t0.Add(time.Minute+time.Hour).Truncate(time.Microsecond), latest[0].ExpiresAt)
-	n, err := s.Expire(t.Context(), t0.Add(2*time.Hour), nil)
+	require.Equal(t, t0.Add(time.Minute+BanDuration).Truncate(time.Microsecond),
+		latest[0].ExpiresAt)
+	n, err := s.Expire(t.Context(), t0.Add(BanDuration+time.Hour), nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	require.Zero(t, count(t, s))

@@ -135,13 +135,6 @@ func TestScannerDropsTheLineThatAReadErrorCuts(t *testing.T) {
 	assert.Equal(t, netip.Prefix{}, s.Prefix())
 }
 
-func TestScannerReadsByteByByte(t *testing.T) {
-	s := NewScanner(iotest.OneByteReader(strings.NewReader("192.0.2.1\r\n" +
-		strings.Repeat("x", 2*maxLine) + "\n192.0.2.2")))
-	assert.Equal(t, []string{"192.0.2.1/32", "192.0.2.2/32"}, scanAll(s))
-	assert.Equal(t, 1, s.Garbage())
-}
-
 // repeat reads as n times the byte b.
 type repeat struct {
 	b byte

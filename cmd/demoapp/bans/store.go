@@ -61,12 +61,12 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 func (s *Store) migrate(ctx context.Context) error {
 	var exists bool
-	if err := s.db.QueryRowContext(ctx, s.dialect.queries.exists).Scan(&exists); err != nil ||
+	if err := s.db.QueryRowContext(ctx, s.dialect.exists).Scan(&exists); err != nil ||
 		exists {
 		return err
 	}
 	return s.write(ctx, nil, func(tx *sql.Tx) error {
-		for _, query := range s.dialect.queries.create {
+		for _, query := range s.dialect.create {
 			if _, err := tx.ExecContext(ctx, query); err != nil {
 				return err
 			}
@@ -76,11 +76,11 @@ func (s *Store) migrate(ctx context.Context) error {
 }
 
 func (s *Store) checkRights(ctx context.Context) error {
-	if s.dialect.queries.rights == "" {
+	if s.dialect.rights == "" {
 		return nil
 	}
 	var missing string
-	if err := s.db.QueryRowContext(ctx, s.dialect.queries.rights).Scan(&missing); err != nil {
+	if err := s.db.QueryRowContext(ctx, s.dialect.rights).Scan(&missing); err != nil {
 		return fmt.Errorf("check the rights on the table bans (%s): %w", s.dialect, err)
 	}
 	if missing != "" {
@@ -122,7 +122,7 @@ func (s *Store) Latest(ctx context.Context, limit int) ([]Ban, error) {
 }
 
 func (s *Store) latest(ctx context.Context, limit int) ([]Ban, error) {
-	rows, err := s.db.QueryContext(ctx, s.dialect.queries.latest, limit)
+	rows, err := s.db.QueryContext(ctx, s.dialect.latest, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s *Store) latest(ctx context.Context, limit int) ([]Ban, error) {
 // Count returns the number of bans.
 func (s *Store) Count(ctx context.Context) (int, error) {
 	var n int
-	if err := s.db.QueryRowContext(ctx, s.dialect.queries.count).Scan(&n); err != nil {
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM bans`).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count the bans: %w", err)
 	}
 	return n, nil
@@ -161,7 +161,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time, fence Fence) (int, er
 	for {
 		var n int
 		err := s.write(ctx, fence, func(tx *sql.Tx) (err error) {
-			n, err = affected(tx.ExecContext(ctx, s.dialect.queries.expire,
+			n, err = affected(tx.ExecContext(ctx, s.dialect.expire,
 				s.dialect.timeArg(now), batchRows))
 			return err
 		})

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -69,22 +68,6 @@ func addresses(n int) string {
 	return b.String()
 }
 
-func TestManyProcessesMigrateAtOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "app.db")
-	// The journal mode is what the first of them all would set.
-	require.NoError(t, openSQLite(t, path).Ping())
-
-	const stores = 16
-	errs := make([]error, stores)
-	var wg sync.WaitGroup
-	for i := range stores {
-		s := NewStore(openSQLite(t, path), SQLite)
-		wg.Go(func() { errs[i] = s.Migrate(t.Context()) })
-	}
-	wg.Wait()
-	assert.NoError(t, errors.Join(errs...))
-}
-
 func TestMigrateOnACurrentTableDoesNotWaitForAWriter(t *testing.T) {
 	s := newStore(t)
 	tx, err := s.db.BeginTx(t.Context(), SQLite.txOpts)
@@ -130,14 +113,14 @@ func TestMigrateRetriesOnlyALostRace(t *testing.T) {
 func TestTimesAreStoredAsReadableText(t *testing.T) {
 	s := newStore(t)
 	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.1"), nil,
-		ImportOptions{Now: t0.In(time.FixedZone("", 3600)), BanDuration: time.Hour})
+		t0.In(time.FixedZone("", 3600)))
 	require.NoError(t, err)
 	var first, last, expires string
 	require.NoError(t, s.db.QueryRowContext(t.Context(),
 		"SELECT first_seen, last_seen, expires_at FROM bans").Scan(&first, &last, &expires))
 	assert.Equal(t, "2026-11-21T09:50:46.123456Z", first)
 	assert.Equal(t, "2026-11-21T09:50:46.123456Z", last)
-	assert.Equal(t, "2026-11-21T10:50:46.123456Z", expires)
+	assert.Equal(t, "2026-11-28T09:50:46.123456Z", expires)
 
 	assert.Equal(t, "2026-11-21T09:50:46.000000Z", SQLite.timeArg(t0.Truncate(time.Second)),
 		"of fixed width")
@@ -165,20 +148,18 @@ func TestLatestListsTheNewestFirst(t *testing.T) {
 	s := newStore(t)
 	first := t0.Truncate(time.Microsecond)
 	second := first.Add(time.Second)
-	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.2\n192.0.2.1"), nil,
-		ImportOptions{Now: first})
+	_, err := s.Import(t.Context(), folder("a.txt", "192.0.2.2\n192.0.2.1"), nil, first)
 	require.NoError(t, err)
-	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.2\n198.51.100.0/24"), nil,
-		ImportOptions{Now: second})
+	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.2\n198.51.100.0/24"), nil, second)
 	require.NoError(t, err)
 
 	all := []Ban{
 		{netip.MustParsePrefix("198.51.100.0/24"), "b.txt", second, second,
-			second.Add(DefaultBanDuration)},
+			second.Add(BanDuration)},
 		{netip.MustParsePrefix("192.0.2.1/32"), "a.txt", first, first,
-			first.Add(DefaultBanDuration)},
+			first.Add(BanDuration)},
 		{netip.MustParsePrefix("192.0.2.2/32"), "b.txt", first, second,
-			second.Add(DefaultBanDuration)},
+			second.Add(BanDuration)},
 	}
 	for limit, want := range map[int][]Ban{-1: nil, 0: nil, 2: all[:2], 100: all} {
 		got, err := s.Latest(t.Context(), limit)
@@ -190,26 +171,25 @@ func TestLatestListsTheNewestFirst(t *testing.T) {
 
 func TestExpireDeletesInFencedBatches(t *testing.T) {
 	s := newStore(t)
-	_, err := s.Import(t.Context(), folder("a.txt", addresses(2500)), nil,
-		ImportOptions{Now: t0, BanDuration: time.Hour})
+	_, err := s.Import(t.Context(), folder("a.txt", addresses(2500)), nil, t0)
 	require.NoError(t, err)
-	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.1"), nil,
-		ImportOptions{Now: t0, BanDuration: 2 * time.Hour})
+	_, err = s.Import(t.Context(), folder("b.txt", "192.0.2.1"), nil, t0.Add(time.Hour))
 	require.NoError(t, err)
 
-	n, err := s.Expire(t.Context(), t0.Add(time.Hour-time.Microsecond), nil)
+	over := t0.Add(BanDuration)
+	n, err := s.Expire(t.Context(), over.Add(-time.Microsecond), nil)
 	require.NoError(t, err)
 	assert.Zero(t, n, "not yet")
 
 	lost := errors.New("lost")
 	f := &countingFence{failAt: 2, err: lost}
-	n, err = s.Expire(t.Context(), t0.Add(time.Hour), f.fence)
+	n, err = s.Expire(t.Context(), over, f.fence)
 	assert.ErrorIs(t, err, lost)
 	assert.Equal(t, 1000, n)
 	assert.Equal(t, 1501, count(t, s))
 
 	f = &countingFence{}
-	n, err = s.Expire(t.Context(), t0.Add(time.Hour), f.fence)
+	n, err = s.Expire(t.Context(), over, f.fence)
 	require.NoError(t, err)
 	assert.Equal(t, 1500, n)
 	assert.Equal(t, 2, f.calls)
@@ -217,7 +197,7 @@ func TestExpireDeletesInFencedBatches(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	n, err = s.Expire(ctx, t0.Add(3*time.Hour), nil)
+	n, err = s.Expire(ctx, over.Add(time.Hour), nil)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Zero(t, n)
 	assert.Equal(t, 1, count(t, s))

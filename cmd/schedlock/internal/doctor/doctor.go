@@ -79,15 +79,13 @@ const farewell = 500 * time.Millisecond
 
 // Examine looks at the database that dsn names: a postgres:// or postgresql://
 // URL or libpq's key=value pairs, a mysql:// URL or what its driver has for it, else a
-// path or a file: URI of a SQLite file.
+// path or a file: URI of a SQLite file. schema is that of the app on PostgreSQL; "" is the
+// first of the search_path.
+//
 // Everything that goes wrong is a finding. It returns soon after ctx ends,
 // within 30 s if that has no deadline, with what was found until then; a call
 // into a file system that hangs is left behind.
-func Examine(ctx context.Context, dsn string) Report { return ExamineSchema(ctx, dsn, "") }
-
-// ExamineSchema is Examine for an app that has a schema of its own on PostgreSQL;
-// "" is the first of the search_path.
-func ExamineSchema(ctx context.Context, dsn, schema string) Report {
+func Examine(ctx context.Context, dsn, schema string) Report {
 	limits := usual
 	limits.schema = schema
 	return examine(ctx, dsn, limits)
@@ -102,7 +100,7 @@ type bounds struct {
 	quickCheck      int64         // bytes: a larger file is not checked for integrity
 	freeConnections int
 	statement       time.Duration // that one on a server may take
-	schema          string        // see ExamineSchema
+	schema          string        // see Examine
 }
 
 var usual = bounds{
@@ -134,7 +132,8 @@ func examine(ctx context.Context, dsn string, limits bounds) Report {
 		switch kind, err := datasource.Of(dsn); {
 		case err != nil:
 			f.name(datasource.Shown(dsn))
-			f.fail("database", err.Error(), "give a path, a file: URI, a postgres:// URL or a mysql:// URL")
+			f.fail("database", err.Error(),
+				"give a path, a file: URI, a postgres:// URL or a mysql:// URL")
 		case kind == datasource.PostgreSQL:
 			examinePostgres(ctx, &f, dsn, limits)
 		case kind == datasource.MySQL:
@@ -175,6 +174,15 @@ func (f *findings) ok(check, found string)       { f.add(OK, check, found, "") }
 func (f *findings) note(check, found string)     { f.add(Note, check, found, "") }
 func (f *findings) warn(check, found, do string) { f.add(Warning, check, found, do) }
 func (f *findings) fail(check, found, do string) { f.add(Error, check, found, do) }
+
+// fine is ok, unless the check has found something to do.
+func (f *findings) fine(check, found string) {
+	if !slices.ContainsFunc(f.report().ToDo().Findings, func(todo Finding) bool {
+		return todo.Check == check
+	}) {
+		f.ok(check, found)
+	}
+}
 
 // name sets what the report calls the database.
 func (f *findings) name(database string) {

@@ -47,13 +47,13 @@ func childMain() bool {
 		check(syscall.Setgroups(nil))
 		check(syscall.Setgid(65534))
 		check(syscall.Setuid(65534))
-		check(json.NewEncoder(os.Stdout).Encode(Examine(bg, os.Args[1])))
+		check(json.NewEncoder(os.Stdout).Encode(examined(os.Args[1])))
 	case "mounted": // in a mount namespace of its own, which goes with the process
 		check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		if err := unix.Mount(os.Args[1], os.Args[2], "", unix.MS_BIND, ""); err != nil {
 			os.Exit(4)
 		}
-		check(json.NewEncoder(os.Stdout).Encode(Examine(bg, os.Args[2])))
+		check(json.NewEncoder(os.Stdout).Encode(examined(os.Args[2])))
 	}
 	return true
 }
@@ -78,116 +78,109 @@ func child(t testing.TB, mode string, attr *syscall.SysProcAttr,
 
 func TestTheLeaseFile(t *testing.T) {
 	t.Parallel()
-	provable := func(t *testing.T) *sqlite.Store {
-		s := newDatabase(t)
-		if err := s.ProofOfDeath(); err != nil {
-			missing.Skip(t, "a proof of death: %v", err)
+	type harm func(t *testing.T, s *sqlite.Store)
+	led := func(statements ...string) harm {
+		return func(t *testing.T, s *sqlite.Store) {
+			lead(t, s)
+			shell(t, s.Path(), statements...)
 		}
-		return s
 	}
-	t.Run("of a holder that has died", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		_, err := child(t, "lead", nil, s.Path())
-		require.NoError(t, err)
-		r := Examine(bg, s.Path())
-		finding(t, r, "lease file", Note, "has ended")
-		finding(t, r, "lock", Warning, "proven dead", "start one")
-	})
-	t.Run("with an edited token", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		lead(t, s)
-		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+driver.NewToken().String()+`'`)
-		finding(t, Examine(bg, s.Path()), "lease file", Warning, "another token")
-	})
-	t.Run("of a holder without a row", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		lead(t, s)
-		shell(t, s.Path(), `DELETE FROM scheduler_lock`)
-		finding(t, Examine(bg, s.Path()), "lease file", Warning, "no lock row")
-	})
-	t.Run("that was deleted", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		lead(t, s)
-		require.NoError(t, os.Remove(s.Path()+"-lease"))
-		finding(t, Examine(bg, s.Path()), "lease file", Warning, "deleted")
-		assert.NoFileExists(t, s.Path()+"-lease")
-	})
-	t.Run("that is another one", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		lead(t, s)
-		shell(t, s.Path(), `UPDATE scheduler_lock SET token = '`+
-			driver.NewToken().String()+`', file_id = 'other'`)
-		require.NoError(t, os.Remove(s.Path()+"-lease"))
-		other, err := sqlite.Open(bg, s.Path()) // makes a new one
-		require.NoError(t, err)
-		require.NoError(t, other.Close())
-		finding(t, Examine(bg, s.Path()), "lease file", Warning, "locked another one, id other")
-	})
-	t.Run("that is none", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		require.NoError(t, os.WriteFile(s.Path()+"-lease", []byte("x"), 0o600))
-		finding(t, Examine(bg, s.Path()), "lease file", Error, "not made by schedlock", "remove it")
-	})
+	died := func(statements ...string) harm {
+		return func(t *testing.T, s *sqlite.Store) {
+			_, err := child(t, "lead", nil, s.Path())
+			require.NoError(t, err)
+			shell(t, s.Path(), statements...)
+		}
+	}
+	without := func(before harm) harm {
+		return func(t *testing.T, s *sqlite.Store) {
+			before(t, s)
+			require.NoError(t, os.Remove(s.Path()+"-lease"))
+		}
+	}
+	const noFile = `UPDATE scheduler_lock SET file_id = NULL`
+	edited := fmt.Sprintf(`UPDATE scheduler_lock SET file_id = 'other', token = '%s'`,
+		driver.NewToken())
+	for name, tc := range map[string]struct {
+		harm  harm
+		level Level
+		says  []string
+	}{
+		"of a holder that has died": {died(), Note, []string{"has ended"}},
+		"with an edited token":      {led(edited), Warning, []string{"another token"}},
+		"of a holder without a row": {led(`DELETE FROM scheduler_lock`), Warning,
+			[]string{"no lock row"}},
+		"that was deleted":           {without(led()), Warning, []string{"deleted"}},
+		"that its holder never had":  {died(noFile), Note, []string{"could not lock it"}},
+		"that its holder never made": {without(died(noFile)), Note, []string{"could not make it"}},
+		"that is another one": {func(t *testing.T, s *sqlite.Store) {
+			without(led(edited))(t, s)
+			other, err := sqlite.Open(bg, s.Path()) // makes a new one
+			require.NoError(t, err)
+			require.NoError(t, other.Close())
+		}, Warning, []string{"locked another one, id other"}},
+		"that is none": {func(t *testing.T, s *sqlite.Store) {
+			require.NoError(t, os.WriteFile(s.Path()+"-lease", []byte("x"), 0o600))
+		}, Error, []string{"not made by schedlock", "remove it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := provable(t)
+			tc.harm(t, s)
+			finding(t, examined(s.Path()), "lease file", tc.level, tc.says...)
+		})
+	}
+}
+
+func provable(t *testing.T) *sqlite.Store {
+	t.Helper()
+	s := newDatabase(t)
+	if err := s.ProofOfDeath(); err != nil {
+		missing.Skip(t, "a proof of death: %v", err)
+	}
+	return s
+}
+
+func TestWhatIsInThePlaceOfALockFile(t *testing.T) {
+	t.Parallel()
 	for name, odd := range map[string]struct {
 		put   func(path string) error
 		wants string
 	}{
-		"that is a link": {func(path string) error {
+		"a link": {func(path string) error {
 			return os.Symlink(path+"2", path)
 		}, "is a symbolic link, which is not followed"},
-		"that is a pipe": {func(path string) error {
+		"a pipe": {func(path string) error {
 			return syscall.Mkfifo(path, 0o600)
 		}, "is a named pipe, which is not waited for"},
-		"that is a folder": {func(path string) error {
-			return os.Mkdir(path, 0o700)
-		}, "is a folder"},
-		"that is empty": {func(path string) error {
-			return os.WriteFile(path, nil, 0o600)
-		}, "is empty"},
+		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, "is a folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := provable(t)
 			require.NoError(t, s.Close())
-			require.NoError(t, os.Remove(s.Path()+"-lease"))
-			require.NoError(t, odd.put(s.Path()+"-lease"))
-			finding(t, Examine(bg, s.Path()), "lease file", Error, odd.wants, "remove it")
-			if name != "that is empty" { // as the other should be
-				_ = os.Remove(s.Path() + "-migrate.lock")
-				require.NoError(t, odd.put(s.Path()+"-migrate.lock"))
-				finding(t, Examine(bg, s.Path()), "lock files", Error, "-migrate.lock "+odd.wants,
-					"no start can migrate")
+			for _, suffix := range []string{"-lease", "-migrate.lock"} {
+				_ = os.Remove(s.Path() + suffix)
+				require.NoError(t, odd.put(s.Path()+suffix))
 			}
+			r := examined(s.Path())
+			finding(t, r, "lease file", Error, odd.wants, "remove it")
+			finding(t, r, "lock files", Error, "-migrate.lock "+odd.wants, "no start can migrate")
 		})
 	}
-	t.Run("that all may read", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		finding(t, Examine(bg, s.Path()), "lock files", OK, "only who may write")
-		for _, suffix := range []string{"-lease", "-migrate.lock"} {
-			require.NoError(t, os.WriteFile(s.Path()+"-migrate.lock", nil, 0o600))
-			require.NoError(t, os.Chmod(s.Path()+suffix, 0o644))
-			finding(t, Examine(bg, s.Path()), "lock files", Warning, "app.db"+suffix,
-				"may not write", "chmod 600")
-			require.NoError(t, os.Chmod(s.Path()+suffix, 0o600))
-		}
-	})
-	t.Run("whose proof the holder could not have", func(t *testing.T) {
-		t.Parallel()
-		s := provable(t)
-		_, err := child(t, "lead", nil, s.Path())
-		require.NoError(t, err)
-		shell(t, s.Path(), `UPDATE scheduler_lock SET file_id = NULL`)
-		finding(t, Examine(bg, s.Path()), "lease file", Note, "could not lock it")
-		require.NoError(t, os.Remove(s.Path()+"-lease"))
-		finding(t, Examine(bg, s.Path()), "lease file", Note, "could not make it")
-	})
+}
+
+func TestALockFileThatAllMayRead(t *testing.T) {
+	t.Parallel()
+	s := provable(t)
+	finding(t, examined(s.Path()), "lock files", OK, "only who may write")
+	for _, suffix := range []string{"-lease", "-migrate.lock"} {
+		require.NoError(t, os.WriteFile(s.Path()+"-migrate.lock", nil, 0o600))
+		require.NoError(t, os.Chmod(s.Path()+suffix, 0o644))
+		finding(t, examined(s.Path()), "lock files", Warning, "app.db"+suffix,
+			"may not write", "chmod 600")
+		require.NoError(t, os.Chmod(s.Path()+suffix, 0o600))
+	}
 }
 
 func TestAWriterThatDoesNotEnd(t *testing.T) {
@@ -211,7 +204,7 @@ func TestAWriterThatDoesNotEnd(t *testing.T) {
 func TestPermissions(t *testing.T) {
 	missing.Root(t)
 	t.Parallel()
-	finding(t, Examine(bg, closed(t)), "permissions", Note, "root")
+	finding(t, examined(closed(t)), "permissions", Note, "root")
 	root, err := os.MkdirTemp("", "doctor") // t.TempDir is closed to others
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
@@ -253,7 +246,7 @@ func TestPermissions(t *testing.T) {
 		defer s.Close()
 		require.NoError(t, s.Migrate(bg))
 		require.NoError(t, os.Chown(path, 65534, 65534))
-		finding(t, Examine(bg, path), "permissions", Warning, "app.db-wal", "another owner",
+		finding(t, examined(path), "permissions", Warning, "app.db-wal", "another owner",
 			"chown")
 	})
 }
@@ -282,9 +275,7 @@ func mounted(t testing.TB, what, where string) Report {
 func TestFileSystems(t *testing.T) {
 	t.Parallel()
 	judged := func(m mount) Report {
-		var f findings
-		judgeMount(&f, m)
-		return f.report()
+		return found(func(f *findings) { judgeMount(f, m) })
 	}
 	rw := []string{"rw", "relatime"}
 	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw}), "file system", OK,

@@ -15,18 +15,20 @@ import (
 
 // checkPath finds the file, and returns where it lies once links are resolved.
 func checkPath(f *findings, dsn string) (resolved string, ok bool) {
+	no := func(found, do string) (string, bool) {
+		f.fail("path", found, do)
+		return "", false
+	}
 	if err := sqlite.CheckDSN(dsn); err != nil {
 		f.name("a SQLite database")
-		f.fail("path", err.Error(), "give a path, a file: URI or a postgres:// URL")
-		return "", false
+		return no(err.Error(), "give a path, a file: URI or a postgres:// URL")
 	}
 	path, _, err := datasource.SplitFile(dsn)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		f.fail("path", err.Error(), "run it in a folder that exists, or give an absolute path")
-		return "", false
+		return no(err.Error(), "run it in a folder that exists, or give an absolute path")
 	}
 	f.name(path)
 	switch _, err := os.Lstat(path); {
@@ -35,33 +37,27 @@ func checkPath(f *findings, dsn string) (resolved string, ok bool) {
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
 			folder = "its folder " + filepath.Dir(path) + " does not exist either"
 		}
-		f.fail("path", "no such file: "+path+"; "+folder,
+		return no("no such file: "+path+"; "+folder,
 			"the file is made at the first start of the app; if the app runs, "+
 				"it uses another path: compare its settings and the folder that it runs in")
-		return "", false
 	case err != nil:
-		f.fail("path", err.Error(),
+		return no(err.Error(),
 			"run it as the app's user; each folder of the path needs the right x for it")
-		return "", false
 	}
 	if resolved, err = filepath.EvalSymlinks(path); err != nil {
-		f.fail("path", "the symbolic link "+path+" leads nowhere: "+err.Error(),
+		return no("the symbolic link "+path+" leads nowhere: "+err.Error(),
 			"correct the link, or put the database back")
-		return "", false
 	}
 	info, err := os.Stat(resolved)
 	switch {
 	case err != nil:
-		f.fail("path", err.Error(), "run it as the app's user")
-		return "", false
+		return no(err.Error(), "run it as the app's user")
 	case info.IsDir():
-		f.fail("path", resolved+" is a directory, not a file",
+		return no(resolved+" is a directory, not a file",
 			"give the path of the database file in it")
-		return "", false
 	case !info.Mode().IsRegular():
-		f.fail("path", fmt.Sprintf("%s is not a regular file but %v", resolved, info.Mode().Type()),
+		return no(fmt.Sprintf("%s is not a regular file but %v", resolved, info.Mode().Type()),
 			"give the path of the database file")
-		return "", false
 	}
 	found := fmt.Sprintf("%s, %s", path, size(info.Size()))
 	if resolved != path {

@@ -141,7 +141,7 @@ func judgeStamp(f *findings, x facts) {
 	r := x.row
 	if ahead := r.heartbeat.time.Sub(x.now); ahead > futureStamp {
 		f.warn("clock", fmt.Sprintf("the last heartbeat lies %s in the future of the "+
-			"database's clock (%s)", short(ahead), r.heartbeat.text),
+			"database's clock (%s)", words.Span(ahead), r.heartbeat.text),
 			"a clock was set back, or two machines' clocks differ: nothing is judged by it, "+
 				"but ages are wrong until it has caught up; look at NTP")
 		return
@@ -336,7 +336,7 @@ func judgeJobs(f *findings, x facts, led *lockRow) {
 		due := spec.Next(j.cursor.time)
 		if late := x.now.Sub(due); !due.IsZero() && late > overdueAfter &&
 			inbox.Paused(j.name) == nil && !running[j.name] {
-			overdue = append(overdue, fmt.Sprintf("%q by %s", j.name, short(late)))
+			overdue = append(overdue, fmt.Sprintf("%q by %s", j.name, words.Span(late)))
 		}
 	}
 	if len(ahead) > 0 {
@@ -366,12 +366,4 @@ func list(entries []string) string {
 		return strings.Join(entries[:shown], ", ") + fmt.Sprintf(" and %d more", more)
 	}
 	return strings.Join(entries, ", ")
-}
-
-// short is a duration that a person reads.
-func short(d time.Duration) string {
-	if d < time.Minute {
-		return d.Round(10 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }

@@ -38,15 +38,14 @@ func ended(number int64, ago time.Duration, reason driver.EndReason) term {
 }
 
 func judged(x facts, sign driver.Sign) Report {
-	f := findings{}
-	f.name("test")
 	seen := x.view()
 	if seen.Row != nil {
 		seen.Row.Grace = 5 * time.Second
 	}
 	seen.Sign = sign
-	judge(&f, x, seen)
-	return f.report()
+	r := found(func(f *findings) { judge(f, x, seen) })
+	r.Database = "test"
+	return r
 }
 
 func TestALeaderThatRenewsIsHealthy(t *testing.T) {
@@ -66,6 +65,23 @@ func TestWhatRowsSay(t *testing.T) {
 		x.row = nil
 		x.terms[0].ended, x.terms[0].reason = at(time.Minute), driver.EndReleased
 	}
+	deleted := func(x *facts) { x.row = nil }
+	beat := func(ago time.Duration) func(*facts) {
+		return func(x *facts) { x.row.heartbeat = at(ago) }
+	}
+	asked := func(when time.Time) func(*facts) {
+		return func(x *facts) {
+			x.requests = []ledger.Request{{Action: ledger.Action{Job: "tick", By: "ada"}, At: when}}
+		}
+	}
+	sixEnd := func(reason driver.EndReason) func(*facts) {
+		return func(x *facts) {
+			for i := range 6 {
+				x.terms = append(x.terms, term{number: int64(90 - i), ended: at(0), reason: reason,
+					acquired: at(time.Duration(i) * time.Minute), ttl: time.Minute})
+			}
+		}
+	}
 	apps := func(names ...string) func(*facts) {
 		return func(x *facts) {
 			for _, name := range names {
@@ -73,166 +89,116 @@ func TestWhatRowsSay(t *testing.T) {
 			}
 		}
 	}
-	for name, tc := range map[string]struct {
-		change func(*facts)
-		sign   driver.Sign
-		check  string
-		level  Level
-		says   []string
-	}{
-		"no tables": {func(x *facts) {
-			x.version = 0
-		}, 0, "schema", Error, []string{"schedlock migrate"}},
-		"an older schema": {func(x *facts) {
-			x.version = 1
-		}, 0, "schema", Warning, []string{"version 1", "schedlock migrate"}},
-		"one app": {apps("a", "a", ""), 0, "app", OK,
-			[]string{"the lock is that of a"}},
-		"an app with a new name": {apps("a", "a", "b", "b"), 0, "app", OK,
-			[]string{"the lock is that of a"}},
-		"two apps in turn": {apps("a", "b", "", "a"), 0, "app", Warning,
-			[]string{"two apps take turns to lead: a, and b", "postgres.WithSchema"}},
-		"a newer schema": {func(x *facts) {
-			x.version = 99
-		}, 0, "schema", Note, []string{"99"}},
-		"a schema too new": {func(x *facts) {
-			x.version, x.minCode = 99, 98
-		}, 0, "schema", Error, []string{"98", "newer release"}},
-		"free": {free, 0, "lock", Note, []string{"nobody leads", "released"}},
-		"never held": {func(x *facts) {
-			x.row, x.terms = nil, nil
-		}, 0, "lock", Note, []string{"nobody has ever"}},
-		"row deleted by hand": {func(x *facts) {
-			x.row = nil
-		}, 0, "lock", Warning, []string{"no lock row", "term 100", "do not delete rows"}},
-		"row deleted, holder alive": {func(x *facts) {
-			x.row = nil
-		}, driver.SignAlive, "lock", Warning,
-			[]string{"a process still holds"}},
-		"an edited token": {func(x *facts) {
-			x.row.token = "me"
-		}, 0, "lock", Error, []string{`"me"`, "edited"}},
-		"another token": {func(x *facts) {
-			x.row.token = driver.NewToken().String()
-		}, 0, "lock", Warning, []string{"another token"}},
-		"a leftover row": {func(x *facts) {
-			x.terms[0].ended, x.terms[0].reason = at(0), driver.EndReleased
-		}, 0, "lock", Warning, []string{"has ended its term 100", "its row is still there"}},
-		"a stale row": {func(x *facts) {
-			x.row.heartbeat = at(2 * time.Minute)
-		}, 0, "lock", Warning, []string{"2m0s ago", "TTL 1m0s"}},
-		"a hung holder": {func(x *facts) {
-			x.row.heartbeat = at(2 * time.Minute)
-		}, driver.SignAlive, "lock", Warning,
-			[]string{"lives, but its last heartbeat", `pid 7 on host "a"`}},
-		"a dead holder": {func(x *facts) {
-			x.row.heartbeat = at(2 * time.Minute)
-		}, driver.SignDead, "lock", Warning, []string{"proven dead", "start one"}},
-		"just died": {func(*facts) {}, driver.SignDead, "lock", Warning,
-			[]string{"proven dead", "start one"}},
-		"a late heartbeat": {func(x *facts) {
-			x.row.heartbeat = at(35 * time.Second)
-		}, 0, "lock", Warning, []string{"is late: it has missed 3 heartbeats"}},
-		"cut off": {func(*facts) {}, driver.SignEnded, "lock", Warning,
-			[]string{"the database session of pid 7", "unless the holder comes back"}},
-		"the future, by a TTL": {func(x *facts) {
-			x.row.heartbeat = at(-time.Hour)
-		}, 0, "lock", Warning, []string{"stamped 1h0m0s in the future"}},
-		"dead, no row": {func(x *facts) {
-			x.row = nil
-		}, driver.SignDead, "lock", Warning, []string{"there is no lock row", "proven dead"}},
-		"draining": {func(x *facts) {
-			x.row.state = driver.StateDraining
-		}, 0, "lock", Note, []string{"leaves on purpose"}},
-		"no heartbeat": {func(x *facts) {
-			x.row.heartbeat = readStamp("soon")
-		}, 0, "lock", Warning, []string{`"soon"`}},
-		"the future": {func(x *facts) {
-			x.row.heartbeat = at(-5 * time.Second)
-		}, 0, "clock", Warning, []string{"5s in the future", "NTP"}},
-		"short TTL": {func(x *facts) {
-			x.row.timing = driver.Timing{TTL: 2 * time.Second,
-				RenewDeadline: 1500 * time.Millisecond, HeartbeatInterval: 300 * time.Millisecond}
-		}, 0, "timing", Warning, []string{"TTL 2s"}},
-		"long TTL": {func(x *facts) {
-			x.row.timing = driver.Timing{TTL: time.Hour, RenewDeadline: 45 * time.Minute,
-				HeartbeatInterval: 10 * time.Second}
-		}, 0, "timing", Warning, []string{"TTL 1h0m0s"}},
-		"edited timing": {func(x *facts) {
-			x.row.timing.HeartbeatInterval = 20 * time.Second
-		}, 0, "timing", Warning, []string{"below 3 × heartbeat interval", "edited"}},
-		"mixed settings": {func(x *facts) {
-			x.terms[1].ttl = 30 * time.Second
-			x.terms = append(x.terms, ended(98, 3*time.Hour, "released"))
-		}, 0,
-			"mixed settings", Warning, []string{"1m0s and 30s", "same TTL"}},
-		"changed settings": {func(x *facts) {
-			x.terms[1].ttl = 30 * time.Second
-		}, 0, "mixed settings", Note, []string{"changed once"}},
-		"flapping": {func(x *facts) {
-			for i := range 6 {
-				x.terms = append(x.terms, term{number: int64(90 - i),
-					acquired: at(time.Duration(i) * time.Minute), ended: at(0),
-					reason: driver.EndReleased, ttl: time.Minute})
-			}
-		}, 0, "flapping", Warning, []string{"10m0s: 6"}},
-		"hand-overs by an operator": {func(x *facts) {
-			for i := range 6 {
-				x.terms = append(x.terms, term{number: int64(90 - i),
-					acquired: at(time.Duration(i) * time.Minute), ended: at(0),
-					reason: driver.EndRevoked, ttl: time.Minute})
-			}
-		}, 0, "flapping", OK, []string{"10m0s: 1, and 5 after a hand-over"}},
-		"losses": {func(x *facts) {
-			x.terms[1].reason = driver.EndExpired
-		}, 0, "losses", Warning, []string{"term 99 of pid 8 on b", "log"}},
-		"a pause": {func(x *facts) {
-			x.pauses = []ledger.Pause{{Action: ledger.Action{By: "ada", Reason: "deploy"},
-				Since: now}}
-		}, 0, "pause", Note,
-			[]string{"the scheduler is paused by ada since 2026-11-21T03:00:00Z: deploy"}},
-		"orphans, nobody leads": {func(x *facts) {
-			free(x)
-			x.running = []run{{job: "tick", term: 99, started: at(time.Hour)}}
-		}, 0, "runs", Warning, []string{`"tick" of term 99`, "start a replica"}},
-		"orphans, a leader": {func(x *facts) {
-			x.running = []run{{job: "tick", term: 99, started: at(time.Hour)}}
-		}, 0, "runs", Warning, []string{"leader should have"}},
-		"orphans, a new leader": {func(x *facts) {
-			x.row.created = at(time.Second)
-			x.running = []run{{job: "tick", term: 99}}
-		}, 0, "runs", Note, []string{"about to"}},
-		"requests, nobody leads": {func(x *facts) {
-			free(x)
-			x.requests = []ledger.Request{{Action: ledger.Action{Job: "tick", By: "ada"}, At: now}}
-		}, 0, "requests", Warning, []string{"by ada", "no leader renews", "start a replica"}},
-		"requests that wait": {func(x *facts) {
-			x.requests = []ledger.Request{{Action: ledger.Action{Job: "tick", By: "ada"},
-				At: now.Add(-time.Hour)}}
-		}, 0, "requests", Warning, []string{"though somebody leads"}},
-		"a fresh request": {func(x *facts) {
-			x.requests = []ledger.Request{{Action: ledger.Action{Job: "tick", By: "ada"}, At: now}}
-		}, 0, "requests", Note, nil},
-		"an unreadable cursor": {func(x *facts) {
-			x.jobs[0].cursor = readStamp("gestern")
-		}, 0, "cursor", Error, []string{`"gestern"`, `schedlock reset-cursor "tick"`}},
-		"a cursor ahead": {func(x *facts) {
-			x.jobs[0].cursor = at(-time.Hour)
-		}, 0, "cursor", Warning, []string{`"tick" until`, "schedlock reset-cursor JOB"}},
-		"an unknown schedule": {func(x *facts) {
-			x.jobs[0].spec = "at full moon"
-		}, 0, "jobs", Note, []string{"full moon"}},
-		"an overdue job": {func(x *facts) {
-			x.jobs[0].cursor = at(10 * time.Minute)
-		}, 0, "overdue", Warning, []string{`"tick" by 9m0s`, "release --force"}},
-	} {
+	const (
+		none  = driver.SignNone
+		alive = driver.SignAlive
+		dead  = driver.SignDead
+	)
+	says := func(name, check string, level Level, sign driver.Sign, change func(*facts),
+		texts ...string) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			x := led()
-			tc.change(&x)
-			finding(t, judged(x, tc.sign), tc.check, tc.level, tc.says...)
+			change(&x)
+			finding(t, judged(x, sign), check, level, texts...)
 		})
 	}
+	same := func(*facts) {}
+	says("no tables", "schema", Error, none, func(x *facts) { x.version = 0 }, "schedlock migrate")
+	says("an older schema", "schema", Warning, none, func(x *facts) { x.version = 1 },
+		"version 1", "schedlock migrate")
+	says("one app", "app", OK, none, apps("a", "a", ""), "the lock is that of a")
+	says("an app with a new name", "app", OK, none, apps("a", "a", "b", "b"),
+		"the lock is that of a")
+	says("two apps in turn", "app", Warning, none, apps("a", "b", "", "a"),
+		"two apps take turns to lead: a, and b", "postgres.WithSchema")
+	says("a newer schema", "schema", Note, none, func(x *facts) { x.version = 99 }, "99")
+	says("a schema too new", "schema", Error, none,
+		func(x *facts) { x.version, x.minCode = 99, 98 }, "98", "newer release")
+	says("free", "lock", Note, none, free, "nobody leads", "released")
+	says("never held", "lock", Note, none, func(x *facts) { x.row, x.terms = nil, nil },
+		"nobody has ever")
+	says("row deleted by hand", "lock", Warning, none, deleted,
+		"no lock row", "term 100", "do not delete rows")
+	says("row deleted, holder alive", "lock", Warning, alive, deleted, "a process still holds")
+	says("an edited token", "lock", Error, none, func(x *facts) { x.row.token = "me" },
+		`"me"`, "edited")
+	says("another token", "lock", Warning, none,
+		func(x *facts) { x.row.token = driver.NewToken().String() }, "another token")
+	says("a leftover row", "lock", Warning, none,
+		func(x *facts) { x.terms[0].ended, x.terms[0].reason = at(0), driver.EndReleased },
+		"has ended its term 100", "its row is still there")
+	says("a stale row", "lock", Warning, none, beat(2*time.Minute), "2m0s ago", "TTL 1m0s")
+	says("a hung holder", "lock", Warning, alive, beat(2*time.Minute),
+		"lives, but its last heartbeat", `pid 7 on host "a"`)
+	says("a dead holder", "lock", Warning, dead, beat(2*time.Minute), "proven dead", "start one")
+	says("just died", "lock", Warning, dead, same, "proven dead", "start one")
+	says("a late heartbeat", "lock", Warning, none, beat(35*time.Second),
+		"is late: it has missed 3 heartbeats")
+	says("cut off", "lock", Warning, driver.SignEnded, same,
+		"the database session of pid 7", "unless the holder comes back")
+	says("the future, by a TTL", "lock", Warning, none,
+		beat(-time.Hour), "stamped 1h0m0s in the future")
+	says("dead, no row", "lock", Warning, dead, deleted, "there is no lock row", "proven dead")
+	says("draining", "lock", Note, none, func(x *facts) { x.row.state = driver.StateDraining },
+		"leaves on purpose")
+	says("no heartbeat", "lock", Warning, none,
+		func(x *facts) { x.row.heartbeat = readStamp("soon") }, `"soon"`)
+	says("the future", "clock", Warning, none, beat(-5*time.Second), "5s in the future", "NTP")
+	says("short TTL", "timing", Warning, none, func(x *facts) {
+		x.row.timing = driver.Timing{TTL: 2 * time.Second,
+			RenewDeadline: 1500 * time.Millisecond, HeartbeatInterval: 300 * time.Millisecond}
+	}, "TTL 2s")
+	says("long TTL", "timing", Warning, none, func(x *facts) {
+		x.row.timing = driver.Timing{TTL: time.Hour, RenewDeadline: 45 * time.Minute,
+			HeartbeatInterval: 10 * time.Second}
+	}, "TTL 1h0m0s")
+	says("edited timing", "timing", Warning, none,
+		func(x *facts) { x.row.timing.HeartbeatInterval = 20 * time.Second },
+		"below 3 × heartbeat interval", "edited")
+	says("mixed settings", "mixed settings", Warning, none, func(x *facts) {
+		x.terms[1].ttl = 30 * time.Second
+		x.terms = append(x.terms, ended(98, 3*time.Hour, "released"))
+	}, "1m0s and 30s", "same TTL")
+	says("changed settings", "mixed settings", Note, none,
+		func(x *facts) { x.terms[1].ttl = 30 * time.Second }, "changed once")
+	says("flapping", "flapping", Warning, none, sixEnd(driver.EndReleased), "10m0s: 6")
+	says("hand-overs by an operator", "flapping", OK, none, sixEnd(driver.EndRevoked),
+		"10m0s: 1, and 5 after a hand-over")
+	says("losses", "losses", Warning, none,
+		func(x *facts) { x.terms[1].reason = driver.EndExpired }, "term 99 of pid 8 on b", "log")
+	says("a pause", "pause", Note, none, func(x *facts) {
+		x.pauses = []ledger.Pause{{Action: ledger.Action{By: "ada", Reason: "deploy"},
+			Since: now}}
+	}, "the scheduler is paused by ada since 2026-11-21T03:00:00Z: deploy")
+	says("orphans, nobody leads", "runs", Warning, none, func(x *facts) {
+		free(x)
+		x.running = []run{{job: "tick", term: 99, started: at(time.Hour)}}
+	}, `"tick" of term 99`, "start a replica")
+	says("orphans, a leader", "runs", Warning, none,
+		func(x *facts) { x.running = []run{{job: "tick", term: 99, started: at(time.Hour)}} },
+		"leader should have")
+	says("orphans, a new leader", "runs", Note, none, func(x *facts) {
+		x.row.created = at(time.Second)
+		x.running = []run{{job: "tick", term: 99}}
+	}, "about to")
+	says("requests, nobody leads", "requests", Warning, none, func(x *facts) {
+		free(x)
+		asked(now)(x)
+	}, "by ada", "no leader renews", "start a replica")
+	says("requests that wait", "requests", Warning, none, asked(now.Add(-time.Hour)),
+		"though somebody leads")
+	says("a fresh request", "requests", Note, none, asked(now))
+	says("an unreadable cursor", "cursor", Error, none,
+		func(x *facts) { x.jobs[0].cursor = readStamp("gestern") },
+		`"gestern"`, `schedlock reset-cursor "tick"`)
+	says("a cursor ahead", "cursor", Warning, none,
+		func(x *facts) { x.jobs[0].cursor = at(-time.Hour) },
+		`"tick" until`, "schedlock reset-cursor JOB")
+	says("an unknown schedule", "jobs", Note, none,
+		func(x *facts) { x.jobs[0].spec = "at full moon" }, "full moon")
+	says("an overdue job", "overdue", Warning, none,
+		func(x *facts) { x.jobs[0].cursor = at(10 * time.Minute) },
+		`"tick" by 9m0s`, "release --force")
 }
 
 // What looks like a fault and is none.

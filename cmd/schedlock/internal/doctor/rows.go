@@ -108,24 +108,10 @@ type dialect struct {
 	noFile bool          // there is no column file_id
 }
 
-var (
-	sqliteDialect = dialect{
-		exists: `SELECT count(*) FROM sqlite_master
-			WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
-	}
-	postgresDialect = dialect{
-		tx:     sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-		exists: `SELECT count(to_regclass('scheduler_lock_schema'))`,
-		clock:  `SELECT clock_timestamp()`,
-	}
-	mysqlDialect = dialect{
-		tx: sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-		exists: `SELECT count(*) FROM information_schema.tables
-			WHERE table_schema = database() AND table_name = 'scheduler_lock_schema'`,
-		clock:  `SELECT sysdate(6)`,
-		noFile: true,
-	}
-)
+var sqliteDialect = dialect{
+	exists: `SELECT count(*) FROM sqlite_master
+		WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
+}
 
 // How much is read: enough to judge, bounded in a database that has grown.
 const (

@@ -2,95 +2,183 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"net"
 	"strings"
+	"syscall"
 	"time"
+
+	mysqldriver "github.com/go-sql-driver/mysql"
+
+	"example.com/schedlock/cmd/schedlock/internal/words"
+	"example.com/schedlock/schedlock/driver"
 )
 
-func (s server) checkReadOnly(ctx context.Context) {
-	var (
-		recovery bool
-		readOnly string
-	)
-	if !s.row(ctx, "role of the server",
-		`SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')`, &recovery,
-		&readOnly) {
-		return
-	}
-	switch {
-	case recovery:
-		s.fail("role of the server", "it is in recovery: a hot standby, which cannot be written",
-			"connect to the primary, or add target_session_attrs=read-write and all hosts to the "+
-				"URL; if the primary is gone, promote this one")
-	case readOnly == "on":
-		s.fail("role of the server",
-			"default_transaction_read_only is on for this role, database or server: "+
-				"the lock cannot write",
-			"find who has set it (pg_db_role_setting, ALTER SYSTEM; "+
-				"managed servers do when the disk is full), and reset it")
-	default:
-		s.ok("role of the server", "a primary that can be written")
-	}
+const connectTimeout = 5 * time.Second
+
+// A server is the one that is examined. Each check is a statement of its own: what one
+// user may not ask, or one server does not know, costs only that check.
+type server struct {
+	*findings
+	kind
+	db     *sql.DB
+	limits bounds
+	at     string // the database, for a message
+	user   string
+
+	open func(context.Context) (store, error) // as an app does
+	read func(context.Context) (store, error) // as one does that takes nothing
+	safe func(error) error                    // an error of a connection as it may be shown
 }
 
-// checkSchemas reports whether the tables are where this role looks.
-func (s server) checkSchemas(ctx context.Context) (found bool) {
-	var path, current, here string
-	if !s.row(ctx, "schema", `
-SELECT current_setting('search_path'), coalesce(current_schema(), ''),
-       coalesce((SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                 WHERE c.oid = to_regclass('scheduler_lock')), '')`, &path, &current, &here) {
+// A kind is in what the servers differ.
+type kind struct {
+	dialect
+	product string
+	who     string // what it calls a user
+	admin   string // who may grant rights
+	waits   string // the check that names who keeps others waiting
+	tls     string // what an address says of TLS
+	listens string // the setting of the server that says where it listens
+	sign    string // reads what the leader has written of the end of its session
+
+	refusal func(error) (why, do string) // of the server itself; "": it is none
+}
+
+// A store is that of a server.
+type store interface {
+	driver.Store
+	Check(context.Context) error
+	Close() error
+}
+
+func (s server) bounded(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.statement)
+	defer cancel()
+	return do(ctx)
+}
+
+// A queryer is a *sql.DB or a *sql.Tx.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// ask lets do send one statement, where unqualified names mean the app's schema.
+func (s server) ask(ctx context.Context, do func(context.Context, queryer) error) error {
+	return s.bounded(ctx, func(ctx context.Context) error {
+		if s.first == "" {
+			return do(ctx, s.db)
+		}
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // nothing was written
+		if _, err := tx.ExecContext(ctx, s.first); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+}
+
+// row reads the one row of a query. If it cannot, that is a note.
+func (s server) row(ctx context.Context, check, query string, dest ...any) bool {
+	return s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return q.QueryRowContext(ctx, query).Scan(dest...)
+	}))
+}
+
+// lines reads the only column of a query.
+func (s server) lines(ctx context.Context, check, query string,
+	args ...any) (lines []string, ok bool) {
+	ok = s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return eachRow(ctx, q, func(rows *sql.Rows) error {
+			var line string
+			err := rows.Scan(&line)
+			lines = append(lines, line)
+			return err
+		}, query, args...)
+	}))
+	return lines, ok
+}
+
+// looked reports whether a check could ask the server.
+func (s server) looked(check string, err error) bool {
+	if err != nil {
+		s.note(check, "not looked at: "+err.Error())
+	}
+	return err == nil
+}
+
+func (s server) checkConnection(ctx context.Context) bool {
+	// more than one host, or with and without TLS
+	ctx, cancel := context.WithTimeout(ctx, 2*connectTimeout)
+	defer cancel()
+	err := s.safe(s.db.PingContext(ctx))
+	if err == nil {
+		s.ok("connection", fmt.Sprintf("connected to %s as %s", s.at, s.user))
 		return true
 	}
-	all, ok := s.lines(ctx, "schema", `
-SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p')
-  AND NOT pg_is_other_temp_schema(n.oid) ORDER BY 1`)
-	if !ok {
-		return true
+	why, do := s.explainConnect(err)
+	s.fail("connection", fmt.Sprintf("%s as %s: %s: %v", s.at, s.user, why, err), do)
+	return false
+}
+
+// explainConnect says why there is no connection, and what to do.
+func (k kind) explainConnect(err error) (why, do string) {
+	var (
+		dns     *net.DNSError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+	)
+	if why, do = k.refusal(err); why != "" {
+		return why, do
 	}
 	switch {
-	case here == "" && len(all) == 0:
-		s.fail("tables", fmt.Sprintf("there are no tables of the lock in this database; "+
-			"search_path %s", path),
-			"start the app, which makes them, or run `schedlock migrate`; "+
-				"if the app runs, this is not its database")
-		return false
-	case here == "" && s.limits.schema != "":
-		s.fail("tables", fmt.Sprintf("schema %s has no tables of the lock; schema %s has",
-			s.limits.schema, strings.Join(all, ", ")),
-			fmt.Sprintf("correct --schema, or start the app, which makes them; "+
-				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.config.User))
-		return false
-	case here == "":
-		s.fail("search_path", fmt.Sprintf("the tables are in schema %s, which the search_path %s "+
-			"does not have, or which role %s may not use",
-			strings.Join(all, ", "), path, s.config.User),
-			fmt.Sprintf(`ALTER ROLE %q SET search_path = %q, or ?search_path=%s in the URL; `+
-				`or GRANT USAGE ON SCHEMA %q TO %q`,
-				s.config.User, all[0], all[0], all[0], s.config.User))
-		return false
-	case s.limits.schema != "":
-		s.ok("schema", fmt.Sprintf("the tables are in schema %s, as --schema says", here))
-	case len(all) > 1:
-		s.warn("search_path", fmt.Sprintf("several schemas have the tables: %s; this role uses %s",
-			strings.Join(all, ", "), here),
-			"replicas with another search_path form a fleet of their own, "+
-				"with a leader of its own: if each is an app of its own (postgres.WithSchema), "+
-				"name one with --schema; if that is not meant, give all of them one search_path, "+
-				"and drop the other tables once nobody uses them")
+	case errors.As(err, &dns):
+		return "the host name is not known",
+			"correct the host, or look at the DNS of this machine or container"
+	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid),
+		errors.As(err, &record), errors.Is(err, mysqldriver.ErrNoTLS),
+		strings.Contains(err.Error(), "refused TLS"), strings.Contains(err.Error(), "tls: "):
+		return "TLS does not work",
+			"compare " + k.tls + " with what the server has: " +
+				"its certificate must bear the host's name and be signed by a known root"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return "nobody listens there",
+			"start the server, or correct host and port (the server's " + k.listens + " and port)"
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "no answer",
+			"look for a firewall or a wrong address between here and the server, " +
+				"or a server that hangs"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET):
+		why = "the connection was closed at once"
 	default:
-		s.ok("search_path", fmt.Sprintf("the tables are in schema %s; search_path %s", here, path))
+		why = "no connection"
 	}
-	return true
+	return why, "is this port that of a " + k.product + "? Else look at the server's log"
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (s server) checkClock(ctx context.Context) {
 	var server time.Time
 	sent := time.Now()
-	if !s.row(ctx, "server clock", `SELECT clock_timestamp()`, &server) {
+	if !s.row(ctx, "server clock", s.clock, &server) {
 		return
 	}
 	trip := time.Since(sent)
@@ -104,7 +192,7 @@ func judgeClocks(f *findings, apart time.Duration, ahead bool) {
 	if ahead {
 		direction = "ahead of"
 	}
-	found := fmt.Sprintf("the server's clock is %s %s this machine's", short(apart), direction)
+	found := fmt.Sprintf("the server's clock is %s %s this machine's", words.Span(apart), direction)
 	switch {
 	case apart > time.Minute:
 		f.warn("server clock", found,
@@ -117,119 +205,63 @@ func judgeClocks(f *findings, apart time.Duration, ahead bool) {
 	}
 }
 
-// settings are read in one statement; a time-out of 0 is none.
-type settings struct {
-	commit, standbys, isolation, autovacuum string
-	statement, lock, idle, transaction      float64 // milliseconds
-	session                                 string  // idle_session_timeout, as it is shown
+// A share of the connections, which has a limit of its own; below 0: none.
+type share struct {
+	of   string
+	used int
+	most int
+	kept int // for others
 }
 
-const sqlSettings = `
-SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
-       current_setting('default_transaction_isolation'), current_setting('autovacuum'),
-       extract(epoch FROM current_setting('statement_timeout')::interval) * 1000,
-       extract(epoch FROM current_setting('lock_timeout')::interval) * 1000,
-       extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000,
-       extract(epoch FROM
-               coalesce(current_setting('transaction_timeout', true), '0')::interval) * 1000,
-       coalesce(current_setting('idle_session_timeout', true), '0')`
-
-func (s server) checkSettings(ctx context.Context) {
-	var x settings
-	if s.row(ctx, "settings", sqlSettings, &x.commit, &x.standbys, &x.isolation, &x.autovacuum,
-		&x.statement, &x.lock, &x.idle, &x.transaction, &x.session) {
-		judgeSettings(s.findings, x, s.config.User)
-	}
-}
-
-func judgeSettings(f *findings, x settings, role string) {
-	worst := OK
-	say := func(level Level, found, do string) {
-		worst = level
-		f.add(level, "settings", found, do)
-	}
-	reset := func(name, value string) string {
-		return fmt.Sprintf("ALTER ROLE %q SET %s = %s", role, name, value)
-	}
-	if x.commit == "off" {
-		say(Note, "synchronous_commit is off: the lock writes durably all the same; "+
-			"the app's own commits may be lost with a crash", "")
-	}
-	if x.standbys != "" && x.commit != "off" && x.commit != "local" {
-		say(Note, fmt.Sprintf("synchronous replication (%s): acquisitions and starts of runs "+
-			"wait for a replica, and hang if none answers; heartbeats do not", x.standbys), "")
-	}
-	for _, t := range []struct {
-		name string
-		ms   float64
-	}{{"statement_timeout", x.statement}, {"transaction_timeout", x.transaction}} {
-		if t.ms > 0 && t.ms < 1000 {
-			say(Warning, fmt.Sprintf("%s is %g ms: statements of the lock may wait a second "+
-				"for another transaction, and are ended before", t.name, t.ms),
-				reset(t.name, "'5s'")+", or higher")
+// judgeConnections judges what is left of the share that ends first.
+func (s server) judgeConnections(do string, shares ...share) {
+	found, free := "", math.MaxInt
+	for _, x := range shares {
+		if left := x.most - x.kept - x.used; x.most >= 0 && left < free {
+			free = left
+			found = fmt.Sprintf("%d of the %s's %d connections are used", x.used, x.of, x.most)
+			if x.kept > 0 {
+				found += fmt.Sprintf(", %d are reserved", x.kept)
+			}
 		}
 	}
-	if x.lock > 0 && x.lock < 1000 {
-		say(Note, fmt.Sprintf("lock_timeout is %g ms: acquisitions set their own; a heartbeat "+
-			"that another transaction delays fails sooner, and is repeated", x.lock), "")
+	if free < s.limits.freeConnections {
+		s.warn("connections", found+fmt.Sprintf(": %d are free", max(free, 0)),
+			"each replica needs one for the lock, the leader a few more: "+
+				"make the apps' pools smaller, "+do+"or raise the limit")
+		return
 	}
-	if x.idle > 0 && x.idle < 1000 {
-		say(Warning, fmt.Sprintf("idle_in_transaction_session_timeout is %g ms: "+
-			"a job's fenced transaction that thinks longer is ended with its session", x.idle),
-			reset("idle_in_transaction_session_timeout", "'60s'"))
-	}
-	if x.session != "0" && x.session != "" {
-		say(Note, fmt.Sprintf("idle_session_timeout is %s: the lock turns it off "+
-			"for its own session; others of this role that are idle are ended, and opened again",
-			x.session), "")
-	}
-	if x.isolation != "read committed" {
-		say(Warning, fmt.Sprintf("default_transaction_isolation is %s: a pause is exact "+
-			"only at read committed, and statements may fail with 40001", x.isolation),
-			reset("default_transaction_isolation", "'read committed'"))
-	}
-	if x.autovacuum != "on" {
-		say(Warning, "autovacuum is off: each heartbeat and run leaves a dead row",
-			"turn it on, or run VACUUM scheduler_lock, scheduler_terms, scheduler_jobs, "+
-				"scheduler_runs often")
-	}
-	if worst == OK {
-		f.ok("settings", "nothing that hurts the lock")
-	}
+	s.ok("connections", found)
 }
 
-const sqlRowSecurity = `
-SELECT format('%I', t.name)
-FROM unnest(ARRAY['scheduler_lock', 'scheduler_terms', 'scheduler_jobs', 'scheduler_runs',
-                  'scheduler_attempts', 'scheduler_requests', 'scheduler_pauses',
-                  'scheduler_lock_schema']) AS t (name)
-WHERE row_security_active(to_regclass(t.name)::oid) ORDER BY 1`
-
-// checkRowSecurity reports whether this role sees all rows.
-func (s server) checkRowSecurity(ctx context.Context) (shown bool) {
-	tables, ok := s.lines(ctx, "row-level security", sqlRowSecurity)
-	switch {
-	case !ok:
-	case len(tables) > 0:
-		s.fail("row-level security", fmt.Sprintf("it is active for role %s on %s: "+
-			"rows may be hidden, so who holds the lock cannot be told, "+
-			"and no replica with this role leads",
-			s.config.User, strings.Join(tables, ", ")),
-			fmt.Sprintf("as a superuser: ALTER ROLE %q BYPASSRLS; or as the owner of the tables: "+
-				"ALTER TABLE %s DISABLE ROW LEVEL SECURITY",
-				s.config.User, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
-		return false
-	default:
-		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.config.User))
+// checkGrants asks the store what this user may not do.
+func (s server) checkGrants(ctx context.Context) {
+	err := s.with(ctx, s.open, func(ctx context.Context, store store) error {
+		return store.Check(ctx)
+	})
+	if err == nil {
+		s.ok("grants", fmt.Sprintf("%s %s has the rights that the lock needs", s.who, s.user))
+		return
 	}
-	return true
+	if _, grants, found := strings.Cut(err.Error(), "a right is missing: "); found {
+		s.fail("grants", fmt.Sprintf("%s %s lacks rights on the tables", s.who, s.user),
+			"as "+s.admin+": "+grants)
+		return
+	}
+	s.note("grants", "not looked at to the end: "+err.Error())
 }
 
-// sqlSign reads what the leader has written; before version 4 of the schema
-// there are no such columns.
-const sqlSign = `
-SELECT (to_jsonb(l) ->> 'grace_ms')::bigint, coalesce(to_jsonb(l) ->> 'ttl_only', '')
-FROM scheduler_lock l WHERE l.id = 1`
+func (s server) with(ctx context.Context, open func(context.Context) (store, error),
+	do func(context.Context, store) error) error {
+	return s.bounded(ctx, func(ctx context.Context) error {
+		store, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return do(ctx, store)
+	})
+}
 
 // checkSign says what the end of the leader's session means.
 func (s server) checkSign(ctx context.Context) {
@@ -238,150 +270,46 @@ func (s server) checkSign(ctx context.Context) {
 		why   string
 	)
 	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
-		return q.QueryRowContext(ctx, sqlSign).Scan(&grace, &why)
+		return q.QueryRowContext(ctx, s.sign).Scan(&grace, &why)
 	})
-	judgeSign(s.findings, grace, why, err)
-}
-
-// judgeSign is for what the leader's row says; err is why it was not read.
-func judgeSign(f *findings, grace sql.NullInt64, why string, err error) {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-	case err != nil:
-		f.note("sign of death", "not looked at: "+err.Error())
+	case !s.looked("sign of death", err):
 	case grace.Valid:
-		f.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
+		s.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
 			"others wait for %s only", millis(grace.Int64)))
 	default:
 		if why == "" {
 			why = "the leader does not say why"
 		}
-		f.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
+		s.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
 	}
 }
 
-// sqlConnections counts in what every role may see.
-const sqlConnections = `
-SELECT current_setting('max_connections')::bigint,
-       current_setting('superuser_reserved_connections')::bigint
-           + coalesce(current_setting('reserved_connections', true), '0')::bigint,
-       (SELECT sum(numbackends) FROM pg_stat_database),
-       (SELECT datconnlimit FROM pg_database WHERE datname = current_database()),
-       (SELECT numbackends FROM pg_stat_database WHERE datname = current_database()),
-       (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user),
-       (SELECT count(*) FROM pg_stat_activity WHERE usename = current_user)`
-
-func (s server) checkConnections(ctx context.Context) {
-	var most, reserved, used, dbMost, dbUsed, roleMost, roleUsed int
-	if !s.row(ctx, "connections", sqlConnections, &most, &reserved, &used, &dbMost, &dbUsed,
-		&roleMost, &roleUsed) {
-		return
-	}
-	free := most - reserved - used
-	found := fmt.Sprintf("%d of the server's %d connections are used, %d are reserved", used, most,
-		reserved)
-	if dbMost >= 0 && dbMost-dbUsed < free {
-		free = dbMost - dbUsed
-		found = fmt.Sprintf("%d of the database's %d connections are used", dbUsed, dbMost)
-	}
-	if roleMost >= 0 && roleMost-roleUsed < free {
-		free = roleMost - roleUsed
-		found = fmt.Sprintf("%d of the role's %d connections are used", roleUsed, roleMost)
-	}
-	if free < s.limits.freeConnections {
-		s.warn("connections", found+fmt.Sprintf(": %d are free", max(free, 0)),
-			"each replica needs one for the lock, the leader a few more: "+
-				"make the apps' pools smaller, put a pooler in front, or raise the limit")
-		return
-	}
-	s.ok("connections", found)
-}
-
-// sqlLong: what a role may not see of others' sessions is empty.
-const sqlLong = `
-SELECT format('pid %s (%s%s), in a transaction since %s', pid, coalesce(usename::text, '?'),
-              coalesce(', application "' || nullif(application_name, '') || '"', ''),
-              to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
-FROM pg_stat_activity
-WHERE xact_start < clock_timestamp() - $1::bigint * interval '1 ms'
-  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
-ORDER BY xact_start`
-
-func (s server) checkTransactions(ctx context.Context) {
-	long, ok := s.lines(ctx, "transactions", sqlLong, s.limits.longTransaction.Milliseconds())
+func (s server) checkRows(ctx context.Context) {
+	var x facts
+	err := s.bounded(ctx, func(ctx context.Context) (err error) {
+		x, err = readFacts(ctx, s.db, s.dialect)
+		return err
+	})
 	switch {
-	case !ok:
-	case len(long) > 0:
-		s.note("transactions", fmt.Sprintf("older than %s, which keeps the tables from vacuum: "+
-			"%s; to end one: SELECT pg_terminate_backend(pid)",
-			s.limits.longTransaction, list(long)))
+	case err == nil:
+		judge(s.findings, x, s.look(ctx, x))
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		s.fail("tables", fmt.Sprintf("they cannot be read within %s", s.limits.statement),
+			"somebody locks them (see "+s.waits+" above), or the server hangs")
 	default:
-		s.ok("transactions", fmt.Sprintf("none that this role sees is older than %s",
-			s.limits.longTransaction))
+		s.fail("tables", "they cannot be read: "+err.Error(),
+			"a right is missing (see grants above), or a table: run `schedlock migrate`")
 	}
 }
 
-// sqlHolders is who has locked a table of the lock for longer than a heartbeat
-// or a run takes. A reader's lock blocks only migrations.
-const sqlHolders = `
-SELECT DISTINCT format('pid %s (%s%s), %s since %s',
-              coalesce(k.pid::text, '(prepared transaction)'), coalesce(a.usename::text, '?'),
-              coalesce(', application "' || nullif(a.application_name, '') || '"', ''), k.mode,
-              coalesce(to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-                       'an unknown time'))
-FROM pg_locks k LEFT JOIN pg_stat_activity a ON a.pid = k.pid
-WHERE k.locktype = 'relation' AND k.relation = to_regclass('scheduler_lock') AND k.granted
-  AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND k.mode <> 'AccessShareLock' AND k.pid IS DISTINCT FROM pg_backend_pid()
-  AND CASE WHEN k.pid IS NULL THEN true
-           ELSE a.xact_start < clock_timestamp() - $1::bigint * interval '1 ms' END`
-
-func (s server) checkLocks(ctx context.Context) {
-	holders, ok := s.lines(ctx, "locks", sqlHolders, s.limits.longLock.Milliseconds())
-	switch {
-	case !ok:
-	case len(holders) > 0:
-		s.warn("locks", fmt.Sprintf("scheduler_lock is locked for more than %s: %s",
-			s.limits.longLock, list(holders)),
-			"heartbeats or a take-over may wait for it: a fenced transaction of a job is too "+
-				"long, or somebody has left one open; to end it: SELECT pg_terminate_backend(pid)")
-	default:
-		s.ok("locks", fmt.Sprintf("nobody locks scheduler_lock for more than %s",
-			s.limits.longLock))
-	}
-}
-
-const sqlBloat = `
-SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd, pg_relation_size(relid)
-FROM pg_stat_user_tables WHERE relid = to_regclass('scheduler_lock')`
-
-func (s server) checkBloat(ctx context.Context) {
-	var dead, updated, hot, bytes int64
-	if s.row(ctx, "bloat", sqlBloat, &dead, &updated, &hot, &bytes) {
-		judgeBloat(s.findings, dead, updated, hot, bytes)
-	}
-}
-
-func judgeBloat(f *findings, dead, updated, hot, bytes int64) {
-	const (
-		manyDead    = 10_000
-		large       = 8 << 20
-		manyUpdates = 1000 // before that a ratio says nothing
-	)
-	found := fmt.Sprintf("scheduler_lock has %s and %d dead rows", size(bytes), dead)
-	if updated > 0 {
-		found += fmt.Sprintf("; %d %% of its updates were HOT", hot*100/updated)
-	}
-	switch {
-	case dead > manyDead, bytes > large:
-		f.warn("bloat", found,
-			"end the long transactions above, then VACUUM scheduler_lock; "+
-				"look whether autovacuum runs")
-	case updated > manyUpdates && hot*2 < updated:
-		f.warn("bloat", found,
-			"a heartbeat should touch no index: is there an index on heartbeat_at, "+
-				"beat or state (drop it), or a transaction that stays open for long?")
-	default:
-		f.ok("bloat", found)
-	}
+// look is what a standby sees, which is the session of the holder, too.
+func (s server) look(ctx context.Context, x facts) driver.Snapshot {
+	seen := x.view()
+	_ = s.with(ctx, s.read, func(ctx context.Context, store store) error {
+		seen = x.look(ctx, store)
+		return nil
+	})
+	return seen
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,11 +79,7 @@ func (i *Inner) listen() {
 		}
 		switch {
 		case m.Resume:
-			i.mu.Lock()
-			if i.group > 0 {
-				_ = unix.Kill(-i.group, unix.SIGCONT)
-			}
-			i.mu.Unlock()
+			i.pass(unix.SIGCONT)
 		case m.Signal == unix.SIGUSR1 || m.Signal == unix.SIGUSR2 || m.Signal == unix.SIGWINCH:
 			i.pass(m.Signal)
 		case m.Signal != 0:
@@ -280,8 +275,7 @@ func (i *Inner) watch(h Hold) (latest func() time.Duration, stop func()) {
 }
 
 // start starts the command, in a process group of its own, which gets the
-// terminal if it is ours to give. The thread that starts it lives as long as it
-// does: the kernel would take its end for that of the parent.
+// terminal if it is ours to give.
 func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group int, err error) {
 	path, err := exec.LookPath(c.Args[0])
 	if err != nil {
@@ -296,23 +290,13 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 	if i.terminal.ours() {
 		attr.Sys.Foreground, attr.Sys.Ctty = true, i.terminal.fd
 	}
-	type result struct {
-		pid int
-		err error
-	}
-	started := make(chan result)
 	over := make(chan struct{})
 	i.mu.Lock() // a signal that comes meanwhile waits for the command
 	defer i.mu.Unlock()
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	pid, err := onOwnThread(func() (int, error) {
 		dropRights()
-		pid, err := i.reaper.start(func() (int, error) {
-			p, err := os.StartProcess(path, c.Args, attr)
-			if err != nil {
-				return 0, err
-			}
-			return p.Pid, nil
+		return i.reaper.start(func() (int, error) {
+			return startProcess(path, c.Args, attr)
 		}, func(s unix.WaitStatus) {
 			switch {
 			case s.Stopped():
@@ -324,18 +308,13 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 				close(over)
 			}
 		})
-		started <- result{pid, err}
-		if err == nil {
-			<-over
-		}
-	}()
-	r := <-started
-	if r.err != nil {
-		return 0, &StartError{Command: c.Args[0], Err: r.err}
+	}, over)
+	if err != nil {
+		return 0, &StartError{Command: c.Args[0], Err: err}
 	}
-	i.group = r.pid
-	_ = i.conn.send(message{Group: &r.pid}, nil)
-	return r.pid, nil
+	i.group = pid
+	_ = i.conn.send(message{Group: &pid}, nil)
+	return pid, nil
 }
 
 // leave notes that no command runs.

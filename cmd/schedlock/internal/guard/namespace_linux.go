@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 
@@ -23,34 +22,24 @@ import (
 // startInNamespace starts inner in namespaces of its own: as root in those for
 // PIDs and mounts, otherwise in one for users besides, where it may mount /proc.
 func startInNamespace(exe string, args []string, attr *os.ProcAttr) (int, error) {
-	type result struct {
-		pid int
-		err error
-	}
-	started := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: inner dies with this thread
+	return onOwnThread(func() (int, error) {
 		attr.Sys = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 		dieWithParent(attr.Sys)
-		p, err := os.StartProcess(exe, args, attr)
+		pid, err := startProcess(exe, args, attr)
 		if errors.Is(err, unix.EPERM) {
 			uid, gid := os.Geteuid(), os.Getegid()
 			attr.Sys.Cloneflags |= unix.CLONE_NEWUSER
 			attr.Sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 			attr.Sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 			attr.Sys.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // for settle
-			p, err = os.StartProcess(exe, args, attr)
+			pid, err = startProcess(exe, args, attr)
 		}
 		if err != nil {
-			started <- result{0, fmt.Errorf("--pid-namespace is not permitted here, it needs root "+
-				"or unprivileged user namespaces: %w", err)}
-			return
+			err = fmt.Errorf("--pid-namespace is not permitted here, it needs root "+
+				"or unprivileged user namespaces: %w", err)
 		}
-		started <- result{p.Pid, nil}
-		select {}
-	}()
-	r := <-started
-	return r.pid, r.err
+		return pid, err
+	}, nil)
 }
 
 // namespaced reports whether this process is inner in a namespace of its own.

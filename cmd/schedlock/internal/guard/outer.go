@@ -100,11 +100,7 @@ func (o *outer) start(args []string) error {
 		if o.namespace {
 			return startInNamespace(exe, args, attr)
 		}
-		p, err := os.StartProcess(exe, args, attr)
-		if err != nil {
-			return 0, err
-		}
-		return p.Pid, nil
+		return startProcess(exe, args, attr)
 	}, func(s unix.WaitStatus) {
 		if !s.Stopped() {
 			o.ended <- s

@@ -3,6 +3,7 @@ package guard
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -47,6 +48,31 @@ func parent(pid int) int {
 	}
 	ppid, _ := strconv.Atoi(string(fields[1]))
 	return ppid
+}
+
+// onOwnThread starts a child on a thread that lives until over is closed; nil: as long as
+// this process. The kernel takes the end of that thread for that of the child's parent.
+func onOwnThread(start func() (int, error), over <-chan struct{}) (pid int, err error) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		pid, err = start()
+		failed := err != nil
+		close(started)
+		if !failed {
+			<-over
+		}
+	}()
+	<-started
+	return pid, err
+}
+
+func startProcess(path string, args []string, attr *os.ProcAttr) (int, error) {
+	p, err := os.StartProcess(path, args, attr)
+	if err != nil {
+		return 0, err
+	}
+	return p.Pid, nil
 }
 
 // dieWithParent is the part of SysProcAttr by which a child dies with us.
