@@ -39,6 +39,12 @@ var reasons = map[string]string{
 		"The sign costs a part: 5.0 ms in 40 rounds with it, 4.2 ms in 40 without it. " +
 		"Traced in one process, a session that has acquired nothing yet takes over in 2.0 to 2.6 " +
 		"ms. What takes longer between processes is not explained.",
+	"hand-over SQLite p50": "Two processes have to be woken one after the other, and a durable " +
+		"transaction is in it, so it depends on the disk. Within one process it takes less: see " +
+		"the table by the number of replicas.",
+	"first run PostgreSQL p50": "A new leader opens a connection for its runs, as a standby keeps " +
+		"only one. On that it reads four tables and starts the run, which the server has to plan. " +
+		"Warming it before the claim is won would cost each of many standbys a connection.",
 	"take-over signs 5s": "The grace of 5 s is the reason, and jobs are the reason for the grace: " +
 		"those of a leader that has lost its session, and lives, have half of it to return. " +
 		"A second would be too little for many. Where it is enough, " +
