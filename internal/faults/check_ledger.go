@@ -182,7 +182,8 @@ func ledgerTrue(h *History) (vs []Violation) {
 
 // noTickLost: the rows of a job, runs and skipped ranges, follow each other on
 // its grid without a gap, and the cursor stands behind the last of them. Runs
-// that were asked for are no ticks. Where the cursors were deleted jobs start
+// that were asked for are no ticks, but one of the very moment of a tick takes its
+// place. Where the cursors were deleted jobs start
 // anew, at any tick; if a clock was set they may then come to ones that have a
 // row from before. A cursor that stands ahead since a clock was set is put back:
 // then ticks may be in a range and run as well, and a range whose first tick has
@@ -200,9 +201,12 @@ func noTickLost(h *History) (vs []Violation) {
 				"%s, %s: %s", job.Name, job.Spec, fmt.Sprintf(format, args...)))
 		}
 		parts := make([][]LedgerRow, len(h.Anew)+1)
-		part := map[int64]int{}
+		part, asked := map[int64]int{}, map[int64]bool{}
 		for _, row := range h.Ledger {
-			if row.Job == job.Name && row.AskedBy == "" {
+			if row.Job == job.Name && row.AskedBy != "" {
+				asked[row.Tick] = spec.Next(at(row.Tick - 1)).Equal(at(row.Tick))
+			}
+			if row.Job == job.Name && (row.AskedBy == "" || asked[row.Tick]) {
 				i, _ := slices.BinarySearchFunc(h.Anew, row.ID, func(a Anew, id int64) int {
 					return cmp.Compare(a.Newest, id)
 				})
@@ -220,8 +224,9 @@ func noTickLost(h *History) (vs []Violation) {
 				row.Until, row.Count = max(row.Until, row.Tick), max(row.Count, 1)
 				first, last, count := spec.Span(at(row.Tick-1), at(row.Until))
 				begins := first.Equal(at(row.Tick))
-				for n := int64(1); clockSet && row.Count > 1 && !begins && n < 100; n++ {
-					_, begins = part[row.Tick-n]
+				for n := int64(1); row.Count > 1 && !begins && n < 100; n++ {
+					_, known := part[row.Tick-n]
+					begins = known && (clockSet || asked[row.Tick-n])
 				}
 				if !begins || !last.Equal(at(row.Until)) || count != row.Count {
 					lost("%+v has the ticks from %v to %v, %d", row, first, last, count)
@@ -244,7 +249,7 @@ func noTickLost(h *History) (vs []Violation) {
 						lost("%v follows on %+v, not %+v, in part %d of %+v", next, row, rows[n+1],
 							i, h.Anew)
 					}
-				case n+1 < len(rows) && !next.Equal(at(rows[n+1].Tick)):
+				case n+1 < len(rows) && !next.Equal(spec.Next(at(rows[n+1].Tick-1))):
 					lost("%v follows on %+v, not %+v", next, row, rows[n+1])
 				case n+1 == len(rows) && i+1 == len(parts) &&
 					(last.After(at(job.Cursor)) || !next.After(at(job.Cursor))):

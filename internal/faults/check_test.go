@@ -219,6 +219,17 @@ func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
 			h.Ledger[5].Tick++
 			h.Ledger[5].AskedBy, h.Ledger[5].AskedFor = "a", "7"
 		}, ""},
+		{"one that was asked for takes the place of a tick", func(h *History) {
+			h.Ledger = append(h.Ledger, row(3, 6), skipped(7, 8))
+			h.Ledger[5].AskedBy, h.Ledger[5].AskedFor = "a", "7"
+			h.Ledger[6].Tick = 6*grid + 1
+			h.Jobs[0].Cursor = 8 * grid
+		}, ""},
+		{"it does not, and a range begins behind it", func(h *History) {
+			h.Ledger = append(h.Ledger, skipped(7, 8))
+			h.Ledger[5].Tick = 6*grid + 1
+			h.Jobs[0].Cursor = 8 * grid
+		}, RuleNoTickLost},
 		{"the cursor has passed a tick", func(h *History) {
 			h.Jobs[0].Cursor = 6 * grid
 		}, RuleNoTickLost},
