@@ -45,7 +45,7 @@ type History struct {
 	// Saw is what fenced writes have found, where the database wrote that down.
 	Saw []Saw
 
-	// Replaced are attempts that later ones have replaced in the Ledger, where that is known.
+	// Replaced are attempts that later ones have replaced in the Ledger.
 	Replaced []LedgerRow
 
 	// Anew are the moments at which the cursors were deleted, the first one first.

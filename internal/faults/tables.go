@@ -189,6 +189,9 @@ SELECT id, job, scheduled_at, until, coalesce(count, 0), attempt, term, status <
        started_at, status = 'abandoned', retry_at IS NOT NULL,
        coalesce(error, ''), coalesce(requested_by, ''), coalesce(request_reason, '')
 FROM scheduler_runs ORDER BY id`
+	sqlReadReplaced = `
+SELECT r.id, r.job, r.scheduled_at, a.attempt, a.term, a.started_at
+FROM scheduler_attempts a JOIN scheduler_runs r ON r.id = a.run_id ORDER BY r.id, a.attempt`
 	sqlReadJobs     = `SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job`
 	sqlReadRequests = `SELECT requested_by, CAST(reason AS integer), job, requested_at
 		FROM scheduler_requests ORDER BY requested_at`
@@ -217,6 +220,12 @@ func (t *tables) Read(ctx context.Context, h *History) error {
 			return []any{&r.ID, &r.Job, (*micro)(&r.Tick), (*micro)(&r.Until), &r.Count, &r.Attempt,
 				&r.Term, &r.Started, (*micro)(&r.StartedAt), &r.Cut, &r.Owed, &r.Reason,
 				&r.AskedBy, &r.AskedFor}
+		}); err != nil {
+			return err
+		}
+		if h.Replaced, err = readRows(ctx, conn, sqlReadReplaced, func(r *LedgerRow) []any {
+			return []any{&r.ID, &r.Job, (*micro)(&r.Tick), &r.Attempt, &r.Term,
+				(*micro)(&r.StartedAt)}
 		}); err != nil {
 			return err
 		}
