@@ -200,7 +200,8 @@ func checks(t *testing.T, path string) (names []string) {
 
 // settable are the packages whose options and configurations an app sets.
 var settable = []string{"migrations", "schedlock", "schedlock/sqlite", "schedlock/postgres",
-	"schedlock/mysql", "schedlock/named", "schedlock/prom", "schedlock/statuspage", "startup", "tasks", "tasks/queue"}
+	"schedlock/mysql", "schedlock/named", "schedlock/prom", "schedlock/statuspage", "startup",
+	"tasks", "tasks/queue"}
 
 // configurations are the structs that are filled in by an app.
 var configurations = []string{"startup.Config", "startup.Stage", "tasks.Job", "tasks.Retry",

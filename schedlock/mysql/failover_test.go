@@ -14,7 +14,8 @@ import (
 
 // cluster is a primary that has the tables, a replica that has them too, and the URL of a
 // user of the app's, who may not write to a replica, through a proxy to the primary.
-func cluster(t testing.TB) (primary, replica *mytest.Server, through *servertest.Wire, appURL string) {
+func cluster(t testing.TB) (primary, replica *mytest.Server, through *servertest.Wire,
+	appURL string) {
 	primary = mytest.Primary(t)
 	replica = primary.Replica(t)
 	database := primary.Database(t)

@@ -39,9 +39,9 @@ var reasons = map[string]string{
 		"The sign costs a part: 5.0 ms in 40 rounds with it, 4.2 ms in 40 without it. " +
 		"Traced in one process, a session that has acquired nothing yet takes over in 2.0 to 2.6 " +
 		"ms. What takes longer between processes is not explained.",
-	"hand-over SQLite p50": "Two processes have to be woken one after the other, and a durable " +
-		"transaction is in it, so it depends on the disk. Within one process it takes less: see " +
-		"the table by the number of replicas.",
+	"hand-over SQLite p50": "It is a release, the wake of another process by the kernel, a look, " +
+		"and an acquisition that waits for the disk. Within one process it takes less: " +
+		"see the table by the number of replicas.",
 	"first run PostgreSQL p50": "A new leader opens a connection for its runs, as a standby keeps " +
 		"only one. On that it reads four tables and starts the run, which the server has to plan. " +
 		"Warming it before the claim is won would cost each of many standbys a connection.",
