@@ -40,14 +40,22 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 		return nil, err
 	}
 	l.asking.vain.Store(nil)
-	var seen *rules.WatchKey // the first row a one-shot Acquire saw
+	var (
+		seen *rules.WatchKey // the first row a one-shot Acquire saw
+		view driver.Snapshot
+		told driver.Release
+	)
 	for {
 		if err := l.ended(ctx); err != nil {
 			return nil, err
 		}
 		l.settle(ctx)
-		view, j, left, err := l.look(ctx)
-		left = min(left, l.timing.RetryInterval())
+		var (
+			j    rules.Judgement
+			left time.Duration
+			err  error
+		)
+		view, j, left, err = l.see(ctx, view, told)
 		if err == nil {
 			if err := l.refused(l.other(view, j)); err != nil {
 				return nil, err
@@ -88,7 +96,7 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			seen = &j.Key
 		}
-		l.pause(ctx, view, left)
+		told = l.pause(ctx, view, left)
 	}
 }
 
@@ -140,6 +148,38 @@ func (l *Lock) settle(ctx context.Context) {
 		defer cancel()
 		_ = last.giveUp(ctx) // reported by its event; tried again at the next look
 	}
+}
+
+// see is what a campaign goes by: what the store was told, or a look. left is how long
+// until the next one.
+func (l *Lock) see(ctx context.Context, before driver.Snapshot, told driver.Release) (
+	v driver.Snapshot, j rules.Judgement, left time.Duration, err error) {
+	if v, j, ok := l.believe(before, told); ok {
+		return v, j, 0, nil
+	}
+	v, j, left, err = l.look(ctx)
+	return v, j, min(left, l.timing.RetryInterval()), err
+}
+
+// believe is the look that is spared if the holder that was seen before has released its
+// term, as the store was told. ok is false if that would not free the lock. The claim finds
+// out whether it is true; so it is believed once for each term, and if it is false costs one
+// statement.
+func (l *Lock) believe(before driver.Snapshot, told driver.Release) (v driver.Snapshot,
+	j rules.Judgement, ok bool) {
+	r := before.Row
+	if r == nil || told.Term != r.Term || told.Term == l.believed {
+		return v, j, false
+	}
+	l.believed = told.Term
+	v = driver.Snapshot{Now: before.Now, Incarnation: before.Incarnation,
+		FailedOver: before.FailedOver,
+		Newest: &driver.Term{Ref: r.Ref, AcquiredAt: r.CreatedAt, EndedAt: told.At,
+			EndReason: driver.EndReleased, TTL: r.Timing.TTL, App: r.App}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j = rules.Judge(v, l.known, l.timing.TTL)
+	return v, j, j.Verdict == rules.Free
 }
 
 // look reads and judges. left is how much of the watch remains.
@@ -202,11 +242,11 @@ func (l *Lock) look(ctx context.Context) (v driver.Snapshot, j rules.Judgement, 
 }
 
 // pause waits until the next look is due, or the store has a hint.
-func (l *Lock) pause(ctx context.Context, v driver.Snapshot, d time.Duration) {
+func (l *Lock) pause(ctx context.Context, v driver.Snapshot, d time.Duration) driver.Release {
 	if d <= 0 {
-		return
+		return driver.Release{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	l.store.AwaitHint(ctx, v)
+	return l.store.AwaitHint(ctx, v)
 }

@@ -278,11 +278,12 @@ func TestAHintBringsTheNextLookForward(t *testing.T) {
 		a, b := newReplica(t, db), newReplica(t, db)
 		lease := a.lead()
 		gone := make(chan struct{})
-		b.db.hint = func(ctx context.Context, _ driver.Snapshot) {
+		b.db.hint = func(ctx context.Context, _ driver.Snapshot) (untold driver.Release) {
 			select {
 			case <-gone:
 			case <-ctx.Done():
 			}
+			return untold
 		}
 		waiter := b.stand(t.Context())
 		time.Sleep(retry / 4)
@@ -291,4 +292,79 @@ func TestAHintBringsTheNextLookForward(t *testing.T) {
 		close(gone)
 		require.Zero(t, wins(t, waiter).at.Sub(released))
 	})
+}
+
+// tells lets the store of r give what is sent as hints.
+func tells(r *replica) chan<- driver.Release {
+	news := make(chan driver.Release)
+	r.db.hint = func(ctx context.Context, _ driver.Snapshot) (told driver.Release) {
+		select {
+		case told = <-news:
+		case <-ctx.Done():
+		}
+		return told
+	}
+	return news
+}
+
+func TestAReleaseThatIsToldOfIsClaimedWithoutALook(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		news := tells(b)
+		lease := a.lead()
+		waiter := b.stand(t.Context())
+		time.Sleep(retry / 4)
+		require.NoError(t, lease.Release(ctx))
+		end := termsOf(t, db, 1)[0].EndedAt
+		time.Sleep(retry / 4)
+		looks := b.db.count("look")
+		news <- driver.Release{Term: lease.Term(), At: end}
+		got := wins(t, waiter)
+		require.Equal(t, looks, b.db.count("look"))
+		require.Greater(t, got.lease.Term(), lease.Term())
+		elected := b.seen.last(schedlock.EventElected)
+		require.Equal(t, driver.EndReleased, elected.Reason)
+		require.Equal(t, retry/4, elected.Gap)
+	})
+}
+
+func TestAReleaseThatNeverWasElectsNobody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(db *memory.Store, b *replica)
+		told   int64 // above the term that leads
+		claims int
+	}{
+		"the row is there":     {claims: 1},
+		"the row is gone":      {before: func(db *memory.Store, _ *replica) { db.DeleteRow() }, claims: 1},
+		"it is of a term past": {told: -1},
+		"it is of one to come": {told: 1},
+		"after a fail-over": {before: func(_ *memory.Store, b *replica) {
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				v.FailedOver = true
+				return v
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *memory.Store) {
+				a, b := newReplica(t, db), newReplica(t, db)
+				news := tells(b)
+				lease := a.lead()
+				waiter := b.stand(t.Context())
+				if tc.before != nil && tc.claims == 0 {
+					tc.before(db, b)
+				}
+				time.Sleep(every)
+				if tc.before != nil && tc.claims > 0 {
+					tc.before(db, b)
+				}
+				for range 5 {
+					news <- driver.Release{Term: lease.Term() + tc.told, At: time.Now()}
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.Empty(t, waiter)
+				require.Equal(t, tc.claims, b.db.count("acquire"), "claims, of five notifications")
+			})
+		})
+	}
 }

@@ -71,9 +71,9 @@ type faulty struct {
 	mu     sync.Mutex
 	plan   func(op string) fault
 	thawed chan struct{}
-	onCall func(op string)                        // told of every call before it does anything
-	onView func(driver.Snapshot) driver.Snapshot  // what Look gives
-	hint   func(context.Context, driver.Snapshot) // AwaitHint
+	onCall func(op string)                                       // told of every call before it does anything
+	onView func(driver.Snapshot) driver.Snapshot                 // what Look gives
+	hint   func(context.Context, driver.Snapshot) driver.Release // AwaitHint
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
 
@@ -243,12 +243,11 @@ func (f *faulty) Terms(ctx context.Context, limit int) ([]driver.Term, error) {
 	})
 }
 
-func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) {
+func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) driver.Release {
 	if f.hint == nil {
-		f.Base.AwaitHint(ctx, v)
-		return
+		return f.Base.AwaitHint(ctx, v)
 	}
-	f.hint(ctx, v)
+	return f.hint(ctx, v)
 }
 
 // logText is what was logged.

@@ -47,9 +47,11 @@ type Lock struct {
 	watch   rules.Watch    // what the looks have seen
 	silence rules.Watch    // the same, since they have found the holder's session ended
 	claims  []driver.Token // sent, never answered; the newest maxClaims
-	standby standby        // what Status tells
-	going   *going         // the Run or Start that is under way
-	stopped bool
+
+	believed int64   // the term whose release was believed last; only a campaign uses it
+	standby  standby // what Status tells
+	going    *going  // the Run or Start that is under way
+	stopped  bool
 
 	whyUnproven string     // what sayUnproven has said last
 	warned      string     // the last warning of the store that was logged

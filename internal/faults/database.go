@@ -66,6 +66,12 @@ const (
 	editTTL    Edit = `UPDATE scheduler_lock SET ttl_ms = 1`
 	editRevoke Edit = `UPDATE scheduler_lock SET state = 'revoked'` // the holder is told to leave
 	editJobs   Edit = `DELETE FROM scheduler_jobs`                  // so the cursors are forgotten
+
+	// On PostgreSQL: the standbys are told of a release that never was, …
+	editTold Edit = `SELECT pg_notify('scheduler_lock', l.term || ' 1') FROM scheduler_lock l`
+	// … and the row is deleted, too.
+	editDeletedTold Edit = `WITH gone AS (DELETE FROM scheduler_lock RETURNING term)
+		SELECT pg_notify('scheduler_lock', gone.term || ' 1') FROM gone`
 )
 
 // A written is a row that a process commits under a fence: of a run, or with the name of a

@@ -41,7 +41,10 @@ var postgresGroups = []group{
 	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
 		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
 		"row's term edited, SIGSTOP for a moment",
-		"row's TTL set to 1 ms, SIGSTOP for a moment", "tables put back to a backup",
+		"row's TTL set to 1 ms, SIGSTOP for a moment",
+		"false news of a release, SIGSTOP for a moment",
+		"row deleted, false news of a release, SIGSTOP for a moment",
+		"tables put back to a backup",
 		"write lock held for 0.4 TTL",
 		"write lock held beyond the TTL",
 	}},

@@ -18,6 +18,14 @@ func (w *world) act(f fault) {
 		w.offset.Add(int64(f.Delay))
 	case deleteRow:
 		w.db.DeleteRow()
+	case falseNews:
+		v, err := w.db.Look(ctx)
+		if f.Ops == "row" {
+			w.db.DeleteRow()
+		}
+		if err == nil && v.Row != nil {
+			w.notify(driver.Release{Term: v.Row.Term, At: v.Now})
+		}
 	case editRow:
 		w.db.Edit(func(r *driver.Row) {
 			switch f.Ops {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/wire"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -20,7 +21,53 @@ var (
 const statementLimit = 10 * time.Second
 
 // link is an incarnation's way to the database, through the faults of the plan.
-func (p *process) link() *wire.Store { return &wire.Store{Store: p.w.db, On: p.send} }
+func (p *process) link() *hearing { return &hearing{&wire.Store{Store: p.w.db, On: p.send}, p} }
+
+// hearing is a link on which the database may tell of releases.
+type hearing struct {
+	*wire.Store
+	p *process
+}
+
+// AwaitHint implements driver.Store.
+func (h *hearing) AwaitHint(ctx context.Context, _ driver.Snapshot) (told driver.Release) {
+	select {
+	case told = <-h.p.news:
+		h.p.standStill()
+	case <-ctx.Done():
+	}
+	return told
+}
+
+// notify tells everybody who hears, as late as the plan wants.
+func (w *world) notify(r driver.Release) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.now {
+		if p == nil || !w.plan.Members[p.replica].Hears {
+			continue
+		}
+		late := p.latency
+		switch f := w.network(p.replica, "news"); f.Kind {
+		case refuse, loseRequest, loseAnswer, failAfter:
+			continue
+		case slowRequest, slowAnswer:
+			late += f.Delay
+		}
+		time.AfterFunc(late, func() { p.hear(r) })
+	}
+}
+
+// hear lets the newest news wait to be heard.
+func (p *process) hear(r driver.Release) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	select {
+	case <-p.news:
+	default:
+	}
+	p.news <- r
+}
 
 // send sends a statement. It is done when it arrives, whether its caller waits or not, and also
 // if the replica has crashed meanwhile.
@@ -85,6 +132,12 @@ func (w *world) arrive(s wire.Statement) (any, error) {
 		time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
 	}
 	answer, err := s.Do(context.Background())
+	if s.Op == "release" {
+		v, _ := w.db.Look(context.Background())
+		if v.Newest != nil && !v.Newest.Open() {
+			w.notify(driver.Release{Term: v.Newest.Term, At: v.Newest.EndedAt})
+		}
+	}
 	switch a := answer.(type) {
 	case wire.Started:
 		if a.OK && s.Op != "run" {

@@ -24,6 +24,7 @@ type member struct {
 	Start   time.Duration // when it is started first
 	Latency time.Duration // of each way to the database
 	Rate    int           // of its clock, in ‰ beyond that of others; no two differ by over 10 %
+	Hears   bool          // is notified of releases
 }
 
 // A fault is what happens from At on, for a while. The zero Replica is the first.
@@ -73,6 +74,9 @@ const (
 	pause     kind = "pause" // of all jobs
 	deleteRow kind = "delete row"
 	editRow   kind = "edit row" // Ops says what of it
+
+	// Who hears of releases hears of one that never was. Ops: the row is deleted, too.
+	falseNews kind = "false news"
 )
 
 // timings are what the replicas of one fleet may be set to: mixed settings must be safe.
@@ -95,9 +99,9 @@ const (
 
 // concerns are the groups of statements that a fault of the network may concern; "" is all.
 var concerns = map[string][]string{
-	"lock":       {"look", "acquire", "heartbeat", "release"},
+	"lock":       {"look", "acquire", "heartbeat", "release", "news"},
 	"heartbeats": {"heartbeat"},
-	"elections":  {"acquire", "release"},
+	"elections":  {"acquire", "release", "news"},
 	"looks":      {"look"},
 	"starts":     {"decide", "retry", "answer"},
 	"ends":       {"finish"},
@@ -114,7 +118,7 @@ var concern = []string{"", "", "lock", "heartbeats", "elections", "looks", "star
 var often = []kind{refuse, loseRequest, loseRequest, loseAnswer, loseAnswer, failAfter, slowRequest,
 	slowRequest, slowAnswer, slowAnswer, stall, stall, suspend, wall, crash, crash, leave, deaf,
 	clock, revoke, trigger, trigger, pause, deleteRow,
-	editRow}
+	editRow, falseNews}
 
 // concernsOp reports whether a fault of the network meets a statement.
 func (f fault) concernsOp(op string) bool {
@@ -145,6 +149,7 @@ func planOf(seed uint64) plan {
 			m.Latency = ms(20 * time.Millisecond)
 		}
 		m.Rate = []int{-45, 0, 0, 0, 50}[r.IntN(5)]
+		m.Hears = r.IntN(2) == 0
 		p.Members = append(p.Members, m)
 	}
 	for range 2 + r.IntN(9) {
@@ -189,6 +194,8 @@ func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) 
 		}
 	case editRow:
 		f.Ops = []string{"token", "term", "beat", "ttl"}[r.IntN(4)]
+	case falseNews:
+		f.Ops = []string{"", "row"}[r.IntN(2)]
 	case clock, wall:
 		f.Delay = []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Minute,
 			time.Hour}[r.IntN(5)]
@@ -209,8 +216,8 @@ func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "plan{\n\tMembers: []member{")
 	for _, m := range p.Members {
-		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d},\n",
-			m.Timing, m.Strict, m.Start, m.Latency, m.Rate)
+		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d, Hears: %v},\n",
+			m.Timing, m.Strict, m.Start, m.Latency, m.Rate, m.Hears)
 	}
 	fmt.Fprintln(&b, "\t},\n\tFaults: []fault{")
 	for _, f := range p.Faults {

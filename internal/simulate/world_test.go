@@ -55,8 +55,9 @@ type process struct {
 	latency time.Duration
 	app     *startup.App
 	stop    context.CancelFunc
-	dead    chan struct{} // closed: it has crashed
-	ended   chan struct{} // closed: its app has stopped, with err
+	news    chan driver.Release // has one element if a notification has come
+	dead    chan struct{}       // closed: it has crashed
+	ended   chan struct{}       // closed: its app has stopped, with err
 	err     error
 	died    time.Duration // when it has crashed, or the history was over
 	beliefs []faults.Belief
@@ -161,7 +162,8 @@ func (w *world) launch(replica int) {
 	}
 	m := w.plan.Members[replica]
 	p := &process{w: w, replica: replica, latency: m.Latency, dead: make(chan struct{}),
-		ended: make(chan struct{}), open: map[*memory.Tx]struct{}{}}
+		ended: make(chan struct{}), open: map[*memory.Tx]struct{}{},
+		news: make(chan driver.Release, 1)}
 	p.name = fmt.Sprintf("%d.%d", replica, len(w.all))
 	timing := timings[m.Timing]
 	clocks.Lock() // NewApp makes a lock, too, and throws it away

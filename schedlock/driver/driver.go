@@ -66,8 +66,11 @@ type Store interface {
 
 	// AwaitHint returns when the holder in view may be gone, or when ctx ends,
 	// so that a standby looks before its next look is due. It is a hint only: it
-	// may return early, late or, until ctx ends, never.
-	AwaitHint(ctx context.Context, view Snapshot)
+	// may return early, late or, until ctx ends, never. If the store was told which
+	// term was released it returns that: hearsay, upon which a standby may claim
+	// without a look, since Acquire finds out whether it is true. Else it returns
+	// the zero Release.
+	AwaitHint(ctx context.Context, view Snapshot) Release
 
 	// AwaitLoss returns an error that wraps ErrLost as soon as the store knows,
 	// without asking the database, that the lease of ref cannot go on, such as
@@ -110,7 +113,10 @@ func (Base) LookAtSession(context.Context) (Snapshot, error) {
 }
 
 // AwaitHint waits for the end of ctx.
-func (Base) AwaitHint(ctx context.Context, _ Snapshot) { <-ctx.Done() }
+func (Base) AwaitHint(ctx context.Context, _ Snapshot) Release {
+	<-ctx.Done()
+	return Release{}
+}
 
 // AwaitLoss waits for the end of ctx.
 func (Base) AwaitLoss(ctx context.Context, _ Ref) error {
@@ -281,6 +287,12 @@ type Snapshot struct {
 	Probe any
 }
 
+// Release is what a store was told of a term that was released.
+type Release struct {
+	Term int64
+	At   time.Time // the database's clock
+}
+
 // Claim is what a replica that judged the lock asks for.
 type Claim struct {
 	Ref     // Term is 0: the store grants it
@@ -290,7 +302,8 @@ type Claim struct {
 
 	// Expected is the snapshot that was judged. If it has a row, that row and no other
 	// is deleted: same token, term and beat, and session if it has one. If it has
-	// none, there must be none still, and the newest term must be the same.
+	// none, there must be none still, and the newest term must be the same, with an
+	// end if it had one: what was judged may be hearsay (see AwaitHint).
 	Expected Snapshot
 
 	// Grace is how long others shall wait once the claimant's session with the

@@ -84,6 +84,16 @@ var brokenLocks = []broken{
 			c.s.DeleteRow()
 		}
 	})},
+	{109, "the row is not looked for", "it was not released", before(func(c *acquireCall) {
+		if v, _ := c.s.Look(c.ctx); c.claim.Expected.Row == nil && v.Row != nil {
+			c.claim.Expected = v
+		}
+	})},
+	{109, "the end is not looked for", "deleted by hand", before(func(c *acquireCall) {
+		if v, _ := c.s.Look(c.ctx); c.claim.Expected.Row == nil && v.Row == nil {
+			c.claim.Expected = v
+		}
+	})},
 	{11, "the loser ends the winner's term", "something was written", after(func(c *acquireCall) {
 		if v, _ := c.s.Look(c.ctx); errors.Is(c.err, driver.ErrConflict) && v.Newest != nil {
 			other := v.Newest.Ref
@@ -219,6 +229,10 @@ var brokenLocks = []broken{
 	})},
 	{42, "waiting has no end", "did not return", func(c *hintCall) { time.Sleep(2 * short) }},
 	{43, "no hint comes", "after a release", func(c *hintCall) { <-c.ctx.Done() }},
+	{43, "the term is another", "the term that was released",
+		after(func(c *hintCall) { c.told.Term++ })},
+	{43, "the end is another", "its end",
+		after(func(c *hintCall) { c.told.At = c.told.At.Add(1) })},
 	{88, "the row is not marked", "", after(func(c *revokeCall) {
 		c.s.Edit(func(r *driver.Row) { r.State = driver.StateLeading })
 	})},

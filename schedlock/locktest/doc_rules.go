@@ -68,7 +68,8 @@
 //     already before.
 //  41. Fence of something that is no transaction of the store's kind returns ErrNoFence.
 //  42. AwaitHint returns soon after its context has ended.
-//  43. AwaitHint returns soon after another handle released the lock.
+//  43. AwaitHint returns soon after another handle released the lock; the term that it names, if
+//     any, is that one, with the time of its end.
 //  44. Decide with From zero inserts the job's row; it returns ErrConflict if there is one, and a
 //     Decide with From returns ErrConflict if there is none.
 //  45. Decide returns ErrLost, and writes nothing, for another token, another term, the lease
@@ -208,6 +209,8 @@
 //  107. Of the attempts that were replaced the newest 100 stay, of each run.
 //  108. Prune deletes the attempts of the runs that it deletes, and no others. Attempts with a
 //     context that has ended returns an error, soon.
+//  109. Acquire that judged no row and an end of the newest term, without a watch, returns
+//     ErrConflict, and deletes nothing, if there is a row or that term has no end.
 //
 // # Contract of a store of named locks
 //

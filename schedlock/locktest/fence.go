@@ -199,7 +199,8 @@ var hintCases = []testCase{
 			e.soon("AwaitHint with a context of 50 ms", func() { e.s.AwaitHint(ctx, v) })
 		}},
 	{Rule: Rule{43, "a release gives a hint",
-		"AwaitHint returns soon after another handle released the lock.",
+		"AwaitHint returns soon after another handle released the lock; the term that it names, " +
+			"if any, is that one, with the time of its end.",
 		"every clean hand-over takes as long as the pause between two looks.", []Feature{Hints}},
 		run: func(e *env) {
 			other := e.db.Open(e)
@@ -208,6 +209,7 @@ var hintCases = []testCase{
 				ctx, cancel := context.WithCancel(e.ctx)
 				defer cancel()
 				gone := make(chan error, 1)
+				var told driver.Release
 				go func() {
 					for {
 						v, err := other.Look(ctx)
@@ -215,7 +217,7 @@ var hintCases = []testCase{
 							gone <- err
 							return
 						}
-						other.AwaitHint(ctx, v)
+						told = other.AwaitHint(ctx, v)
 					}
 				}()
 				time.Sleep(100 * time.Millisecond) // so that it waits; if not, it need not
@@ -228,6 +230,43 @@ var hintCases = []testCase{
 					}
 				})
 				require.NoError(e, err)
+				if told != (driver.Release{}) {
+					require.Equal(e, ref.Term, told.Term, "the term that was released")
+					require.WithinDuration(e, e.terms(1)[0].EndedAt, told.At, 0, "its end")
+				}
 			}
+		}},
+}
+
+var hearsayCases = []testCase{
+	{Rule: Rule{109, "a release that was told of is compared",
+		"Acquire that judged no row and an end of the newest term, without a watch, returns " +
+			"ErrConflict, and deletes nothing, if there is a row or that term has no end.",
+		"whoever sends a false notification, or deletes the row by hand, elects a second leader.",
+		[]Feature{Edits}},
+		run: func(e *env) {
+			ref := e.win(alice)
+			told := e.look()
+			ended := *told.Newest
+			ended.EndedAt, ended.EndReason = told.Now, driver.EndReleased
+			told.Row, told.Newest, told.Sign, told.Probe = nil, &ended, driver.SignNone, nil
+			unwatched := claim(told, bob)
+			unwatched.Watched = false
+			e.moved(unwatched, "it was not released")
+			require.Equal(e, ref, e.row().Ref, "the row")
+			e.edit(Edit{DeleteRow: true})
+			e.moved(unwatched, "its row was deleted by hand")
+			require.True(e, e.look().Newest.Open(), "the term")
+			_, err := e.s.Release(e.ctx, ref, driver.EndReleased)
+			require.NoError(e, err)
+			next := e.acquire(unwatched)
+			e.edit(Edit{Token: "mine now"})
+			_, err = e.s.Release(e.ctx, next, driver.EndReleased)
+			require.NoError(e, err)
+			left := e.look()
+			left.Row, left.Sign, left.Probe = nil, driver.SignNone, nil
+			unwatched = claim(left, alice)
+			unwatched.Watched = false
+			e.moved(unwatched, "its row was edited, and is still there")
 		}},
 }

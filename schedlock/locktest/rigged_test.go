@@ -17,13 +17,14 @@ type sound struct {
 	open atomic.Int64 // transactions of callers
 }
 
-func (s *sound) AwaitHint(ctx context.Context, view driver.Snapshot) {
+func (s *sound) AwaitHint(ctx context.Context, view driver.Snapshot) (told driver.Release) {
 	for ctx.Err() == nil {
-		if v, _ := s.Look(ctx); v.Row == nil {
-			return
+		if v, _ := s.Look(ctx); v.Row == nil && v.Newest != nil {
+			return driver.Release{Term: v.Newest.Term, At: v.Newest.EndedAt}
 		}
 		time.Sleep(time.Millisecond)
 	}
+	return told
 }
 
 // begin begins a transaction, and counts those that are open.
@@ -97,7 +98,8 @@ type (
 	}
 	hintCall struct {
 		call[*sound]
-		v driver.Snapshot
+		v    driver.Snapshot
+		told driver.Release
 	}
 )
 
@@ -146,9 +148,10 @@ func (r rigged) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	return c.err
 }
 
-func (r rigged) AwaitHint(ctx context.Context, v driver.Snapshot) {
+func (r rigged) AwaitHint(ctx context.Context, v driver.Snapshot) driver.Release {
 	c := &hintCall{call: start(ctx, r.sound), v: v}
-	play(r.fault, c, func() { c.s.AwaitHint(c.ctx, c.v) })
+	play(r.fault, c, func() { c.told = c.s.AwaitHint(c.ctx, c.v) })
+	return c.told
 }
 
 // database is a new one whose store has a fault, or none.

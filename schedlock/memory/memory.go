@@ -141,10 +141,12 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 			last = max(last, judged.Term)
 		} else {
 			var newest int64
-			if c.Expected.Newest != nil {
-				newest = c.Expected.Newest.Term
+			reopened := false
+			if judged := c.Expected.Newest; judged != nil {
+				newest = judged.Term
+				reopened = last == newest && !judged.Open() && t.terms[len(t.terms)-1].Open()
 			}
-			if t.held || last != newest {
+			if t.held || last != newest || reopened {
 				return driver.ErrConflict
 			}
 		}

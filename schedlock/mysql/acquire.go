@@ -104,13 +104,13 @@ const (
             SELECT greatest(last, coalesce(max(t.term), 0)) INTO last FROM scheduler_terms t;
         END IF;`
 
-	// No row, and the same newest term. Unless the lock was watched for a TTL, it is free
-	// on the server of that term only. It deletes nothing, whatever it finds.
+	// No row, and the same newest term. Unless the lock was watched for a TTL, that term
+	// must have an end, and the lock is free on its server only. It deletes nothing, whatever it finds.
 	sqlTakeFree = `SELECT count(*) INTO there FROM scheduler_lock;
         SELECT t.term INTO last FROM scheduler_terms t
         WHERE there = 0 AND t.term = ? AND t.next_term <=> nullif(?, 0)
           AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
-          AND (? OR coalesce(t.server = here, true));`
+          AND (? OR t.ended_at IS NOT NULL AND coalesce(t.server = here, true));`
 
 	// The same for a history without a term. Its server is that of the migrations.
 	sqlTakeFirst = `SELECT count(*) INTO there FROM scheduler_lock;

@@ -42,10 +42,11 @@ type probe struct{ process, lock string }
 
 // AwaitHint implements driver.Store: it returns when the holder releases the lock, or its
 // session ends. Through a proxy, or on another node of a cluster, it just waits.
-func (s *Store) AwaitHint(ctx context.Context, view driver.Snapshot) {
+func (s *Store) AwaitHint(ctx context.Context, view driver.Snapshot) (untold driver.Release) {
 	if p, ok := view.Probe.(probe); !ok || !s.await(ctx, p) {
 		<-ctx.Done()
 	}
+	return untold
 }
 
 // await reports whether there was a hint.

@@ -96,7 +96,8 @@ WITH settings AS MATERIALIZED (` + sqlSettings + `
 
 // sqlTakeFree puts a row where none was, if the newest term is still the one
 // that was judged. It deletes nothing, whatever it finds. Unless the lock was
-// watched for a TTL, it is free on the timeline of its newest term only.
+// watched for a TTL, its newest term must have an end, and the lock is free on the
+// timeline of that term only: so it may be sent on hearsay, without a look.
 var sqlTakeFree = `
 WITH settings AS MATERIALIZED (` + sqlSettings + `
 ), ended AS MATERIALIZED (
@@ -105,7 +106,7 @@ WITH settings AS MATERIALIZED (` + sqlSettings + `
     WHERE s.epoch = $15::text AND t.term = $16::bigint
       AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
       AND t.next_term IS NOT DISTINCT FROM nullif($17::bigint, 0)
-      AND ($18::boolean OR coalesce(t.timeline = s.timeline, true))
+      AND ($18::boolean OR t.ended_at IS NOT NULL AND coalesce(t.timeline = s.timeline, true))
       AND NOT EXISTS (SELECT FROM scheduler_lock)
     FOR UPDATE OF t SKIP LOCKED
 ), ` + sqlSucceed

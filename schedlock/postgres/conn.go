@@ -109,15 +109,16 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 		}
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec // see committed; statements say their own
-	heard := make(chan struct{}, 1)
+	heard := make(chan driver.Release, 1)
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		if n.Channel != s.channel() { // of a LISTEN in the app's AfterConnect
 			return
 		}
 		select {
-		case heard <- struct{}{}:
+		case <-heard: // the newest counts
 		default:
 		}
+		heard <- released(n.Payload)
 	}
 	if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, nil, err

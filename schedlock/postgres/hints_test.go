@@ -11,6 +11,7 @@ import (
 
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -18,6 +19,31 @@ func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	servertest.LeadsSoon(t, open(t, url), open(t, url))
+}
+
+func TestAReleaseIsToldOf(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	holder, standby, conn := open(t, url), open(t, url), session(t, url)
+	told := func(tell func()) driver.Release {
+		t.Helper()
+		view := look(t, standby)
+		heard := make(chan driver.Release, 1)
+		go func() { heard <- standby.AwaitHint(ctx, view) }()
+		tell()
+		return <-heard
+	}
+	ref := acquire(t, holder, time.Minute)
+	require.Equal(t, ref.Term, told(func() { release(t, holder, ref) }).Term)
+	ref = acquire(t, holder, time.Minute)
+	require.Zero(t, told(func() {
+		_, err := holder.Release(ctx, ref, driver.EndRevoked)
+		require.NoError(t, err)
+	}), "another end than the next leader supposes")
+	for _, text := range []string{"", "1", "1 ", " 1", "1 1 1", "-1 1", "1 0", "x y",
+		"99999999999999999999 1", "1 99999999999999999999"} {
+		require.Zero(t, told(func() { exec(t, conn, `NOTIFY scheduler_lock, '`+text+`'`) }), text)
+	}
 }
 
 func TestLooksInterruptAWaitButDoNotEndIt(t *testing.T) {

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -9,17 +11,30 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-// AwaitHint implements driver.Store: it returns at a release, or when
-// the connection is lost. Behind a pooler it just waits.
-func (s *Store) AwaitHint(ctx context.Context, _ driver.Snapshot) {
+// AwaitHint implements driver.Store: it returns at a release, with what the
+// notification says of it, or when the connection is lost. Behind a pooler it just waits.
+func (s *Store) AwaitHint(ctx context.Context, _ driver.Snapshot) driver.Release {
 	for ctx.Err() == nil {
-		switch s.listen(ctx) {
+		switch how, told := s.listen(ctx); how {
 		case hinted:
-			return
+			return told
 		case deaf:
 			<-ctx.Done()
 		}
 	}
+	return driver.Release{}
+}
+
+// released reads what the notification of a release says, or one of an older replica, or of
+// somebody else, does not.
+func released(payload string) (r driver.Release) {
+	term, at, _ := strings.Cut(payload, " ")
+	number, err := strconv.ParseInt(term, 10, 64)
+	micros, err2 := strconv.ParseInt(at, 10, 64)
+	if err != nil || err2 != nil || number <= 0 || micros <= 0 {
+		return driver.Release{}
+	}
+	return driver.Release{Term: number, At: time.UnixMicro(micros).UTC()}
 }
 
 // What listen can end with.
@@ -43,7 +58,7 @@ var primers = []struct {
 	{sqlTakeOver, []any{1, "", "", 0, 1, 1, 1, "", keepTerms,
 		nil, nil, nil, "", "", "", "", 0, 0, ""}},
 	{sqlHeartbeat, []any{"", "", 0, nil}},
-	{sqlRelease, []any{1, "", "", 0, ""}},
+	{sqlReleaseTelling, []any{1, "", "", 0, "", ""}},
 }
 
 // primeTimeout bounds prime: a heartbeat waits for its turn meanwhile.
@@ -71,22 +86,22 @@ func (s *Store) prime(ctx context.Context) {
 }
 
 // listen waits for a notification on the lock's connection, which it gives up
-// as soon as somebody else needs it.
-func (s *Store) listen(ctx context.Context) heard {
+// as soon as somebody else needs it. told is what the notification says.
+func (s *Store) listen(ctx context.Context) (how heard, told driver.Release) {
 	select {
 	case s.turn.Turn <- struct{}{}:
 		defer s.turn.Give()
 	case <-ctx.Done():
-		return deaf
+		return deaf, told
 	case <-s.closed:
-		return deaf
+		return deaf, told
 	}
 	if s.conn != nil && s.conn.IsClosed() { // whoever used it did not notice
 		s.drop()
-		return hinted
+		return hinted, told
 	}
 	if s.conn == nil || s.pooled.Load() {
-		return deaf
+		return deaf, told
 	}
 	if s.primed != s.conn && !s.unprimed {
 		s.prime(ctx)
@@ -96,17 +111,17 @@ func (s *Store) listen(ctx context.Context) heard {
 	defer s.turn.Watch(cancel, s.isClosed)()
 	for {
 		select {
-		case <-s.session.heard:
-			return hinted
+		case told = <-s.session.heard:
+			return hinted, told
 		default:
 		}
 		switch err := s.conn.PgConn().WaitForNotification(waiting); {
-		case err == nil: // of whatever channel
+		case err == nil: // of whatever channel: see dial
 		case s.conn.IsClosed():
 			s.drop() // the next look opens another
-			return hinted
+			return hinted, told
 		default:
-			return disturbed
+			return disturbed, told
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -143,9 +142,10 @@ func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 
 // A release waits for no disk. A crash of the server may bring the row back: then the TTL, or a
 // proof of the holder's death, decides.
-const sqlRelease = `
+func sqlRelease(lockTimeout, and string) string {
+	return `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('lock_timeout', '1s', true),
+    SELECT clock_timestamp() AS now, set_config('lock_timeout', '` + lockTimeout + `', true),
            set_config('synchronous_commit', 'off', true)
 ), gone AS (
     DELETE FROM scheduler_lock l USING settings
@@ -158,12 +158,25 @@ WITH settings AS MATERIALIZED (
         timeline = coalesce((SELECT timeline FROM gone), t.timeline)
     FROM settings s
     WHERE t.term = $4 AND t.token = $3 AND t.ended_at IS NULL
-    RETURNING t.term
+    RETURNING t.term, t.ended_at
 )
-SELECT EXISTS (SELECT FROM gone), EXISTS (SELECT FROM ended)`
+SELECT EXISTS (SELECT FROM gone), EXISTS (SELECT FROM ended)` + and
+}
 
-// Release implements driver.Store. The standbys that listen are told, once it
-// has been committed.
+// The standbys that listen are told once it is committed, and by that commit: of the term and
+// when it has ended, in microseconds, if it was released as the next leader supposes. A commit
+// that notifies waits for all others that do, so it does not wait for long.
+var (
+	sqlReleaseTelling = sqlRelease("250ms", `,
+       CASE WHEN EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM ended) THEN pg_notify($6::text,
+           coalesce((SELECT e.term || ' ' || floor(extract(epoch FROM e.ended_at) * 1000000)::bigint
+                     FROM ended e WHERE $5 = '`+string(driver.EndReleased)+`'), '')) END`)
+	sqlReleaseOnly = sqlRelease("1s", "")
+)
+
+// Release implements driver.Store: one round trip. Where the server takes no notification, since
+// its queue is full for example, it undoes the whole transaction: then it is done without.
+// Standbys look each second anyway.
 func (s *Store) Release(ctx context.Context, ref driver.Ref,
 	reason driver.EndReason) (deleted bool, err error) {
 	err = s.use(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -172,39 +185,27 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref,
 			s.holder = holder{}
 		}
 		var ended bool
-		err := s.on(conn).QueryRow(ctx, sqlRelease, s.mode(), int64(ref.PID), text(ref.Hostname),
-			ref.Token.String(),
-			ref.Term, string(reason)).Scan(&deleted, &ended)
+		args := []any{s.mode(), int64(ref.PID), text(ref.Hostname), ref.Token.String(), ref.Term,
+			string(reason)}
+		err := s.on(conn).QueryRow(ctx, sqlReleaseTelling, append(args, s.channel())...).
+			Scan(&deleted, &ended, nil)
+		if refused := err; code(refused) != "" && !conn.IsClosed() {
+			err = s.on(conn).QueryRow(ctx, sqlReleaseOnly, args...).Scan(&deleted, &ended)
+			if err == nil && (deleted || ended) {
+				s.sayUntold(refused)
+			}
+		}
 		if err == nil && !deleted {
 			err = hidden(ctx, s.on(conn))
-		}
-		if err == nil && (deleted || ended) {
-			s.tell(ctx, conn)
 		}
 		return err
 	})
 	return deleted && err == nil, err
 }
 
-// A notification that a crash of the server takes away is not missed: so its
-// commit waits for no disk.
-const sqlTell = `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, '')`
-
-// tellTimeout bounds the notification: a commit that notifies waits for all
-// others that do.
-const tellTimeout = time.Second
-
-// tell lets the standbys that listen look at once. It is a transaction of its own:
-// where the server takes no notification, since its queue is full for example, it
-// undoes the whole transaction. Standbys look each second anyway.
-func (s *Store) tell(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
-	defer cancel()
-	_, err := s.on(conn).Exec(ctx, sqlTell, pgx.QueryExecModeExec, s.channel())
-	if err == nil {
-		return
-	}
-	if _, said := s.said.LoadOrStore(sqlTell, true); !said {
+// sayUntold says it once.
+func (s *Store) sayUntold(err error) {
+	if _, said := s.said.LoadOrStore(sqlReleaseTelling, true); !said {
 		s.log.Warn("the lock is released, but the server does not notify the standbys: they notice "+
 			"it when they look", "err", pgdsn.Safe(err))
 	}

@@ -130,7 +130,7 @@ type session struct {
 	started time.Time // of the server process
 	why     string    // why its end is no sign, "" if it can be one
 	socket  syscall.RawConn
-	heard   chan struct{} // has one element if a notification has come
+	heard   chan driver.Release // has one element if a notification has come
 	ended   chan struct{}
 	once    sync.Once
 }
@@ -322,7 +322,7 @@ func (s *Store) watch(ctx context.Context, x *session) {
 			return
 		default:
 		}
-		if s.listen(ctx) == deaf { // one of the three, or about to be
+		if how, _ := s.listen(ctx); how == deaf { // one of the three, or about to be
 			select {
 			case <-x.ended:
 			case <-ctx.Done():

@@ -74,6 +74,7 @@ DELETE FROM scheduler_lock WHERE id = 1 AND token = ?1 AND term = ?2 AND beat = 
 
 	sqlNewest = `
 SELECT (SELECT max(term) FROM scheduler_terms),
+       (SELECT ended_at IS NULL FROM scheduler_terms ORDER BY term DESC LIMIT 1),
        (SELECT count(*) FROM scheduler_terms),
        EXISTS (SELECT 1 FROM scheduler_lock)`
 
@@ -165,15 +166,16 @@ func (s *Store) deleteJudged(ctx context.Context, tx tx,
 			return 0, 0, driver.ErrConflict
 		}
 	}
-	var last, count, held sql.NullInt64
-	if err := s.row(ctx, sqlNewest, &last, &count, &held); err != nil {
+	var last, open, count, held sql.NullInt64
+	if err := s.row(ctx, sqlNewest, &last, &open, &count, &held); err != nil {
 		return 0, 0, err
 	}
 	var known int64
+	reopened := false
 	if judged.Newest != nil {
-		known = judged.Newest.Term
+		known, reopened = judged.Newest.Term, !judged.Newest.Open() && open.Int64 != 0
 	}
-	if held.Int64 != 0 || judged.Row == nil && last.Int64 != known {
+	if held.Int64 != 0 || judged.Row == nil && (last.Int64 != known || reopened) {
 		return 0, 0, driver.ErrConflict
 	}
 	return last.Int64, count.Int64, nil

@@ -267,11 +267,12 @@ func (s *Store) settleBytes(row *driver.Row) {
 // AwaitHint implements driver.Store: the kernel tells when the byte
 // of the holder is given back, by a release or by its death, and no statement
 // is run to learn it.
-func (s *Store) AwaitHint(ctx context.Context, view driver.Snapshot) {
+func (s *Store) AwaitHint(ctx context.Context, view driver.Snapshot) (untold driver.Release) {
 	p, ok := view.Probe.(probed)
 	if !ok {
 		<-ctx.Done()
-		return
+		return untold
 	}
 	s.lease.Await(ctx, p.token, p.state, p.without...)
+	return untold
 }

@@ -194,10 +194,10 @@ func (m metered) LookAtSession(ctx context.Context) (driver.Snapshot, error) {
 	return assess.LookAtSession(ctx, m.fullStore)
 }
 
-func (m metered) AwaitHint(ctx context.Context, view driver.Snapshot) {
+func (m metered) AwaitHint(ctx context.Context, view driver.Snapshot) driver.Release {
 	m.seen.waiting.Add(1)
 	defer m.seen.waiting.Add(-1)
-	m.fullStore.AwaitHint(ctx, view)
+	return m.fullStore.AwaitHint(ctx, view)
 }
 
 func (m metered) Release(ctx context.Context, ref driver.Ref,
