@@ -105,7 +105,8 @@ const (
         END IF;`
 
 	// No row, and the same newest term. Unless the lock was watched for a TTL, that term
-	// must have an end, and the lock is free on its server only. It deletes nothing, whatever it finds.
+	// must have an end, and the lock is free on its server only. It deletes nothing,
+	// whatever it finds.
 	sqlTakeFree = `SELECT count(*) INTO there FROM scheduler_lock;
         SELECT t.term INTO last FROM scheduler_terms t
         WHERE there = 0 AND t.term = ? AND t.next_term <=> nullif(?, 0)

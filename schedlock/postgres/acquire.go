@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -180,6 +181,8 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 		if err == nil {
 			s.holder = holder{token: c.Token, grace: c.Grace, ttl: c.Timing.TTL}
 			grant.Session = s.seen(conn, held, why.String)
+			now := time.Now()
+			s.granted.Store(&now)
 		}
 		return err
 	})

@@ -210,5 +210,5 @@ ORDER BY retry_at, id`
 // Retries implements ledger.Store.
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
 	var r columns.Run
-	return all(ctx, s.runs, r.Dest(), r.Value, sqlRetries)
+	return all(ctx, s.runs, r.Dest(), r.Value, sqlRetries, s.mode())
 }

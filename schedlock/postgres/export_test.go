@@ -36,3 +36,15 @@ func (s *Store) BreakUnseen(ctx context.Context) error {
 	defer s.turn.Give()
 	return s.conn.Close(ctx)
 }
+
+// Borrow lets statements of runs go over the lock's connection for so long after an
+// acquisition, as if this replica had stood by on it.
+func (s *Store) Borrow(ctx context.Context, lasts time.Duration) error {
+	if err := s.turn.Take(ctx, s.closed); err != nil {
+		return err
+	}
+	defer s.turn.Give()
+	s.prime(ctx)
+	s.borrowFor = lasts
+	return nil
+}

@@ -44,8 +44,8 @@ func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
 			defer close(done)
 			s.AwaitHint(waiting, view)
 		}()
-		eventually(t, "it has prepared and tried four statements", func() bool {
-			return trips.count() == begun+8
+		eventually(t, "it has prepared and tried nine statements", func() bool {
+			return trips.count() == begun+18
 		})
 		if free {
 			release(t, other, ref) // the hint

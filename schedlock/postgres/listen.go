@@ -59,6 +59,12 @@ var primers = []struct {
 		nil, nil, nil, "", "", "", "", 0, 0, ""}},
 	{sqlHeartbeat, []any{"", "", 0, nil}},
 	{sqlReleaseTelling, []any{1, "", "", 0, "", ""}},
+	{sqlNothingLeft, []any{"", 0}},
+	{sqlRetries, nil},
+	{sqlPending, []any{0}},
+	{sqlJobs, nil},
+	{sqlDecide, []any{"", 0, "", "", time.Time{}, nil, 1, "", nil, []time.Time{}, []time.Time{},
+		[]int64{}, []string{}, "", false}},
 }
 
 // primeTimeout bounds prime: a heartbeat waits for its turn meanwhile.

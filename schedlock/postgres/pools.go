@@ -82,20 +82,20 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 		time.AfterFunc(pingTimeout, func() { _ = inner.Close() })
 	}
 	for _, p := range []struct {
-		pool     *statementPool
-		size     int
-		planOnce bool
-	}{{&s.runs, s.runsSize, planOnce}, {&s.pool, s.sharedSize, false}} {
+		pool *statementPool
+		size int
+		runs bool
+	}{{&s.runs, s.runsSize, true}, {&s.pool, s.sharedSize, false}} {
 		config := config.Copy()
 		config.MaxConns = int32(p.size)
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			return s.welcome(ctx, conn, p.planOnce)
+			return s.welcome(ctx, conn, p.runs)
 		}
 		pool, err := pgxpool.NewWithConfig(context.Background(), config)
 		if err != nil { // a configuration that no option allows
 			return fmt.Errorf("%s: %w", s.name(), err)
 		}
-		*p.pool = statementPool{Pool: pool, s: s}
+		*p.pool = statementPool{Pool: pool, s: s, borrows: p.runs}
 	}
 	s.patient = s.pool
 	s.patient.places = make(chan struct{}, s.sharedSize-1)
@@ -105,15 +105,26 @@ func (s *Store) openPools(config *pgxpool.Config) error {
 // A statementPool is a pool whose single statements run at READ COMMITTED, and
 // end in time.
 type statementPool struct {
-	Pool   *pgxpool.Pool
-	s      *Store
-	places chan struct{} // how many statements there may be at once; nil: as many as connections
+	Pool    *pgxpool.Pool
+	s       *Store
+	borrows bool          // from the lock: see borrow
+	places  chan struct{} // how many statements there may be at once; nil: as many as connections
 }
 
-func (p statementPool) on() committed { return committed{p.Pool, p.s.lent.Load(), p.s.path()} }
+// begin is bounded, and where to send one statement.
+func (p statementPool) begin(ctx context.Context) (_ context.Context, to committed, end func(),
+	err error) {
+	if p.borrows {
+		if limited, conn, giveBack := p.s.borrow(ctx); conn != nil {
+			return limited, p.s.on(conn), giveBack, nil
+		}
+	}
+	ctx, end, err = p.bounded(ctx)
+	return ctx, committed{p.Pool, p.s.lent.Load(), p.s.path()}, end, err
+}
 
-// begin bounds what follows; end must be called once it is over.
-func (p statementPool) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+// bounded bounds what follows; end must be called once it is over.
+func (p statementPool) bounded(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.s.bound)
 	if p.places == nil {
 		return ctx, cancel, nil
@@ -129,7 +140,7 @@ func (p statementPool) begin(ctx context.Context) (_ context.Context, end func()
 
 // tx runs f in a transaction that is bounded as a whole.
 func (p statementPool) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	ctx, end, err := p.begin(ctx)
+	ctx, end, err := p.bounded(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,12 +180,12 @@ func (s *Store) insist(ctx context.Context, f func(context.Context) error) error
 // each calls row for each row of a query, after it was scanned into dest.
 func (p statementPool) each(ctx context.Context, dest []any, row func() error, query string,
 	args ...any) error {
-	ctx, end, err := p.begin(ctx)
+	ctx, to, end, err := p.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	rows, err := p.on().Query(ctx, query, args...)
+	rows, err := to.Query(ctx, query, args...)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, native(dest), row)
 	}
@@ -182,21 +193,21 @@ func (p statementPool) each(ctx context.Context, dest []any, row func() error, q
 }
 
 func (p statementPool) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	ctx, end, err := p.begin(ctx)
+	ctx, to, end, err := p.begin(ctx)
 	if err != nil {
 		return batchRow{err: err}
 	}
-	return boundRow{p.on().QueryRow(ctx, query, args...), end}
+	return boundRow{to.QueryRow(ctx, query, args...), end}
 }
 
 func (p statementPool) Exec(ctx context.Context, query string,
 	args ...any) (pgconn.CommandTag, error) {
-	ctx, end, err := p.begin(ctx)
+	ctx, to, end, err := p.begin(ctx)
 	if err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	defer end()
-	return p.on().Exec(ctx, query, args...)
+	return to.Exec(ctx, query, args...)
 }
 
 // all returns the value of each row, as each, and explains the error. With an

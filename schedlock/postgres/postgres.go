@@ -7,7 +7,8 @@
 // exhaust; a standby has no other. Two small pools, empty until they are used,
 // serve the rest: one the scheduler's runs and nothing else, the other named
 // locks, queues, orders and the history. See WithRunConnections and
-// WithSharedConnections.
+// WithSharedConnections. In the first quarter of a second after an acquisition
+// the runs use the lock's connection if nobody else does: the pool has none yet.
 //
 // # Poolers
 //
@@ -79,12 +80,14 @@ type Store struct {
 
 	runsSize, sharedSize int           // of the pools
 	bound                time.Duration // statementTimeout, or less in a test
+	borrowFor            time.Duration // or more in a test
 
-	pooled   atomic.Bool            // behind a pooler
-	lent     atomic.Bool            // a session was not ours: see isolate
-	said     sync.Map               // what was said once
-	hidden   atomic.Pointer[string] // token of a holder whose session may not be seen
-	mending  bounded.Pace           // of queues
+	pooled   atomic.Bool               // behind a pooler
+	lent     atomic.Bool               // a session was not ours: see isolate
+	granted  atomic.Pointer[time.Time] // when the lock was acquired last: see borrow
+	said     sync.Map                  // what was said once
+	hidden   atomic.Pointer[string]    // token of a holder whose session may not be seen
+	mending  bounded.Pace              // of queues
 	watching sync.WaitGroup
 
 	turn     bounded.WatchedTurn // guards what follows: one user at a time
@@ -159,7 +162,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		greet:    config.AfterConnect,
 		log:      slog.Default(),
 		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
-		bound:  statementTimeout,
+		bound: statementTimeout, borrowFor: borrowFor,
 		closed: make(chan struct{}),
 	}
 	s.turn.Turn = bounded.NewTurn()

@@ -39,7 +39,7 @@ func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
 		job := j.Value()
 		job.Cursor, job.RawCursor = cursor.Time, raw.String
 		return job
-	}, sqlJobs)
+	}, sqlJobs, s.mode())
 }
 
 // A write that needs the lock is one statement, and the lock row guards it: it
@@ -123,10 +123,12 @@ skipped AS (
 SELECT EXISTS (SELECT FROM moved), ` + sqlStarted
 )
 
+const sqlDecide = sqlGuard + sqlPausedTick + sqlMoveCursor + sqlPassed
+
 // Decide implements ledger.Store.
 func (s *Store) Decide(ctx context.Context, ref driver.Ref,
 	d ledger.Decision) (run ledger.Run, started bool, err error) {
-	query := sqlGuard + sqlPausedTick + sqlMoveCursor + sqlPassed
+	query := sqlDecide
 	if d.From.IsZero() && d.RawFrom == "" {
 		query = sqlGuard + sqlPausedTick + sqlNewJob + sqlPassed
 	}
