@@ -131,12 +131,13 @@ func (w *world) arrive(s wire.Statement) (any, error) {
 	if s.Op == "trigger" {
 		time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
 	}
-	answer, err := s.Do(context.Background())
+	var open driver.Term
 	if s.Op == "release" {
-		v, _ := w.db.Look(context.Background())
-		if v.Newest != nil && !v.Newest.Open() {
-			w.notify(driver.Release{Term: v.Newest.Term, At: v.Newest.EndedAt})
-		}
+		open = w.openTerm()
+	}
+	answer, err := s.Do(context.Background())
+	if open.Term != 0 && w.openTerm().Term == 0 {
+		w.notify(driver.Release{Term: open.Term, At: time.Now().Add(time.Duration(w.offset.Load()))})
 	}
 	switch a := answer.(type) {
 	case wire.Started:
@@ -149,6 +150,15 @@ func (w *world) arrive(s wire.Statement) (any, error) {
 		}
 	}
 	return answer, err
+}
+
+// openTerm is the newest term if it has no end, else the zero one.
+func (w *world) openTerm() driver.Term {
+	v, err := w.db.Look(context.Background())
+	if err != nil || v.Newest == nil || !v.Newest.Open() {
+		return driver.Term{}
+	}
+	return *v.Newest
 }
 
 // network is the fault that a statement meets.

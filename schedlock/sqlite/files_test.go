@@ -46,6 +46,20 @@ func appStore(t *testing.T) *Store {
 	return storeOn(t, appPool(t, "file:"+unused(t)+"?_pragma=busy_timeout(500)&_txlock=immediate"))
 }
 
+// Where nothing is heard of the files, a leader looks for itself, though the store did not before
+// it led.
+func TestALeaderLooksAtItsFilesByItself(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, func(s *Store) error { s.brief = true; return nil }) // nobody takes the ticks
+	s.tick.Stop()
+	lead(t, s)
+	select {
+	case <-s.tick.C:
+	case <-time.After(10 * watchInterval):
+		require.FailNow(t, "it does not look")
+	}
+}
+
 // The TTL is a minute and nobody sends a heartbeat: only the watch can tell.
 func TestALeaderWhoseSideFilesAreTakenAwayLosesItsLeaseAtOnce(t *testing.T) {
 	t.Parallel()

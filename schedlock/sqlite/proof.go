@@ -149,6 +149,7 @@ func (s *Store) holdByte(ctx context.Context,
 	}
 	s.mu.Lock()
 	s.tenures[c.Token] = tenure{set: s.files.set(), lease: fileID{dev: held.Dev, ino: held.Ino}}
+	s.retick()
 	if s.holdErr = err; held.Release != nil {
 		id = sql.NullString{String: held.ID, Valid: true}
 		s.bytes[c.Token] = heldByte{Byte: held, doubtful: true}
@@ -192,6 +193,7 @@ func (s *Store) dropByte(t driver.Token) {
 	held, ok := s.bytes[t]
 	delete(s.bytes, t)
 	delete(s.tenures, t)
+	s.retick()
 	s.mu.Unlock()
 	if ok {
 		_ = held.Release() // the descriptor is closed in any case

@@ -46,7 +46,8 @@ type Store struct {
 	wal   bool   // the journal mode must be WAL
 	path  string // absolute, symbolic links resolved
 	files *databaseFiles
-	brief bool // used for a moment: nobody watches its files
+	brief bool         // used for a moment: nobody watches its files
+	tick  *time.Ticker // of who does
 	now   func() time.Time
 
 	lookOnly bool // opened by Read: no setting of it can break the promise
@@ -271,6 +272,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 		rows: map[string]*sqlite3.Stmt{}, closed: make(chan struct{}),
 		bytes: map[driver.Token]heldByte{}, findLease: leasefile.Open,
 		tenures: map[driver.Token]tenure{}, awaiting: map[chan<- error]driver.Token{},
+		tick: time.NewTicker(idleWatchInterval),
 	}
 	for _, opt := range opts {
 		if err := opt(s); err != nil {

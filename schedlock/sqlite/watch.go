@@ -149,17 +149,20 @@ func (f *databaseFiles) forgetOpen() {
 	}
 }
 
-// watchInterval is how often the files are looked at even if nothing is heard
-// of them.
-const watchInterval = time.Second
+// How often the files are looked at even if nothing is heard of them: by a leader, and by a
+// store that has no lease to end. Each statement of that one looks for itself, as that of a
+// standby does once a second; and a process that wakes once more for it costs as much again.
+const (
+	watchInterval     = time.Second
+	idleWatchInterval = 10 * time.Second
+)
 
 // watchFiles looks at the files whenever something happens in their folder. It
 // ends leases, and closes what connections it can to files that were lost.
 func (s *Store) watchFiles() {
 	watch := watchFolders(s.files)
 	defer watch.close()
-	tick := time.NewTicker(watchInterval)
-	defer tick.Stop()
+	defer s.tick.Stop()
 	for {
 		watch.renew()
 		gone := s.files.set().gone
@@ -174,8 +177,17 @@ func (s *Store) watchFiles() {
 			return
 		case <-watch.stirred:
 		case <-gone:
-		case <-tick.C:
+		case <-s.tick.C:
 		}
+	}
+}
+
+// retick is for when a tenure has begun or ended; mu is held.
+func (s *Store) retick() {
+	if len(s.tenures) > 0 {
+		s.tick.Reset(watchInterval)
+	} else {
+		s.tick.Reset(idleWatchInterval)
 	}
 }
 
