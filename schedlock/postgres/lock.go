@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"example.com/schedlock/internal/columns"
@@ -142,10 +143,9 @@ func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 
 // A release waits for no disk. A crash of the server may bring the row back: then the TTL, or a
 // proof of the holder's death, decides.
-func sqlRelease(lockTimeout, and string) string {
-	return `
+const sqlRelease = `
 WITH settings AS MATERIALIZED (
-    SELECT clock_timestamp() AS now, set_config('lock_timeout', '` + lockTimeout + `', true),
+    SELECT clock_timestamp() AS now, set_config('lock_timeout', '1s', true),
            set_config('synchronous_commit', 'off', true)
 ), gone AS (
     DELETE FROM scheduler_lock l USING settings
@@ -160,19 +160,16 @@ WITH settings AS MATERIALIZED (
     WHERE t.term = $4 AND t.token = $3 AND t.ended_at IS NULL
     RETURNING t.term, t.ended_at
 )
-SELECT EXISTS (SELECT FROM gone), EXISTS (SELECT FROM ended)` + and
-}
+SELECT EXISTS (SELECT FROM gone), EXISTS (SELECT FROM ended)`
 
 // The standbys that listen are told once it is committed, and by that commit: of the term and
 // when it has ended, in microseconds, if it was released as the next leader supposes. A commit
 // that notifies waits for all others that do, so it does not wait for long.
-var (
-	sqlReleaseTelling = sqlRelease("250ms", `,
+var sqlReleaseTelling = sqlRelease + `,
        CASE WHEN EXISTS (SELECT FROM gone) OR EXISTS (SELECT FROM ended) THEN pg_notify($6::text,
            coalesce((SELECT e.term || ' ' || floor(extract(epoch FROM e.ended_at) * 1000000)::bigint
-                     FROM ended e WHERE $5 = '`+string(driver.EndReleased)+`'), '')) END`)
-	sqlReleaseOnly = sqlRelease("1s", "")
-)
+                     FROM ended e WHERE $5 = '` + string(driver.EndReleased) + `'), ''))::text
+           || set_config('lock_timeout', '250ms', true) END`
 
 // Release implements driver.Store: one round trip. Where the server takes no notification, since
 // its queue is full for example, it undoes the whole transaction: then it is done without.
@@ -189,8 +186,9 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref,
 			string(reason)}
 		err := s.on(conn).QueryRow(ctx, sqlReleaseTelling, append(args, s.channel())...).
 			Scan(&deleted, &ended, nil)
-		if refused := err; code(refused) != "" && !conn.IsClosed() {
-			err = s.on(conn).QueryRow(ctx, sqlReleaseOnly, args...).Scan(&deleted, &ended)
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if ok && !conn.IsClosed() && (refused.Code != codeLockTimeout || refused.Where == "") {
+			err = s.on(conn).QueryRow(ctx, sqlRelease, args...).Scan(&deleted, &ended)
 			if err == nil && (deleted || ended) {
 				s.sayUntold(refused)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/internal/servertest"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -67,4 +68,62 @@ func TestAFullNotifyQueueKeepsNobodyFromReleasing(t *testing.T) {
 	woken := awaiting(ctx, standby, look(t, standby))
 	release(t, holder, ref)
 	ends(t, woken)
+}
+
+// A commit that notifies waits for all others that do: here for one that waits for a replica.
+func TestACommitThatNotifiesAndHangsKeepsNobodyFromReleasing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	url := server.Database(t)
+	migrate(t, url)
+	var log servertest.Log
+	holder, conn, stuck := open(t, url, postgres.WithLogger(log.Logger())), session(t, url),
+		session(t, url)
+	ref := acquire(t, holder, time.Minute)
+	exec(t, conn, `ALTER SYSTEM SET synchronous_standby_names = 'nobody'`)
+	exec(t, conn, `SELECT pg_reload_conf()`)
+	exec(t, stuck, `SET synchronous_commit = on`)
+	eventually(t, "the server has the setting", func() bool {
+		return value[string](t, stuck, `SHOW synchronous_standby_names`) == "nobody"
+	})
+	t.Cleanup(func() {
+		exec(t, conn, `ALTER SYSTEM RESET synchronous_standby_names`)
+		exec(t, conn, `SELECT pg_reload_conf()`)
+	})
+	hangs := make(chan struct{})
+	go func() {
+		defer close(hangs)
+		_, _ = stuck.Exec(ctx, `CREATE TABLE t (); NOTIFY x`)
+	}()
+	eventually(t, "it hangs", func() bool {
+		return value[int](t, conn,
+			`SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
+	})
+	release(t, holder, ref)
+	require.False(t, look(t, holder).Newest.Open())
+	require.Equal(t, 1, strings.Count(log.String(), "does not notify the standbys"), log.String())
+	stays(t, hangs)
+}
+
+func TestAReleaseThatHasWaitedForItsRowIsToldOf(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	holder, standby, conn, other := open(t, url), open(t, url), session(t, url), session(t, url)
+	ref := acquire(t, holder, time.Minute)
+	view := look(t, standby)
+	told := make(chan driver.Release, 1)
+	go func() { told <- standby.AwaitHint(ctx, view) }()
+	exec(t, other, `BEGIN; SELECT FROM scheduler_lock FOR KEY SHARE`)
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		release(t, holder, ref)
+	}()
+	eventually(t, "the release has waited for longer than it may wait to notify", func() bool {
+		return value[int](t, conn, `SELECT count(*) FROM pg_locks
+			WHERE NOT granted AND waitstart < clock_timestamp() - interval '300 ms'`) > 0
+	})
+	exec(t, other, `COMMIT`)
+	ends(t, released)
+	require.Equal(t, ref.Term, (<-told).Term)
 }
