@@ -334,8 +334,9 @@ func TestAReleaseThatNeverWasElectsNobody(t *testing.T) {
 		told   int64 // above the term that leads
 		claims int
 	}{
-		"the row is there":     {claims: 1},
-		"the row is gone":      {before: func(db *memory.Store, _ *replica) { db.DeleteRow() }, claims: 1},
+		"the row is there": {claims: 1},
+		"the row is gone": {before: func(db *memory.Store, _ *replica) { db.DeleteRow() },
+			claims: 1},
 		"it is of a term past": {told: -1},
 		"it is of one to come": {told: 1},
 		"after a fail-over": {before: func(_ *memory.Store, b *replica) {

@@ -71,9 +71,10 @@ type faulty struct {
 	mu     sync.Mutex
 	plan   func(op string) fault
 	thawed chan struct{}
-	onCall func(op string)                                       // told of every call before it does anything
-	onView func(driver.Snapshot) driver.Snapshot                 // what Look gives
-	hint   func(context.Context, driver.Snapshot) driver.Release // AwaitHint
+	onCall func(op string)                       // told of every call before it does anything
+	onView func(driver.Snapshot) driver.Snapshot // what Look gives
+	// hint is AwaitHint.
+	hint   func(context.Context, driver.Snapshot) driver.Release
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
 

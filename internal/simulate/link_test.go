@@ -137,7 +137,8 @@ func (w *world) arrive(s wire.Statement) (any, error) {
 	}
 	answer, err := s.Do(context.Background())
 	if open.Term != 0 && w.openTerm().Term == 0 {
-		w.notify(driver.Release{Term: open.Term, At: time.Now().Add(time.Duration(w.offset.Load()))})
+		at := time.Now().Add(time.Duration(w.offset.Load()))
+		w.notify(driver.Release{Term: open.Term, At: at})
 	}
 	switch a := answer.(type) {
 	case wire.Started:

@@ -216,8 +216,8 @@ func (p plan) String() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "plan{\n\tMembers: []member{")
 	for _, m := range p.Members {
-		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d, Hears: %v},\n",
-			m.Timing, m.Strict, m.Start, m.Latency, m.Rate, m.Hears)
+		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d, "+
+			"Hears: %v},\n", m.Timing, m.Strict, m.Start, m.Latency, m.Rate, m.Hears)
 	}
 	fmt.Fprintln(&b, "\t},\n\tFaults: []fault{")
 	for _, f := range p.Faults {

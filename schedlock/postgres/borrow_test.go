@@ -46,8 +46,8 @@ func TestTheFirstRunOfALeaderNeedsNoConnection(t *testing.T) {
 		_, err = store.Jobs(ctx)
 		require.NoError(t, err)
 		at := time.Now()
-		_, started, err := store.Decide(ctx, ref, ledger.Decision{Job: job, Spec: "@every 1s", To: at,
-			Start: at})
+		_, started, err := store.Decide(ctx, ref, ledger.Decision{Job: job, Spec: "@every 1s",
+			To: at, Start: at})
 		require.NoError(t, err)
 		require.True(t, started)
 	}
