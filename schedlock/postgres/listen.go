@@ -84,7 +84,13 @@ func (s *Store) prime(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, primeTimeout)
 	defer cancel()
 	for _, p := range primers {
-		if _, err := s.conn.Exec(ctx, p.query, append([]any{s.mode()}, p.args...)...); err != nil {
+		// Exec would prepare nothing that has no arguments.
+		rows, err := s.conn.Query(ctx, p.query, append([]any{s.mode()}, p.args...)...)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
+		if err != nil {
 			s.unprimed = true
 			return
 		}
