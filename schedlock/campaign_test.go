@@ -351,10 +351,10 @@ func TestAReleaseThatNeverWasElectsNobody(t *testing.T) {
 				a, b := newReplica(t, db), newReplica(t, db)
 				news := tells(b)
 				lease := a.lead()
-				waiter := b.stand(t.Context())
 				if tc.before != nil && tc.claims == 0 {
 					tc.before(db, b)
 				}
+				waiter := b.stand(t.Context())
 				time.Sleep(every)
 				if tc.before != nil && tc.claims > 0 {
 					tc.before(db, b)

@@ -86,11 +86,12 @@ func TestACommitThatNotifiesAndHangsKeepsNobodyFromReleasing(t *testing.T) {
 	eventually(t, "the server has the setting", func() bool {
 		return value[string](t, stuck, `SHOW synchronous_standby_names`) == "nobody"
 	})
+	hangs := make(chan struct{})
 	t.Cleanup(func() {
 		exec(t, conn, `ALTER SYSTEM RESET synchronous_standby_names`)
 		exec(t, conn, `SELECT pg_reload_conf()`)
+		ends(t, hangs)
 	})
-	hangs := make(chan struct{})
 	go func() {
 		defer close(hangs)
 		_, _ = stuck.Exec(ctx, `CREATE TABLE t (); NOTIFY x`)
