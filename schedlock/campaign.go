@@ -50,12 +50,8 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			return nil, err
 		}
 		l.settle(ctx)
-		var (
-			j    rules.Judgement
-			left time.Duration
-			err  error
-		)
-		view, j, left, err = l.see(ctx, view, told)
+		seeing, j, left, err := l.see(ctx, view, told)
+		view = seeing
 		if err == nil {
 			if err := l.refused(l.other(view, j)); err != nil {
 				return nil, err

@@ -37,7 +37,8 @@ type Lock struct {
 	// is full can be read).
 	unwritable atomic.Bool
 
-	campaigning bounded.Turn // one campaign at a time
+	campaigning bounded.Turn // one campaign at a time; guards believed
+	believed    int64        // the term whose release was believed last
 	asking      asking
 	byHand      bool // its leases do not renew themselves, in tests
 
@@ -47,11 +48,9 @@ type Lock struct {
 	watch   rules.Watch    // what the looks have seen
 	silence rules.Watch    // the same, since they have found the holder's session ended
 	claims  []driver.Token // sent, never answered; the newest maxClaims
-
-	believed int64   // the term whose release was believed last; only a campaign uses it
-	standby  standby // what Status tells
-	going    *going  // the Run or Start that is under way
-	stopped  bool
+	standby standby        // what Status tells
+	going   *going         // the Run or Start that is under way
+	stopped bool
 
 	whyUnproven string     // what sayUnproven has said last
 	warned      string     // the last warning of the store that was logged

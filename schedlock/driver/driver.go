@@ -302,8 +302,8 @@ type Claim struct {
 
 	// Expected is the snapshot that was judged. If it has a row, that row and no other
 	// is deleted: same token, term and beat, and session if it has one. If it has
-	// none, there must be none still, and the newest term must be the same, with an
-	// end if it had one: what was judged may be hearsay (see AwaitHint).
+	// none, there must be none still, and the newest term must be the same and, unless
+	// Watched, have an end if it had one: what was judged may be hearsay (see AwaitHint).
 	Expected Snapshot
 
 	// Grace is how long others shall wait once the claimant's session with the

@@ -186,6 +186,8 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref,
 			string(reason)}
 		err := s.on(conn).QueryRow(ctx, sqlReleaseTelling, append(args, s.channel())...).
 			Scan(&deleted, &ended, nil)
+		// The server says where it has waited for the row in vain. At the commit, for others that
+		// notify, it has no place to name.
 		refused, ok := errors.AsType[*pgconn.PgError](err)
 		if ok && !conn.IsClosed() && (refused.Code != codeLockTimeout || refused.Where == "") {
 			err = s.on(conn).QueryRow(ctx, sqlRelease, args...).Scan(&deleted, &ended)

@@ -60,6 +60,20 @@ func TestALeaderLooksAtItsFilesByItself(t *testing.T) {
 	}
 }
 
+func TestFilesThatWereLostAreGivenUpSoon(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, func(s *Store) error { s.brief = true; return nil })
+	s.files.set().lose(&FileChangedError{Path: s.path + "-wal"})
+	s.mu.Lock()
+	s.retick()
+	s.mu.Unlock()
+	select {
+	case <-s.tick.C:
+	case <-time.After(5 * watchInterval):
+		require.FailNow(t, "it waits as if nothing was lost")
+	}
+}
+
 // The TTL is a minute and nobody sends a heartbeat: only the watch can tell.
 func TestALeaderWhoseSideFilesAreTakenAwayLosesItsLeaseAtOnce(t *testing.T) {
 	t.Parallel()

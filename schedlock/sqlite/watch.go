@@ -149,9 +149,9 @@ func (f *databaseFiles) forgetOpen() {
 	}
 }
 
-// How often the files are looked at even if nothing is heard of them: by a leader, and by a
-// store that has no lease to end. Each statement of that one looks for itself, as that of a
-// standby does once a second; and a process that wakes once more for it costs as much again.
+// How often the files are looked at even if nothing is heard of them: while there is a lease to
+// end, or files to give up, and else. A standby looks with its own statements once a second, and
+// need not wake once more for it.
 const (
 	watchInterval     = time.Second
 	idleWatchInterval = 10 * time.Second
@@ -172,6 +172,9 @@ func (s *Store) watchFiles() {
 			s.retire()
 			gone = nil
 		}
+		s.mu.Lock()
+		s.retick()
+		s.mu.Unlock()
 		select {
 		case <-s.closed:
 			return
@@ -182,9 +185,9 @@ func (s *Store) watchFiles() {
 	}
 }
 
-// retick is for when a tenure has begun or ended; mu is held.
+// retick is for when that may have changed; mu is held.
 func (s *Store) retick() {
-	if len(s.tenures) > 0 {
+	if len(s.tenures) > 0 || s.files.lost() != nil {
 		s.tick.Reset(watchInterval)
 	} else {
 		s.tick.Reset(idleWatchInterval)
