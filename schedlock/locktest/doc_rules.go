@@ -69,7 +69,7 @@
 //  41. Fence of something that is no transaction of the store's kind returns ErrNoFence.
 //  42. AwaitHint returns soon after its context has ended.
 //  43. AwaitHint returns soon after another handle released the lock; the term that it names, if
-//     any, is that one, with the time of its end.
+//     any, is that one, with the time of its end, or an earlier one.
 //  44. Decide with From zero inserts the job's row; it returns ErrConflict if there is one, and a
 //     Decide with From returns ErrConflict if there is none.
 //  45. Decide returns ErrLost, and writes nothing, for another token, another term, the lease
