@@ -42,7 +42,10 @@ const (
 	RuleRequests = "requests"
 	RulePauses   = "pauses" // nothing starts while everything is paused
 	// no fenced write of a term is committed after one of a later term
-	RuleFence    = "fence"
+	RuleFence = "fence"
+	// what the statements on the lock row were answered, one row could have answered, in
+	// some order, by the steps of the model
+	RuleOneRow   = "one row"
 	RuleSomebody = "somebody leads"    // within the bound of the fault
 	RuleKeeps    = "same leader"       // where the fault must not change it
 	RuleLives    = "the process lives" // nobody exits unasked
@@ -75,7 +78,7 @@ func Check(h *History, slack time.Duration, stall func(Span) time.Duration) []Vi
 	var vs []Violation
 	for _, rule := range []func(*History) []Violation{
 		oneLeader, termsRise, runsApart, runOnce, attemptsRise, atMostOnce, retried,
-		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, sawAll, outcomes,
+		ledgerOrder, ledgerTrue, noTickLost, requests, fenced, sawAll, oneRow, outcomes,
 		oneHolder, nameTerms, oneWorker, taskEnds, doneOnce, retriesKept, noTaskLost,
 	} {
 		vs = append(vs, rule(h)...)

@@ -238,7 +238,7 @@ var spoiledLeaders = []spoiled{
 }
 
 func TestEachRuleFailsOnAHistoryThatBreaksIt(t *testing.T) {
-	for _, tc := range slices.Concat(spoiledLeaders, spoiledLedgers) {
+	for _, tc := range slices.Concat(spoiledLeaders, spoiledLedgers, spoiledRows) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := healthy()
 			tc.spoil(h)

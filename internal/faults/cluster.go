@@ -59,6 +59,7 @@ type Cluster struct {
 	failed     int // starts that failed
 	exits      []Exit
 	forgot     []Span
+	rewritten  []Span
 	promotions []Span
 	stepped    []Span
 	injections []Injection

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/internal/linear"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 )
@@ -88,7 +88,7 @@ type fence func(ctx context.Context, tx any) error
 
 // A backend is the database as the test program opens it.
 type backend struct {
-	store driver.Store
+	store linear.Full
 	locks namedlock.Store
 	queue taskqueue.Store
 

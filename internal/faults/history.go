@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"example.com/schedlock/internal/linear"
 )
 
 // A History is all that is known about one cluster: what its processes wrote
@@ -29,6 +31,11 @@ type History struct {
 	// Promoted are those of them in which a replica was promoted: named locks
 	// must bear that.
 	Promoted []Span
+
+	// Statements are those on the lock row. Rewritten are the times in which
+	// somebody else wrote into it.
+	Statements []linear.Op
+	Rewritten  []Span
 
 	Injections []Injection
 	ClockSet   bool   // by a fault, also by one that was cut short

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"example.com/schedlock/internal/linear"
 )
 
 // A Fault is one way to hurt a cluster. Inject does it and heals it, and fills
@@ -24,6 +26,8 @@ type Fault struct {
 	// clocks went back and the database was lost, nothing knows which terms
 	// there were.
 	Clock, Restore bool
+	// Rewrites: afterwards the lock row is as no statement of a replica has left it.
+	Rewrites bool
 	// Alone: it makes no sense while another fault is under way.
 	Alone bool
 }
@@ -41,6 +45,9 @@ func (c *Cluster) Inject(ctx context.Context, f Fault) error {
 		c.clockSet.Store(true)
 	}
 	in := Injection{Fault: f.Name, From: bootTime()}
+	if f.Rewrites || f.Restore || f.Last {
+		defer func() { c.rewrite(ctx, in.From) }()
+	}
 	err := f.Inject(ctx, c, &in)
 	if errors.Is(err, errCannotInject) || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
@@ -68,6 +75,18 @@ func (c *Cluster) Inject(ctx context.Context, f Fault) error {
 		}
 	}
 	return nil
+}
+
+// rewrite ends the time from a moment to now in which the lock row was rewritten. Of a fault that
+// was cut short nothing says when that ended.
+func (c *Cluster) rewrite(ctx context.Context, from time.Duration) {
+	to := bootTime()
+	if ctx.Err() != nil {
+		to = linear.Never
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rewritten = append(c.rewritten, Span{from, to})
 }
 
 // early adds a take-over that came too soon.
@@ -237,6 +256,7 @@ func (c *Cluster) History(ctx context.Context) (*History, error) {
 	defer c.mu.Unlock()
 	h := &History{ClockSet: c.clockSet.Load(), Logs: map[string][]Record{},
 		Stops: map[string][]Span{}, Forgot: c.forgot, Promoted: c.promotions,
+		Rewritten:  c.rewritten,
 		Injections: c.injections, Exits: c.exits,
 		AtMostOnce: []string{jobOnce}}
 	for _, p := range c.all {
@@ -255,6 +275,11 @@ func (c *Cluster) History(ctx context.Context) (*History, error) {
 		if err := h.addLocks(p.name, p.file("locks")); err != nil {
 			return nil, err
 		}
+		statements, err := linear.Read(p.file("statements"))
+		if err != nil {
+			return nil, err
+		}
+		h.Statements = append(h.Statements, statements...)
 	}
 	h.Stepped = c.stepped
 	for _, in := range c.injections {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/linear"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -168,7 +169,11 @@ func (p *program) open(ctx context.Context) (driver.Store, error) {
 		return nil, err
 	}
 	p.record(Record{Kind: KindUp})
-	return p.backend.store, nil
+	log, err := linear.OpenLog(p.Files + "statements")
+	if err != nil {
+		return nil, err
+	}
+	return &linear.Store{Full: p.backend.store, Log: log}, nil
 }
 
 // now is the wall clock of this process, which the harness steps.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"example.com/schedlock/internal/linear"
 )
 
 // A Line is one line of the report.
@@ -65,6 +67,7 @@ func (r *Report) Total() (times, violations int) {
 type count struct {
 	runs, again, cut, ticks, requests, pauses              int
 	holds, lost, writes, added, captured, done, recaptured int
+	statements, unanswered                                 int
 }
 
 // add adds what a history has.
@@ -73,6 +76,10 @@ func (n *count) add(h *History) {
 	n.pauses += len(h.pauses())
 	n.holds += len(h.Holds)
 	n.captured += len(h.Works)
+	n.statements += len(h.Statements)
+	for _, op := range h.Statements {
+		n.unanswered += one(op.Answer == linear.Unknown)
+	}
 	for _, r := range h.Runs {
 		n.again += one(r.Attempt > 1)
 		n.cut += one(r.End == 0)
@@ -107,14 +114,16 @@ func one(so bool) int {
 	return 0
 }
 
-// String are two lines below the table.
+// String are three lines below the table.
 func (n count) String() string {
 	return fmt.Sprintf("%d runs, %d of them second or third attempts, %d cut by the death of "+
 		"their process; %d ticks in the ledgers, %d requests granted, %d pauses\n"+
 		"%d holds of named locks, %d of them lost, %d fenced writes under them; "+
-		"%d tasks added, %d captures, %d of them second or later ones, %d done",
+		"%d tasks added, %d captures, %d of them second or later ones, %d done\n"+
+		"%d statements on lock rows, %d of them without an answer",
 		n.runs, n.again, n.cut, n.ticks, n.requests, n.pauses,
-		n.holds, n.lost, n.writes, n.added, n.captured, n.recaptured, n.done)
+		n.holds, n.lost, n.writes, n.added, n.captured, n.recaptured, n.done,
+		n.statements, n.unanswered)
 }
 
 // Write writes the table, in Markdown.

@@ -50,7 +50,8 @@ func (c *Cluster) Storm(ctx context.Context, faults []Fault, rounds int,
 // Bound: TTL + 2 s when the last is over; no leader need stay.
 func atOnce(some []Fault) Fault {
 	clock := slices.ContainsFunc(some, func(f Fault) bool { return f.Clock })
-	return Fault{Name: stormName, Clock: clock, Inject: func(ctx context.Context,
+	rewrites := slices.ContainsFunc(some, func(f Fault) bool { return f.Rewrites || f.Restore })
+	return Fault{Name: stormName, Clock: clock, Rewrites: rewrites, Inject: func(ctx context.Context,
 		c *Cluster, in *Injection) error {
 		var (
 			wg    sync.WaitGroup

@@ -37,8 +37,9 @@
 // out, and so are SQLite's own files: what opens a database anew, and what a power cut
 // does to it.
 //
-// The rules here are written a second time, by hand: that the code follows them is for
-// other tests to show. Some are rules that the code does not use: claims that trust a
+// The rules here are written a second time, by hand. What real databases answer to claims,
+// heartbeats and releases is compared with them ([Row.Apply]): that the code follows the
+// others is for other tests to show. Some are rules that the code does not use: claims that trust a
 // notification, releases that are not flushed, rows that are judged by their stamp. They
 // say what would be safe, and what would not.
 //
