@@ -22,7 +22,8 @@ func oneRow(h *History) (vs []Violation) {
 				linear.Release)
 			if result != porcupine.Ok {
 				vs = append(vs, violation(RuleOneRow, time.Duration(first.From),
-					"the answers to %d statements after %v: %v; no order was found that has a place for %+v",
+					"the answers to %d statements after %v: %v; no order was found that has a place "+
+						"for %+v",
 					len(part), from, result, first))
 			}
 		}

@@ -51,8 +51,8 @@ func (c *Cluster) Storm(ctx context.Context, faults []Fault, rounds int,
 func atOnce(some []Fault) Fault {
 	clock := slices.ContainsFunc(some, func(f Fault) bool { return f.Clock })
 	rewrites := slices.ContainsFunc(some, func(f Fault) bool { return f.Rewrites || f.Restore })
-	return Fault{Name: stormName, Clock: clock, Rewrites: rewrites, Inject: func(ctx context.Context,
-		c *Cluster, in *Injection) error {
+	return Fault{Name: stormName, Clock: clock, Rewrites: rewrites, Inject: func(
+		ctx context.Context, c *Cluster, in *Injection) error {
 		var (
 			wg    sync.WaitGroup
 			mu    sync.Mutex

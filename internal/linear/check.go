@@ -140,7 +140,8 @@ func Check(history []Op, anything bool, refused ...string) (result porcupine.Che
 		Equal: func(a, b any) bool { return a == b },
 	}
 	for _, ops := range byKey {
-		if result = porcupine.CheckOperationsTimeout(m.ToModel(), ops, patience); result != porcupine.Ok {
+		result = porcupine.CheckOperationsTimeout(m.ToModel(), ops, patience)
+		if result != porcupine.Ok {
 			return result, misfit(m.ToModel(), ops)
 		}
 	}

@@ -34,6 +34,7 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 	op := func(from, to int64, c Call, r Result) Op { return Op{c, r, from, to} }
 	released := op(3, 4, Call{Op: Release, Token: "a"}, Result{Answer: Yes})
 	first := op(1, 2, Call{Op: Acquire, Token: "a"}, Result{Answer: Yes, Term: 1})
+	other := Call{Op: Acquire, Token: "b"}
 	claim := Call{Op: Acquire, Token: "b", Watched: true,
 		Judged: model.Row{Token: "a", Newest: "a", Open: true}}
 	for name, test := range map[string]struct {
@@ -42,11 +43,11 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 	}{
 		"nothing more": {nil, porcupine.Ok},
 		"two of one judgement": {[]Op{
-			op(1, 3, Call{Op: Acquire, Token: "b"}, Result{Answer: Yes, Term: 2})}, porcupine.Illegal},
+			op(1, 3, other, Result{Answer: Yes, Term: 2})}, porcupine.Illegal},
 		"the second was refused": {[]Op{
-			op(1, 3, Call{Op: Acquire, Token: "b"}, Result{Answer: No})}, porcupine.Ok},
+			op(1, 3, other, Result{Answer: No})}, porcupine.Ok},
 		"it was refused before": {[]Op{
-			op(0, 0, Call{Op: Acquire, Token: "b"}, Result{Answer: No})}, porcupine.Illegal},
+			op(0, 0, other, Result{Answer: No})}, porcupine.Illegal},
 		"a renewal without a row": {[]Op{released,
 			op(5, 6, Call{Op: Renew, Token: "a"}, Result{Answer: Yes})}, porcupine.Illegal},
 		"a renewal beside the release": {[]Op{
@@ -64,7 +65,8 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 			Result{Answer: Yes, Saw: model.Row{Newest: "a", Open: true}})}, porcupine.Illegal},
 		"a release that nobody was told of": {[]Op{
 			op(3, Never, Call{Op: Release, Token: "a"}, Result{Answer: Unknown}),
-			op(5, 6, Call{Op: Look}, Result{Answer: Yes, Saw: model.Row{Newest: "a"}})}, porcupine.Ok},
+			op(5, 6, Call{Op: Look},
+				Result{Answer: Yes, Saw: model.Row{Newest: "a"}})}, porcupine.Ok},
 		"a claim that nobody was told of": {[]Op{
 			op(3, Never, claim, Result{Answer: Unknown}),
 			op(5, 6, Call{Op: Look}, Result{Answer: Yes, Saw: claim.Judged}),
@@ -86,12 +88,13 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 			op(3, 4, Call{Op: Acquire, Token: "b", Judged: model.Row{Newest: "a"}},
 				Result{Answer: Yes, Term: 2})}, porcupine.Illegal},
 		"upon a free lock that somebody has had since": {[]Op{released,
-			op(5, 6, Call{Op: Acquire, Token: "b"}, Result{Answer: Yes, Term: 2})}, porcupine.Illegal},
+			op(5, 6, other, Result{Answer: Yes, Term: 2})}, porcupine.Illegal},
 		"upon a release": {[]Op{released, op(5, 6, Call{Op: Acquire, Token: "b",
 			Judged: model.Row{Newest: "a"}}, Result{Answer: Yes, Term: 2})}, porcupine.Ok},
 		"a named lock of two": {[]Op{
 			op(1, 2, Call{Op: Acquire, Key: "k", Token: "a"}, Result{Answer: Yes}),
-			op(3, 4, Call{Op: Acquire, Key: "k", Token: "b"}, Result{Answer: Yes})}, porcupine.Illegal},
+			op(3, 4, Call{Op: Acquire, Key: "k", Token: "b"},
+				Result{Answer: Yes})}, porcupine.Illegal},
 		"of another name": {[]Op{
 			op(1, 2, Call{Op: Acquire, Key: "k", Token: "a"}, Result{Answer: Yes}),
 			op(3, 4, Call{Op: Acquire, Key: "l", Token: "b"}, Result{Answer: Yes})}, porcupine.Ok},
@@ -133,8 +136,8 @@ func TestWhateverIsInTheRowAtFirst(t *testing.T) {
 	left := Op{Call{Op: Look}, Result{Answer: Yes, Saw: model.Row{Newest: "a", Open: true}}, 1, 2}
 	for watched, want := range map[bool]porcupine.CheckResult{
 		true: porcupine.Ok, false: porcupine.Illegal} {
-		got, _ = Check([]Op{left, {Call{Op: Acquire, Token: "b", Judged: left.Saw, Watched: watched},
-			Result{Answer: Yes, Term: 2}, 3, 4}}, true)
+		claim := Call{Op: Acquire, Token: "b", Judged: left.Saw, Watched: watched}
+		got, _ = Check([]Op{left, {claim, Result{Answer: Yes, Term: 2}, 3, 4}}, true)
 		assert.Equal(t, want, got)
 	}
 }
