@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/mysql"
@@ -96,6 +97,7 @@ func lockOn(t *testing.T, dsn string, watches bool) (lock *schedlock.Lock, cut f
 
 // What everybody says of a lock comes from one judgement.
 func TestEverybodySaysTheSameOfALock(t *testing.T) {
+	missing.Long(t, "tries each state")
 	t.Parallel()
 	const (
 		file, server, maria = 1, 2, 4

@@ -19,6 +19,7 @@ import (
 // exec itself keeps the output open, for the next time that it starts the command, as
 // timeout(1) does.
 func TestExecOfACommandThatClosesItsOutput(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	dsn := filepath.Join(folder(t), "app.db")
 	require.Equal(t, result{3, "bye\n", ""}, finish(t, execOf(t, dsn, "--", "sh", "-c",
@@ -29,6 +30,7 @@ func TestExecOfACommandThatClosesItsOutput(t *testing.T) {
 
 // A shell with job control stops exec, and lets it go on in front or behind.
 func TestExecUnderJobControl(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	dsn := filepath.Join(folder(t), "app.db")
 	s := startShell(t)
@@ -93,6 +95,7 @@ func pythonWith(t *testing.T, module string) string {
 
 // The examples of a fence write under exec, and not once their term is over.
 func TestTheFencedPythonOfTheDocs(t *testing.T) {
+	missing.Long(t, "runs Python")
 	inBoth(t, func(t *testing.T, dsn string) {
 		driver, module := "sqlite3", "sqlite3"
 		if strings.HasPrefix(dsn, "postgres") {

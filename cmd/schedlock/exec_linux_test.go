@@ -35,6 +35,7 @@ func execOf(t testing.TB, dsn string, args ...string) *exec.Cmd {
 }
 
 func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
+	missing.Long(t, "starts many processes")
 	inAll(t, func(t *testing.T, dsn string) {
 		run := func(args ...string) result { return finish(t, execOf(t, dsn, args...)) }
 		require.Equal(t, result{0, "", ""}, run("true"))
@@ -167,6 +168,7 @@ func childrenOf(parents ...int) (pids []int) {
 }
 
 func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
+	missing.Long(t, "starts processes")
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "sh", "-c", "echo up; exec sleep 1000")
 		w.line()
@@ -235,6 +237,7 @@ func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 }
 
 func TestExecGivesTheCommandItsGrace(t *testing.T) {
+	missing.Long(t, "starts processes")
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "sh", "-c", `trap 'sleep 0.3; echo told; exit 3' TERM; echo up; `+
 			`while :; do sleep 0.02; done`)
@@ -272,6 +275,7 @@ func TestExecEndsWhatTheCommandLeavesBehind(t *testing.T) {
 }
 
 func TestExecIsHandedOverByAnOperator(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	inBoth(t, func(t *testing.T, dsn string) {
 		script := []string{"-v", "--ttl", "6s", "sh", "-c", "echo $SCHEDLOCK_TERM; exec sleep 1000"}
 		first := startExec(t, dsn, script...)
@@ -289,6 +293,7 @@ func TestExecIsHandedOverByAnOperator(t *testing.T) {
 }
 
 func TestExecStartsTheCommandAgain(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "--restart", "on-failure", "sh", "-c",
 			`echo run; [ -e `+filepath.Join(folder(t), "ok")+` ]`)
@@ -304,6 +309,7 @@ func TestExecStartsTheCommandAgain(t *testing.T) {
 }
 
 func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
+	missing.Long(t, "kills processes")
 	inBoth(t, func(t *testing.T, dsn string) {
 		for name, target := range map[string]func(w *worker) int{
 			"outer": (*worker).pid,
@@ -371,6 +377,7 @@ func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 
 // The fence finds one row while the command's lock is held, and none afterwards.
 func TestTheFenceOfACommandIsOpenWhileItHoldsItsLock(t *testing.T) {
+	missing.Long(t, "starts processes")
 	inAll(t, func(t *testing.T, dsn string) {
 		for _, lock := range [][]string{nil, {"--name", "it's"},
 			{"--name", "nightly", "--once-per", "1h"}} {

@@ -50,6 +50,7 @@ func awaitEnd(t testing.TB, pids []int) {
 const daemonAndPIDs = `setsid sleep 1000 & echo $$ $PPID; exec sleep 1000`
 
 func TestNothingOutlivesBothProcessesInANamespace(t *testing.T) {
+	missing.Long(t, "kills processes")
 	namespaces(t)
 	inBoth(t, func(t *testing.T, dsn string) {
 		for name, hurt := range map[string]func(outer, inner int){
@@ -88,6 +89,7 @@ func TestNothingOutlivesBothProcessesInANamespace(t *testing.T) {
 
 // The command sees a /proc of its own; who looks from outside sees the pid of exec.
 func TestANamespaceHasItsOwnProcAndTheLockThePIDOfOutside(t *testing.T) {
+	missing.Long(t, "starts processes")
 	namespaces(t)
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "--pid-namespace", "sh", "-c",

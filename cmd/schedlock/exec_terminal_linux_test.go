@@ -88,6 +88,7 @@ func inTerminals(t *testing.T, test func(t *testing.T, s *shell, call string)) {
 
 // A command that was put into the background before it read, and one that runs on there.
 func TestExecInTheBackgroundOfAShell(t *testing.T) {
+	missing.Long(t, "starts processes")
 	inTerminals(t, func(t *testing.T, s *shell, call string) {
 		s.enter(call + " &\n")
 		s.await("up")
@@ -108,6 +109,7 @@ func TestExecInTheBackgroundOfAShell(t *testing.T) {
 // Whoever of a pipe reads from the terminal gets what is typed: the pager behind exec
 // that opens it, and a command of exec that reads.
 func TestExecBeforeAPipe(t *testing.T) {
+	missing.Long(t, "starts processes")
 	for _, tc := range []struct{ name, command, behind, started, reads, ends string }{
 		{"the pager reads", ` -c 'echo up; exec sleep 1000'`,
 			`sh -c 'read it; echo "page: $it"; read key </dev/tty; echo "key <$key>"'`,
@@ -132,6 +134,7 @@ func TestExecBeforeAPipe(t *testing.T) {
 
 // The shell that has job control knows only the shell that has started exec.
 func TestExecInAScriptUnderAShellWithJobControl(t *testing.T) {
+	missing.Long(t, "starts processes")
 	inTerminals(t, func(t *testing.T, s *shell, call string) {
 		s.enter("sh -c '" + call + "; echo behind $?'\n")
 		s.await("up")
@@ -151,6 +154,7 @@ func TestExecInAScriptUnderAShellWithJobControl(t *testing.T) {
 
 // Without a shell with job control, ^Z has no effect.
 func TestExecOnATerminalWithoutAShell(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	process(t)
 	cmd := execOf(t, filepath.Join(folder(t), "app.db"), "--", "sh", "-c", reader)
@@ -166,6 +170,7 @@ func TestExecOnATerminalWithoutAShell(t *testing.T) {
 
 // A Tab in bash, which splits the words of a line at = and : as well.
 func TestBashCompletesAtATab(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	dir := folder(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "there.db"), nil, 0o600))

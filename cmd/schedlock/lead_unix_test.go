@@ -142,6 +142,7 @@ func (b *beside) awaitLead() (l leaderJSON, answered time.Time) {
 }
 
 func TestSidecarsTellWhoLeads(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	inBoth(t, func(t *testing.T, dsn string) {
 		// At each change of the leader the other waits until no answer is valid any more.
 		a := startLead(t, dsn, "127.0.0.1:0", "--valid-for", "1s")
@@ -195,6 +196,7 @@ func TestSidecarsTellWhoLeads(t *testing.T) {
 // Whoever relies on an answer may go on for so long, whatever becomes of the process
 // that gave it.
 func TestNobodyLeadsWhileAnAnswerOfAnotherIsValid(t *testing.T) {
+	missing.Long(t, "takes seconds")
 	for name, end := range map[string]func(b *beside, dsn string){
 		"killed": func(b *beside, _ string) { b.tell(syscall.SIGKILL) },
 		"told":   func(b *beside, _ string) { b.tell(syscall.SIGTERM) },
@@ -259,6 +261,7 @@ func TestNoAnswerIsValidPastTheRenewDeadline(t *testing.T) {
 }
 
 func TestASidecarThatWasStoppedPastItsTTLSaysSoFirst(t *testing.T) {
+	missing.Long(t, "stops a process for its TTL")
 	inBoth(t, func(t *testing.T, dsn string) {
 		a := startLead(t, dsn, "127.0.0.1:0", "--ttl", "2s")
 		a.awaitLead()

@@ -286,6 +286,7 @@ func TestMigrateHasMoreTimeThanOthers(t *testing.T) {
 
 // What a crash left, with the -shm file lost, is read again after migrate.
 func TestMigrateRecoversWhatACrashLeft(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	path := crashed(t, folder(t))
 	require.NoError(t, os.Remove(path+"-shm"))
@@ -353,6 +354,7 @@ func (w *watched) await(t *testing.T, event string, term int64) change {
 }
 
 func TestWatchTellsOfDeathAndOutage(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	dir := folder(t)
 	path := filepath.Join(dir, "app.db")

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -123,6 +124,7 @@ func crashed(t *testing.T, dir string) string {
 // Each situation gives one exit code and one line that says what it is, and no
 // look leaves a trace.
 func TestStatusOfEveryDatabaseFile(t *testing.T) {
+	missing.Long(t, "starts many processes")
 	t.Parallel()
 	type maker func(t *testing.T, dir string) string
 	// A file with its tables, changed by a hand.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -141,6 +142,7 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 }
 
 func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
+	missing.Long(t, "waits for a writer")
 	t.Parallel()
 	s := newStore(t)
 	conn := foreign(t, s)

@@ -137,6 +137,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 }
 
 func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
+	missing.Long(t, "makes 30 databases")
 	t.Parallel()
 	for how, raise := range map[string]string{"the statement fails": "RAISE(ABORT, 'sabotage')",
 		"SQLite rolls back itself": "RAISE(ROLLBACK, 'sabotage')"} {
@@ -181,6 +182,7 @@ func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
 }
 
 func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
+	missing.Long(t, "waits for a writer")
 	t.Parallel()
 	each := func(t *testing.T, name string) {
 		t.Parallel()

@@ -16,6 +16,7 @@ import (
 )
 
 func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
+	missing.Long(t, "makes 16 databases")
 	t.Parallel()
 	for edit, change := range map[string]func(r *driver.Row){
 		`token = 'mine'`:       func(r *driver.Row) { r.RawToken, r.Token = "mine", driver.Token{} },

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -49,6 +50,7 @@ func appStore(t *testing.T) *Store {
 // Where nothing is heard of the files, a leader looks for itself, though the store did not before
 // it led.
 func TestALeaderLooksAtItsFilesByItself(t *testing.T) {
+	missing.Long(t, "waits for a look")
 	t.Parallel()
 	s := newStore(t, func(s *Store) error { s.brief = true; return nil }) // nobody takes the ticks
 	s.tick.Stop()
@@ -61,6 +63,7 @@ func TestALeaderLooksAtItsFilesByItself(t *testing.T) {
 }
 
 func TestFilesThatWereLostAreGivenUpSoon(t *testing.T) {
+	missing.Long(t, "waits for a look")
 	t.Parallel()
 	s := newStore(t, func(s *Store) error { s.brief = true; return nil })
 	s.files.set().lose(&FileChangedError{Path: s.path + "-wal"})

@@ -167,6 +167,7 @@ func TestAReaderOfTheFileIsInNobodysWayOnceItIsOpen(t *testing.T) {
 // Many that start at once on a machine that has no processor to spare found each
 // other, time and again, and took that for a process whose -wal was removed.
 func TestThoseWhoOnlyAskWhetherTheyAreAloneDoNotFindEachOther(t *testing.T) {
+	missing.Long(t, "asks 800 times")
 	t.Parallel()
 	s := newStore(t)
 	path := s.Path()

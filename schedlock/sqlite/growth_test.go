@@ -65,6 +65,7 @@ func TestADayOfHeartbeatsDoesNotGrowTheFiles(t *testing.T) {
 // written from its beginning: it grows by a page with each heartbeat. When that
 // reader has gone the file keeps its size, but grows no more.
 func TestAReaderThatNeverEndsGrowsTheWALByAPageABeat(t *testing.T) {
+	missing.Long(t, "writes many heartbeats")
 	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
 )
 
 func init() {
@@ -55,6 +56,7 @@ func killed(t *testing.T, there bool, n int) (h *history, lived bool) {
 
 // Whatever a process is killed at, the others go on with what it was told.
 func TestNoKillLosesWhatWasAcknowledged(t *testing.T) {
+	missing.Long(t, "kills processes")
 	t.Parallel()
 	for _, there := range []bool{true, false} {
 		t.Run(fmt.Sprintf("there %v", there), func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -81,6 +82,7 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 // As when another program has just begun to fill the file: SQLite does not
 // wait by itself where the journal mode is set.
 func TestOpenWaitsForWhoeverHoldsTheFile(t *testing.T) {
+	missing.Long(t, "waits for a writer")
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
 	conn, err := appPool(t, "file:"+path).Conn(bg)
@@ -124,6 +126,7 @@ func init() {
 }
 
 func TestTwentyProcessesOpenOneNewFileAtOnce(t *testing.T) {
+	missing.Long(t, "starts 20 processes")
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "deep", "app.db")
 	var children []*child.Process

@@ -16,6 +16,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // A brokenConnector counts how often a database is opened, and cannot be.
@@ -30,6 +32,7 @@ func (c *brokenConnector) Connect(context.Context) (sqldriver.Conn, error) {
 }
 
 func TestADatabaseThatCannotBeOpenedIsNotOpenedAllTheTime(t *testing.T) {
+	missing.Long(t, "opens it for an hour")
 	path := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	files, err := findFiles(path)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -14,6 +15,7 @@ import (
 // the database, which it does not any more.
 func unreleased(t *testing.T) (*Store, driver.Ref) {
 	t.Helper()
+	missing.Long(t, "waits for a writer")
 	s := newStore(t)
 	needProof(t, s)
 	ref := acquire(t, s, nobody)

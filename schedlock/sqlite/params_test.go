@@ -12,6 +12,8 @@ import (
 	_ "github.com/ncruces/go-sqlite3/vfs/memdb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // breaking are parameters of a DSN with which two replicas could lead, or none,
@@ -72,6 +74,7 @@ func TestADSNThatBreaksThePromiseIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestADSNThatSaysTheSameInOtherWordsIsAccepted(t *testing.T) {
+	missing.Long(t, "makes ten databases")
 	t.Parallel()
 	for _, params := range []string{
 		"nolock=0", "immutable=false", "vfs=os", "cache=shared", "_pragma=journal_mode(WAL)",

@@ -21,10 +21,7 @@ var everyCut = flag.Bool("sqlite.powercuts", false,
 
 // seldom is how much rarer than in a full run the power is cut, or a step fails.
 func seldom() int {
-	switch {
-	case testing.Short():
-		return 10
-	case missing.Full():
+	if missing.Full() {
 		return 1
 	}
 	return 3
@@ -135,6 +132,7 @@ func (h *history) cutAll(change func(*replay), chosen func(n int, p policy) bool
 }
 
 func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
+	missing.Long(t, "cuts the power often")
 	t.Parallel()
 	for _, there := range []bool{true, false} {
 		t.Run(fmt.Sprintf("there %v", there), func(t *testing.T) {
@@ -190,6 +188,7 @@ func TestNamesAreDurableBeforeAnythingIsCommitted(t *testing.T) {
 // A disk that fails once, wherever that is, costs at most what was not acknowledged, and the
 // same process goes on when it works again.
 func TestNoErrorOfTheDiskLosesWhatWasAcknowledged(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	for _, there := range []bool{true, false} {
 		steps := lived(t, there).tried

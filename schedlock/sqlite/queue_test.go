@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/sqlitetest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
@@ -91,6 +92,7 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 // the ids of the boots compare. A delay goes on, by the wall clock: a reminder for
 // tomorrow does not come early.
 func TestARestartOfTheMachineEndsAllHoldsAndNoDelay(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	for _, boot := range []string{"0", "zzz", ""} {
 		t.Run(boot, func(t *testing.T) {

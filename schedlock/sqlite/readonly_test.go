@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -112,6 +113,7 @@ func TestReadLooksAgainIfSomebodyWrites(t *testing.T) {
 
 // Others may open and close it for longer than one -wal file is waited for.
 func TestReadWaitsForEachWALFileThatIsJustBeingRemoved(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	path := unused(t)
 	begun := time.Now()
@@ -151,6 +153,7 @@ func TestReadAndOpenExistingNeedAFile(t *testing.T) {
 }
 
 func TestReadWithoutSharedMemory(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	s := newStore(t)
 	acquire(t, s, nobody)

@@ -224,6 +224,7 @@ func TestRootGivesAwayNoFileThatHasAnotherName(t *testing.T) {
 
 // A file that was a name here only until it was opened has one name again, its own.
 func TestRootGivesAwayNothingThatWasLinkedForAnInstant(t *testing.T) {
+	missing.Long(t, "tries 2,000 times")
 	wal, secret, kept := secretOfRoot(t)
 	stop := make(chan struct{})
 	var switching sync.WaitGroup

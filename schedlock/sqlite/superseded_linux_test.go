@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -19,6 +20,7 @@ import (
 // TTL of a minute.
 func hung(t *testing.T) (s *Store, lease *schedlock.Lease) {
 	t.Helper()
+	missing.Long(t, "waits for the TTL of a process")
 	s = newStore(t)
 	needProof(t, s)
 	old := leads(t, s.Path(), "0", "1s")
