@@ -208,6 +208,7 @@ func TestTwentyProcessesStartAtOnce(t *testing.T) {
 }
 
 func TestAProcessKilledInTheMiddleLetsTheOthersGoOn(t *testing.T) {
+	missing.Long(t, "kills processes")
 	t.Run("on an empty file", func(t *testing.T) { assertOthersGoOn(t, newPath(t)) })
 	t.Run("from version 1", func(t *testing.T) { assertOthersGoOn(t, atVersion1(t)) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -38,6 +39,7 @@ func logTo(text *logText) schedlock.Option {
 // Nothing but Run: no scheduler, no helper of the test. synctest fails if a
 // goroutine is left.
 func TestRunLeadsForADayLosesTheDatabaseForAnHourAndLeadsAgain(t *testing.T) {
+	missing.Long(t, "leads for a day")
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		const day = 24 * time.Hour
 		a := newRenewing(t, db)

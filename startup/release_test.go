@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/sqlite"
@@ -67,6 +68,7 @@ func TestRunReturnsNoErrorIfTheReleaseSucceedsInTheEnd(t *testing.T) {
 
 // Another process writes for longer than a statement waits for it.
 func TestRunReleasesASQLiteFileThatIsBusy(t *testing.T) {
+	missing.Long(t, "takes a second")
 	path := filepath.Join(t.TempDir(), "app.db")
 	app := newApp(t, startup.Config{Open: sqlite.Opener("file:" + path), Strict: true})
 	require.NoError(t, app.Start(t.Context()))

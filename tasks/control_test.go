@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -297,6 +298,7 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 }
 
 func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
+	missing.Long(t, "makes many runs")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0),

@@ -24,6 +24,7 @@ import (
 
 // In a shell an operator writes what SQLite calls a time, or anything else.
 func TestAJobGoesOnWhateverAHandWritesIntoACursor(t *testing.T) {
+	missing.Long(t, "tries many values")
 	t.Parallel()
 	for _, text := range []string{`datetime('now')`, `'yesterday'`, `''`,
 		`'2999-01-01T00:00:00.000000Z'`, `'0001-01-01T00:00:00.000000Z'`, `'99999-01-01'`,
@@ -148,6 +149,7 @@ func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
 
 // A run whose row was pruned could start again.
 func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
+	missing.Long(t, "makes many runs")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}

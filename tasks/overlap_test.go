@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 func TestAJobThatIsLongerThanItsInterval(t *testing.T) {
@@ -74,6 +76,7 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 }
 
 func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
+	missing.Long(t, "makes many runs")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		w.leader([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)})

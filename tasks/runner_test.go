@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -143,6 +144,7 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 
 // Issue: bare gocron never runs such a job.
 func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
+	missing.Long(t, "changes the leader often")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		jobs := []Job{d.job("hourly", Every(time.Hour).Offset(17*time.Minute), time.Second)}
@@ -281,6 +283,7 @@ func TestAcquireIsStrict(t *testing.T) {
 }
 
 func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
+	missing.Long(t, "has 200 jobs")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		mayReturn := make(chan struct{})

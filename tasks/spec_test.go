@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"example.com/schedlock/internal/missing"
 )
 
 func TestSpecTextIsCanonical(t *testing.T) {
@@ -157,6 +159,7 @@ func TestIntervalTicksLieOnTheirGrid(t *testing.T) {
 }
 
 func TestTheEndsOfTheCalendar(t *testing.T) {
+	missing.Long(t, "counts ticks of ten thousand years")
 	t.Parallel()
 	for _, s := range []Spec{
 		Every(time.Hour).Offset(0),

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -33,6 +34,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 }
 
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
+	missing.Long(t, "logs a lot")
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary
 		full := &pipe{open: make(chan struct{})}
@@ -255,6 +257,7 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 
 // An error may be as long as memory allows; tables and logs keep 16 kB of it.
 func TestAnErrorIsCut(t *testing.T) {
+	missing.Long(t, "makes long errors")
 	inWorld(t, func(t *testing.T, w *world) {
 		var (
 			d diary

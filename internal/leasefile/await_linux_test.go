@@ -17,6 +17,7 @@ import (
 )
 
 func TestAwaitWaitsOutWhatWasSeen(t *testing.T) {
+	missing.Long(t, "waits for what does not happen")
 	t.Parallel()
 	f := newLeaseFile(t)
 	token, other := driver.NewToken(), driver.NewToken()
@@ -82,6 +83,7 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 }
 
 func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
+	missing.Long(t, "takes a second")
 	withAndWithoutEvents(t, func(t *testing.T, f *File, token driver.Token, seen State) {
 		used := func() time.Duration {
 			var u unix.Rusage
@@ -103,6 +105,7 @@ func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
 // A process that opens and closes the file for writing all the time must not
 // make us spin, nor keep us from seeing the end of the holder.
 func TestAwaitSurvivesAStormOfEvents(t *testing.T) {
+	missing.Long(t, "keeps a core busy")
 	f := newLeaseFile(t)
 	token := driver.NewToken()
 	held := mustHold(t, f, token)

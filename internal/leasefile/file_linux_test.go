@@ -33,6 +33,7 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 		{"by polling", 3, func(int) (int, error) { return -1, unix.EMFILE }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			f := newLeaseFile(t)
 			f.watch.start = tc.start
 			var took []time.Duration
@@ -61,6 +62,7 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 
 // Not by luck of the polls: here there are none.
 func TestAwaitIsWokenByEvents(t *testing.T) {
+	missing.Long(t, "takes a second")
 	defer func(d time.Duration) { pollBeside = d }(pollBeside)
 	pollBeside = time.Hour
 	f := newLeaseFile(t)
@@ -91,6 +93,7 @@ func watches(t *testing.T, f *File) int {
 }
 
 func TestStoppedHolderHolds(t *testing.T) {
+	missing.Long(t, "waits for what does not happen")
 	t.Parallel()
 	f := newLeaseFile(t)
 	token := driver.NewToken()
@@ -152,6 +155,7 @@ func TestForgottenByteStaysHeld(t *testing.T) {
 }
 
 func TestProbesDisturbNobody(t *testing.T) {
+	missing.Long(t, "starts processes")
 	f := newLeaseFile(t)
 	token := driver.NewToken()
 	probers := make([]*child.Process, 8)
@@ -290,6 +294,7 @@ func TestDatabaseFileIsNeverOpened(t *testing.T) {
 }
 
 func TestNothingIsLeftBehind(t *testing.T) {
+	missing.Long(t, "repeats it 40 times")
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dbPath := leasefiletest.NewDatabase(t)
 	cycle := func() {

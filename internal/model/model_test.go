@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 var (
@@ -119,6 +121,7 @@ func writeStates(t *testing.T, numbers map[string]int) {
 // A search that forgets nothing, and in which no replicas change places, comes to the
 // same verdict, after as many events.
 func TestThePlainSearchAgrees(t *testing.T) {
+	missing.Long(t, "searches plainly")
 	known := states(t)
 	runs := slices.DeleteFunc(Runs(), func(r Run) bool { return known[r.Name] > plain })
 	shorter := func(change func(c *leaseRules)) *leaseRules {

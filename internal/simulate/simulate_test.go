@@ -20,7 +20,7 @@ var (
 	seedFlag = flag.Uint64("simulate.seed", 0,
 		"the one history that TestHistories simulates; 0: many, each of a new seed")
 	forFlag = flag.Duration("simulate.for", 0,
-		"how long TestHistories goes on; 0: a second, or ten in a full run")
+		"how long TestHistories goes on; 0: a second, or ten in a full run, or less with -short")
 )
 
 // simulate lets a plan happen, and judges it.
@@ -64,6 +64,8 @@ func TestHistories(t *testing.T) {
 	case lasts > 0:
 	case missing.Full():
 		lasts = 10 * time.Second
+	case testing.Short():
+		lasts = 300 * time.Millisecond
 	default:
 		lasts = time.Second
 	}

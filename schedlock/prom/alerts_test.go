@@ -102,6 +102,7 @@ func TestEachAlertIsCompleteAndTried(t *testing.T) {
 }
 
 func TestAlertsWithPromtool(t *testing.T) {
+	missing.Long(t, "runs promtool")
 	t.Parallel()
 	promtool(t, "check", "rules", alerts)
 	promtool(t, "test", "rules", alertsTests, alertsOfDay)

@@ -104,6 +104,7 @@ func TestARemovedWALFileThatCannotBeWrittenAnewIsTold(t *testing.T) {
 }
 
 func TestAConnectionToRemovedFilesLeavesWhatOthersHaveWritten(t *testing.T) {
+	missing.Long(t, "makes six databases")
 	t.Parallel()
 	for _, suffixes := range []string{"-shm", "-wal -shm"} { // without -wal alone it cannot read
 		for _, others := range []string{"stay", "go", "go, and somebody removes their files too"} {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 const (
@@ -86,6 +88,7 @@ func (c *lateContext) Err() error {
 // SQLite looks for an interruption every 1,000 steps in the life of a statement:
 // one of many transactions is interrupted when it has just begun.
 func TestATransactionThatIsInterruptedAnywhereIsRolledBack(t *testing.T) {
+	missing.Long(t, "interrupts it often")
 	t.Parallel()
 	s := newStore(t)
 	other := foreign(t, s)

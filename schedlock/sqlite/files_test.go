@@ -79,6 +79,7 @@ func TestFilesThatWereLostAreGivenUpSoon(t *testing.T) {
 
 // The TTL is a minute and nobody sends a heartbeat: only the watch can tell.
 func TestALeaderWhoseSideFilesAreTakenAwayLosesItsLeaseAtOnce(t *testing.T) {
+	missing.Long(t, "makes 24 databases")
 	t.Parallel()
 	remove := func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) }
 	move := func(t *testing.T, path string) { require.NoError(t, os.Rename(path, path+".old")) }

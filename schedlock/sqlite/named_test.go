@@ -276,6 +276,7 @@ func TestNamedLocksWaitForAWriter(t *testing.T) {
 // The statements find a row, and what is to be cleaned up, without reading all
 // others.
 func TestNothingReadsAllNamedLocks(t *testing.T) {
+	missing.Long(t, "fills tables")
 	t.Parallel()
 	s := newStore(t)
 	conn := foreign(t, s)

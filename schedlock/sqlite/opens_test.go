@@ -90,6 +90,7 @@ func must[T any](v T, err error) T {
 // A process that starts beside another one, which is making the database, sees no
 // database, and a moment later both files.
 func TestADatabaseThatIsJustBeingMadeIsNotMissing(t *testing.T) {
+	missing.Long(t, "looks all the time")
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 300 {

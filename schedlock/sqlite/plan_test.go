@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // queryPlan is what SQLite says it will do.
@@ -36,6 +38,7 @@ func scans(plan string) (found []string) {
 }
 
 func TestNothingALeaderDoesReadsAllRuns(t *testing.T) {
+	missing.Long(t, "fills tables")
 	s := newStore(t)
 	conn := foreign(t, s)
 	check := func(t *testing.T) {

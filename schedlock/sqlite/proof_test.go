@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -34,6 +35,7 @@ func losing(t *testing.T, path string) (s *Store, lose *atomic.Bool) {
 }
 
 func TestALeaderWhoseAcquisitionWasNeverAnsweredKeepsItsByte(t *testing.T) {
+	missing.Long(t, "waits for what does not happen")
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"the row is deleted": `DELETE FROM scheduler_lock`,

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -254,6 +255,7 @@ func TestThereIsALimitOfStreams(t *testing.T) {
 }
 
 func TestAStreamOutlivesTheTimeoutsOfTheServer(t *testing.T) {
+	missing.Long(t, "waits for the time-outs")
 	t.Parallel()
 	const limit = 100 * time.Millisecond
 	db, ref := led(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/sqlite"
 )
 
@@ -48,6 +49,7 @@ func fullStore(t testing.TB) *sqlite.Store {
 }
 
 func TestAFullDatabaseMakesNoLargePage(t *testing.T) {
+	missing.Long(t, "fills a database")
 	t.Parallel()
 	h := newHandler(t, fullStore(t), withControl)
 	for _, span := range []string{"", "?span=15m", "?span=7d", "?span=all"} {

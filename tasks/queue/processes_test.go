@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/postgres"
@@ -158,6 +159,7 @@ func (p *process) kill() {
 }
 
 func TestEightProcesses(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()

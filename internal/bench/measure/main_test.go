@@ -107,6 +107,7 @@ func TestTheSectionAboutMariaDBIsWrittenAlone(t *testing.T) {
 }
 
 func TestAnInterruptLeavesNothingBehind(t *testing.T) {
+	missing.Long(t, "measures for a while")
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	file := filepath.Join(t.TempDir(), "benchmarks.md")

@@ -15,8 +15,11 @@ import (
 
 // Fuzz tries addresses in every spelling, in an empty folder, and fails if what
 // try returns, which is all that was said, or the name of a file, has a part of
-// the password. Of its [Seeds] it takes one in every so many.
+// the password. Of its [Seeds] it takes one in every so many, with -short fewer.
 func Fuzz(f *testing.F, every int, try func(t *testing.T, text string) (said []string)) {
+	if testing.Short() {
+		every *= 5
+	}
 	Seeds(every, func(data []byte) { f.Add(data) })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text, secret := Spell(data)

@@ -110,6 +110,7 @@ func TestADatabaseThatNobodyHasOpenStaysAsItIs(t *testing.T) {
 
 // A copy of the files of an open database is what a crash leaves.
 func TestADatabaseAfterACrashStaysAsItIs(t *testing.T) {
+	missing.Long(t, "takes a second")
 	t.Parallel()
 	s := newDatabase(t)
 	lead(t, s)
@@ -210,6 +211,7 @@ func TestALargeLog(t *testing.T) {
 }
 
 func TestALargeDatabaseDoesNotTakeLong(t *testing.T) {
+	missing.Long(t, "fills a database")
 	t.Parallel()
 	path := closed(t)
 	shell(t, path, `PRAGMA journal_mode = OFF`, `PRAGMA synchronous = OFF`,
