@@ -100,6 +100,14 @@ func applied() (versions []string) {
 	return versions
 }
 
+// earlier are the versions below the latest.
+func earlier() (versions []int64) {
+	for v := int64(1); v < migrations.Latest; v++ {
+		versions = append(versions, v)
+	}
+	return versions
+}
+
 // content reads files in another process: closing a descriptor of a database in this one could drop
 // SQLite's locks.
 func content(t *testing.T, paths ...string) []byte {

@@ -191,7 +191,7 @@ func TestTwentyProcessesStartAtOnce(t *testing.T) {
 		{"from version 1, no busy timeout", noBusyTimeout, atVersion1},
 	}
 	var slowestOfAll time.Duration
-	for _, d := range dsns {
+	for _, d := range missing.Some(dsns...) {
 		t.Run(d.name, func(t *testing.T) {
 			path := d.file(t)
 			_, existed := os.Stat(path)

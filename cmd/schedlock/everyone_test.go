@@ -179,8 +179,8 @@ func TestEverybodySaysTheSameOfALock(t *testing.T) {
 			make func(testing.TB) string
 		}{{"SQLite", file, func(t testing.TB) string { return migrated(t, folder(t)) }},
 			{"PostgreSQL", server, migratedServer}, {"MariaDB", maria, migratedMaria}} {
-			if tc.on&db.on == 0 {
-				continue
+			if tc.on&db.on == 0 || db.on == maria && !missing.Full() {
+				continue // by default PostgreSQL stands for what it shares with MariaDB
 			}
 			t.Run(tc.name+"/"+db.name, func(t *testing.T) {
 				t.Parallel()

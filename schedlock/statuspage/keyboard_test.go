@@ -235,7 +235,7 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 
 // Without a script each order is a page of its own, and leads back.
 func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
-	missing.Long(t, "opens a browser")
+	missing.OnlyFull(t, "opens a browser; by default the forms are sent without one")
 	b := browsertest.New(t)
 	db := newDatabase()
 	db.set(time.Now())

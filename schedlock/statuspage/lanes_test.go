@@ -158,7 +158,10 @@ func TestOneMoreRunOfALaneIsReadAlone(t *testing.T) {
 func TestAnIdlePageSendsLittleWhateverItsHistory(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "takes seconds")
-	for _, n := range []int{5, 300} {
+	for _, n := range []int{300, 5} {
+		if n == 5 && !missing.Full() {
+			break
+		}
 		var terms []driver.Term
 		for i := range n {
 			d := time.Duration(i) * 10 * time.Minute
@@ -176,7 +179,7 @@ func TestAnIdlePageSendsLittleWhateverItsHistory(t *testing.T) {
 			s.jobs = append(s.jobs, j)
 		}
 		h := newHandler(t, newDatabase(), nil)
-		for _, span := range []string{"", "15m", "all"} {
+		for _, span := range missing.Some("", "15m", "all") {
 			var zipped counting
 			to, drawn := newGzip(&zipped), &drawings{}
 			sent, last := map[string]string{}, ""
