@@ -16,7 +16,18 @@ import (
 	"example.com/schedlock/schedlock/mysql"
 )
 
-var rounds = flag.Int("mysql.rounds", 20, "how often twenty replicas claim the lock on each path")
+var roundsFlag = flag.Int("mysql.rounds", 0,
+	"how often twenty replicas claim the lock on each path; 0: 5 times, or 20 in a full run")
+
+func rounds() int {
+	switch {
+	case *roundsFlag > 0:
+		return *roundsFlag
+	case missing.Full():
+		return 20
+	}
+	return 5
+}
 
 // Twenty replicas judge the same, many times, on each path of an acquisition.
 func TestOfTwentyClaimantsOneWins(t *testing.T) {
@@ -56,7 +67,7 @@ func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 			}
 			last := acquire(t, stores[0])
 			moved, busy := 0, 0
-			for round := range *rounds {
+			for round := range rounds() {
 				path.before(t, stores[round%20], last)
 				var (
 					all  sync.WaitGroup
@@ -99,7 +110,7 @@ func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 				require.Equal(t, last.Term, value[int64](t, db, `SELECT term FROM scheduler_fence`))
 			}
 			t.Logf("%d rounds, each with one winner; the others were told %d times that it has moved "+
-				"and %d times that it is busy", *rounds, moved, busy)
+				"and %d times that it is busy", rounds(), moved, busy)
 		})
 	}
 }

@@ -64,7 +64,7 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 	exec(t, db, `CREATE TABLE ballast (id bigint PRIMARY KEY, n bigint NOT NULL)`)
 	exec(t, db, `INSERT INTO ballast SELECT seq, 0 FROM seq_1_to_10000`)
 	var fenced, taken int
-	for round := range *rounds {
+	for round := range rounds() {
 		late := round%2 == 1
 		ref := acquire(t, here)
 		exec(t, db, `INSERT INTO writes VALUES (?, 0)`, ref.Term)
@@ -118,7 +118,7 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 			release(t, there, row.Ref)
 		}
 	}
-	t.Logf("of %d rounds %d fenced transactions were committed, and %d take-overs", *rounds, fenced,
+	t.Logf("of %d rounds %d fenced transactions were committed, and %d take-overs", rounds(), fenced,
 		taken)
 }
 
@@ -129,7 +129,7 @@ func TestAFenceOnAnotherNodeFindsTheAcquisition(t *testing.T) {
 	all, urls := nodes(t, 2)
 	s := open(t, urls[0])
 	db := all[1].Open(t, urls[1], "interpolateParams=true", "wsrep_sync_wait=1")
-	for range *rounds * 10 {
+	for range rounds() * 10 {
 		ref := acquire(t, s)
 		tx, err := db.BeginTx(ctx, nil)
 		require.NoError(t, err)

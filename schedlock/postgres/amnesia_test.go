@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -275,6 +276,7 @@ func TestTermsGrowOverAFailOverWhateverTheClocksSay(t *testing.T) {
 }
 
 func TestTermsGrowOverTwoFailOversThatHaveEachLostTheNewest(t *testing.T) {
+	missing.OnlyFull(t, "starts two replicas; by default terms grow over one fail-over")
 	t.Parallel()
 	url := migrated(t)
 	store, database := open(t, url), databaseName(t, url)
