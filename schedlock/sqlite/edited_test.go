@@ -65,6 +65,7 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 }
 
 func TestAHistoryThatAHandHasEditedIsStillRead(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	release(t, s, ref)
@@ -79,6 +80,7 @@ func TestAHistoryThatAHandHasEditedIsStillRead(t *testing.T) {
 }
 
 func TestAPlainShellCanReadTheTimes(t *testing.T) {
+	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
 	ref := acquire(t, s, nobody)

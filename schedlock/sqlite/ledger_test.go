@@ -39,6 +39,7 @@ func retries(t testing.TB, s *Store) []ledger.Run {
 }
 
 func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	other := foreign(t, s)
@@ -82,6 +83,7 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 
 // A hand has set the run back to its first attempt, so that the next one is the second again.
 func TestARunThatWasSetBackIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
@@ -101,6 +103,7 @@ func TestARunThatWasSetBackIsTriedAgain(t *testing.T) {
 
 // A hand may have spoiled a line: it hides no other one.
 func TestALineWithoutATimeIsShown(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	run(t, foreign(t, s), `INSERT INTO scheduler_audit (at, what, job, by, reason)
 		VALUES ('monday', 'pause', '', 'a hand', '')`)
@@ -125,6 +128,7 @@ func inbox(t testing.TB, s *Store) ledger.Pending {
 
 // A tick of the schedule may come to stand where a request stands.
 func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
+	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
 	ref := acquire(t, s, nobody)
@@ -142,6 +146,7 @@ func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
 
 // Those of many at the same time: see rule 72 of locktest.
 func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
 	decide(t, s, acquire(t, s, nobody), ledger.Decision{Job: "j", Spec: "s", To: noon})
@@ -154,6 +159,7 @@ func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 }
 
 func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	other := foreign(t, s)
@@ -181,6 +187,7 @@ func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 }
 
 func TestTheLeaderForgetsReplicasThatAreSilent(t *testing.T) {
+	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
 	present := func(instance string, forget bool) []ledger.Replica {

@@ -78,6 +78,7 @@ func TestAFreeLockThatAHandHasChangedSinceIsNotTaken(t *testing.T) {
 // A deferred transaction that has read before would fail under our own
 // heartbeats; one whose first statement is the fence does not.
 func TestAFenceMayBeTheFirstStatementOfADeferredTransaction(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	db := appPool(t, "file:"+s.Path()+"?_pragma=busy_timeout(5000)")
@@ -92,6 +93,7 @@ func TestAFenceMayBeTheFirstStatementOfADeferredTransaction(t *testing.T) {
 // SQLite keeps the write lock, and with it the fence, until the transaction
 // ends, although the UPDATE is undone.
 func TestAFenceOutlivesTheRollBackToASavepoint(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"immediate", "deferred"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newStore(t)

@@ -58,6 +58,7 @@ func TestADatabaseThatCannotBeOpenedIsNotOpenedAllTheTime(t *testing.T) {
 }
 
 func TestADatabaseThatWasMendedIsOpened(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	db, err := openPool(must(findFiles(s.Path())), fileURI(s.Path())+
 		"?mode=rw&_pragma=journal_mode(wal)")

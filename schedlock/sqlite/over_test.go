@@ -75,6 +75,7 @@ func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
 }
 
 func TestAStoreThatIsClosedKeepsTheByteOfALeaseThatLasts(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	needProof(t, s)
 	acquire(t, s, nobody)

@@ -49,6 +49,7 @@ var breaking = map[string][]string{
 }
 
 func TestADSNThatBreaksThePromiseIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	existing, dir := newStore(t), t.TempDir()
 	for params, wants := range breaking {
 		t.Run(params, func(t *testing.T) {

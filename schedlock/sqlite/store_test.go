@@ -317,6 +317,7 @@ func (c *stoppedClock) add(d time.Duration) time.Time {
 }
 
 func TestEveryConnectionHasTheSettings(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	check := func(conn *sql.Conn) {
 		for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2",
@@ -409,6 +410,7 @@ func TestUseRefusesADatabaseInMemory(t *testing.T) {
 }
 
 func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
+	t.Parallel()
 	db := appPool(t, "file:"+unused(t)+"?_pragma=busy_timeout(500)")
 	db.SetMaxOpenConns(4)
 	s := storeOn(t, db)
@@ -425,6 +427,7 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 }
 
 func TestALostConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
@@ -438,6 +441,7 @@ func TestALostConnectionIsReplaced(t *testing.T) {
 }
 
 func TestAfterCloseNothingIsDone(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	ref := acquire(t, s, nobody)
 	require.NoError(t, s.Close())

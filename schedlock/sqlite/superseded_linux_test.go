@@ -155,6 +155,7 @@ func endedBeside(t *testing.T, s *Store, term int64) sql.NullString {
 
 // Y14.
 func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	needProof(t, s)
 	first := acquire(t, s, nobody)

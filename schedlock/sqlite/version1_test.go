@@ -68,6 +68,7 @@ func affected(t testing.TB, conn *sql.Conn, query string, args ...any) (n int64)
 }
 
 func TestCodeOfVersion1WorksOnTheseTables(t *testing.T) {
+	t.Parallel()
 	s := newStore(t)
 	old := foreign(t, s) // what code of version 1 would do
 	ref := acquire(t, s, nobody)
