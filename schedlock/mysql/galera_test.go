@@ -118,8 +118,8 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 			release(t, there, row.Ref)
 		}
 	}
-	t.Logf("of %d rounds %d fenced transactions were committed, and %d take-overs", rounds(), fenced,
-		taken)
+	t.Logf("of %d rounds %d fenced transactions were committed, and %d take-overs", rounds(),
+		fenced, taken)
 }
 
 // The transactions of the app may be on another node than the lock's connection.
