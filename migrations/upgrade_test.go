@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -188,8 +189,11 @@ func assertGoesOn(t *testing.T, open func(context.Context) (driver.Store, error)
 
 // Of each earlier version: an app may skip releases.
 func TestAnUpgradeKeepsWhatAnEarlierVersionHasWritten(t *testing.T) {
-	for from := int64(1); from < migrations.Latest; from++ {
+	for _, from := range earlier() {
 		t.Run(fmt.Sprint(from), func(t *testing.T) {
+			if from > 1 {
+				missing.Long(t, "tries each version")
+			}
 			path := atVersion(t, from)
 			db := open(t, ours(path))
 			assertUpgradeKeeps(t, db, migrations.SQLite)

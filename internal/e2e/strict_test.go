@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
@@ -57,6 +59,7 @@ func TestStrictModeRefusesToStartWhileAnotherReplicaLeads(t *testing.T) {
 }
 
 func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
+	missing.Long(t, "starts many processes")
 	t.Parallel()
 	for _, tc := range []struct {
 		env   string

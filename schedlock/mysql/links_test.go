@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 // Only a program that imports this package links its driver: the demo app and the command do.
 func TestNobodyElseLinksTheDriver(t *testing.T) {
+	missing.Long(t, "runs go list")
 	t.Parallel()
 	const driver = "github.com/go-sql-driver/mysql"
 	deps := func(folders ...string) string {

@@ -121,6 +121,7 @@ func promtool(t *testing.T, args ...string) {
 
 // An app that does not want these metrics must not link a Prometheus client.
 func TestNobodyElseLinksPrometheus(t *testing.T) {
+	missing.Long(t, "runs go list")
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
 		"../../schedlock", "../../schedlock/sqlite", "../../schedlock/postgres", "../../tasks",

@@ -19,6 +19,7 @@ import (
 
 // An app that imports another driver registers "sqlite3" too.
 func TestWhoImportsThisPackageRegistersNoDriver(t *testing.T) {
+	missing.Long(t, "runs go list")
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
 		"../../schedlock", "../../schedlock/sqlite", "../../migrations", "../../tasks",

@@ -26,6 +26,7 @@ func TestTheTermIsTheHighestOfAllThatIsKnown(t *testing.T) {
 			now + 3600_001},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newStore(t, WithClock(newClock().now))
 			other := foreign(t, s)
 			if tc.inHistory > 0 {

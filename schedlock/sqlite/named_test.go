@@ -90,6 +90,7 @@ func TestNoWallClockMattersToANamedLock(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 48 * time.Hour, -48 * time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
 			right := newStore(t)
 			wrong := mustOpen(t, right.Path(), WithClock(func() time.Time {
 				return time.Now().Add(ahead)
