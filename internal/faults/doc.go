@@ -124,7 +124,7 @@
 // each process ([GaleraFaults]). In half of the clusters on one server the end of a session
 // is a sign of death. Nodes draw the ids of rows apart, so there the order of the rows does
 // not tell the order of the commits: each fenced write also says how many of earlier terms
-// it has seen, and no more may come. No clock of a server of MariaDB can be set here.
+// it has seen, and no more may come.
 //
 // Another database needs a [Database] with a dialect, its backend, and its own faults.
 package faults

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -241,6 +242,7 @@ func record(t testing.TB, dsn string, seed uint64) (history []Op) {
 }
 
 func TestTheStoresAreLinearizable(t *testing.T) {
+	missing.Long(t, "starts processes")
 	t.Parallel()
 	for name, fresh := range map[string]func(t *testing.T) string{
 		"SQLite": func(t *testing.T) string {

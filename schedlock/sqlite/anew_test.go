@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,6 +84,32 @@ func TestADatabaseWhoseSideFilesWereRemovedIsOpenedAnewAndHasLostNothing(t *test
 			require.NoError(t, lease.Release(bg))
 			assert.Equal(t, "ok", ask[string](t, b.DB(), `PRAGMA integrity_check`))
 		})
+	}
+}
+
+// One of them is the last one, and sees to it that nothing is lost.
+func TestConnectionsToRemovedFilesMayBeClosedAtOnce(t *testing.T) {
+	missing.Long(t, "makes 20 databases")
+	t.Parallel()
+	for range 20 {
+		s := newStore(t)
+		keepNote(t, s)
+		var conns [2]*sql.Conn
+		for i := range conns {
+			var err error
+			conns[i], err = s.DB().Conn(bg)
+			require.NoError(t, err)
+		}
+		removeBeside(t, s.Path(), "-wal")
+		eventually(t, "it notices", func() bool { return s.CheckFile() != nil })
+		var closed sync.WaitGroup
+		for _, conn := range conns {
+			closed.Go(func() { _ = conn.Close() })
+		}
+		closed.Wait()
+		openedAnew(t, s)
+		require.Equal(t, 1, countNotes(t, s))
+		require.NoError(t, s.Close())
 	}
 }
 

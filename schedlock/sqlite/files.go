@@ -46,8 +46,9 @@ type fileSet struct {
 	lost   atomic.Pointer[FileChangedError]
 	gone   chan struct{} // closed when it is lost
 
-	conns  int // that are open, or being opened
-	joined int // of those the ones that have read, and so have the files open
+	conns   int // that are open, or being opened
+	joined  int // of those the ones that have read, and so have the files open
+	leaving int // of those the ones that are being closed
 }
 
 // besideFiles says which files lie beside the database file, or are open.

@@ -228,8 +228,20 @@ func (c *pooledConn) ResetSession(context.Context) error {
 func (c *pooledConn) Close() error {
 	p, set := c.pool, c.set
 	p.mu.Lock()
-	open, last := set.beside.Load(), set.conns == 1
+	open, last := set.beside.Load(), false
 	if c.joined {
+		set.leaving++
+		last = set.leaving == set.joined // of several that are closed at once, the latest
+	}
+	p.mu.Unlock()
+	foreign := c.conn != nil && p.foreign(true) != 0
+	lost := c.conn != nil && !foreign && open != nil && !p.inPlace(set, *open)
+	if lost && last && !p.readOnly {
+		p.giveUp(c.Raw(), set, *open)
+	}
+	p.mu.Lock()
+	if c.joined {
+		set.leaving--
 		if set.joined--; set.joined == 0 {
 			set.beside.Store(nil) // from here on the files may go
 		}
@@ -238,13 +250,10 @@ func (c *pooledConn) Close() error {
 	var err error
 	switch {
 	case c.conn == nil:
-	case p.foreign(true) != 0:
+	case foreign:
 		keepOpen(c.conn)
 	default:
-		if open != nil && !p.inPlace(set, *open) {
-			if last && !p.readOnly {
-				p.giveUp(c.Raw(), set, *open)
-			}
+		if lost {
 			_, err = c.Raw().Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true)
 		}
 		err = errors.Join(err, c.conn.Close())
