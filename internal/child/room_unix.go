@@ -21,7 +21,7 @@ const seatedEnv = "SCHEDLOCK_TEST_SEATED"
 
 // Seat waits until this machine has room for a test binary that keeps many
 // processes busy, and returns how to leave. The first one has room at once, another one
-// only when the processors are idle for half of a second in spite of the others: on
+// only when the processors are idle for a quarter of the time in spite of the others: on
 // a slow or busy machine they would starve each other, as go test -p lets them run
 // side by side. With -short nobody needs one.
 func Seat() (leave func()) {
@@ -47,7 +47,7 @@ func takeSeat() *os.File {
 	defer gate.Close()
 	for {
 		seats := 1
-		if Idle(time.Second) > 0.5 {
+		if Idle(500*time.Millisecond) > 0.25 {
 			seats = runtime.NumCPU()
 		}
 		for n := range seats {

@@ -38,7 +38,7 @@ func enter() (leave func()) {
 	defer room.looking.Unlock()
 	for {
 		taken := room.taken.Load()
-		if taken < least || taken < most && child.Idle(time.Second) > 0.4 {
+		if taken < least || taken < most && child.Idle(500*time.Millisecond) > 0.25 {
 			room.taken.Add(1)
 			return func() { room.taken.Add(-1) }
 		}
