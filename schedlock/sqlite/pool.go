@@ -91,7 +91,7 @@ func (p *pool) Connect(ctx context.Context) (sqldriver.Conn, error) {
 		return nil, fmt.Errorf("%w; connections that were not returned yet: %d", lost, n)
 	}
 	set.conns++
-	alone := set.joined == 0
+	alone := set.joined == set.leaving
 	p.mu.Unlock()
 	c := &pooledConn{pool: p, set: set}
 	if err := c.open(ctx, alone); err != nil {
