@@ -23,8 +23,7 @@ func oneRow(h *History) (vs []Violation) {
 			if result != porcupine.Ok {
 				vs = append(vs, violation(RuleOneRow, time.Duration(first.From),
 					"the answers to %d statements after %v: %v; no order was found that has a place "+
-						"for %+v",
-					len(part), from, result, first))
+						"for %v\n%s", len(part), from, result, first, linear.Around(part, first)))
 			}
 		}
 		from, anything = max(from, s.To), true

@@ -2,8 +2,10 @@ package linear
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -51,6 +53,37 @@ type Op struct {
 	Call
 	Result
 	From, To int64 // Never: there was no answer, so it may take effect at any later time
+}
+
+// String is a line for who reads a history.
+func (op Op) String() string {
+	text := fmt.Sprintf("%d: %s", op.From, op.Op)
+	if op.Token != "" {
+		text += fmt.Sprintf(" %.6s", op.Token)
+	}
+	if op.Op == Acquire && op.Key == "" {
+		text += fmt.Sprintf(" of %v, watched %v", op.Judged, op.Watched)
+	}
+	if text += "; " + op.Answer; op.Op == Look {
+		text += fmt.Sprintf(", %v", op.Saw)
+	}
+	if op.To != Never {
+		text += fmt.Sprintf(" after %v", time.Duration(op.To-op.From))
+	}
+	return text
+}
+
+// Around are the calls on the same row that came last before op was answered, one a line.
+func Around(history []Op, op Op) string {
+	history = slices.DeleteFunc(slices.Clone(history), func(other Op) bool {
+		return other.Key != op.Key || other.From > op.To
+	})
+	slices.SortFunc(history, func(a, b Op) int { return cmp.Compare(a.From, b.From) })
+	var text strings.Builder
+	for _, other := range history[max(0, len(history)-20):] {
+		fmt.Fprintln(&text, other)
+	}
+	return text.String()
 }
 
 // Never is when a call without an answer ends.
@@ -164,15 +197,24 @@ func until(history []Op, op Op) int64 {
 
 // outlived reports whether the row is no more what op expects once other was answered.
 func (op Op) outlived(other Op) bool {
-	switch {
-	case op.Op == Acquire && other.Op == Look:
-		return op.Key == "" && !other.Saw.SameAs(op.Judged)
-	case op.Op == Acquire:
-		return op.Key == ""
-	case other.Op == Look:
-		return other.Saw.Token != op.Token
+	row, newest := other.Token, other.Token // after it
+	switch other.Op {
+	case Look:
+		row, newest = other.Saw.Token, other.Saw.Newest
+	case Release:
+		row = ""
 	}
-	return other.Op == Release || other.Token != op.Token
+	switch {
+	case op.Op != Acquire:
+		return row != op.Token
+	case op.Key != "":
+		return false
+	case op.Judged.Token == "": // hearsay may come true yet
+		return newest != op.Judged.Newest
+	case other.Op == Look:
+		return !other.Saw.SameAs(op.Judged)
+	}
+	return true
 }
 
 // misfit returns the first call that the longest order found has no place for.

@@ -35,6 +35,7 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 	released := op(3, 4, Call{Op: Release, Token: "a"}, Result{Answer: Yes})
 	first := op(1, 2, Call{Op: Acquire, Token: "a"}, Result{Answer: Yes, Term: 1})
 	other := Call{Op: Acquire, Token: "b"}
+	news := Call{Op: Acquire, Token: "b", Judged: model.Row{Newest: "a"}}
 	claim := Call{Op: Acquire, Token: "b", Watched: true,
 		Judged: model.Row{Token: "a", Newest: "a", Open: true}}
 	for name, test := range map[string]struct {
@@ -72,6 +73,17 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 			op(5, 6, Call{Op: Look}, Result{Answer: Yes, Saw: claim.Judged}),
 			op(7, 8, Call{Op: Look}, Result{Answer: Yes,
 				Saw: model.Row{Token: "b", Newest: "b", Open: true}})}, porcupine.Ok},
+		"news that come true": {[]Op{
+			op(3, Never, news, Result{Answer: Unknown}),
+			op(5, 6, Call{Op: Look}, Result{Answer: Yes, Saw: claim.Judged}),
+			op(7, 8, Call{Op: Release, Token: "a"}, Result{Answer: Yes}),
+			op(9, 10, Call{Op: Look}, Result{Answer: Yes,
+				Saw: model.Row{Token: "b", Newest: "b", Open: true}})}, porcupine.Ok},
+		"news that come true too late": {[]Op{
+			op(3, Never, Call{Op: Acquire, Token: "c", Judged: news.Judged}, Result{Answer: Unknown}),
+			op(5, 6, claim, Result{Answer: Yes}),
+			op(9, 10, Call{Op: Look}, Result{Answer: Yes,
+				Saw: model.Row{Token: "c", Newest: "c", Open: true}})}, porcupine.Illegal},
 		"it comes after a beat": {[]Op{
 			op(3, Never, claim, Result{Answer: Unknown}),
 			op(5, 6, Call{Op: Renew, Token: "a"}, Result{Answer: Yes}),

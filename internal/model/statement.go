@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Row is what the statements of the lock read and write, by the names that a database has.
 type Row struct {
@@ -8,6 +11,15 @@ type Row struct {
 	Beat   int64
 	Newest string // token of the newest term; "": there was none
 	Open   bool   // that term has no end
+}
+
+// String begins with the token.
+func (r Row) String() string {
+	end := "ended"
+	if r.Open {
+		end = "open"
+	}
+	return fmt.Sprintf("(row %.6q beat %d, newest %.6q %s)", r.Token, r.Beat, r.Newest, end)
 }
 
 // A Statement is what a replica asks of the database, except for a look, which changes nothing.
