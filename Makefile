@@ -26,7 +26,6 @@ vet: ## go vet, here and where the lock falls back to the TTL
 	GOOS=freebsd CGO_ENABLED=0 $(GO) vet ./...
 	cd internal/drivers && $(GO) vet ./...
 	cd schedlock/spans && $(GO) vet ./...
-	cd internal/bench/peers && $(GO) vet ./...
 
 .PHONY: tidy
 tidy: ## go mod tidy has nothing to change
@@ -69,7 +68,7 @@ containers: ## compose.yaml; needs a Docker engine, and Flask, gunicorn and APSc
 
 .PHONY: peers
 peers: ## other ways to elect a leader, for docs/benchmarks.md; needs redis-server and PostgreSQL
-	cd internal/bench/peers && $(GO) run . -page ../../../docs/benchmarks.md
+	cd internal/bench/peers && $(GO) vet ./... && $(GO) run . -page ../../../docs/benchmarks.md
 
 .PHONY: breaks
 breaks: ## every deliberate break is noticed; an hour on two busy processors
