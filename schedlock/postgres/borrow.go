@@ -25,7 +25,7 @@ func (s *Store) borrow(ctx context.Context) (limited context.Context, conn *pgx.
 	if at := s.granted.Load(); at == nil || time.Since(*at) > s.borrowFor || ctx.Err() != nil {
 		return ctx, nil, nil
 	}
-	wait, done := context.WithTimeout(ctx, borrowWait)
+	wait, done := context.WithTimeout(ctx, s.borrowWait)
 	defer done()
 	if s.turn.Take(wait, s.closed) != nil {
 		return ctx, nil, nil

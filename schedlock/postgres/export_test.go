@@ -38,13 +38,13 @@ func (s *Store) BreakUnseen(ctx context.Context) error {
 }
 
 // Borrow lets statements of runs go over the lock's connection for so long after an
-// acquisition, as if this replica had stood by on it.
+// acquisition, as if this replica had stood by on it; however long they wait for it.
 func (s *Store) Borrow(ctx context.Context, lasts time.Duration) error {
 	if err := s.turn.Take(ctx, s.closed); err != nil {
 		return err
 	}
 	defer s.turn.Give()
 	s.prime(ctx)
-	s.borrowFor = lasts
+	s.borrowFor, s.borrowWait = lasts, time.Minute
 	return nil
 }

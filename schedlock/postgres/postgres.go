@@ -81,6 +81,7 @@ type Store struct {
 	runsSize, sharedSize int           // of the pools
 	bound                time.Duration // statementTimeout, or less in a test
 	borrowFor            time.Duration // or more in a test
+	borrowWait           time.Duration // likewise
 
 	pooled   atomic.Bool               // behind a pooler
 	lent     atomic.Bool               // a session was not ours: see isolate
@@ -162,7 +163,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		greet:    config.AfterConnect,
 		log:      slog.Default(),
 		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
-		bound: statementTimeout, borrowFor: borrowFor,
+		bound: statementTimeout, borrowFor: borrowFor, borrowWait: borrowWait,
 		closed: make(chan struct{}),
 	}
 	s.turn.Turn = bounded.NewTurn()
