@@ -17,14 +17,12 @@ func oneRow(h *History) (vs []Violation) {
 		Span{linear.Never, linear.Never})
 	from, anything := time.Duration(0), false
 	for _, s := range spans {
-		if part := during(h.Statements, from, s.From); len(part) > 0 {
-			result, first := linear.Check(part, anything, linear.Acquire, linear.Renew,
-				linear.Release)
-			if result != porcupine.Ok {
-				vs = append(vs, violation(RuleOneRow, time.Duration(first.From),
-					"the answers to %d statements after %v: %v; no order was found that has a place "+
-						"for %v\n%s", len(part), from, result, first, linear.Around(part, first)))
-			}
+		part := during(h.Statements, from, s.From)
+		result, first := linear.Check(part, anything, linear.Acquire, linear.Renew, linear.Release)
+		if result != porcupine.Ok {
+			vs = append(vs, violation(RuleOneRow, time.Duration(first.From),
+				"the answers to %d statements after %v: %v; no order was found that has a place for "+
+					"%v\n%s", len(part), from, result, first, linear.Around(part, first)))
 		}
 		from, anything = max(from, s.To), true
 	}

@@ -80,7 +80,8 @@ func TestWhatIsNotLinearizableIsNoticed(t *testing.T) {
 			op(9, 10, Call{Op: Look}, Result{Answer: Yes,
 				Saw: model.Row{Token: "b", Newest: "b", Open: true}})}, porcupine.Ok},
 		"news that come true too late": {[]Op{
-			op(3, Never, Call{Op: Acquire, Token: "c", Judged: news.Judged}, Result{Answer: Unknown}),
+			op(3, Never, Call{Op: Acquire, Token: "c", Judged: news.Judged},
+				Result{Answer: Unknown}),
 			op(5, 6, claim, Result{Answer: Yes}),
 			op(9, 10, Call{Op: Look}, Result{Answer: Yes,
 				Saw: model.Row{Token: "c", Newest: "c", Open: true}})}, porcupine.Illegal},
