@@ -46,8 +46,8 @@
 // Pauses are left out that an earlier order to resume, whose answer was lost,
 // may have ended.
 //
-// Each process also writes down its statements on the lock row, and the answers. One
-// row must be able to give them, in some order, by the steps of the model: see
+// In a file of its own each process writes down its statements on the lock row, and
+// the answers. One row must be able to give them, in some order, by the steps of the model: see
 // package linear. Faults that write into the row themselves say so (Rewrites).
 //
 // # Named locks and a queue

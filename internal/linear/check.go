@@ -153,8 +153,8 @@ func (s state) next(c Call, r Result, refused []string) []state {
 // Check looks for an order of the calls in which one database gives these answers. If anything may
 // be in the row at first, the first answers tell. refused are the operations that may be refused
 // although the row is as they expect it: such as an acquisition because of another one. If there is
-// no order, first is the first call that the longest one found has no place for. It gives up after
-// two minutes: porcupine.Unknown.
+// no order (porcupine.Illegal), first is the first call that the longest one found has no place
+// for. It gives up after two minutes: porcupine.Unknown.
 func Check(history []Op, anything bool, refused ...string) (result porcupine.CheckResult,
 	first Op) {
 	byKey := map[string][]porcupine.Operation{}
@@ -173,9 +173,11 @@ func Check(history []Op, anything bool, refused ...string) (result porcupine.Che
 		Equal: func(a, b any) bool { return a == b },
 	}
 	for _, ops := range byKey {
-		result = porcupine.CheckOperationsTimeout(m.ToModel(), ops, patience)
-		if result != porcupine.Ok {
-			return result, misfit(m.ToModel(), ops)
+		switch porcupine.CheckOperationsTimeout(m.ToModel(), ops, patience) {
+		case porcupine.Illegal:
+			return porcupine.Illegal, misfit(m.ToModel(), ops)
+		case porcupine.Unknown:
+			return porcupine.Unknown, first
 		}
 	}
 	return porcupine.Ok, first
@@ -217,7 +219,8 @@ func (op Op) outlived(other Op) bool {
 	return true
 }
 
-// misfit returns the first call that the longest order found has no place for.
+// misfit returns the first call that the longest order found has no place for. It ends when it
+// can have no effect any more.
 func misfit(m porcupine.Model, ops []porcupine.Operation) Op {
 	_, info := porcupine.CheckOperationsVerbose(m, ops, patience)
 	longest := slices.MaxFunc(append(info.PartialLinearizationsOperations()[0], nil),
@@ -226,6 +229,7 @@ func misfit(m porcupine.Model, ops []porcupine.Operation) Op {
 	for _, op := range ops {
 		if op.Return < first.To && !slices.Contains(longest, op) {
 			first = op.Input.(Op)
+			first.To = op.Return
 		}
 	}
 	return first

@@ -16,7 +16,7 @@ import (
 // borrowing is a store whose runs use the lock's connection as long as it leads.
 func borrowing(t testing.TB, url string) *postgres.Store {
 	store := open(t, url)
-	require.NoError(t, store.Borrow(ctx, time.Hour))
+	require.NoError(t, store.Borrow(ctx, time.Hour, time.Minute))
 	return store
 }
 
@@ -53,7 +53,7 @@ func TestTheFirstRunOfALeaderNeedsNoConnection(t *testing.T) {
 	}
 	firstRun("a")
 	require.Equal(t, before, value[int](t, conn, sqlBackends))
-	require.NoError(t, store.Borrow(ctx, 0))
+	require.NoError(t, store.Borrow(ctx, 0, time.Minute))
 	firstRun("b")
 	require.Equal(t, before+1, value[int](t, conn, sqlBackends), "after the beginning of a term")
 }
@@ -86,4 +86,22 @@ func TestABorrowedStatementNeitherEndsTheSessionNorKeepsTheHeartbeatsForLong(t *
 	require.Equal(t, before, value[string](t, conn, sqlPIDs))
 	_, err := store.Jobs(impatient)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestARunDoesNotWaitForTheLocksConnectionForLong(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	store := borrowing(t, url)
+	require.NoError(t, store.Borrow(ctx, time.Hour, postgres.BorrowWait))
+	acquire(t, store, time.Minute)
+	before := value[int](t, conn, sqlBackends)
+	release, err := store.HoldTurn(ctx)
+	require.NoError(t, err)
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_, err = store.Jobs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before+1, value[int](t, conn, sqlBackends), "it has one of its own")
 }

@@ -37,14 +37,21 @@ func (s *Store) BreakUnseen(ctx context.Context) error {
 	return s.conn.Close(ctx)
 }
 
+// HoldTurn keeps the lock's connection busy.
+func (s *Store) HoldTurn(ctx context.Context) (release func(), err error) {
+	return s.turn.Give, s.turn.Take(ctx, s.closed)
+}
+
+const BorrowWait = borrowWait
+
 // Borrow lets statements of runs go over the lock's connection for so long after an
-// acquisition, as if this replica had stood by on it; however long they wait for it.
-func (s *Store) Borrow(ctx context.Context, lasts time.Duration) error {
+// acquisition, as if this replica had stood by on it. They wait so long for it.
+func (s *Store) Borrow(ctx context.Context, lasts, wait time.Duration) error {
 	if err := s.turn.Take(ctx, s.closed); err != nil {
 		return err
 	}
 	defer s.turn.Give()
 	s.prime(ctx)
-	s.borrowFor, s.borrowWait = lasts, time.Minute
+	s.borrowFor, s.borrowWait = lasts, wait
 	return nil
 }
