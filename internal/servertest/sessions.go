@@ -70,7 +70,7 @@ func seenByBothSides(t *testing.T, d Database) {
 	require.True(t, s.Alive())
 	require.NotEmpty(t, d.Session(t))
 	for range 3 {
-		require.Equal(t, s, Heartbeat(t, holder, ref).Session)
+		require.Same(t, s, Heartbeat(t, holder, ref).Session)
 		view := LookAtSession(t, standby)
 		require.Equal(t, driver.SignNone, view.Sign)
 		require.Equal(t, Grace, view.Row.Grace)
@@ -87,7 +87,7 @@ func seenByBothSides(t *testing.T, d Database) {
 
 		next := Heartbeat(t, holder, ref).Session
 		require.NotNil(t, next)
-		require.NotEqual(t, s, next)
+		require.NotSame(t, s, next)
 		require.True(t, next.Alive())
 		require.NotEmpty(t, d.Session(t))
 		require.NotEqual(t, before, d.Session(t))
