@@ -275,6 +275,7 @@ func (s *Store) AwaitHint(ctx context.Context, view driver.Snapshot) (untold dri
 		<-ctx.Done()
 		return untold
 	}
+	s.prime(ctx)
 	s.lease.Await(ctx, p.token, p.state, p.without...)
 	return untold
 }

@@ -40,15 +40,22 @@ func (s *Store) row(ctx context.Context, query string, dest ...any) error {
 	return stmt.QueryRowContext(ctx).Scan(dest...)
 }
 
-func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string,
-	dest []any) (err error) {
-	defer conn.SetInterrupt(conn.SetInterrupt(ctx))
-	stmt := s.rows[query]
-	if stmt == nil {
-		if stmt, _, err = conn.Prepare(query); err != nil {
-			return err
+// prepareRow is prepare for the driver's own connection.
+func (s *Store) prepareRow(conn *sqlite3.Conn, query string) (stmt *sqlite3.Stmt, err error) {
+	if stmt = s.rows[query]; stmt == nil {
+		if stmt, _, err = conn.Prepare(query); err == nil {
+			s.rows[query] = stmt
 		}
-		s.rows[query] = stmt
+	}
+	return stmt, err
+}
+
+func (s *Store) readRow(ctx context.Context, conn *sqlite3.Conn, query string,
+	dest []any) error {
+	defer conn.SetInterrupt(conn.SetInterrupt(ctx))
+	stmt, err := s.prepareRow(conn, query)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = stmt.Reset() }()
 	if !stmt.Step() {

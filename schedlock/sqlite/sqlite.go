@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -67,6 +68,7 @@ type Store struct {
 	stmts   map[string]*sql.Stmt
 	rows    map[string]*sqlite3.Stmt // of row
 	durable bool                     // commits on conn are known to wait for the disk
+	primed  atomic.Bool              // see prime
 	before  string                   // sets on conn what the pool had set
 	batch   batch                    // of what writes to the ledger most often
 	mending bounded.Pace             // of queues
@@ -380,6 +382,7 @@ func (s *Store) forget() {
 	}
 	clear(s.stmts)
 	clear(s.rows)
+	s.primed.Store(false)
 }
 
 // release gives the connection back; the turn is held.

@@ -1,0 +1,67 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock/driver"
+)
+
+// opensOf counts how often the folder itself is opened: the driver does so where it syncs a
+// -wal file a second time, at the first sync of a connection.
+func opensOf(t *testing.T, folder string, during func()) (n int) {
+	t.Helper()
+	events, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		missing.Skip(t, "inotify: %v", err)
+	}
+	defer unix.Close(events)
+	_, err = unix.InotifyAddWatch(events, folder, unix.IN_OPEN)
+	require.NoError(t, err)
+	during()
+	buf := make([]byte, 64<<10)
+	size, err := unix.Read(events, buf)
+	if err == unix.EAGAIN {
+		return 0
+	}
+	require.NoError(t, err)
+	for at := 0; at < size; at += unix.SizeofInotifyEvent + int(buf[at+12]) {
+		if buf[at+7]&(unix.IN_ISDIR>>24) != 0 && buf[at+12] == 0 { // it has no name in the folder
+			n++
+		}
+	}
+	return n
+}
+
+func TestAStandbyPreparesWhatItWillNeed(t *testing.T) {
+	for range 2 {
+		leader := newStore(t)
+		held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+		standby := mustOpen(t, leader.Path())
+		view := look(t, standby)
+		compiled := func() int { return len(standby.stmts) + len(standby.rows) }
+		require.Equal(t, 1, compiled(), "the look")
+		release(t, leader, held)
+		standby.AwaitHint(bg, view) // the lock is free already
+		prepared := compiled()
+		require.Greater(t, prepared, 1)
+
+		folder := filepath.Dir(leader.Path())
+		require.Zero(t, opensOf(t, folder, func() {
+			ref := acquire(t, standby, driver.Owner{PID: 2, Hostname: "b"})
+			_, err := standby.Heartbeat(bg, ref, driver.StateLeading)
+			require.NoError(t, err)
+			release(t, standby, ref)
+		}))
+		require.Equal(t, prepared, compiled(), "neither the take-over nor the release compiles any")
+
+		cold := mustOpen(t, leader.Path())
+		require.Equal(t, 1, opensOf(t, folder, func() {
+			acquire(t, cold, driver.Owner{PID: 3, Hostname: "c"})
+		}), "whoever has not stood by syncs twice")
+	}
+}
