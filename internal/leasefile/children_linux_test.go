@@ -24,7 +24,7 @@ func init() {
 // childHold holds the byte of a token; with a third argument it starts a
 // process that outlives it.
 func childHold() {
-	f, err := Open(os.Args[1])
+	f, err := Open(os.Args[1], nil)
 	child.Check(err)
 	token, err := driver.ParseToken(os.Args[2])
 	child.Check(err)
@@ -46,7 +46,7 @@ func childHold() {
 
 // childProbe probes all the time until its stdin ends.
 func childProbe() {
-	f, err := Open(os.Args[1])
+	f, err := Open(os.Args[1], nil)
 	child.Check(err)
 	token, err := driver.ParseToken(os.Args[2])
 	child.Check(err)
@@ -69,7 +69,7 @@ func childProbe() {
 func childOpen() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
-	f, err := Open(os.Args[1])
+	f, err := Open(os.Args[1], nil)
 	child.Check(err)
 	id, err := f.id()
 	child.Check(err)
@@ -81,7 +81,7 @@ func childNobody() {
 	child.Check(syscall.Setgroups(nil))
 	child.Check(syscall.Setgid(65534))
 	child.Check(syscall.Setuid(65534))
-	f, err := Open(os.Args[1])
+	f, err := Open(os.Args[1], nil)
 	if err != nil {
 		fmt.Println("open:", err)
 		return

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/filesystem"
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -40,21 +41,23 @@ type File struct {
 
 	awaiting sync.Mutex // held by the one Await that reads events
 	settling int        // its next step of settle; goes on in the next call
-	watch    eventWatch
+	events   *inotify.Watch
+	stirred  chan struct{} // by events
 	closing  sync.Once
 	closed   chan struct{}
 }
 
 // Open opens the lease file of a database, and makes it if it does not exist.
 // dbPath must be absolute, with symbolic links resolved, and lead to an existing
-// file; that file is not opened.
+// file; that file is not opened. Await is woken by events, which come until they are
+// closed; nil: it polls.
 //
 // It returns nil and an error that wraps errors.ErrUnsupported on a file system
 // where a free byte proves nothing. If the file cannot be made or is not a lease
 // file, the error names it, and what is returned beside it proves nothing until
 // that was mended.
-func Open(dbPath string) (*File, error) {
-	f, err := Find(dbPath)
+func Open(dbPath string, events *inotify.Watch) (*File, error) {
+	f, err := Find(dbPath, events)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +83,9 @@ func (f *File) prepare() error {
 // Find is Open for those who only look: it makes no file, and
 // leaves what is wrong with the one that is there to the probe, which then
 // cannot tell.
-func Find(dbPath string) (*File, error) {
-	f := &File{path: dbPath + "-lease", dbPath: dbPath, closed: make(chan struct{})}
-	f.watch.start = unix.InotifyInit1
+func Find(dbPath string, events *inotify.Watch) (*File, error) {
+	f := &File{path: dbPath + "-lease", dbPath: dbPath, closed: make(chan struct{}),
+		events: events, stirred: make(chan struct{}, 1)}
 	kind, err := filesystem.Type(filepath.Dir(dbPath)) // before a file is left on a network share
 	if err != nil {
 		return nil, fmt.Errorf("lease file %s: statfs: %w", f.path, err)
@@ -265,14 +268,7 @@ func (f *File) lockIn(fd int, span Span) (found Span, held bool, err error) {
 
 // Close ends what Await needs: one that waits returns, later ones wait until
 // their context ends. Bytes that are held stay held until they are released.
-func (f *File) Close() error {
-	var err error
-	f.closing.Do(func() {
-		close(f.closed)
-		err = f.watch.close()
-	})
-	return err
-}
+func (f *File) Close() { f.closing.Do(func() { close(f.closed) }) }
 
 // openOrMake opens the lease file, and makes it if there is none.
 func (f *File) openOrMake(mode int) (fd int, id string, err error) {

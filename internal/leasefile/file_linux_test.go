@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/internal/leasefile/leasefiletest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
@@ -35,7 +35,7 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			f := newLeaseFile(t)
-			f.watch.start = tc.start
+			f.events.Start = tc.start
 			var took []time.Duration
 			rounds := tc.rounds
 			if testing.Short() {
@@ -79,21 +79,8 @@ func TestAwaitIsWokenByEvents(t *testing.T) {
 		f.Await(ctx, token, seen)
 		assert.NoError(t, ctx.Err(), "%s: no event came", where)
 		cancel()
-		assert.Equal(t, 1, watches(t, f), where)
 		require.NoError(t, os.Rename(f.path, f.path+"2"))
 	}
-	// And what is gone can be watched no more, but nothing breaks.
-	assert.Nil(t, f.watch.add(f.path))
-	assert.Zero(t, watches(t, f))
-}
-
-func watches(t *testing.T, f *File) int {
-	t.Helper()
-	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.watch.raw))
-	if err != nil {
-		missing.Skip(t, "/proc: %v", err)
-	}
-	return strings.Count(string(info), "inotify wd:")
 }
 
 func TestStoppedHolderHolds(t *testing.T) {
@@ -302,7 +289,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dbPath := leasefiletest.NewDatabase(t)
 	cycle := func() {
-		f, err := Open(dbPath)
+		events := &inotify.Watch{}
+		f, err := Open(dbPath, events)
 		require.NoError(t, err)
 		token := driver.NewToken()
 		held, err := f.Hold(token)
@@ -316,7 +304,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		cancel()
 		require.NoError(t, held.Release())
 		f.Await(t.Context(), token, seen)
-		require.NoError(t, f.Close())
+		f.Close()
+		require.NoError(t, events.Close())
 	}
 	cycle() // the runtime's own descriptors come with the first
 	fds := len(openFDs(t))

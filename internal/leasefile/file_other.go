@@ -7,17 +7,18 @@ import (
 	"errors"
 	"fmt"
 
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/schedlock/driver"
 )
 
 // A File does not exist here: nothing but the TTL tells of a death.
 type File struct{}
 
-func Open(dbPath string) (*File, error) {
+func Open(dbPath string, _ *inotify.Watch) (*File, error) {
 	return nil, fmt.Errorf("lease file %s-lease: needs Linux: %w", dbPath, errors.ErrUnsupported)
 }
 
-func Find(dbPath string) (*File, error) { return Open(dbPath) }
+func Find(dbPath string, _ *inotify.Watch) (*File, error) { return Open(dbPath, nil) }
 
 func (*File) Hold(driver.Token) (Byte, error) {
 	return Byte{}, errors.ErrUnsupported
@@ -36,4 +37,4 @@ func (*File) Await(ctx context.Context, _ driver.Token, _ State, _ ...driver.Tok
 	<-ctx.Done()
 }
 
-func (*File) Close() error { return nil }
+func (*File) Close() {}

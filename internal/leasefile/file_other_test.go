@@ -11,7 +11,7 @@ import (
 
 func TestWithoutLinuxThereIsNoLeaseFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
-	if _, err := Open(path); !errors.Is(err, errors.ErrUnsupported) ||
+	if _, err := Open(path, nil); !errors.Is(err, errors.ErrUnsupported) ||
 		!strings.Contains(err.Error(), path+"-lease") {
 		t.Errorf("Open: %v, want an error that wraps ErrUnsupported and names the file", err)
 	}

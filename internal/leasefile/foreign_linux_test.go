@@ -147,7 +147,7 @@ func TestForeignLeaseFileIsLeftAlone(t *testing.T) {
 			require.NoError(t, put(path))
 			before, err := os.Lstat(path)
 			require.NoError(t, err)
-			_, err = Open(dbPath)
+			_, err = Open(dbPath, nil)
 			assert.ErrorContains(t, err, path)
 			// And if it comes to lie there later:
 			f := newLeaseFile(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/internal/leasefile/leasefiletest"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -21,9 +22,13 @@ func newLeaseFile(t testing.TB) *File {
 
 func openFor(t testing.TB, dbPath string) *File {
 	t.Helper()
-	f, err := Open(dbPath)
+	events := &inotify.Watch{}
+	f, err := Open(dbPath, events)
 	require.NoError(t, err)
-	t.Cleanup(func() { f.Close() })
+	t.Cleanup(func() {
+		f.Close()
+		require.NoError(t, events.Close())
+	})
 	return f
 }
 

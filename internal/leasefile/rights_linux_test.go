@@ -24,7 +24,7 @@ func TestNetworkFileSystemGetsNoLeaseFile(t *testing.T) {
 	f := openFor(t, leasefiletest.NewDatabase(t))
 	defer func(name string) { filesystem.Local[kind] = name }(filesystem.Local[kind])
 	delete(filesystem.Local, kind)
-	_, err = Open(dbPath)
+	_, err = Open(dbPath, nil)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	wantFiles(t, filepath.Dir(dbPath), "app.db")
 	_, err = f.id()

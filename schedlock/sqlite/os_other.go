@@ -33,15 +33,6 @@ func (descriptor) writable() bool { return false }
 
 func (descriptor) locked(int64) (locked, known bool) { return false, false }
 
-// A folderWatch has nothing to tell here: the files are looked at every second.
-type folderWatch struct{ stirred chan struct{} }
-
-func watchFolders(*databaseFiles) *folderWatch { return &folderWatch{} }
-
-func (*folderWatch) renew() {}
-
-func (*folderWatch) close() {}
-
 // followSides leaves the -wal and -shm files as the driver makes them.
 func (s *Store) followSides() {}
 

@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -64,4 +66,35 @@ func TestAStandbyPreparesWhatItWillNeed(t *testing.T) {
 			acquire(t, cold, driver.Owner{PID: 3, Hostname: "c"})
 		}), "whoever has not stood by syncs twice")
 	}
+}
+
+// A user of the system may have 128 instances of inotify, so a hundred standbys of one user have
+// events only if none of them takes two.
+func TestAStandbyTakesOneInstanceOfInotify(t *testing.T) {
+	instances := func() (n int) {
+		open, err := filepath.Glob("/proc/self/fd/*")
+		require.NoError(t, err)
+		for _, fd := range open {
+			if to, _ := os.Readlink(fd); to == "anon_inode:inotify" {
+				n++
+			}
+		}
+		return n
+	}
+	before := instances()
+	leader := newStore(t)
+	held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+	standby := mustOpen(t, leader.Path())
+	require.Eventually(t, func() bool { return instances() == before+2 }, 20*time.Second,
+		time.Millisecond, "each watches the folder of the database")
+	view, woken := look(t, standby), make(chan struct{})
+	go func() {
+		defer close(woken)
+		standby.AwaitHint(bg, view)
+	}()
+	require.Eventually(t, func() bool { return standby.primed.Load() }, 20*time.Second,
+		time.Millisecond)
+	release(t, leader, held)
+	<-woken
+	require.Equal(t, before+2, instances(), "and, waiting for the release, the lease file")
 }

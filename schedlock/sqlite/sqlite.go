@@ -20,6 +20,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/internal/leasefile"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
@@ -55,7 +56,8 @@ type Store struct {
 
 	lease     *leasefile.File // nil: deaths can never be proven here
 	leaseErr  error           // why
-	findLease func(dbPath string) (*leasefile.File, error)
+	events    inotify.Watch   // of files and folders
+	findLease func(dbPath string, events *inotify.Watch) (*leasefile.File, error)
 	mu        sync.Mutex
 	bytes     map[driver.Token]heldByte // of the lease file
 	holdErr   error                     // why the last byte could not be taken
@@ -99,7 +101,7 @@ func WithClock(now func() time.Time) Option {
 // schedlock.WithSessionGrace.
 func WithoutProofOfDeath() Option {
 	return func(s *Store) error {
-		s.findLease = func(string) (*leasefile.File, error) {
+		s.findLease = func(string, *inotify.Watch) (*leasefile.File, error) {
 			return nil, fmt.Errorf("this program leads on behalf of others, which may outlive it: %w",
 				errors.ErrUnsupported) // chosen, so it is logged at INFO
 		}
@@ -287,7 +289,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 		_ = s.release()
 		return nil, err
 	}
-	lease, err := s.findLease(s.path)
+	lease, err := s.findLease(s.path, &s.events)
 	if s.lease = lease; lease == nil {
 		s.leaseErr = err
 	} else {
@@ -360,8 +362,9 @@ func (s *Store) Close() error {
 			s.dropByte(t)
 		}
 		if s.lease != nil {
-			err = s.lease.Close()
+			s.lease.Close()
 		}
+		err = s.events.Close()
 		s.turn <- struct{}{}
 		err = errors.Join(err, s.release())
 		<-s.turn

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -160,11 +163,10 @@ const (
 // watchFiles looks at the files whenever something happens in their folder. It
 // ends leases, and closes what connections it can to files that were lost.
 func (s *Store) watchFiles() {
-	watch := watchFolders(s.files)
-	defer watch.close()
+	stirred := make(chan struct{}, 1)
 	defer s.tick.Stop()
 	for {
-		watch.renew()
+		s.watchFolders(stirred)
 		gone := s.files.set().gone
 		_ = s.files.check()
 		s.endLeases()
@@ -178,9 +180,27 @@ func (s *Store) watchFiles() {
 		select {
 		case <-s.closed:
 			return
-		case <-watch.stirred:
+		case <-stirred:
 		case <-gone:
 		case <-s.tick.C:
+		}
+	}
+}
+
+// watchFolders lets stirred tell of what happens in the folder that the path leads to now, and in
+// those of the links in the path that the app gave. The folder is watched, and not its files: those
+// of SQLite are written to all the time.
+func (s *Store) watchFolders(stirred chan<- struct{}) {
+	f := s.files
+	s.events.Add(filepath.Dir(f.path), inotify.Names, stirred)
+	// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
+	s.events.Add(f.path, inotify.Writes, stirred)
+	if f.given == f.path {
+		return
+	}
+	for path := f.given; path != filepath.Dir(path); path = filepath.Dir(path) {
+		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			s.events.Add(filepath.Dir(path), inotify.Names, stirred)
 		}
 	}
 }

@@ -234,7 +234,7 @@ func checkLease(f *findings, x facts, seen driver.Snapshot, path string) {
 		fileID = x.terms[0].fileID
 	}
 	var p leasefile.State
-	file, err := leasefile.Find(path)
+	file, err := leasefile.Find(path, nil)
 	if err == nil {
 		p, err = file.Probe(token)
 	}
