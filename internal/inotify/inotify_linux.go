@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,10 @@ var masks = map[change]uint32{
 	Writes: unix.IN_MODIFY,
 	Closes: unix.IN_CLOSE_WRITE | unix.IN_DONT_FOLLOW,
 }
+
+// pause is between two reads: the kernel keeps repeated events as one until they are read, so
+// whoever causes them all the time does not keep us busy.
+const pause = time.Millisecond
 
 // A Watch is one instance of inotify, made when the first thing is watched. The zero value is ready
 // to use, and nil tells nothing. All methods may be called concurrently.
@@ -103,6 +108,7 @@ func (w *Watch) read(events *os.File) {
 			}
 		}
 		w.mu.Unlock()
+		time.Sleep(pause)
 	}
 }
 
