@@ -5,14 +5,16 @@
 // has to look by itself.
 package inotify
 
-// A change is something that can happen to what a path leads to.
+// A change is something that can happen to what lies at a path. The last link is not followed.
 type change int
 
 const (
-	// Names: a name in the folder came, went, or leads to something else; or the folder itself.
-	Names change = iota
+	// Fate: the file, or the link, was removed, moved, or replaced, or its metadata were changed.
+	Fate change = iota
+	// Moves: the folder was removed or moved.
+	Moves
 	// Writes: the file was written to.
 	Writes
-	// Closes: a descriptor that can write to the file was closed. A link is not followed.
+	// Closes: a descriptor that can write to the file was closed.
 	Closes
 )

@@ -12,10 +12,10 @@ import (
 )
 
 var masks = map[change]uint32{
-	Names: unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
-		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR,
+	Fate:   unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF,
+	Moves:  unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR,
 	Writes: unix.IN_MODIFY,
-	Closes: unix.IN_CLOSE_WRITE | unix.IN_DONT_FOLLOW,
+	Closes: unix.IN_CLOSE_WRITE,
 }
 
 // pause is between two reads: the kernel keeps repeated events as one until they are read, so
@@ -31,7 +31,7 @@ type Watch struct {
 	closed  bool
 	events  *os.File // nil: there is none
 	raw     int      // its descriptor
-	told    map[int32]chan<- struct{}
+	told    map[int32]map[chan<- struct{}]bool
 	watched map[place]int32
 	reader  sync.WaitGroup
 }
@@ -42,10 +42,9 @@ type place struct {
 	what change
 }
 
-// Add watches what the path leads to now, instead of what it led to before. At each such change
-// there is soon something in told, if that has room for one. Add returns false if it cannot be
-// watched; what was watched before still is. One file or folder can be watched for one kind of
-// change, and told to one channel.
+// Add watches what lies at the path now, instead of what lay there before. At each such change
+// there is soon something in told, if that has room for one; and perhaps at a change that another
+// call asks for. Add returns false if it cannot be watched; what was watched before still is.
 func (w *Watch) Add(path string, what change, told chan<- struct{}) bool {
 	if w == nil {
 		return false
@@ -55,13 +54,18 @@ func (w *Watch) Add(path string, what change, told chan<- struct{}) bool {
 	if !w.open() {
 		return false
 	}
-	added, err := unix.InotifyAddWatch(w.raw, path, masks[what])
+	added, err := unix.InotifyAddWatch(w.raw, path,
+		masks[what]|unix.IN_MASK_ADD|unix.IN_DONT_FOLLOW)
 	if err != nil {
 		return false
 	}
 	at, wd := place{path, what}, int32(added)
 	before, again := w.watched[at]
-	w.watched[at], w.told[wd] = wd, told
+	w.watched[at] = wd
+	if w.told[wd] == nil {
+		w.told[wd] = map[chan<- struct{}]bool{}
+	}
+	w.told[wd][told] = true
 	if again && !slices.Contains(slices.Collect(maps.Values(w.watched)), before) {
 		_, _ = unix.InotifyRmWatch(w.raw, uint32(before))
 		delete(w.told, before)
@@ -83,7 +87,7 @@ func (w *Watch) open() bool {
 		return false
 	}
 	w.raw, w.events = fd, os.NewFile(uintptr(fd), "inotify")
-	w.told, w.watched = map[int32]chan<- struct{}{}, map[place]int32{}
+	w.told, w.watched = map[int32]map[chan<- struct{}]bool{}, map[place]int32{}
 	events := w.events
 	w.reader.Go(func() { w.read(events) })
 	return true
@@ -103,7 +107,9 @@ func (w *Watch) read(events *os.File) {
 			at += unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(buf[at+12:]))
 			for of, told := range w.told {
 				if of == wd || wd == -1 { // -1: events were lost, of whichever
-					tell(told)
+					for to := range told {
+						tell(to)
+					}
 				}
 			}
 		}

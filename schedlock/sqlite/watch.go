@@ -160,13 +160,13 @@ const (
 	idleWatchInterval = 10 * time.Second
 )
 
-// watchFiles looks at the files whenever something happens in their folder. It
+// watchFiles looks at the files whenever something happens to them. It
 // ends leases, and closes what connections it can to files that were lost.
 func (s *Store) watchFiles() {
 	stirred := make(chan struct{}, 1)
 	defer s.tick.Stop()
 	for {
-		s.watchFolders(stirred)
+		s.listen(stirred)
 		gone := s.files.set().gone
 		_ = s.files.check()
 		s.endLeases()
@@ -187,12 +187,14 @@ func (s *Store) watchFiles() {
 	}
 }
 
-// watchFolders lets stirred tell of what happens in the folder that the path leads to now, and in
-// those of the links in the path that the app gave. The folder is watched, and not its files: those
-// of SQLite are written to all the time.
-func (s *Store) watchFolders(stirred chan<- struct{}) {
+// listen lets stirred tell of what becomes of the files, of their folder, and of the links in the
+// path that the app gave. What else happens in the folder is the app's, and may be much.
+func (s *Store) listen(stirred chan<- struct{}) {
 	f := s.files
-	s.events.Add(filepath.Dir(f.path), inotify.Names, stirred)
+	s.events.Add(filepath.Dir(f.path), inotify.Moves, stirred)
+	for _, suffix := range []string{"", "-wal", "-shm", "-lease"} {
+		s.events.Add(f.path+suffix, inotify.Fate, stirred)
+	}
 	// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
 	s.events.Add(f.path, inotify.Writes, stirred)
 	if f.given == f.path {
@@ -200,7 +202,7 @@ func (s *Store) watchFolders(stirred chan<- struct{}) {
 	}
 	for path := f.given; path != filepath.Dir(path); path = filepath.Dir(path) {
 		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink != 0 {
-			s.events.Add(filepath.Dir(path), inotify.Names, stirred)
+			s.events.Add(path, inotify.Fate, stirred)
 		}
 	}
 }
