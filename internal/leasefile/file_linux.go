@@ -135,15 +135,21 @@ func (f *File) Hold(t driver.Token) (Byte, error) {
 		unix.Close(fd)
 		return Byte{}, fmt.Errorf("lease file %s: fstat: %w", f.path, err)
 	}
+	var duplicated atomic.Bool
 	release := sync.OnceValue(func() error {
 		// Unlocked first: a child process that is just being started may share
 		// the descriptor for a moment, and the event of the closing then comes
 		// after the byte is free.
 		unlock := unix.Flock_t{Type: unix.F_UNLCK, Start: lock.Start, Len: 1}
 		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
-		return errors.Join(err, unix.Close(fd))
+		err = errors.Join(err, unix.Close(fd))
+		if duplicated.Load() { // the event would come when the last duplicate is closed
+			f.stir()
+		}
+		return err
 	})
 	duplicate := func() (*os.File, error) {
+		duplicated.Store(true)
 		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("lease file %s: duplicate a descriptor: %w", f.path, err)
@@ -152,6 +158,13 @@ func (f *File) Hold(t driver.Token) (Byte, error) {
 	}
 	return Byte{ID: id, Dev: uint64(st.Dev), Ino: st.Ino, Release: release,
 		Duplicate: duplicate}, nil
+}
+
+// stir wakes those who await.
+func (f *File) stir() {
+	if fd, _, err := f.open(unix.O_WRONLY); err == nil {
+		unix.Close(fd)
+	}
 }
 
 // confirm makes sure that others see what we hold: else it proves nothing.

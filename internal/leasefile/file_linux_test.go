@@ -70,9 +70,14 @@ func TestAwaitIsWokenByEvents(t *testing.T) {
 	defer func(d time.Duration) { pollBeside = d }(pollBeside)
 	pollBeside = time.Hour
 	f := newLeaseFile(t)
-	for _, where := range []string{"the file", "another file in its place"} {
+	for _, where := range []string{"the file", "another file in its place", "a duplicate"} {
 		token := driver.NewToken()
 		held := mustHold(t, f, token)
+		if where == "a duplicate" { // in a process that outlives the lease
+			open, err := held.Duplicate()
+			require.NoError(t, err)
+			defer open.Close()
+		}
 		seen := mustProbe(t, f, token)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		time.AfterFunc(700*time.Millisecond, func() { held.Release() }) // when it looks no more
