@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -19,7 +20,12 @@ func oneRow(h *History) (vs []Violation) {
 	for _, s := range spans {
 		part := during(h.Statements, from, s.From)
 		result, first := linear.Check(part, anything, linear.Acquire, linear.Renew, linear.Release)
-		if result != porcupine.Ok {
+		switch result {
+		case porcupine.Unknown: // many statements without an answer make the search long
+			h.Undecided = append(h.Undecided, fmt.Sprintf(
+				"%s: no order of the %d statements after %v was found, nor that there is none",
+				RuleOneRow, len(part), from))
+		case porcupine.Illegal:
 			vs = append(vs, violation(RuleOneRow, time.Duration(first.From),
 				"the answers to %d statements after %v: %v; no order was found that has a place for "+
 					"%v\n%s", len(part), from, result, first, linear.Around(part, first)))

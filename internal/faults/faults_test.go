@@ -356,6 +356,9 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		assert.NotZero(t, n.done, "no task was done")
 	}
 	r.add(h, vs, refused)
+	for _, text := range h.Undecided {
+		t.Log("undecided:", text)
+	}
 	for i, v := range vs {
 		t.Errorf("%v", v)
 		if i < 3 {

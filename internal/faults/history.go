@@ -37,6 +37,8 @@ type History struct {
 	Statements []linear.Op
 	Rewritten  []Span
 
+	Undecided []string // what the checks could not decide, neither way
+
 	Injections []Injection
 	ClockSet   bool   // by a fault, also by one that was cut short
 	Exits      []Exit // that nobody had asked for

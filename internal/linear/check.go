@@ -89,7 +89,7 @@ func Around(history []Op, op Op) string {
 // Never is when a call without an answer ends.
 const Never = math.MaxInt64
 
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // state is one row, and whether somebody may have written anything else into it.
 type state struct {
@@ -154,7 +154,7 @@ func (s state) next(c Call, r Result, refused []string) []state {
 // be in the row at first, the first answers tell. refused are the operations that may be refused
 // although the row is as they expect it: such as an acquisition because of another one. If there is
 // no order (porcupine.Illegal), first is the first call that the longest one found has no place
-// for. It gives up after two minutes: porcupine.Unknown.
+// for. It gives up after a minute: porcupine.Unknown.
 func Check(history []Op, anything bool, refused ...string) (result porcupine.CheckResult,
 	first Op) {
 	byKey := map[string][]porcupine.Operation{}
