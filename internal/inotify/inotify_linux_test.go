@@ -129,7 +129,8 @@ func TestAPathIsWatchedAnewWhenItLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// Two paths, or two kinds of change, may lead to one file. It is watched as long as one of them does.
+// Two paths, or two kinds of change, may lead to one file. It is watched as long as one of them
+// does.
 func TestAFileIsWatchedForWhoeverAsks(t *testing.T) {
 	var w Watch
 	defer w.Close()
