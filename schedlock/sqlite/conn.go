@@ -189,6 +189,10 @@ func (s *Store) writeDurably(ctx context.Context, durable bool,
 		if err := s.setDurable(ctx, durable); err != nil {
 			return err
 		}
+		if err := s.unsynced; durable && err != nil {
+			s.unsynced = nil
+			return err
+		}
 		// Not kept prepared: SQLite looks for an interruption after so many steps
 		// in the life of a statement, and could find one when it has begun.
 		if _, err := conn.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {

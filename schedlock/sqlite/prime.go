@@ -14,7 +14,8 @@ var primers = [...]string{sqlDeleteJudged, sqlEndNewest, sqlInsertLock, sqlInser
 
 // prime does once for a connection what a take-over would else begin with, while a standby
 // has nothing else to do: SQLite compiles each statement, and the driver syncs a -wal file
-// twice at the first commit. What fails here is met again by whoever needs it.
+// twice at the first commit. What cannot be compiled is met again by whoever needs it. But Linux
+// tells a descriptor only once that a write was lost, so the next durable commit gets that error.
 func (s *Store) prime(ctx context.Context) {
 	if s.primed.Load() {
 		return
@@ -37,7 +38,7 @@ func (s *Store) prime(ctx context.Context) {
 			}
 			journal, err := c.Raw().FileControl("main", sqlite3.FCNTL_JOURNAL_POINTER)
 			if wal, ok := journal.(vfs.File); ok && err == nil {
-				err = wal.Sync(vfs.SYNC_NORMAL)
+				s.unsynced = wal.Sync(vfs.SYNC_NORMAL)
 			}
 			return err
 		})

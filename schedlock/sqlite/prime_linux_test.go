@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -97,4 +98,64 @@ func TestAStandbyTakesOneInstanceOfInotify(t *testing.T) {
 	release(t, leader, held)
 	<-woken
 	require.Equal(t, before+2, instances(), "and, waiting for the release, the lease file")
+}
+
+func TestAWriteThatAStandbyHasLostFailsTheNextDurableCommit(t *testing.T) {
+	d := newDisk(t, filepath.Dir(unused(t)))
+	leader, err := d.open("app.db")
+	require.NoError(t, err)
+	cleanUp(t, leader)
+	held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+	standby, err := d.open("app.db")
+	require.NoError(t, err)
+	cleanUp(t, standby)
+	view := look(t, standby)
+	release(t, leader, held)
+	d.mu.Lock()
+	d.failAt = d.tried + 1
+	d.mu.Unlock()
+	standby.AwaitHint(bg, view)
+	view = look(t, standby)
+	_, err = standby.Acquire(bg, claimOf(view, driver.Owner{PID: 2, Hostname: "b"}))
+	require.ErrorContains(t, err, "input/output error")
+	acquire(t, standby, driver.Owner{PID: 2, Hostname: "b"})
+}
+
+// What is heard of the files does not wait for a tick; what else happens in the folder, and what
+// SQLite writes all the time, is not heard of.
+func TestAStoreHearsOfItsFilesOnly(t *testing.T) {
+	path := unused(t)
+	folder := filepath.Dir(path)
+	link := filepath.Join(t.TempDir(), "link.db")
+	require.NoError(t, os.Symlink(path, link))
+	s := mustOpen(t, link)
+	acquire(t, s, driver.Owner{PID: 1, Hostname: "a"})
+	heard, told := make(chan struct{}, 1), func(channel chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-channel:
+		case <-time.After(20 * time.Second):
+			t.Fatal("it hears nothing of " + what)
+		}
+	}
+	s.listen(heard)
+	other, last := filepath.Join(folder, "other"), make(chan struct{}, 1)
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	require.True(t, s.events.Add(other, inotify.Fate, last))
+	_, err := s.DB().ExecContext(bg, `CREATE TABLE of_the_app (id INTEGER)`)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(other+"2", nil, 0o600))
+	require.NoError(t, os.Chmod(other, 0o400))
+	told(last, "another file")
+	require.Empty(t, heard)
+	for _, suffix := range []string{"", "-wal", "-shm", "-lease"} {
+		require.NoError(t, os.Chmod(path+suffix, 0o600))
+		told(heard, path+suffix)
+	}
+	require.NoError(t, os.Rename(folder, folder+"2"))
+	told(heard, "the folder")
+	require.NoError(t, os.Rename(folder+"2", folder))
+	told(heard, "the folder again")
+	require.NoError(t, os.Remove(link))
+	told(heard, "the link")
 }

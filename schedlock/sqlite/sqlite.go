@@ -65,15 +65,16 @@ type Store struct {
 	tenures   map[driver.Token]tenure
 	awaiting  map[chan<- error]driver.Token // who awaits the loss of which lease
 
-	turn    chan struct{} // guards conn: one user at a time
-	conn    *sql.Conn     // nil: to be taken from the pool again
-	stmts   map[string]*sql.Stmt
-	rows    map[string]*sqlite3.Stmt // of row
-	durable bool                     // commits on conn are known to wait for the disk
-	primed  atomic.Bool              // see prime
-	before  string                   // sets on conn what the pool had set
-	batch   batch                    // of what writes to the ledger most often
-	mending bounded.Pace             // of queues
+	turn     chan struct{} // guards conn: one user at a time
+	conn     *sql.Conn     // nil: to be taken from the pool again
+	stmts    map[string]*sql.Stmt
+	rows     map[string]*sqlite3.Stmt // of row
+	durable  bool                     // commits on conn are known to wait for the disk
+	primed   atomic.Bool              // see prime
+	unsynced error                    // of a sync by prime, until a durable commit was refused
+	before   string                   // sets on conn what the pool had set
+	batch    batch                    // of what writes to the ledger most often
+	mending  bounded.Pace             // of queues
 
 	closing  sync.Once
 	closed   chan struct{}
