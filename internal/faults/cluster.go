@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/schedlock/internal/tempserver"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -201,7 +202,7 @@ func (c *Cluster) steer(slot int, change func(*Control)) {
 // a lock of the WAL index: there it would block everybody (see the package
 // comment).
 func (c *Cluster) freeze(ctx context.Context, p *process) error {
-	for range 100 {
+	for begin := time.Now(); ctx.Err() == nil && time.Since(begin) < tempserver.Patience; {
 		if err := p.stop(); err != nil {
 			p.resume()
 			return err

@@ -47,8 +47,9 @@ type Database interface {
 // Row is what the harness knows of the lock row.
 type Row struct {
 	Term    int64
-	Proof   bool // the death of the holder will be proven by the kernel
-	Session bool // the end of the holder's session is a sign that it is gone
+	Beat    string // the time of the newest heartbeat
+	Proof   bool   // the death of the holder will be proven by the kernel
+	Session bool   // the end of the holder's session is a sign that it is gone
 }
 
 // An Edit is a change of the lock row by hand: a statement in which $token is a new token, and

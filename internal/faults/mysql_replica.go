@@ -5,11 +5,11 @@ package faults
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/tempserver"
 )
 
 // myReplica is an asynchronous replica.
@@ -30,6 +30,7 @@ func (s *mysqlServer) follow(ctx context.Context, c *Cluster) (replica, error) {
 	return r, r.caughtUp(ctx, c)
 }
 
+// caughtUp waits for long: the replica repeats all that its server has ever done.
 func (r myReplica) caughtUp(ctx context.Context, _ *Cluster) error {
 	var position string
 	if err := r.of.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
@@ -38,9 +39,11 @@ func (r myReplica) caughtUp(ctx context.Context, _ *Cluster) error {
 		return err
 	}
 	var missed int
-	err := r.db.QueryRowContext(ctx, `SELECT master_gtid_wait(?, 20)`, position).Scan(&missed)
+	err := r.db.QueryRowContext(ctx, `SELECT master_gtid_wait(?, ?)`, position,
+		tempserver.Patience.Seconds()).Scan(&missed)
 	if err == nil && missed != 0 {
-		err = errors.New("the replica does not catch up")
+		err = fmt.Errorf("the replica does not catch up with %s: %s", position,
+			r.now.Log())
 	}
 	return err
 }

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/tempserver"
 )
 
 // pgReplica is a streaming replica.
@@ -38,7 +38,7 @@ func (r pgReplica) caughtUp(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	var there bool
-	if !c.await(ctx, 20*time.Second, func() bool {
+	if !c.await(ctx, tempserver.Patience, func() bool {
 		err := r.db.QueryRowContext(ctx, `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`,
 			lsn).Scan(&there)
 		return err == nil && there
@@ -54,7 +54,7 @@ func (r pgReplica) detach(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	var n int
-	if !c.await(ctx, 20*time.Second, func() bool {
+	if !c.await(ctx, tempserver.Patience, func() bool {
 		err := r.of.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_replication`).Scan(&n)
 		return err == nil && n == 0
 	}) {

@@ -27,11 +27,11 @@ type dialect struct {
 	saw        bool   // fenced writes say what they have found
 }
 
-const rowOnServer = `SELECT term, false, grace_ms IS NOT NULL FROM scheduler_lock`
+const rowOnServer = `SELECT term, heartbeat_at, false, grace_ms IS NOT NULL FROM scheduler_lock`
 
 var (
 	sqliteDialect = dialect{
-		row:    `SELECT term, file_id IS NOT NULL, false FROM scheduler_lock`,
+		row:    `SELECT term, heartbeat_at, file_id IS NOT NULL, false FROM scheduler_lock`,
 		layout: "2006-01-02T15:04:05.000000Z", begin: `BEGIN IMMEDIATE`, end: `COMMIT`}
 	postgresDialect = dialect{row: rowOnServer, layout: time.RFC3339,
 		begin: `BEGIN; LOCK TABLE scheduler_jobs`, end: `COMMIT`}
@@ -132,7 +132,8 @@ func block(ctx context.Context, db *sql.DB, queries ...string) (unblock func(), 
 
 func (t *tables) Row(ctx context.Context) (row Row, ok bool, err error) {
 	err = t.task(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := conn.QueryRowContext(ctx, t.row).Scan(&row.Term, &row.Proof, &row.Session)
+		err := conn.QueryRowContext(ctx, t.row).Scan(&row.Term, &row.Beat, &row.Proof,
+			&row.Session)
 		if ok = err == nil; errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

@@ -290,6 +290,11 @@ func (s *Server) Crash() string {
 	if s.process.PID() == 0 || !s.process.Ended() {
 		return ""
 	}
+	return s.Log()
+}
+
+// Log is the end of the server's log.
+func (s *Server) Log() string {
 	text, err := os.ReadFile(filepath.Join(s.process.Dir, "log"))
 	if err != nil {
 		return err.Error()
