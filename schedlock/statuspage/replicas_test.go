@@ -33,5 +33,5 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 	require.Contains(t, page(), "</strong>, 1 standby ready, 1 job OK")
 	require.NoError(t, db.Absent(ctx, "c"))
 	require.Regexp(t, `(?s)id="standbys"><p class="number bad"><strong>0</strong>.*Nobody takes over`+
-		`.*No standby is ready</span> <a href="#replicas-title">the replicas</a>`, page())
+		`.*No standby is ready</span> · <a href="#replicas-title">the replicas</a>`, page())
 }
