@@ -15,15 +15,16 @@ type grade int
 
 const (
 	fine grade = iota
+	note       // to be known, but nothing is wrong: the verdict is as if it were not there
 	warning
 	bad
 )
 
 // Sign is what tells grades apart for who sees no colours.
-func (g grade) Sign() string { return [...]string{"✓", "▲", "✕"}[g] }
+func (g grade) Sign() string { return [...]string{"✓", "ℹ", "▲", "✕"}[g] }
 
 // Class is its class in style.css.
-func (g grade) Class() string { return [...]string{"fine", "warning", "bad"}[g] }
+func (g grade) Class() string { return [...]string{"fine", "quiet", "warning", "bad"}[g] }
 
 // A finding is what an operator should look at, in one sentence without its full stop.
 type finding struct {
@@ -39,8 +40,8 @@ type finding struct {
 // verdict is the first line of the page: the worst finding, or that all is well.
 type verdict struct {
 	finding
-	More     int       // findings besides
-	Findings []finding // worst first; empty if all is well
+	More     int       // findings besides, but notes
+	Findings []finding // worst first
 }
 
 func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
@@ -58,11 +59,15 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		list = append(list, finding{Grade: warning, Text: "Can't tell what happened before"})
 	}
 	slices.SortStableFunc(list, func(a, b finding) int { return int(b.Grade) - int(a.Grade) })
-	if len(list) > 0 {
-		return verdict{finding: list[0], More: len(list) - 1, Findings: list}
+	notes := slices.IndexFunc(list, func(f finding) bool { return f.Grade == note })
+	if notes < 0 {
+		notes = len(list)
+	}
+	if notes > 0 {
+		return verdict{finding: list[0], More: notes - 1, Findings: list}
 	}
 	v := verdict{finding: finding{Text: "Healthy: " + l.Info.Hostname + " has led",
-		Since: l.Info.CreatedAt}}
+		Since: l.Info.CreatedAt}, Findings: list}
 	if ready.Told {
 		v.Rest = ", " + count(ready.Ready, "standby") + " ready"
 	}
@@ -88,6 +93,9 @@ func leaderFindings(l *leader) []finding {
 		f.Text, f.About = l.Who+" is a replica of another app", "what to do"
 	case i.State == driver.StateRevoked, i.State == driver.StateDraining:
 		f.Grade, f.Text = warning, l.Who+" is leaving"
+	case i.TTLOnly != "":
+		f = finding{Grade: note, Text: "A crash is noticed after " + took(i.Timing.TTL) +
+			", by the TTL alone: " + cut(i.TTLOnly, 200)}
 	default:
 		return nil
 	}

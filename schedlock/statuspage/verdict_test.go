@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock/driver"
@@ -24,6 +26,8 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 	}
 	led, foreign := driver.Snapshot{Row: row(0)}, row(0)
 	foreign.App = driver.App{Name: "shop", Program: "shop"}
+	unproven := row(0)
+	unproven.TTLOnly = "a pooler is between"
 	jobs := func(change ...func(*tasks.JobInfo)) (list []job) {
 		for i, name := range []string{"clean", "import", "mail"} {
 			j := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: name}, Known: true}}
@@ -64,6 +68,10 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 		{"all is well", snapshot{view: led, jobs: jobs()}, fine,
 			"Healthy: web-1 has led for ago, 3 jobs OK", 0},
 		{"without jobs", snapshot{view: led}, fine, "Healthy: web-1 has led for ago", 0},
+		{"a crash shows by the TTL only", snapshot{view: driver.Snapshot{Row: unproven}}, fine,
+			"Healthy: web-1 has led for ago", 0},
+		{"and two jobs fail", snapshot{view: driver.Snapshot{Row: unproven},
+			jobs: jobs(streak(1), streak(1))}, warning, "clean has failed", 1},
 		{"one heartbeat is missing", snapshot{view: driver.Snapshot{Row: row(24 * time.Second)}},
 			fine, "Healthy: web-1 has led for ago", 0},
 		{"late", snapshot{view: driver.Snapshot{Row: row(25 * time.Second)}}, warning,
@@ -130,6 +138,28 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 			assert.Equal(t, []string{title, icon}, []string{u.title, u.icon})
 		})
 	}
+}
+
+// pooled is a database in which the end of a session is no sign.
+type pooled struct{ *database }
+
+func (p pooled) Look(ctx context.Context) (driver.Snapshot, error) {
+	view, err := p.database.Look(ctx)
+	if view.Row != nil {
+		view.Row.TTLOnly = "a pooler is between the holder and the server"
+	}
+	return view, err
+}
+
+// A fleet that by its configuration notices a crash late is told so, and is healthy.
+func TestThePageSaysThatACrashIsNoticedLate(t *testing.T) {
+	t.Parallel()
+	db, _ := led(t)
+	require.NotContains(t, get(newHandler(t, db, nil), "/").Body.String(), "Needs attention")
+	require.Regexp(t, `id="verdict" class="verdict"><p class="fine">(?s:.*)<li class="quiet">`+
+		`<span class="sign" aria-hidden="true">ℹ</span> <span>A crash is noticed after 1 min, `+
+		`by the TTL alone: a pooler is between the holder and the server</span></li>`,
+		get(newHandler(t, pooled{db}, nil), "/").Body.String())
 }
 
 // Each finding leads to a place that exists, however a job is called.
