@@ -39,11 +39,14 @@ var mysqlGroups = []group{
 		"disk of the server full", "clock of the server stepped by an hour, and back",
 		"kill -9 of the holder of a lock, clock of the server set back",
 	}},
-	{name: "nodes of Galera", on: kindGalera, locks: true, faults: []string{
+	{name: "nodes of Galera killed", on: kindGalera, locks: true, faults: []string{
 		"node killed, and it joins again", "the leader's node killed, and it joins again",
+		"nodes restarted one after the other",
+	}},
+	{name: "nodes of Galera stopped", on: kindGalera, locks: true, faults: []string{
 		"the leader's node stopped past the TTL, SIGCONT",
-		"the leader's node cut off from the others", "nodes restarted one after the other",
-		"SIGSTOP past the TTL, SIGCONT", "partition of the leader",
+		"the leader's node cut off from the others", "SIGSTOP past the TTL, SIGCONT",
+		"partition of the leader",
 	}},
 }
 
