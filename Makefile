@@ -19,8 +19,8 @@ format: ## gofmt has nothing to change
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "not formatted:"; echo "$$files"; exit 1; }
 
 # No file of ours is for one system of those with unix but without Linux, so macOS stands for all of
-# them; FreeBSD itself is in the long runs. CI takes the two by turns, as each takes over
-# a minute.
+# them; FreeBSD itself is in the long runs. CI takes one of the two, by its commit, as each takes more
+# than a minute.
 SYSTEMS ?= darwin windows
 .PHONY: vet
 vet: ## go vet, here and where the lock falls back to the TTL
