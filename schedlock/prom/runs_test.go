@@ -283,16 +283,28 @@ func TestWhatAFormerTermHasReadIsForgotten(t *testing.T) {
 }
 
 func TestALeaseMayEndWhileTheJobsAreRead(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(every("import", 10*time.Minute, nothing))
-		sleep(time.Second)
-		lease := a.lock.Lease()
-		a.link.set(func(_ context.Context, op string) error {
-			if op == "jobs" {
-				lease.StepDown(errRefused)
-			}
-			return nil
+	for name, until := range map[string]time.Duration{
+		"and another begins": time.Second / 2,
+		"and that is all":    0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := w.join(every("import", 10*time.Minute, nothing))
+				sleep(time.Second)
+				lease := a.lock.Lease()
+				a.link.set(func(_ context.Context, op string) error {
+					if op == "jobs" {
+						lease.StepDown(errRefused)
+						time.Sleep(until)
+					}
+					return nil
+				})
+				require.NotContains(t, a.scrape().families, "schedlock_job_overdue_seconds")
+				require.NotSame(t, lease, a.lock.Lease())
+				if until != 0 {
+					require.NotNil(t, a.lock.Lease(), "it leads again")
+				}
+			})
 		})
-		require.NotContains(t, a.scrape().families, "schedlock_job_overdue_seconds")
-	})
+	}
 }

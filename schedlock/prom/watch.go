@@ -197,12 +197,12 @@ func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 // askJobs asks the ledger for the jobs that this replica has.
 func (w *watched) askJobs(m *Metrics) func(context.Context) ([]jobReading, error) {
 	return func(ctx context.Context) (jobs []jobReading, err error) {
-		infos, err := w.runner.Jobs(ctx)
 		lease := w.lock.Lease()
+		infos, err := w.runner.Jobs(ctx)
 		switch {
 		case err != nil:
 			return nil, err
-		case lease == nil:
+		case lease == nil, w.lock.Lease() != lease: // it ended meanwhile
 			return nil, schedlock.ErrNotLeader
 		}
 		for _, j := range infos {
