@@ -4,6 +4,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,16 +13,19 @@ import (
 
 // PartitionLeader: nothing passes between the leader and the server for more
 // than a TTL. It steps down at its renew deadline, a standby leads only after
-// that, and stays the leader when what was sent meanwhile arrives. Bound: TTL +
-// 2 s from the partition.
-func PartitionLeader(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
-	_ Belief) error {
-	return c.cutOff(ctx, in, s, p, func(*proxy) {})
+// that, a TTL after the last heartbeat at the earliest, and stays the leader when
+// what was sent meanwhile arrives. Bound: TTL + 2 s from the partition.
+func PartitionLeader(ctx context.Context, c *Cluster, in *Injection, s server) error {
+	return c.cutOff(ctx, in, s, func(*proxy) {})
 }
 
 // cutOff does more once nothing passes.
-func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, p *process,
-	more func(*proxy)) error {
+func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, more func(*proxy)) error {
+	p, beat, err := c.nextBeat(ctx)
+	if err != nil {
+		return err
+	}
+	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Heartbeat))))
 	in.From = bootTime()
 	in.To, in.Bound = in.From, c.boundTTL()
 	s.become(network{Hole: true}, p.slot)
@@ -34,16 +38,38 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, p *proces
 	if _, leads := p.leads(); leads {
 		in.note("%s leads while it can reach no server, and %s too", p.name, next.name)
 	}
-	// The last heartbeat may be as old as the interval.
-	if early := b.First.After - in.From; early < c.TTL-c.Heartbeat-100*time.Millisecond {
-		in.early("%s led only %v after its predecessor was cut off; the TTL is %v", next.name,
-			early, c.TTL)
+	if early := b.First.After - beat; early < c.TTL {
+		in.early("%s led only %v after a heartbeat of its predecessor, which was cut off; "+
+			"the TTL is %v", next.name, early, c.TTL)
 	}
 	c.sleep(ctx, c.TTL/4)
 	s.become(network{}, p.slot)
 	c.sleep(ctx, 3*c.Heartbeat)
 	c.mustStill(ctx, in, next, b)
 	return nil
+}
+
+// nextBeat waits for the next heartbeat of whoever leads, and returns who that
+// is, and a moment shortly before the heartbeat.
+func (c *Cluster) nextBeat(ctx context.Context) (p *process, before time.Duration, err error) {
+	var last Row
+	if !c.await(ctx, c.settleLimit(), func() bool {
+		asked := bootTime()
+		row, held, err := c.db.Row(ctx)
+		if err != nil || !held {
+			return false
+		}
+		leader, b := c.leader()
+		if leader != nil && b.Term == row.Term && row.Term == last.Term && row.Beat != last.Beat {
+			p = leader
+			return true
+		}
+		last, before = row, asked
+		return false
+	}) {
+		return nil, 0, errors.New("nobody leads and sends heartbeats")
+	}
+	return p, before, nil
 }
 
 // idleTimeouts are of what an administrator may have set idle_session_timeout.
@@ -53,7 +79,7 @@ var idleTimeouts = []string{`ROLE ` + pgRole, `DATABASE ` + pgDatabase, `SYSTEM`
 // heartbeats: that of the role, the database or the server, set before the
 // leader's session began or, the server's, after that.
 func IdleTimeout(ctx context.Context, c *Cluster, in *Injection, s *postgresServer, p *process,
-	b Belief) error {
+	_ Belief) error {
 	if err := c.sessions(ctx); err != nil {
 		return err
 	}
@@ -73,9 +99,8 @@ func IdleTimeout(ctx context.Context, c *Cluster, in *Injection, s *postgresServ
 		if err := s.terminate(ctx, p); err != nil {
 			return err
 		}
-		c.sleep(ctx, 2*c.Heartbeat) // until it is back
 	}
-	return PartitionLeader(ctx, c, in, s, p, b)
+	return PartitionLeader(ctx, c, in, s) // once it is back
 }
 
 // become lets the network of some slots, or of all, be like that for a while.

@@ -116,7 +116,7 @@ func partitionedLeader(ctx context.Context, c *Cluster, in *Injection, s *postgr
 	if !c.awaitStart(ctx, p, jobOdd) {
 		return errors.New("no run of the odd job started")
 	}
-	if err := PartitionLeader(ctx, c, in, s, p, b); err != nil {
+	if err := PartitionLeader(ctx, c, in, s); err != nil {
 		return err
 	}
 	told := cancelledAt(p, b.Term, in.From)

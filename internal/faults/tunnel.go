@@ -98,8 +98,7 @@ func serveTunnel(s Settings) error {
 // ForwarderBetween: the tunnel ends the leader's connections to the server, and
 // the leader does not hear of it, nor of anything else for more than a TTL. The
 // end of its session must be no sign. Otherwise as PartitionLeader.
-func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection, s *postgresServer,
-	p *process, _ Belief) error {
+func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection, s *postgresServer) error {
 	if s.tunnel == "" {
 		return fmt.Errorf("%w: no tunnel is in between", errCannotInject)
 	}
@@ -108,5 +107,5 @@ func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection, s *postgre
 	} else if row.Session {
 		in.note("the end of the leader's session is a sign, although a tunnel is in between")
 	}
-	return c.cutOff(ctx, in, s, p, func(p *proxy) { p.abandon() })
+	return c.cutOff(ctx, in, s, func(p *proxy) { p.abandon() })
 }
