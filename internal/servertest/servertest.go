@@ -5,6 +5,7 @@ package servertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -138,6 +139,28 @@ func Waiting(t testing.TB, s driver.Store, ttl time.Duration,
 func Eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, Patience, 10*time.Millisecond, what)
+}
+
+// ConnectsLate tries a server that lets nobody in within the time of a look: a later look uses
+// the connection that was asked for first. A new connection carries first what says is a part of.
+func ConnectsLate(t testing.TB, line *Wire, s driver.Store, says string) {
+	t.Helper()
+	inVain := func() error {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, err := s.Look(ctx)
+		return err
+	}
+	Look(t, s)
+	line.Hold()
+	line.End()
+	Eventually(t, "a look waits for a connection", func() bool {
+		return errors.Is(inVain(), context.DeadlineExceeded)
+	})
+	Eventually(t, "it is under way", func() bool { return line.Holds(says) })
+	require.ErrorIs(t, inVain(), context.DeadlineExceeded)
+	line.LetGo()
+	Look(t, s)
 }
 
 // Awaiting starts AwaitHint; the channel is closed when it has returned.

@@ -16,6 +16,7 @@ type Wire struct {
 	mu     sync.Mutex
 	to     string
 	dead   bool // for new connections too
+	hold   bool // new connections
 	closed bool
 	at     []byte
 	links  []*link
@@ -24,6 +25,9 @@ type Wire struct {
 type link struct {
 	client, server net.Conn
 	dead           bool
+	held           chan struct{} // nothing passes until it is closed; nil: it never was held
+	once           sync.Once
+	first          []byte // what it carried first, if it was held
 }
 
 func (l *link) close() {
@@ -51,6 +55,9 @@ func (w *Wire) serve(client net.Conn) {
 	}
 	w.mu.Lock()
 	l := &link{client: client, server: server, dead: w.dead}
+	if w.hold {
+		l.held = make(chan struct{})
+	}
 	w.links = append(w.links, l)
 	if w.closed { // a driver may take leave in the background
 		l.close()
@@ -66,6 +73,12 @@ func (w *Wire) pass(l *link, from, to net.Conn) {
 	buffer := make([]byte, 1<<15)
 	for {
 		n, err := from.Read(buffer)
+		if l.held != nil {
+			w.mu.Lock()
+			l.first = append(l.first, buffer[:n]...)
+			w.mu.Unlock()
+			<-l.held
+		}
 		w.mu.Lock()
 		if len(w.at) > 0 && bytes.Contains(buffer[:n], w.at) {
 			l.dead, w.at = true, nil
@@ -111,6 +124,28 @@ func (w *Wire) CutAt(text string) {
 	w.at = []byte(text)
 }
 
+// Hold lets nothing pass on new connections.
+func (w *Wire) Hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hold = true
+}
+
+// Holds reports whether Hold has stopped a connection that carries the text.
+func (w *Wire) Holds(text string) (holds bool) {
+	w.each(func(l *link) { holds = holds || bytes.Contains(l.first, []byte(text)) })
+	return holds
+}
+
+// LetGo lets pass what the connections carry that Hold has stopped until now.
+func (w *Wire) LetGo() { w.each((*link).letGo) }
+
+func (l *link) letGo() {
+	if l.held != nil {
+		l.once.Do(func() { close(l.held) })
+	}
+}
+
 // LeadTo leads new connections to another server. Those that are open stay.
 func (w *Wire) LeadTo(address string) {
 	w.mu.Lock()
@@ -125,7 +160,8 @@ func (w *Wire) End() { w.each((*link).close) }
 func (w *Wire) Close() {
 	w.Cut()
 	w.mu.Lock()
-	w.closed = true
+	w.closed, w.hold = true, false
 	w.mu.Unlock()
+	w.each((*link).letGo)
 	w.End()
 }

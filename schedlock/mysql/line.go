@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/mydsn"
 )
 
@@ -19,20 +20,38 @@ import (
 // A connector opens the lock's connections, and tells of each.
 type connector struct {
 	sqldriver.Connector
+	lines  *bounded.Opener[line]
 	opened func(*session)
+}
+
+// A line is a connection for the lock, and its session.
+type line struct {
+	conn    sqldriver.Conn
+	session *session
 }
 
 // dialed is the key of the place for what package net has opened.
 type dialed struct{}
 
+func (c connector) open(ctx context.Context) (l line, err error) {
+	l.session = &session{ended: make(chan struct{})}
+	l.conn, err = c.Connector.Connect(context.WithValue(ctx, dialed{}, &l.session.conn))
+	return l, err
+}
+
 // Connect implements the connector of database/sql.
 func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
-	x := &session{ended: make(chan struct{})}
-	conn, err := c.Connector.Connect(context.WithValue(ctx, dialed{}, &x.conn))
+	l, err := c.lines.Get(ctx, statementTimeout)
 	if err == nil {
-		c.opened(x)
+		c.opened(l.session)
 	}
-	return conn, err
+	return l.conn, err
+}
+
+// Close is called by the pool that uses the connector, as it is closed.
+func (c connector) Close() error {
+	c.lines.End()
+	return nil
 }
 
 // dial is that of the driver, and keeps the connection for the session.
@@ -58,12 +77,14 @@ func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, erro
 	if settings.Net == "tcp" && settings.DialFunc == nil {
 		settings.DialFunc = dial
 	}
-	c, err := mysql.NewConnector(settings)
-	return connector{c, func(x *session) {
+	inner, err := mysql.NewConnector(settings)
+	c := connector{inner, &bounded.Opener[line]{}, func(x *session) {
 		if last := s.session.Swap(x); last != nil {
 			last.end()
 		}
-	}}, err
+	}}
+	c.lines.Open, c.lines.Close = c.open, func(l line) { _ = l.conn.Close() }
+	return c, err
 }
 
 // use gives f the lock's connection and its session, for statementTimeout at most. A

@@ -231,3 +231,9 @@ func TestALockedTableDoesNotEndTheSession(t *testing.T) {
 	heartbeat(t, holder, ref)
 	require.True(t, session.Alive())
 }
+
+func TestAConnectionThatIsLateIsUsed(t *testing.T) {
+	t.Parallel()
+	line := servertest.NewWire(t, mytest.Shared(t).Address())
+	servertest.ConnectsLate(t, line, open(t, withAddress(t, migrated(t), line.Address)), "MariaDB")
+}

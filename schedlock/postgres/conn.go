@@ -59,10 +59,8 @@ func (s *Store) drop() {
 	if s.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
-	defer cancel()
-	s.session.end()       // before the server knows
-	_ = s.conn.Close(ctx) // it is given up, whatever the server says
+	s.session.end() // before the server knows
+	closeLine(line{conn: s.conn})
 	s.conn = nil
 }
 
@@ -82,7 +80,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	if s.refused != nil && time.Now().Before(s.again) {
 		return nil, s.refused
 	}
-	conn, session, err := s.dial(ctx)
+	l, err := s.lines.Get(ctx, s.bound)
 	if err != nil {
 		err = s.explain(err)
 		s.refused = nil
@@ -92,8 +90,25 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 		}
 		return nil, err
 	}
-	s.conn, s.session, s.refused, s.backoff = conn, session, nil, 0
-	return conn, nil
+	s.conn, s.session, s.refused, s.backoff = l.conn, l.session, nil, 0
+	return l.conn, nil
+}
+
+// A line is a connection for the lock, and its session.
+type line struct {
+	conn    *pgx.Conn
+	session *session
+}
+
+func (s *Store) openLine(ctx context.Context) (l line, err error) {
+	l.conn, l.session, err = s.dial(ctx)
+	return l, err
+}
+
+func closeLine(l line) {
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	_ = l.conn.Close(ctx)
 }
 
 const sqlOwnSession = `

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks/queue"
@@ -72,4 +73,10 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAConnectionThatIsLateIsUsed(t *testing.T) {
+	t.Parallel()
+	line, url := newWire(t, migrated(t))
+	servertest.ConnectsLate(t, line, open(t, url), "application_name")
 }

@@ -15,6 +15,9 @@ const SQLMendTasks = sqlMendTasks
 // Nobody may use the store meanwhile.
 func (s *Store) Hurry(bound time.Duration) { s.bound = bound }
 
+// PrimeFor lets what a standby prepares take longer. Nobody may use the store meanwhile.
+func (s *Store) PrimeFor(d time.Duration) { s.primeFor = d }
+
 // HoldMending keeps Capture from looking for what a step of the clock has left
 // behind in a queue, until release is called.
 func (s *Store) HoldMending(queue string) (release func()) {
@@ -51,6 +54,7 @@ func (s *Store) Borrow(ctx context.Context, lasts, wait time.Duration) error {
 		return err
 	}
 	defer s.turn.Give()
+	s.primeFor = max(s.primeFor, lasts)
 	s.prime(ctx)
 	s.borrowFor, s.borrowWait = lasts, wait
 	return nil

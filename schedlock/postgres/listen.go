@@ -15,7 +15,7 @@ import (
 // notification says of it, or when the connection is lost. Behind a pooler it just waits.
 func (s *Store) AwaitHint(ctx context.Context, _ driver.Snapshot) driver.Release {
 	for ctx.Err() == nil {
-		switch how, told := s.listen(ctx); how {
+		switch how, told := s.listen(ctx, s.prime); how {
 		case hinted:
 			return told
 		case deaf:
@@ -67,21 +67,25 @@ var primers = []struct {
 		[]int64{}, []string{}, "", false}},
 }
 
-// primeTimeout bounds prime: a heartbeat waits for its turn meanwhile.
-const primeTimeout = time.Second
+// primeFor bounds prime: the next look waits for its turn meanwhile.
+const primeFor = time.Second
 
 // prime prepares, plans and tries what a standby will need in the moment in
 // which it takes over, while it has nothing else to do; the turn is held. The
 // server reads its catalogs and plans a statement when it first executes it,
 // which took two thirds of an acquisition. A server that does not answer in
 // time, or that refuses to write, is not asked for it again (the driver closes
-// the connection in the first case): it will do all that when it must.
+// the connection in the first case, by which others would judge a leader): it
+// will do all that when it must.
 func (s *Store) prime(ctx context.Context) {
+	if s.primed == s.conn || s.unprimed {
+		return
+	}
 	s.primed = s.conn
 	if s.mode() != pgx.QueryExecModeCacheStatement {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, primeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.primeFor)
 	defer cancel()
 	for _, p := range primers {
 		// Exec would prepare nothing that has no arguments.
@@ -98,8 +102,10 @@ func (s *Store) prime(ctx context.Context) {
 }
 
 // listen waits for a notification on the lock's connection, which it gives up
-// as soon as somebody else needs it. told is what the notification says.
-func (s *Store) listen(ctx context.Context) (how heard, told driver.Release) {
+// as soon as somebody else needs it. told is what the notification says. Before
+// that, prepare is called; nil: nothing is.
+func (s *Store) listen(ctx context.Context, prepare func(context.Context)) (how heard,
+	told driver.Release) {
 	select {
 	case s.turn.Turn <- struct{}{}:
 		defer s.turn.Give()
@@ -115,8 +121,8 @@ func (s *Store) listen(ctx context.Context) (how heard, told driver.Release) {
 	if s.conn == nil || s.pooled.Load() {
 		return deaf, told
 	}
-	if s.primed != s.conn && !s.unprimed {
-		s.prime(ctx)
+	if prepare != nil {
+		prepare(ctx)
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

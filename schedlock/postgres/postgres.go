@@ -82,6 +82,7 @@ type Store struct {
 	bound                time.Duration // statementTimeout, or less in a test
 	borrowFor            time.Duration // or more in a test
 	borrowWait           time.Duration // likewise
+	primeFor             time.Duration // likewise
 
 	pooled   atomic.Bool               // behind a pooler
 	lent     atomic.Bool               // a session was not ours: see isolate
@@ -90,6 +91,8 @@ type Store struct {
 	hidden   atomic.Pointer[string]    // token of a holder whose session may not be seen
 	mending  bounded.Pace              // of queues
 	watching sync.WaitGroup
+
+	lines bounded.Opener[line]
 
 	turn     bounded.WatchedTurn // guards what follows: one user at a time
 	conn     *pgx.Conn           // nil: to be opened
@@ -164,9 +167,11 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		log:      slog.Default(),
 		runsSize: defaultPoolSize, sharedSize: defaultPoolSize,
 		bound: statementTimeout, borrowFor: borrowFor, borrowWait: borrowWait,
-		closed: make(chan struct{}),
+		primeFor: primeFor,
+		closed:   make(chan struct{}),
 	}
 	s.turn.Turn = bounded.NewTurn()
+	s.lines.Open, s.lines.Close = s.openLine, closeLine
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
 			return nil, err
@@ -265,6 +270,7 @@ func (s *Store) Close() error {
 		s.holder.unwatch()
 		s.drop()
 		s.turn.Give()
+		s.lines.End()
 		s.watching.Wait()
 		s.runs.Pool.Close()
 		s.pool.Pool.Close()

@@ -322,7 +322,7 @@ func (s *Store) watch(ctx context.Context, x *session) {
 			return
 		default:
 		}
-		if how, _ := s.listen(ctx); how == deaf { // one of the three, or about to be
+		if how, _ := s.listen(ctx, nil); how == deaf { // one of the three, or about to be
 			select {
 			case <-x.ended:
 			case <-ctx.Done():
