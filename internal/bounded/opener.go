@@ -121,7 +121,8 @@ func (o *Opener[T]) leave(a *attempt[T]) {
 	})
 }
 
-// End ends the attempts that no caller waits for. No later one outlives its caller.
+// End ends the attempts that no caller waits for; none may be in Get. No later attempt outlives
+// its caller.
 func (o *Opener[T]) End() {
 	o.mu.Lock()
 	o.closed = true

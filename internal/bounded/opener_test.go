@@ -58,12 +58,12 @@ func TestWhatOpensTooLateForItsCallerIsForTheNext(t *testing.T) {
 	errRefused := errors.New("refused")
 	const patience = time.Second // of each caller
 	for name, c := range map[string]struct {
-		takes         []time.Duration
-		fails         map[int]error
-		pause         time.Duration // between two callers
-		want          []error       // one for each caller; nil: it gets …
-		got           int           // … this
-		begun, closed int           // how many attempts, of which some are closed
+		takes []time.Duration
+		fails map[int]error
+		pause time.Duration // between two callers
+		want  []error       // one for each caller; nil: it gets …
+		got   int           // … this
+		begun int           // how many attempts
 	}{
 		"in time": {
 			takes: []time.Duration{time.Second / 2}, want: []error{nil}, begun: 1,

@@ -105,7 +105,12 @@ func TestLockAnswersAsItsContractSays(t *testing.T) {
 		// A standby is as ready as the leader.
 		for _, path := range []string{"/", "/healthz", "/readyz", "/terms", "/runs", "/jobs",
 			"/metrics"} {
-			require.Equal(t, http.StatusOK, standby.get(path).status, path)
+			eventually(t, path+" answers", func() error { // as soon as the database does
+				if status := standby.get(path).status; status != http.StatusOK {
+					return fmt.Errorf("status %d", status)
+				}
+				return nil
+			})
 		}
 		require.Zero(t, standby.metric("schedlock_leader"))
 
