@@ -142,8 +142,9 @@ func Eventually(t testing.TB, what string, done func() bool) {
 }
 
 // ConnectsLate tries a server that lets nobody in within the time of a look: a later look uses
-// the connection that was asked for first. A new connection carries first what says is a part of.
-func ConnectsLate(t testing.TB, line *Wire, s driver.Store, says string) {
+// the connection that was asked for first, and Close ends one that nobody has used. A new
+// connection carries first what says is a part of.
+func ConnectsLate(t testing.TB, line *Wire, s Store, says string) {
 	t.Helper()
 	inVain := func() error {
 		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -151,16 +152,24 @@ func ConnectsLate(t testing.TB, line *Wire, s driver.Store, says string) {
 		_, err := s.Look(ctx)
 		return err
 	}
+	underWay := func() {
+		line.End()
+		Eventually(t, "a look waits for a connection", func() bool {
+			return errors.Is(inVain(), context.DeadlineExceeded)
+		})
+		Eventually(t, "it is under way", func() bool { return line.Holds(says) })
+	}
 	Look(t, s)
 	line.Hold()
-	line.End()
-	Eventually(t, "a look waits for a connection", func() bool {
-		return errors.Is(inVain(), context.DeadlineExceeded)
-	})
-	Eventually(t, "it is under way", func() bool { return line.Holds(says) })
+	underWay()
 	require.ErrorIs(t, inVain(), context.DeadlineExceeded)
 	line.LetGo()
 	Look(t, s)
+
+	underWay()
+	require.NoError(t, s.Close())
+	line.LetGo()
+	Eventually(t, "all connections have ended", func() bool { return !line.Open() })
 }
 
 // Awaiting starts AwaitHint; the channel is closed when it has returned.

@@ -27,7 +27,8 @@ type link struct {
 	dead           bool
 	held           chan struct{} // nothing passes until it is closed; nil: it never was held
 	once           sync.Once
-	first          []byte // what it carried first, if it was held
+	first          []byte // what it carried first, while it is held
+	ended          bool
 }
 
 func (l *link) close() {
@@ -67,6 +68,15 @@ func (w *Wire) serve(client net.Conn) {
 	both.Go(func() { w.pass(l, client, server) })
 	both.Go(func() { w.pass(l, server, client) })
 	both.Wait()
+	w.mu.Lock()
+	l.ended = true
+	w.mu.Unlock()
+}
+
+// Open reports whether a connection has not ended.
+func (w *Wire) Open() (open bool) {
+	w.each(func(l *link) { open = open || !l.ended })
+	return open
 }
 
 func (w *Wire) pass(l *link, from, to net.Conn) {
@@ -131,7 +141,7 @@ func (w *Wire) Hold() {
 	w.hold = true
 }
 
-// Holds reports whether Hold has stopped a connection that carries the text.
+// Holds reports whether Hold stops a connection that carries the text.
 func (w *Wire) Holds(text string) (holds bool) {
 	w.each(func(l *link) { holds = holds || bytes.Contains(l.first, []byte(text)) })
 	return holds
@@ -142,6 +152,7 @@ func (w *Wire) LetGo() { w.each((*link).letGo) }
 
 func (l *link) letGo() {
 	if l.held != nil {
+		l.first = nil
 		l.once.Do(func() { close(l.held) })
 	}
 }

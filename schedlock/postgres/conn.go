@@ -60,8 +60,15 @@ func (s *Store) drop() {
 		return
 	}
 	s.session.end() // before the server knows
-	closeLine(line{conn: s.conn})
+	hangUp(s.conn)
 	s.conn = nil
+}
+
+// hangUp ends a connection that is given up, whatever the server says.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 // How long a server that refuses us for good is left alone.
@@ -105,12 +112,6 @@ func (s *Store) openLine(ctx context.Context) (l line, err error) {
 	return l, err
 }
 
-func closeLine(l line) {
-	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
-	defer cancel()
-	_ = l.conn.Close(ctx)
-}
-
 const sqlOwnSession = `
 SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port(),
        host(inet_client_addr()), inet_client_port(),
@@ -141,9 +142,7 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 	opened := conn // a return of nil overwrites conn
 	defer func() {
 		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
-			defer cancel()
-			_ = opened.Close(ctx)
+			hangUp(opened)
 		}
 	}()
 	if err := s.welcome(ctx, conn, planOnce); err != nil {

@@ -171,7 +171,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts []Option) (*Store, e
 		closed:   make(chan struct{}),
 	}
 	s.turn.Turn = bounded.NewTurn()
-	s.lines.Open, s.lines.Close = s.openLine, closeLine
+	s.lines.Open, s.lines.Close = s.openLine, func(l line) { hangUp(l.conn) }
 	for _, opt := range opts {
 		if err := opt(s); err != nil {
 			return nil, err
