@@ -168,8 +168,10 @@ func ConnectsLate(t testing.TB, line *Wire, s Store, says string) {
 
 	underWay()
 	require.NoError(t, s.Close())
-	line.LetGo()
-	Eventually(t, "all connections have ended", func() bool { return !line.Open() })
+	Eventually(t, "all connections have ended", func() bool {
+		line.LetGo() // also one that the wire has seen only now
+		return !line.Open()
+	})
 }
 
 // Awaiting starts AwaitHint; the channel is closed when it has returned.
