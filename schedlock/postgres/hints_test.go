@@ -53,18 +53,16 @@ func TestLooksInterruptAWaitButDoNotEndIt(t *testing.T) {
 	ref := acquire(t, holder, time.Minute)
 	done := awaiting(ctx, standby, look(t, standby))
 	stays(t, done)
-	began := time.Now()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 25 {
 				_, err := schedlock.GetLockInfo(ctx, standby)
-				require.NoError(t, err)
+				require.NoError(t, err) // beside a wait that nobody interrupts it is in vain
 			}
 		})
 	}
 	wg.Wait()
-	require.Less(t, time.Since(began), patience/2)
 	stays(t, done)
 	release(t, holder, ref)
 	ends(t, done)
