@@ -41,6 +41,16 @@ const (
 // errNode is what a node of Galera is that does not know its cluster yet.
 var errNode = errors.New("it is not ready")
 
+// unsynced tells what an error means of something that takes no lock of a row: then a node of
+// Galera says by it that it does not come to know what the others have committed, see
+// wsrep_sync_wait. One that is alone says so as well, where it has not checked that before.
+func unsynced(err error) error {
+	if number(err) == errLockTimeout {
+		return fmt.Errorf("%w: %w", errNode, err)
+	}
+	return err
+}
+
 // number is that of an error of the server, 0 of any other.
 func number(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {

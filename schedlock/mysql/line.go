@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"fmt"
 	"net"
 	"time"
 
@@ -98,11 +97,8 @@ func (s *Store) use(ctx context.Context,
 	}
 	defer s.turn.Give()
 	conn, err := s.lock.db.Conn(ctx)
-	if number(err) == errLockTimeout { // it takes no lock of a row: see wsrep_sync_wait
-		err = fmt.Errorf("%w: %w", errNode, err)
-	}
 	if err != nil {
-		return s.explain(mydsn.Safe(s.config, err))
+		return s.explain(mydsn.Safe(s.config, unsynced(err)))
 	}
 	x := s.session.Load()
 	if err = s.meet(ctx, conn, x); err == nil {

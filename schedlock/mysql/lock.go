@@ -108,6 +108,7 @@ func (x *session) beat(ctx context.Context, conn *sql.Conn,
 	err = conn.Raw(func(c any) (err error) {
 		if x.heartbeat == nil {
 			x.heartbeat, err = c.(sqldriver.ConnPrepareContext).PrepareContext(ctx, sqlHeartbeat)
+			err = unsynced(err)
 		}
 		if err == nil {
 			result, err = x.heartbeat.(sqldriver.StmtExecContext).ExecContext(ctx, named(args))

@@ -161,7 +161,7 @@ func (s *Store) meet(ctx context.Context, conn *sql.Conn, x *session) error {
 	)
 	if err := row(ctx, conn, sqlOwnSession, nil, &x.id, &x.server, &port, &extra,
 		&client); err != nil {
-		return err
+		return unsynced(err)
 	}
 	if x.server == galera+" " {
 		return errNode
