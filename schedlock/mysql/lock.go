@@ -7,6 +7,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/schedlock/internal/columns"
@@ -108,7 +109,9 @@ func (x *session) beat(ctx context.Context, conn *sql.Conn,
 	err = conn.Raw(func(c any) (err error) {
 		if x.heartbeat == nil {
 			x.heartbeat, err = c.(sqldriver.ConnPrepareContext).PrepareContext(ctx, sqlHeartbeat)
-			err = unsynced(err)
+			if strings.HasPrefix(x.server, galera) {
+				err = unsynced(err)
+			}
 		}
 		if err == nil {
 			result, err = x.heartbeat.(sqldriver.StmtExecContext).ExecContext(ctx, named(args))

@@ -211,25 +211,30 @@ func TestTheSignIsAskedFor(t *testing.T) {
 
 // Somebody locks the table for less than the renew deadline, or alters it.
 func TestALockedTableDoesNotEndTheSession(t *testing.T) {
-	url := migrated(t)
-	db, holder := byHand(t, url), open(t, url)
-	ref, session := acquireWatched(t, holder)
-	require.NotNil(t, session)
-	other, err := db.Conn(ctx)
-	require.NoError(t, err)
-	_, err = other.ExecContext(ctx, `LOCK TABLES scheduler_lock READ`)
-	require.NoError(t, err)
-	short, cancel := context.WithTimeout(ctx, 8*time.Second) // the server's limit is 10 s
-	defer cancel()
-	_, err = holder.Heartbeat(short, ref, driver.StateLeading)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, driver.ErrLost)
-	require.True(t, session.Alive(), "%v", err)
-	_, err = other.ExecContext(ctx, `UNLOCK TABLES`)
-	require.NoError(t, err)
-	require.NoError(t, other.Close())
-	heartbeat(t, holder, ref)
-	require.True(t, session.Alive())
+	for _, lock := range []string{"READ", "WRITE"} {
+		t.Run(lock, func(t *testing.T) {
+			t.Parallel()
+			url := migrated(t)
+			db, holder := byHand(t, url), open(t, url)
+			ref, session := acquireWatched(t, holder)
+			require.NotNil(t, session)
+			other, err := db.Conn(ctx)
+			require.NoError(t, err)
+			_, err = other.ExecContext(ctx, `LOCK TABLES scheduler_lock `+lock)
+			require.NoError(t, err)
+			short, cancel := context.WithTimeout(ctx, 8*time.Second) // the server's limit is 10 s
+			defer cancel()
+			_, err = holder.Heartbeat(short, ref, driver.StateLeading)
+			require.ErrorContains(t, err, "somebody else keeps a row locked")
+			require.NotErrorIs(t, err, driver.ErrLost)
+			require.True(t, session.Alive(), "%v", err)
+			_, err = other.ExecContext(ctx, `UNLOCK TABLES`)
+			require.NoError(t, err)
+			require.NoError(t, other.Close())
+			heartbeat(t, holder, ref)
+			require.True(t, session.Alive())
+		})
+	}
 }
 
 func TestAConnectionThatIsLateIsUsed(t *testing.T) {
