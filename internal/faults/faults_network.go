@@ -145,10 +145,14 @@ func PartitionShort(ctx context.Context, c *Cluster, in *Injection, s server, p 
 // StopInHeartbeat: SIGSTOP of the leader while the answer to a heartbeat is on its way, which has
 // arrived when it is resumed, after a third of the TTL. Bound: it stays the leader, unless a
 // starved machine has made the heartbeat so late that the renew deadline may have passed.
-func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
-	b Belief) error {
-	// The last success is older than this by a heartbeat at most.
-	began, passed := time.Now(), make(chan struct{})
+func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, _ *process,
+	_ Belief) error {
+	p, beat, err := c.nextBeat(ctx)
+	if err != nil {
+		return err
+	}
+	_, b := c.leader()
+	passed := make(chan struct{})
 	s.become(network{HoldAfter: []byte(driver.StateLeading), Passed: passed}, p.slot)
 	defer s.become(network{}, p.slot)
 	select {
@@ -164,7 +168,8 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, p
 	c.sleep(ctx, c.TTL/3)
 	p.resume()
 	in.Bound = c.TTL / 4
-	if time.Since(began)+c.Heartbeat < c.TTL*3/4 {
+	// It was sent before it was in the row.
+	if bootTime()-beat+c.Heartbeat < c.TTL*3/4 {
 		in.Keeps = b.Term
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 // way, and neither side is told.
 type Wire struct {
 	Address string        // of its end for clients
-	Silent  chan struct{} // closed when what CutAt asks for was seen
+	Silent  chan struct{} // has an element when what CutAt asks for was seen
 
 	mu     sync.Mutex
 	to     string
@@ -39,7 +39,7 @@ func (l *link) close() {
 // NewWire leads to the address of a server, until the end of the test.
 func NewWire(t testing.TB, to string) *Wire {
 	t.Helper()
-	w := &Wire{Silent: make(chan struct{}), to: to}
+	w := &Wire{Silent: make(chan struct{}, 1), to: to}
 	w.Address = Listen(t, w.serve).String()
 	t.Cleanup(w.Close)
 	return w
@@ -92,7 +92,7 @@ func (w *Wire) pass(l *link, from, to net.Conn) {
 		w.mu.Lock()
 		if len(w.at) > 0 && bytes.Contains(buffer[:n], w.at) {
 			l.dead, w.at = true, nil
-			close(w.Silent)
+			w.Silent <- struct{}{}
 		}
 		dead := l.dead
 		w.mu.Unlock()

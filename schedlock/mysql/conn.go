@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/columns"
 )
 
@@ -14,6 +15,11 @@ const (
 	// statementTimeout bounds each statement and each transaction, the wait for a
 	// connection included, whatever context the caller has.
 	statementTimeout = 10 * time.Second
+
+	// answerTimeout bounds the wait of a connection that nobody waits for any more, unless the
+	// URL has a readTimeout: the driver's COMMIT does not end with a context. The server ends
+	// all else after max_statement_time, see settings.
+	answerTimeout = statementTimeout + 2*time.Second
 
 	poolSize = 4
 )
@@ -111,13 +117,23 @@ func (p pool) once(ctx context.Context, f func(context.Context, tx) error) (err 
 	}
 	defer func() {
 		if err != nil {
-			_ = t.Rollback()
+			_ = within(ctx, t.Rollback)
 		}
 	}()
 	if err := f(ctx, tx{t}); err != nil {
 		return err
 	}
-	return t.Commit()
+	return within(ctx, t.Commit)
+}
+
+// within waits until end returns, or until ctx ends.
+func within(ctx context.Context, end func() error) error {
+	select {
+	case err := <-bounded.Go(end):
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // A tx is a transaction at READ COMMITTED.

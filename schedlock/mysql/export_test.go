@@ -14,8 +14,9 @@ func (s *Store) Setting(ctx context.Context, name string) int {
 	return value
 }
 
-// What tests of hints count on.
+// What tests count on.
 const (
+	PoolSize  = poolSize
 	WaitLimit = waitLimit
 	PassOn    = passOn
 )

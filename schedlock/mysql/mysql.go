@@ -41,6 +41,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -145,7 +146,9 @@ func (s *Store) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	connector, err := mysql.NewConnector(settings)
+	others := settings.Clone()
+	others.ReadTimeout = cmp.Or(others.ReadTimeout, answerTimeout)
+	connector, err := mysql.NewConnector(others)
 	if err != nil { // a setting that parse has let through
 		return errors.New("the database URL has a parameter that the driver does not take")
 	}

@@ -1,11 +1,22 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
+	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/mysql"
 )
 
 // A retry writes the attempt that it replaces, and Prune deletes attempts with their runs: the two
@@ -56,4 +67,29 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 		return
 	}
 	t.Fatal("it never waited for long enough")
+}
+
+// Packets are swallowed while a COMMIT is on its way.
+func TestACommitWithoutAnAnswerEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	line := servertest.NewWire(t, mytest.Shared(t).Address())
+	s := open(t, withAddress(t, migrated(t), line.Address))
+	ref := acquire(t, s)
+	var jobs atomic.Int64
+	decide := func(ctx context.Context) error {
+		_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: fmt.Sprint(jobs.Add(1))})
+		return err
+	}
+	require.NoError(t, decide(ctx))
+	for range mysql.PoolSize {
+		line.CutAt("\x03COMMIT") // not that of READ-COMMITTED
+		short, cancel := context.WithCancel(ctx)
+		done := bounded.Go(func() error { return decide(short) })
+		eventually(t, "a COMMIT is on its way", func() bool { return len(line.Silent) > 0 })
+		<-line.Silent
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	}
+	missing.OnlyFull(t, "waits until the connections are given up")
+	require.Eventually(t, func() bool { return decide(ctx) == nil }, 3*patience, time.Second)
 }
