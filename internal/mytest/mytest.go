@@ -142,6 +142,7 @@ func create(settings []string, disk bool, prepare func(*Server) error) (_ *Serve
 	}
 	if err := tempserver.OnFreePort(func(port int) error {
 		s.port = port
+		s.disconnect() // from the port before
 		if err := prepare(s); err != nil {
 			return err
 		}
@@ -180,7 +181,8 @@ func (s *Server) args(more ...string) []string {
 	return append(append(args, s.settings...), more...)
 }
 
-// ready pings, so that the server does not only listen.
+// ready asks the server something, so that it does not only listen. Another server may have
+// taken its port meanwhile.
 func (s *Server) ready() bool {
 	if s.admin == nil {
 		db, err := connect(s.DSN(""))
@@ -189,13 +191,20 @@ func (s *Server) ready() bool {
 		}
 		s.admin = db
 	}
-	return s.admin.Ping() == nil
+	var data string
+	err := s.admin.QueryRow("SELECT @@datadir").Scan(&data)
+	return err == nil && filepath.Clean(data) == s.Data()
 }
 
-func (s *Server) remove() {
+func (s *Server) disconnect() {
 	if s.admin != nil {
 		_ = s.admin.Close()
 	}
+	s.admin = nil
+}
+
+func (s *Server) remove() {
+	s.disconnect()
 	_ = s.process.Stop(syscall.SIGKILL) // nobody reads its data any more
 	s.process.Remove()
 }
