@@ -67,6 +67,13 @@ func TestThroughPgBouncerReplicasStartAtOnceAndHandOver(t *testing.T) {
 
 	replicas := f.replicas[:3:3]
 	leader, term := awaitOneLeader(t, replicas, 0)
+	eventually(t, "the page says that the end of no session is a sign of death", func() error {
+		if page := string(leader.get("/").body); !strings.Contains(page,
+			", by the TTL alone: a pooler is between the holder and the server") {
+			return errors.New(page)
+		}
+		return nil
+	})
 	var took []time.Duration
 	for range soakRounds(30) {
 		old := leader
