@@ -44,6 +44,8 @@ var postgresGroups = []group{
 		"row's TTL set to 1 ms, SIGSTOP for a moment",
 		"false news of a release, SIGSTOP for a moment",
 		"row deleted, false news of a release, SIGSTOP for a moment",
+	}},
+	{name: "tables", on: kindPostgres, two: true, sameOwner: true, faults: []string{
 		"tables put back to a backup",
 		"write lock held for 0.4 TTL",
 		"write lock held beyond the TTL",
