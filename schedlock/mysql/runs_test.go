@@ -90,6 +90,7 @@ func TestACommitWithoutAnAnswerEndsWithItsContext(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 	}
-	missing.OnlyFull(t, "waits until the connections are given up")
-	require.Eventually(t, func() bool { return decide(ctx) == nil }, 3*patience, time.Second)
+	if missing.Full() { // it takes 12 s until the connections are given up
+		require.Eventually(t, func() bool { return decide(ctx) == nil }, 3*patience, time.Second)
+	}
 }
