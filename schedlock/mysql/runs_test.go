@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/servertest"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/mysql"
 )
@@ -69,28 +71,43 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 	t.Fatal("it never waited for long enough")
 }
 
-// Packets are swallowed while a COMMIT is on its way.
+// Packets are swallowed while the end of a transaction is on its way.
 func TestACommitWithoutAnAnswerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	line := servertest.NewWire(t, mytest.Shared(t).Address())
-	s := open(t, withAddress(t, migrated(t), line.Address))
-	ref := acquire(t, s)
+	url := withAddress(t, migrated(t), line.Address)
+	ref, lost := acquire(t, open(t, url)), claim(driver.Snapshot{}).Ref
 	var jobs atomic.Int64
-	decide := func(ctx context.Context) error {
+	decide := func(ctx context.Context, s *mysql.Store, ref driver.Ref) error {
 		_, _, err := s.Decide(ctx, ref, ledger.Decision{Job: fmt.Sprint(jobs.Add(1))})
 		return err
 	}
-	require.NoError(t, decide(ctx))
-	for range mysql.PoolSize {
-		line.CutAt("\x03COMMIT") // not that of READ-COMMITTED
+	// cut returns the error of a transaction whose end, as it is sent, is cut.
+	cut := func(s *mysql.Store, ref driver.Ref, end string) error {
+		line.CutAt(end)
 		short, cancel := context.WithCancel(ctx)
-		done := bounded.Go(func() error { return decide(short) })
-		eventually(t, "a COMMIT is on its way", func() bool { return len(line.Silent) > 0 })
+		done := bounded.Go(func() error { return decide(short, s, ref) })
+		eventually(t, "the end is on its way", func() bool { return len(line.Silent) > 0 })
 		<-line.Silent
 		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(patience):
+			return errors.New("it goes on")
+		}
 	}
-	if missing.Full() { // it takes 12 s until the connections are given up
-		require.Eventually(t, func() bool { return decide(ctx) == nil }, 3*patience, time.Second)
+	const commit, rollback = "\x03COMMIT", "\x03ROLLBACK" // not that of READ-COMMITTED
+	patient := open(t, url+"&readTimeout=1h")
+	require.ErrorIs(t, cut(patient, ref, commit), context.Canceled)
+	require.ErrorIs(t, cut(patient, lost, rollback), driver.ErrLost)
+	if !missing.Full() {
+		return
 	}
+	usual := open(t, url) // gives a connection up after 12 s
+	for range mysql.PoolSize {
+		require.ErrorIs(t, cut(usual, ref, commit), context.Canceled)
+	}
+	require.Eventually(t, func() bool { return decide(ctx, usual, ref) == nil }, 3*patience,
+		time.Second)
 }
