@@ -43,6 +43,7 @@ func open(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
 	store, err := postgres.Open(ctx, url, append([]postgres.Option{silent}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store.PrimeFor(patience) // a slow server ends no wait
 	return store
 }
 

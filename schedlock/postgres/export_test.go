@@ -45,7 +45,10 @@ func (s *Store) HoldTurn(ctx context.Context) (release func(), err error) {
 	return s.turn.Give, s.turn.Take(ctx, s.closed)
 }
 
-const BorrowWait = borrowWait
+const (
+	BorrowWait = borrowWait
+	PrimeFor   = primeFor
+)
 
 // Borrow lets statements of runs go over the lock's connection for so long after an
 // acquisition, as if this replica had stood by on it. They wait so long for it.

@@ -53,6 +53,7 @@ func opened(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
 	store, err := postgres.Opener(url, append([]postgres.Option{silent}, opts...)...).Open(ctx)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store.PrimeFor(patience)
 	return store
 }
 

@@ -36,7 +36,6 @@ func TestAStandbyTakesOverInOneRoundTrip(t *testing.T) {
 		ref := acquire(t, other, time.Hour)
 		trips, url := countTrips(t, direct)
 		s := open(t, url)
-		s.PrimeFor(patience)
 		view := look(t, s)
 		waiting, cancel := context.WithCancel(ctx)
 		begun := trips.count()

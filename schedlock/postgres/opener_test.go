@@ -26,6 +26,7 @@ func configured(t testing.TB, url string, set func(*pgxpool.Config)) *postgres.S
 	store, err := postgres.Use(pool, silent).Open(ctx)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	store.PrimeFor(patience)
 	return store
 }
 

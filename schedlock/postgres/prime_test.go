@@ -22,6 +22,7 @@ func TestASilentServerDoesNotKeepALookFromItsTurn(t *testing.T) {
 	acquire(t, open(t, databaseURL), time.Hour)
 	line, through := newWire(t, databaseURL)
 	standby := open(t, through)
+	standby.PrimeFor(postgres.PrimeFor)
 	view := look(t, standby)
 	line.CutAt(primer)
 	ctx, cancel := context.WithTimeout(ctx, patience)
