@@ -73,7 +73,7 @@ func New(cfg Config, log *slog.Logger) (*startup.App, error) {
 // openBans opens the app's own database, on connections that are not the
 // lock's.
 func (a *app) openBans(ctx context.Context) (err error) {
-	a.database, err = openDatabase(ctx, a.cfg.databaseURL)
+	a.database, err = openDatabase(ctx, a.cfg.databaseURL, a.cfg.timing.RenewDeadline)
 	return err
 }
 

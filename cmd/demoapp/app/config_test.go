@@ -63,3 +63,14 @@ func TestAWaitIsAtMost30s(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 30*time.Second, wait)
 }
+
+// docs/databases.md asks for it: a COMMIT that is cut off ends before the lease does.
+func TestMariaDBIsAwaitedNoLongerThanTheRenewDeadline(t *testing.T) {
+	t.Parallel()
+	cfg, err := mariaConfig("mysql://app@db/app", 45*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, 45*time.Second, cfg.ReadTimeout)
+	cfg, err = mariaConfig("mysql://app@db/app?readTimeout=3s", 45*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, 3*time.Second, cfg.ReadTimeout, "the URL has its own")
+}

@@ -75,18 +75,19 @@ type database struct {
 	maria *sql.DB
 }
 
-func openDatabase(ctx context.Context, dsn string) (*database, error) {
-	open := openPostgres
+// openDatabase opens it. No answer of MariaDB is awaited for longer than patience.
+func openDatabase(ctx context.Context, dsn string, patience time.Duration) (d *database,
+	err error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
 	switch kindOf(dsn) {
 	case datasource.PostgreSQL:
+		d, err = openPostgres(ctx, dsn)
 	case datasource.MySQL:
-		open = openMariaDB
+		d, err = openMariaDB(ctx, dsn, patience)
 	default:
 		return openFile(ctx, dsn)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	d, err := open(ctx, dsn)
 	if err != nil {
 		return nil, advise(err, "database-url")
 	}
@@ -133,26 +134,11 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 	return d, nil
 }
 
-func openMariaDB(ctx context.Context, dsn string) (*database, error) {
-	cfg, err := mydsn.Parse(dsn)
+func openMariaDB(ctx context.Context, dsn string, patience time.Duration) (*database, error) {
+	cfg, err := mariaConfig(dsn, patience)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Logger = &mysqldriver.NopLogger{} // what it would say comes as an error, too
-	cfg.Timeout = cmp.Or(cfg.Timeout, connectTimeout)
-	cfg.InterpolateParams, cfg.ParseTime, cfg.Loc = true, true, time.UTC
-	if cfg.Params == nil {
-		cfg.Params = map[string]string{}
-	}
-	// A client that dies without a word in a fenced transaction keeps others from the lock.
-	for name, value := range map[string]string{"time_zone": "'+00:00'",
-		"sql_mode": "'STRICT_TRANS_TABLES'", "idle_transaction_timeout": "60"} {
-		if _, set := cfg.Params[name]; !set || name == "time_zone" {
-			cfg.Params[name] = value
-		}
-	}
-	// On Galera a transaction must find the lock that was acquired through another node.
-	cfg.Params["wsrep_sync_wait"] = cmp.Or(cfg.Params["wsrep_sync_wait"], "1")
 	d, err := newMariaDB(cfg)
 	if err != nil {
 		return nil, err
@@ -169,6 +155,31 @@ func openMariaDB(ctx context.Context, dsn string) (*database, error) {
 			mydsn.Safe(cfg, err)), d.close())
 	}
 	return d, nil
+}
+
+func mariaConfig(dsn string, patience time.Duration) (*mysqldriver.Config, error) {
+	cfg, err := mydsn.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger = &mysqldriver.NopLogger{} // what it would say comes as an error, too
+	cfg.Timeout = cmp.Or(cfg.Timeout, connectTimeout)
+	// A COMMIT of the driver does not end with its context.
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, patience)
+	cfg.InterpolateParams, cfg.ParseTime, cfg.Loc = true, true, time.UTC
+	if cfg.Params == nil {
+		cfg.Params = map[string]string{}
+	}
+	// A client that dies without a word in a fenced transaction keeps others from the lock.
+	for name, value := range map[string]string{"time_zone": "'+00:00'",
+		"sql_mode": "'STRICT_TRANS_TABLES'", "idle_transaction_timeout": "60"} {
+		if _, set := cfg.Params[name]; !set || name == "time_zone" {
+			cfg.Params[name] = value
+		}
+	}
+	// On Galera a transaction must find the lock that was acquired through another node.
+	cfg.Params["wsrep_sync_wait"] = cmp.Or(cfg.Params["wsrep_sync_wait"], "1")
+	return cfg, nil
 }
 
 // errNoVariable is what a server says of a setting that it does not know.

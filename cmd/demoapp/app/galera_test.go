@@ -2,6 +2,7 @@ package app
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +22,7 @@ func TestTheNodesOfAClusterAreOneDatabase(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, lock.Close()) })
 	holds := func(url string) bool {
 		t.Helper()
-		d, err := openMariaDB(t.Context(), url)
+		d, err := openMariaDB(t.Context(), url, time.Minute)
 		require.NoError(t, err)
 		defer d.close()
 		same, err := d.holds(t.Context(), lock)

@@ -43,7 +43,7 @@ func FuzzNoOutputOfTheAppHasAPartOfAPassword(f *testing.F) {
 		defer cancel()
 		for _, name := range []string{"database-url", "lock-database-url"} {
 			if cfg, err := load(name); err == nil {
-				database, err := openDatabase(ctx, cfg.databaseURL)
+				database, err := openDatabase(ctx, cfg.databaseURL, time.Minute)
 				said(err)
 				if err == nil {
 					said(database.check(ctx))
