@@ -110,14 +110,19 @@ func (l *Lock) retryAfter(err error) time.Duration {
 func (l *Lock) mayCampaign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.stopped:
+	if l.stopped {
 		return ErrStopped
-	case l.last != nil && !l.last.returned.Load():
-		return fmt.Errorf("%w: call Release when its work has returned (term %d)", ErrUnreleased,
-			l.last.ref.Term)
 	}
-	return nil
+	return l.unreleased()
+}
+
+// unreleased is an error while work may run under the last lease; l.mu is held.
+func (l *Lock) unreleased() error {
+	if l.last == nil || l.last.returned.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: call Release when its work has returned (term %d)", ErrUnreleased,
+		l.last.ref.Term)
 }
 
 // ended is why a campaign must stop, nil if it may go on.

@@ -22,3 +22,6 @@ func Known(l *Lock) driver.Term {
 	defer l.mu.Unlock()
 	return l.known
 }
+
+// RenewItself lets a lease renew itself that RenewByHand has kept from it.
+func RenewItself(l *Lease) { l.renewItself() }

@@ -56,8 +56,9 @@ type trust struct {
 
 func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
 	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: bounded.NewTurn()}
-	lease.renewal.stop, lease.renewal.soon = func() {}, make(chan struct{}, 1)
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
+	lease.renewal.ctx, lease.renewal.stop = context.WithCancel(lease.ctx)
+	lease.renewal.soon = make(chan struct{}, 1)
 	lease.confirm(c, s)
 	return lease
 }

@@ -17,17 +17,16 @@ var errRevoked = fmt.Errorf("an operator has told this replica to leave: %w", Er
 type renewal struct {
 	mu    sync.Mutex
 	taken bool
+	ctx   context.Context // until the lease ends, or stop
 	stop  context.CancelFunc
 	soon  chan struct{} // holds one if a heartbeat is wanted at once
 }
 
 // renewItself begins to send heartbeats, until the lease ends or TakeRenewal.
 func (l *Lease) renewItself() {
-	ctx, stop := context.WithCancel(l.ctx)
-	l.renewal.stop = stop
 	go func() {
-		defer stop()
-		l.keepAlive(ctx)
+		defer l.renewal.stop()
+		l.keepAlive(l.renewal.ctx)
 	}()
 }
 
@@ -62,6 +61,9 @@ func (l *Lease) keepAlive(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-revoked:
+			if ctx.Err() != nil {
+				return // whoever has taken the renewal follows the order
+			}
 			revoked, end = nil, time.After(timing.TTL-timing.RenewDeadline)
 			l.drain()
 			continue

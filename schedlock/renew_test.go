@@ -113,6 +113,20 @@ func TestTheRenewalOfALeaseIsTakenOnce(t *testing.T) {
 	})
 }
 
+// It can be taken from the moment in which others see the lease, which is before it renews itself.
+func TestTheRenewalOfALeaseIsTakenBeforeItBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		start := time.Now()
+		lease := a.lead()
+		require.NoError(t, lease.TakeRenewal())
+		schedlock.RenewItself(lease)
+		sleepUntil(start, 2*every)
+		require.Zero(t, a.db.count("heartbeat"))
+		require.NoError(t, lease.Release(ctx))
+	})
+}
+
 // Whoever holds a lease and knows nothing of orders leaves all the same.
 func TestAnOrderToLeaveReachesALeaseWhoseOwnerDoesNotLook(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {

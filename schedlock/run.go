@@ -23,7 +23,8 @@ import (
 //
 // That ctx ends is no error: Run returns what lead has returned then, if it is
 // another error than the context's, and why the lock could not be released.
-// After Stop it returns ErrStopped.
+// After Stop it returns ErrStopped. While somebody holds a lease of Wait or Acquire
+// the error wraps ErrUnreleased, and that lease stays theirs.
 func (l *Lock) Run(ctx context.Context, lead func(ctx context.Context, lease *Lease) error) error {
 	g, err := l.begin(ctx, false)
 	if err != nil {
@@ -93,15 +94,18 @@ func (l *Lock) Stop(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.giveBack(ctx)
+	return l.giveBack(ctx, true)
 }
 
-// giveBack releases the last lease, and what was never answered.
-func (l *Lock) giveBack(ctx context.Context) error {
+// giveBack releases the last lease, and what was never answered. A lease that an Acquire or a Wait
+// of somebody else has got, and whose work may run, it releases only if it is told to.
+func (l *Lock) giveBack(ctx context.Context, others bool) error {
 	l.mu.Lock()
-	last, unanswered := l.last, len(l.claims) > 0
+	last, unanswered, unreleased := l.last, len(l.claims) > 0, l.unreleased()
 	l.mu.Unlock()
 	switch {
+	case unreleased != nil && !others:
+		return unreleased
 	case last != nil:
 		return last.Release(ctx)
 	case unanswered:
@@ -167,7 +171,7 @@ func (l *Lock) lead(g *going, work func(*Lease) error) error {
 			if errors.Is(err, ErrStopped) || g.ctx.Err() == nil {
 				return err
 			}
-			return l.giveBack(g.ctx) // unless the campaign has made up for it
+			return l.giveBack(g.ctx, false) // unless the campaign has made up for it
 		}
 		rest, failed, held := leadOnce(lease, work)
 		switch {

@@ -423,3 +423,22 @@ func TestASchedulerThatAsksAfterStopIsTold(t *testing.T) {
 		require.Equal(t, 1, text.count(said))
 	})
 }
+
+// Somebody works under the lease that Wait or Acquire gave them: only they know when it has returned.
+func TestRunReleasesNoLeaseOfSomebodyElse(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newRenewing(t, db), newRenewing(t, db)
+		lease := a.lead()
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		for _, ctx := range []context.Context{ended, ended, ended, ctx} {
+			require.ErrorIs(t, a.lock.Run(ctx, untilTheEnd), schedlock.ErrUnreleased)
+			require.NoError(t, lease.Err())
+		}
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.NoError(t, lease.Release(ctx))
+		_, err = b.lock.Acquire(ctx)
+		require.NoError(t, err)
+	})
+}

@@ -35,9 +35,15 @@ func (t *term) wake(j *termJob) {
 }
 
 // next takes the steps of j that are due, up to the first that starts a run; ok
-// is false if none did.
+// is false if none did. While another waits for its turn it leaves all to that one, which will find
+// what is due then: else each tick of an outage of the ledger would add one that waits.
 func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
-	if j.turn.Take(t.ctx) != nil {
+	if !j.waits.CompareAndSwap(false, true) {
+		return run, false
+	}
+	err := j.turn.Take(t.ctx)
+	j.waits.Store(false)
+	if err != nil {
 		return run, false
 	}
 	defer j.turn.Give()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -28,6 +29,7 @@ type termJob struct {
 	spec  Spec
 	alarm gocron.Job
 
+	waits        atomic.Bool   // somebody waits for its turn
 	turn         bounded.Turn  // guards what follows: one step at a time
 	row          *ledger.Job   // nil: not in the ledger yet
 	catchUpTo    time.Time     // undecided ticks up to it run, one after the other

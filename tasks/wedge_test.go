@@ -313,3 +313,30 @@ func TestAnErrorIsCut(t *testing.T) {
 type brokenError struct{ text string }
 
 func (e *brokenError) Error() string { return e.text }
+
+// Each tick of an outage of the ledger wakes its job. One waits for the others.
+func TestOneAtATimeWaitsForTheTurnOfAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		tm, j := &term{ctx: ctx}, &termJob{turn: bounded.NewTurn()}
+		require.NoError(t, j.turn.Take(ctx))
+		var left atomic.Int32
+		wake := func() {
+			for range 5 {
+				go func() {
+					tm.next(j)
+					left.Add(1)
+				}()
+			}
+			synctest.Wait()
+		}
+		wake()
+		require.EqualValues(t, 4, left.Load())
+		wake()
+		require.EqualValues(t, 9, left.Load())
+		cancel()
+		synctest.Wait()
+		require.EqualValues(t, 10, left.Load())
+		require.False(t, j.waits.Load())
+	})
+}

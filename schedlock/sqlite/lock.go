@@ -291,7 +291,7 @@ func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 func (s *Store) fence(ctx context.Context, tx any, query string,
 	args ...any) (found int64, err error) {
 	t, ok := tx.(*sql.Tx)
-	if !ok {
+	if !ok || t == nil {
 		return 0, fmt.Errorf("%w: it is a %T, not a *sql.Tx", driver.ErrNoFence, tx)
 	}
 	res, err := t.ExecContext(ctx, query, args...)

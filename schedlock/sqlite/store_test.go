@@ -366,6 +366,7 @@ func TestWithoutItsTablesADatabaseSaysWhatIsMissing(t *testing.T) {
 	}
 	tx := begin(t, s.DB())
 	assert.ErrorIs(t, s.Fence(bg, tx, driver.Ref{}), driver.ErrNoFence)
+	assert.ErrorIs(t, s.Fence(bg, (*sql.Tx)(nil), driver.Ref{}), driver.ErrNoFence)
 	_, err := s.Named().Fence(bg, tx, namedlock.Ref{Key: lockA}, time.Minute)
 	assert.ErrorIs(t, err, driver.ErrNoFence)
 }
