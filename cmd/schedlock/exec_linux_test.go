@@ -103,8 +103,17 @@ func (s *said) String() string {
 // startExec starts exec; the command must print a line when it runs.
 func startExec(t testing.TB, dsn string, args ...string) *worker {
 	t.Helper()
+	return startExecTo(t, nil, dsn, args...)
+}
+
+// startExecTo is startExec with a stderr of the test's own; nil: it is kept.
+func startExecTo(t testing.TB, stderr *os.File, dsn string, args ...string) *worker {
+	t.Helper()
 	w := &worker{t: t, cmd: execOf(t, dsn, args...), ended: make(chan struct{})}
 	w.cmd.Stderr = &w.err
+	if stderr != nil {
+		w.cmd.Stderr = stderr
+	}
 	w.cmd.WaitDelay = time.Second // what is left behind may keep it open
 	out, w1, err := os.Pipe()
 	require.NoError(t, err)
@@ -331,6 +340,37 @@ func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 			require.NotZero(t, w.wait())
 		}
 	})
+}
+
+// The command has the same stderr, and so may fill it, or outlive its reader.
+func TestNothingOutlivesItsLeaseWhateverHappensToStderr(t *testing.T) {
+	t.Parallel()
+	missing.Long(t, "takes seconds")
+	for _, read := range []bool{true, false} {
+		dsn := filepath.Join(folder(t), "app.db")
+		reader, stderr, err := os.Pipe()
+		require.NoError(t, err)
+		t.Cleanup(func() { reader.Close() })
+		w := startExecTo(t, stderr, dsn, "--ttl", "3s", "sh", "-c",
+			"setsid sleep 1000 & echo $!; exec sleep 1000")
+		daemon, err := strconv.Atoi(w.line())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
+		if read {
+			room, err := unix.FcntlInt(stderr.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+			require.NoError(t, err)
+			_, err = stderr.Write(make([]byte, room))
+			require.NoError(t, err)
+		} else {
+			reader.Close()
+		}
+		stderr.Close()
+		require.NoError(t, unix.Kill(w.inner(), unix.SIGSTOP))
+		eventually(t, "the command has ended", func() bool {
+			return unix.Kill(daemon, 0) == unix.ESRCH
+		})
+		require.NotZero(t, w.wait())
+	}
 }
 
 // stopped reports whether SIGSTOP has stopped all threads of a process. They run on

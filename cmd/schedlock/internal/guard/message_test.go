@@ -24,3 +24,10 @@ func TestAMessageDoesNotWaitForAProcessThatIsStopped(t *testing.T) {
 	}
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
+
+func TestTheDeadlineIsLookedAtAlsoWhileNothingIsKnownOfIt(t *testing.T) {
+	require.Equal(t, time.Second, nextLook(0, time.Hour))
+	require.Equal(t, time.Second, nextLook(time.Hour+time.Minute, time.Hour))
+	require.Equal(t, time.Millisecond, nextLook(time.Hour+time.Millisecond, time.Hour))
+	require.Zero(t, nextLook(time.Hour, time.Hour+time.Minute))
+}

@@ -137,10 +137,7 @@ func (o *outer) listen() {
 func (o *outer) watch(signals <-chan os.Signal) int {
 	messages := o.messages
 	for {
-		var late <-chan time.Time
-		if at := o.killAt.get(); at > 0 {
-			late = time.After(min(max(at-bootTime(), 0), time.Second))
-		}
+		late := time.After(nextLook(o.killAt.get(), bootTime()))
 		select {
 		case s := <-signals:
 			_ = o.conn.send(message{Signal: s.(unix.Signal)}, nil)
@@ -158,9 +155,9 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 			if at := o.killAt.get(); at == 0 || now < at {
 				continue
 			}
-			fmt.Fprintln(o.errOut, "schedlock: exec: the process that holds the lock has not "+
-				"renewed it in time: it and the command are killed")
 			o.reaper.kill(o.group)
+			o.say("the process that holds the lock has not renewed it in time: " +
+				"it and the command are killed")
 			return o.finish(ExitSignal(unix.SIGKILL))
 		case status := <-o.ended:
 			o.reaper.kill(o.group)
@@ -173,12 +170,35 @@ func (o *outer) watch(signals <-chan os.Signal) int {
 			case o.code != nil:
 				return o.finish(*o.code)
 			case status.Signaled():
-				fmt.Fprintf(o.errOut, "schedlock: exec: the process that held the lock was ended "+
-					"by signal %d: the command is killed\n", status.Signal())
+				o.say(fmt.Sprintf("the process that held the lock was ended by signal %d: "+
+					"the command is killed", status.Signal()))
 				return o.finish(ExitSignal(status.Signal()))
 			}
 			return o.finish(status.ExitStatus())
 		}
+	}
+}
+
+// nextLook is how long to wait until the next look at the deadline, which is 0 while no command
+// runs. Inner sets it without a word, and may be stopped before it sends one.
+func nextLook(killAt, now time.Duration) time.Duration {
+	if killAt == 0 {
+		return time.Second
+	}
+	return min(max(killAt-now, 0), time.Second)
+}
+
+// say tells people something at the end. If they do not read it, it waits a second for them: the
+// command has inherited the same stderr, and may have filled it.
+func (o *outer) say(text string) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintln(o.errOut, "schedlock: exec: "+text)
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
 	}
 }
 
