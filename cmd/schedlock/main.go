@@ -81,6 +81,7 @@ type tool struct {
 	in     io.Reader
 	out    io.Writer
 	errOut io.Writer
+	lost   *lostOutput // what out has become
 	colour bool
 
 	dsn     string
@@ -183,8 +184,13 @@ func (e *usageError) Error() string {
 // shown.
 func (t *tool) run(ctx context.Context, args []string) int {
 	t.argv, t.timeout = args, defaultTimeout
+	t.lost = &lostOutput{to: t.out}
+	t.out = t.lost
 	code, err := t.do(ctx, args)
 	t.reader.close()
+	if err == nil && t.lost.err != nil { // a disk that is full, for example
+		err = fmt.Errorf("what it found could not be written: %w", t.lost.err)
+	}
 	if err == nil {
 		return code
 	}

@@ -35,7 +35,19 @@ type errorJSON struct {
 	Error string `json:"error"`
 }
 
-// encode writes v to standard output; an error of that has nowhere to go.
+// A lostOutput is standard output, and keeps the first error of it.
+type lostOutput struct {
+	to  io.Writer
+	err error
+}
+
+func (o *lostOutput) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
+}
+
+// encode writes v to standard output. Of an error run tells at the end.
 func (t *tool) encode(v any) { t.encodeWith("  ", v) }
 
 func (t *tool) encodeWith(indent string, v any) {
@@ -87,7 +99,7 @@ func (t *tool) wantsColour() bool {
 	if kind, _ := t.lookup("TERM"); kind == "dumb" {
 		return false
 	}
-	return isTerminal(t.out)
+	return isTerminal(t.lost.to)
 }
 
 func isTerminal(stream any) bool {

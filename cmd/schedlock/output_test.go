@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -190,4 +192,23 @@ func TestWatchSaysLate(t *testing.T) {
 	}, events)
 	assert.Contains(t, at(0, 26*time.Second).judged.summary, " is late: ")
 	assert.NotContains(t, fmt.Sprint(judge(at(0, 21*time.Second).view)), "late")
+}
+
+// A fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestOutputThatIsLostIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	path := withRuns(t, "df")
+	for _, args := range []string{"status", "watch", "history", "runs", "runs --json", "jobs", "audit",
+		"replicas", "locks", "queue count", "doctor", "completion bash", "man", "version"} {
+		var said bytes.Buffer
+		tool := &tool{out: fullDisk{}, errOut: &said,
+			lookup: func(string) (string, bool) { return "", false }}
+		code := tool.run(t.Context(), append(strings.Fields(args), "--db", path))
+		assert.Equal(t, exitUnknown, code, "%s: %s", args, &said)
+		assert.Contains(t, said.String(), "could not be written: no space left on device", args)
+	}
 }

@@ -56,7 +56,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		out := false
 		ticker := time.NewTicker(*interval)
 		defer ticker.Stop()
-		for {
+		for t.lost.err == nil {
 			select {
 			case <-ctx.Done():
 				return exitDone, nil
@@ -82,6 +82,7 @@ func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			}
 			last = now
 		}
+		return exitUnknown, nil
 	}
 }
 
