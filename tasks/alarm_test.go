@@ -33,8 +33,7 @@ func TestAlarmRingsAtTheTicksOfTheDatabasesClock(t *testing.T) {
 
 // gocron skips a time that reads like the one before.
 func TestTicksWithinOneSecondAllRing(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(100 * time.Millisecond).Offset(50 * time.Millisecond)
 		w.leader([]Job{d.job("j", spec, 0)})
 		sleepUntil(5 * time.Second)
@@ -43,8 +42,7 @@ func TestTicksWithinOneSecondAllRing(t *testing.T) {
 }
 
 func TestAlarmThatRangTooEarlyRingsAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leader([]Job{d.job("j", at(15*time.Second), 0)})
 		sleepUntil(9 * time.Second)
 		w.setClock(-400 * time.Millisecond) // less than what is taken for a step

@@ -174,8 +174,7 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 }
 
 func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", at(5*time.Second), time.Hour)}
 		for i := range 5 {
 			r := w.join(jobs)
@@ -193,8 +192,7 @@ func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
 }
 
 func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", at(5*time.Second), 30*time.Second),
 			once(d.job("mail", at(5*time.Second), 30*time.Second))}
 		a, b := w.join(jobs, WithDrain(time.Second)), w.join(jobs)
@@ -216,8 +214,7 @@ func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
 }
 
 func TestARetryOutlivesItsLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.failing("j", at(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 2, Backoff: time.Minute}
 		a := w.leader([]Job{job})
@@ -234,8 +231,7 @@ func TestARetryOutlivesItsLeader(t *testing.T) {
 
 // A deploy may change what is owed: the job's policy, and whether there is one.
 func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		other := Job{Name: "other", Spec: at(time.Hour), Do: nothing}
 		job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 1)
 		job.Retry = Retry{Attempts: 5, Backoff: time.Minute}
@@ -263,8 +259,7 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 }
 
 func TestATimeoutEndsTheContextOfARun(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		slow := d.job("slow", at(5*time.Second), time.Minute)
 		slow.Timeout = 3 * time.Second
 		plain := Job{Name: "plain", Spec: at(5 * time.Second), Timeout: 3 * time.Second,
@@ -294,8 +289,7 @@ func TestATimeoutEndsTheContextOfARun(t *testing.T) {
 }
 
 func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(time.Minute).Offset(0)
 		lead := func(upto time.Duration, names ...string) {
 			var jobs []Job
@@ -359,8 +353,7 @@ func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 }
 
 func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Minute).Offset(0), time.Second)
 		job.CatchUp, job.Overlap = All(5), OverlapAllow
 		w.leadsUntil(0, []Job{job})

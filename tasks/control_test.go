@@ -40,8 +40,7 @@ func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
 }
 
 func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Hour), 0)})
 		sleepUntil(10*time.Second + 100*time.Millisecond)
 		a.trigger("j", "alice", "")
@@ -51,8 +50,7 @@ func TestTheLeaderItselfLooksAtOnce(t *testing.T) {
 }
 
 func TestARequestWaitsForALeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", at(time.Hour), 0)}
 		w.leadsUntil(0, jobs)
 		b := w.join(jobs)
@@ -96,8 +94,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 }
 
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leadsUntil(0, []Job{d.job("j", at(time.Hour), 0)})
 		a := w.leader(nil)
 		request := a.trigger("j", "alice", "")
@@ -109,8 +106,7 @@ func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 }
 
 func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Hour), 0)})
 		_, err := a.runner.Trigger(ctx, "typo", "alice", "")
 		assert.ErrorIs(t, err, ledger.ErrNoJob)
@@ -199,8 +195,7 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 }
 
 func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(0), 8*time.Second)})
 		sleepUntil(12 * time.Second)
 		_, err := a.runner.Pause(ctx, "j", "alice", "")
@@ -213,8 +208,7 @@ func TestARunThatIsUnderWayOutlastsAPause(t *testing.T) {
 
 // What is due during a pause was not due while this replica led.
 func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(10*time.Second).Offset(0), time.Second)
 		job.CatchUp = Skip
 		a := w.leader([]Job{job})
@@ -232,8 +226,7 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 
 // Also one that ended while nobody led.
 func TestAPauseOutlivesItsLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Minute).Offset(0), 0)
 		job.CatchUp = Skip
 		lead := func(from, upto time.Duration) {
@@ -257,8 +250,7 @@ func TestAPauseOutlivesItsLeader(t *testing.T) {
 }
 
 func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		n := 0
 		jobs := []Job{{Name: "j", Spec: Every(10 * time.Second).Offset(0),
 			Do: func(context.Context, Run) error {
@@ -299,8 +291,7 @@ func TestJobsTellsAPersonHowTheyAre(t *testing.T) {
 
 func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
 	missing.Long(t, "makes many runs")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(100*time.Millisecond).Offset(0), 0),
 			d.job("seldom", at(time.Second), 0)}
 		w.leadsUntil(5*time.Minute, jobs, WithKeepRuns(50))
@@ -320,8 +311,7 @@ func TestTheLeaderKeepsTheLedgerBounded(t *testing.T) {
 }
 
 func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
 		a.link.set(on(refuse, "prune"))
 		sleepUntil(30 * time.Second)

@@ -96,8 +96,7 @@ func goesOnAfter(t *testing.T, text string) {
 }
 
 func TestACursorThatStandsTooFarAheadIsPutBackWhenATermBegins(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(10 * time.Minute).Offset(0)
 		jobs := []Job{d.job("j", spec, 0), d.job("k", spec, 0)}
 		a := w.leader(jobs)
@@ -129,8 +128,7 @@ func clocks(lines []string) (times []string) {
 
 // A leader's time may be some milliseconds ahead of the next one's.
 func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0),
 			d.job("often", Every(100*time.Millisecond).Offset(0), 0)}
 		a := w.leader(jobs)
@@ -150,8 +148,7 @@ func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
 // A run whose row was pruned could start again.
 func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
 	missing.Long(t, "makes many runs")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
 		a := w.leader(jobs, WithKeepRuns(10))
 		sleepUntil(60*time.Minute + 30*time.Second)
@@ -171,8 +168,7 @@ func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
 }
 
 func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(10*time.Minute).Offset(0), 0),
 			d.job("k", Every(10*time.Minute).Offset(0), 0)}
 		w.leadsUntil(15*time.Minute, jobs)
@@ -195,8 +191,7 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 
 // Whoever leads finds out.
 func TestACursorThatIsResetLetsItsJobRunSoon(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(10*time.Minute).Offset(0), 0)})
 		sleepUntil(95 * time.Minute)
 		w.setClock(-time.Hour)
@@ -272,8 +267,7 @@ func testNoLoopSpins(t *testing.T, all, ops []string) {
 }
 
 func TestTheCursorsOfOneJobAreNoConcernOfAnother(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("bad", Every(time.Second).Offset(0), 0),
 			d.job("good", Every(time.Second).Offset(0), 0)})
 		sleepUntil(time.Second)

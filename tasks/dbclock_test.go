@@ -10,8 +10,7 @@ import (
 )
 
 func TestTheDatabasesClockIsSetForward(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(10 * time.Minute).Offset(0)
 		a := w.leader([]Job{d.job("j", spec, 0)})
 		term := a.lock.Lease().Term()
@@ -30,8 +29,7 @@ func TestTheDatabasesClockIsSetForward(t *testing.T) {
 }
 
 func TestTheDatabasesClockIsSetBack(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(10 * time.Minute).Offset(0)
 		a := w.leader([]Job{d.job("j", spec, 0)})
 		term := a.lock.Lease().Term()
@@ -51,8 +49,7 @@ func TestTheDatabasesClockIsSetBack(t *testing.T) {
 }
 
 func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(7 * time.Second).Offset(0)
 		jobs := []Job{d.job("j", spec, 2*time.Second)}
 		a := w.leader(jobs)

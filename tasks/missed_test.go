@@ -75,8 +75,7 @@ func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 
 // A job that takes longer than its interval does not go on making up for ever.
 func TestMakingUpComesToAnEnd(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 		job.CatchUp = All(4)
 		w.leadsUntil(1500*time.Millisecond, []Job{job})
@@ -94,8 +93,7 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 }
 
 func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("interval", Every(time.Second).Offset(0), 0),
 			d.job("cron", Cron("* * * * * *", ""), 0)}
 		w.leadsUntil(2500*time.Millisecond, jobs)

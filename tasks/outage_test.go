@@ -64,8 +64,7 @@ func TestALeaderOnADamagedDatabaseStepsDownAndRests(t *testing.T) {
 }
 
 func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Second), 5*time.Second)}, WithDrain(10*time.Second),
 			WithOnStuck(func([]Run) { d.write("stuck") }))
 		sleepUntil(3 * time.Second)
@@ -105,8 +104,7 @@ func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {
 }
 
 func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{once(d.job("j", at(5*time.Second), time.Hour))})
 		sleepUntil(6 * time.Second)
 		a.link.set(on(refuse))
@@ -126,8 +124,7 @@ func TestTheEndOfARunIsGivenUpSomeTimeAfterALoss(t *testing.T) {
 // first one arrives when that is over. Its run is carried out, but it waits for the one that has
 // begun meanwhile: the job does not overlap itself. See also TestFound of package simulate.
 func TestARunThatStartsLateDoesNotOverlapAnother(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(time.Minute).Offset(0), 3*time.Second)})
 		sleepUntil(59 * time.Second)
 		sent := 0

@@ -36,8 +36,7 @@ func TestAJobThatIsLongerThanItsInterval(t *testing.T) {
 }
 
 func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Minute).Offset(0), 90*time.Second)
 		job.Overlap = OverlapQueue
 		a := w.leader([]Job{job})
@@ -52,8 +51,7 @@ func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
 
 // The retry of one run and the next tick both need the job.
 func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := Job{Name: "j", Spec: Every(10 * time.Second).Offset(0),
 			Retry: Retry{Attempts: 2, Backoff: 8 * time.Second},
 			Do: func(_ context.Context, run Run) error {
@@ -77,8 +75,7 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 
 func TestWhatALongRunOverlapsIsSoonSeenAndFewRows(t *testing.T) {
 	missing.Long(t, "makes many runs")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leader([]Job{d.job("j", Every(time.Second).Offset(0), time.Hour)})
 		sleepUntil(4 * time.Second)
 		require.Equal(t, []string{"00:00:01 in_progress", "00:00:02-00:00:03 (2) skipped overlap"},

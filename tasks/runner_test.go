@@ -129,8 +129,7 @@ func TestTheEndOfARunIsRecordedHoweverItEnds(t *testing.T) {
 func explode() { panic("too many bans") }
 
 func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Hour).Offset(0), 0)
 		job.AtOnce = true
 		time.Sleep(7 * time.Second)
@@ -145,8 +144,7 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 // Issue: bare gocron never runs such a job.
 func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
 	missing.Long(t, "changes the leader often")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("hourly", Every(time.Hour).Offset(17*time.Minute), time.Second)}
 		leader := w.leader(jobs)
 		for m := 10; m <= 130; m += 10 {
@@ -161,8 +159,7 @@ func TestAnHourlyJobRunsAlthoughTheLeaderChangesEveryTenMinutes(t *testing.T) {
 }
 
 func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(13*time.Second + 500*time.Millisecond) // the next heartbeat is due at 20 s
 		require.Len(t, d.read(), 13)
@@ -183,8 +180,7 @@ func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
 
 // The database may have said yes before the replica was stopped for a while.
 func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(5*time.Second), 0)})
 		a.link.set(func(op string) fault {
 			switch op {
@@ -206,8 +202,7 @@ func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
 }
 
 func TestNothingRunsBeforeStart(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		a.runner.Campaign()
 		sleepUntil(5 * time.Minute)
@@ -260,8 +255,7 @@ func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
 }
 
 func TestAcquireIsStrict(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.join(nil)
 		b := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		a.lead()
@@ -284,8 +278,7 @@ func TestAcquireIsStrict(t *testing.T) {
 
 func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
 	missing.Long(t, "has 200 jobs")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		mayReturn := make(chan struct{})
 		var jobs []Job
 		for i := range 200 {
@@ -304,8 +297,7 @@ func TestTwoHundredBlockedJobsDoNotStarveTheHeartbeat(t *testing.T) {
 }
 
 func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), 0)}
 		a := w.leader(jobs)
 		b := w.standby(jobs)

@@ -117,9 +117,8 @@ func agreedWhileSuspended(w *world, d *diary) *replica {
 }
 
 func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		a := agreedWhileSuspended(w, &d)
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		a := agreedWhileSuspended(w, d)
 		a.link.set(on(refuse, "heartbeat")) // and the answer arrives
 		time.Sleep(grace / 4)
 		synctest.Wait()
@@ -132,9 +131,8 @@ func TestWhatTheDatabaseHadAgreedToStartsWhenTheLeaderIsNotSuspendedAnyMore(t *t
 }
 
 func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
-		a := agreedWhileSuspended(w, &d)
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		a := agreedWhileSuspended(w, d)
 		a.link.set(on(refuse)) // and the answer arrives
 		time.Sleep(grace)
 		synctest.Wait()

@@ -22,8 +22,7 @@ import (
 // How a term ends: on purpose, by an operator, by loss.
 
 func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("long", at(5*time.Second), 18*time.Second),
 			d.job("each second", Every(time.Second).Offset(0), 0)}
 		a, b := w.leader(jobs), w.standby(jobs)
@@ -62,8 +61,7 @@ func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
 }
 
 func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(3*time.Second + 500*time.Millisecond)
 		begin := time.Now()
@@ -139,8 +137,7 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 }
 
 func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := Job{Name: "j", Spec: Every(time.Hour).Offset(5 * time.Second),
 			Do: func(ctx context.Context, run Run) error {
 				<-ctx.Done()
@@ -181,8 +178,7 @@ func TestALossCancelsTheJobsFirstAndTidiesUpWhenTheyHaveReturned(t *testing.T) {
 }
 
 func TestAReplicaLeadsAgainAfterALoss(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(500*time.Millisecond), 0)})
 		first := a.lock.Lease()
 		sleepUntil(11 * time.Second)
@@ -258,8 +254,7 @@ func TestOnStuckIsAskedBeforeAnotherMayLead(t *testing.T) {
 }
 
 func TestALeaderThatIsRevokedDrainsAndAnotherLeads(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(time.Hour).Offset(5*time.Second), 10*time.Second)}
 		a, b := w.leader(jobs), w.standby(jobs)
 		sleepUntil(6 * time.Second)
@@ -373,8 +368,7 @@ func TestOnRunIsToldOfEverything(t *testing.T) {
 // What the database does to a term.
 
 func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leadsUntil(25*time.Second, []Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
 		sleepUntil(55 * time.Second)
 		b := w.leader([]Job{d.job("j", Every(15*time.Second).Offset(time.Second), 0)})

@@ -35,8 +35,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
 	missing.Long(t, "logs a lot")
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		full := &pipe{open: make(chan struct{})}
 		defer close(full.open)
 		// Once, as package startup does: a mutex would block this bubble.
@@ -199,8 +198,7 @@ func TestOnStuckHoldsUpNothing(t *testing.T) {
 
 // The run is over, but nobody can write that down.
 func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), time.Second)}
 		a, b := w.leader(jobs), w.standby(jobs)
 		a.link.set(on(hang, "finish"))
@@ -215,8 +213,7 @@ func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
 }
 
 func TestADrainSaysWhatItWaitsFor(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		mayReturn := make(chan struct{})
 		jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn),
 			d.job("unwritten", at(time.Second), time.Second), d.job("undecided", at(time.Hour), 0)}

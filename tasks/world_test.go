@@ -61,6 +61,12 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
+// inDiary is inWorld for jobs that write into one diary.
+func inDiary(t *testing.T, f func(t *testing.T, w *world, d *diary)) {
+	t.Helper()
+	inWorld(t, func(t *testing.T, w *world) { f(t, w, &diary{}) })
+}
+
 // runInWorld is inWorld as a subtest.
 func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 	t.Helper()
