@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
@@ -207,7 +208,9 @@ func TestOutputThatIsLostIsNoSuccess(t *testing.T) {
 		var said bytes.Buffer
 		tool := &tool{out: fullDisk{}, errOut: &said,
 			lookup: func(string) (string, bool) { return "", false }}
-		code := tool.run(t.Context(), append(strings.Fields(args), "--db", path))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of watch
+		code := tool.run(ctx, append(strings.Fields(args), "--db", path))
+		cancel()
 		assert.Equal(t, exitUnknown, code, "%s: %s", args, &said)
 		assert.Contains(t, said.String(), "could not be written: no space left on device", args)
 	}
