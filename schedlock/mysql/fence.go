@@ -11,10 +11,11 @@ import (
 // A row that refers to that of the fence keeps it from being deleted until the
 // transaction ends: so heartbeats pass, and a take-over does not. Its insertion looks
 // at the newest committed row of the fence, whatever snapshot the transaction has. It
-// goes at once, so that the table stays empty; the lock stays.
+// goes at once, so that the table stays empty; the lock stays. The app's session may have
+// foreign_key_checks = 0, by which the row would refer to nothing.
 const (
 	sqlFence = `
-SET STATEMENT innodb_lock_wait_timeout = 1 FOR
+SET STATEMENT innodb_lock_wait_timeout = 1, foreign_key_checks = 1 FOR
 INSERT INTO %s.scheduler_fenced (term, token) VALUES (?, ?)`
 
 	sqlUnfence = `

@@ -267,7 +267,7 @@ func (n namedStore) changed(ctx context.Context, query string, args []any) (bool
 
 const (
 	sqlNamedRefer = `
-SET STATEMENT innodb_lock_wait_timeout = 1 FOR
+SET STATEMENT innodb_lock_wait_timeout = 1, foreign_key_checks = 1 FOR
 INSERT INTO %s.named_locks_fenced (kind, name, term) VALUES (?, ?, ?)`
 
 	sqlNamedForget = `
