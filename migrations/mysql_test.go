@@ -63,7 +63,8 @@ func TestMySQLUpCommitsWhatTheSettingsOfTheAppWouldNot(t *testing.T) {
 	for _, setting := range []string{"autocommit=0", "sql_safe_updates=1"} {
 		url := mytest.Shared(t).Database(t)
 		require.NoError(t, upMySQL(t, openMySQL(t, url, setting)), setting)
-		require.Equal(t, migrations.Latest, versionOf(t, openMySQL(t, url), migrations.MySQL), setting)
+		require.Equal(t, migrations.Latest, versionOf(t, openMySQL(t, url), migrations.MySQL),
+			setting)
 	}
 }
 
