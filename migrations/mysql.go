@@ -32,10 +32,12 @@ SELECT get_lock(concat('schedlock-migrate-', md5(database())), 1)`
 DO release_lock(concat('schedlock-migrate-', md5(database())))`
 
 	// Everybody who comes after an ALTER TABLE that waits for a reader waits with it, so it does
-	// not wait at all. Whoever turns a strict sql_mode off must not have texts cut.
+	// not wait at all. Whoever turns a strict sql_mode off must not have texts cut. Nothing else
+	// commits what is written between the ALTER TABLEs.
 	mysqlSession = `
 SET SESSION lock_wait_timeout = 0, innodb_lock_wait_timeout = 1, time_zone = '+00:00',
-    sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', foreign_key_checks = 1`
+    sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', foreign_key_checks = 1,
+    autocommit = 1, sql_safe_updates = 0`
 )
 
 // mysqlVersions makes goose's table with its first row. Goose would make them one after the other,

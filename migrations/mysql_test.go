@@ -58,6 +58,16 @@ func schemaMySQL(t *testing.T, db *sql.DB) string {
 		`SELECT concat_ws(' ', id, term, server) FROM named_locks_floor`), "\n")
 }
 
+func TestMySQLUpCommitsWhatTheSettingsOfTheAppWouldNot(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"autocommit=0", "sql_safe_updates=1"} {
+		url := mytest.Shared(t).Database(t)
+		require.NoError(t, upMySQL(t, openMySQL(t, url, setting)), setting)
+		require.Equal(t, migrations.Latest, versionOf(t, openMySQL(t, url), migrations.MySQL),
+			setting)
+	}
+}
+
 func TestMySQLUpCreatesTheTables(t *testing.T) {
 	t.Parallel()
 	db := openMySQL(t, mytest.Shared(t).Database(t))

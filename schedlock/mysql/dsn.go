@@ -26,7 +26,9 @@ func (s *Store) settings() (*mysql.Config, error) {
 	}
 	for name, value := range map[string]string{
 		"autocommit":         "1",
+		"completion_type":    "'NO_CHAIN'", // else a COMMIT begins the next transaction
 		"foreign_key_checks": "1",
+		"sql_safe_updates":   "0",
 		"sql_mode":           "'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'",
 		"time_zone":          "'+00:00'",
 		"tx_isolation":       "'READ-COMMITTED'",

@@ -23,13 +23,17 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 	for _, url := range []string{
 		"mysql://p%40ss:a%2Fb%3Fc%23d%40e@" + address,
 		"mysql://root@" + address + "?sql_mode=''&time_zone='%2B05:00'&tx_isolation='SERIALIZABLE'" +
-			"&parseTime=true&interpolateParams=false&autocommit=0&charset=latin1",
+			"&parseTime=true&interpolateParams=false&autocommit=0&charset=latin1" +
+			"&completion_type='CHAIN'&sql_safe_updates=1&foreign_key_checks=0",
 		server.DSN(database),
 	} {
 		s := open(t, url)
 		require.Equal(t, "READ-COMMITTED", value[string](t, s.DB(), `SELECT @@tx_isolation`))
 		require.Equal(t, "+00:00", value[string](t, s.DB(), `SELECT @@time_zone`))
 		require.Contains(t, value[string](t, s.DB(), `SELECT @@sql_mode`), "STRICT")
+		require.Equal(t, "NO_CHAIN", value[string](t, s.DB(), `SELECT @@completion_type`))
+		require.Zero(t, value[int](t, s.DB(), `SELECT @@sql_safe_updates`))
+		require.Equal(t, 1, value[int](t, s.DB(), `SELECT @@foreign_key_checks`))
 		require.Equal(t, "ü", value[string](t, s.DB(), `SELECT 'ü'`))
 		acquire(t, s)
 	}

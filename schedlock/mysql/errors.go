@@ -8,6 +8,7 @@ import (
 
 	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -17,6 +18,7 @@ const (
 	errNoDBAccess   = 1044
 	errAccess       = 1045 // wrong user or password
 	errNotReady     = 1047 // of Galera: the node is out of the primary component
+	errNull         = 1048 // of a column that cannot be NULL
 	errNoDatabase   = 1049
 	errNoColumn     = 1054
 	errDuplicate    = 1062
@@ -80,6 +82,20 @@ func permanent(n uint16) bool {
 	return false
 }
 
+// explainTheirs is explain of an error in a transaction of the caller's, whose server and
+// settings are not those of the store's own sessions.
+func (s *Store) explainTheirs(err error) error {
+	switch n := number(err); {
+	case n == errNotReady:
+		return fmt.Errorf("%s: the node of the caller's transaction is not in the primary "+
+			"component of its Galera cluster: %w", s.name(), err)
+	case readOnly(n):
+		return fmt.Errorf("%s: the caller's transaction is read-only, or its server is: %w",
+			s.name(), err)
+	}
+	return s.explain(err)
+}
+
 // explain names the database, and for an error that no retry can mend says what to do.
 // All others are worth a retry: connections are lost, servers are restarted and fail
 // over.
@@ -88,8 +104,8 @@ func (s *Store) explain(err error) error {
 		return nil
 	}
 	for _, said := range []error{driver.ErrLost, driver.ErrConflict, driver.ErrBlocked,
-		driver.ErrPermanent, driver.ErrNoFence, bounded.ErrClosed, ledger.ErrPaused,
-		ledger.ErrNoJob, ledger.ErrBacklog} {
+		driver.ErrPermanent, driver.ErrNoFence, taskqueue.ErrTx, bounded.ErrClosed,
+		ledger.ErrPaused, ledger.ErrNoJob, ledger.ErrBacklog} {
 		if errors.Is(err, said) {
 			return err
 		}

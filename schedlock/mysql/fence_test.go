@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
@@ -67,6 +68,34 @@ func TestAFenceInAnOldSnapshotFails(t *testing.T) {
 			_ = tx.Rollback()
 			require.Zero(t, value[int](t, db, `SELECT count(*) FROM scheduler_pauses`))
 		}
+	}
+}
+
+// The old leader wakes while its successor is in the middle of the take-over.
+func TestAFenceHoldsWithoutForeignKeyChecks(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s, other := open(t, url), open(t, url)
+	app, db := mytest.Shared(t).Open(t, url, "foreign_key_checks=0"), byHand(t, url)
+	ref := acquire(t, s)
+	hold := begin(t, db, nil)
+	value[int64](t, hold.Tx.(*sql.Tx),
+		`SELECT term FROM scheduler_terms ORDER BY term DESC LIMIT 1 FOR UPDATE`)
+	c, acquired := claim(look(t, other)), make(chan error, 1)
+	go func() {
+		_, err := other.Acquire(ctx, c)
+		acquired <- err
+	}()
+	eventually(t, "the take-over has the fence", func() bool {
+		return errors.Is(db.QueryRow(`SELECT term FROM scheduler_fence FOR UPDATE SKIP LOCKED`).
+			Scan(new(int64)), sql.ErrNoRows)
+	})
+	tx, fenced := begin(t, app, nil), make(chan error, 1)
+	go func() { fenced <- s.Fence(ctx, tx.Tx, ref) }()
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, hold.Rollback())
+	if <-acquired == nil { // else it has waited for too long, on a slow machine
+		require.Error(t, <-fenced)
 	}
 }
 

@@ -178,7 +178,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 // DB returns the pool for what is neither the lock nor a run. Its sessions have the
-// settings of the store.
+// settings of the store. It is not for fenced transactions: each Fence needs another
+// connection of the pool.
 func (s *Store) DB() *sql.DB { return s.shared.db }
 
 // Close ends the connections. It may be called again. Release the lease before.

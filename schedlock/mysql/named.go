@@ -267,8 +267,8 @@ func (n namedStore) changed(ctx context.Context, query string, args []any) (bool
 
 const (
 	sqlNamedRefer = `
-SET STATEMENT innodb_lock_wait_timeout = 1 FOR
-INSERT INTO %s.named_locks_fenced (kind, name, term) VALUES (?, ?, ?)`
+SET STATEMENT innodb_lock_wait_timeout = 1, foreign_key_checks = 1 FOR
+INSERT INTO %s.named_locks_fenced (kind, name, term) VALUES (?, ?, if(@@in_transaction, ?, NULL))`
 
 	sqlNamedForget = `
 DELETE FROM %s.named_locks_fenced WHERE id = ?`
@@ -281,7 +281,12 @@ SELECT EXISTS (SELECT 1 FROM named_locks l WHERE ` + sqlNamedOurs + `)`
 // after the app's own idle_transaction_timeout, not after ttl.
 func (n namedStore) Fence(ctx context.Context, t any, ref namedlock.Ref,
 	_ time.Duration) (held bool, err error) {
-	err = n.s.inside(t, func(t tx) error {
+	err = n.s.fenced(t, func(t tx) error {
+		if beyondASCII(ref.Name) {
+			if err := t.takes(ctx, ref.Name); err != nil {
+				return err
+			}
+		}
 		err := n.s.refer(ctx, t, sqlNamedRefer, sqlNamedForget, string(ref.Kind), ref.Name,
 			ref.Term)
 		if err != nil {

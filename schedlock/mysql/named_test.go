@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
@@ -93,4 +94,21 @@ func TestAFenceOfANamedLockHoldsAtEachLevel(t *testing.T) {
 			exec(t, db, `UPDATE named_locks SET expires_at = SYSDATE(6) - INTERVAL 1 SECOND`)
 		})
 	}
+}
+
+// The old holder wakes while its successor is in the middle of its acquisition.
+func TestAFenceOfANamedLockHoldsWithoutForeignKeyChecks(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	app, db := mytest.Shared(t).Open(t, url, "foreign_key_checks=0"), byHand(t, url)
+	n, c := open(t, url).Named(), namedClaim()
+	term, _, err := n.Take(ctx, c)
+	require.NoError(t, err)
+	over := begin(t, db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // as Take
+	_, err = over.Tx.(*sql.Tx).Exec(`DELETE FROM named_locks_fence`)
+	require.NoError(t, err)
+	tx := begin(t, app, nil)
+	held, _ := n.Fence(ctx, tx.Tx, namedlock.Ref{Key: c.Key, Token: c.Token, Term: term},
+		time.Minute)
+	require.False(t, held)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,9 @@ RETURNING id`
 	sqlNewTask = `
 (?, ?, 'pending', ?, CASE WHEN ? > 0 THEN UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND END,
  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))`
+
+	// addAtOnce keeps the statement of an app's session below 65,535 placeholders.
+	addAtOnce = 1000
 )
 
 // Add implements taskqueue.Store.
@@ -47,10 +51,10 @@ func (q queueStore) Add(ctx context.Context, name string, retries int,
 func (q queueStore) AddTx(ctx context.Context, t any, name string, retries int,
 	ids []string) ([]string, error) {
 	var added []string
-	err := q.inside(t, func(t tx) (err error) {
+	err := q.inside(ctx, t, func(t tx) (err error) {
 		added, err = q.add(ctx, t, name, retries, 0, ids)
 		return err
-	})
+	}, slices.Concat(ids, []string{name})...)
 	return added, err
 }
 
@@ -63,45 +67,43 @@ func (q queueStore) AddAfter(ctx context.Context, t any, name string, retries in
 		return err
 	}
 	if t != nil {
-		return added, q.inside(t, add)
+		err = q.inside(ctx, t, add, slices.Concat(ids, []string{name})...)
+		return added, err
 	}
 	err = q.write(ctx, func(_ context.Context, t tx) error { return add(t) })
 	return added, err
 }
 
 func (q queueStore) add(ctx context.Context, t tx, name string, retries int,
-	delay time.Duration, ids []string) ([]string, error) {
-	if len(ids) == 0 {
-		return nil, nil
+	delay time.Duration, ids []string) (added []string, err error) {
+	us := ceilMicros(delay)
+	for some := range slices.Chunk(ids, addAtOnce) {
+		var args []any
+		for _, id := range some {
+			args = append(args, name, id, retries, us, us)
+		}
+		rows := strings.Repeat(sqlNewTask+",", len(some)-1) + sqlNewTask
+		list, err := t.ids(ctx, fmt.Sprintf(sqlAddTasks, quote(q.s.config.DBName), rows), args...)
+		if err != nil {
+			return nil, err
+		}
+		added = append(added, list...)
 	}
-	var (
-		us   = ceilMicros(delay)
-		rows = make([]string, len(ids))
-		args []any
-	)
-	for i, id := range ids {
-		rows[i] = sqlNewTask
-		args = append(args, name, id, retries, us, us)
-	}
-	return t.ids(ctx, fmt.Sprintf(sqlAddTasks, quote(q.s.config.DBName), strings.Join(rows, ",")),
-		args...)
+	return added, nil
 }
 
 // ceilMicros keeps a delay of less than a microsecond one.
 func ceilMicros(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseconds() }
 
-// inside calls f with a transaction of the caller's. After a deadlock the server has no
-// transaction any more: then it ends t.
-func (q queueStore) inside(t any, f func(tx) error) error {
-	own, ok := t.(*sql.Tx)
-	if !ok || own == nil {
-		return fmt.Errorf("%w: it is a %T, not a *sql.Tx", taskqueue.ErrTx, t)
-	}
-	err := f(tx{own})
-	if undone(err) {
-		_ = own.Rollback()
-	}
-	return q.s.explain(err)
+// inside calls f, which sends texts, with a transaction of the caller's, if the server still
+// has it.
+func (q queueStore) inside(ctx context.Context, t any, f func(tx) error, texts ...string) error {
+	return q.s.explainTheirs(inside(t, taskqueue.ErrTx, func(t tx) error {
+		if err := t.takes(ctx, texts...); err != nil {
+			return err
+		}
+		return f(t)
+	}))
 }
 
 // write runs f in a transaction, and again while that of somebody else is in its way.
@@ -193,10 +195,10 @@ func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 // idle_transaction_timeout, not after hold.
 func (q queueStore) DoneTx(ctx context.Context, t any, name string, token driver.Token,
 	_ time.Duration, ids []string) (done []string, err error) {
-	err = q.inside(t, func(t tx) (err error) {
+	err = q.inside(ctx, t, func(t tx) (err error) {
 		done, err = q.ours(ctx, t, sqlDoneTasks, nil, name, token, ids)
 		return err
-	})
+	}, slices.Concat(ids, []string{name})...)
 	return done, err
 }
 

@@ -1,9 +1,13 @@
 package mysql_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/locktest"
 )
@@ -25,4 +29,22 @@ func TestConformanceOfQueues(t *testing.T) {
 			},
 		}
 	})
+}
+
+func TestManyTasksAreAddedAtOnce(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	q, db := open(t, url).Queue(), mytest.Shared(t).Open(t, url)
+	var ids []string
+	for i := range 20_000 {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	_, err := q.Add(ctx, "q", 1, ids[:1])
+	require.NoError(t, err)
+	tx := begin(t, db, nil)
+	added, err := q.AddTx(ctx, tx.Tx, "q", 1, ids)
+	require.NoError(t, err)
+	require.Equal(t, ids[1:], added)
+	require.NoError(t, tx.Commit())
+	require.Equal(t, len(ids), value[int](t, db, `SELECT count(*) FROM queue_tasks`))
 }
