@@ -8,7 +8,7 @@ import (
 
 // Go calls f on a goroutine of its own, because runtime.Goexit (of a t.FailNow,
 // say) ends the one that it is on. The error of f can be received once: a *Panic if
-// f has not returned one.
+// f has not returned one, or if a method of that error panics.
 func Go(f func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -25,9 +25,20 @@ func Go(f func() error) <-chan error {
 			result <- err
 		}()
 		err = f()
+		if err != nil {
+			ask(err)
+		}
 		returned = true
 	}()
 	return result
+}
+
+// ask calls the methods of an error as others do later, on goroutines that no panic may end. Those of
+// a nil pointer that was returned as an error can panic.
+func ask(err error) {
+	_ = err.Error()
+	_ = errors.Is(err, errGoexit)
+	_, _ = errors.AsType[*Panic](err)
 }
 
 // A Panic is what a function has ended with instead of returning. Its text is one

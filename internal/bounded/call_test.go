@@ -9,6 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+type broken struct{ text string }
+
+func (b *broken) Error() string { return b.text }
+
 func TestAFunctionMayEndAsItLikes(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
@@ -23,6 +27,8 @@ func TestAFunctionMayEndAsItLikes(t *testing.T) {
 		"it panics with error": {func() error { panic(boom) }, "panic: boom", boom, true},
 		"it panics with something that cannot be compared": {f: func() error { panic([]int{1}) },
 			text: "panic: [1]", isPanic: true},
+		"it returns an error whose methods panic": {func() error { return (*broken)(nil) },
+			"panic: runtime error: invalid memory address or nil pointer dereference", nil, true},
 		"it ends its goroutine": {f: func() error { runtime.Goexit(); return nil },
 			text: "called runtime.Goexit instead of returning", isPanic: true},
 	} {

@@ -22,6 +22,10 @@ type attempt struct {
 
 // run calls the handler, keeps the task meanwhile, and ends it.
 func (a *attempt) run() {
+	if a.task.Left() <= 0 { // the capture was answered too late
+		a.finish(Event{Task: a.task.Info}, nil)
+		return
+	}
 	a.tell(Event{Kind: EventStarted, Task: a.task.Info})
 	ctx, cancel := context.WithCancelCause(a.base)
 	var keepers sync.WaitGroup
@@ -110,8 +114,12 @@ func (a *attempt) keep(ctx context.Context, returned <-chan struct{},
 		case <-time.After(pause):
 		}
 		left := a.task.Left()
-		if left <= 0 || a.task.completing.Load() {
+		if left <= 0 {
 			return
+		}
+		if a.task.completing.Load() { // until DoneTx has failed
+			pause = retry
+			continue
 		}
 		bounded, stop := context.WithTimeout(context.WithoutCancel(ctx),
 			min(left, max(third, time.Second)))

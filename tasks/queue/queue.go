@@ -211,18 +211,24 @@ func (q *Queues) Done(ctx context.Context, tasks ...*Task) error {
 // error of a commit that has failed.
 //
 // From this call until the transaction ends nobody else gets the task, even if its
-// time-out passes, and it cannot be extended. So commit soon: PostgreSQL ends the
-// transaction when it was idle for the time-out of this handle. On SQLite every
-// other writer waits. Under REPEATABLE READ or SERIALIZABLE the call fails if the
+// time-out passes. Once the call has succeeded the task is not extended any more, not
+// even after a rollback. So commit soon: PostgreSQL ends the transaction when it was
+// idle for the time-out of this handle. On SQLite every other writer waits. Under REPEATABLE READ or SERIALIZABLE the call fails if the
 // task was extended since the transaction's first statement: call DoneTx first.
 func (q *Queues) DoneTx(ctx context.Context, tx any, tasks ...*Task) error {
 	for _, t := range tasks {
 		t.completing.Store(true)
 	}
-	return q.each(tasks, "done", func(queue string, token driver.Token,
+	err := q.each(tasks, "done", func(queue string, token driver.Token,
 		ids []string) ([]string, error) {
 		return q.store.DoneTx(ctx, tx, queue, token, q.timeout, ids)
 	}, func(*Task) {}) // it has ended with the commit
+	if err != nil {
+		for _, t := range tasks {
+			t.completing.Store(false)
+		}
+	}
+	return err
 }
 
 // Release gives tasks back that were not worked on: they are pending again, at

@@ -119,14 +119,15 @@ func (w *workers) capture(ctx context.Context) {
 		// If the capture were cut off, nobody would work on what it has taken.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		tasks, err := w.q.Capture(bounded, w.queue, n)
-		if ctx.Err() != nil && len(tasks) > 0 {
+		stopped := ctx.Err() != nil // asked once: each task is given back, or begun
+		if stopped && len(tasks) > 0 {
 			if err := w.q.Release(bounded, tasks...); err != nil {
 				w.log.Warn("tasks that were captured during the stop cannot be released: they are left to "+
 					"their time-outs", "err", err)
 			}
 		}
 		cancel()
-		if ctx.Err() != nil {
+		if stopped {
 			return
 		}
 		for range n - len(tasks) {

@@ -137,6 +137,7 @@ type counting struct {
 	captures atomic.Int64
 	err      atomic.Pointer[error]
 	hang     atomic.Bool // Extend does not answer
+	captured func()      // is called when tasks were captured, before the answer; nil: nothing is
 }
 
 func (c *counting) Capture(ctx context.Context, name string, token driver.Token, hold time.Duration,
@@ -145,7 +146,11 @@ func (c *counting) Capture(ctx context.Context, name string, token driver.Token,
 	if err := c.err.Load(); err != nil {
 		return nil, *err
 	}
-	return c.Store.Capture(ctx, name, token, hold, limit)
+	tasks, err := c.Store.Capture(ctx, name, token, hold, limit)
+	if c.captured != nil && len(tasks) > 0 {
+		c.captured()
+	}
+	return tasks, err
 }
 
 func (c *counting) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
@@ -190,13 +195,15 @@ func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 func TestAPanicIsAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		q := newQueues(t)
-		add(t, q, "q", 0, "panic", "goexit", "good")
+		add(t, q, "q", 0, "panic", "goexit", "broken error", "good")
 		b := work(t, q, func(_ context.Context, task *queue.Task) error {
 			switch task.ID {
 			case "panic":
 				panic("at the disco")
 			case "goexit":
 				runtime.Goexit()
+			case "broken error":
+				return (*brokenError)(nil)
 			}
 			return nil
 		}, queue.WorkOptions{})
@@ -207,11 +214,17 @@ func TestAPanicIsAFailure(t *testing.T) {
 		require.Equal(t, queue.Failed, b.get("goexit").State)
 		require.Contains(t, b.get("goexit").LastError, "runtime.Goexit")
 		require.Equal(t, queue.Done, b.get("good").State)
+		require.Contains(t, b.get("broken error").LastError, "nil pointer")
 		failed := b.of(queue.EventFailed)
-		require.Len(t, failed, 2)
-		require.True(t, failed[0].Panic && failed[1].Panic)
+		require.Len(t, failed, 3)
+		require.True(t, failed[0].Panic && failed[1].Panic && failed[2].Panic)
 	})
 }
+
+// A brokenError is one whose methods panic: a nil pointer that was returned as an error.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
 
 func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -437,4 +450,74 @@ func TestWorkSaysWhatIsWrong(t *testing.T) {
 		"MaxPause -1ns is not", "MaxRetryDelay 1s is not from 1h", "Limit -1ns is not"} {
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// The transaction is rolled back then, and the handler may go on with something else.
+func TestATaskIsExtendedAfterADoneTxThatHasFailed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t, queue.WithTimeout(3*time.Second))
+		add(t, q, "q", 1, "a")
+		b := work(t, q, func(ctx context.Context, task *queue.Task) error {
+			require.ErrorIs(t, q.DoneTx(ctx, "no transaction", task), taskqueue.ErrTx)
+			sleepOrEnd(ctx, time.Minute)
+			return context.Cause(ctx)
+		}, queue.WorkOptions{})
+		time.Sleep(2 * time.Minute)
+		b.end()
+		require.Equal(t, queue.Done, b.get("a").State)
+		require.Equal(t, 1, b.get("a").Attempts)
+	})
+}
+
+// A slow database answers when the time-out of what was captured has passed.
+func TestAHandlerIsNotCalledForATaskThatIsLostAlready(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c, q := counted(t, queue.WithTimeout(3*time.Second))
+		add(t, q, "q", 1, "a")
+		c.captured = func() {
+			if c.captures.Load() == 1 {
+				time.Sleep(4 * time.Second)
+			}
+		}
+		var calls atomic.Int64
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			calls.Add(1)
+			return nil
+		}, queue.WorkOptions{})
+		time.Sleep(time.Minute)
+		b.end()
+		require.EqualValues(t, 1, calls.Load())
+		require.Len(t, b.of(queue.EventLost), 1)
+		require.Len(t, b.of(queue.EventStarted), 1)
+		require.Equal(t, queue.Done, b.get("a").State)
+	})
+}
+
+// A lateEnd ends right after it was asked whether it has.
+type lateEnd struct {
+	context.Context
+	armed  atomic.Bool
+	cancel context.CancelFunc
+}
+
+func (c *lateEnd) Err() error {
+	if c.armed.CompareAndSwap(true, false) {
+		defer c.cancel()
+	}
+	return c.Context.Err()
+}
+
+func TestAStopAtAnyMomentLeavesNoTaskCaptured(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c, q := counted(t)
+		add(t, q, "q", 0, "a")
+		stopping := &lateEnd{}
+		stopping.Context, stopping.cancel = context.WithCancel(ctx)
+		c.captured = func() { stopping.armed.Store(true) }
+		require.NoError(t, q.Work(stopping, "q", nothing,
+			queue.WorkOptions{Log: slog.New(slog.DiscardHandler)}))
+		info, _, err := q.Get(ctx, "q", "a")
+		require.NoError(t, err)
+		require.NotEqual(t, queue.InProgress, info.State)
+	})
 }
