@@ -54,7 +54,7 @@ var program = sync.OnceValue(func() string {
 
 // separate is how to keep two apps apart.
 const separate = `give each app a lock of its own: ` +
-	`postgres.WithSchema("...") on PostgreSQL, another file on SQLite`
+	`postgres.WithSchema("...") on PostgreSQL, another database on MariaDB, another file on SQLite`
 
 // other is the row of another app that leads with our lock, nil if none does.
 // What has no fresh heartbeat may be left from an app that is gone: a standby

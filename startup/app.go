@@ -42,9 +42,9 @@ var ErrTooManyWorkers = errors.New("more than one worker in strict mode")
 // Config is what an app says to embed it all. Only Open is required.
 type Config struct {
 	// Open opens the lock's database with its tables up to date:
-	// sqlite.Opener("file:app.db"), sqlite.Use(db), postgres.Opener(url) or
-	// postgres.Use(pool). If the store it returns is an io.Closer, it is closed
-	// last.
+	// sqlite.Opener("file:app.db"), sqlite.Use(db), postgres.Opener(url),
+	// postgres.Use(pool) or mysql.Opener(url). If the store it returns is an
+	// io.Closer, it is closed last.
 	Open func(ctx context.Context) (driver.Store, error)
 
 	// Jobs run on the leader. They need a store that keeps the run ledger.

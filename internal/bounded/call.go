@@ -33,8 +33,8 @@ func Go(f func() error) <-chan error {
 	return result
 }
 
-// ask calls the methods of an error as others do later, on goroutines that no panic may end. Those of
-// a nil pointer that was returned as an error can panic.
+// ask calls the methods of an error as others do later, on goroutines that no panic may end.
+// Those of a nil pointer that was returned as an error can panic.
 func ask(err error) {
 	_ = err.Error()
 	_ = errors.Is(err, errGoexit)

@@ -44,6 +44,9 @@ func (t Timing) Validate() error {
 	add := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf(format, args...))
 	}
+	if t.TTL <= 0 { // the others may follow from it
+		return fmt.Errorf("TTL %v is not above 0", t.TTL)
+	}
 	if t.HeartbeatInterval < MinHeartbeatInterval {
 		add("heartbeat interval %v is below %v", t.HeartbeatInterval, MinHeartbeatInterval)
 	}

@@ -2,7 +2,7 @@
 // any number of them, besides the scheduler's lock of package schedlock and
 // built on the same ideas.
 //
-//	locks, err := named.New(store.Named()) // of a sqlite.Store or a postgres.Store
+//	locks, err := named.New(store.Named()) // of a store on SQLite, PostgreSQL or MariaDB
 //	err = locks.WithLock(ctx, "import", func(ctx context.Context, lock *named.Lock) error {
 //		return importLists(ctx)
 //	})

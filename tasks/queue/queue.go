@@ -213,8 +213,9 @@ func (q *Queues) Done(ctx context.Context, tasks ...*Task) error {
 // From this call until the transaction ends nobody else gets the task, even if its
 // time-out passes. Once the call has succeeded the task is not extended any more, not
 // even after a rollback. So commit soon: PostgreSQL ends the transaction when it was
-// idle for the time-out of this handle. On SQLite every other writer waits. Under REPEATABLE READ or SERIALIZABLE the call fails if the
-// task was extended since the transaction's first statement: call DoneTx first.
+// idle for the time-out of this handle. On SQLite every other writer waits. Under
+// REPEATABLE READ or SERIALIZABLE the call fails if the task was extended since the
+// transaction's first statement: call DoneTx first.
 func (q *Queues) DoneTx(ctx context.Context, tx any, tasks ...*Task) error {
 	for _, t := range tasks {
 		t.completing.Store(true)

@@ -241,8 +241,8 @@ func judgeHistory(f *findings, x facts) {
 		f.warn("losses", fmt.Sprintf("terms of the last day that ended without a release: %d; "+
 			"the last was term %d of pid %d on %s (%s, %s)",
 			losses, lost.number, lost.PID, lost.Hostname, lost.reason, lost.ended.text),
-			"look into that replica's log at that time: a slow or unreachable database, "+
-				"a paused process, or a row edited by hand")
+			"look into that replica's log at that time: a process that crashed or was killed, "+
+				"a slow or unreachable database, a paused process, or a row edited by hand")
 	}
 }
 
