@@ -155,10 +155,17 @@ func (x *execution) checkTask(flags *flag.FlagSet) error {
 
 // checkTimes makes sure that the command has ended before another may run it.
 func (x *execution) checkTimes(flags *flag.FlagSet) error {
-	x.ttl = cmp.Or(x.ttl, rules.DefaultTTL)
+	asked := given(flags, "ttl")
+	if !asked {
+		x.ttl = cmp.Or(x.ttl, rules.DefaultTTL)
+	}
 	trusted := x.trusted()
 	room := x.ttl - trusted - guard.Slack
 	switch {
+	case asked && x.ttl <= 0:
+		return fmt.Errorf("--ttl %v is not above 0", x.ttl)
+	case asked && x.ttl > driver.MaxTTL:
+		return fmt.Errorf("--ttl %v is above %v", x.ttl, driver.MaxTTL)
 	case room <= 0:
 		return fmt.Errorf("TTL %v is too short: between the renew deadline of %v and the TTL "+
 			"there is no time to stop a command, which takes more than %v", x.ttl, trusted,

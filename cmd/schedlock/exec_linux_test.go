@@ -457,6 +457,10 @@ func TestExecRefusesWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ flags, says string }{
 		{"--ttl 1s", "TTL 1s is too short"},
+		{"--ttl 0s", "--ttl 0s is not above 0"},
+		{"--ttl -5s", "--ttl -5s is not above 0"},
+		{"--ttl 25h", "--ttl 25h0m0s is above 24h0m0s"},
+		{"--name x --ttl 25h", "--ttl 25h0m0s is above 24h0m0s"},
 		{"--grace 15s", "--grace 15s does not fit"},
 		{"--grace 14.751s", "at most 14.75s remain"},
 		{"--grace -1s", "--grace -1s is below 0"},

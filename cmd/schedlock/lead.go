@@ -95,8 +95,8 @@ func (s *sidecar) check(validFor bool) (err error) {
 	switch {
 	case s.listen == "":
 		return errors.New("--listen is empty")
-	case validFor && s.validFor <= 0:
-		return fmt.Errorf("--valid-for %v is not above 0", s.validFor)
+	case validFor && s.validFor < time.Millisecond: // answers give whole milliseconds
+		return fmt.Errorf("--valid-for %v is below 1ms", s.validFor)
 	}
 	if s.hosts, err = hosts.New(s.names...); err != nil {
 		return fmt.Errorf("--host: %w", err)

@@ -99,10 +99,13 @@ func (t *tool) wantsColour() bool {
 	if kind, _ := t.lookup("TERM"); kind == "dumb" {
 		return false
 	}
-	return isTerminal(t.lost.to)
+	return isTerminal(t.out)
 }
 
 func isTerminal(stream any) bool {
+	if o, ok := stream.(*lostOutput); ok {
+		stream = o.to
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
