@@ -123,6 +123,15 @@ func TestTheRenewalOfALeaseIsTakenBeforeItBegins(t *testing.T) {
 		schedlock.RenewItself(lease)
 		sleepUntil(start, 2*every)
 		require.Zero(t, a.db.count("heartbeat"))
+
+		_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "")
+		require.NoError(t, err)
+		require.NoError(t, lease.Heartbeat(ctx))
+		for range 50 { // it may hear of the order first, or of the taking
+			schedlock.RenewItself(lease)
+		}
+		synctest.Wait()
+		require.NoError(t, a.lock.IsLeader(ctx), "the order is for whoever has taken the renewal")
 		require.NoError(t, lease.Release(ctx))
 	})
 }

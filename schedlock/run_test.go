@@ -424,7 +424,8 @@ func TestASchedulerThatAsksAfterStopIsTold(t *testing.T) {
 	})
 }
 
-// Somebody works under the lease that Wait or Acquire gave them: only they know when it has returned.
+// Somebody works under the lease that Wait or Acquire gave them: only they know when that has
+// returned.
 func TestRunReleasesNoLeaseOfSomebodyElse(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a, b := newRenewing(t, db), newRenewing(t, db)

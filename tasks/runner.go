@@ -236,11 +236,6 @@ func (r *Runner) Stop(ctx context.Context) error {
 	select {
 	case <-r.done:
 		return r.giveBack(ctx)
-	default:
-	}
-	select {
-	case <-r.done:
-		return r.giveBack(ctx)
 	case <-ctx.Done():
 		what := "the callbacks, or the release of the lock"
 		if t := r.term.Load(); t != nil && len(t.waitsFor()) > 0 {

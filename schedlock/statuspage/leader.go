@@ -54,7 +54,8 @@ func newLeader(h *Handler, s *snapshot) *leader {
 	if app := s.app; app.Differs(i.App) {
 		l.alert("It is a replica of another app, %s. "+
 			"While it leads no job of this app, %s, runs: give each app a lock of its own "+
-			"(postgres.WithSchema, another database of MariaDB, or another SQLite file).", i.App.Name, app.Name)
+			"(postgres.WithSchema, another database of MariaDB, or another SQLite file).",
+			i.App.Name, app.Name)
 	}
 	if i.HeartbeatAge < 0 {
 		l.say("Its last heartbeat is stamped in the future, at %s: clocks differ. "+
