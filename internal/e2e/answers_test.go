@@ -139,11 +139,10 @@ type pauseRow struct {
 	Reason string    `json:"reason"`
 }
 
-// fetch decodes an answer whose status must be 200. A database that can't be read
+// read is get for an answer whose status must be 200. A database that can't be read
 // is asked again: the machine may be busy, or a pooler that has died starts anew.
-func fetch[T any](r *replica, path string) (v T) {
+func (r *replica) read(path string) (a answer) {
 	r.t.Helper()
-	var a answer
 	eventually(r.t, "the database answers GET "+path, func() error {
 		a = r.get(path)
 		if a.status == http.StatusServiceUnavailable {
@@ -152,6 +151,13 @@ func fetch[T any](r *replica, path string) (v T) {
 		return nil
 	})
 	require.Equal(r.t, http.StatusOK, a.status, "GET %s: %s", path, a.body)
+	return a
+}
+
+// fetch decodes what read returns.
+func fetch[T any](r *replica, path string) (v T) {
+	r.t.Helper()
+	a := r.read(path)
 	require.NoError(r.t, json.Unmarshal(a.body, &v), "GET %s: %s", path, a.body)
 	return v
 }
@@ -275,8 +281,7 @@ func awaitOneLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 // metrics are all that GET /metrics tells.
 func (r *replica) metrics() map[string]*dto.MetricFamily {
 	r.t.Helper()
-	a := r.get("/metrics")
-	require.Equal(r.t, http.StatusOK, a.status)
+	a := r.read("/metrics")
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(a.body))
 	require.NoError(r.t, err)

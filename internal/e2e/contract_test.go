@@ -138,8 +138,7 @@ func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
 		})
 
 		t.Run("terms", func(t *testing.T) {
-			a := r.get("/terms")
-			require.Equal(t, http.StatusOK, a.status)
+			a := r.read("/terms")
 			var list []json.RawMessage
 			decode(t, a.body, &list)
 			require.Len(t, list, 2)
@@ -157,8 +156,7 @@ func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
 		})
 
 		t.Run("runs", func(t *testing.T) {
-			a := r.get("/runs?job=tick")
-			require.Equal(t, http.StatusOK, a.status)
+			a := r.read("/runs?job=tick")
 			var list []json.RawMessage
 			decode(t, a.body, &list)
 			skipped := shape{
@@ -211,7 +209,7 @@ func TestTermsAndRunsAnswerAsTheirContractSays(t *testing.T) {
 					require.Equal(t, job, run.Job)
 				}
 			}
-			require.JSONEq(t, `[]`, string(r.get("/runs?job=nonsense").body))
+			require.JSONEq(t, `[]`, string(r.read("/runs?job=nonsense").body))
 		})
 	})
 }
@@ -240,8 +238,7 @@ func TestLimitIs100ByDefaultAndAtMost100000(t *testing.T) {
 		for limit, want := range map[string]int{
 			"": 100, "1": 1, "101": 101, "100001": 100_000,
 		} {
-			a := r.get("/runs?job=old&limit=" + limit)
-			require.Equal(t, http.StatusOK, a.status, "limit=%s", limit)
+			a := r.read("/runs?job=old&limit=" + limit)
 			require.Equal(t, min(want, rows), bytes.Count(a.body, []byte(`"job":"old"`)),
 				"limit=%s", limit)
 		}
@@ -278,8 +275,7 @@ func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
 			"/lock":   object, "/terms": object, "/runs": object, "/jobs": object,
 			"/metrics": "text/plain; version=0.0.4; charset=utf-8",
 		} {
-			a := r.get(path)
-			require.Equal(t, http.StatusOK, a.status, path)
+			a := r.read(path)
 			require.Contains(t, a.header.Get("Content-Type"), contentType, path)
 			safe(a)
 			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete,
@@ -314,7 +310,7 @@ func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
 			return nil
 		})
 		require.Contains(t, r.metrics(), "schedlock_job_overdue_seconds")
-		problems, err := promlint.New(bytes.NewReader(r.get("/metrics").body)).Lint()
+		problems, err := promlint.New(bytes.NewReader(r.read("/metrics").body)).Lint()
 		require.NoError(t, err)
 		require.Empty(t, problems)
 	})

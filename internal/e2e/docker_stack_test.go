@@ -324,7 +324,7 @@ func (s *stack) taken(fault string, from time.Time, end string) {
 	}
 	took := now.AcquiredAt.Sub(from)
 	s.t.Logf("%s: %s leads after %v (%s %s)", fault, s.leader.service, took, old.service, end)
-	require.Less(s.t, took, takeOverLimit)
+	require.Less(s.t, took, soon(takeOver))
 	s.leader.awaitStatus("done", now.Term)
 }
 

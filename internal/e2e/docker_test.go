@@ -34,9 +34,9 @@ const (
 	dockerRun       = 100 * time.Millisecond // so that half of all faults hit a run
 )
 
-// takeOverLimit is how soon another must lead when the end of the leader shows
-// at once: well below the TTL. What it takes is in the test's output.
-const takeOverLimit = 2 * time.Second
+// takeOver is how soon another leads, see soon, when the end of the leader shows at once: well
+// below the TTL. What it takes is in the test's output.
+const takeOver = 2 * time.Second
 
 // TestDockerCompose starts the stack as a user does, but with a binary that
 // was built outside, since images may be out of reach. It is one sequence, as
@@ -134,7 +134,7 @@ func (s *stack) pauseLeader(tries int) {
 	old.away = true
 	last := s.standby().lock().Lock // a paused holder beats no more
 	require.Equal(s.t, old.term, last.Term)
-	next, err := s.tryLeader(old.term, dockerTTL+4*time.Second)
+	next, err := s.tryLeader(old.term, dockerTTL+soon(2*takeOver))
 	if err != nil && tries > 1 &&
 		strings.Contains(s.logs(s.standby(), begun), "database does not answer") {
 		s.t.Log("docker pause: hit the leader inside a transaction; once more")
@@ -152,7 +152,7 @@ func (s *stack) pauseLeader(tries int) {
 	s.t.Logf("docker pause: %s leads %v after the last heartbeat of %s (TTL %v)", next.service,
 		took, old.service, dockerTTL)
 	require.GreaterOrEqual(s.t, took, dockerTTL, "nothing proves that a paused holder is dead")
-	require.LessOrEqual(s.t, took, dockerTTL+2*time.Second)
+	require.LessOrEqual(s.t, took, dockerTTL+soon(takeOver))
 	s.leader.awaitStatus("done", next.term)
 
 	s.docker("unpause", old.id)
@@ -203,7 +203,7 @@ func (s *stack) restartOneByOne() {
 		gap = max(gap, s.termOf(next.term).AcquiredAt.Sub(s.termBefore(next.term).EndedAt))
 	}
 	s.t.Logf("rolling restart: nobody led for %v at most", gap)
-	require.Less(s.t, gap, takeOverLimit)
+	require.Less(s.t, gap, soon(takeOver))
 }
 
 // killTheOnlyOne leaves nobody who could take over: the crashed one must not

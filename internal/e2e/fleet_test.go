@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/internal/child"
 )
 
 func TestOfTwentyReplicasThatStartInTheSameInstantExactlyOneLeads(t *testing.T) {
@@ -74,11 +72,7 @@ func requireStop(replicas []*replica) {
 }
 
 func TestFreshStartLeadsAndShowsBansWithinThreeSeconds(t *testing.T) {
-	limit := 3 * time.Second
-	if child.Raced() { // then it is several times as slow
-		limit = patience
-	}
-	requireWithin(t, limit, func() (took time.Duration) {
+	requireWithin(t, 3*time.Second, func() (took time.Duration) {
 		f := newFleet(t)
 		r := f.start()
 		eventually(t, "it leads and shows bans", func() error {

@@ -74,7 +74,7 @@ func TestARunThatIsRequestedFromAStandbyStartsOnTheLeaderWithinASecond(t *testin
 		if *soak {
 			assert.Less(t, took[len(took)-1], 1500*time.Millisecond)
 		}
-		require.True(t, leader.get("/").contains("asked for by ann"))
+		require.True(t, leader.read("/").contains("asked for by ann"))
 	})
 }
 
