@@ -3,10 +3,12 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,48 @@ func TestExecOfACommandThatClosesItsOutput(t *testing.T) {
 		"echo bye; exec >&- 2>&-; sleep 0.1; exit 3")))
 	r := finish(t, execOf(t, dsn, "--", "sh", "-c", "yes | head -1; exit 4"))
 	require.Equal(t, result{4, "y\n", ""}, r)
+}
+
+// What the caller has opened by number is the command's: the processes of exec and the lease file
+// are out of its way, also where the system allows few descriptors.
+func TestExecHandsDownTheDescriptorsOfItsCaller(t *testing.T) {
+	missing.Long(t, "starts processes")
+	inBoth(t, func(t *testing.T, dsn string) {
+		command := []string{"bash", "-c", `cat <&3; cat <&4; exec 3>/dev/null; cd /proc/$$/fd; ls`}
+		run := func(limit int, cmd *exec.Cmd) []string {
+			args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), cmd.Path},
+				cmd.Args[1:]...)
+			limited := exec.Command("/bin/sh", args...)
+			limited.Env, limited.Dir = cmd.Env, cmd.Dir
+			for _, text := range []string{"third\n", "fourth\n"} {
+				read, write, err := os.Pipe()
+				require.NoError(t, err)
+				defer read.Close()
+				_, err = write.WriteString(text)
+				require.NoError(t, err)
+				require.NoError(t, write.Close())
+				limited.ExtraFiles = append(limited.ExtraFiles, read)
+			}
+			r := finish(t, limited)
+			require.Zero(t, r.code, r.err)
+			return strings.Fields(r.out)
+		}
+		for _, limit := range []int{4096, 150} {
+			direct := run(limit, exec.Command(command[0], command[1:]...))
+			require.Subset(t, direct, []string{"third", "fourth", "0", "1", "2", "3", "4"})
+			under := run(limit, execOf(t, dsn, append([]string{"--"}, command...)...))
+			require.Subset(t, under, direct)
+			more := slices.DeleteFunc(under, func(fd string) bool { return slices.Contains(direct, fd) })
+			if strings.HasPrefix(dsn, "postgres") {
+				require.Empty(t, more)
+				continue
+			}
+			require.Len(t, more, 1, "the lease file")
+			if limit > 200 {
+				require.Regexp(t, "^20.$", more[0])
+			}
+		}
+	})
 }
 
 // A shell with job control stops exec, and lets it go on in front or behind.

@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,22 +32,22 @@ type Inner struct {
 
 // NewInner is called by the process that Outer has started.
 func NewInner() (*Inner, error) {
-	outer, err := strconv.Atoi(strings.TrimPrefix(os.Args[0], innerName))
-	if err != nil {
-		return nil, fmt.Errorf("pid of the outer process: %w", err)
+	var outer, socket, memory int
+	if _, err := fmt.Sscanf(os.Args[0], innerName+"%d %d %d", &outer, &socket, &memory); err != nil {
+		return nil, fmt.Errorf("what the outer process says in %q: %w", os.Args[0], err)
 	}
 	if err := settle(); err != nil {
 		return nil, err
 	}
-	unix.CloseOnExec(3)
-	unix.CloseOnExec(4)
-	page := os.NewFile(4, "deadline")
+	unix.CloseOnExec(socket)
+	unix.CloseOnExec(memory)
+	page := os.NewFile(uintptr(memory), "deadline")
 	killAt, err := openDeadline(page)
 	page.Close()
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(os.NewFile(3, "outer"))
+	c, err := newConn(os.NewFile(uintptr(socket), "outer"))
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +282,11 @@ func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group in
 	attr := &os.ProcAttr{Env: c.Env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys: &unix.SysProcAttr{Setpgid: true}}
 	if h.Lease != nil {
-		attr.Files = append(attr.Files, h.Lease)
+		_, taken, err := handDown(h.Lease)
+		if err != nil {
+			return 0, err
+		}
+		defer taken()
 	}
 	dieWithParent(attr.Sys)
 	if i.terminal.ours() {

@@ -7,14 +7,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// innerName and the pid of outer are os.Args[0] of the inner process.
+// innerName, the pid of outer and the numbers of two descriptors are os.Args[0] of the inner
+// process.
 const innerName = "schedlock: inner of "
 
 // IsInner reports whether a process with these arguments was started by [Outer].
@@ -94,8 +94,19 @@ func (o *outer) start(args []string) error {
 	defer page.Close()
 	o.killAt = killAt
 	o.conn, o.ended, o.messages = near, make(chan unix.WaitStatus, 1), make(chan message)
-	args = append([]string{innerName + strconv.Itoa(os.Getpid())}, args...)
-	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, far, page}}
+	socket, taken, err := handDown(far)
+	if err != nil {
+		return err
+	}
+	defer taken()
+	memory, taken, err := handDown(page)
+	if err != nil {
+		return err
+	}
+	defer taken()
+	args = append([]string{fmt.Sprintf("%s%d %d %d", innerName, os.Getpid(), socket, memory)},
+		args...)
+	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}
 	o.inner, err = o.reaper.start(func() (int, error) {
 		if o.namespace {
 			return startInNamespace(exe, args, attr)

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -73,6 +74,17 @@ func startProcess(path string, args []string, attr *os.ProcAttr) (int, error) {
 		return 0, err
 	}
 	return p.Pid, nil
+}
+
+// handDown gives each process that is started before taken is called a copy of the descriptor, at
+// the number fd. It is a high one: the low ones, which shells open by number, are the caller's.
+func handDown(file *os.File) (fd int, taken func(), err error) {
+	for _, lowest := range []int{200, 3} { // the system may allow fewer than 200
+		if fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD, lowest); err == nil {
+			return fd, func() { _ = unix.Close(fd) }, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("copy the descriptor of %s: %w", file.Name(), err)
 }
 
 // dieWithParent is the part of SysProcAttr by which a child dies with us.
