@@ -27,6 +27,7 @@ func (x *execution) run(context.Context) (int, error) {
 	if !x.tool.inner {
 		return guard.Outer(x.tool.argv, x.pidNamespace, x.tool.errOut), nil
 	}
+	x.tool.stepAside()
 	inner, err := guard.NewInner()
 	if err != nil {
 		return 0, &codeError{guard.ExitFailed, fmt.Errorf("exec: %w", err)}

@@ -83,6 +83,7 @@ func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	flags.BoolVar(&s.verbose, "verbose", false, "")
 	flags.BoolVar(&s.verbose, "v", false, "")
 	return func(ctx context.Context) (int, error) {
+		t.stepAside()
 		if err := s.check(given(flags, "valid-for")); err != nil {
 			return 0, wrong("%v", err)
 		}

@@ -82,6 +82,7 @@ type tool struct {
 	out    io.Writer
 	errOut io.Writer
 	lost   *lostOutput // what out has become
+	flush  func()      // waits for errOut; nil: it has nothing left to write
 	colour bool
 
 	dsn     string
@@ -183,6 +184,11 @@ func (e *usageError) Error() string {
 // run is main, returning the exit code. It is the one place where errors are
 // shown.
 func (t *tool) run(ctx context.Context, args []string) int {
+	defer func() {
+		if t.flush != nil {
+			t.flush()
+		}
+	}()
 	t.argv, t.timeout = args, defaultTimeout
 	t.lost = &lostOutput{to: t.out}
 	t.out = t.lost

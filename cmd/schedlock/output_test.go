@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -214,4 +215,31 @@ func TestOutputThatIsLostIsNoSuccess(t *testing.T) {
 		assert.Equal(t, exitUnknown, code, "%s: %s", args, &said)
 		assert.Contains(t, said.String(), "could not be written: no space left on device", args)
 	}
+}
+
+// Nobody reads, then somebody does: what there was no room for is counted.
+func TestAnAsideNeverWaitsAndSaysWhatItLeftOut(t *testing.T) {
+	read, write := io.Pipe()
+	tool := &tool{errOut: write}
+	tool.stepAside()
+	const lines = 3000
+	for i := range lines {
+		fmt.Fprintf(tool.errOut, "line %d\n", i)
+	}
+	said := make(chan string)
+	go func() {
+		all, _ := io.ReadAll(read)
+		said <- string(all)
+	}()
+	tool.flush()
+	fmt.Fprintln(tool.errOut, "the last one")
+	tool.flush()
+	write.Close()
+	all := <-said
+	left := 0
+	_, err := fmt.Sscanf(all[strings.Index(all, "schedlock: left out"):],
+		"schedlock: left out, as nobody read it: %d lines", &left)
+	require.NoError(t, err)
+	require.Equal(t, lines, strings.Count(all, "line ")+left)
+	require.True(t, strings.HasSuffix(all, "the last one\n"))
 }

@@ -34,6 +34,7 @@ func Outer(args []string, namespace bool, errOut io.Writer) int {
 	if o.terminal != nil {
 		signal.Notify(o.continued, unix.SIGCONT)
 	}
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // see say: stderr may be closed
 	signals := make(chan os.Signal, 16)
 	for _, s := range passed {
 		if !signal.Ignored(s) {
@@ -200,7 +201,7 @@ func nextLook(killAt, now time.Duration) time.Duration {
 }
 
 // say tells people something at the end. If they do not read it, it waits a second for them: the
-// command has inherited the same stderr, and may have filled it.
+// command has inherited the same stderr, and may have filled it, or outlived its reader.
 func (o *outer) say(text string) {
 	said := make(chan struct{})
 	go func() {
