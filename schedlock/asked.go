@@ -46,5 +46,5 @@ func (l *Lock) askedInVain() {
 func (l *Lock) isIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.stopped && l.going == nil && (l.last == nil || l.last.returned.Load())
+	return !l.stopped() && l.going == nil && (l.last == nil || l.last.returned.Load())
 }

@@ -32,6 +32,9 @@ func (l *Lock) Wait(ctx context.Context) (*Lease, error) { return l.campaign(ctx
 // campaign is Acquire (once) and Wait: it looks, judges, and takes the lock or
 // waits for the next look.
 func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.stopping, func() { cancel(ErrStopped) })()
 	if err := l.campaigning.Take(ctx); err != nil {
 		return nil, err
 	}
@@ -110,7 +113,7 @@ func (l *Lock) retryAfter(err error) time.Duration {
 func (l *Lock) mayCampaign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
+	if l.stopped() {
 		return ErrStopped
 	}
 	return l.unreleased()
@@ -132,7 +135,7 @@ func (l *Lock) ended(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
+	if l.stopped() {
 		return ErrStopped
 	}
 	return nil

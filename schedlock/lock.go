@@ -50,7 +50,9 @@ type Lock struct {
 	claims  []driver.Token // sent, never answered; the newest maxClaims
 	standby standby        // what Status tells
 	going   *going         // the Run or Start that is under way
-	stopped bool
+
+	stopping context.Context // ended by stop, while mu is held, with ErrStopped
+	stop     context.CancelCauseFunc
 
 	whyUnproven string     // what sayUnproven has said last
 	warned      string     // the last warning of the store that was logged
@@ -66,6 +68,9 @@ type standby struct {
 	judged rules.Judgement
 	err    error // of the last look, nil if it was answered
 }
+
+// stopped reports whether Stop was called.
+func (l *Lock) stopped() bool { return l.stopping.Err() != nil }
 
 // maxClaims bounds how many claims without an answer are remembered.
 const maxClaims = 64
@@ -189,6 +194,7 @@ func New(store driver.Store, opts ...Option) (*Lock, error) {
 		log:         slog.Default(),
 		campaigning: bounded.NewTurn(),
 	}
+	l.stopping, l.stop = context.WithCancelCause(context.Background())
 	var errs []error
 	if store == nil {
 		errs = append(errs, errors.New("store is nil"))

@@ -75,14 +75,15 @@ func (l *Lock) Start() {
 // function that Run has called has returned, no longer than ctx lasts; the lock
 // stays held if it has not (so that function must not call Stop). A lease of Wait
 // or Acquire that is still held is released, so whoever works under it must have
-// returned before; so is what an acquisition got whose answer never came. A
-// release is tried for 5 s, as [Lease.Release] does. Stop may be called again.
+// returned before; so is what an acquisition got whose answer never came. For an
+// acquisition that is under way it waits, for 15 s at most. A release is tried for
+// 5 s, as [Lease.Release] does. Stop may be called again.
 //
 // Stop the lock last: after the schedulers that ask it, and before its database
 // is closed. If one still asks, a warning says so.
 func (l *Lock) Stop(ctx context.Context) error {
 	l.mu.Lock()
-	l.stopped = true
+	l.stop(ErrStopped)
 	g := l.going
 	l.mu.Unlock()
 	if g != nil {
@@ -94,7 +95,22 @@ func (l *Lock) Stop(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := l.noCampaign(ctx); err != nil {
+		return err
+	}
 	return l.giveBack(ctx, true)
+}
+
+// noCampaign waits for a Wait or an Acquire of somebody else, which Stop has ended: it gives back
+// what it may have got. That is soon, so the caller's context does not count.
+func (l *Lock) noCampaign(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*releaseBudget)
+	defer cancel()
+	if err := l.campaigning.Take(ctx); err != nil {
+		return fmt.Errorf("scheduler lock: an acquisition has not ended: %w", err)
+	}
+	l.campaigning.Give()
+	return nil
 }
 
 // giveBack releases the last lease, and what was never answered. A lease that an Acquire or a Wait
@@ -127,7 +143,7 @@ func (l *Lock) begin(ctx context.Context, asked bool) (*going, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.stopped:
+	case l.stopped():
 		return nil, ErrStopped
 	case l.going != nil:
 		return nil, errors.New("scheduler lock: Run or Start is under way: one at a time")

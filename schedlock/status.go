@@ -96,7 +96,7 @@ func (l *Lock) status() Status {
 	defer l.mu.Unlock()
 	s := l.standby
 	switch {
-	case l.stopped:
+	case l.stopped():
 		return Status{State: SelfStopped, Reason: "was stopped and will not lead again"}
 	case l.last != nil && l.last.returned.Load():
 		return l.last.ended("its row is being given back")

@@ -73,7 +73,7 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 	lease := newLease(l, ref, confirmation{sent: sent, answered: answered, dbNow: grant.Now},
 		grant.Session)
 	l.mu.Lock()
-	if l.stopped {
+	if l.stopped() {
 		l.mu.Unlock()
 		lease.cancel(ErrStopped)
 		return nil, errors.Join(ErrStopped, l.dropClaim(ctx, ref))
