@@ -188,16 +188,17 @@ func (a *attempt) finish(e Event, cause error) {
 	a.tell(e)
 }
 
-// insist repeats a write while the task is ours.
+// insist repeats a write while the task is ours. After a DoneTx it asks once in any case: nobody
+// else gets the task before that transaction ends, so its commit counts however late it comes.
 func (a *attempt) insist(write func(context.Context) error) error {
 	retry := min(max(a.q.timeout/20, time.Millisecond), time.Second)
 	var last error
-	for {
+	for ask := a.task.completing.Load(); ; ask = false {
 		left := a.task.Left()
-		if left <= 0 {
+		if left <= 0 && !ask {
 			return errors.Join(&LostError{Tasks: []*Task{a.task}}, last)
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.base), left)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.base), max(left, retry))
 		err := write(ctx)
 		cancel()
 		if err == nil || errors.Is(err, schedlock.ErrLost) {

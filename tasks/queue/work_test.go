@@ -469,6 +469,39 @@ func TestATaskIsExtendedAfterADoneTxThatHasFailed(t *testing.T) {
 	})
 }
 
+// Its transaction has kept the others out until then.
+func TestACommitAfterTheTimeOutHasDoneTheTask(t *testing.T) {
+	for name, commits := range map[string]bool{"committed": true, "rolled back": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				store := memory.New()
+				q, err := queue.New(store.Queue(), queue.WithTimeout(3*time.Second))
+				require.NoError(t, err)
+				add(t, q, "q", 0, "a")
+				b := work(t, q, func(_ context.Context, task *queue.Task) error {
+					tx := store.Begin()
+					require.NoError(t, q.DoneTx(ctx, tx, task))
+					time.Sleep(10 * time.Second)
+					if commits {
+						return tx.Commit()
+					}
+					return tx.Rollback()
+				}, queue.WorkOptions{})
+				time.Sleep(15 * time.Second)
+				b.end()
+				if commits {
+					require.Len(t, b.of(queue.EventDone), 1)
+					require.Empty(t, b.of(queue.EventLost))
+					require.Equal(t, queue.Done, b.get("a").State)
+				} else {
+					require.Empty(t, b.of(queue.EventDone))
+					require.NotEmpty(t, b.of(queue.EventLost))
+				}
+			})
+		})
+	}
+}
+
 // A slow database answers when the time-out of what was captured has passed.
 func TestAHandlerIsNotCalledForATaskThatIsLostAlready(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
