@@ -235,8 +235,10 @@ func (r *Runner) Stop(ctx context.Context) error {
 	r.begin(nil) // if nobody has: it stops at once
 	select {
 	case <-r.done:
-		return r.giveBack(ctx)
 	case <-ctx.Done():
+		if bounded.Wait(r.done, 0) {
+			break
+		}
 		what := "the callbacks, or the release of the lock"
 		if t := r.term.Load(); t != nil && len(t.waitsFor()) > 0 {
 			what = strings.Join(t.waitsFor(), ", ")
@@ -244,6 +246,7 @@ func (r *Runner) Stop(ctx context.Context) error {
 		return fmt.Errorf("scheduler did not stop in time, it waits for %s: %w", what,
 			context.Cause(ctx))
 	}
+	return r.giveBack(ctx)
 }
 
 // giveBack tells why the last lease is not released; whoever asks again has it

@@ -36,6 +36,19 @@ func TestStopSaysThatTheLockIsNotReleased(t *testing.T) {
 	})
 }
 
+// So that whoever has waited too briefly may ask again whenever they like.
+func TestStopOfARunnerThatHasStoppedWaitsForNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.leader(nil)
+		require.NoError(t, a.runner.Stop(ctx))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		for range 50 { // of two cases that are ready select takes either
+			require.NoError(t, a.runner.Stop(ended))
+		}
+	})
+}
+
 // A release that has failed in the end is not the fault of the terms after it.
 func TestStopForgetsAReleaseThatWasMadeUpFor(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

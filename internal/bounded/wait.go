@@ -101,8 +101,11 @@ type Turn chan struct{}
 func NewTurn() Turn { return make(Turn, 1) }
 
 // Take waits until the Turn is free, and takes it. If ctx ends first it returns the
-// cause of that.
+// cause of that. A Turn that is free is taken also if ctx has ended.
 func (t Turn) Take(ctx context.Context) error {
+	if t.TryTake() {
+		return nil
+	}
 	select {
 	case t <- struct{}{}:
 		return nil
