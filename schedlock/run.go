@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/schedlock/internal/bounded"
@@ -234,11 +235,27 @@ func (l *Lock) call(ctx context.Context, lease *Lease, lead func(context.Context
 		}
 	}()
 	err := lead(work, lease)
-	if why := context.Cause(work); why != nil && (errors.Is(err, why) ||
-		errors.Is(err, work.Err())) {
+	if why := context.Cause(work); why != nil && saysOnly(err, why, work.Err()) {
 		return nil
 	}
 	return err
+}
+
+// saysOnly reports whether err says that a context has ended, with this cause and error, and
+// nothing else: of errors that were joined each has to.
+func saysOnly(err, cause, ended error) bool {
+	if errors.Is(cause, err) || errors.Is(ended, err) { // it is one of them, or a part
+		return true
+	}
+	switch e := err.(type) { //nolint:errorlint // level by level
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool {
+			return !saysOnly(part, cause, ended)
+		})
+	case interface{ Unwrap() error }:
+		return saysOnly(e.Unwrap(), cause, ended)
+	}
+	return errors.Is(err, cause) || errors.Is(err, ended)
 }
 
 // serve holds the lock for those who ask. Once it cannot, they have the time to

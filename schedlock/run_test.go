@@ -3,6 +3,7 @@ package schedlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -147,6 +148,15 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 		"the cause of it":        {context.Cause, nil},
 		"nothing":                {func(context.Context) error { return nil }, nil},
 		"an error of the work's": {func(context.Context) error { return bad }, bad},
+		"both": {func(ctx context.Context) error {
+			return errors.Join(ctx.Err(), bad)
+		}, bad},
+		"both, in a text": {func(ctx context.Context) error {
+			return fmt.Errorf("import: %w", fmt.Errorf("%w, %w", bad, ctx.Err()))
+		}, bad},
+		"twice the context's": {func(ctx context.Context) error {
+			return fmt.Errorf("import: %w", errors.Join(ctx.Err(), context.Cause(ctx)))
+		}, nil},
 	} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a := newRenewing(t, db)

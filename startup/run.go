@@ -39,7 +39,7 @@ func (g *Graph) Start(ctx context.Context) error {
 	case stopped:
 		return ErrStopped
 	case begun:
-		return errors.New("startup: Start was called before; a graph starts once")
+		return errors.New("startup: this app, or graph, was started before: each starts once")
 	}
 
 	failed := g.startAll(ctx)

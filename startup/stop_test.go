@@ -303,7 +303,7 @@ func TestGraphStartsOnce(t *testing.T) {
 	g := build(t, d.stage("a", nil, nil))
 	require.NoError(t, g.Start(t.Context()))
 	assert.EqualError(t, g.Start(t.Context()),
-		"startup: Start was called before; a graph starts once")
+		"startup: this app, or graph, was started before: each starts once")
 	assert.Equal(t, []string{"start a"}, d.read(), "the second Start has changed something")
 	require.NoError(t, g.Stop(t.Context()))
 	assert.ErrorIs(t, g.Start(t.Context()), startup.ErrStopped)

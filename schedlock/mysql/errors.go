@@ -122,7 +122,8 @@ func (s *Store) explain(err error) error {
 	case n == errNoDatabase:
 		advice = "create the database, or correct its name"
 	case n == errNoVariable:
-		advice = "this needs MariaDB 10.11 or newer"
+		advice = "this needs MariaDB 10.11 or newer, and an address without parameters that it " +
+			"does not know"
 	case n == errStatementLog:
 		advice = "set binlog_format to ROW or MIXED"
 	case n == errNotReady || errors.Is(err, errNode):
