@@ -50,6 +50,16 @@ func permanent(code string) bool {
 	return false
 }
 
+// explainTheirs is explain of an error in a transaction of the caller's, whose server and
+// settings are not those of the store's own sessions.
+func (s *Store) explainTheirs(err error) error {
+	if code(err) == codeReadOnly {
+		return fmt.Errorf("%s: the caller's transaction is read-only, or its server is: %w",
+			s.name(), pgdsn.Safe(err))
+	}
+	return s.explain(err)
+}
+
 // explain names the database, and for an error that no retry can mend says
 // what to do. All others are worth a retry: connections are lost, servers are
 // restarted and fail over.

@@ -20,6 +20,7 @@ import (
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -205,6 +206,38 @@ func TestAReadOnlyServerIsLeftForAnother(t *testing.T) {
 	exec(t, conn, `ALTER DATABASE `+databaseName(t, url)+` RESET default_transaction_read_only`)
 	heartbeat(t, store, ref)
 	require.NoError(t, decide())
+}
+
+// It says nothing about the server to which the store's own sessions lead.
+func TestAReadOnlyTransactionOfTheCallerEndsNoSessionOfTheStore(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	store := open(t, url)
+	ref := acquire(t, store, time.Minute)
+	_, err := store.Pending(ctx)
+	require.NoError(t, err)
+	const sqlPIDs = `SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	own := value[[]int32](t, conn, sqlPIDs)
+	for name, use := range map[string]func(tx pgx.Tx) error{
+		"fence": func(tx pgx.Tx) error { return store.Fence(ctx, tx, ref) },
+		"named fence": func(tx pgx.Tx) error {
+			_, err := store.Named().Fence(ctx, tx, namedlock.Ref{Key: namedlock.Key{
+				Kind: namedlock.KindLock, Name: "n"}, Term: 1}, time.Minute)
+			return err
+		},
+		"AddTx": func(tx pgx.Tx) error {
+			_, err := store.Queue().AddTx(ctx, tx, "q", 0, []string{"a"})
+			return err
+		},
+	} {
+		tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+		require.NoError(t, err)
+		require.ErrorContains(t, use(tx), "the caller's transaction is read-only", name)
+		require.NoError(t, tx.Rollback(ctx))
+		require.Equal(t, own, value[[]int32](t, conn, sqlPIDs), name)
+	}
 }
 
 func TestAServerThatRefusesUsIsNotHammered(t *testing.T) {

@@ -91,7 +91,7 @@ func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows):
 		if err := concealed(query, s.table("scheduler_lock")); err != nil {
-			return s.explain(err)
+			return s.explainTheirs(err)
 		}
 		return errNotOurs
 	case code(err) == codeNoTable:
@@ -101,5 +101,5 @@ func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	case err == nil && behind.Bool:
 		return errNested
 	}
-	return s.explain(err)
+	return s.explainTheirs(err)
 }

@@ -270,13 +270,13 @@ func (n namedStore) Fence(ctx context.Context, tx any, ref namedlock.Ref,
 		ref.Token.String(), ref.Term, ttl.Milliseconds()).Scan(new(pgtype.Text), new(pgtype.Text))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows):
-		return false, n.s.explain(concealed(query, n.s.table("named_locks")))
+		return false, n.s.explainTheirs(concealed(query, n.s.table("named_locks")))
 	case code(err) == codeNoTable:
 		return false, fmt.Errorf("%w: %w", driver.ErrNoFence, err)
 	case code(err) == codeSerialization: // another has taken it since the transaction's snapshot
 		return false, nil
 	}
-	return err == nil, n.s.explain(err)
+	return err == nil, n.s.explainTheirs(err)
 }
 
 // sqlNamedClean raises the floor in the same transaction, so that no term is

@@ -96,7 +96,7 @@ func (q queueStore) inside(ctx context.Context, tx any, query string,
 		return nil, fmt.Errorf("%w: it is a %T, neither a pgx.Tx nor a *sql.Tx", taskqueue.ErrTx,
 			tx)
 	}
-	return ids, q.s.explain(err)
+	return ids, q.s.explainTheirs(err)
 }
 
 const (
