@@ -54,7 +54,7 @@ func TestExecHandsDownTheDescriptorsOfItsCaller(t *testing.T) {
 			require.Zero(t, r.code, r.err)
 			return strings.Fields(r.out)
 		}
-		for _, limit := range []int{4096, 150} {
+		for _, limit := range []int{1024, 150} {
 			direct := run(limit, exec.Command(command[0], command[1:]...))
 			require.Subset(t, direct, []string{"third", "fourth", "0", "1", "2", "3", "4"})
 			under := run(limit, execOf(t, dsn, append([]string{"--"}, command...)...))

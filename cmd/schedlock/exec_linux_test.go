@@ -402,7 +402,7 @@ func TestExecLeadsAgainWhateverHappensToStderr(t *testing.T) {
 			t.Parallel()
 			dsn := filepath.Join(folder(t), "app.db")
 			stderr := newLameStderr(t)
-			w := startExecTo(t, stderr.File, dsn, "--name", "import", "--ttl", "2s", "sh", "-c",
+			w := startExecTo(t, stderr.File, dsn, "--name", "import", "--ttl", "5s", "sh", "-c",
 				"echo $$; exec sleep 1000")
 			first := w.line()
 			stderr.lame(t, full)
