@@ -2,22 +2,22 @@ package child
 
 import (
 	"flag"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
-
-	"example.com/schedlock/internal/missing"
 )
 
 // SideBySide lets more tests run at a time than there are cores, unless -parallel says how many:
 // most of them wait for a server. With the race detector, which makes processes slow and large, it
-// is half as many, and in a full run a third: CI's machine may be starved, and the tests of a busy
+// is half as many, and with CI=true a third: its machine may be starved, and the tests of a busy
 // machine wait for each other all the same.
 func SideBySide(n int) {
-	if missing.Full() {
+	switch {
+	case os.Getenv("CI") == "true":
 		n /= 3
-	} else if Raced() {
+	case Raced():
 		n /= 2
 	}
 	flag.Parse()
