@@ -96,10 +96,7 @@ func (l *Lock) Stop(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.noCampaign(ctx); err != nil {
-		return err
-	}
-	return l.giveBack(ctx, true)
+	return errors.Join(l.noCampaign(ctx), l.giveBack(ctx, true))
 }
 
 // noCampaign waits for a Wait or an Acquire of somebody else, which Stop has ended: it gives back
@@ -249,7 +246,8 @@ func saysOnly(err, cause, ended error) bool {
 	}
 	switch e := err.(type) { //nolint:errorlint // level by level
 	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool {
+		parts := e.Unwrap()
+		return len(parts) > 0 && !slices.ContainsFunc(parts, func(part error) bool {
 			return !saysOnly(part, cause, ended)
 		})
 	case interface{ Unwrap() error }:

@@ -138,6 +138,12 @@ func TestRunGoesOnWhenItsFunctionReturns(t *testing.T) {
 	}
 }
 
+// A hollow error could wrap several, and wraps none.
+type hollow struct{}
+
+func (hollow) Error() string   { return "hollow" }
+func (hollow) Unwrap() []error { return nil }
+
 func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 	bad := errors.New("cannot be saved")
 	for name, tc := range map[string]struct {
@@ -151,6 +157,7 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 		"both": {func(ctx context.Context) error {
 			return errors.Join(ctx.Err(), bad)
 		}, bad},
+		"an error with nothing in it": {func(context.Context) error { return hollow{} }, hollow{}},
 		"both, in a text": {func(ctx context.Context) error {
 			return fmt.Errorf("import: %w", fmt.Errorf("%w, %w", bad, ctx.Err()))
 		}, bad},

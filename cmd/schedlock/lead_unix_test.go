@@ -34,6 +34,7 @@ type beside struct {
 	cmd    *exec.Cmd
 	addr   string
 	client *http.Client
+	errOut io.ReadCloser
 	said   bytes.Buffer // its standard error, whole once it has ended
 	ended  chan struct{}
 }
@@ -42,10 +43,11 @@ func startLead(t testing.TB, dsn, listen string, args ...string) *beside {
 	t.Helper()
 	b := &beside{t: t, ended: make(chan struct{})}
 	b.cmd = process(t, append([]string{"lead", "--db", dsn, "--listen", listen}, args...)...)
-	errOut, err := b.cmd.StderrPipe()
+	var err error
+	b.errOut, err = b.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, b.cmd.Start())
-	lines := bufio.NewScanner(errOut)
+	lines := bufio.NewScanner(b.errOut)
 	for lines.Scan() {
 		b.said.WriteString(lines.Text() + "\n")
 		if _, addr, ok := strings.Cut(lines.Text(), "schedlock: lead: answers on "); ok {

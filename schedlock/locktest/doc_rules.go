@@ -329,7 +329,7 @@
 //  29. DoneTx with another token, of another queue, or once the time-out has passed, returns no id
 //     and changes nothing; of several tasks it returns those that it has ended.
 //  30. While a transaction is open in which DoneTx has ended a task nobody else gets it, though
-//     its time-out passes; after the commit it is done.
+//     its time-out passes; after the commit it is done, as Done with its token says.
 //  31. DoneTx and AddAfter with something that is no transaction of the store's kind return ErrTx,
 //     and change nothing.
 //  32. A task that AddAfter has added is captured by nobody before its delay has passed, and can

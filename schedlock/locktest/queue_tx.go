@@ -71,19 +71,20 @@ var queueTxCases = []queueCase{
 		}},
 	{Rule: Rule{30, "nobody overtakes an open transaction",
 		"While a transaction is open in which DoneTx has ended a task nobody else gets it, " +
-			"though its time-out passes; after the commit it is done.",
+			"though its time-out passes; after the commit it is done, as Done with its token says.",
 		"the worker commits what the next one has already begun.", []Feature{Transactions}},
 		run: func(e *queueEnv) {
 			e.add(9, "a")
 			other := e.db.Open(e) // it may write
 			var (
-				tx   Tx
-				done []string
-				hold = brief
+				tx    Tx
+				token driver.Token
+				done  []string
+				hold  = brief
 			)
 			e.await("DoneTx in time", func() (err error) { // on a busy machine
 				hold *= 2
-				token, _ := e.capture(hold, 1, "a")
+				token, _ = e.capture(hold, 1, "a")
 				tx = e.db.Begin(e)
 				if done, err = e.q.DoneTx(e.ctx, tx.Tx, "q", token, long,
 					[]string{"a"}); err == nil && len(done) == 0 {
@@ -102,6 +103,9 @@ var queueTxCases = []queueCase{
 			require.NoError(e, tx.Commit())
 			require.Equal(e, taskqueue.Done, e.get("a").State)
 			e.none(taskqueue.ErrEmpty, "it is done")
+			done, err = e.q.Done(e.ctx, "q", token, []string{"a"})
+			require.NoError(e, err)
+			require.Equal(e, []string{"a"}, done, "Done after the commit")
 		}},
 	{Rule: Rule{31, "what is no transaction ends nothing",
 		"DoneTx and AddAfter with something that is no transaction of the store's kind return " +
