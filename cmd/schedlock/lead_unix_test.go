@@ -198,6 +198,7 @@ func TestSidecarsTellWhoLeads(t *testing.T) {
 // Whoever relies on an answer may go on for so long, whatever becomes of the process
 // that gave it.
 func TestNobodyLeadsWhileAnAnswerOfAnotherIsValid(t *testing.T) {
+	t.Parallel()
 	missing.Long(t, "takes seconds")
 	for name, end := range map[string]func(b *beside, dsn string){
 		"killed": func(b *beside, _ string) { b.tell(syscall.SIGKILL) },

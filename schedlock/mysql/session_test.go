@@ -211,6 +211,7 @@ func TestTheSignIsAskedFor(t *testing.T) {
 
 // Somebody locks the table for less than the renew deadline, or alters it.
 func TestALockedTableDoesNotEndTheSession(t *testing.T) {
+	t.Parallel()
 	for _, lock := range []string{"READ", "WRITE"} {
 		t.Run(lock, func(t *testing.T) {
 			t.Parallel()

@@ -36,6 +36,7 @@ func leadsSoon(t *testing.T, s *Store) {
 }
 
 func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
+	t.Parallel()
 	t.Run("the store is opened anew", func(t *testing.T) {
 		t.Parallel()
 		s, _ := unreleased(t)

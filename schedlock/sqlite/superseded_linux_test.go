@@ -107,6 +107,7 @@ var tales = []tale{
 }
 
 func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
+	t.Parallel()
 	for _, tale := range tales {
 		t.Run(tale.name, func(t *testing.T) {
 			t.Parallel()

@@ -153,6 +153,7 @@ var looks = []browsertest.Look{
 }
 
 func TestThePageInEachState(t *testing.T) {
+	t.Parallel()
 	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	mux := http.NewServeMux()
@@ -230,6 +231,7 @@ func TestThePageInEachState(t *testing.T) {
 }
 
 func TestJobsAreFilteredByName(t *testing.T) {
+	t.Parallel()
 	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	m := hundredJobs(t)

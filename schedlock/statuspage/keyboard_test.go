@@ -121,6 +121,7 @@ func (k keyboard) opens(question string) {
 }
 
 func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
+	t.Parallel()
 	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	db := newDatabase()

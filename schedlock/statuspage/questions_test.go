@@ -58,6 +58,7 @@ func TestTheChangeOfLeadersSaysWhatJobsHaveLost(t *testing.T) {
 
 // What people ask at three in the morning, and how many clicks the answer takes.
 func TestFiveQuestionsAreAnsweredByThePage(t *testing.T) {
+	t.Parallel()
 	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	server := httptest.NewServer(newHandler(t, night(t).database, nil))
