@@ -110,3 +110,17 @@ func TestAHeldErrorSaysWhoSinceWhenAndWhatToDo(t *testing.T) {
 	}
 	assert.ErrorContains(t, held(-time.Hour), "stamped 1h0m0s in the future")
 }
+
+func TestAcquireOfARowThatAFenceHoldsSaysWhoHoldsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		_, lease := newLeader(t, db)
+		tx := db.Begin()
+		require.NoError(t, db.Fence(ctx, tx, lease.Ref()))
+		time.Sleep(2 * ttl) // nobody renews it
+		b := newReplica(t, db)
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.NoError(t, tx.Rollback())
+		b.lead()
+	})
+}

@@ -22,7 +22,7 @@ func (l *Lock) askedInVain() {
 			"jobs may have run beside those of the next leader",
 			"do", "shut the scheduler down first, and call Lock.Stop last")
 	}
-	if a.saidVain.Load() || l.campaigning.Taken() {
+	if a.saidVain.Load() || l.campaigning.Taken() || l.stopped() {
 		return
 	}
 	now := l.clock.Now()
@@ -46,5 +46,5 @@ func (l *Lock) askedInVain() {
 func (l *Lock) isIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.stopped() && l.going == nil && (l.last == nil || l.last.returned.Load())
+	return l.going == nil && (l.last == nil || l.last.returned.Load())
 }

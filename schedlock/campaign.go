@@ -11,10 +11,10 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-// Acquire tries once. It returns a *HeldError at once if the row's stamp is
-// fresh; if the stamp is stale, or lies in the future, it watches the row for
-// its holder's TTL first (a stamp proves nothing: clocks step), and returns a
-// *HeldError as soon as the beat moves. A lock that is free, or whose holder
+// Acquire tries once; while a Wait, Run or Start of this Lock campaigns, it waits for its turn. It
+// returns a *HeldError at once if the row's stamp is fresh; if the stamp is stale, or lies in the
+// future, it watches the row for its holder's TTL first (a stamp proves nothing: clocks step), and
+// returns a *HeldError as soon as the beat moves. A lock that is free, or whose holder
 // is proven dead, is taken at once. The lease keeps itself alive until it is
 // lost or the caller ends it with Release. While the last one was not released
 // the error wraps ErrUnreleased, and after Stop it is ErrStopped.
@@ -22,7 +22,8 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) { return l.campaign(
 
 // Wait stands by until this replica leads, however long that takes. Outages of
 // the database do not end it: it goes on looking, once a second (or every
-// heartbeat interval, if that is shorter). It returns when it leads, or with
+// heartbeat interval, if that is shorter), and ten times more seldom while only an
+// operator can mend the database. It returns when it leads, or with
 // the cause of ctx's end; a cancelled waiter never leads afterwards. It does not
 // wait at all while the last lease was not released (ErrUnreleased), and no
 // longer than until Stop (ErrStopped). Both refuse to wait for another app: see

@@ -72,7 +72,7 @@
 //
 // Taking it is one write transaction, a compare and swap: it deletes the row
 // that was judged, by token, term and beat, and inserts ours. Of two standbys
-// that judged the same row one gets [ErrConflict].
+// that judged the same row one gets [driver.ErrConflict].
 //
 // A one-shot [Lock.Acquire] says "held" at once if the row's stamp is fresh by
 // the database's clock. Otherwise it does what a standby does.

@@ -75,6 +75,7 @@ type faulty struct {
 	onView func(driver.Snapshot) driver.Snapshot // what Look gives
 	// hint is AwaitHint.
 	hint   func(context.Context, driver.Snapshot) driver.Release
+	loss   chan error // what AwaitLoss returns
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
 
@@ -82,7 +83,8 @@ type faulty struct {
 }
 
 func newFaulty(inner driver.Store) *faulty {
-	return &faulty{inner: inner, thawed: make(chan struct{}), calls: map[string]int{}}
+	return &faulty{inner: inner, thawed: make(chan struct{}), calls: map[string]int{},
+		loss: make(chan error)}
 }
 
 // set plans the fault of the named statements (all, if none is named); the
@@ -249,6 +251,15 @@ func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) driver.Releas
 		return f.Base.AwaitHint(ctx, v)
 	}
 	return f.hint(ctx, v)
+}
+
+func (f *faulty) AwaitLoss(ctx context.Context, _ driver.Ref) error {
+	select {
+	case err := <-f.loss:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // logText is what was logged.

@@ -34,6 +34,7 @@ type Lease struct {
 	revoked   chan struct{}
 	revoke    sync.Once
 	ending    sync.Once
+	told      chan struct{} // closed when observers were told of the end, if it is a loss
 	returned  atomic.Bool  // Release was called: its work has returned
 	busy      bounded.Turn // one statement at a time: heartbeat and release never cross
 	settled   bool         // the row is not ours any more; guarded by busy
@@ -55,7 +56,8 @@ type trust struct {
 }
 
 func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
-	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), busy: bounded.NewTurn()}
+	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), told: make(chan struct{}),
+		busy: bounded.NewTurn()}
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
 	lease.renewal.ctx, lease.renewal.stop = context.WithCancel(lease.ctx)
 	lease.renewal.soon = make(chan struct{}, 1)
@@ -163,16 +165,15 @@ func (l *Lease) watch() {
 // awaitLoss ends the lease as soon as the store knows that it cannot go on.
 func (l *Lease) awaitLoss() {
 	if err := l.lock.store.AwaitLoss(l.ctx, l.ref); err != nil {
-		l.lose(context.Background(), fmt.Errorf("term %d: %w", l.ref.Term, err), 0)
+		l.lose(context.Background(), Event{Err: fmt.Errorf("term %d: %w", l.ref.Term, err),
+			Loss: LossRow})
 	}
 }
 
 func (l *Lease) expire() {
 	cause := fmt.Errorf("%w: no heartbeat succeeded within the renew deadline of %v", ErrLost,
 		l.lock.timing.RenewDeadline)
-	if _, first := l.end(cause); first {
-		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossDeadline})
-	}
+	l.lose(context.Background(), Event{Err: cause, Loss: LossDeadline})
 }
 
 // Heartbeat renews the lease at once: one try, one statement. The lease renews
@@ -181,7 +182,7 @@ func (l *Lease) expire() {
 // from when it was sent. An error that wraps ErrLost or ErrReleased: the lease
 // has ended, its context is cancelled, the error says why. Any other error:
 // the lease still lasts until its renew deadline; try again soon
-// ([Timing.RetryInterval]). An answer that comes after the deadline does not
+// ([driver.Timing.RetryInterval]). An answer that comes after the deadline does not
 // revive the lease.
 func (l *Lease) Heartbeat(ctx context.Context) error {
 	if err := l.busy.Take(ctx); err != nil {
@@ -216,7 +217,10 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 		l.StepDown(fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err))
 		return l.Err()
 	case errors.Is(err, ErrLost):
-		l.lose(ctx, fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err), took)
+		l.lose(ctx, Event{Err: fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err),
+			Loss: LossRow, Took: took})
+		return l.Err()
+	case err != nil && l.Err() != nil:
 		return l.Err()
 	case err != nil:
 		err = fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err)
@@ -237,15 +241,19 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	return l.Err()
 }
 
-// lose steps down because the row is not ours any more, and then looks who
-// stands in our place, for the log.
-func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
-	e, first := l.end(cause)
+// lose ends the lease by a loss, and tells observers of it; if the row is not ours any more,
+// with who stands in our place. A release waits for that, so that they hear of it later.
+func (l *Lease) lose(ctx context.Context, e Event) {
+	ended, first := l.end(e.Err)
 	if !first {
 		return
 	}
-	l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Took: took, Err: cause, Loss: LossRow,
-		Holder: e.successor(ctx)})
+	if e.Loss == LossRow {
+		e.Holder = ended.successor(ctx)
+	}
+	e.Kind, e.Term = EventLost, l.ref.Term
+	l.lock.observe(e)
+	close(l.told)
 }
 
 // StepDown ends the lease without a release, because its owner has found that
@@ -253,9 +261,7 @@ func (l *Lease) lose(ctx context.Context, cause error, took time.Duration) {
 // ErrLost. Call Release when the work under the lease has returned.
 func (l *Lease) StepDown(why error) {
 	cause := fmt.Errorf("%w: stepped down: %w", ErrLost, why)
-	if _, first := l.end(cause); first {
-		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossSteppedDown})
-	}
+	l.lose(context.Background(), Event{Err: cause, Loss: LossSteppedDown})
 }
 
 // Drain announces that this replica is leaving: from now on IsLeader fails, so

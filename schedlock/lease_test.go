@@ -150,6 +150,20 @@ func TestAHeartbeatThatItsCallerCancelledIsNoOutage(t *testing.T) {
 	})
 }
 
+func TestAHeartbeatThatFailsAfterTheLeaseHasEndedSaysWhyItHas(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, lease := newLeader(t, db)
+		a.db.set(fault{kind: deaf}, "heartbeat")
+		answer := make(chan error, 1)
+		go func() { answer <- lease.Heartbeat(ctx) }()
+		synctest.Wait()
+		lease.StepDown(errBroken)
+		a.db.heal()
+		require.ErrorIs(t, <-answer, schedlock.ErrLost)
+		require.Zero(t, a.seen.count(schedlock.EventHeartbeatFailed))
+	})
+}
+
 // TestCancelFirstDatabaseSecond looks at the order from where it matters: at
 // each statement that is sent when a lease ends, its replica is no leader any
 // more and the context of its jobs has been cancelled.

@@ -14,6 +14,7 @@ import (
 
 	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/clock"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -170,7 +171,8 @@ func WithObserver(observe func(Event)) Option {
 }
 
 // WithOwner sets the pid and the hostname that the row shows; default this
-// process's. The pid must be above 0 and the hostname not empty.
+// process's. The pid must be above 0. The hostname must not be empty, and has at most 200 bytes
+// of UTF-8 without control characters.
 func WithOwner(o driver.Owner) Option {
 	return func(l *Lock) error {
 		if o.PID <= 0 {
@@ -178,6 +180,9 @@ func WithOwner(o driver.Owner) Option {
 		}
 		if o.Hostname == "" {
 			return errors.New("hostname is empty")
+		}
+		if err := names.Check("hostname", o.Hostname); err != nil {
+			return err
 		}
 		l.owner = o
 		return nil
@@ -203,7 +208,7 @@ func New(store driver.Store, opts ...Option) (*Lock, error) {
 		errs = append(errs, opt(l))
 	}
 	if l.timing.RenewDeadline == 0 {
-		l.timing.RenewDeadline = (l.timing.TTL * 3 / 4).Truncate(time.Millisecond)
+		l.timing.RenewDeadline = (l.timing.TTL / 4 * 3).Truncate(time.Millisecond)
 	}
 	if l.timing.HeartbeatInterval == 0 {
 		follows := max((l.timing.TTL / 6).Truncate(time.Millisecond), driver.MinHeartbeatInterval)
@@ -306,10 +311,10 @@ func (l *Lock) learn(v driver.Snapshot) {
 	}
 }
 
-// opTimeout bounds one statement, so that a connection that died silently
-// leaves time for another try. Servers wait for a locked row or table for a second: their
-// answer should come first, as giving up ends the session, by which others may judge.
+// opTimeout bounds one statement, so that a connection that died silently leaves time for
+// another try, also where heartbeats are rare. Servers wait for a locked row or table for a
+// second: their answer should come first, as giving up ends the session, by which others may judge.
 func (l *Lock) opTimeout() time.Duration {
-	return max(l.timing.HeartbeatInterval, time.Second,
+	return max(min(l.timing.HeartbeatInterval, defaultHeartbeatInterval), time.Second,
 		min(1500*time.Millisecond, l.timing.RenewDeadline/2))
 }

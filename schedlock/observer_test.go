@@ -1,6 +1,7 @@
 package schedlock_test
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -93,5 +94,76 @@ func TestAnObserverThatBlocksIsToldTheRestInOrder(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 		assert.Equal(t, []schedlock.EventKind{schedlock.EventElected, schedlock.EventReleased},
 			told.kinds(), "at once again")
+	})
+}
+
+func TestAnEventIsToldAfterWhatCameBeforeIt(t *testing.T) {
+	kinds := func(of ...schedlock.EventKind) []schedlock.EventKind { return of }
+	bubble(t, "a loss that is explained late, and the release", func(t *testing.T,
+		db *memory.Store) {
+		a := newReplica(t, db)
+		lease := a.lead()
+		a.db.set(fault{kind: late, after: retry}, "look")
+		a.db.loss <- schedlock.ErrLost
+		<-lease.Done()
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, kinds(schedlock.EventElected, schedlock.EventLost,
+			schedlock.EventReleased), a.seen.kinds())
+		require.Nil(t, a.seen.last(schedlock.EventLost).Holder, "the row is its own")
+	})
+	bubble(t, "an acquisition, and the first heartbeat", func(t *testing.T, db *memory.Store) {
+		var all events
+		slow := func(schedlock.Event) { time.Sleep(90 * time.Millisecond) } // below the limit
+		a := newRenewing(t, db, schedlock.WithTTL(300*time.Millisecond),
+			schedlock.WithObserver(slow), schedlock.WithObserver(all.observe))
+		lease := a.lead()
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, schedlock.EventElected, all.list[0].Kind)
+	})
+	bubble(t, "the end of a Run: it drains, and releases", func(t *testing.T, db *memory.Store) {
+		for range 100 {
+			a := newRenewing(t, db)
+			run, cancel := context.WithCancel(ctx)
+			ended := a.run(run, untilTheEnd)
+			synctest.Wait()
+			cancel()
+			require.NoError(t, <-ended)
+			synctest.Wait()
+			require.Equal(t, kinds(schedlock.EventElected, schedlock.EventDraining,
+				schedlock.EventReleased), a.seen.kinds())
+		}
+	})
+}
+
+// A oneLock is a log with one lock for its level and its lines, and nobody reads what it writes.
+type oneLock struct {
+	slog.Handler
+	turn, pipe chan struct{}
+}
+
+func (l oneLock) Enabled(context.Context, slog.Level) bool {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	return true
+}
+
+func (l oneLock) Handle(context.Context, slog.Record) error {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	<-l.pipe
+	return nil
+}
+
+func TestALogThatBlocksOnceItIsAskedForItsLevelIsInNobodysWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		log := oneLock{slog.DiscardHandler, make(chan struct{}, 1), make(chan struct{})}
+		a := newRenewing(t, db, schedlock.WithLogger(slog.New(log)))
+		lease := a.lead()
+		synctest.Wait() // its line blocks
+		begin := time.Now()
+		require.NoError(t, lease.Release(ctx))
+		require.Zero(t, time.Since(begin))
+		close(log.pipe)
+		synctest.Wait()
 	})
 }

@@ -35,12 +35,11 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // giveUp is one try of a release.
 func (l *Lease) giveUp(ctx context.Context) error {
-	cause := l.Err()
 	e, first := l.end(ErrReleased)
 	if first {
-		cause = ErrReleased
+		close(l.told) // there is no loss to tell of
 	}
-	return e.release(ctx, cause)
+	return e.release(ctx)
 }
 
 // insist repeats what gives a row up, with pauses, until it has succeeded, or
@@ -78,7 +77,7 @@ func (l *Lease) end(cause error) (e endedLease, first bool) {
 	return endedLease{l}, first
 }
 
-func (e endedLease) release(ctx context.Context, cause error) error {
+func (e endedLease) release(ctx context.Context) error {
 	if err := e.busy.Take(ctx); err != nil {
 		return fmt.Errorf("release term %d: %w", e.ref.Term, err)
 	}
@@ -86,11 +85,15 @@ func (e endedLease) release(ctx context.Context, cause error) error {
 	if e.settled {
 		return nil
 	}
+	select {
+	case <-e.told:
+	case <-ctx.Done():
+	}
 	reason := driver.EndReleased
 	switch {
 	case e.wasRevoked():
 		reason = driver.EndRevoked
-	case errors.Is(cause, ErrLost):
+	case errors.Is(e.Err(), ErrLost):
 		reason = driver.EndLost
 	}
 	start := e.lock.clock.Now()
@@ -123,9 +126,9 @@ func (e endedLease) release(ctx context.Context, cause error) error {
 func (e endedLease) successor(ctx context.Context) *LockInfo {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	info, err := GetLockInfo(ctx, e.lock.store)
-	if err != nil {
+	v, err := e.lock.store.Look(ctx)
+	if err != nil || v.Row != nil && v.Row.Token == e.ref.Token && v.Row.Term == e.ref.Term {
 		return nil
 	}
-	return info
+	return v.Info()
 }

@@ -68,7 +68,7 @@ func (l *Lease) keepAlive(ctx context.Context) {
 			l.drain()
 			continue
 		case <-end:
-			if l.leaving.Load() {
+			if l.leaving.Load() || ctx.Err() != nil {
 				continue
 			}
 			l.StepDown(errRevoked)
@@ -114,7 +114,7 @@ func (l *Lease) rest() time.Duration {
 	switch {
 	case errors.Is(l.Err(), ErrCorrupt):
 		return l.lock.timing.TTL // winning again would only lead here again
-	case l.wasRevoked() || l.Err() == nil:
+	case l.wasRevoked() || !errors.Is(l.Err(), ErrLost):
 		return 2 * l.lock.timing.RetryInterval() // let another have it
 	}
 	return 0

@@ -18,8 +18,8 @@ import (
 // one that is kept and returned.
 //
 // It ends no lease by itself. The row of a holder that is dead or hung goes by
-// the rules of every other one, never earlier. The error wraps ErrConflict if term
-// does not hold the lock any more.
+// the rules of every other one, never earlier. The error wraps [driver.ErrConflict] if
+// term does not hold the lock any more.
 func Revoke(ctx context.Context, store driver.Store, term int64, by,
 	reason string) (Revocation, error) {
 	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)

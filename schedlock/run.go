@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/bounded"
-	"example.com/schedlock/schedlock/driver"
 )
 
 // Run campaigns, and calls lead whenever this replica leads; when lead has
@@ -61,10 +60,6 @@ func (l *Lock) Start() {
 			if g.ctx.Err() != nil {
 				return
 			}
-			if !errors.Is(err, driver.ErrPermanent) {
-				l.log.Error("campaign ended", "err", err)
-				return
-			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)
 			bounded.Sleep(g.ctx, l.timing.TTL)
 		}
@@ -86,13 +81,14 @@ func (l *Lock) Stop(ctx context.Context) error {
 	l.mu.Lock()
 	l.stop(ErrStopped)
 	g := l.going
+	idle := g != nil && (g.asked || l.unreleased() == nil)
 	l.mu.Unlock()
 	if g != nil {
 		if g.asked {
 			l.asking.quit.Store(true)
 		}
 		g.cancel(ErrStopped)
-		if err := g.wait(ctx); err != nil {
+		if err := g.wait(ctx, idle); err != nil {
 			return err
 		}
 	}
@@ -122,7 +118,10 @@ func (l *Lock) giveBack(ctx context.Context, others bool) error {
 		return unreleased
 	case last != nil:
 		return last.Release(ctx)
-	case unanswered:
+	case unanswered && others:
+		return insist(ctx, l.dropLateClaim)
+	case unanswered && l.campaigning.TryTake(): // else who campaigns does it, at its next look
+		defer l.campaigning.Give()
 		return insist(ctx, l.dropLateClaim)
 	}
 	return nil
@@ -160,10 +159,10 @@ func (g *going) end() {
 	close(g.done)
 }
 
-// wait waits until it has ended. Nothing of the app is under way in a Start, so
-// that it ends soon, also if the caller's context has ended.
-func (g *going) wait(ctx context.Context) error {
-	if g.asked {
+// wait waits until it has ended. If nothing of the app is under way in it, nor will be, it ends
+// soon, and the caller's context does not count.
+func (g *going) wait(ctx context.Context, idle bool) error {
+	if idle {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 3*releaseBudget)
 		defer cancel()
@@ -222,17 +221,24 @@ func (l *Lock) call(ctx context.Context, lease *Lease, lead func(context.Context
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(lease.ctx, func() { cancel(lease.Err()) })()
-	defer context.AfterFunc(ctx, lease.Drain)()
+	drained := make(chan struct{})
 	go func() {
+		defer close(drained)
 		select {
 		case <-lease.revoked:
 			lease.Drain()
 			cancel(errRevoked)
 		case <-work.Done():
+			if ctx.Err() != nil {
+				lease.Drain()
+			}
 		}
 	}()
 	err := lead(work, lease)
-	if why := context.Cause(work); why != nil && saysOnly(err, why, work.Err()) {
+	why, ended := context.Cause(work), work.Err()
+	cancel(nil)
+	<-drained // observers are told of it before they are told of the release
+	if why != nil && saysOnly(err, why, ended) {
 		return nil
 	}
 	return err

@@ -155,7 +155,5 @@ func (l *Lease) resume(changed <-chan struct{}) {
 func (l *Lease) expireSession() {
 	cause := fmt.Errorf("%w: the database session has ended, "+
 		"and no heartbeat on a new one succeeded within %v", ErrLost, l.lock.grace/2)
-	if _, first := l.end(cause); first {
-		l.lock.observe(Event{Kind: EventLost, Term: l.ref.Term, Err: cause, Loss: LossSession})
-	}
+	l.lose(context.Background(), Event{Err: cause, Loss: LossSession})
 }

@@ -158,7 +158,10 @@ func (l *Lock) standbyReason(s standby) string {
 			r.PID, r.Hostname, r.Term, left)
 	}
 	age := s.view.Now.Sub(r.HeartbeatAt) + now.Sub(s.at)
-	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; "+
-		"takes over if no heartbeat arrives for %v",
-		r.PID, r.Hostname, r.Term, rules.RoundAge(age), left)
+	next := fmt.Sprintf("takes over if no heartbeat arrives for %v", left)
+	if !l.campaigning.Taken() {
+		next = "this replica does not campaign at the moment"
+	}
+	return fmt.Sprintf("pid %d on host %q leads (term %d), last heartbeat %v ago; %s",
+		r.PID, r.Hostname, r.Term, rules.RoundAge(age), next)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -105,4 +106,20 @@ func TestAStateAndItsReasonAreOfOneMoment(t *testing.T) {
 	}
 	cancel()
 	asking.Wait()
+}
+
+func TestWhoDoesNotCampaignPromisesNoTakeOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		newLeader(t, db)
+		b := newReplica(t, db)
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.Contains(t, b.lock.Status().Reason, "this replica does not campaign at the moment")
+		standing, cancel := context.WithCancel(ctx)
+		done := b.stand(standing)
+		synctest.Wait()
+		require.Contains(t, b.lock.Status().Reason, "takes over if no heartbeat arrives for")
+		cancel()
+		<-done
+	})
 }

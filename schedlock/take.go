@@ -84,10 +84,6 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 	l.current.Store(lease)
 	l.mu.Unlock()
 	go lease.watch()
-	if !l.byHand {
-		lease.renewItself()
-	}
-	go lease.awaitLoss()
 	e := Event{Kind: EventElected, Term: ref.Term, Took: took, Holder: v.Info(),
 		Gap: gap(v, grant.Now)}
 	switch {
@@ -96,7 +92,11 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 	case v.Newest != nil:
 		e.Reason = v.Newest.EndReason
 	}
-	l.observe(e)
+	l.observe(e) // before anything else can happen to the lease
+	if !l.byHand {
+		lease.renewItself()
+	}
+	go lease.awaitLoss()
 	l.sayUnproven() // the claim took what proves a death, or could not
 	return lease, nil
 }
@@ -154,7 +154,9 @@ func (l *Lock) lateClaim(r *driver.Row) bool {
 	return slices.Contains(l.claims, r.Token)
 }
 
-// dropLateClaim looks whether there is such a row, and gives it back.
+// dropLateClaim looks whether there is such a row, and gives it back. Its caller has the turn to
+// campaign, or has stopped the Lock: else it could be a row whose answer is on its way to another
+// goroutine, which would lead with it.
 func (l *Lock) dropLateClaim(ctx context.Context) error {
 	v, err := l.store.Look(ctx)
 	if err == nil && l.lateClaim(v.Row) {

@@ -166,6 +166,8 @@ func TestNewNamesEveryOptionThatIsWrong(t *testing.T) {
 			[]string{"pid 0 is not above 0"}},
 		{"hostname", noStore{}, []Option{WithOwner(driver.Owner{PID: 1})},
 			[]string{"hostname is empty"}},
+		{"hostname with NUL", noStore{}, []Option{WithOwner(driver.Owner{PID: 1, Hostname: "a\x00"})},
+			[]string{`hostname "a\x00" is not UTF-8, or contains NUL`}},
 		{"renew deadline zero", noStore{}, []Option{WithRenewDeadline(0)},
 			[]string{"renew deadline 0s is not above 0"}},
 		{"TTL zero", noStore{}, []Option{WithTTL(0)},

@@ -37,6 +37,10 @@ type handler struct {
 	queue *Queue
 }
 
+// Enabled implements slog.Handler. That of log is asked in the queue: it may wait for the lock that
+// a line has which blocks.
+func (h *handler) Enabled(context.Context, slog.Level) bool { return true }
+
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &handler{h.Handler.WithAttrs(attrs), h.queue}
 }

@@ -87,12 +87,12 @@ func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 	})
 }
 
-// fenced returns an error if an open transaction has fenced the scheduler's lock;
+// fenced returns an error, which wraps why, if an open transaction has fenced the scheduler's lock;
 // s.mu is held.
-func (s *Store) fenced() error {
+func (s *Store) fenced(why error) error {
 	for tx := range s.open {
 		if tx.lock {
-			return fmt.Errorf("%w: a fenced transaction is open", driver.ErrConflict)
+			return fmt.Errorf("%w: a fenced transaction is open", why)
 		}
 	}
 	return nil

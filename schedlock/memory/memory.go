@@ -126,9 +126,6 @@ func (s *Store) Look(ctx context.Context) (v driver.Snapshot, err error) {
 // Acquire implements driver.Store.
 func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
-		if err := s.fenced(); err != nil {
-			return err
-		}
 		var last int64
 		if n := len(t.terms); n > 0 {
 			last = t.terms[n-1].Term
@@ -137,6 +134,9 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 			if !t.held || t.row.RawToken != judged.RawToken || t.row.Term != judged.Term ||
 				t.row.Beat != judged.Beat {
 				return driver.ErrConflict
+			}
+			if err := s.fenced(driver.ErrBlocked); err != nil {
+				return err
 			}
 			last = max(last, judged.Term)
 		} else {
@@ -148,6 +148,9 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 			}
 			if t.held || last != newest || reopened {
 				return driver.ErrConflict
+			}
+			if err := s.fenced(driver.ErrConflict); err != nil { // its row was deleted by hand
+				return err
 			}
 		}
 		grant = driver.Grant{Term: max(last+1, c.MinTerm, now.UnixMilli()), Now: now}
@@ -206,7 +209,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref,
 	reason driver.EndReason) (deleted bool, err error) {
 	err = s.do(ctx, func(t *tables, now time.Time) error {
 		if t.holds(ref) == nil && t.row.Owner == ref.Owner {
-			if err := s.fenced(); err != nil {
+			if err := s.fenced(driver.ErrConflict); err != nil {
 				return err
 			}
 			t.held, t.row = false, driver.Row{}

@@ -94,8 +94,9 @@ func (q queueStore) addTx(ctx context.Context, tx any, name string, retries int,
 				added = append(added, id)
 			}
 		}
+		adding := slices.Clone(added) // the caller gets added, and may write into it
 		tx.commits = append(tx.commits, func(t *tables, now time.Time) {
-			t.add(now, name, retries, delay, added)
+			t.add(now, name, retries, delay, adding)
 		})
 		return nil
 	})

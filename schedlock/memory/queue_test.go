@@ -48,3 +48,18 @@ func TestTimeOutsPassInABubble(t *testing.T) {
 		require.Len(t, tasks, 1)
 	})
 }
+
+func TestWhatACallerDoesToAnAnswerChangesNoTransaction(t *testing.T) {
+	t.Parallel()
+	db := memory.New()
+	q := db.Queue()
+	tx := db.Begin()
+	added, err := q.AddTx(ctx, tx, "q", 0, []string{"a", "b"})
+	require.NoError(t, err)
+	added[0] = "c"
+	require.NoError(t, tx.Commit())
+	tasks, err := q.Capture(ctx, "q", driver.NewToken(), time.Minute, 9)
+	require.NoError(t, err)
+	require.Len(t, tasks, 2)
+	require.Equal(t, "a", tasks[0].ID)
+}

@@ -1,0 +1,95 @@
+package schedlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/memory"
+)
+
+// A Run that ends gives back what its own acquisitions may have got. The row of one whose answer
+// is on its way to a Wait is not among that: Wait would lead without a row.
+func TestARunThatEndsLeavesTheAcquisitionOfAWaitAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		a.db.set(fault{kind: broken}, "acquire")
+		waiter := a.stand(ctx)
+		synctest.Wait()
+		run, cancel := context.WithCancel(ctx)
+		ended := a.run(run, untilTheEnd) // it waits for its turn to campaign
+		time.Sleep(3*retry + retry/2)
+		a.db.set(fault{kind: late, after: retry}, "acquire")
+		time.Sleep(retry)
+		require.NotNil(t, rowOf(t, db))
+		require.False(t, a.leads(), "the answer is on its way")
+		cancel()
+		require.NoError(t, <-ended)
+		require.NotNil(t, rowOf(t, db))
+		wins(t, waiter)
+		_, err := b.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		requireOneLeader(t, a, b)
+	})
+}
+
+// Nothing of the app is under way in a Run that stands by, so how long the caller of Stop would
+// wait for that does not count.
+func TestStopAwaitsTheAcquisitionOfARunWhateverItsContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		a.db.set(fault{kind: late, after: time.Second}, "acquire")
+		ended := a.run(ctx, untilTheEnd)
+		synctest.Wait()
+		require.NotNil(t, rowOf(t, db))
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		require.NoError(t, a.lock.Stop(over))
+		require.Nil(t, rowOf(t, db))
+		require.ErrorIs(t, <-ended, schedlock.ErrStopped)
+	})
+}
+
+func TestStartCampaignsOnceSomebodysLeaseIsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		lease := a.lead()
+		a.lock.Start()
+		time.Sleep(ttl / 2)
+		require.NoError(t, lease.Release(ctx))
+		time.Sleep(ttl)
+		require.True(t, a.leads())
+	})
+}
+
+func TestRunPausesIfItsFunctionReleasesTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newRenewing(t, db)
+		a.run(ctx, func(ctx context.Context, lease *schedlock.Lease) error {
+			return lease.Release(ctx)
+		})
+		time.Sleep(20*retry + retry/2)
+		require.Equal(t, 11, a.db.count("acquire"), "one every two retry intervals")
+	})
+}
+
+// A connection that dies silently must not keep a standby from the lock for an interval of hours.
+func TestAStandbyWithRareHeartbeatsLooksAgainSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, lease := newLeader(t, db)
+		b := newReplica(t, db, schedlock.WithTTL(24*time.Hour),
+			schedlock.WithHeartbeatInterval(6*time.Hour))
+		b.db.set(fault{kind: hang}, "look")
+		waiter := b.stand(ctx)
+		synctest.Wait()
+		require.NoError(t, lease.Release(ctx))
+		b.db.set(fault{})
+		begun := time.Now()
+		require.Less(t, wins(t, waiter).at.Sub(begun), 15*time.Second)
+		require.False(t, a.leads())
+	})
+}
