@@ -210,8 +210,8 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{16, "terms grow whatever a hand does",
-		"Terms grow after the row was deleted, its term was raised, or the history was emptied " +
-			"(then by MinTerm).",
+		"Terms grow after the row was deleted, its term was raised or lowered, or the history was " +
+			"emptied (then by MinTerm).",
 		"an operator who helps himself gives two leaders the same fencing token.",
 		[]Feature{Edits}},
 		run: func(e *env) {
@@ -229,13 +229,20 @@ var acquireCases = []testCase{
 			raised := e.win(alice)
 			require.Greater(e, raised.Term, next.Term+1_000_000, "after the row's term was raised")
 
-			e.edit(Edit{DeleteRow: true, EmptyTerms: true})
+			e.edit(Edit{Term: raised.Term - 1})
+			last := e.win(bob)
+			require.Greater(e, last.Term, raised.Term, "after the row's term was lowered")
+
+			e.edit(Edit{DeleteRow: true})
+			judged := e.look()
+			e.edit(Edit{EmptyTerms: true})
+			e.moved(claim(judged, alice), "the history was emptied")
 			v = e.look()
 			require.Nil(e, v.Row)
 			require.Nil(e, v.Newest)
 			c := claim(v, bob)
-			c.MinTerm = raised.Term + 1
-			require.Greater(e, e.acquire(c).Term, raised.Term, "after the history was emptied")
+			c.MinTerm = last.Term + 1
+			require.Greater(e, e.acquire(c).Term, last.Term, "after the history was emptied")
 		}},
 	{Rule: Rule{17, "a restored backup is led by a new term",
 		"After a backup was restored Acquire works from what is there, and grants at least " +

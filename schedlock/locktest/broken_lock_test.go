@@ -123,6 +123,17 @@ var brokenLocks = []broken{
 			c.grant.Term = c.grant.Now.UnixMilli()
 		}
 	})},
+	{16, "the row alone counts", "after the row's term was lowered", after(func(c *acquireCall) {
+		if v := c.claim.Expected; v.Row != nil && v.Row.Term < v.Newest.Term {
+			c.grant.Term = v.Row.Term + 1
+		}
+	})},
+	{16, "an emptied history is not compared", "the history was emptied",
+		before(func(c *acquireCall) {
+			if v, _ := c.s.Look(c.ctx); v.Row == nil && v.Newest == nil {
+				c.claim.Expected = v
+			}
+		})},
 	{16, "an emptied history begins anew", "after the history was emptied",
 		before(func(c *acquireCall) { c.claim.MinTerm = 0 })},
 	{17, "it remembers what it has not", "a backup was restored",

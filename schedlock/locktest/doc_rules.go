@@ -27,8 +27,8 @@
 //     below the database's clock in Unix ms.
 //  15. The term granted is at least claim.MinTerm, and one more than the last where that is
 //     higher.
-//  16. Terms grow after the row was deleted, its term was raised, or the history was emptied (then
-//     by MinTerm).
+//  16. Terms grow after the row was deleted, its term was raised or lowered, or the history was
+//     emptied (then by MinTerm).
 //  17. After a backup was restored Acquire works from what is there, and grants at least MinTerm.
 //  18. Acquire writes the end of the newest term if that is open, with the claim's reason, and who
 //     took over.
