@@ -124,47 +124,6 @@ func (f *fleet) requireStartedOnce(leader *replica) (starts int) {
 	return len(seen)
 }
 
-func TestTicksThatNobodyLedForAreRunAsTheirPolicySays(t *testing.T) {
-	t.Parallel()
-	for policy, want := range map[string]int{"latest": 1, "5": 5, "skip": 0} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			// a second and 10 minutes, scaled down
-			const interval, gap = 200 * time.Millisecond, 2 * time.Second
-			f := newFleet(t, "TICK=200ms", "TICK_CATCHUP="+policy, everyRun)
-			leader, _ := f.startLeader()
-			leader.awaitStatus("done", 0)
-			leader.stop()
-			left := time.Now()
-			time.Sleep(gap) // nobody is there who could say that ticks were due
-			leader, term := f.startLeader()
-			live := leader.terms()[0].AcquiredAt
-			leader.awaitRun("its own tick is done", func(r runRow) bool {
-				return r.Status == "done" && r.ScheduledAt.After(live)
-			})
-			ran, missed := 0, int64(0)
-			began := time.Now()
-			for _, r := range leader.runs("tick") {
-				if r.Term == term && r.Status != "skipped" && r.StartedAt.Before(began) {
-					began = r.StartedAt
-				}
-				switch {
-				case r.Status == "skipped" && r.Error == "missed":
-					missed += max(r.Count, 1)
-				case r.Term == term && r.ScheduledAt.After(left) && !r.ScheduledAt.After(live):
-					ran++
-				}
-			}
-			// Some of its own may have been due before it had decided.
-			require.LessOrEqual(t, ran, want)
-			require.GreaterOrEqual(t, ran, want-1-int(began.Sub(live)/interval))
-			require.GreaterOrEqual(t, missed+int64(ran), int64(gap/interval)-1)
-			f.requireEveryTickOnce(leader, interval)
-			f.requireStartedOnce(leader)
-		})
-	}
-}
-
 // awaitAnyLeader is awaitOneLeader on a machine that may be so busy that the
 // database does not answer, or that the leader changes by itself.
 func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *replica, term int64) {
