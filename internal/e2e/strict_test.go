@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -177,35 +176,4 @@ func TestRefusedReplicasDoNotDisturbTheLeader(t *testing.T) {
 	require.Zero(t, leader.failedHeartbeats())
 	require.Equal(t, term, leader.lock().Self.Term)
 	require.Len(t, leader.terms(), 1)
-}
-
-func TestReplicasThatLostTheRaceForAFreeLockLeaveNoWriteLockBehind(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "LOCK_HEARTBEAT=2s", "LOCK_TTL=20s") // so long may a heartbeat take
-	first, term := f.startLeader()
-	first.stop() // leaves a database with a lock that is free
-
-	// While another writer holds the database, all find the lock free and
-	// queue up to take it (half a second each time, with short breaks); then
-	// all but one are refused.
-	done := f.holdWriteLock()
-	replicas := make([]*replica, sized(4, 10, 10))
-	for i := range replicas {
-		replicas[i] = f.launch()
-	}
-	for _, r := range replicas {
-		r.awaitServing()
-		r.awaitLine("database does not answer") // it has tried to take the lock
-	}
-	done()
-	leader, next := awaitOneLeader(t, replicas, term)
-	leader.awaitHeartbeats(2)
-	require.Zero(t, leader.failedHeartbeats())
-	require.Equal(t, next, leader.lock().Self.Term)
-	require.Len(t, leader.terms(), 2)
-	for _, r := range replicas {
-		require.Empty(t, r.errorLines())
-		require.Equal(t, http.StatusOK, r.get("/readyz").status)
-	}
-	f.sql(`BEGIN IMMEDIATE; ROLLBACK`)
 }
