@@ -128,61 +128,6 @@ func TestARunThatTakesLongerThanItIsAwaitedIsAnsweredAsItStands(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, a.status, "%s", a.body)
 }
 
-func TestARequestOutlivesTheLeaderAndRunsOnce(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet maker) {
-		f := newFleet(t, "CONTROL=true", seldom, "JOB_DURATION=300ms", "LOCK_TTL=4s",
-			"LOCK_HEARTBEAT=300ms", everyRun)
-		leader, term := f.startLeader()
-		standby := f.start()
-		standby.awaitJob()
-		attempts := map[int]int{}
-		for i := range soakRounds(20) {
-			a := standby.order("/jobs/tick/run?by=ann")
-			require.Equal(t, http.StatusAccepted, a.status, "%s", a.body)
-			if i%2 == 1 { // not at once, but in the middle of it
-				eventually(t, "it has started, and may be done", func() error {
-					if n := len(standby.requested()); n <= i {
-						return fmt.Errorf("%d runs", n)
-					}
-					return nil
-				})
-			}
-			leader.kill()
-			killed := time.Now()
-			leader = standby
-			before := term
-			term = leader.awaitLeading()
-			standby = f.start() // only now: it may be faster than a standby
-			var run runRow
-			eventually(t, "it is done", func() error {
-				if runs := leader.requested(); len(runs) > 0 {
-					run = runs[0]
-				}
-				if run.Status != "done" {
-					return fmt.Errorf("%+v", run)
-				}
-				return nil
-			})
-			runs := leader.requested()
-			require.Len(t, runs, i+1, "each has one run")
-			attempts[run.Attempt]++
-			switch run.Attempt {
-			case 1:
-				require.Contains(t, []int64{before, term}, run.Term)
-			case 2:
-				require.Equal(t, term, run.Term)
-			default:
-				require.Fail(t, "too many attempts", "%+v", run)
-			}
-			if i%2 == 1 && run.FinishedAt.After(killed) { // else it was done before
-				require.Equal(t, 2, run.Attempt, "it was cut short: %+v", run)
-			}
-		}
-		f.requireStartedOnce(leader)
-		t.Logf("requests by the attempt that was done: %v", attempts)
-	})
-}
-
 func TestWhileItIsPausedNothingStartsAndEveryReplicaSaysWhy(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		const interval = 200 * time.Millisecond
