@@ -12,12 +12,12 @@ import (
 // but a regular file is opened. Close it after use.
 type Folder struct{ root *os.Root }
 
-var (
-	_ fs.StatFS    = (*Folder)(nil)
-	_ fs.ReadDirFS = (*Folder)(nil)
-)
+var _ fs.ReadDirFS = (*Folder)(nil)
 
-var errLeadsOut = errors.New("links that lead out of the folder are not followed")
+var (
+	errLeadsOut   = errors.New("links that lead out of the folder are not followed")
+	errNotRegular = errors.New("not a regular file")
+)
 
 // OpenFolder opens a folder, which may be given by a link itself.
 func OpenFolder(path string) (*Folder, error) {
@@ -36,18 +36,12 @@ func (f *Folder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(f.root.FS(), name)
 }
 
-// Stat implements fs.StatFS.
-func (f *Folder) Stat(name string) (fs.FileInfo, error) {
-	info, err := f.root.Stat(name)
-	if err != nil {
-		return nil, f.explain(name, err)
-	}
-	return info, nil
-}
-
-// Open opens a regular file. What was put in its place after it was looked at is
-// not waited for, and not read either.
+// Open opens a regular file, whose name is text. What else may stand there is not waited
+// for, and not read.
 func (f *Folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
 	file, err := f.root.OpenFile(name, openFlags, 0)
 	if err != nil {
 		return nil, f.explain(name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,8 +20,8 @@ const BanDuration = 7 * 24 * time.Hour
 // upserts their networks. A list is a file that ends in .txt, .ipset, .netset or
 // .list and does not begin with a dot; folders below are not read. A file that
 // cannot be read is reported and the others go on. For a folder on a disk give a
-// Folder. The lists count as seen at now: a ban that was seen then or later counts as a
-// duplicate and stays as it is.
+// Folder, which opens regular files only. The lists count as seen at now: a ban that
+// was seen then or later counts as a duplicate and stays as it is.
 //
 // Each write transaction holds at most 1,000 networks and begins with fence (nil
 // for none). If fence or the database fails, or ctx ends, Import returns that
@@ -74,7 +73,7 @@ type importer struct {
 // importFile returns an error only for what must end the whole import; that the
 // file cannot be read goes into the report.
 func (im *importer) importFile(ctx context.Context, fsys fs.FS) error {
-	r, err := openList(fsys, im.file.Name)
+	r, err := fsys.Open(im.file.Name)
 	if err != nil {
 		im.file.Err = err
 		return ctx.Err()
@@ -147,21 +146,6 @@ func (im *importer) writeBatch(ctx context.Context) error {
 	im.batch = im.batch[:0]
 	clear(im.inBatch)
 	return nil
-}
-
-var errNotRegular = errors.New("not a regular file")
-
-// openList opens a regular file only: to open a named pipe would wait for its
-// writer for ever. See Folder for those on a disk.
-func openList(fsys fs.FS, name string) (fs.File, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errNotRegular}
-	}
-	return fsys.Open(name)
 }
 
 // contextReader ends with its context, however long the file or a line of it is.
