@@ -3,8 +3,6 @@ package sqlite
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -111,37 +108,6 @@ func TestOpenWaitsForWhoeverHoldsTheFile(t *testing.T) {
 	}
 	run(t, conn, `COMMIT`)
 	assert.NoError(t, <-opened)
-}
-
-func init() {
-	child.Modes["store open"] = func() {
-		fmt.Println("ready")
-		io.ReadFull(os.Stdin, make([]byte, 1))
-		s, err := Opener(os.Args[1])(bg)
-		if err == nil {
-			_, err = s.Look(bg)
-		}
-		fmt.Println(err)
-	}
-}
-
-func TestTwentyProcessesOpenOneNewFileAtOnce(t *testing.T) {
-	missing.Long(t, "starts 20 processes")
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "deep", "app.db")
-	var children []*child.Process
-	for range 20 {
-		children = append(children, child.Start(t, "store open", path))
-	}
-	for _, c := range children {
-		require.Equal(t, "ready", c.Line())
-	}
-	for _, c := range children {
-		c.Say("go")
-	}
-	for _, c := range children {
-		assert.Equal(t, "<nil>", c.Line())
-	}
 }
 
 // A web page that looks at the history must not put an empty database where
