@@ -207,18 +207,20 @@ func (k *Lock) keep() {
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.
 		err := k.Extend(context.WithoutCancel(k.ctx))
-		log := k.locks.log.With("lock", k.ref.Key.String(), "term", k.ref.Term)
 		switch {
 		case k.ctx.Err() != nil: // whoever ends it says so
 		case err == nil && failing:
 			failing = false
-			log.Info("the lock is extended again")
+			k.locks.log.Info("the lock is extended again", "lock", k.ref.Key.String(),
+				"term", k.ref.Term)
 		case err != nil && !failing:
 			failing = true
-			log.Warn("the lock could not be extended: it is tried again until the lock is lost",
+			k.locks.log.Warn("the lock could not be extended: it is tried again until the lock "+
+				"is lost", "lock", k.ref.Key.String(), "term", k.ref.Term,
 				"lost_in", trusted(k.ttl)-k.Confirmed(), "err", err)
 		case err != nil:
-			log.Debug("the lock could not be extended, trying again", "err", err)
+			k.locks.log.Debug("the lock could not be extended, trying again",
+				"lock", k.ref.Key.String(), "term", k.ref.Term, "err", err)
 		}
 		if err != nil {
 			pause = retry

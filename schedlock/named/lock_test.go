@@ -2,6 +2,7 @@ package named_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,31 @@ func TestKeepAlive(t *testing.T) {
 		require.Equal(t, n, store.count("extend"), "a lost lock is not extended")
 		store.during(nil, nil)
 		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
+	})
+}
+
+// A handler that writes its attributes where it must wait.
+type slowAttrs struct{ slog.Handler }
+
+func (s slowAttrs) WithAttrs([]slog.Attr) slog.Handler {
+	time.Sleep(ttl)
+	return s
+}
+
+// A log that blocks is in nobody's way: not even in an outage, when lines are written.
+func TestKeepAliveWaitsForNoAttributesOfTheLog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1, named.WithLogger(slog.New(slowAttrs{slog.DiscardHandler})))
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		time.Sleep(2 * ttl)
+		require.NoError(t, lock.Check())
+		store.during(only("extend", errRefused), nil)
+		time.Sleep(ttl/3 + time.Second)
+		store.during(nil, nil)
+		time.Sleep(2 * ttl)
+		require.NoError(t, lock.Check())
+		require.NoError(t, lock.Unlock(ctx))
 	})
 }
 
