@@ -184,10 +184,10 @@ func (k *Lock) Extend(ctx context.Context) error {
 	return k.Check()
 }
 
-// KeepAlive extends the lock in the background, every third of the TTL, until
-// it ends. An extension that fails is repeated until the lock is lost; the first
-// one of an outage is in the log, at WARN. It may be called again, and does
-// nothing then.
+// KeepAlive extends the lock in the background until it ends: whenever a third of the
+// TTL has passed since the last success was sent. An extension that fails is repeated
+// until the lock is lost; the first one of an outage is in the log, at WARN. It may be
+// called again, and does nothing then.
 func (k *Lock) KeepAlive() {
 	k.keeping.Do(func() { close(k.keepAlive) })
 }
@@ -202,19 +202,25 @@ func (k *Lock) keep() {
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
 	failing := false
-	for pause := k.ttl / 3; bounded.Sleep(k.ctx, pause); {
-		pause = k.ttl / 3
+	for {
+		// From the last success, as that is what the lock lasts from: it may have been
+		// long before KeepAlive was called, or its answer slow.
+		pause := k.ttl/3 - k.Confirmed()
+		if failing {
+			pause = retry
+		}
+		if !bounded.Sleep(k.ctx, pause) {
+			return
+		}
 		// Not with the lock's context: a statement that is cut off costs the
 		// connection.
 		err := k.Extend(context.WithoutCancel(k.ctx))
 		switch {
 		case k.ctx.Err() != nil: // whoever ends it says so
 		case err == nil && failing:
-			failing = false
 			k.locks.log.Info("the lock is extended again", "lock", k.ref.Key.String(),
 				"term", k.ref.Term)
 		case err != nil && !failing:
-			failing = true
 			k.locks.log.Warn("the lock could not be extended: it is tried again until the lock "+
 				"is lost", "lock", k.ref.Key.String(), "term", k.ref.Term,
 				"lost_in", trusted(k.ttl)-k.Confirmed(), "err", err)
@@ -222,9 +228,7 @@ func (k *Lock) keep() {
 			k.locks.log.Debug("the lock could not be extended, trying again",
 				"lock", k.ref.Key.String(), "term", k.ref.Term, "err", err)
 		}
-		if err != nil {
-			pause = retry
-		}
+		failing = err != nil
 	}
 }
 

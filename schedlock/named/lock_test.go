@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -131,6 +132,34 @@ func TestKeepAlive(t *testing.T) {
 		require.Equal(t, n, store.count("extend"), "a lost lock is not extended")
 		store.during(nil, nil)
 		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
+	})
+}
+
+func TestKeepAliveCountsFromTheLastSuccess(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		// More than a third of the TTL has passed since the lock was taken.
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		time.Sleep(trusted - time.Second)
+		lock.KeepAlive()
+		synctest.Wait()
+		require.Equal(t, 1, store.count("extend"))
+		require.Zero(t, lock.Confirmed())
+
+		// Each answer takes nearly as long as there is time for it.
+		store.during(nil, func(_ context.Context, op string) error {
+			if op == "extend" {
+				time.Sleep(ttl/3 - time.Second)
+			}
+			return nil
+		})
+		n := store.count("extend")
+		time.Sleep(time.Hour + time.Millisecond)
+		require.NoError(t, lock.Check())
+		require.Equal(t, int(time.Hour/(ttl/3)), store.count("extend")-n)
+		store.during(nil, nil)
+		time.Sleep(ttl / 3)
+		require.NoError(t, lock.Unlock(ctx))
 	})
 }
 
