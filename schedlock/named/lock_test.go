@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -341,16 +342,16 @@ func TestUnlockWaitsForAnExtendThatIsUnderWay(t *testing.T) {
 		a, store := w.replica(1)
 		lock := try(t, a, "x")
 		lock.KeepAlive()
-		store.during(func(_ context.Context, op string) error {
-			if op == "extend" {
-				time.Sleep(2 * time.Second)
+		store.during(func(ctx context.Context, op string) error {
+			if op == "extend" && !bounded.Sleep(ctx, 1500*time.Millisecond) {
+				return ctx.Err()
 			}
 			return nil
 		}, nil)
 		time.Sleep(ttl/3 + time.Second)
 		start := at()
 		require.NoError(t, lock.Unlock(ctx))
-		require.Equal(t, time.Second, at()-start)
+		require.Equal(t, time.Second/2, at()-start)
 		require.Nil(t, w.row(named.KindLock, "x"), "the extend came first")
 		lock.KeepAlive()
 		n := store.count("extend")
