@@ -183,7 +183,9 @@ func (k *Lock) Extend(ctx context.Context) error {
 	case err != nil:
 		return broken("extend", k.ref.Key, err)
 	case !ours:
-		k.end(lost(k.ref.Key, k.ref.Term, k.whyNotOurs(ctx), nil))
+		cause := lost(k.ref.Key, k.ref.Term, "its row has expired, or is another's", nil)
+		k.end(cause) // another may hold it already, and the database may not answer again
+		k.explain(ctx, cause)
 	default:
 		k.confirmed.Store(&sent)
 	}

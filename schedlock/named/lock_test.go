@@ -283,6 +283,34 @@ func TestAReleaseFindsOutThatTheLockWasLost(t *testing.T) {
 	})
 }
 
+// Also when the database itself has said that the lock is lost: by then another may have it.
+func TestALockThatIsLostEndsBeforeAnybodyAsksWhy(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		b, _ := w.replica(2)
+		asked := false
+		start := at()
+		err := a.WithLock(ctx, "x", func(ctx context.Context, lock *named.Lock) error {
+			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0)
+			next := try(t, b, "x")
+			store.during(func(c context.Context, op string) error {
+				if op == "look" {
+					asked = true
+					assert.ErrorIs(t, lock.Check(), driver.ErrLost)
+					assert.ErrorIs(t, context.Cause(ctx), driver.ErrLost)
+				}
+				return hang("look")(c, op)
+			}, nil)
+			<-ctx.Done()
+			assert.Equal(t, ttl/3, at()-start)
+			assert.NoError(t, next.Check())
+			return next.Unlock(context.Background())
+		})
+		require.ErrorIs(t, err, driver.ErrLost)
+		require.True(t, asked)
+	})
+}
+
 // No longer ours, context cancelled, and only then the database.
 func TestTheOrderOfARelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -32,8 +32,8 @@ func (l *Locks) List(ctx context.Context) ([]Info, error) {
 var ErrNotHeld = errors.New("nobody holds the lock under that term")
 
 // Revoke is for an operator: it takes a lock from its holder, which finds out at
-// its next extension, at most a third of its TTL later; its context ends then, and
-// the cause says who and why. Nobody takes the lock before the time of the holder's
+// its next extension, at most a third of its TTL later. Its context ends then; who and
+// why stand in the cause once the database has told, and in the log. Nobody takes the lock before the time of the holder's
 // last extension is over, so two never hold it. What nobody holds, but nobody may
 // take yet (a task lock at rest, a time-out lock), is free at once.
 //
@@ -71,11 +71,15 @@ func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 	return Revocation{}, broken("revoke", key, ErrNotHeld)
 }
 
-// whyNotOurs says who has revoked a lock that could not be extended.
-func (k *Lock) whyNotOurs(ctx context.Context) string {
+// explain completes the cause of the end of a lock that could not be extended: who has
+// revoked it. The log says so too, as whoever has logged the end did not know it yet.
+func (k *Lock) explain(ctx context.Context, cause *endError) {
 	row, err := k.locks.store.Look(ctx, k.ref.Key)
-	if err == nil && row != nil && row.Term == k.ref.Term && row.Revoked != nil {
-		return fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	if err != nil || row == nil || row.Term != k.ref.Term || row.Revoked == nil {
+		return
 	}
-	return "its row has expired, or is another's"
+	why := fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	cause.why.Store(&why)
+	k.locks.log.Info("a lock was revoked", "lock", k.ref.Key.String(), "term", k.ref.Term,
+		"by", row.Revoked.By, "reason", row.Revoked.Reason)
 }
