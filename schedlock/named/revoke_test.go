@@ -27,12 +27,15 @@ func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
 		key := named.Key{Kind: named.KindLock, Name: "import"}
 		_, err := locks.Revoke(ctx, key, lock.Term()+1, "ann", "")
 		require.ErrorIs(t, err, named.ErrNotHeld)
-		_, err = locks.Revoke(ctx, key, lock.Term(), "", "")
-		require.ErrorContains(t, err, "who revokes it is empty")
+		for _, by := range []string{"", " \t"} {
+			_, err = locks.Revoke(ctx, key, lock.Term(), by, "")
+			require.EqualError(t, err, "revoke: it does not say by whom")
+		}
 		_, err = locks.Revoke(ctx, key, lock.Term(), "ann", "\x1b[2Jit hangs")
 		require.ErrorContains(t, err, "control character")
-		order, err := locks.Revoke(ctx, key, lock.Term(), "ann", "it hangs")
+		order, err := locks.Revoke(ctx, key, lock.Term(), " ann ", "it hangs\n")
 		require.NoError(t, err)
+		require.Equal(t, named.Revocation{By: "ann", Reason: "it hangs"}, order)
 		again, err := locks.Revoke(ctx, key, lock.Term(), "bob", "me too")
 		require.NoError(t, err)
 		require.Equal(t, order, again, "the first order stays")
