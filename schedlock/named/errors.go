@@ -48,7 +48,7 @@ func (e *HeldError) Is(target error) bool { return target == schedlock.ErrHeld }
 type endError struct {
 	is   error
 	text string
-	why  atomic.Pointer[string] // nil: text says all; the end waits for no better reason
+	why  atomic.Pointer[string] // may be found out after the end; nil: text says all
 	err  error                  // nil: there is none behind it
 }
 
