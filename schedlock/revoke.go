@@ -23,7 +23,7 @@ import (
 func Revoke(ctx context.Context, store driver.Store, term int64, by,
 	reason string) (Revocation, error) {
 	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)
-	if err := checkRevocation(by, reason); err != nil {
+	if err := names.CheckRevocation(by, reason); err != nil {
 		return Revocation{}, fmt.Errorf("revoke term %d: %w", term, err)
 	}
 	r, err := store.Revoke(ctx, term, by, reason)
@@ -35,13 +35,4 @@ func Revoke(ctx context.Context, store driver.Store, term int64, by,
 		return Revocation{}, fmt.Errorf("revoke term %d: %w", term, err)
 	}
 	return r, nil
-}
-
-func checkRevocation(by, reason string) error {
-	if by == "" {
-		return errors.New("it does not say by whom")
-	}
-	return errors.Join(
-		names.Check("the name of who revokes", by),
-		names.CheckReason(reason))
 }

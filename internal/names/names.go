@@ -31,6 +31,15 @@ func CheckReason(reason string) error {
 	})
 }
 
+// CheckRevocation returns an error unless by says who revokes a lease or a lock, and reason
+// why. Both come without the blanks around them.
+func CheckRevocation(by, reason string) error {
+	if by == "" {
+		return errors.New("it does not say by whom")
+	}
+	return errors.Join(Check("the name of who revokes", by), CheckReason(reason))
+}
+
 func check(what, value string, most int, hidden func(rune) bool) error {
 	var errs []error
 	if len(value) > most {

@@ -2,6 +2,7 @@ package named
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock"
@@ -47,12 +48,15 @@ func (e *HeldError) Is(target error) bool { return target == schedlock.ErrHeld }
 type endError struct {
 	is   error
 	text string
-	err  error // nil: there is none behind it
+	why  atomic.Pointer[string] // may be found out after the end; nil: text says all
+	err  error                  // nil: there is none behind it
 }
 
-func lost(key Key, term int64, why string, err error) error {
-	return &endError{is: driver.ErrLost, text: fmt.Sprintf("%s (term %d) is lost: %s",
-		key, term, why), err: err}
+func lost(key Key, term int64, why string, err error) *endError {
+	e := &endError{is: driver.ErrLost, text: fmt.Sprintf("%s (term %d) is lost", key, term),
+		err: err}
+	e.why.Store(&why)
+	return e
 }
 
 func released(key Key, term int64) error {
@@ -61,10 +65,14 @@ func released(key Key, term int64) error {
 }
 
 func (e *endError) Error() string {
-	if e.err != nil {
-		return e.text + ": " + e.err.Error()
+	text := e.text
+	if why := e.why.Load(); why != nil {
+		text += ": " + *why
 	}
-	return e.text
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
 }
 
 func (e *endError) Is(target error) bool { return target == e.is }

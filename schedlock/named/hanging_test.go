@@ -2,9 +2,12 @@ package named_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock/named"
@@ -91,6 +94,72 @@ func TestADatabaseThatDoesNotAnswerEndsEveryCall(t *testing.T) {
 		require.LessOrEqual(t, at()-start, 5*time.Second,
 			"the context, and what the doc comment names")
 		require.Error(t, lock.Unlock(ctx))
+	})
+}
+
+// What hangs on a connection that has died does not keep the lock from those who could have it.
+func TestUnlockCutsOffAnExtensionThatHangs(t *testing.T) {
+	for name, extend := range map[string]func(*named.Lock){
+		"kept alive": (*named.Lock).KeepAlive,
+		"by hand": func(lock *named.Lock) {
+			time.AfterFunc(ttl/3, func() { _ = lock.Extend(ctx) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a, store := w.replica(1)
+				lock := try(t, a, "x")
+				store.during(hang("extend"), nil)
+				extend(lock)
+				time.Sleep(ttl/3 + time.Second)
+				require.Equal(t, 1, store.count("extend"))
+				start := at()
+				require.NoError(t, lock.Unlock(ctx))
+				require.Equal(t, time.Second, at()-start, "it had no time to end by itself")
+				require.Nil(t, w.row(named.KindLock, "x"))
+			})
+		})
+	}
+}
+
+// The limit of an extension does not grow with the TTL for ever: over another connection the
+// next one gets through.
+func TestAnExtensionOfALongLockDoesNotHangForLong(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1, named.WithTTL(24*time.Hour))
+		lock := try(t, a, "x")
+		store.during(hang("extend"), nil)
+		start := at()
+		require.ErrorIs(t, lock.Extend(ctx), context.DeadlineExceeded)
+		require.Equal(t, 10*time.Second, at()-start)
+		require.NoError(t, lock.Check())
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+// A handler that has no answer yet whether it wants a line.
+type undecided struct {
+	slog.Handler
+	decided chan struct{}
+}
+
+func (u undecided) Enabled(context.Context, slog.Level) bool { <-u.decided; return false }
+
+// Whoever keeps a lock alive may be stuck in the log. The release is not.
+func TestUnlockDoesNotWaitForTheLog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		stuck := undecided{slog.DiscardHandler, make(chan struct{})}
+		a, store := w.replica(1, named.WithLogger(slog.New(stuck)))
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		store.during(only("extend", errRefused), nil)
+		time.Sleep(ttl/3 + time.Second)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lock.Unlock(ctx) }()
+		synctest.Wait()
+		assert.Len(t, unlocked, 1, "it waits")
+		close(stuck.decided)
+		require.NoError(t, <-unlocked)
 	})
 }
 

@@ -14,8 +14,14 @@ import (
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
-// unlockTimeout bounds a release, whatever the caller's context says.
-const unlockTimeout = 5 * time.Second
+const (
+	// unlockTimeout bounds a release, whatever the caller's context says.
+	unlockTimeout = 5 * time.Second
+	// extendRest is how long an extension goes on when the lock has ended meanwhile: to
+	// cut it short costs the connection that the release needs next. One that hangs must
+	// not take all of the release's time.
+	extendRest = unlockTimeout / 5
+)
 
 // A Lock is one acquisition, from when it was taken to its end: by Unlock, or
 // by loss, when ¾ TTL have passed since it was taken or last extended, or the
@@ -34,11 +40,10 @@ type Lock struct {
 	finished  atomic.Bool
 	ending    sync.Once
 	keeping   sync.Once
-	keepAlive chan struct{}  // closed: extend it
-	work      sync.WaitGroup // watch and keep
-	busy      bounded.Turn   // one statement at a time
-	settled   bool           // the row is not ours any more; guarded by busy
-	gone      error          // what the release found: the row was not ours; guarded by busy
+	keepAlive chan struct{} // closed: extend it
+	busy      bounded.Turn  // one statement at a time
+	settled   bool          // the row is not ours any more; guarded by busy
+	gone      error         // what the release found: the row was not ours; guarded by busy
 }
 
 func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {
@@ -46,8 +51,8 @@ func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatc
 		busy: bounded.NewTurn()}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.confirmed.Store(&sent)
-	k.work.Go(k.watch)
-	k.work.Go(k.keep)
+	go k.watch()
+	go k.keep()
 	return k
 }
 
@@ -167,8 +172,9 @@ func (k *Lock) Extend(ctx context.Context) error {
 	}
 	sent := clock.StartStopwatch()
 	ctx, cancel := context.WithTimeout(ctx, min(trusted(k.ttl)-k.Confirmed(),
-		max(k.ttl/3, time.Second)))
+		max(k.ttl/3, time.Second), lookTimeout))
 	defer cancel()
+	defer context.AfterFunc(k.ctx, func() { time.AfterFunc(extendRest, cancel) })()
 	ours, err := k.locks.store.Extend(ctx, k.ref, k.ttl)
 	switch {
 	case !k.holds(): // whatever the answer says
@@ -177,17 +183,19 @@ func (k *Lock) Extend(ctx context.Context) error {
 	case err != nil:
 		return broken("extend", k.ref.Key, err)
 	case !ours:
-		k.end(lost(k.ref.Key, k.ref.Term, k.whyNotOurs(ctx), nil))
+		cause := lost(k.ref.Key, k.ref.Term, "its row has expired, or is another's", nil)
+		k.end(cause) // another may hold it already, and the database may not answer again
+		k.explain(ctx, cause)
 	default:
 		k.confirmed.Store(&sent)
 	}
 	return k.Check()
 }
 
-// KeepAlive extends the lock in the background, every third of the TTL, until
-// it ends. An extension that fails is repeated until the lock is lost; the first
-// one of an outage is in the log, at WARN. It may be called again, and does
-// nothing then.
+// KeepAlive extends the lock in the background until it ends: whenever a third of the
+// TTL has passed since the last success was sent. An extension that fails is repeated
+// until the lock is lost; the first one of an outage is in the log, at WARN. It may be
+// called again, and does nothing then.
 func (k *Lock) KeepAlive() {
 	k.keeping.Do(func() { close(k.keepAlive) })
 }
@@ -202,35 +210,40 @@ func (k *Lock) keep() {
 	}
 	retry := min(max(k.ttl/20, 5*time.Millisecond), time.Second)
 	failing := false
-	for pause := k.ttl / 3; bounded.Sleep(k.ctx, pause); {
-		pause = k.ttl / 3
-		// Not with the lock's context: a statement that is cut off costs the
-		// connection.
+	for {
+		// From the last success, as that is what the lock lasts from: it may have been
+		// long before KeepAlive was called, or its answer slow.
+		pause := k.ttl/3 - k.Confirmed()
+		if failing {
+			pause = retry
+		}
+		if !bounded.Sleep(k.ctx, pause) {
+			return
+		}
+		// Not with the lock's context, which would cut it off at once: see extendRest.
 		err := k.Extend(context.WithoutCancel(k.ctx))
-		log := k.locks.log.With("lock", k.ref.Key.String(), "term", k.ref.Term)
 		switch {
 		case k.ctx.Err() != nil: // whoever ends it says so
 		case err == nil && failing:
-			failing = false
-			log.Info("the lock is extended again")
+			k.locks.log.Info("the lock is extended again", "lock", k.ref.Key.String(),
+				"term", k.ref.Term)
 		case err != nil && !failing:
-			failing = true
-			log.Warn("the lock could not be extended: it is tried again until the lock is lost",
+			k.locks.log.Warn("the lock could not be extended: it is tried again until the lock "+
+				"is lost", "lock", k.ref.Key.String(), "term", k.ref.Term,
 				"lost_in", trusted(k.ttl)-k.Confirmed(), "err", err)
 		case err != nil:
-			log.Debug("the lock could not be extended, trying again", "err", err)
+			k.locks.log.Debug("the lock could not be extended, trying again",
+				"lock", k.ref.Key.String(), "term", k.ref.Term, "err", err)
 		}
-		if err != nil {
-			pause = retry
-		}
+		failing = err != nil
 	}
 }
 
 // Unlock releases the lock. Call it when all work under the lock has returned.
 // Order: no longer ours, context cancelled, and then the row is freed (that of
-// a task lock when its time to rest is over). The error wraps schedlock.ErrLost
-// if the lock was lost before; a row that is another's by then, or has expired,
-// is not touched.
+// a task lock when its time to rest is over). An extension that is under way has
+// 1 s more, and is then cut off. The error wraps schedlock.ErrLost if the lock was
+// lost before; a row that is another's by then, or has expired, is not touched.
 //
 // It works with a cancelled context, under a deadline of its own (5 s). It may
 // be called again: after an error of the database it tries again, else it only
@@ -253,7 +266,6 @@ func (k *Lock) free(ctx context.Context) error {
 	if err := k.busy.Take(ctx); err != nil {
 		return broken("release", k.ref.Key, err)
 	}
-	defer k.work.Wait() // after Give: neither has much to do
 	defer k.busy.Give()
 	if k.settled {
 		return k.gone

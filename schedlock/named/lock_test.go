@@ -2,13 +2,16 @@ package named_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -133,6 +136,59 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+func TestKeepAliveCountsFromTheLastSuccess(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		// More than a third of the TTL has passed since the lock was taken.
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		time.Sleep(trusted - time.Second)
+		lock.KeepAlive()
+		synctest.Wait()
+		require.Equal(t, 1, store.count("extend"))
+		require.Zero(t, lock.Confirmed())
+
+		// Each answer takes nearly as long as there is time for it.
+		store.during(nil, func(_ context.Context, op string) error {
+			if op == "extend" {
+				time.Sleep(ttl/3 - time.Second)
+			}
+			return nil
+		})
+		n := store.count("extend")
+		time.Sleep(time.Hour + time.Millisecond)
+		require.NoError(t, lock.Check())
+		require.Equal(t, int(time.Hour/(ttl/3)), store.count("extend")-n)
+		store.during(nil, nil)
+		time.Sleep(ttl / 3)
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+// A handler that writes its attributes where it must wait.
+type slowAttrs struct{ slog.Handler }
+
+func (s slowAttrs) WithAttrs([]slog.Attr) slog.Handler {
+	time.Sleep(ttl)
+	return s
+}
+
+// A log that blocks is in nobody's way: not even in an outage, when lines are written.
+func TestKeepAliveWaitsForNoAttributesOfTheLog(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1, named.WithLogger(slog.New(slowAttrs{slog.DiscardHandler})))
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		time.Sleep(2 * ttl)
+		require.NoError(t, lock.Check())
+		store.during(only("extend", errRefused), nil)
+		time.Sleep(ttl/3 + time.Second)
+		store.during(nil, nil)
+		time.Sleep(2 * ttl)
+		require.NoError(t, lock.Check())
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
 // What counts is when it was sent: a slow answer does not stretch a lock.
 func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -227,6 +283,34 @@ func TestAReleaseFindsOutThatTheLockWasLost(t *testing.T) {
 	})
 }
 
+// Also when the database itself has said that the lock is lost: by then another may have it.
+func TestALockThatIsLostEndsBeforeAnybodyAsksWhy(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		b, _ := w.replica(2)
+		asked := false
+		start := at()
+		err := a.WithLock(ctx, "x", func(ctx context.Context, lock *named.Lock) error {
+			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0)
+			next := try(t, b, "x")
+			store.during(func(c context.Context, op string) error {
+				if op == "look" {
+					asked = true
+					assert.ErrorIs(t, lock.Check(), driver.ErrLost)
+					assert.ErrorIs(t, context.Cause(ctx), driver.ErrLost)
+				}
+				return hang("look")(c, op)
+			}, nil)
+			<-ctx.Done()
+			assert.Equal(t, ttl/3, at()-start)
+			assert.NoError(t, next.Check())
+			return next.Unlock(context.Background())
+		})
+		require.ErrorIs(t, err, driver.ErrLost)
+		require.True(t, asked)
+	})
+}
+
 // No longer ours, context cancelled, and only then the database.
 func TestTheOrderOfARelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -286,16 +370,16 @@ func TestUnlockWaitsForAnExtendThatIsUnderWay(t *testing.T) {
 		a, store := w.replica(1)
 		lock := try(t, a, "x")
 		lock.KeepAlive()
-		store.during(func(_ context.Context, op string) error {
-			if op == "extend" {
-				time.Sleep(2 * time.Second)
+		store.during(func(ctx context.Context, op string) error {
+			if op == "extend" && !bounded.Sleep(ctx, 1500*time.Millisecond) {
+				return ctx.Err()
 			}
 			return nil
 		}, nil)
 		time.Sleep(ttl/3 + time.Second)
 		start := at()
 		require.NoError(t, lock.Unlock(ctx))
-		require.Equal(t, time.Second, at()-start)
+		require.Equal(t, time.Second/2, at()-start)
 		require.Nil(t, w.row(named.KindLock, "x"), "the extend came first")
 		lock.KeepAlive()
 		n := store.count("extend")

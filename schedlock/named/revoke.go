@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"example.com/schedlock/internal/names"
 )
@@ -32,23 +33,20 @@ func (l *Locks) List(ctx context.Context) ([]Info, error) {
 var ErrNotHeld = errors.New("nobody holds the lock under that term")
 
 // Revoke is for an operator: it takes a lock from its holder, which finds out at
-// its next extension, at most a third of its TTL later; its context ends then, and
-// the cause says who and why. Nobody takes the lock before the time of the holder's
-// last extension is over, so two never hold it. What nobody holds, but nobody may
-// take yet (a task lock at rest, a time-out lock), is free at once.
+// its next extension, at most a third of its TTL later. Its context ends then; the cause
+// says who and why as soon as the database has told, and so does the log. Nobody takes
+// the lock before the time of the holder's last extension is over, so two never hold it.
+// What nobody holds, but nobody may take yet (a task lock at rest, a time-out lock), is
+// free at once.
 //
 // It acts only on the acquisition with that term, which Info and List tell, else it
 // returns ErrNotHeld. If that was revoked before it returns the first order. by has at
-// most 200 bytes and is not empty, reason at most 1,000, in several lines if need be.
-// Neither has control characters.
+// most 200 bytes and is not blank, reason at most 1,000, in several lines if need be.
+// Neither has control characters; blanks around them are dropped.
 func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 	reason string) (Revocation, error) {
-	err := checkKey(key)
-	if by == "" {
-		err = errors.Join(err, errors.New("the name of who revokes it is empty"))
-	}
-	err = errors.Join(err, names.Check("the name of who revokes it", by), names.CheckReason(reason))
-	if err != nil {
+	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)
+	if err := errors.Join(checkKey(key), names.CheckRevocation(by, reason)); err != nil {
 		return Revocation{}, fmt.Errorf("revoke: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -71,11 +69,15 @@ func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 	return Revocation{}, broken("revoke", key, ErrNotHeld)
 }
 
-// whyNotOurs says who has revoked a lock that could not be extended.
-func (k *Lock) whyNotOurs(ctx context.Context) string {
+// explain completes the cause of the end of a lock that could not be extended: who has
+// revoked it. The log says so too, as whoever has logged the end did not know it yet.
+func (k *Lock) explain(ctx context.Context, cause *endError) {
 	row, err := k.locks.store.Look(ctx, k.ref.Key)
-	if err == nil && row != nil && row.Term == k.ref.Term && row.Revoked != nil {
-		return fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	if err != nil || row == nil || row.Term != k.ref.Term || row.Revoked == nil {
+		return
 	}
-	return "its row has expired, or is another's"
+	why := fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	cause.why.Store(&why)
+	k.locks.log.Info("a lock was revoked", "lock", k.ref.Key.String(), "term", k.ref.Term,
+		"by", row.Revoked.By, "reason", row.Revoked.Reason)
 }

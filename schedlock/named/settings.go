@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 )
@@ -67,7 +68,8 @@ func WithMaxPause(d time.Duration) Option {
 }
 
 // WithOwner sets the pid and the hostname that rows show; default this
-// process's. The pid must be above 0 and the hostname not empty.
+// process's. The pid must be above 0. The hostname has 1 to 200 bytes of UTF-8 without
+// control characters.
 func WithOwner(o driver.Owner) Option {
 	return func(s *settings) error {
 		s.pid, s.hostname = setting[int]{o.PID, "option WithOwner"}, setting[string]{o.Hostname,
@@ -146,11 +148,15 @@ func newSettings(opts []Option) (*settings, error) {
 	} else if s.pid.value <= 0 {
 		errs = append(errs, fmt.Errorf("%s: pid %d is not above 0", s.pid.from, s.pid.value))
 	}
-	if s.hostname.from == "" {
+	switch {
+	case s.hostname.from == "":
 		host, _ := os.Hostname()
 		s.hostname.value = cmp.Or(host, "unknown")
-	} else if s.hostname.value == "" {
+	case s.hostname.value == "":
 		errs = append(errs, fmt.Errorf("%s: hostname is empty", s.hostname.from))
+	default:
+		errs = append(errs,
+			prefixed(s.hostname.from, names.Check("hostname", s.hostname.value)))
 	}
 	return s, errors.Join(errs...)
 }

@@ -72,6 +72,9 @@ func TestSettingsFromTheProcess(t *testing.T) {
 
 func TestWrongSettingsAreNamed(t *testing.T) {
 	t.Parallel()
+	owner := func(host string) named.Option {
+		return named.WithOwner(driver.Owner{PID: 7, Hostname: host})
+	}
 	for name, tc := range map[string]struct {
 		opts []named.Option
 		says []string
@@ -88,6 +91,13 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 			named.WithOwner(driver.Owner{})}, []string{
 			"option WithTTL: TTL 1ms is below 40ms", "option WithMaxPause: pause 0s is below 50ms",
 			"option WithOwner: pid 0 is not above 0", "option WithOwner: hostname is empty"}},
+		"a hostname with NUL": {[]named.Option{owner("a\x00b")}, []string{
+			`option WithOwner: hostname "a\x00b" is not UTF-8, or contains NUL`}},
+		"a hostname that is not UTF-8": {[]named.Option{named.FromEnv("APP_",
+			env("APP_HOSTNAME=a\xff"))}, []string{
+			`APP_HOSTNAME="a\xff": hostname "a\xff" is not UTF-8`}},
+		"a long hostname": {[]named.Option{owner(strings.Repeat("x", 201))}, []string{
+			"option WithOwner: hostname has 201 bytes, 200 are allowed"}},
 		"no whole milliseconds": {[]named.Option{named.WithTTL(time.Second + 1)},
 			[]string{"option WithTTL: TTL 1.000000001s is not a whole number of milliseconds"}},
 		"nothing": {[]named.Option{named.WithLogger(nil), named.FromEnv("", nil)},

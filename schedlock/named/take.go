@@ -19,7 +19,7 @@ const (
 	takeTimeout     = 10 * time.Second
 	giveBackTimeout = 2 * time.Second
 
-	// lookTimeout bounds one look, and maxUnanswered how many statements in a
+	// lookTimeout bounds one look or extension, and maxUnanswered how many statements in a
 	// row a wait gives up before it gives up itself.
 	lookTimeout   = 10 * time.Second
 	maxUnanswered = 3
