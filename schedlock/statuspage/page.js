@@ -40,6 +40,7 @@
 		return true;
 	};
 	dialog.addEventListener("close", () => refocus(opener));
+	let asked = 0; // how many questions: only the answer to the newest opens the dialog
 	document.addEventListener("click", async (e) => {
 		const link = e.target.closest("a[data-order], dialog .cancel");
 		if (!link || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
@@ -48,12 +49,14 @@
 			dialog.close();
 			return;
 		}
+		const mine = ++asked;
 		try {
-			if (ask(await (await fetch(link.href)).text(), link.href)) return;
+			const text = await (await fetch(link.href)).text();
+			if (mine !== asked || ask(text, link.href)) return;
 		} catch {
 			// its page says more
 		}
-		location.href = link.href;
+		if (mine === asked) location.href = link.href;
 	});
 	let held = false; // the key that has opened the question: it gives no order
 	document.addEventListener("keydown", (e) => {
@@ -75,12 +78,12 @@
 				headers: { Accept: "text/html", Prefer: "return=minimal" }, redirect: "manual",
 			});
 			if (answer.status === 204) {
-				dialog.close();
+				if (form.isConnected) dialog.close(); // else another question stands there
 				byId("say").textContent = `asked for: ${form.querySelector("button").textContent}`;
 				return;
 			}
 			const text = await answer.text();
-			if (ask(text, form.action)) return;
+			if (form.isConnected && ask(text, form.action)) return;
 			why = answer.type === "opaqueredirect" ? "Not done: this led to another page, such as a login. Load this page again." :
 				`Not done: ${text.slice(0, 300)}`;
 		} catch {
