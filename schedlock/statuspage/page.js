@@ -231,7 +231,7 @@
 	let heard = 0; // when anything came last
 	let self = body.dataset.self;
 	let again = 0;
-	let up = false; // there was an event
+	let up = false; // this stream had an event
 	let said = document.title;
 	let goneTimer = 0;
 
@@ -254,12 +254,14 @@
 		drawStream();
 	};
 	const found = (who) => {
+		// Behind a load balancer the page may come from one replica and its stream from another.
+		const known = up || cutAt;
 		up = true;
 		if (cutAt) {
 			cutAt = 0;
 			if (!goneTimer) byId("cut").hidden = true;
 		}
-		if (who && who !== self) {
+		if (who && who !== self && known) {
 			const banner = byId("cut");
 			setText(banner, `${self} does not answer this page any more; you now see what ${who} knows.`);
 			banner.className = "banner mild";
@@ -269,8 +271,8 @@
 				goneTimer = 0;
 				banner.hidden = !cutAt;
 			}, 60000);
-			self = who;
 		}
+		self = who || self;
 		drawStream();
 	};
 	const apply = (m) => {
@@ -298,6 +300,7 @@
 		clearTimeout(again);
 		if (source) source.close();
 		source = null;
+		up = false;
 	};
 	const connect = () => {
 		disconnect();
