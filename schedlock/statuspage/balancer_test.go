@@ -23,8 +23,8 @@ func TestOnlyAReplicaThatWasHeardIsMissed(t *testing.T) {
 	db, _ := led(t)
 	first := newHandler(t, db, nil)
 	second := newHandler(t, db, func(c *Config) {
-		lock, err := schedlock.New(db, schedlock.WithOwner(driver.Owner{PID: 64, Hostname: "there"}),
-			schedlock.WithLogger(c.Log))
+		there := driver.Owner{PID: 64, Hostname: "there"}
+		lock, err := schedlock.New(db, schedlock.WithOwner(there), schedlock.WithLogger(c.Log))
 		require.NoError(t, err)
 		c.Lock, c.Runner = lock, nil
 	})

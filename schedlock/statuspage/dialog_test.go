@@ -52,7 +52,8 @@ func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 		return true;
 	})()`)
 	click := func(selector string) {
-		browsertest.Eval[bool](b, fmt.Sprintf(`(document.querySelector(%q).click(), true)`, selector))
+		browsertest.Eval[bool](b,
+			fmt.Sprintf(`(document.querySelector(%q).click(), true)`, selector))
 	}
 	answer := func() { release <- struct{}{}; <-sent }
 

@@ -56,6 +56,10 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 			return
 		}
 		if r.Method != http.MethodPost {
+			if _, err := query(r); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
 			h.ask(w, r, kind, http.StatusOK, "")
 			return
 		}

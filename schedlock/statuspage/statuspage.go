@@ -271,7 +271,7 @@ func below(r *http.Request) string {
 }
 
 func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
-	span, err := parseSpan(r.URL.Query().Get("span"))
+	span, err := spanOf(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
