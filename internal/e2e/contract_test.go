@@ -251,6 +251,15 @@ func TestLimitIs100ByDefaultAndAtMost100000(t *testing.T) {
 				shape{"error": `^"limit .*is not a whole number above 0"$`}.check(t, a.body)
 			}
 		}
+		for query, want := range map[string]string{
+			"limit=1;x": "semicolon", "limit=1%zz": "URL escape", "limt=1": "not known: use limit",
+		} {
+			for _, path := range []string{"/runs", "/terms"} {
+				a := r.get(path + "?" + query)
+				require.Equal(t, http.StatusBadRequest, a.status, query)
+				shape{"error": want}.check(t, a.body)
+			}
+		}
 	})
 }
 

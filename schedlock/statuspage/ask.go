@@ -35,8 +35,16 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request, kind string, statu
 	failed string) {
 	q := h.newQuestion(r, kind)
 	q.Failed = failed
-	if failed == "" && q.Job == "" && !q.All && kind != "handover" {
-		http.Error(w, "it does not say which job", http.StatusBadRequest)
+	why := ""
+	switch {
+	case failed != "": // it says why
+	case kind == "handover" && q.Term == "":
+		why = noTerm(r.FormValue("term"))
+	case kind != "handover" && q.Job == "" && !q.All:
+		why = "it does not say which job"
+	}
+	if why != "" {
+		http.Error(w, why, http.StatusBadRequest)
 		return
 	}
 	h.answer(w, r, status, "question", q, time.Now())
@@ -72,7 +80,7 @@ func (h *Handler) newQuestion(r *http.Request, kind string) *question {
 		}
 		q.Pause = h.pauseOf(r.Context(), q.Job)
 	case "handover":
-		if term, err := strconv.ParseInt(r.FormValue("term"), 10, 64); err == nil {
+		if term, err := strconv.ParseInt(r.FormValue("term"), 10, 64); err == nil && term > 0 {
 			q.Term = strconv.FormatInt(term, 10)
 		}
 		q.Ask, q.Do = "Hand over the lead?", "Tell it to leave"

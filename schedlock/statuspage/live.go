@@ -138,7 +138,7 @@ type message struct {
 // serveEvents sends everything once, and then what changes, until the client
 // goes.
 func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
-	span, err := parseSpan(r.URL.Query().Get("span"))
+	span, err := spanOf(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -56,6 +56,10 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 			return
 		}
 		if r.Method != http.MethodPost {
+			if _, err := query(r); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
 			h.ask(w, r, kind, http.StatusOK, "")
 			return
 		}
@@ -174,13 +178,15 @@ func (h *Handler) failure(r *http.Request, err error) (status int, text string) 
 		"; look at the page whether the order was carried out, then try again"
 }
 
+func noTerm(text string) string { return fmt.Sprintf("term %.40q is not a number above 0", text) }
+
 // handOver tells the holder of the term that the page has shown to leave;
 // another one is left alone.
 func (h *Handler) handOver(ctx context.Context, r *http.Request, o ledger.Action) error {
 	text := r.PostFormValue("term")
 	term, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || term <= 0 {
-		return refusef(http.StatusBadRequest, "term %.40q is not a number above 0", text)
+		return refusef(http.StatusBadRequest, "%s", noTerm(text))
 	}
 	if h.jobs {
 		_, err = h.app.Runner().HandOver(ctx, term, o.By, o.Reason)

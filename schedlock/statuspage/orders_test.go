@@ -177,6 +177,11 @@ func TestAnOrderAsksFirst(t *testing.T) {
 		}
 	}
 	assert.Equal(t, http.StatusBadRequest, get(h, "/orders/pause").Code)
+	for query, term := range map[string]string{"": "", "?term=abc": "abc", "?term=-7": "-7"} {
+		w := get(h, "/orders/handover"+query)
+		assert.Equal(t, http.StatusBadRequest, w.Code, query)
+		assert.Contains(t, w.Body.String(), fmt.Sprintf("term %q is not a number above 0", term))
+	}
 	assert.Empty(t, db.inbox(t).Requests, "asking does nothing")
 
 	w := post(h, "/orders/run", url.Values{"job": {"tick"}, "by": {"bob"},

@@ -40,6 +40,7 @@
 		return true;
 	};
 	dialog.addEventListener("close", () => refocus(opener));
+	let asked = 0; // how many questions: only the answer to the newest opens the dialog
 	document.addEventListener("click", async (e) => {
 		const link = e.target.closest("a[data-order], dialog .cancel");
 		if (!link || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
@@ -48,12 +49,14 @@
 			dialog.close();
 			return;
 		}
+		const mine = ++asked;
 		try {
-			if (ask(await (await fetch(link.href)).text(), link.href)) return;
+			const text = await (await fetch(link.href)).text();
+			if (mine !== asked || ask(text, link.href)) return;
 		} catch {
 			// its page says more
 		}
-		location.href = link.href;
+		if (mine === asked) location.href = link.href;
 	});
 	let held = false; // the key that has opened the question: it gives no order
 	document.addEventListener("keydown", (e) => {
@@ -75,12 +78,12 @@
 				headers: { Accept: "text/html", Prefer: "return=minimal" }, redirect: "manual",
 			});
 			if (answer.status === 204) {
-				dialog.close();
+				if (form.isConnected) dialog.close(); // else another question stands there
 				byId("say").textContent = `asked for: ${form.querySelector("button").textContent}`;
 				return;
 			}
 			const text = await answer.text();
-			if (ask(text, form.action)) return;
+			if (form.isConnected && ask(text, form.action)) return;
 			why = answer.type === "opaqueredirect" ? "Not done: this led to another page, such as a login. Load this page again." :
 				`Not done: ${text.slice(0, 300)}`;
 		} catch {
@@ -228,7 +231,7 @@
 	let heard = 0; // when anything came last
 	let self = body.dataset.self;
 	let again = 0;
-	let up = false; // there was an event
+	let up = false; // this stream had an event
 	let said = document.title;
 	let goneTimer = 0;
 
@@ -251,12 +254,14 @@
 		drawStream();
 	};
 	const found = (who) => {
+		// Behind a load balancer the page may come from one replica and its stream from another.
+		const known = up || cutAt;
 		up = true;
 		if (cutAt) {
 			cutAt = 0;
 			if (!goneTimer) byId("cut").hidden = true;
 		}
-		if (who && who !== self) {
+		if (who && who !== self && known) {
 			const banner = byId("cut");
 			setText(banner, `${self} does not answer this page any more; you now see what ${who} knows.`);
 			banner.className = "banner mild";
@@ -266,8 +271,8 @@
 				goneTimer = 0;
 				banner.hidden = !cutAt;
 			}, 60000);
-			self = who;
 		}
+		self = who || self;
 		drawStream();
 	};
 	const apply = (m) => {
@@ -295,6 +300,7 @@
 		clearTimeout(again);
 		if (source) source.close();
 		source = null;
+		up = false;
 	};
 	const connect = () => {
 		disconnect();

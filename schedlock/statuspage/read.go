@@ -124,10 +124,7 @@ func (h *Handler) readInto(ctx context.Context, lock *schedlock.Lock, s *snapsho
 		}
 	}
 	s.locks, s.queues = h.tools.read(ctx, h, lock, s.now)
-	s.sections = make([]template.HTML, len(h.cfg.Sections))
-	for i, section := range h.cfg.Sections {
-		s.sections[i] = h.renderSection(ctx, section)
-	}
+	s.sections = h.renderSections(ctx)
 	return nil
 }
 
@@ -177,26 +174,6 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 		s.asked[r.Job] = r
 	}
 	return readRuns(ctx, store, s, before)
-}
-
-// notShown stands in the place of a part that its code cannot draw.
-const notShown = `<p class="alert" role="alert">this part cannot be shown</p>`
-
-// renderSection keeps what goes wrong in the app's part out of the others.
-func (h *Handler) renderSection(ctx context.Context, s Section) (content template.HTML) {
-	defer func() {
-		if p := recover(); p != nil {
-			h.cfg.Log.Error("status page: section panicked", "section", s.Title, "panic", p)
-			content = notShown
-		}
-	}()
-	content, err := s.Render(ctx)
-	if err != nil {
-		h.cfg.Log.Debug("status page: section", "section", s.Title, "err", err)
-		return template.HTML(`<p class="alert" role="alert">` +
-			template.HTMLEscapeString(h.cfg.PublicError(err)) + `</p>`)
-	}
-	return content
 }
 
 // noted logs the first error of a row of them, the recovery, and between them

@@ -191,7 +191,11 @@ type choice struct {
 }
 
 func (h *Handler) serveRuns(w http.ResponseWriter, r *http.Request) {
-	q, err := parseRunsQuery(r.URL.Query())
+	v, err := query(r)
+	var q runsQuery
+	if err == nil {
+		q, err = parseRunsQuery(v)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -23,14 +23,18 @@ type shot struct {
 	snap *snapshot
 }
 
-// readShared returns what stood in the database after it was called.
+// readShared returns what stood in the database after it was called; nil if the client is gone.
 func (h *Handler) readShared(ctx context.Context) *snapshot {
 	s := &h.shared
 	s.mu.Lock()
 	if mine := s.next; mine != nil {
 		s.mu.Unlock()
-		<-mine.done
-		return mine.snap
+		select {
+		case <-mine.done:
+			return mine.snap
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	mine := &shot{done: make(chan struct{})}
 	s.next = mine

@@ -35,6 +35,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/hosts"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -106,9 +107,12 @@ type Section struct {
 	Title string
 
 	// Render returns what stands below the title. It is called for each page,
-	// and about once a second while pages are open, concurrently. Its HTML
-	// must do without inline styles and scripts: the Content-Security-Policy
-	// forbids them. Of an error the page shows what PublicError says.
+	// and about once a second while pages are open: one call of it at a time, but
+	// together with those of other sections. If it does not return by the end of
+	// its context, the page is shown without it, and it is not called again before
+	// it has returned. Its HTML must do without inline styles and scripts: the
+	// Content-Security-Policy forbids them. Of an error the page shows what
+	// PublicError says.
 	Render func(ctx context.Context) (template.HTML, error)
 }
 
@@ -130,15 +134,16 @@ var (
 // that ends in a slash, with http.StripPrefix or without. Safe for concurrent
 // use.
 type Handler struct {
-	cfg    Config
-	app    App
-	jobs   bool // it shows them
-	live   live
-	shared shared
-	tools  tools
-	hosts  hosts.List
-	noted  noted
-	routes map[string]route
+	cfg      Config
+	app      App
+	jobs     bool // it shows them
+	live     live
+	shared   shared
+	tools    tools
+	sections []*section
+	hosts    hosts.List
+	noted    noted
+	routes   map[string]route
 }
 
 // route is what one path below the mount answers to.
@@ -185,6 +190,9 @@ func New(cfg Config) (*Handler, error) {
 		h.app = started{cfg.Lock, cfg.Runner}
 	}
 	_ = h.app.Lock() // if it is a nil pointer it panics here, not at each request
+	for _, s := range cfg.Sections {
+		h.sections = append(h.sections, &section{Section: s, turn: bounded.NewTurn()})
+	}
 	h.noted.log = cfg.Log
 	h.live.handler, h.live.every, h.live.silence = h, pollInterval, keepAlive
 	const read, order = "GET, HEAD", "GET, HEAD, POST"
@@ -263,12 +271,15 @@ func below(r *http.Request) string {
 }
 
 func (h *Handler) servePage(w http.ResponseWriter, r *http.Request) {
-	span, err := parseSpan(r.URL.Query().Get("span"))
+	span, err := spanOf(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	snap := h.readShared(r.Context())
+	if snap == nil {
+		return
+	}
 	status := http.StatusOK
 	if snap.err != nil {
 		status = http.StatusServiceUnavailable

@@ -72,6 +72,12 @@ func TestAWrongMethodIsAnsweredWithTheRightOnes(t *testing.T) {
 	assert.Contains(t, get(h, "/?span=2h").Body.String(),
 		`span "2h" is not one of 15m, 1h, 24h, 7d, all`)
 	assert.Equal(t, http.StatusBadRequest, get(h, "/events?span=2h").Code)
+	for _, path := range []string{"/?x=1;span=1h", "/job-runs?job=tick&status=%zz",
+		"/orders/pause?all=true&job=%zz"} {
+		w := get(h, path)
+		assert.Equal(t, http.StatusBadRequest, w.Code, path)
+		assert.Contains(t, w.Body.String(), "write it as in ?NAME=VALUE", path)
+	}
 }
 
 func TestTheAnswersForbidWhatThePageDoesNotNeed(t *testing.T) {

@@ -53,7 +53,7 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 		return verdict{finding: f}
 	}
 	ready := newStandbys(s)
-	list := slices.Concat(leaderFindings(l), termFindings(s), ready.findings(),
+	list := slices.Concat(leaderFindings(l, s.now), termFindings(s), ready.findings(),
 		jobFindings(s, jobs))
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "Can't tell what happened before"})
@@ -77,13 +77,17 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	return v
 }
 
-func leaderFindings(l *leader) []finding {
+func leaderFindings(l *leader, now time.Time) []finding {
 	i := l.Info
 	f := finding{Grade: bad, Text: "Nobody leads", Link: "#leader-title", About: "why"}
 	switch {
 	case i == nil && l.Since.IsZero():
 	case i == nil:
-		f.Text = "Nobody has led since " + l.Since.UTC().Format("15:04:05 UTC")
+		since, layout := l.Since.UTC(), "15:04:05 UTC"
+		if since.Truncate(day) != now.UTC().Truncate(day) {
+			layout = "2 Jan " + layout
+		}
+		f.Text = "Nobody has led since " + since.Format(layout)
 	case l.Silent:
 		f.Text, f.About = l.Who+" is "+l.State+silentWords[l.State], "what happens next"
 	case l.Late:

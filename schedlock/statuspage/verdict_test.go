@@ -98,6 +98,9 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 		{"nobody leads, and a job fails", snapshot{view: driver.Snapshot{Newest: &driver.Term{
 			EndedAt: now, EndReason: driver.EndReleased}}, jobs: jobs(streak(1))}, bad,
 			"Nobody has led since 02:14:01 UTC", 1},
+		{"nobody has led for two days", snapshot{view: driver.Snapshot{Newest: &driver.Term{
+			EndedAt: now.AddDate(0, 0, -2), EndReason: driver.EndReleased}}}, bad,
+			"Nobody has led since 22 Nov 02:14:01 UTC", 0},
 		{"nobody ever led", snapshot{}, bad, "Nobody leads", 0},
 		{"five terms", snapshot{view: led, terms: terms(assess.FlapTerms, driver.EndExpired)}, fine,
 			"Healthy: web-1 has led for ago", 0},

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -211,7 +214,7 @@ func newTermJSON(t driver.Term) termJSON {
 }
 
 func (a *app) serveTerms(w http.ResponseWriter, r *http.Request) {
-	serveList(a, w, r, a.sched.Store().Terms, newTermJSON)
+	serveList(a, w, r, a.sched.Store().Terms, newTermJSON, "limit")
 }
 
 type runJSON struct {
@@ -259,13 +262,18 @@ func (a *app) serveRuns(w http.ResponseWriter, r *http.Request) {
 	job := r.FormValue("job")
 	serveList(a, w, r, func(ctx context.Context, limit int) ([]ledger.Run, error) {
 		return a.ledger().Runs(ctx, job, limit)
-	}, newRunJSON)
+	}, newRunJSON, "limit", "job")
 }
 
-// serveList answers with the newest rows, at most ?limit=N of them.
+// serveList answers with the newest rows, at most ?limit=N of them. known are the parameters of
+// the query.
 func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
-	read func(context.Context, int) ([]T, error), encode func(T) J) {
-	limit, err := parseLimit(r.FormValue("limit"))
+	read func(context.Context, int) ([]T, error), encode func(T) J, known ...string) {
+	err := checkQuery(r.URL.RawQuery, known)
+	var limit int
+	if err == nil {
+		limit, err = parseLimit(r.FormValue("limit"))
+	}
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, errorJSON{err.Error()})
 		return
@@ -283,6 +291,22 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
 		list[i] = encode(row)
 	}
 	writeJSON(w, http.StatusOK, list)
+}
+
+// checkQuery refuses what would be dropped without a word: the answer would be to another question.
+func checkQuery(raw string, known []string) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return fmt.Errorf("query %.200q: %w: write it as in ?%s=VALUE, with & between parameters",
+			raw, err, known[0])
+	}
+	for name := range query {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("parameter %.40q is not known: use %s", name,
+				strings.Join(known, " or "))
+		}
+	}
+	return nil
 }
 
 type errorJSON struct {

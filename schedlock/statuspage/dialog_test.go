@@ -1,0 +1,88 @@
+package statuspage
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/browsertest"
+	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock/ledger"
+)
+
+func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
+	t.Parallel()
+	missing.Long(t, "opens a browser")
+	b := browsertest.New(t)
+	db := newDatabase()
+	db.set(time.Now())
+	ref := db.lead(t, other, "")
+	db.run(t, ref, "import", ledger.Done, "")
+	page := newHandler(t, db, withControl)
+	release, sent := make(chan struct{}), make(chan struct{}, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/orders/pause" {
+			page.ServeHTTP(w, r)
+			return
+		}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		page.ServeHTTP(w, r)
+		sent <- struct{}{}
+	}))
+	t.Cleanup(server.Close)
+	k := keyboard{b, t}
+	b.Do(chromedp.Navigate(server.URL))
+	k.sees("#stream", "live")
+	browsertest.Eval[bool](b, `(() => {
+		window.shown = [];
+		window.said = [];
+		const say = document.getElementById("say");
+		new MutationObserver(() => said.push(say.textContent)).observe(say, { childList: true });
+		const dialog = document.getElementById("dialog");
+		new MutationObserver(() => shown.push(dialog.querySelector("h1").textContent))
+			.observe(dialog, { childList: true });
+		return true;
+	})()`)
+	click := func(selector string) {
+		browsertest.Eval[bool](b,
+			fmt.Sprintf(`(document.querySelector(%q).click(), true)`, selector))
+	}
+	answer := func() { release <- struct{}{}; <-sent }
+
+	click("#pause-job-import") // its answer is slow
+	click("#run-job-import")
+	k.sees("dialog[open] h1", "Run import now?")
+	answer()
+	click("dialog .cancel")
+	k.closed()
+	click("#run-job-import") // its answer comes after the slow one
+	k.sees("dialog[open] h1", "Run import now?")
+	require.Equal(t, []string{"Run import now?", "Run import now?"},
+		browsertest.Eval[[]string](b, `shown`))
+	click("dialog .cancel")
+	k.closed()
+
+	// An order whose answer is slow, and the question of another one.
+	click("#pause-job-import")
+	answer()
+	k.sees("dialog[open] h1", "Pause import?")
+	click("dialog button")
+	click("dialog .cancel")
+	k.closed()
+	click("#run-job-import")
+	k.sees("dialog[open] h1", "Run import now?")
+	answer()
+	eventually(t, "the page knows that it is carried out", func() bool {
+		return browsertest.Eval[bool](b, `said.includes("asked for: Pause")`)
+	})
+	k.sees("dialog[open] h1", "Run import now?")
+	b.RequireSilence()
+}
