@@ -94,7 +94,10 @@ type Config struct {
 	Queues     []queue.Option
 
 	// Server makes the server that serves while the app runs; nil: none. It is
-	// called once the lock exists. Its time-outs are yours to set.
+	// called once the lock exists. Its time-outs are yours to set. A stop gives
+	// the requests that are under way 10 s, and only then ends their contexts.
+	// What answers without end, as a stream does, must end itself: see
+	// http.Server.RegisterOnShutdown. That of package statuspage does.
 	Server func(*App) *http.Server
 
 	// Stages are the app's own. They start after those that they name, and
@@ -122,11 +125,11 @@ type App struct {
 	opened atomic.Pointer[opened]   // nil until the stage "database" has started
 	addr   atomic.Pointer[net.Addr] // nil until the stage "http" has started
 
-	server     *http.Server
-	endStreams context.CancelFunc
-	served     chan struct{}
-	failed     chan error
-	stuck      atomic.Bool // the runner did not stop in time
+	server      *http.Server
+	endRequests context.CancelFunc
+	served      chan struct{}
+	failed      chan error
+	stuck       atomic.Bool // the runner did not stop in time
 }
 
 // opened is what the stage "database" makes, all of it at once: whoever sees
@@ -430,7 +433,7 @@ func (a *App) stopWorkerMode(ctx context.Context) error {
 func (a *App) startHTTP(ctx context.Context) error {
 	a.server = a.cfg.Server(a)
 	var base context.Context
-	base, a.endStreams = context.WithCancel(context.Background())
+	base, a.endRequests = context.WithCancel(context.Background())
 	own := a.server.BaseContext
 	a.server.BaseContext = func(l net.Listener) context.Context {
 		if own == nil {
@@ -443,7 +446,7 @@ func (a *App) startHTTP(ctx context.Context) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", cmp.Or(a.server.Addr, ":http")) // as net/http has it
 	if err != nil {
-		a.endStreams()
+		a.endRequests()
 		return fmt.Errorf("listen on %q: %w", a.server.Addr, err)
 	}
 	addr := listener.Addr()
@@ -458,9 +461,9 @@ func (a *App) startHTTP(ctx context.Context) error {
 	return nil
 }
 
-// stopHTTP ends open streams at once and lets requests finish.
+// stopHTTP lets requests finish, and ends the contexts of those that do not in time.
 func (a *App) stopHTTP(ctx context.Context) error {
-	a.endStreams()
+	defer a.endRequests()
 	err := a.server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, a.server.Close())
