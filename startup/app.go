@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -225,21 +226,20 @@ func (a *App) stages() []Stage {
 }
 
 // stopLimit is enough for a drain, its cancelled jobs, and the release.
-func (a *App) stopLimit() time.Duration { return max(a.cfg.Drain, 0) + 10*time.Second }
+func (a *App) stopLimit() time.Duration { return sum(max(a.cfg.Drain, 0), 10*time.Second) }
 
 // StopBudget is how long Stop may need at most; an orchestrator's grace period
 // should be longer.
 func (a *App) StopBudget() time.Duration {
-	budget := a.stopLimit() + 3*defaultStopTimeout
+	budget := sum(a.stopLimit(), 3*defaultStopTimeout)
 	for _, s := range a.cfg.Stages {
-		if s.StopTimeout > 0 {
-			budget += s.StopTimeout
-		} else {
-			budget += defaultStopTimeout
-		}
+		budget = sum(budget, cmp.Or(s.StopTimeout, defaultStopTimeout))
 	}
 	return budget
 }
+
+// sum does not overflow, as a limit of math.MaxInt64 stands for none. Neither is negative.
+func sum(a, b time.Duration) time.Duration { return a + min(b, math.MaxInt64-a) }
 
 // Start starts the stages: the database first, then the lock, the app's own
 // stages, HTTP, and the scheduler last. If one fails, what had started is

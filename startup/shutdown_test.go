@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"testing"
@@ -227,4 +228,26 @@ func TestStopBudgetIsEnoughForEveryStage(t *testing.T) {
 	app := newApp(t, startup.Config{Open: newDatabase(&diary{}).open, Drain: time.Minute,
 		Stages: []startup.Stage{{Name: "own", StopTimeout: 7 * time.Second}, {Name: "other"}}})
 	assert.GreaterOrEqual(t, app.StopBudget(), time.Minute+7*time.Second+30*time.Second)
+}
+
+// The longest duration that there is stands for no limit.
+func TestAStopWithoutALimitCutsNothingShort(t *testing.T) {
+	for name, cfg := range map[string]startup.Config{
+		"of a stage":   {Stages: []startup.Stage{{Name: "own", StopTimeout: math.MaxInt64}}},
+		"of the drain": {Drain: math.MaxInt64},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			var d diary
+			cfg.Open, cfg.Strict = newDatabase(&d).open, true
+			cfg.Jobs = atOnce("slow", func() {
+				time.Sleep(15 * time.Second)
+				d.write("job ends")
+			})
+			app := newApp(t, cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			assert.NoError(t, app.Run(ctx))
+			assert.Equal(t, []string{"open", "acquire", "job ends", "release", "close"}, d.read())
+		})
+	}
 }
