@@ -251,3 +251,25 @@ func TestAStopWithoutALimitCutsNothingShort(t *testing.T) {
 		})
 	}
 }
+
+func TestAnOnRunThatHangsFailsNoStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		hung := make(chan struct{})
+		app := newApp(t, startup.Config{Open: newDatabase(&d).open, Strict: true,
+			Drain: 5 * time.Second,
+			OnRun: func(tasks.RunEvent) { <-hung },
+			Jobs: []tasks.Job{{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true,
+				Do: func(ctx context.Context, _ tasks.Run) error {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return nil
+				}}}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.NoError(t, app.Run(ctx))
+		assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
+		close(hung)
+		synctest.Wait()
+	})
+}
