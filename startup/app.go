@@ -320,19 +320,26 @@ func (a *App) database() opened {
 	return opened{}
 }
 
-func (a *App) openDatabase(ctx context.Context) error {
+func (a *App) openDatabase(ctx context.Context) (err error) {
 	store, err := a.cfg.Open(ctx)
 	if err != nil {
 		return err
 	}
+	done := false
+	defer func() {
+		if !done { // also if Watch has panicked
+			err = errors.Join(err, closeStore(store))
+		}
+	}()
 	o, err := a.open(store)
 	if err != nil {
-		return errors.Join(err, closeStore(store))
+		return err
 	}
 	a.opened.Store(o)
 	if a.cfg.Metrics != nil {
 		a.cfg.Metrics.Watch(o.lock, o.runner)
 	}
+	done = true
 	return nil
 }
 
