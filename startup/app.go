@@ -467,6 +467,7 @@ func (a *App) startHTTP(ctx context.Context) error {
 	go func() {
 		defer close(a.served)
 		if err := a.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.cfg.Log.Error("the HTTP server has failed", "addr", addr.String(), "err", err)
 			a.failed <- fmt.Errorf("serve on %s: %w", addr, err)
 		}
 	}()

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,7 +205,9 @@ func TestRunEndsWhenTheServerFails(t *testing.T) {
 	var d diary
 	db := newDatabase(&d)
 	listening := make(chan net.Listener, 1)
+	var log strings.Builder
 	app := newApp(t, startup.Config{Open: db.open, Strict: true,
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Server: func(*startup.App) *http.Server {
 			return &http.Server{Addr: "127.0.0.1:0",
 				BaseContext: func(l net.Listener) context.Context {
@@ -221,6 +225,8 @@ func TestRunEndsWhenTheServerFails(t *testing.T) {
 	case <-time.After(tooLong):
 		t.Fatal("it goes on without a server")
 	}
+	assert.Contains(t, log.String(), `level=ERROR msg="the HTTP server has failed"`,
+		"for an app that calls Start and Stop")
 	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
 }
 
