@@ -264,7 +264,8 @@ func (a *App) Stop(ctx context.Context) error {
 const flushLimit = time.Second
 
 // Run starts the app, waits until ctx ends or the server fails, and stops it.
-// That ctx ends is no error, also while the app starts.
+// That ctx ends is no error, also while the app starts. If somebody else stops the
+// app, Run returns what that Stop does.
 func (a *App) Run(ctx context.Context) error {
 	if err := a.Start(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
@@ -276,6 +277,7 @@ func (a *App) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case failed = <-a.failed:
+	case <-a.graph.stopOnce.done: // by somebody else's Stop
 	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.StopBudget())
 	defer cancel()

@@ -230,6 +230,26 @@ func TestRunEndsWhenTheServerFails(t *testing.T) {
 	assert.Equal(t, []string{"open", "acquire", "release", "close"}, d.read())
 }
 
+func TestRunEndsWhenSomebodyElseStopsTheApp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := errors.New("cannot stop")
+		var d diary
+		app := newApp(t, startup.Config{Open: newDatabase(&d).open, Strict: true,
+			Stages: []startup.Stage{d.stage("own", nil, fail(bad))}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- app.Run(ctx) }()
+		synctest.Wait()
+		require.ErrorIs(t, app.Stop(context.Background()), bad)
+		synctest.Wait()
+		require.Len(t, ended, 1)
+		assert.ErrorIs(t, <-ended, bad)
+		assert.Equal(t, []string{"open", "acquire", "start own", "release", "stop own", "close"},
+			d.read())
+	})
+}
+
 func TestStopBudgetIsEnoughForEveryStage(t *testing.T) {
 	app := newApp(t, startup.Config{Open: newDatabase(&diary{}).open, Drain: time.Minute,
 		Stages: []startup.Stage{{Name: "own", StopTimeout: 7 * time.Second}, {Name: "other"}}})
