@@ -246,6 +246,24 @@ func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
 	})
 }
 
+// A deployment may interrupt a long task many times before it fails once.
+func TestAReleaseDoesNotDelayARetry(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 1, "a")
+		for range 10 {
+			require.NoError(t, q.Release(ctx, capture(t, q, "q", 1)...))
+		}
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			return errors.New("why")
+		}, queue.WorkOptions{RetryDelay: 10 * time.Second})
+		synctest.Wait()
+		failed := b.get("a")
+		require.Equal(t, 10*time.Second, failed.VisibleAt.Sub(failed.UpdatedAt))
+		b.end()
+	})
+}
+
 // A fault that hits every task must not use up all their retries at once.
 func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
