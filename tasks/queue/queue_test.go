@@ -200,7 +200,9 @@ func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
 		strings.Repeat("ü", 1001): strings.Repeat("ü", 1000-len(" . (cut: it had 2002 bytes)")) +
 			" … (cut: it had 2002 bytes)",
 		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
-		"":            "",
+		// a row of invalid bytes becomes one character
+		strings.Repeat("\xff", 4100) + "why": "\uFFFD … (cut: it had 4103 bytes)",
+		"":                                   "",
 	} {
 		id := fmt.Sprintf("%.20q %d", text, len(text))
 		add(t, q, "q", 0, id)
