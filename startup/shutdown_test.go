@@ -288,7 +288,7 @@ func TestAnOnRunThatHangsFailsNoStop(t *testing.T) {
 			Jobs: []tasks.Job{{Name: "slow", Spec: tasks.Every(time.Hour), AtOnce: true,
 				Do: func(ctx context.Context, _ tasks.Run) error {
 					<-ctx.Done()
-					time.Sleep(time.Second)
+					time.Sleep(5 * time.Second)
 					return nil
 				}}}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
