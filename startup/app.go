@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -94,7 +95,10 @@ type Config struct {
 	Queues     []queue.Option
 
 	// Server makes the server that serves while the app runs; nil: none. It is
-	// called once the lock exists. Its time-outs are yours to set.
+	// called once the lock exists. Its time-outs are yours to set. A stop gives
+	// the requests that are under way 10 s, and only then ends their contexts.
+	// What answers without end, as a stream does, must end itself: see
+	// http.Server.RegisterOnShutdown. That of package statuspage does.
 	Server func(*App) *http.Server
 
 	// Stages are the app's own. They start after those that they name, and
@@ -122,11 +126,11 @@ type App struct {
 	opened atomic.Pointer[opened]   // nil until the stage "database" has started
 	addr   atomic.Pointer[net.Addr] // nil until the stage "http" has started
 
-	server     *http.Server
-	endStreams context.CancelFunc
-	served     chan struct{}
-	failed     chan error
-	stuck      atomic.Bool // the runner did not stop in time
+	server      *http.Server
+	endRequests context.CancelFunc
+	served      chan struct{}
+	failed      chan error
+	stuck       atomic.Bool // the runner did not stop in time
 }
 
 // opened is what the stage "database" makes, all of it at once: whoever sees
@@ -221,22 +225,27 @@ func (a *App) stages() []Stage {
 		Start: a.startScheduler, Stop: a.stopScheduler, StopTimeout: a.stopLimit()})
 }
 
-// stopLimit is enough for a drain, its cancelled jobs, and the release.
-func (a *App) stopLimit() time.Duration { return max(a.cfg.Drain, 0) + 10*time.Second }
+// stopLimit is enough for a drain, its cancelled jobs, and the release; and then for
+// callbacks and a log that hang.
+func (a *App) stopLimit() time.Duration {
+	return sum(max(a.cfg.Drain, 0), 10*time.Second+callbackLimit+flushLimit)
+}
+
+// callbackLimit is how long a Runner's Stop waits for calls of OnRun and OnStuck.
+const callbackLimit = 10 * time.Second
 
 // StopBudget is how long Stop may need at most; an orchestrator's grace period
 // should be longer.
 func (a *App) StopBudget() time.Duration {
-	budget := a.stopLimit() + 3*defaultStopTimeout
+	budget := sum(a.stopLimit(), 3*defaultStopTimeout)
 	for _, s := range a.cfg.Stages {
-		if s.StopTimeout > 0 {
-			budget += s.StopTimeout
-		} else {
-			budget += defaultStopTimeout
-		}
+		budget = sum(budget, cmp.Or(s.StopTimeout, defaultStopTimeout))
 	}
 	return budget
 }
+
+// sum does not overflow, as a limit of math.MaxInt64 stands for none. Neither is negative.
+func sum(a, b time.Duration) time.Duration { return a + min(b, math.MaxInt64-a) }
 
 // Start starts the stages: the database first, then the lock, the app's own
 // stages, HTTP, and the scheduler last. If one fails, what had started is
@@ -255,7 +264,8 @@ func (a *App) Stop(ctx context.Context) error {
 const flushLimit = time.Second
 
 // Run starts the app, waits until ctx ends or the server fails, and stops it.
-// That ctx ends is no error, also while the app starts.
+// That ctx ends is no error, also while the app starts. If somebody else stops the
+// app, Run returns what that Stop does.
 func (a *App) Run(ctx context.Context) error {
 	if err := a.Start(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
@@ -267,6 +277,7 @@ func (a *App) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case failed = <-a.failed:
+	case <-a.graph.stopOnce.done: // by somebody else's Stop
 	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.StopBudget())
 	defer cancel()
@@ -311,19 +322,26 @@ func (a *App) database() opened {
 	return opened{}
 }
 
-func (a *App) openDatabase(ctx context.Context) error {
+func (a *App) openDatabase(ctx context.Context) (err error) {
 	store, err := a.cfg.Open(ctx)
 	if err != nil {
 		return err
 	}
+	done := false
+	defer func() {
+		if !done { // also if Watch has panicked
+			err = errors.Join(err, closeStore(store))
+		}
+	}()
 	o, err := a.open(store)
 	if err != nil {
-		return errors.Join(err, closeStore(store))
+		return err
 	}
 	a.opened.Store(o)
 	if a.cfg.Metrics != nil {
 		a.cfg.Metrics.Watch(o.lock, o.runner)
 	}
+	done = true
 	return nil
 }
 
@@ -430,7 +448,7 @@ func (a *App) stopWorkerMode(ctx context.Context) error {
 func (a *App) startHTTP(ctx context.Context) error {
 	a.server = a.cfg.Server(a)
 	var base context.Context
-	base, a.endStreams = context.WithCancel(context.Background())
+	base, a.endRequests = context.WithCancel(context.Background())
 	own := a.server.BaseContext
 	a.server.BaseContext = func(l net.Listener) context.Context {
 		if own == nil {
@@ -443,7 +461,7 @@ func (a *App) startHTTP(ctx context.Context) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", cmp.Or(a.server.Addr, ":http")) // as net/http has it
 	if err != nil {
-		a.endStreams()
+		a.endRequests()
 		return fmt.Errorf("listen on %q: %w", a.server.Addr, err)
 	}
 	addr := listener.Addr()
@@ -451,6 +469,7 @@ func (a *App) startHTTP(ctx context.Context) error {
 	go func() {
 		defer close(a.served)
 		if err := a.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			a.cfg.Log.Error("the HTTP server has failed", "addr", addr.String(), "err", err)
 			a.failed <- fmt.Errorf("serve on %s: %w", addr, err)
 		}
 	}()
@@ -458,9 +477,9 @@ func (a *App) startHTTP(ctx context.Context) error {
 	return nil
 }
 
-// stopHTTP ends open streams at once and lets requests finish.
+// stopHTTP lets requests finish, and ends the contexts of those that do not in time.
 func (a *App) stopHTTP(ctx context.Context) error {
-	a.endStreams()
+	defer a.endRequests()
 	err := a.server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, a.server.Close())

@@ -123,15 +123,6 @@ func New(stages []Stage, log *slog.Logger) (*Graph, error) {
 	return g, nil
 }
 
-// Order returns the names of the stages in the order in which they start.
-func (g *Graph) Order() []string {
-	names := make([]string, len(g.stages))
-	for i, st := range g.stages {
-		names[i] = st.Name
-	}
-	return names
-}
-
 // check returns every fault that is not a cycle.
 func check(stages []Stage) []error {
 	var faults []error

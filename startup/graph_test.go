@@ -77,12 +77,9 @@ func TestNewNamesEveryFault(t *testing.T) {
 
 func TestNewLeavesItsArgumentsAlone(t *testing.T) {
 	stages := list("b: a", "a")
-	g, err := startup.New(stages, nil)
+	_, err := startup.New(stages, nil)
 	require.NoError(t, err)
 	assert.Equal(t, list("b: a", "a"), stages, "New has changed its argument")
-
-	g.Order()[0] = "changed"
-	assert.Equal(t, []string{"a", "b"}, g.Order(), "Order has handed out its own slice")
 }
 
 // Whatever the stages, New either finds an order that respects every
@@ -99,17 +96,14 @@ func TestOrderOfAnyStages(t *testing.T) {
 			}
 		}
 
-		g, err := startup.New(stages, nil)
-		if err != nil {
+		if _, err := startup.New(stages, nil); err != nil {
 			for line := range strings.Lines(err.Error()) {
 				checkCycle(t, stages, line)
 			}
 			return
 		}
-		order := g.Order()
-		again, err := startup.New(stages, nil)
-		require.NoError(t, err)
-		require.Equal(t, order, again.Order(), "the second order differs")
+		order := orderOf(t, stages)
+		require.Equal(t, order, orderOf(t, stages), "the second order differs")
 		require.Len(t, order, n)
 		for i, name := range order {
 			next := slices.IndexFunc(stages, func(st startup.Stage) bool {

@@ -14,6 +14,7 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/startup"
+	"example.com/schedlock/tasks"
 	"example.com/schedlock/tasks/queue"
 )
 
@@ -93,4 +94,18 @@ func TestAnAppTellsOfItselfOnlyIfItIsToldTo(t *testing.T) {
 		require.NoError(t, app.Stop(t.Context()))
 		require.Zero(t, count())
 	}
+}
+
+// broken metrics cannot watch anything.
+type broken struct{}
+
+func (broken) Observe(schedlock.Event)              {}
+func (broken) OnRun(tasks.RunEvent)                 {}
+func (broken) Watch(*schedlock.Lock, *tasks.Runner) { panic("no registry") }
+
+func TestMetricsThatPanicLeaveNoDatabaseOpen(t *testing.T) {
+	var d diary
+	app := newApp(t, startup.Config{Open: newDatabase(&d).open, Metrics: broken{}})
+	require.ErrorContains(t, app.Start(t.Context()), "no registry")
+	assert.Equal(t, []string{"open", "close"}, d.read())
 }

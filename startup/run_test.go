@@ -332,16 +332,16 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 			stages[place] = st
 		}
 
-		g := build(t, stages...)
+		order := orderOf(t, stages)
 		want, wantErrs := []string{}, []string{}
-		for _, name := range g.Order()[:min(bad+1, n)] {
+		for _, name := range order[:min(bad+1, n)] {
 			want = append(want, "start "+name)
 		}
 		if bad < n {
-			wantErrs = append(wantErrs, g.Order()[bad]+" start")
+			wantErrs = append(wantErrs, order[bad]+" start")
 		}
 		stopErrs := 0
-		for _, name := range slices.Backward(g.Order()[:bad]) {
+		for _, name := range slices.Backward(order[:bad]) {
 			want = append(want, "stop "+name)
 			if badStop[slices.Index(names, name)] {
 				wantErrs = append(wantErrs, name+" stop")
@@ -349,6 +349,7 @@ func TestEveryStartedStageIsStoppedInReverse(t *testing.T) {
 			}
 		}
 
+		g := build(t, stages...)
 		err := g.Start(context.Background())
 		if bad < n {
 			require.Equal(t, wantErrs, stageErrors(t, err))

@@ -3,6 +3,7 @@ package startup_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,22 @@ func build(t require.TestingT, stages ...startup.Stage) *startup.Graph {
 	g, err := startup.New(stages, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	return g
+}
+
+// orderOf returns the names of stages in the order in which they start.
+func orderOf(t require.TestingT, stages []startup.Stage) []string {
+	names, named := []string{}, slices.Clone(stages)
+	for i, st := range stages {
+		named[i].Stop = nil
+		named[i].Start = func(context.Context) error {
+			names = append(names, st.Name)
+			return nil
+		}
+	}
+	g := build(t, named...)
+	require.NoError(t, g.Start(context.Background()))
+	require.NoError(t, g.Stop(context.Background()))
+	return names
 }
 
 // Things that a stage may do.

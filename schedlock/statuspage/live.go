@@ -29,9 +29,10 @@ type live struct {
 
 	mu      sync.Mutex
 	streams map[*stream]struct{}
-	latest  *update            // nil: the poller has not read anything yet
-	stop    context.CancelFunc // of the poller; nil: there is none
-	done    chan struct{}      // closed when it has returned
+	servers map[*http.Server]context.Context // each ends when its server begins to stop
+	latest  *update                          // nil: the poller has not read anything yet
+	stop    context.CancelFunc               // of the poller; nil: there is none
+	done    chan struct{}                    // closed when it has returned
 }
 
 // stream is one open page. Its channel has a token while there may be news.
@@ -78,6 +79,28 @@ func (l *live) leave(s *stream) {
 	if done != nil {
 		<-done
 	}
+}
+
+// serving returns a context that ends when the server of a request begins to shut
+// down: it waits for all its requests, and a stream would never end.
+func (l *live) serving(r *http.Request) context.Context {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok {
+		return context.Background()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, known := l.servers[server]
+	if !known {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(context.Background())
+		server.RegisterOnShutdown(cancel)
+		if l.servers == nil {
+			l.servers = map[*http.Server]context.Context{}
+		}
+		l.servers[server] = ctx
+	}
+	return ctx
 }
 
 func (l *live) poll(ctx context.Context) {
@@ -136,7 +159,7 @@ type message struct {
 }
 
 // serveEvents sends everything once, and then what changes, until the client
-// goes.
+// goes or the server stops.
 func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	span, err := spanOf(r)
 	if err != nil {
@@ -176,11 +199,14 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	orders, sent, last := h.mayOrder(r), map[string]string{}, ""
+	serving := h.live.serving(r)
 	alive := time.NewTicker(h.live.silence)
 	defer alive.Stop()
 	for {
 		select {
 		case <-r.Context().Done():
+			return
+		case <-serving.Done():
 			return
 		case <-alive.C:
 			// The comment is for proxies, the event for the page: without one

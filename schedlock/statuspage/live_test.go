@@ -3,6 +3,7 @@ package statuspage
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -289,6 +290,22 @@ func TestAStreamWithoutNewsSaysThatItLives(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, line)
 	}
+}
+
+func TestAServerThatStopsEndsItsStreams(t *testing.T) {
+	t.Parallel()
+	db, ref := led(t)
+	h := newHandler(t, db, nil)
+	base, server := serve(t, h, nil)
+	open(t, base).next()
+	other, _ := serve(t, h, nil)
+	goesOn := open(t, other)
+	goesOn.next()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, server.Config.Shutdown(ctx), "it waits for no stream")
+	db.beat(t, ref)
+	goesOn.next()
 }
 
 // A stuck writer never takes anything until its deadline, as a client that is

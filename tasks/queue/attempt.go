@@ -161,7 +161,7 @@ func (a *attempt) finish(e Event, cause error) {
 	default:
 		e.Kind = EventFailed
 		write = func(ctx context.Context) error {
-			return a.q.Fail(ctx, a.task, e.Err, a.retryDelay(a.task.Attempts))
+			return a.q.Fail(ctx, a.task, e.Err, a.retryDelay(a.task.Info))
 		}
 	}
 	if e.Kind != EventEnded {

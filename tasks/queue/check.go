@@ -21,16 +21,21 @@ func checkName(what, name string) error {
 func clean(text string) string {
 	had := len(text)
 	text = text[:min(had, utf8.UTFMax*(taskqueue.MaxError+1))] // no character beyond is kept
+	cut := len(text) < had
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	note := fmt.Sprintf(" … (cut: it had %d bytes)", had)
-	n, keep := 0, 0
+	n, keep := 0, len(text)
 	for i := range text {
 		if n == taskqueue.MaxError-utf8.RuneCountInString(note) {
 			keep = i
 		}
 		if n++; n > taskqueue.MaxError {
-			return text[:keep] + note
+			cut = true
+			break
 		}
+	}
+	if cut {
+		return text[:keep] + note
 	}
 	return text
 }

@@ -21,9 +21,10 @@ type WorkOptions struct {
 	// new task waits for a free worker for up to MaxPause.
 	MaxPause time.Duration
 
-	// RetryDelay is how long a task waits after its first failure. Each further
-	// attempt doubles it, up to MaxRetryDelay, at most 366 days. 0 means 1 s,
-	// and 1 h for MaxRetryDelay.
+	// RetryDelay is how long a task waits after its first failure. After a further
+	// one it is doubled for each attempt before that, also for those that a stop
+	// has interrupted, up to MaxRetryDelay, at most 366 days. 0 means 1 s, and 1 h
+	// for MaxRetryDelay.
 	RetryDelay, MaxRetryDelay time.Duration
 
 	// Limit is how long an attempt may take: then its context ends. 0 means 10
@@ -139,9 +140,13 @@ func (o WorkOptions) withDefaults() (WorkOptions, error) {
 	return o, errors.Join(errs...)
 }
 
-// retryDelay is how long a task waits that has failed so often.
-func (o WorkOptions) retryDelay(attempts int) time.Duration {
-	return doubled(o.RetryDelay, attempts-1, o.MaxRetryDelay)
+// retryDelay is how long a task waits that has failed. The database counts its attempts,
+// but only some of them may have failed: before the first failure it has no error.
+func (o WorkOptions) retryDelay(task Info) time.Duration {
+	if task.LastError == "" {
+		return o.RetryDelay
+	}
+	return doubled(o.RetryDelay, task.Attempts-1, o.MaxRetryDelay)
 }
 
 // doubled is d, doubled n times, but at most limit.

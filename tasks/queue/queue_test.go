@@ -166,6 +166,32 @@ func TestATaskKnowsWhatIsLeft(t *testing.T) {
 	})
 }
 
+// A store whose answers to Extend come late.
+type lateAnswers struct{ taskqueue.Store }
+
+func (s lateAnswers) Extend(ctx context.Context, name string, token driver.Token,
+	hold time.Duration, ids []string) ([]string, error) {
+	extended, err := s.Store.Extend(ctx, name, token, hold, ids)
+	time.Sleep(time.Second)
+	return extended, err
+}
+
+func TestNothingIsLeftOfATaskThatHasEndedWhileItWasExtended(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q, err := queue.New(lateAnswers{memory.New().Queue()})
+		require.NoError(t, err)
+		add(t, q, "q", 0, "a")
+		task := capture(t, q, "q", 1)[0]
+		extended := make(chan error, 1)
+		go func() { extended <- q.Extend(ctx, task) }()
+		synctest.Wait()
+		require.NoError(t, q.Done(ctx, task))
+		require.NoError(t, <-extended)
+		require.Zero(t, task.Left())
+	})
+}
+
 func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
@@ -174,7 +200,9 @@ func TestAnErrorsTextIsCutAndCleaned(t *testing.T) {
 		strings.Repeat("ü", 1001): strings.Repeat("ü", 1000-len(" . (cut: it had 2002 bytes)")) +
 			" … (cut: it had 2002 bytes)",
 		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
-		"":            "",
+		// a row of invalid bytes becomes one character
+		strings.Repeat("\xff", 4100) + "why": "\uFFFD … (cut: it had 4103 bytes)",
+		"":                                   "",
 	} {
 		id := fmt.Sprintf("%.20q %d", text, len(text))
 		add(t, q, "q", 0, id)

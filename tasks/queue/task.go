@@ -38,9 +38,16 @@ func (t *Task) Left() time.Duration {
 	return max(h.safe-h.sent.Elapsed(), 0)
 }
 
-// hold lets Left count from when a call was sent.
+// hold lets Left count from when a call was sent, unless the task has ended or was lost
+// before its answer came, or just as it did.
 func (t *Task) hold(sent clock.Stopwatch, timeout time.Duration) {
+	if t.outcome.Load() != stillOurs {
+		return
+	}
 	t.held.Store(&hold{sent, timeout - timeout/10})
+	if t.outcome.Load() != stillOurs {
+		t.held.Store(nil)
+	}
 }
 
 // What became of a task.

@@ -187,10 +187,10 @@ func (w *workers) takeFree(ctx context.Context) (n int, ok bool) {
 	}
 }
 
-// pause is for about d, so that replicas do not ask at the same time.
+// pause is for half of d to all of it, so that replicas do not ask at the same time.
 func pause(ctx context.Context, d time.Duration) {
 	if d > 0 {
-		bounded.Sleep(ctx, d*3/4+rand.N(d/2+1))
+		bounded.Sleep(ctx, d/2+rand.N(d/2+1))
 	}
 }
 

@@ -191,6 +191,35 @@ func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 	})
 }
 
+// pausing knows the longest time between two captures.
+type pausing struct {
+	taskqueue.Store
+	last    time.Time
+	longest time.Duration
+}
+
+func (p *pausing) Capture(ctx context.Context, name string, token driver.Token, hold time.Duration,
+	limit int) ([]queue.Info, error) {
+	if !p.last.IsZero() {
+		p.longest = max(p.longest, time.Since(p.last))
+	}
+	p.last = time.Now()
+	return p.Store.Capture(ctx, name, token, hold, limit)
+}
+
+func TestWorkPausesForMaxPauseAtMost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		p := &pausing{Store: memory.New().Queue()}
+		q, err := queue.New(p)
+		require.NoError(t, err)
+		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second})
+		time.Sleep(10 * time.Minute)
+		b.end()
+		require.LessOrEqual(t, p.longest, 4*time.Second)
+		require.Greater(t, p.longest, 2*time.Second)
+	})
+}
+
 func TestAPanicIsAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		q := newQueues(t)
@@ -243,6 +272,24 @@ func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
 		}
 		require.Equal(t, queue.Failed, b.get("a").State)
 		require.Equal(t, "why", b.get("a").LastError)
+	})
+}
+
+// A deployment may interrupt a long task many times before it fails once.
+func TestAReleaseDoesNotDelayARetry(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 1, "a")
+		for range 10 {
+			require.NoError(t, q.Release(ctx, capture(t, q, "q", 1)...))
+		}
+		b := work(t, q, func(context.Context, *queue.Task) error {
+			return errors.New("why")
+		}, queue.WorkOptions{RetryDelay: 10 * time.Second})
+		synctest.Wait()
+		failed := b.get("a")
+		require.Equal(t, 10*time.Second, failed.VisibleAt.Sub(failed.UpdatedAt))
+		b.end()
 	})
 }
 

@@ -144,23 +144,14 @@ type Store interface {
 		err error)
 }
 
-// What Capture returns if it has captured nothing. Each of the last three wraps
-// the first.
+// What Capture returns if it has captured nothing: Store.Capture says which. Each of
+// the last three wraps the first.
 var (
-	// ErrNone: there is no task that could be captured now.
-	ErrNone = errors.New("no task to capture")
-
-	// ErrEmpty: there is nothing to wait for: the queue has no task, or all of
-	// them have ended.
+	ErrNone  = errors.New("no task to capture")
 	ErrEmpty = fmt.Errorf("%w: the queue is empty", ErrNone)
 
-	// ErrAllHeld: other workers have all that is left, or it waits for its
-	// next attempt. Ask again later.
 	ErrAllHeld = fmt.Errorf("%w: all that is left is held, or waits for its next attempt", ErrNone)
 
-	// ErrExhausted: the last that there was to wait for has failed just now: its
-	// worker was lost, and it has no retry left. Nothing will come of asking
-	// again; who does gets ErrEmpty.
 	ErrExhausted = fmt.Errorf("%w: all that was left has failed", ErrNone)
 )
 
