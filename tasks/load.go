@@ -35,6 +35,9 @@ func (t *term) load(ctx context.Context) error {
 		if err := t.putBack(ctx, j); err != nil {
 			return err
 		}
+	}
+	// Last, as an attempt may start at once, and a load that fails is repeated.
+	for _, j := range t.jobs {
 		for _, a := range owed[j] {
 			t.owe(j, a)
 		}

@@ -29,6 +29,29 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A retry that is owed must not start before all of the ledger was read, nor as often as that
+// was tried.
+func TestARetryWaitsUntilTheCursorsOfAllJobsArePutBack(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		fails := d.failing("fails", at(5*time.Second), 1)
+		fails.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+		jobs := []Job{fails, d.job("ahead", at(time.Hour), 0)}
+		w.leadsUntil(6*time.Second, jobs)
+		require.True(t, w.db.EditCursor("ahead", midnight.Add(72*time.Hour), ""))
+		a := w.join(jobs)
+		a.link.set(on(refuse, "decide"))
+		a.start()
+		sleepUntil(time.Minute)
+		require.True(t, a.leads())
+		require.Equal(t, 1, a.log.count("run ledger does not answer"))
+		require.Len(t, d.read(), 1, "nothing starts before the ledger was read")
+		a.link.set(nil)
+		sleepUntil(2 * time.Minute)
+		assert.Equal(t, []string{"fails 00:00:05 attempt 1", "fails 00:00:05 attempt 2"}, d.read())
+		assert.Equal(t, 1, a.log.count("put back"))
+	})
+}
+
 func TestAHeartbeatThatFailsIsRepeatedSoon(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.leader(nil)
