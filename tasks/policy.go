@@ -144,7 +144,7 @@ func (r Retry) after(attempt int) time.Duration {
 		d = min(defaultBackoff, longest)
 	}
 	for ; attempt > 1 && d < longest; attempt-- {
-		d = min(2*d, longest)
+		d += min(d, longest-d) // 2*d could overflow
 	}
 	return d - rand.N(d/2+1)
 }
