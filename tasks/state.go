@@ -105,6 +105,18 @@ func (j *termJob) runEnded(now time.Time) {
 	j.busyUntil, j.stirred = now, time.Now()
 }
 
+// clockSet notes that the database's clock was set back to now.
+func (j *termJob) clockSet(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.busyFrom.After(now) {
+		j.busyFrom = now
+	}
+	if j.busyUntil.After(now) {
+		j.busyUntil = now
+	}
+}
+
 // stir notes that the job is not stalled.
 func (j *termJob) stir() {
 	j.mu.Lock()
