@@ -30,6 +30,32 @@ func TestTheDatabasesClockIsSetForward(t *testing.T) {
 	})
 }
 
+func TestARunDoesNotOverlapWhatTheClockHasPassedOver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		job  Job
+		rows []string
+	}{
+		"Latest": {Job{}, []string{"00:01:00 done", "01:01:00-02:01:00 (2) skipped missed",
+			"03:01:00 done"}},
+		"All(2)": {Job{CatchUp: All(2)}, []string{"00:01:00 done", "01:01:00 skipped missed",
+			"02:01:00 done", "03:01:00 done"}},
+		"queue": {Job{Overlap: OverlapQueue}, []string{"00:01:00 done",
+			"01:01:00-02:01:00 (2) skipped missed", "03:01:00 done"}},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			tc.job.Name, tc.job.Spec = "j", Every(time.Hour).Offset(time.Minute)
+			tc.job.Do = d.job("j", tc.job.Spec, time.Minute).Do
+			w.leader([]Job{tc.job})
+			sleepUntil(90 * time.Second)
+			w.setClock(3 * time.Hour)
+			sleepUntil(10 * time.Minute)
+			assert.Equal(t, tc.rows, w.rows("j"))
+			wantEachTickOnce(t, w, "j", tc.job.Spec, midnight, midnight.Add(190*time.Minute))
+		})
+	}
+}
+
 func TestTheDatabasesClockIsSetBack(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		spec := Every(10 * time.Minute).Offset(0)

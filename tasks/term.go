@@ -114,7 +114,7 @@ func (t *term) rearm(jump time.Duration) {
 	}
 	t.mu.Unlock()
 	for _, j := range t.jobs {
-		j.clockSet(now)
+		j.clockSet(jump, now)
 	}
 	if t.cron == nil {
 		return // not started yet
