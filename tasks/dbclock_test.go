@@ -119,7 +119,7 @@ func TestAJobGoesOnAfterTheClockWasAhead(t *testing.T) {
 		ahead func(a *replica) // what happens meanwhile
 		cure  func(a *replica, job Job)
 	}{
-		"a run was under way": {takes: 20 * time.Second, when: 67 * time.Second, cure: reset},
+		"a run was under way": {takes: 15 * time.Second, when: 67 * time.Second, cure: reset},
 		"all that was missed was being made up": {job: Job{CatchUp: All(3)},
 			takes: 90 * time.Second, when: 155 * time.Second, cure: reset},
 		"nothing is made up": {job: Job{CatchUp: Skip}, when: 67 * time.Second, cure: reset},
