@@ -60,8 +60,8 @@ func (c CatchUp) count() int {
 type Overlap int
 
 const (
-	// OverlapSkip records it as skipped: within seconds, or when that run has
-	// ended. The default. A retry waits instead.
+	// OverlapSkip records it as skipped: 2 s after the start of that run, again
+	// after 4, 8, … s, and when it has ended. The default. A retry waits instead.
 	OverlapSkip Overlap = iota
 
 	// OverlapQueue lets it wait until that run has ended. Of several ticks that
