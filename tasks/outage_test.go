@@ -22,8 +22,10 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 			require.True(t, a.leads(), "the heartbeats succeed")
 			require.Empty(t, d.read())
 			require.Equal(t, 1, a.log.count("run ledger does not answer"), "said once")
+			require.Zero(t, a.log.count("run ledger answers again"))
 			a.link.set(nil)
 			sleepUntil(2*time.Minute + 30*time.Second)
+			assert.Equal(t, 1, a.log.count("run ledger answers again"))
 			assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
 		})
 	}

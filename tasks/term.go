@@ -140,6 +140,9 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 		}
 		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, driver.ErrConflict) ||
 			errors.Is(err, ledger.ErrPaused) || ctx.Err() != nil {
+			if said && ctx.Err() == nil {
+				t.log.Info("run ledger answers again", "term", t.lease.Term())
+			}
 			return err
 		}
 		if !said {
