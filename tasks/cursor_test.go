@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -145,26 +146,42 @@ func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A run whose row was pruned could start again.
+// A run whose row was pruned could start again, and so could one whose row can't be read.
 func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
 	missing.Long(t, "makes many runs")
-	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
-		a := w.leader(jobs, WithKeepRuns(10))
-		sleepUntil(60*time.Minute + 30*time.Second)
-		w.setClock(-time.Hour)
-		require.NoError(t, a.runner.Stop(ctx))
-		b := w.leader(jobs, WithKeepRuns(10))
-		sleepUntil(3 * time.Hour)
-		runs := d.read()
-		seen := map[string]bool{}
-		for _, r := range runs {
-			assert.False(t, seen[r], "%s ran twice", r)
-			seen[r] = true
-		}
-		assert.Equal(t, 1, b.log.count("put back"))
-		assert.True(t, seen["j 01:30:00"], "it runs again")
-	})
+	for name, keep := range map[string]int{"as many rows are kept": 10, "more are kept now": 100,
+		"all are kept now": 0, "one cannot be read": 10} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			jobs := []Job{d.job("j", Every(time.Minute).Offset(0), 0)}
+			a := w.leader(jobs, WithKeepRuns(10))
+			sleepUntil(60*time.Minute + 30*time.Second)
+			w.setClock(-time.Hour)
+			require.NoError(t, a.runner.Stop(ctx))
+			b := w.join(jobs, WithKeepRuns(keep))
+			if name == "one cannot be read" {
+				b.runner.ledger = spoiled{b.link}
+			}
+			b.lead()
+			sleepUntil(3 * time.Hour)
+			runs := d.read()
+			seen := map[string]bool{}
+			for _, r := range runs {
+				assert.False(t, seen[r], "%s ran twice", r)
+				seen[r] = true
+			}
+			assert.Equal(t, 1, b.log.count("put back"))
+			assert.True(t, seen["j 01:30:00"], "it runs again")
+		})
+	}
+}
+
+// In a spoiled ledger the second of the newest runs of a job can't be read.
+type spoiled struct{ ledger.Store }
+
+func (s spoiled) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
+	runs, err := s.Store.Runs(ctx, job, limit)
+	return slices.Delete(runs, 1, 2), errors.Join(err, errRefused)
 }
 
 func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/ledger"
 )
 
 func TestTheDatabasesClockIsSetForward(t *testing.T) {
@@ -26,6 +28,32 @@ func TestTheDatabasesClockIsSetForward(t *testing.T) {
 		assert.Equal(t, term, a.lock.Lease().Term())
 		assert.Equal(t, 1, a.log.count(`"the database's clock was set" by=1h0m0s`))
 	})
+}
+
+func TestARunDoesNotOverlapWhatTheClockHasPassedOver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		job  Job
+		rows []string
+	}{
+		"Latest": {Job{}, []string{"00:01:00 done", "01:01:00-02:01:00 (2) skipped missed",
+			"03:01:00 done"}},
+		"All(2)": {Job{CatchUp: All(2)}, []string{"00:01:00 done", "01:01:00 skipped missed",
+			"02:01:00 done", "03:01:00 done"}},
+		"queue": {Job{Overlap: OverlapQueue}, []string{"00:01:00 done",
+			"01:01:00-02:01:00 (2) skipped missed", "03:01:00 done"}},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			tc.job.Name, tc.job.Spec = "j", Every(time.Hour).Offset(time.Minute)
+			tc.job.Do = d.job("j", tc.job.Spec, time.Minute).Do
+			w.leader([]Job{tc.job})
+			sleepUntil(90 * time.Second)
+			w.setClock(3 * time.Hour)
+			sleepUntil(10 * time.Minute)
+			assert.Equal(t, tc.rows, w.rows("j"))
+			wantEachTickOnce(t, w, "j", tc.job.Spec, midnight, midnight.Add(190*time.Minute))
+		})
+	}
 }
 
 func TestTheDatabasesClockIsSetBack(t *testing.T) {
@@ -75,4 +103,61 @@ func TestTheDatabasesClockStepsAllTheTime(t *testing.T) {
 		slices.Sort(runs)
 		assert.Equal(t, runs, slices.Compact(slices.Clone(runs)), "no tick ran twice")
 	})
+}
+
+// The clock is a day ahead for a while. Nothing that was noted meanwhile keeps a job from running
+// once its cursor is right again.
+func TestAJobGoesOnAfterTheClockWasAhead(t *testing.T) {
+	reset := func(a *replica, _ Job) {
+		_, err := a.w.db.ResetCursor(ctx, ledger.Action{Job: "j", By: "alice"})
+		require.NoError(a.w.t, err)
+	}
+	for name, tc := range map[string]struct {
+		job   Job
+		takes time.Duration
+		when  time.Duration
+		ahead func(a *replica) // what happens meanwhile
+		cure  func(a *replica, job Job)
+	}{
+		"a run was under way": {takes: 15 * time.Second, when: 67 * time.Second, cure: reset},
+		"all that was missed was being made up": {job: Job{CatchUp: All(3)},
+			takes: 90 * time.Second, when: 155 * time.Second, cure: reset},
+		"nothing is made up": {job: Job{CatchUp: Skip}, when: 67 * time.Second, cure: reset},
+		"nothing is made up, and a pause ended": {job: Job{CatchUp: Skip},
+			when: 67 * time.Second,
+			ahead: func(a *replica) {
+				_, err := a.runner.Pause(ctx, "j", "alice", "")
+				require.NoError(a.w.t, err)
+				_, err = a.runner.Resume(ctx, "j", "alice")
+				require.NoError(a.w.t, err)
+			},
+			cure: func(a *replica, job Job) { // a term that begins puts the cursor back
+				require.NoError(a.w.t, a.runner.Stop(ctx))
+				a.w.leader([]Job{job})
+			}},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			tc.job.Name, tc.job.Spec = "j", Every(time.Minute).Offset(0)
+			tc.job.Do = d.job("j", tc.job.Spec, tc.takes).Do
+			a := w.leader([]Job{tc.job})
+			sleepUntil(tc.when)
+			w.setClock(24 * time.Hour)
+			if tc.ahead != nil {
+				tc.ahead(a)
+			}
+			sleepUntil(tc.when + 30*time.Second)
+			w.setClock(-24 * time.Hour)
+			sleepUntil(5 * time.Minute)
+			tc.cure(a, tc.job)
+			sleepUntil(time.Hour)
+			var last time.Time
+			for _, r := range w.runs("j") {
+				if r.Status != ledger.Skipped && r.ScheduledAt.Before(midnight.Add(2*time.Hour)) {
+					last = r.ScheduledAt
+				}
+			}
+			assert.WithinRange(t, last, time.Now().Add(-3*time.Minute), time.Now())
+		})
+	}
 }

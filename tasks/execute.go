@@ -52,10 +52,13 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		end.RetryAt = j.retryAt(t.lease.Now(), r.Attempt, !called || t.ctx.Err() != nil)
 	}
 	// The end is written even if the lease is over, for a while: the row says
-	// whether it is still ours to write.
+	// whether it is still ours to write. Nor does a drain wait for it for ever: the
+	// next leader marks the run as abandoned.
 	endCtx, cancel := context.WithCancel(context.WithoutCancel(t.ctx))
 	defer cancel()
 	stop := context.AfterFunc(t.lease.Context(), func() { time.AfterFunc(finishLimit, cancel) })
+	defer stop()
+	stop = context.AfterFunc(t.ctx, func() { time.AfterFunc(t.lock.Timing().TTL, cancel) })
 	defer stop()
 	var written bool
 	err := t.retry(endCtx, func(ctx context.Context) (err error) {

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -35,6 +36,9 @@ func (t *term) load(ctx context.Context) error {
 		if err := t.putBack(ctx, j); err != nil {
 			return err
 		}
+	}
+	// Last, as an attempt may start at once, and a load that fails is repeated.
+	for _, j := range t.jobs {
 		for _, a := range owed[j] {
 			t.owe(j, a)
 		}
@@ -101,20 +105,18 @@ func (t *term) putBack(ctx context.Context, j *termJob) error {
 	if !tooFarAhead(j.spec, j.row, now) {
 		return nil
 	}
-	to := now
-	if t.keep > 0 {
-		runs, err := t.ledger.Runs(ctx, j.Name, t.keep)
-		if err != nil && len(runs) == 0 {
-			return err
-		}
-		if len(runs) == t.keep { // older ones may have been pruned
-			to = later(to, runs[len(runs)-1].ScheduledAt)
-		}
+	to, limit := now, cmp.Or(t.keep, defaultKeepRuns)
+	runs, err := t.ledger.Runs(ctx, j.Name, limit)
+	if err != nil && len(runs) == 0 {
+		return err
+	}
+	if len(runs) == limit || len(runs) > 0 && anyGone(j.row, runs) {
+		to = later(to, runs[len(runs)-1].ScheduledAt)
 	}
 	if !to.Before(j.row.Cursor) {
 		return nil
 	}
-	_, _, err := t.ledger.Decide(ctx, t.lease.Ref(), ledger.Decision{Job: j.Name, Spec: j.row.Spec,
+	_, _, err = t.ledger.Decide(ctx, t.lease.Ref(), ledger.Decision{Job: j.Name, Spec: j.row.Spec,
 		From: j.row.Cursor, RawFrom: j.row.RawCursor, To: to, Back: true})
 	switch {
 	case errors.Is(err, driver.ErrConflict): // the next decision sees where it is now
@@ -127,6 +129,22 @@ func (t *term) putBack(ctx context.Context, j *termJob) error {
 		"job", j.Name, "cursor", j.row.Cursor, "to", to, "term", t.lease.Term())
 	j.row.Cursor, j.row.RawCursor, j.catchUpTo = to, "", time.Time{}
 	return nil
+}
+
+// anyGone reports whether more attempts of a job have ended than these runs tell
+// of: others were pruned, here or by a leader with another limit, or can't be read.
+func anyGone(row *ledger.Job, runs []ledger.Run) bool {
+	told := int64(0)
+	for _, r := range runs {
+		switch r.Status {
+		case ledger.Skipped:
+		case ledger.InProgress:
+			told += int64(r.Attempt) - 1
+		default:
+			told += int64(r.Attempt)
+		}
+	}
+	return row.Done+row.Failed > told
 }
 
 // job returns the job of that name, nil if this code has none.

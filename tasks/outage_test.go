@@ -22,11 +22,36 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 			require.True(t, a.leads(), "the heartbeats succeed")
 			require.Empty(t, d.read())
 			require.Equal(t, 1, a.log.count("run ledger does not answer"), "said once")
+			require.Zero(t, a.log.count("run ledger answers again"))
 			a.link.set(nil)
 			sleepUntil(2*time.Minute + 30*time.Second)
+			assert.Equal(t, 1, a.log.count("run ledger answers again"))
 			assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
 		})
 	}
+}
+
+// A retry that is owed must not start before all of the ledger was read, nor as often as that
+// was tried.
+func TestARetryWaitsUntilTheCursorsOfAllJobsArePutBack(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		fails := d.failing("fails", at(5*time.Second), 1)
+		fails.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+		jobs := []Job{fails, d.job("ahead", at(time.Hour), 0)}
+		w.leadsUntil(6*time.Second, jobs)
+		require.True(t, w.db.EditCursor("ahead", midnight.Add(72*time.Hour), ""))
+		a := w.join(jobs)
+		a.link.set(on(refuse, "decide"))
+		a.start()
+		sleepUntil(time.Minute)
+		require.True(t, a.leads())
+		require.Equal(t, 1, a.log.count("run ledger does not answer"))
+		require.Len(t, d.read(), 1, "nothing starts before the ledger was read")
+		a.link.set(nil)
+		sleepUntil(2 * time.Minute)
+		assert.Equal(t, []string{"fails 00:00:05 attempt 1", "fails 00:00:05 attempt 2"}, d.read())
+		assert.Equal(t, 1, a.log.count("put back"))
+	})
 }
 
 func TestAHeartbeatThatFailsIsRepeatedSoon(t *testing.T) {

@@ -60,8 +60,8 @@ func (c CatchUp) count() int {
 type Overlap int
 
 const (
-	// OverlapSkip records it as skipped: within seconds, or when that run has
-	// ended. The default. A retry waits instead.
+	// OverlapSkip records it as skipped: 2 s after the start of that run, again
+	// after 4, 8, … s, and when it has ended. The default. A retry waits instead.
 	OverlapSkip Overlap = iota
 
 	// OverlapQueue lets it wait until that run has ended. Of several ticks that
@@ -144,7 +144,7 @@ func (r Retry) after(attempt int) time.Duration {
 		d = min(defaultBackoff, longest)
 	}
 	for ; attempt > 1 && d < longest; attempt-- {
-		d = min(2*d, longest)
+		d += min(d, longest-d) // 2*d could overflow
 	}
 	return d - rand.N(d/2+1)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -165,21 +164,6 @@ func (s Spec) Span(after, upto time.Time) (first, last time.Time, n int64) {
 	}
 	b, ok := ticks.prev(to)
 	return specTime(a, true), specTime(b, ok), ticks.count(from, to)
-}
-
-// Ticks yields the ticks of (after, upto], oldest first, one after the other:
-// ask [Spec.Span] how many there are before ranging over a long time.
-func (s Spec) Ticks(after, upto time.Time) iter.Seq[time.Time] {
-	return func(yield func(time.Time) bool) {
-		ticks, at, to := s.ticks(), specMicro(after), specMicro(upto)
-		for {
-			t, ok := ticks.next(at + 1)
-			if !ok || t > to || !yield(specTime(t, true)) {
-				return
-			}
-			at = t
-		}
-	}
 }
 
 // LastN returns the newest k ticks of (after, upto], oldest first; fewer when

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"testing"
@@ -12,6 +13,15 @@ import (
 
 	"example.com/schedlock/internal/missing"
 )
+
+// Ticks yields the ticks of (after, upto], oldest first.
+func (s Spec) Ticks(after, upto time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for tick := s.Next(after); !tick.IsZero() && !tick.After(upto) && yield(tick); {
+			tick = s.Next(tick)
+		}
+	}
+}
 
 func TestSpecTextIsCanonical(t *testing.T) {
 	t.Parallel()

@@ -105,6 +105,20 @@ func (j *termJob) runEnded(now time.Time) {
 	j.busyUntil, j.stirred = now, time.Now()
 }
 
+// clockSet notes that the database's clock was set to now. A run that is under way
+// has not overlapped the ticks that were passed over: they count as before it, and
+// with them what it has overlapped already and is not recorded yet.
+func (j *termJob) clockSet(jump time.Duration, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if jump > 0 && j.state() != idle || j.busyFrom.After(now) {
+		j.busyFrom = now
+	}
+	if j.busyUntil.After(now) {
+		j.busyUntil = now
+	}
+}
+
 // stir notes that the job is not stalled.
 func (j *termJob) stir() {
 	j.mu.Lock()

@@ -53,13 +53,18 @@ func (s step) starts() (tick time.Time, attempt int) {
 func (t *term) choose(j *termJob) (next step, ok bool) {
 	t.mu.Lock()
 	pending := t.pending
-	m := moment{now: t.lease.Now(), leadingSince: t.live, catchUpTo: j.catchUpTo,
-		overlapsAt: j.overlapsAt}
+	m := moment{now: t.lease.Now(), leadingSince: t.live, overlapsAt: j.overlapsAt}
 	t.mu.Unlock()
+	if j.catchUpTo.After(m.now) { // the clock was set back since
+		j.catchUpTo = time.Time{}
+	}
+	m.catchUpTo = j.catchUpTo
 	for _, p := range pending.Pauses {
 		if p.Job == "" || p.Job == j.Name {
 			m.pauses = append(m.pauses, p)
-			m.leadingSince = later(m.leadingSince, p.Resumed)
+			if !p.Resumed.After(m.now.Add(clockSlack)) { // else the clock was set back since
+				m.leadingSince = later(m.leadingSince, p.Resumed)
+			}
 		}
 	}
 	j.mu.Lock()

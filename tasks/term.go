@@ -104,12 +104,17 @@ func (t *term) alarmOptions(j *termJob) []gocron.JobOption {
 }
 
 // rearm computes all alarms anew, because the database's clock was set. What
-// it has passed over, if it was set forward, was not due while anybody led.
+// it has passed over, if it was set forward, was not due while anybody led. If
+// it was set back, nothing that has been noted lies in the future.
 func (t *term) rearm(jump time.Duration) {
-	if jump > 0 {
-		t.mu.Lock()
-		t.live = t.lease.Now()
-		t.mu.Unlock()
+	now := t.lease.Now()
+	t.mu.Lock()
+	if jump > 0 || t.live.After(now) {
+		t.live = now
+	}
+	t.mu.Unlock()
+	for _, j := range t.jobs {
+		j.clockSet(jump, now)
 	}
 	if t.cron == nil {
 		return // not started yet
@@ -135,6 +140,9 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 		}
 		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, driver.ErrConflict) ||
 			errors.Is(err, ledger.ErrPaused) || ctx.Err() != nil {
+			if said && ctx.Err() == nil {
+				t.log.Info("run ledger answers again", "term", t.lease.Term())
+			}
 			return err
 		}
 		if !said {

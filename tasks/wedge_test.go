@@ -212,6 +212,32 @@ func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
 	})
 }
 
+// Its heartbeats go on, so nobody else would ever lead.
+func TestADrainDoesNotWaitForeverForTheEndOfARun(t *testing.T) {
+	for name, leave := range map[string]func(a *replica) error{
+		"a stop": func(a *replica) error { return a.runner.Stop(ctx) },
+		"a hand-over": func(a *replica) error {
+			_, err := a.runner.HandOver(ctx, a.w.holder().Term, "alice", "")
+			return err
+		},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			job := once(d.job("j", at(5*time.Second), time.Second))
+			a, b := w.leader([]Job{job}, WithDrain(5*time.Second)), w.standby([]Job{job})
+			a.link.set(on(refuse, "finish"))
+			sleepUntil(7 * time.Second)
+			go func() { assert.NoError(t, leave(a)) }()
+			sleepUntil(7*time.Second + ttl)
+			require.False(t, b.leads(), "it goes on trying for a TTL")
+			sleepUntil(15*time.Second + ttl)
+			assert.True(t, b.leads())
+			assert.Equal(t, 1, a.log.count("end of run not recorded"))
+			assert.Equal(t, []string{"00:00:05 abandoned"}, w.rows("j"))
+		})
+	}
+}
+
 func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		mayReturn := make(chan struct{})
