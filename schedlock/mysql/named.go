@@ -150,7 +150,7 @@ WHERE kind = ? AND name = ?`
 func (n namedStore) take(ctx context.Context, c namedlock.Claim, v namedLook) (term int64,
 	err error) {
 	key := []any{string(c.Kind), c.Name}
-	err = n.s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+	err = n.s.patient.write(ctx, func(ctx context.Context, tx tx) error {
 		var (
 			floor int64
 			row   sql.NullInt64

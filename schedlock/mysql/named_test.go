@@ -11,6 +11,7 @@ import (
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/mysql"
 )
 
 func TestConformanceOfNamedLocks(t *testing.T) {
@@ -111,4 +112,15 @@ func TestAFenceOfANamedLockHoldsWithoutForeignKeyChecks(t *testing.T) {
 	held, _ := n.Fence(ctx, tx.Tx, namedlock.Ref{Key: c.Key, Token: c.Token, Term: term},
 		time.Minute)
 	require.False(t, held)
+}
+
+// takeNamed takes a named lock that is free.
+func takeNamed(t testing.TB, s *mysql.Store, key namedlock.Key) namedlock.Ref {
+	t.Helper()
+	c := namedClaim()
+	c.Key = key
+	term, _, err := s.Named().Take(ctx, c)
+	require.NoError(t, err)
+	require.NotZero(t, term)
+	return namedlock.Ref{Key: key, Token: c.Token, Term: term}
 }
