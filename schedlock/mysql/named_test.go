@@ -114,6 +114,31 @@ func TestAFenceOfANamedLockHoldsWithoutForeignKeyChecks(t *testing.T) {
 	require.False(t, held)
 }
 
+func TestCleanPassesOverWhatAnAppHasFenced(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s, db := open(t, url), byHand(t, url)
+	ref := takeNamed(t, s, lockA)
+	for _, name := range []string{"b", "without a fence"} {
+		takeNamed(t, s, namedlock.Key{Kind: namedlock.KindLock, Name: name})
+	}
+	exec(t, db, `DELETE FROM named_locks_fence WHERE name = 'without a fence'`)
+	tx := begin(t, db, nil)
+	held, err := s.Named().Fence(ctx, tx.Tx, ref, time.Minute)
+	require.NoError(t, err)
+	require.True(t, held)
+	exec(t, db, `UPDATE named_locks SET expires_at = expires_at - INTERVAL 2 DAY`)
+	for _, want := range []int64{2, 0} {
+		deleted, err := s.Named().Clean(ctx, 100)
+		require.NoError(t, err)
+		require.Equal(t, want, deleted)
+	}
+	require.NoError(t, tx.Commit())
+	deleted, err := s.Named().Clean(ctx, 100)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, deleted)
+}
+
 // takeNamed takes a named lock that is free.
 func takeNamed(t testing.TB, s *mysql.Store, key namedlock.Key) namedlock.Ref {
 	t.Helper()
