@@ -21,8 +21,8 @@ func (e *namedEnv) refused(c namedlock.Claim, why string) *namedlock.Row {
 var namedClockCases = []namedCase{
 	{Rule: Rule{27, "a clock that is set back holds nothing",
 		"If more is left of a row than its TTL, since the clock was set back, Take lets it end a " +
-			"TTL from then, and its time to rest; its holder goes on. So it is with a time-out lock " +
-			"of a week.",
+			"TTL from then, and its time to rest; its holder goes on. So it is with a time-out " +
+			"lock of a week.",
 		"a lock whose holder has died is held for an hour.", nil},
 		run: func(e *namedEnv) {
 			ref := e.lock(aLock)

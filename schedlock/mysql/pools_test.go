@@ -44,7 +44,9 @@ func TestWhatWaitsForAnAppLeavesAConnection(t *testing.T) {
 				require.True(t, held)
 				exec(t, db, `UPDATE named_locks SET expires_at = SYSDATE(6) - INTERVAL 1 SECOND`)
 			},
-			func(ctx context.Context, s *mysql.Store) { _, _, _ = s.Named().Take(ctx, namedClaim()) },
+			func(ctx context.Context, s *mysql.Store) {
+				_, _, _ = s.Named().Take(ctx, namedClaim())
+			},
 			"%FROM named_locks%",
 		},
 		"Pause": {

@@ -89,8 +89,12 @@ func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
 		"Extend": func(ctx context.Context, ids []string) {
 			_, _ = q.Extend(ctx, "q", token, time.Hour, ids)
 		},
-		"Done":    func(ctx context.Context, ids []string) { _, _ = q.Done(ctx, "q", token, ids) },
-		"Release": func(ctx context.Context, ids []string) { _, _ = q.Release(ctx, "q", token, ids) },
+		"Done": func(ctx context.Context, ids []string) {
+			_, _ = q.Done(ctx, "q", token, ids)
+		},
+		"Release": func(ctx context.Context, ids []string) {
+			_, _ = q.Release(ctx, "q", token, ids)
+		},
 		"Fail": func(ctx context.Context, ids []string) {
 			_, _ = q.Fail(ctx, "q", token, ids[0], "", time.Hour)
 		},
