@@ -71,13 +71,14 @@ func ParseTime(text string) (time.Time, error) {
 func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Millis reads a period in milliseconds: at most driver.MaxTTL, and not below 0.
-func Millis(ms int64) time.Duration {
-	return time.Duration(min(max(ms, 0), driver.MaxTTL.Milliseconds())) * time.Millisecond
-}
+func Millis(ms int64) time.Duration { return period(ms, time.Millisecond, driver.MaxTTL) }
 
 // Micros reads a sum of durations in microseconds: one that is too long for Go becomes the longest.
-func Micros(us int64) time.Duration {
-	return time.Duration(min(max(us, 0), math.MaxInt64/1000)) * time.Microsecond
+func Micros(us int64) time.Duration { return period(us, time.Microsecond, math.MaxInt64) }
+
+// period is n units: at most most, and not below 0.
+func period(n int64, unit, most time.Duration) time.Duration {
+	return time.Duration(min(max(n, 0), int64(most/unit))) * unit
 }
 
 // Each calls row for each row, after it was scanned into dest, and closes rows. It takes what a

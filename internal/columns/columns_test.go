@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"database/sql"
 	"math"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/driver/namedlock"
 )
 
 func TestATimeIsReadHoweverSomebodyHasWrittenIt(t *testing.T) {
@@ -56,6 +59,11 @@ func TestAnEditedDurationCannotOverflow(t *testing.T) {
 	for ms, want := range map[int64]time.Duration{-1: 0, 0: 0, 1: time.Millisecond,
 		1 << 62: 24 * time.Hour} {
 		assert.Equal(t, want, Millis(ms))
+	}
+	for ms, want := range map[int64]time.Duration{-1: 0, math.MinInt64: 0, 366 * 86_400_000: 366 *
+		24 * time.Hour, math.MaxInt64: math.MaxInt64 / 1_000_000 * time.Millisecond} {
+		row := (&Named{TTL: sql.NullInt64{Int64: ms, Valid: true}}).Row(namedlock.Key{})
+		assert.Equal(t, want, row.TTL)
 	}
 	assert.Equal(t, 3*time.Microsecond, Micros(3))
 	assert.Zero(t, Micros(-3))

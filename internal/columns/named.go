@@ -2,6 +2,7 @@ package columns
 
 import (
 	"database/sql"
+	"math"
 	"time"
 
 	"example.com/schedlock/schedlock/driver"
@@ -26,8 +27,9 @@ func (c *Named) Dest() []any {
 // Row returns the row, which must be there.
 func (c *Named) Row(key namedlock.Key) *namedlock.Row {
 	now, end := c.now.Time, c.expires.Time
-	token, _ := driver.ParseToken(c.token.String) // an edited one is nobody's
-	row := &namedlock.Row{Token: token, TTL: Millis(c.TTL.Int64), Info: namedlock.Info{
+	token, _ := driver.ParseToken(c.token.String)               // an edited one is nobody's
+	ttl := period(c.TTL.Int64, time.Millisecond, math.MaxInt64) // OncePer has more than a day
+	row := &namedlock.Row{Token: token, TTL: ttl, Info: namedlock.Info{
 		Key:        key,
 		Owner:      driver.Owner{PID: int(c.pid.Int64), Hostname: c.hostname.String},
 		Term:       c.Term.Int64,

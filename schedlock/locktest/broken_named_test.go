@@ -207,6 +207,11 @@ var brokenNamedStores = []broken{
 			c.s.db.SetNamedTerm(c.claim.Key, 0)
 		}
 	})},
+	{27, "no TTL is longer than a day", "what is left of a week", after(func(c *takeCall) {
+		if c.holder != nil {
+			c.holder.Left = min(c.holder.Left, namedlock.MaxTTL)
+		}
+	})},
 	{28, "what is free is free", "it was taken", forgetful(func(*takeCall) bool { return true })},
 	{28, "what has no row is free", "of what was never taken: it was taken",
 		forgetful(func(c *takeCall) bool { return c.holder.Name == "never taken" })},

@@ -257,7 +257,8 @@
 //     before; so does Release.
 //  26. Fence of something that is no transaction of the store's kind returns ErrNoFence.
 //  27. If more is left of a row than its TTL, since the clock was set back, Take lets it end a TTL
-//     from then, and its time to rest; its holder goes on.
+//     from then, and its time to rest; its holder goes on. So it is with a time-out lock of a
+//     week.
 //  28. After a fail-over Take grants nothing before the longer of the TTLs of the row and of the
 //     claim has passed since the first Take: what was released, has expired, or was never taken.
 //     Look says so, and writes nothing.

@@ -21,14 +21,23 @@ func (e *namedEnv) refused(c namedlock.Claim, why string) *namedlock.Row {
 var namedClockCases = []namedCase{
 	{Rule: Rule{27, "a clock that is set back holds nothing",
 		"If more is left of a row than its TTL, since the clock was set back, Take lets it end a " +
-			"TTL from then, and its time to rest; its holder goes on.",
+			"TTL from then, and its time to rest; its holder goes on. So it is with a time-out " +
+			"lock of a week.",
 		"a lock whose holder has died is held for an hour.", nil},
 		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
 			task := restingClaim(namedTTL / 2)
 			e.release(e.take(task), true, true, "the holder's")
+			week := claimOf(namedlock.Key{Kind: namedlock.KindTimeout, Name: "week"}, alice)
+			week.TTL = 7 * 24 * time.Hour
+			e.take(week)
+			e.near(week.TTL, e.refused(claimOf(week.Key, bob), "of what is held").Left,
+				"what is left of a week")
 			for range 2 {
 				e.db.Age(e, -time.Hour)
+				e.near(week.TTL, e.refused(claimOf(week.Key, bob), "of what is held").Left,
+					"what is left of a week")
+				e.near(week.TTL, e.row(week.Key).Left, "what Look says is left of a week")
 				for _, key := range []namedlock.Key{aLock, task.Key} {
 					holder := e.refused(claimOf(key, bob), "of what is held")
 					require.LessOrEqual(e, holder.Left, namedTTL, "what is left to %s", key)

@@ -109,7 +109,7 @@ const (
 	// whatever it finds.
 	sqlTakeFree = `SELECT count(*) INTO there FROM scheduler_lock;
         SELECT t.term INTO last FROM scheduler_terms t
-        WHERE there = 0 AND t.term = ? AND t.next_term <=> nullif(?, 0)
+        WHERE there = 0 AND t.term = ? AND coalesce(t.next_term, 0) = ?
           AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
           AND (? OR t.ended_at IS NOT NULL AND coalesce(t.server = here, true));`
 

@@ -193,3 +193,13 @@ func TestTheNewestThousandTermsStayWhenOldOnesGo(t *testing.T) {
 		}
 	}
 }
+
+// A hand has written a 0, which is no term, where the next term belongs.
+func TestANextTermOfZeroLetsSomebodyLead(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s := open(t, url)
+	release(t, s, acquire(t, s))
+	exec(t, byHand(t, url), `UPDATE scheduler_terms SET next_term = 0`)
+	require.NotZero(t, acquire(t, s).Term)
+}

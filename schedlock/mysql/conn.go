@@ -26,12 +26,13 @@ const (
 
 // A pool has a few connections.
 type pool struct {
-	db   *sql.DB
-	size int
+	db     *sql.DB
+	size   int
+	places chan struct{} // how many transactions there may be at once; nil: as many as connections
 }
 
 func newPool(connector sqldriver.Connector, size int) pool {
-	p := pool{sql.OpenDB(connector), size}
+	p := pool{db: sql.OpenDB(connector), size: size}
 	p.db.SetMaxOpenConns(size)
 	p.db.SetMaxIdleConns(size)
 	if size > 1 {
@@ -111,6 +112,14 @@ func (p pool) write(ctx context.Context, f func(context.Context, tx) error) erro
 }
 
 func (p pool) once(ctx context.Context, f func(context.Context, tx) error) (err error) {
+	if p.places != nil {
+		select {
+		case p.places <- struct{}{}:
+			defer func() { <-p.places }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	t, err := p.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

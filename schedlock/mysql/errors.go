@@ -34,10 +34,11 @@ const (
 	errNoParent     = 1452 // of a foreign key
 	errStatements   = 1461 // max_prepared_stmt_count is reached
 	errStatementLog = 1665 // binlog_format = STATEMENT
+	errAccessOther  = 1698 // the user signs in otherwise than by a password
 	errIndexCorrupt = 1712
 	errReadOnlyTx   = 1792
 	errReadOnly     = 1836
-	errStatementEnd = 1969 // max_statement_time
+	errLocked       = 4151 // the user is
 )
 
 // errNode is what a node of Galera is that does not know its cluster yet.
@@ -75,8 +76,8 @@ func readOnly(n uint16) bool { return n == errOption || n == errReadOnlyTx || n 
 // permanent reports whether only an operator can mend what the number says.
 func permanent(n uint16) bool {
 	switch n {
-	case errNoDBAccess, errAccess, errNoDatabase, errNoColumn, errNoRight, errNoColumnUse,
-		errNoTable, errNoVariable, errNoPrivilege, errStatementLog:
+	case errNoDBAccess, errAccess, errAccessOther, errLocked, errNoDatabase, errNoColumn,
+		errNoRight, errNoColumnUse, errNoTable, errNoVariable, errNoPrivilege, errStatementLog:
 		return true
 	}
 	return false
@@ -119,6 +120,11 @@ func (s *Store) explain(err error) error {
 			s.config.User)
 	case n == errAccess:
 		advice = fmt.Sprintf("check the password of user %q", s.config.User)
+	case n == errAccessOther:
+		advice = fmt.Sprintf("user %q signs in by a plugin: give it a password by "+
+			"ALTER USER, or connect as the plugin wants it", s.config.User)
+	case n == errLocked:
+		advice = fmt.Sprintf("ALTER USER %q ACCOUNT UNLOCK", s.config.User)
 	case n == errNoDatabase:
 		advice = "create the database, or correct its name"
 	case n == errNoVariable:

@@ -29,9 +29,10 @@
 // What the lock needs goes over one connection of its own, which nothing can exhaust.
 // Two pools of four connections, empty until they are used, serve the rest: one the
 // scheduler's runs and nothing else, the other the fence, named locks, queues, orders and
-// the history. The
-// settings of their sessions are the store's own, whatever the address says:
-// READ COMMITTED, a strict sql_mode, UTC.
+// the history. What may have to wait for a transaction of somebody else, such as adding a
+// task or taking a lock, never uses the last connection of the second. The settings of their
+// sessions are the store's own, whatever the address says: READ COMMITTED, a strict sql_mode,
+// UTC.
 //
 // # A fence
 //
@@ -72,6 +73,7 @@ type Store struct {
 	waiting pool // one connection, for hints
 	runs    pool // for the scheduler's runs
 	shared  pool // for all else
+	patient pool // the same connections, for what may wait for others
 	log     *slog.Logger
 	direct  bool // see WithDirectConnection
 	sign    bool // see WithSessionSign
@@ -160,6 +162,8 @@ func (s *Store) connect(ctx context.Context) error {
 	s.lock, s.waiting = newPool(line, 1), newPool(connector, 1)
 	s.waiting.db.SetConnMaxIdleTime(time.Minute)
 	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
+	s.patient = s.shared
+	s.patient.places = make(chan struct{}, poolSize-1)
 	return s.use(ctx, func(context.Context, *sql.Conn, *session) error { return nil })
 }
 

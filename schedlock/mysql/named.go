@@ -150,7 +150,7 @@ WHERE kind = ? AND name = ?`
 func (n namedStore) take(ctx context.Context, c namedlock.Claim, v namedLook) (term int64,
 	err error) {
 	key := []any{string(c.Kind), c.Name}
-	err = n.s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+	err = n.s.patient.write(ctx, func(ctx context.Context, tx tx) error {
 		var (
 			floor int64
 			row   sql.NullInt64
@@ -310,6 +310,13 @@ SELECT l.kind, l.name, l.term FROM named_locks l
 WHERE l.expires_at <= SYSDATE(6) - INTERVAL 1 DAY AND ` + sqlNamedFree + `
 ORDER BY l.expires_at LIMIT ? FOR UPDATE SKIP LOCKED`
 
+	// A fence that a transaction of an app keeps is not among these.
+	sqlNamedUnfenced = `
+SELECT count(*) FROM named_locks_fence WHERE kind = ? AND name = ? FOR UPDATE SKIP LOCKED`
+
+	sqlNamedFences = `
+SELECT count(*) FROM named_locks_fence WHERE kind = ? AND name = ?`
+
 	sqlNamedDelete = `
 DELETE FROM named_locks WHERE kind = ? AND name = ?`
 
@@ -317,8 +324,18 @@ DELETE FROM named_locks WHERE kind = ? AND name = ?`
 UPDATE named_locks_floor SET term = greatest(term, ?) WHERE id = 1`
 )
 
+// fenced reports whether a transaction of an app keeps the fence of a named lock.
+func (t tx) fenced(ctx context.Context, kind, name string) (bool, error) {
+	var free, all int
+	err := t.row(ctx, sqlNamedUnfenced, []any{kind, name}, &free)
+	if err == nil && free == 0 {
+		err = t.row(ctx, sqlNamedFences, []any{kind, name}, &all)
+	}
+	return free < all, err
+}
+
 // Clean implements namedlock.Store. It raises the floor in the same transaction, so that
-// no term is granted twice.
+// no term is granted twice. As nobody takes a lock meanwhile, it waits for no app.
 func (n namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
 	type row struct {
 		kind, name string
@@ -338,15 +355,21 @@ func (n namedStore) Clean(ctx context.Context, limit int) (deleted int64, err er
 		if err != nil {
 			return err
 		}
+		deleted = 0
 		for _, r := range old {
+			if fenced, err := tx.fenced(ctx, r.kind, r.name); err != nil {
+				return err
+			} else if fenced {
+				continue
+			}
 			for _, query := range []string{sqlNamedUnfence, sqlNamedDelete} {
 				if _, err := tx.exec(ctx, query, r.kind, r.name); err != nil {
 					return err
 				}
 			}
 			highest = max(highest, r.term)
+			deleted++
 		}
-		deleted = int64(len(old))
 		_, err = tx.exec(ctx, sqlNamedRaise, highest)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/mysql"
 )
 
 func TestConformanceOfNamedLocks(t *testing.T) {
@@ -111,4 +112,40 @@ func TestAFenceOfANamedLockHoldsWithoutForeignKeyChecks(t *testing.T) {
 	held, _ := n.Fence(ctx, tx.Tx, namedlock.Ref{Key: c.Key, Token: c.Token, Term: term},
 		time.Minute)
 	require.False(t, held)
+}
+
+func TestCleanPassesOverWhatAnAppHasFenced(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s, db := open(t, url), byHand(t, url)
+	ref := takeNamed(t, s, lockA)
+	for _, name := range []string{"b", "without a fence"} {
+		takeNamed(t, s, namedlock.Key{Kind: namedlock.KindLock, Name: name})
+	}
+	exec(t, db, `DELETE FROM named_locks_fence WHERE name = 'without a fence'`)
+	tx := begin(t, db, nil)
+	held, err := s.Named().Fence(ctx, tx.Tx, ref, time.Minute)
+	require.NoError(t, err)
+	require.True(t, held)
+	exec(t, db, `UPDATE named_locks SET expires_at = expires_at - INTERVAL 2 DAY`)
+	for _, want := range []int64{2, 0} {
+		deleted, err := s.Named().Clean(ctx, 100)
+		require.NoError(t, err)
+		require.Equal(t, want, deleted)
+	}
+	require.NoError(t, tx.Commit())
+	deleted, err := s.Named().Clean(ctx, 100)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, deleted)
+}
+
+// takeNamed takes a named lock that is free.
+func takeNamed(t testing.TB, s *mysql.Store, key namedlock.Key) namedlock.Ref {
+	t.Helper()
+	c := namedClaim()
+	c.Key = key
+	term, _, err := s.Named().Take(ctx, c)
+	require.NoError(t, err)
+	require.NotZero(t, term)
+	return namedlock.Ref{Key: key, Token: c.Token, Term: term}
 }

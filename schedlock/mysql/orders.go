@@ -195,7 +195,7 @@ func (s *Store) Pause(ctx context.Context, o ledger.Action) (p ledger.Pause, err
 	if err := o.Validate(); err != nil {
 		return p, err
 	}
-	err = s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+	err = s.patient.write(ctx, func(ctx context.Context, tx tx) error {
 		if o.Job != "" {
 			if err := isKnown(ctx, tx, o.Job); err != nil {
 				return err

@@ -111,7 +111,7 @@ func (q queueStore) write(ctx context.Context, f func(context.Context, tx) error
 	ctx, cancel := bounded.Context(ctx, statementTimeout)
 	defer cancel()
 	for {
-		err := q.s.shared.write(ctx, f)
+		err := q.s.patient.write(ctx, f)
 		if number(err) != errLockTimeout || ctx.Err() != nil {
 			return q.s.explain(err)
 		}

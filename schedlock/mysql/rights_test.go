@@ -49,6 +49,24 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		"GRANT UPDATE ON `%[1]s`.scheduler_jobs TO %[2]s", database, user))
 }
 
+func TestAUserThatIsNotLetInIsToldWhy(t *testing.T) {
+	t.Parallel()
+	server := mytest.Shared(t)
+	url := migrated(t)
+	user := "refused_" + mytest.Name(url)
+	address := strings.Replace(url, "root@", user+":x@", 1)
+	for _, tc := range []struct{ user, says string }{
+		{"IDENTIFIED BY 'y'", "check the password of user"},
+		{"IDENTIFIED VIA unix_socket", "signs in by a plugin"},
+		{"IDENTIFIED BY 'x' ACCOUNT LOCK", "ACCOUNT UNLOCK"},
+	} {
+		server.Exec(t, fmt.Sprintf("CREATE OR REPLACE USER '%s'@'127.0.0.1' %s", user, tc.user))
+		_, err := mysql.Open(ctx, address)
+		require.ErrorIs(t, err, driver.ErrPermanent)
+		require.ErrorContains(t, err, tc.says)
+	}
+}
+
 // A server that becomes read-only between two looks ends no start.
 func TestTheOpenerOfAReadOnlyServerWaits(t *testing.T) {
 	t.Parallel()

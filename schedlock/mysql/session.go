@@ -56,7 +56,9 @@ const (
     IF ? THEN
         DO release_lock(?);
         ` + sqlKeep + `
-        SET name = ` + sqlSessionName + `, got = get_lock(name, 0), too_short = concat(
+        -- A session that has the lock already would hold it twice, and a release ends one.
+        SET name = ` + sqlSessionName + `,
+            got = is_used_lock(name) <=> connection_id() OR get_lock(name, 0), too_short = concat(
             CASE WHEN @@wait_timeout < keep THEN concat(', wait_timeout is ', @@wait_timeout)
                  ELSE '' END,
             CASE WHEN @@net_read_timeout < keep

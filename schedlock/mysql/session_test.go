@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +196,27 @@ func TestAServerThatCannotKeepASilentClientForTheTTLGivesNoSign(t *testing.T) {
 		c.Term = grant.Term
 		release(t, s, c.Ref)
 	}
+}
+
+// The first heartbeat on a new session gets the lock of the session, and fails after that.
+func TestAReleaseAfterAHeartbeatThatHasFailedWakesAStandby(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	holder, standby, db := open(t, url), open(t, url), byHand(t, url)
+	ref := acquire(t, holder)
+	killHolder(t, db)
+	tx := begin(t, db, nil)
+	value[int](t, tx.Tx.(*sql.Tx), `SELECT beat FROM scheduler_lock FOR UPDATE`)
+	eventually(t, "a heartbeat waits for the row in vain", func() bool {
+		_, err := holder.Heartbeat(ctx, ref, driver.StateLeading)
+		return err != nil && strings.Contains(err.Error(), "keeps a row locked")
+	})
+	require.NoError(t, tx.Rollback())
+	heartbeat(t, holder, ref)
+	done := awaiting(t.Context(), standby, look(t, standby))
+	stays(t, done)
+	release(t, holder, ref)
+	ends(t, done)
 }
 
 func TestTheSignIsAskedFor(t *testing.T) {

@@ -106,7 +106,7 @@ WITH settings AS MATERIALIZED (` + sqlSettings + `
     FROM settings s CROSS JOIN scheduler_terms t
     WHERE s.epoch = $15::text AND t.term = $16::bigint
       AND t.term = (SELECT max(o.term) FROM scheduler_terms o)
-      AND t.next_term IS NOT DISTINCT FROM nullif($17::bigint, 0)
+      AND coalesce(t.next_term, 0) = $17::bigint
       AND ($18::boolean OR t.ended_at IS NOT NULL AND coalesce(t.timeline = s.timeline, true))
       AND NOT EXISTS (SELECT FROM scheduler_lock)
     FOR UPDATE OF t SKIP LOCKED

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -145,6 +147,10 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 			hangUp(opened)
 		}
 	}()
+	if version := conn.PgConn().ParameterStatus("server_version"); tooOld(version) {
+		return nil, nil, fmt.Errorf("%w: %s: PostgreSQL %s is too old: this needs 13 or later",
+			driver.ErrPermanent, s.name(), version)
+	}
 	if err := s.welcome(ctx, conn, planOnce); err != nil {
 		return nil, nil, err
 	}
@@ -181,6 +187,14 @@ func (s *Store) dial(ctx context.Context) (conn *pgx.Conn, x *session, err error
 // acquisition or the start of a run takes longer than to execute it, and by its own estimates the
 // server would plan the start of a run every time.
 const planOnce = true
+
+// tooOld reports whether a server lacks what a fence asks: pg_current_xact_id is new in
+// PostgreSQL 13. What names no version, as a pooler may, is let in.
+func tooOld(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n < 13
+}
 
 // welcome makes a new session as the app wants it, and as our statements do.
 func (s *Store) welcome(ctx context.Context, conn *pgx.Conn, planOnce bool) error {

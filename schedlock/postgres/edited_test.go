@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
@@ -59,5 +60,30 @@ func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 			require.False(t, terms[0].Open())
 			acquire(t, store, time.Minute)
 		})
+	}
+}
+
+// A hand has written a 0, which is no term, where the next term belongs.
+func TestANextTermOfZeroLetsSomebodyLead(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s := open(t, url)
+	release(t, s, acquire(t, s, time.Minute))
+	exec(t, session(t, url), `UPDATE scheduler_terms SET next_term = 0`)
+	require.NotZero(t, acquire(t, s, time.Minute).Term)
+}
+
+func TestATTLThatAHandHasWrittenBreaksNoFence(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store, admin := open(t, url), session(t, url)
+	ref := acquire(t, store, time.Minute)
+	for ms, want := range map[int64]string{3_000_000_000: "1d", 0: "1d", -5: "1d", 60_000: "1min"} {
+		exec(t, admin, `UPDATE scheduler_lock SET ttl_ms = $1`, ms)
+		tx := begin(t, url, pgx.TxOptions{})
+		require.NoError(t, store.Fence(ctx, tx, ref))
+		require.Equal(t, want, value[string](t, tx.Conn(),
+			`SELECT current_setting('idle_in_transaction_session_timeout')`))
+		require.NoError(t, tx.Rollback(ctx))
 	}
 }

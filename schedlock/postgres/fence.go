@@ -22,6 +22,10 @@ func sqlIdle(limit string) string {
                 'idle_in_transaction_session_timeout')::interval) * 1000) AS own (ms))`
 }
 
+// sqlSaneTTL is driver.MaxTTL where a hand has written what no lease has: the server refuses a
+// limit that is too long or below 0, and takes 0 for none.
+const sqlSaneTTL = `CASE WHEN l.ttl_ms BETWEEN 1 AND 86400000 THEN l.ttl_ms ELSE 86400000 END`
+
 // sqlFence locks the row so that heartbeats pass and a take-over waits (row
 // locks, chapter 13.3.2 of the PostgreSQL manual). A client that dies in the
 // middle must not block the fleet for good, so the server ends a transaction
@@ -35,7 +39,7 @@ func sqlFence(lock string) string {
 	return `
 WITH held AS MATERIALIZED (
     SELECT l.id,
-           ` + sqlIdle("l.ttl_ms") + `,
+           ` + sqlIdle(sqlSaneTTL) + `,
            ` + sqlNotice("true") + `
     FROM ` + lock + ` l
     WHERE l.id = 1 AND l.token = $1 AND l.term = $2

@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
 
-// waiting is how many sessions of stores wait for a lock of somebody else.
+// sqlWaiting is how many sessions of stores wait for a lock of somebody else.
 const sqlWaiting = `SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'schedlock' AND wait_event_type = 'Lock'`
 
@@ -75,6 +76,63 @@ func TestAddsThatWaitStopNeitherRunsNorOtherLocks(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, added, "one of them")
+}
+
+// The tasks of a worker that ends them in a long transaction wait for it.
+func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s, watcher := open(t, url), session(t, url)
+	q, token := s.Queue(), driver.NewToken()
+	lock := takeNamed(t, s.Named(), namedClaim(lockA, time.Minute))
+	for name, wait := range map[string]func(ctx context.Context, ids []string){
+		"Extend": func(ctx context.Context, ids []string) {
+			_, _ = q.Extend(ctx, "q", token, time.Hour, ids)
+		},
+		"Done": func(ctx context.Context, ids []string) {
+			_, _ = q.Done(ctx, "q", token, ids)
+		},
+		"Release": func(ctx context.Context, ids []string) {
+			_, _ = q.Release(ctx, "q", token, ids)
+		},
+		"Fail": func(ctx context.Context, ids []string) {
+			_, _ = q.Fail(ctx, "q", token, ids[0], "", time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ids := []string{name}
+			addTasks(t, q, 0, name)
+			eventually(t, "the task is ours", func() bool {
+				tasks, err := q.Capture(ctx, "q", token, time.Hour, 1)
+				return err == nil && len(tasks) == 1 && tasks[0].ID == name
+			})
+			app := begin(t, url, pgx.TxOptions{})
+			done, err := q.DoneTx(ctx, app, "q", token, time.Hour, ids)
+			require.NoError(t, err)
+			require.Equal(t, ids, done)
+			var all sync.WaitGroup
+			defer all.Wait()
+			waiting, cancel := context.WithTimeout(ctx, 10*patience)
+			defer cancel()
+			for range 12 {
+				all.Go(func() {
+					for waiting.Err() == nil {
+						wait(waiting, ids)
+					}
+				})
+			}
+			eventually(t, "as many wait as may", func() bool {
+				return value[int](t, watcher, sqlWaiting) >= 3
+			})
+			for range 20 {
+				require.Less(t, value[int](t, watcher, sqlWaiting), 4, "all connections wait")
+				time.Sleep(10 * time.Millisecond)
+			}
+			ours, err := s.Named().Extend(ctx, lock, time.Minute)
+			require.NoError(t, err)
+			require.True(t, ours)
+		})
+	}
 }
 
 func TestTheSizesOfThePoolsAreChecked(t *testing.T) {

@@ -119,7 +119,7 @@ WHERE queue = $1::text AND id = ANY ($2::text[]) AND token = $3::text AND state 
 // that were done before.
 func (q queueStore) Done(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	done, err := q.ids(ctx, q.s.pool, sqlDoneTasks, name, ids, token.String())
+	done, err := q.ids(ctx, q.s.patient, sqlDoneTasks, name, ids, token.String())
 	if err != nil || len(done) == len(ids) {
 		return done, err
 	}
@@ -155,7 +155,7 @@ RETURNING t.id`
 // Extend implements taskqueue.Store.
 func (q queueStore) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, q.s.pool, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
+	return q.ids(ctx, q.s.patient, sqlExtendTasks, name, ids, token.String(), hold.Microseconds())
 }
 
 const sqlReleaseTasks = `
@@ -167,7 +167,7 @@ RETURNING t.id`
 // Release implements taskqueue.Store.
 func (q queueStore) Release(ctx context.Context, name string, token driver.Token,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, q.s.pool, sqlReleaseTasks, name, ids, token.String())
+	return q.ids(ctx, q.s.patient, sqlReleaseTasks, name, ids, token.String())
 }
 
 // A delay of 0 leaves the task where it was in the order; see queue_tasks_ready.
@@ -185,7 +185,7 @@ RETURNING t.id`
 // Fail implements taskqueue.Store.
 func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, id, text string,
 	delay time.Duration) (ended bool, err error) {
-	ids, err := q.ids(ctx, q.s.pool, sqlFailTask, name, []string{id}, token.String(),
+	ids, err := q.ids(ctx, q.s.patient, sqlFailTask, name, []string{id}, token.String(),
 		ceilMicros(delay), text)
 	return len(ids) > 0, err
 }
@@ -301,7 +301,7 @@ RETURNING t.id`
 // Requeue implements taskqueue.Store.
 func (q queueStore) Requeue(ctx context.Context, name string, retries int,
 	ids []string) ([]string, error) {
-	return q.ids(ctx, q.s.pool, sqlRequeueTasks, name, int32(retries), ids)
+	return q.ids(ctx, q.s.patient, sqlRequeueTasks, name, int32(retries), ids)
 }
 
 // What was requeued since the choice stays.
