@@ -23,7 +23,8 @@ const execHelp = `  --name NAME       hold this named lock instead of the schedu
                     Another machine may have the lock in between
   --no-wait         if another holds the lock, exit with 75 at once
   --timeout 30s     or unless it was had within that time (default: wait for ever)
-  --once-per D      with --name: run at most once in D, on whichever machine comes first
+  --once-per D      with --name: run at most once in D, on whichever machine comes first;
+                    a run that fails counts, a command that cannot be started does not
   --at-most D       with --once-per: after how long others take over from a machine that died
                     (default and minimum: D of --once-per); the command has 3/4 of it
   --skip-ok         exit with 0 instead of 75
