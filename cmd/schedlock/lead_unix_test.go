@@ -319,8 +319,15 @@ func TestASidecarAnswersItsOwnHostsAndTakesNoOrdersOfOtherSites(t *testing.T) {
 	}
 	status, body := a.ask("POST", "/release", url.Values{"by": {strings.Repeat("x", 300)}})
 	assert.Equal(t, 400, status, body)
+	status, body = a.ask("POST", "/release", url.Values{"by": {"ann"}}, "Content-Type",
+		"application/json")
+	assert.Equal(t, 400, status, body)
+	assert.Contains(t, body, "send by and reason as the fields of a form")
 	l, _, _ := a.leader()
 	assert.True(t, l.Leader, "none of these has handed over")
+	status, body = a.ask("POST", "/release?by=ann&reason=a+deploy", nil)
+	assert.Equal(t, 202, status, body)
+	assert.Contains(t, body, `"by":"ann","reason":"a deploy"`)
 }
 
 func TestASidecarOnASocket(t *testing.T) {
