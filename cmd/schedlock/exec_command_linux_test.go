@@ -72,6 +72,27 @@ func TestExecHandsDownTheDescriptorsOfItsCaller(t *testing.T) {
 	})
 }
 
+// Everybody can see the arguments of a process, and the address may have a password. The command's
+// own environment stays what the caller gave.
+func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
+	missing.Long(t, "starts processes")
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	for _, args := range [][]string{{"exec", "--db", dsn, "--name", "--db", "--"},
+		{"-db=" + dsn, "exec", "--name=--db"}, {"--db", "other", "exec", "-v", "-db", dsn}} {
+		cmd := process(t, append(args, "sh", "-c",
+			`tr '\0' ' ' </proc/$PPID/cmdline; env | grep DATABASE_URL`, "--db", "x")...)
+		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "SCHEDLOCK_DATABASE_URL=the caller's")
+		r := finish(t, cmd)
+		require.Zero(t, r.code, r.err)
+		require.NotContains(t, r.out, dsn)
+		require.NotContains(t, r.out, "other")
+		require.FileExists(t, dsn)
+		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x SCHEDLOCK_DATABASE_URL=`+
+			`the caller's\n$`, r.out)
+	}
+}
+
 // A shell with job control stops exec, and lets it go on in front or behind.
 func TestExecUnderJobControl(t *testing.T) {
 	missing.Long(t, "starts processes")
@@ -158,13 +179,13 @@ func TestTheFencedPythonOfTheDocs(t *testing.T) {
 		dir := folder(t)
 		script := filepath.Join(dir, "scheduler.py")
 		program := strings.ReplaceAll(pythonOfTheDocs(t, module+".connect"), `"app.db"`,
-			`os.environ["DATABASE_URL"]`)
+			`os.environ["SCHEDLOCK_DATABASE_URL"]`)
 		require.NoError(t, os.WriteFile(script, []byte(program), 0o600))
 		tool := process(t)
 		require.NoError(t, os.Symlink(tool.Path, filepath.Join(dir, "schedlock")))
 		run := func(before string) result {
 			cmd := execOf(t, dsn, "--", "sh", "-c", before+"exec "+python+" "+script)
-			cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"), "DATABASE_URL="+dsn)
+			cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"), databaseVariable+"="+dsn)
 			return finish(t, cmd)
 		}
 		require.Equal(t, result{}, run(""))

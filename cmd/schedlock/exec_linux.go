@@ -29,7 +29,8 @@ func (x *execution) run(context.Context) (int, error) {
 		if _, err := guard.Find(x.tool.args[0]); err != nil {
 			return 0, notStarted(err)
 		}
-		return guard.Outer(x.tool.argv, x.pidNamespace, x.tool.errOut), nil
+		return guard.Outer(x.withoutAddress(), append(os.Environ(), innerVariable+"="+x.tool.dsn),
+			x.pidNamespace, x.tool.errOut), nil
 	}
 	x.tool.stepAside()
 	inner, err := guard.NewInner()
@@ -46,6 +47,27 @@ func (x *execution) run(context.Context) (int, error) {
 		return 0, failed
 	}
 	return inner.Exit(code), nil
+}
+
+// withoutAddress are the arguments of the program but --db: everybody can see those of a
+// process, and the address may have a password.
+func (x *execution) withoutAddress() (kept []string) {
+	args := x.tool.argv[:len(x.tool.argv)-len(x.tool.args)]
+	flags := flagsOf(findCommand("exec"))
+	for len(args) > 0 {
+		words := 1
+		name, _, whole := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+		f := flags.Lookup(name)
+		isFlag := f != nil && strings.HasPrefix(args[0], "-")
+		if isFlag && !whole && !isBool(f) {
+			words = 2
+		}
+		if !isFlag || name != "db" {
+			kept = append(kept, args[:words]...)
+		}
+		args = args[words:]
+	}
+	return append(kept, x.tool.args...)
 }
 
 // notStarted gives an error of guard.Inner.Run, or of guard.Find, its exit code.
@@ -211,8 +233,9 @@ func (x *execution) environ(h *holder) []string {
 		kind = string(named.KindTask)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		for _, own := range []string{"NAME", "KIND", "TERM", "TOKEN", "HOLDER"} {
-			if strings.HasPrefix(v, "SCHEDLOCK_"+own+"=") {
+		for _, own := range []string{variableName, variableKind, variableTerm, variableToken,
+			"SCHEDLOCK_HOLDER", innerVariable} {
+			if strings.HasPrefix(v, own+"=") {
 				return true
 			}
 		}

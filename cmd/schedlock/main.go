@@ -66,6 +66,10 @@ const (
 // databaseVariable stands in for --db.
 const databaseVariable = "SCHEDLOCK_DATABASE_URL"
 
+// innerVariable is the database of a process that guard.Outer has started. The other
+// variable stays what the caller gave, for the command that it guards.
+const innerVariable = "SCHEDLOCK_INNER_DATABASE_URL"
+
 func main() {
 	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
 		inner: isInner(os.Args)}
@@ -280,6 +284,9 @@ func (t *tool) perform(ctx context.Context, cmd *command, args []string) (int, e
 	}
 	if n := flags.Lookup("n"); n != nil && n.Value.(flag.Getter).Get().(int) < 1 {
 		return 0, wrong("-n %v is not above 0", n.Value)
+	}
+	if t.inner {
+		t.dsn, _ = t.lookup(innerVariable)
 	}
 	if t.dsn == "" {
 		t.dsn, _ = t.lookup(databaseVariable)
