@@ -7,10 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"example.com/schedlock/internal/hosts"
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -96,6 +100,9 @@ func (s *sidecar) check(validFor bool) (err error) {
 	switch {
 	case s.listen == "":
 		return errors.New("--listen is empty")
+	case !isListenAddress(s.listen):
+		return fmt.Errorf("--listen %s is neither HOST:PORT, with a port from 0 to 65535, nor "+
+			"unix: and the path of a socket", message.Shown(s.listen))
 	case validFor && s.validFor < time.Millisecond: // answers give whole milliseconds
 		return fmt.Errorf("--valid-for %v is below 1ms", s.validFor)
 	}
@@ -118,6 +125,16 @@ func (s *sidecar) check(validFor bool) (err error) {
 		return errors.New("--json: lead answers over HTTP, and always in JSON")
 	}
 	return nil
+}
+
+// isListenAddress reports whether listen can make something of an address.
+func isListenAddress(addr string) bool {
+	if path, isSocket := strings.CutPrefix(addr, "unix:"); isSocket {
+		return path != ""
+	}
+	_, port, err := net.SplitHostPort(addr)
+	_, wrong := strconv.ParseUint(port, 10, 16)
+	return err == nil && wrong == nil
 }
 
 // run answers until ctx ends.
