@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/mytest"
 )
 
 // A beside is a running schedlock lead.
@@ -379,4 +381,40 @@ func TestASidecarOutlivesItsDatabase(t *testing.T) {
 	require.NoError(t, os.Rename(dsn+".away", dsn))
 	a.awaitLead()
 	require.Zero(t, a.told())
+}
+
+// What the store notes for an app is no output of the command: here that a proxy is in between.
+func TestTheStoreOfMariaDBIsSilent(t *testing.T) {
+	t.Parallel()
+	dsn := migratedMaria(t)
+	server := fmt.Sprintf("127.0.0.1:%d", mytest.Shared(t).Port())
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer proxy.Close()
+	go func() {
+		for {
+			from, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer from.Close()
+				if to, err := net.Dial("tcp", server); err == nil {
+					defer to.Close()
+					go io.Copy(to, from)
+					_, _ = io.Copy(from, to)
+				}
+			}()
+		}
+	}()
+	through := strings.Replace(dsn, server, proxy.Addr().String(), 1)
+	require.NotEqual(t, dsn, through)
+	for _, command := range [][]string{{"status"}, {"locks"}, {"pause", "--all"}} {
+		r := finish(t, process(t, append(command, "--db", through)...))
+		assert.Empty(t, r.err, command)
+	}
+	a := startLead(t, through, "127.0.0.1:0")
+	a.awaitLead()
+	require.Zero(t, a.told())
+	assert.NotContains(t, a.said.String(), "INFO")
 }
