@@ -55,9 +55,13 @@ func newNamedLockJSON(i named.Info) namedLockJSON {
 func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o insistence
 	o.declare(flags)
+	parts := map[string]string{"force": "release", "reason": "release", "by": "release"}
 	return func(ctx context.Context) (int, error) {
 		switch {
 		case len(t.args) == 0:
+			if err := checkPart(flags, "", parts); err != nil {
+				return 0, err
+			}
 			return t.listLocks(ctx)
 		case t.args[0] != "release":
 			return 0, wrong("locks does not take %s: only release", t.shown(t.args[0]))

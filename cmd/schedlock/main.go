@@ -341,6 +341,25 @@ func given(flags *flag.FlagSet, name string) (was bool) {
 	return was
 }
 
+// checkPart returns an error if a flag was given that another part of the command reads:
+// parts says which. It would change nothing.
+func checkPart(flags *flag.FlagSet, part string, parts map[string]string) (err error) {
+	flags.Visit(func(f *flag.Flag) {
+		if of := parts[f.Name]; of != "" && of != part {
+			err = wrong("%s is a flag of %s %s", spelled(f.Name), flags.Name(), of)
+		}
+	})
+	return err
+}
+
+// spelled is a flag as help shows it.
+func spelled(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
 // parse lets flags stand behind arguments too; after "--" there are only
 // arguments.
 func (t *tool) parse(flags *flag.FlagSet, args []string) error {

@@ -59,6 +59,10 @@ type queueOptions struct {
 	olderThan  time.Duration
 }
 
+// queueFlags says which part of queue reads a flag.
+var queueFlags = map[string]string{"state": "list", "n": "list", "retries": "requeue",
+	"older-than": "prune"}
+
 func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o queueOptions
 	flags.StringVar(&o.state, "state", "", "")
@@ -71,10 +75,9 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			what, args = args[0], args[1:]
 		}
 		switch {
-		case what == "count" && len(args) == 0:
-			return t.countTasks(ctx)
-		case what == "count":
+		case what == "count" && len(args) > 0:
 			return 0, wrong("queue count takes no arguments")
+		case what == "count": // needs no name
 		case what != "list" && what != "requeue" && what != "prune":
 			return 0, wrong("queue does not take %s: only count, list, requeue and prune",
 				t.shown(what))
@@ -87,7 +90,12 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		case what == "prune" && o.olderThan < 0:
 			return 0, wrong("queue prune needs --older-than, not below 0")
 		}
+		if err := checkPart(flags, what, queueFlags); err != nil {
+			return 0, err
+		}
 		switch what {
+		case "count":
+			return t.countTasks(ctx)
 		case "list":
 			return t.listTasks(ctx, args[0], o)
 		case "requeue":
