@@ -93,6 +93,7 @@ var values = map[string][]string{
 	"--db":       {files},
 	"--o":        {"json", "wide"},
 	"--status":   allStatuses,
+	"--state":    allStates,
 	"--restart":  {restartNever, restartOnFailure, restartAlways},
 	"completion": {"bash", "zsh", "fish"},
 	"locks":      {"release"},

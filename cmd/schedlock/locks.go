@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"time"
 
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/named"
 )
 
@@ -52,6 +54,9 @@ func newNamedLockJSON(i named.Info) namedLockJSON {
 		Revoked: i.Revoked}
 }
 
+var allKinds = []string{string(named.KindLock), string(named.KindTask),
+	string(named.KindTimeout), string(named.KindElection)}
+
 func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o insistence
 	o.declare(flags)
@@ -67,6 +72,14 @@ func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, wrong("locks does not take %s: only release", t.shown(t.args[0]))
 		case len(t.args) != 3:
 			return 0, wrong("locks release needs the kind of the lock and its name")
+		case !slices.Contains(allKinds, t.args[1]):
+			return 0, wrong("kind %s is none of lock, task, timeout and election%s",
+				t.shown(t.args[1]), didYouMean(t.args[1], "", allKinds))
+		case t.args[2] == "":
+			return 0, wrong("the name of the lock is empty")
+		}
+		if err := names.Check("the name of the lock", t.args[2]); err != nil {
+			return 0, wrong("%v", err)
 		}
 		if err := o.check(whyForceLock, "row"); err != nil {
 			return 0, err

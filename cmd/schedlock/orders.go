@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -50,6 +52,25 @@ func orderFlags(flags *flag.FlagSet) *ledger.Action {
 	flags.StringVar(&o.By, "by", userAtHost(), "")
 	flags.StringVar(&o.Reason, "reason", "", "")
 	return o
+}
+
+// checkWhoAndWhy returns what is wrong with --by and --reason.
+func checkWhoAndWhy(by, reason string) error {
+	if strings.TrimSpace(by) == "" {
+		return wrong("--by is empty: it says who gives the order")
+	}
+	if err := cmp.Or(names.Check("--by", by), names.CheckReason(reason)); err != nil {
+		return wrong("%v", err)
+	}
+	return nil
+}
+
+// checkOrder returns what is wrong with an order to a job, or to all of them.
+func checkOrder(o ledger.Action) error {
+	if err := names.Check("the name of the job", o.Job); err != nil {
+		return wrong("%v", err)
+	}
+	return checkWhoAndWhy(o.By, o.Reason)
 }
 
 // act opens the database for writing, and closes it.
@@ -107,6 +128,9 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	all := flags.Bool("all", false, "")
 	return func(ctx context.Context) (_ int, err error) {
 		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
+			return 0, err
+		}
+		if err := checkOrder(*o); err != nil {
 			return 0, err
 		}
 		var (
@@ -176,6 +200,9 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
 			return 0, err
 		}
+		if err := checkOrder(ledger.Action{Job: done.Job, By: *by}); err != nil {
+			return 0, err
+		}
 		err = t.actOnce(ctx, "", func(ctx context.Context, s store) (err error) {
 			if done.Resumed, err = s.Resume(ctx, done.Job, *by); err != nil {
 				return t.offerJobs(ctx, s, done.Job, err)
@@ -233,6 +260,9 @@ func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		if *wait < 0 {
 			return 0, wrong("--wait %v is below 0", *wait)
+		}
+		if err := checkOrder(*o); err != nil {
+			return 0, err
 		}
 		err = t.act(ctx, func(ctx context.Context, s store) error {
 			code, err = t.trigger(ctx, s, *o, *wait)
@@ -317,6 +347,9 @@ func resetCursor(t *tool, flags *flag.FlagSet) func(context.Context) (int, error
 	return func(ctx context.Context) (int, error) {
 		if o.Job = t.job(); o.Job == "" {
 			return 0, wrong("reset-cursor needs the name of a job")
+		}
+		if err := checkOrder(*o); err != nil {
+			return 0, err
 		}
 		var j ledger.Job
 		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {

@@ -13,12 +13,13 @@ import (
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
 	"example.com/schedlock/internal/build"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/migrations"
 )
 
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
-	path := migrated(t, folder(t))
+	path, long := migrated(t, folder(t)), strings.Repeat("x", names.Max+1)
 	for _, tc := range []struct {
 		args string
 		says string
@@ -58,6 +59,24 @@ func TestUsageErrors(t *testing.T) {
 		{"queue requeue mail a --db x --older-than 1h", "--older-than is a flag of queue prune"},
 		{"queue prune mail --db x --older-than 1h --state done", "--state is a flag of queue list"},
 		{"locks --db x --force", "--force is a flag of locks release"},
+		{"queue list mail --db x --state faled", `--state "faled" is none of pending, in_progress, ` +
+			`done and failed; did you mean failed?`},
+		{"queue list mail --db x -n 10001", "-n 10001 is above 10000"},
+		{"queue requeue mail a --db x --retries -1", "--retries -1 is not from 0 to 1000000"},
+		{"queue requeue mail " + long + " --db x", "the id of the task has 201 bytes"},
+		{"queue prune " + long + " --older-than 1h --db x", "the name of the queue has 201 bytes"},
+		{"locks release lok x --db x --force --reason r",
+			`kind "lok" is none of lock, task, timeout and election; did you mean lock?`},
+		{"locks release lock " + long + " --db x --force --reason r",
+			"the name of the lock has 201 bytes"},
+		{"locks release lock x --db x --force --reason r --by " + long, "--by has 201 bytes"},
+		{"pause tick --db x --by=", "--by is empty"},
+		{"resume tick --db x --by=", "--by is empty"},
+		{"run tick --db x --by=", "--by is empty"},
+		{"run " + long + " --db x", "the name of the job has 201 bytes"},
+		{"run tick --db x --reason " + strings.Repeat("x", 3000), "the reason has 3000 bytes"},
+		{"reset-cursor tick --db x --by " + long, "--by has 201 bytes"},
+		{"release --db x --force --reason r", "standard input is no terminal"},
 		{"history -n 0 --db x", "-n 0 is not above 0"},
 		{"runs -n -1 --db x", "-n -1 is not above 0"},
 		{"watch --interval 1ms --db x", "--interval 1ms is below 10ms"},
