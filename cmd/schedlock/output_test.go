@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -100,15 +101,26 @@ func TestTimesInTheLocalZone(t *testing.T) {
 		cmd.Env = append(cmd.Env, "TZ="+zone)
 		return finish(t, cmd).out
 	}
-	out := in("Asia/Kolkata", "jobs", "-o", "wide", "--local")
-	assert.Contains(t, out, "2026-02-01 04:35:06+05:30")
-	assert.Contains(t, out, "since 2026-02-01 04:36:07+05:30: why")
+	list := in("Asia/Kolkata", "jobs", "-o", "wide", "--local")
+	assert.Contains(t, list, "2026-02-01 04:35:06+05:30")
+	assert.Contains(t, list, "since 2026-02-01 04:36:07+05:30: why")
 	assert.Contains(t, in("Asia/Kolkata", "status", "--local"), "since 2026-02-01 04:36:07+05:30")
 	assert.Contains(t, in("Asia/Kolkata", "jobs", "-o", "wide"), "2026-01-31 23:05:06Z")
 	assert.Contains(t, in("Asia/Kolkata", "jobs", "--json", "--local"),
 		`"last_done": "2026-01-31T23:05:06.000000Z"`, "programs read UTC")
 	assert.Contains(t, in("Asia/Kolkata", "runs", "--local", "--since", "2026-02-01"),
 		"there are no runs")
+
+	watching := process(t, "watch", "--local", "--db", path)
+	watching.Env = append(watching.Env, "TZ=Asia/Kolkata")
+	out, err := watching.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watching.Start())
+	first, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	assert.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+05:30  `, first)
+	require.NoError(t, watching.Process.Kill())
+	_ = watching.Wait()
 }
 
 // At New Year the times of last night are still times, and no day can be mistaken for that
