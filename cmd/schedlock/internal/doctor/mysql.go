@@ -124,6 +124,14 @@ FROM information_schema.global_status`+among)
 	}
 }
 
+// rightToLook is what an error adds that says that a right is missing.
+func rightToLook(err error) string {
+	if e, ok := errors.AsType[*mysqldriver.MySQLError](err); ok && e.Number == 1227 {
+		return "; to see it, GRANT PROCESS ON *.* to this user"
+	}
+	return ""
+}
+
 func mariadbRefusal(err error) (why, do string) {
 	e, ok := errors.AsType[*mysqldriver.MySQLError](err)
 	if !ok {

@@ -113,7 +113,7 @@ func (s server) lines(ctx context.Context, check, query string,
 // looked reports whether a check could ask the server.
 func (s server) looked(check string, err error) bool {
 	if err != nil {
-		s.note(check, "not looked at: "+err.Error())
+		s.note(check, "not looked at: "+err.Error()+rightToLook(err))
 	}
 	return err == nil
 }
