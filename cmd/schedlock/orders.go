@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/ledger"
@@ -154,8 +155,8 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, err
 		}
 		done.pauseJSON = newPauseJSON(p)
-		what, prefix := o.Job, ""
-		if what == "" {
+		what, prefix := words.Argument(o.Job), ""
+		if *all {
 			what = "--all"
 		}
 		if done.AlreadyPaused {

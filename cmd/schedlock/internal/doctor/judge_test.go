@@ -190,7 +190,7 @@ func TestWhatRowsSay(t *testing.T) {
 	says("a fresh request", "requests", Note, none, asked(now))
 	says("an unreadable cursor", "cursor", Error, none,
 		func(x *facts) { x.jobs[0].cursor = readStamp("gestern") },
-		`"gestern"`, `schedlock reset-cursor "tick"`)
+		`"gestern"`, "schedlock reset-cursor tick;")
 	says("a cursor ahead", "cursor", Warning, none,
 		func(x *facts) { x.jobs[0].cursor = at(-time.Hour) },
 		`"tick" until`, "schedlock reset-cursor JOB")

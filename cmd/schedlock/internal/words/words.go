@@ -4,6 +4,8 @@ package words
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"example.com/schedlock/internal/assess"
@@ -165,4 +167,18 @@ func Span(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./][\w@%+=:,./-]*$`)
+
+// Argument is a name as an argument that can be pasted into a shell.
+func Argument(name string) string {
+	quoted := name
+	if !plainWord.MatchString(name) {
+		quoted = "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	if strings.HasPrefix(name, "-") {
+		return "-- " + quoted
+	}
+	return quoted
 }
