@@ -75,6 +75,7 @@ type execution struct {
 
 func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	x := &execution{tool: t}
+	t.remedies = "give --name, or --schema on PostgreSQL, or another --db"
 	flags.StringVar(&x.name, "name", "", "")
 	flags.DurationVar(&x.ttl, "ttl", 0, "")
 	flags.DurationVar(&x.grace, "grace", 0, "")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock"
 )
 
 // exec itself keeps the output open, for the next time that it starts the command, as
@@ -90,6 +91,31 @@ func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
 		require.FileExists(t, dsn)
 		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x SCHEDLOCK_DATABASE_URL=`+
 			`the caller's\n$`, r.out)
+	}
+}
+
+// The commands advise what they can do themselves.
+func TestTheLockOfAnotherAppIsRefusedWithFlags(t *testing.T) {
+	missing.Long(t, "starts processes")
+	t.Parallel()
+	dsn := migrated(t, folder(t))
+	store := openAs(t, dsn)
+	defer store.Close()
+	lock, err := schedlock.New(store, schedlock.WithLogger(discard), schedlock.WithApp("billing"))
+	require.NoError(t, err)
+	lease, err := lock.Acquire(bg)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lease.Release(bg)) }()
+	for remedies, cmd := range map[string]*exec.Cmd{
+		"give --name, or --schema on PostgreSQL, or another --db": execOf(t, dsn, "true"),
+		"lock of its own: give --schema on PostgreSQL, or another --db": process(t, "lead", "--db", dsn,
+			"--listen", "127.0.0.1:0"),
+	} {
+		r := finish(t, cmd)
+		require.NotZero(t, r.code)
+		require.Contains(t, r.err, `another app, "billing", leads with this lock`)
+		require.Contains(t, r.err, remedies)
+		require.NotContains(t, r.err, "WithSchema")
 	}
 }
 

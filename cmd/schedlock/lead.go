@@ -77,6 +77,7 @@ type sidecar struct {
 
 func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	s := &sidecar{tool: t}
+	t.remedies = "give --schema on PostgreSQL, or another --db"
 	flags.StringVar(&s.listen, "listen", defaultListen, "")
 	flags.Func("host", "", func(name string) error {
 		s.names = append(s.names, name)

@@ -102,7 +102,8 @@ type tool struct {
 	// untilSignal makes the context of a command that a signal ends; nil: no signal does.
 	untilSignal func() (context.Context, context.CancelFunc)
 
-	timeoutGiven bool // in front of the command
+	remedies     string // what keeps it apart from another app; "": it takes no lock
+	timeoutGiven bool   // in front of the command
 
 	reader keptReader
 	schema int64 // version of the tables, as of the last look
@@ -204,7 +205,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return code
 	}
-	text := plain(message.OneLine(err.Error()))
+	text := plain(message.OneLine(t.ownRemedies(err.Error())))
 	fmt.Fprintln(t.errOut, "schedlock:", text)
 	if t.json {
 		t.encode(errorJSON{text})
