@@ -78,7 +78,10 @@ func completion(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 			}
 			return exitDone, nil
 		}
-		shell := strings.Join(t.args, " ")
+		if len(t.args) > 1 {
+			return 0, wrong("completion does not take %s", t.shown(t.args[1]))
+		}
+		shell := strings.Join(t.args, "")
 		script, ok := completionScripts[shell]
 		if !ok {
 			return 0, wrong("shell %s is none of bash, zsh and fish", t.shown(shell))

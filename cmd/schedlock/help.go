@@ -58,15 +58,20 @@ const globalHelp = `Flags of every command, before or behind it:
 `
 
 func (t *tool) help(args []string) (int, error) {
-	if len(args) == 0 {
+	flags := t.flagSet("help")
+	if err := t.parse(flags, args); err != nil {
+		return t.flagError(nil, flags, args, err)
+	}
+	switch len(t.args) {
+	case 0:
 		return t.helpFor(nil)
+	case 1:
+		if cmd := findCommand(t.args[0]); cmd != nil {
+			return t.helpFor(cmd)
+		}
+		return 0, t.unknown(t.args[0])
 	}
-	cmd := findCommand(args[0])
-	if cmd == nil {
-		t.json = t.json || asksForJSON(args)
-		return 0, t.unknown(args[0])
-	}
-	return t.helpFor(cmd)
+	return 0, wrong("help does not take %s", t.shown(t.args[1]))
 }
 
 // helpFor is the help for a command, or for all; nil: none.

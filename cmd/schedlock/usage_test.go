@@ -33,6 +33,9 @@ func TestUsageErrors(t *testing.T) {
 		{"run --db x", "run needs the name of a job"},
 		{"reset-cursor --db x", "reset-cursor needs the name of a job"},
 		{"help stauts", `command "stauts" is unknown`},
+		{"help status extra", `help does not take "extra"`},
+		{"completion bash extra", `completion does not take "extra"`},
+		{"completion", `shell "" is none of bash, zsh and fish`},
 		{"--nonsense status", "-nonsense"},
 		{"status --nonsense", "-nonsense"},
 		{"status", "give --db or set SCHEDLOCK_DATABASE_URL"},
@@ -142,7 +145,8 @@ func TestUsageErrors(t *testing.T) {
 // What holds for every command stands in one place, and there is one table of exit codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"}} {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"},
+		{"help", "--json"}} {
 		assert.Contains(t, expect(t, exitDone, args...), "Commands:")
 	}
 	for _, c := range commands {
