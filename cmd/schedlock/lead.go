@@ -107,6 +107,10 @@ func (s *sidecar) check(validFor bool) (err error) {
 	case validFor && s.validFor < time.Millisecond: // answers give whole milliseconds
 		return fmt.Errorf("--valid-for %v is below 1ms", s.validFor)
 	}
+	// Its renew deadline has room for three heartbeats, whose interval no flag sets.
+	if least := 4 * driver.MinHeartbeatInterval; s.ttl < least {
+		return fmt.Errorf("--ttl %v is below %v", s.ttl, least)
+	}
 	if s.hosts, err = hosts.New(s.names...); err != nil {
 		return fmt.Errorf("--host: %w", err)
 	}

@@ -296,6 +296,9 @@ func (t *tool) perform(ctx context.Context, cmd *command, args []string) (int, e
 		if t.dsn == "" {
 			return 0, wrong("the database is not named: give --db or set %s", databaseVariable)
 		}
+		if strings.TrimSpace(t.dsn) == "" {
+			return 0, wrong("--db %q is blank", t.dsn)
+		}
 		if err := checkDSN(t.dsn); err != nil {
 			return 0, wrong("--db: %v", err)
 		}

@@ -47,7 +47,8 @@ func TestUsageErrors(t *testing.T) {
 		{"exec --db x", "the command is missing"},
 		{"fence --db x", "SCHEDLOCK_TOKEN has no token"},
 		{"lead more --db x", `lead does not take "more"`},
-		{"lead --db x --ttl 10ms", "--ttl 10ms: "},
+		{"lead --db x --ttl 39ms", "--ttl 39ms is below 40ms"},
+		{"lead --db x --ttl 25h", "--ttl 25h0m0s: "},
 		{"lead --db x --ttl 4s --valid-for 4s", "--valid-for 4s is above 3s, the renew deadline"},
 		{"lead --db x --valid-for 0s", "--valid-for 0s is below 1ms"},
 		{"lead --db x --valid-for 500us", "--valid-for 500µs is below 1ms"},
@@ -114,6 +115,9 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
+	r := call(t, "status", "--db", " ")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.err, `--db " " is blank`)
 	t.Run("an empty job is not every job", func(t *testing.T) {
 		for _, command := range []string{"pause", "resume"} {
 			for _, job := range []string{"", " "} {
