@@ -22,17 +22,19 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-const leadHelp = `  --listen ADDR     where it answers: a port of this machine, or a Unix socket such as
-                    unix:/run/app/lead.sock (default 127.0.0.1:7070)
-  --host NAME       answer requests for this host too, besides those for localhost and for
-                    the address that they come to; may be repeated
+const leadHelp = `  --listen ADDR     where it answers: a port of this machine, or a Unix socket
+                    such as unix:/run/app/lead.sock (default 127.0.0.1:7070)
+  --host NAME       answer requests for this host too, besides those for
+                    localhost and for the address that they come to; may be
+                    repeated
   --ttl 60s         the lock's TTL: after a crash nobody leads for so long
-  --valid-for 5s    how long an answer of GET /leader may be relied on, at most; the lock is
-                    given back no earlier than that after the last such answer
+  --valid-for 5s    how long an answer of GET /leader may be relied on, at most;
+                    the lock is given back no earlier than that after the last
+                    such answer
   -v, --verbose     log also who leads
 
-It runs beside a program that cannot take the lock itself, campaigns for the scheduler's
-lock on its behalf, and answers until SIGTERM or SIGINT:
+It runs beside a program that cannot take the lock itself, campaigns for the
+scheduler's lock on its behalf, and answers until SIGTERM or SIGINT:
 
   GET /leader       200 if this replica leads, 503 otherwise:
                     {"leader":true,"term":7,"valid_for_ms":5000}

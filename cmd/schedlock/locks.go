@@ -12,14 +12,15 @@ import (
 	"example.com/schedlock/schedlock/named"
 )
 
-const locksHelp = `Without arguments it lists the named locks, task locks, time-out locks and elections
-that somebody holds, that rest, or that were revoked and not taken since.
+const locksHelp = `Without arguments it lists the named locks, task locks, time-out locks and
+elections that somebody holds, that rest, or that were revoked and not taken
+since.
 
-"locks release KIND NAME" tells the holder of a lock to leave: it finds out at its next
-extension, within a third of its TTL. Nobody takes the lock before the time of the
-holder's last extension is over, so two never hold it. A lock that rests, or a
-time-out lock, is free at once. Who and why stay until the lock is taken again.
-KIND is lock, task, timeout or election.
+"locks release KIND NAME" tells the holder of a lock to leave: it finds out at
+its next extension, within a third of its TTL. Nobody takes the lock before the
+time of the holder's last extension is over, so two never hold it. A lock that
+rests, or a time-out lock, is free at once. Who and why stay until the lock is
+taken again. KIND is lock, task, timeout or election.
 
   --force         required for release
   --reason TEXT   why (required for release)

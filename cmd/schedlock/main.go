@@ -147,7 +147,7 @@ func init() { // help refers to the table
 		{"exec", "-- COMMAND", anyProgram, "run a command while this machine holds the lock",
 			execHelp, runCommand},
 		{"fence", "", 0, "the SQL that guards a transaction of such a command", fenceHelp, fence},
-		{"lead", "", 0, "a sidecar: campaign for the lock, and answer over HTTP who leads", leadHelp,
+		{"lead", "", 0, "a sidecar: campaign for the lock, tell over HTTP who leads", leadHelp,
 			sidecars},
 		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
 		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},

@@ -20,8 +20,8 @@ const orderHelp = `  --by NAME       who (default: user@host)
 `
 
 const pauseHelp = `Once it has returned nothing starts any more, whoever leads; what runs goes on.
-With --all instead of JOB it pauses the whole scheduler. Ticks that are due meanwhile are
-missed ones, for which the job's catch-up rule decides.
+With --all instead of JOB it pauses the whole scheduler. Ticks that are due
+meanwhile are missed ones, for which the job's catch-up rule decides.
 
   --all           every job, also those to come
 ` + orderHelp + `

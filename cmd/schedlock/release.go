@@ -17,11 +17,11 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const releaseHelp = `Tells the leader to leave. At its next heartbeat it starts nothing new, waits for
-what runs up to its drain limit, and releases the lock; another replica leads
-then, or the same one again if there is no other. The history keeps who and why.
-It deletes no row: that of a dead or hung holder goes by the rules of every other
-one, never earlier.
+const releaseHelp = `Tells the leader to leave. At its next heartbeat it starts nothing new, waits
+for what runs up to its drain limit, and releases the lock; another replica
+leads then, or the same one again if there is no other. The history keeps who
+and why. It deletes no row: that of a dead or hung holder goes by the rules of
+every other one, never earlier.
 
   --force         required
   --reason TEXT   why (required)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -172,7 +173,12 @@ func TestHelp(t *testing.T) {
 			"\n\nFlags of every command, and exit codes: schedlock help\n"), c.name)
 	}
 	general, page := call(t, "help").out, call(t, "man").out
-	for _, once := range []string{"no-color", "was not paused", "did not have the"} {
+	for _, c := range commands {
+		for line := range strings.Lines(call(t, "help", c.name).out) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+		}
+	}
+	for _, once := range []string{"no-color", "was not paused", "did not have"} {
 		assert.Equal(t, 1, strings.Count(general, once), "help: %s", once)
 		assert.Equal(t, 1, strings.Count(strings.ReplaceAll(page, "\\-", "-"), once), "man: %s", once)
 	}
