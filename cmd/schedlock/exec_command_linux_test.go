@@ -89,8 +89,8 @@ func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
 		require.NotContains(t, r.out, dsn)
 		require.NotContains(t, r.out, "other")
 		require.FileExists(t, dsn)
-		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x SCHEDLOCK_DATABASE_URL=`+
-			`the caller's\n$`, r.out)
+		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x `+
+			`SCHEDLOCK_DATABASE_URL=the caller's\n$`, r.out)
 	}
 }
 
@@ -108,8 +108,8 @@ func TestTheLockOfAnotherAppIsRefusedWithFlags(t *testing.T) {
 	defer func() { require.NoError(t, lease.Release(bg)) }()
 	for remedies, cmd := range map[string]*exec.Cmd{
 		"give --name, or --schema on PostgreSQL, or another --db": execOf(t, dsn, "true"),
-		"lock of its own: give --schema on PostgreSQL, or another --db": process(t, "lead", "--db", dsn,
-			"--listen", "127.0.0.1:0"),
+		"lock of its own: give --schema on PostgreSQL, or another --db": process(t, "lead", "--db",
+			dsn, "--listen", "127.0.0.1:0"),
 	} {
 		r := finish(t, cmd)
 		require.NotZero(t, r.code)

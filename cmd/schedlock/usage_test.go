@@ -65,8 +65,8 @@ func TestUsageErrors(t *testing.T) {
 		{"queue requeue mail a --db x --older-than 1h", "--older-than is a flag of queue prune"},
 		{"queue prune mail --db x --older-than 1h --state done", "--state is a flag of queue list"},
 		{"locks --db x --force", "--force is a flag of locks release"},
-		{"queue list mail --db x --state faled", `--state "faled" is none of pending, in_progress, ` +
-			`done and failed; did you mean failed?`},
+		{"queue list mail --db x --state faled", `--state "faled" is none of pending, ` +
+			`in_progress, done and failed; did you mean failed?`},
 		{"queue list mail --db x -n 10001", "-n 10001 is above 10000"},
 		{"queue requeue mail a --db x --retries -1", "--retries -1 is not from 0 to 1000000"},
 		{"queue requeue mail " + long + " --db x", "the id of the task has 201 bytes"},

@@ -58,10 +58,10 @@ func TestAFlagErrorShowsNoMoreThanItMay(t *testing.T) {
 
 func TestAFlagErrorSaysWhatTheFlagTakes(t *testing.T) {
 	for arg, want := range map[string]string{
-		"-wait=5":                     `value "5" for flag -wait: it is not a duration such as 10s or 1m30s`,
+		"-wait=5":                     `for flag -wait: it is not a duration such as 10s or 1m30s`,
 		"-n=few":                      `invalid value "few" for flag -n: it is not a whole number`,
 		"-n=99999999999999999999":     "value out of range",
-		"-all=maybe":                  `invalid boolean value "maybe" for -all: it is not true or false`,
+		"-all=maybe":                  `value "maybe" for -all: it is not true or false`,
 		"-form=xml":                   `invalid value "xml" for flag -form: it is no form`,
 		"-nonsense":                   "flag provided but not defined: -nonsense",
 		"-wait=postgres://u:geheim@h": "the value of -wait is wrong, and not shown",

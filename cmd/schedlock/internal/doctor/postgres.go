@@ -194,7 +194,8 @@ var grant = regexp.MustCompile(`^GRANT (.+) ON (.+) TO (.+)$`)
 func grouped(grants string) string {
 	var tables, order []string
 	var to string
-	lacks, of := map[string][]string{}, map[string][]string{} // of a table; and the tables of rights
+	lacks := map[string][]string{} // by table
+	of := map[string][]string{}    // the tables, by rights
 	for g := range strings.SplitSeq(grants, "; ") {
 		m := grant.FindStringSubmatch(g)
 		if m == nil || to != "" && m[3] != to {
