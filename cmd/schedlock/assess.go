@@ -85,7 +85,10 @@ func standbyWaits(v driver.Snapshot, j assess.Assessment) wait {
 		return wait{text: fmt.Sprintf("for the holder to come back, for %v at most", j.Grace),
 			most: j.Grace}
 	default:
-		text := "for a release or a proof of death"
+		text := "for a release"
+		if v.Sign == driver.SignAlive {
+			text += " or a proof of death"
+		}
 		if r.Grace > 0 && r.Grace < j.TTL {
 			text = fmt.Sprintf("for a release, or for %v after the end of the holder's "+
 				"database session", r.Grace)

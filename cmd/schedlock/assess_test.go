@@ -58,3 +58,11 @@ func TestAssess(t *testing.T) {
 		})
 	}
 }
+
+func TestAStandbyWaitsForAProofOfDeathOnlyWhereThereIsOne(t *testing.T) {
+	v := driver.Snapshot{Now: time.Unix(1e9, 0), Row: &driver.Row{HeartbeatAt: time.Unix(1e9, 0),
+		State: driver.StateLeading, Timing: driver.Timing{TTL: time.Minute}}}
+	assert.Contains(t, judge(v).standby.text, "for a release; else")
+	v.Sign = driver.SignAlive
+	assert.Contains(t, judge(v).standby.text, "for a release or a proof of death; else")
+}

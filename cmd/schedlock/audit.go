@@ -8,9 +8,9 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const auditHelp = `The orders that were carried out: pause, resume, run, hand-over (the leader was told
-to leave) and reset-cursor. With JOB only those for that job: an order for every job
-is not among them.
+const auditHelp = `The orders that were carried out: pause, resume, run, hand-over (the leader was
+told to leave) and reset-cursor. With JOB only those for that job: an order for
+every job is not among them.
 
   -n N            how many, newest first (default 20); the newest 1,000 are kept
 

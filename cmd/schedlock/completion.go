@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-const completionHelp = `It prints a script for a shell. In bash, and in zsh after compinit, source it; in
-fish, pipe it to source.
+const completionHelp = `It prints a script for a shell. In bash, and in zsh after compinit, source it;
+in fish, pipe it to source.
 
 Examples:
   schedlock completion fish | source
@@ -78,7 +78,10 @@ func completion(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 			}
 			return exitDone, nil
 		}
-		shell := strings.Join(t.args, " ")
+		if len(t.args) > 1 {
+			return 0, wrong("completion does not take %s", t.shown(t.args[1]))
+		}
+		shell := strings.Join(t.args, "")
 		script, ok := completionScripts[shell]
 		if !ok {
 			return 0, wrong("shell %s is none of bash, zsh and fish", t.shown(shell))
@@ -93,6 +96,7 @@ var values = map[string][]string{
 	"--db":       {files},
 	"--o":        {"json", "wide"},
 	"--status":   allStatuses,
+	"--state":    allStates,
 	"--restart":  {restartNever, restartOnFailure, restartAlways},
 	"completion": {"bash", "zsh", "fish"},
 	"locks":      {"release"},

@@ -151,7 +151,7 @@ func (t *tool) lookAtAny(ctx context.Context, do func(ctx context.Context, s sto
 
 func (t *tool) openReader(ctx context.Context) (store, error) {
 	if isMySQL(t.dsn) {
-		return opened(mysql.Open(ctx, t.dsn))
+		return opened(mysql.Open(ctx, t.dsn, mysql.WithLogger(discard)))
 	}
 	return opened(postgres.OpenReader(ctx, t.dsn, t.serverOptions()...))
 }
@@ -164,7 +164,7 @@ func (t *tool) open(ctx context.Context) (s store, err error) {
 	case isPostgres(t.dsn):
 		s, err = opened(postgres.Open(ctx, t.dsn, t.serverOptions()...))
 	case isMySQL(t.dsn):
-		s, err = opened(mysql.Open(ctx, t.dsn))
+		s, err = opened(mysql.Open(ctx, t.dsn, mysql.WithLogger(discard)))
 	default:
 		s, err = opened(sqlite.OpenExisting(ctx, t.dsn))
 	}
@@ -190,7 +190,7 @@ func (t *tool) openAndMigrate(ctx context.Context, log *slog.Logger,
 	defer cancel()
 	switch {
 	case isMySQL(t.dsn):
-		return opened(mysql.Opener(t.dsn).Open(ctx))
+		return opened(mysql.Opener(t.dsn, mysql.WithLogger(log)).Open(ctx))
 	case !isPostgres(t.dsn):
 		return opened(sqlite.Opener(t.dsn, file...).Open(ctx))
 	}

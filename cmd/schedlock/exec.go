@@ -16,29 +16,38 @@ import (
 )
 
 const execHelp = `  --name NAME       hold this named lock instead of the scheduler's
-  --ttl 60s         the lock's TTL: how long others wait after a crash that nothing proves
-  --grace 10s       from SIGTERM to SIGKILL when the command has to stop; it must fit between the
-                    renew deadline (3/4 of the TTL) and the TTL, less 250 ms
-  --restart WHEN    if the command ends by itself: never (default), on-failure, or always.
-                    Another machine may have the lock in between
+  --ttl 60s         the lock's TTL: how long others wait after a crash that
+                    nothing proves
+  --grace 10s       from SIGTERM to SIGKILL when the command has to stop; it
+                    must fit between the renew deadline (3/4 of the TTL) and the
+                    TTL, less 250 ms
+  --restart WHEN    if the command ends by itself: never (default), on-failure,
+                    or always. Another machine may have the lock in between
   --no-wait         if another holds the lock, exit with 75 at once
-  --timeout 30s     or unless it was had within that time (default: wait for ever)
-  --once-per D      with --name: run at most once in D, on whichever machine comes first
-  --at-most D       with --once-per: after how long others take over from a machine that died
-                    (default and minimum: D of --once-per); the command has 3/4 of it
+  --timeout 30s     or unless it was had within that time (default: wait for
+                    ever)
+  --once-per D      with --name: run at most once in D, on whichever machine
+                    comes first; a run that fails counts, a command that cannot
+                    be started does not
+  --at-most D       with --once-per: after how long others take over from a
+                    machine that died (default and minimum: D of --once-per);
+                    the command has 3/4 of it
   --skip-ok         exit with 0 instead of 75
-  --pid-namespace   in a PID namespace of its own, so that nothing outlives exec even if both of
-                    its processes are killed. The command has other pids there, cannot
-                    signal processes outside, and sudo fails unless exec runs as root
+  --pid-namespace   in a PID namespace of its own, so that nothing outlives exec
+                    even if both of its processes are killed. The command has
+                    other pids there, cannot signal processes outside, and sudo
+                    fails unless exec runs as root
   -v, --verbose     log also who leads
 
-It waits until it has the lock, runs the command, and gives the lock back when the
-command and all that it has started have ended. It stops the command if the lock
-is lost, if an operator hands it over (schedlock release), or on SIGTERM, SIGINT,
-SIGHUP or SIGQUIT. Other signals are passed on. After a loss it waits for the lock again.
+It waits until it has the lock, runs the command, and gives the lock back when
+the command and all that it has started have ended. It stops the command if the
+lock is lost, if an operator hands it over (schedlock release), or on SIGTERM,
+SIGINT, SIGHUP or SIGQUIT. Other signals are passed on. After a loss it waits
+for the lock again.
 
-The command's environment has SCHEDLOCK_NAME, SCHEDLOCK_KIND, SCHEDLOCK_TERM, which is
-the fencing token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates the database, as an app does.
+The command's environment has SCHEDLOCK_NAME, SCHEDLOCK_KIND, SCHEDLOCK_TERM,
+which is the fencing token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates
+the database, as an app does.
 
 Examples:
   schedlock exec --db app.db -- python scheduler.py
@@ -74,6 +83,7 @@ type execution struct {
 
 func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	x := &execution{tool: t}
+	t.remedies = "give --name, or --schema on PostgreSQL, or another --db"
 	flags.StringVar(&x.name, "name", "", "")
 	flags.DurationVar(&x.ttl, "ttl", 0, "")
 	flags.DurationVar(&x.grace, "grace", 0, "")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock"
 )
 
 // exec itself keeps the output open, for the next time that it starts the command, as
@@ -70,6 +71,52 @@ func TestExecHandsDownTheDescriptorsOfItsCaller(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Everybody can see the arguments of a process, and the address may have a password. The command's
+// own environment stays what the caller gave.
+func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
+	missing.Long(t, "starts processes")
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	for _, args := range [][]string{{"exec", "--db", dsn, "--name", "--db", "--"},
+		{"-db=" + dsn, "exec", "--name=--db"}, {"--db", "other", "exec", "-v", "-db", dsn}} {
+		cmd := process(t, append(args, "sh", "-c",
+			`tr '\0' ' ' </proc/$PPID/cmdline; env | grep DATABASE_URL`, "--db", "x")...)
+		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "SCHEDLOCK_DATABASE_URL=the caller's")
+		r := finish(t, cmd)
+		require.Zero(t, r.code, r.err)
+		require.NotContains(t, r.out, dsn)
+		require.NotContains(t, r.out, "other")
+		require.FileExists(t, dsn)
+		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x `+
+			`SCHEDLOCK_DATABASE_URL=the caller's\n$`, r.out)
+	}
+}
+
+// The commands advise what they can do themselves.
+func TestTheLockOfAnotherAppIsRefusedWithFlags(t *testing.T) {
+	missing.Long(t, "starts processes")
+	t.Parallel()
+	dsn := migrated(t, folder(t))
+	store := openAs(t, dsn)
+	defer store.Close()
+	lock, err := schedlock.New(store, schedlock.WithLogger(discard), schedlock.WithApp("billing"))
+	require.NoError(t, err)
+	lease, err := lock.Acquire(bg)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lease.Release(bg)) }()
+	for remedies, cmd := range map[string]*exec.Cmd{
+		"give --name, or --schema on PostgreSQL, or another --db": execOf(t, dsn, "true"),
+		"lock of its own: give --schema on PostgreSQL, or another --db": process(t, "lead", "--db",
+			dsn, "--listen", "127.0.0.1:0"),
+	} {
+		r := finish(t, cmd)
+		require.NotZero(t, r.code)
+		require.Contains(t, r.err, `another app, "billing", leads with this lock`)
+		require.Contains(t, r.err, remedies)
+		require.NotContains(t, r.err, "WithSchema")
+	}
 }
 
 // A shell with job control stops exec, and lets it go on in front or behind.
@@ -158,13 +205,13 @@ func TestTheFencedPythonOfTheDocs(t *testing.T) {
 		dir := folder(t)
 		script := filepath.Join(dir, "scheduler.py")
 		program := strings.ReplaceAll(pythonOfTheDocs(t, module+".connect"), `"app.db"`,
-			`os.environ["DATABASE_URL"]`)
+			`os.environ["SCHEDLOCK_DATABASE_URL"]`)
 		require.NoError(t, os.WriteFile(script, []byte(program), 0o600))
 		tool := process(t)
 		require.NoError(t, os.Symlink(tool.Path, filepath.Join(dir, "schedlock")))
 		run := func(before string) result {
 			cmd := execOf(t, dsn, "--", "sh", "-c", before+"exec "+python+" "+script)
-			cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"), "DATABASE_URL="+dsn)
+			cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"), databaseVariable+"="+dsn)
 			return finish(t, cmd)
 		}
 		require.Equal(t, result{}, run(""))

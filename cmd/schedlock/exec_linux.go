@@ -25,7 +25,12 @@ func isInner(args []string) bool { return guard.IsInner(args) }
 
 func (x *execution) run(context.Context) (int, error) {
 	if !x.tool.inner {
-		return guard.Outer(x.tool.argv, x.pidNamespace, x.tool.errOut), nil
+		// Before the database is opened: --once-per is not used up by what can't run.
+		if _, err := guard.Find(x.tool.args[0]); err != nil {
+			return 0, notStarted(err)
+		}
+		return guard.Outer(x.withoutAddress(), append(os.Environ(), innerVariable+"="+x.tool.dsn),
+			x.pidNamespace, x.tool.errOut), nil
 	}
 	x.tool.stepAside()
 	inner, err := guard.NewInner()
@@ -42,6 +47,35 @@ func (x *execution) run(context.Context) (int, error) {
 		return 0, failed
 	}
 	return inner.Exit(code), nil
+}
+
+// withoutAddress are the arguments of the program but --db: everybody can see those of a
+// process, and the address may have a password.
+func (x *execution) withoutAddress() (kept []string) {
+	args := x.tool.argv[:len(x.tool.argv)-len(x.tool.args)]
+	flags := flagsOf(findCommand("exec"))
+	for len(args) > 0 {
+		words := 1
+		name, _, whole := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+		f := flags.Lookup(name)
+		isFlag := f != nil && strings.HasPrefix(args[0], "-")
+		if isFlag && !whole && !isBool(f) {
+			words = 2
+		}
+		if !isFlag || name != "db" {
+			kept = append(kept, args[:words]...)
+		}
+		args = args[words:]
+	}
+	return append(kept, x.tool.args...)
+}
+
+// notStarted gives an error of guard.Inner.Run, or of guard.Find, its exit code.
+func notStarted(err error) error {
+	if start, ok := errors.AsType[*guard.StartError](err); ok {
+		return &codeError{start.Code(), err}
+	}
+	return err
 }
 
 func (x *execution) inside(inner *guard.Inner) (int, error) {
@@ -91,6 +125,7 @@ type holder struct {
 	revoked <-chan struct{} // nil: nobody can
 	drain   func()
 	release func(context.Context) error
+	unused  func(context.Context) error // release, if nothing ran; nil: the same
 }
 
 // A taker takes the lock: at once, or not at all, or it waits.
@@ -173,13 +208,14 @@ func (x *execution) under(ctx context.Context, inner *guard.Inner, h *holder) (g
 	if h.Lease != nil {
 		h.Lease.Close()
 	}
-	released := h.release(context.WithoutCancel(ctx))
-	var start *guard.StartError
+	release := h.release
+	if err != nil && h.unused != nil {
+		release = h.unused
+	}
+	released := release(context.WithoutCancel(ctx))
 	switch {
-	case errors.As(err, &start):
-		return end, &codeError{start.Code(), err}
 	case err != nil:
-		return end, err
+		return end, notStarted(err)
 	case released != nil && !errors.Is(released, schedlock.ErrLost):
 		fmt.Fprintln(x.tool.errOut, "schedlock: exec: the lock is not given back:",
 			plain(released.Error()))
@@ -197,8 +233,9 @@ func (x *execution) environ(h *holder) []string {
 		kind = string(named.KindTask)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		for _, own := range []string{"NAME", "KIND", "TERM", "TOKEN", "HOLDER"} {
-			if strings.HasPrefix(v, "SCHEDLOCK_"+own+"=") {
+		for _, own := range []string{variableName, variableKind, variableTerm, variableToken,
+			"SCHEDLOCK_HOLDER", innerVariable} {
+			if strings.HasPrefix(v, own+"=") {
 				return true
 			}
 		}
@@ -241,9 +278,19 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 		if x.oncePer == 0 {
 			l.KeepAlive()
 		}
-		return &holder{Hold: guard.Hold{Done: l.Done(), Confirmed: l.Confirmed,
+		h := &holder{Hold: guard.Hold{Done: l.Done(), Confirmed: l.Confirmed,
 			Trusted: x.trusted(), TTL: x.ttl}, term: l.Term(), token: l.Ref().Token,
-			release: l.Unlock}, nil
+			release: l.Unlock}
+		if x.oncePer > 0 {
+			h.unused = func(ctx context.Context) error {
+				return x.tool.bounded(ctx, func(ctx context.Context) error {
+					// Without its time to rest: another machine may be able to run it.
+					_, err := s.Named().Release(ctx, l.Ref(), false)
+					return err
+				})
+			}
+		}
+		return h, nil
 	}, nil
 }
 

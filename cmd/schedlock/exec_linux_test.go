@@ -65,6 +65,16 @@ func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
 		require.Equal(t, exitTemporary, r.code, r)
 		require.Empty(t, r.out)
 		require.Equal(t, result{}, run(append([]string{"--skip-ok"}, once...)...))
+
+		// What can't run uses up no slot of the fleet.
+		script := filepath.Join(folder(t), "script")
+		require.NoError(t, os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o700))
+		for command, code := range map[string]int{"no-such-command-anywhere": 127,
+			"/etc/passwd": 126, script: 127} {
+			r = run("--name", "weekly", "--once-per", "1h", command)
+			require.Equal(t, code, r.code, r)
+		}
+		require.Equal(t, result{}, run("--name", "weekly", "--once-per", "1h", "true"))
 		input := execOf(t, dsn, "cat")
 		input.Stdin = strings.NewReader("from stdin")
 		require.Equal(t, result{0, "from stdin", ""}, finish(t, input))
@@ -447,4 +457,7 @@ func TestExecRefusesWhatDoesNotFit(t *testing.T) {
 		assert.Empty(t, r.out)
 		assert.NoFileExists(t, path)
 	}
+	path := filepath.Join(folder(t), "app.db")
+	assert.Equal(t, 127, finish(t, execOf(t, path, "no-such-command-anywhere")).code)
+	assert.NoFileExists(t, path)
 }

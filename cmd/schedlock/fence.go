@@ -11,10 +11,11 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-const fenceHelp = `It prints the SQL statement with which a program that schedlock exec runs guards a
-transaction of its own, in the database of the lock. Run it first in the transaction.
-If it returns or changes one row, the program still holds the lock, and nobody
-else gets it before the transaction has ended. If it is no row, roll back.
+const fenceHelp = `It prints the SQL statement with which a program that schedlock exec runs guards
+a transaction of its own, in the database of the lock. Run it first in the
+transaction. If it returns or changes one row, the program still holds the lock,
+and nobody else gets it before the transaction has ended. If it is no row, roll
+back.
 
 The statement has the token and the term of SCHEDLOCK_TOKEN, SCHEDLOCK_TERM and
 SCHEDLOCK_NAME. The database is not opened: --db tells its kind.

@@ -30,7 +30,7 @@ func (t *tool) usage(w io.Writer) {
 		"Exit codes:\n"+exitHelp)
 }
 
-const whatItDoes = "show who holds the scheduler lock of a fleet, and let an operator act"
+const whatItDoes = "show who holds the scheduler lock of a fleet, and let operators act"
 
 const exitHelp = `         0                     1                          2
 status   held                  free                       stale, dead, or no row
@@ -41,16 +41,17 @@ locks    listed, or revoked    nobody holds the lock
 queue    done                  nothing to requeue
 doctor   nothing to do         warnings                   errors
 others   done
-exec     that of its command, 128+N if signal N has ended it; 75 it did not have the
-         lock; 125 exec has failed; 126 the command cannot be started; 127 there is none
-all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or without a
-         --force that is needed: then nothing was done
+exec     that of its command, 128+N if signal N has ended it; 75 it did not have
+         the lock; 125 exec has failed; 126 the command cannot be started;
+         127 there is none
+all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or
+         without a --force that is needed: then nothing was done
 `
 
 const globalHelp = `Flags of every command, before or behind it:
   --db DSN        path of a SQLite file, file: URI, postgres:// or mysql:// URL;
                   default: the environment variable ` + databaseVariable + `
-  --schema NAME   the app's schema on PostgreSQL, if it has one: postgres.WithSchema
+  --schema NAME   the app's schema on PostgreSQL (postgres.WithSchema), if any
   -o json|wide    JSON (also: --json); or tables with all columns, uncut
   --local         times of this machine's zone instead of UTC, except in JSON
   --timeout 5s    how long the database may take to answer; migrate: 1m
@@ -58,15 +59,20 @@ const globalHelp = `Flags of every command, before or behind it:
 `
 
 func (t *tool) help(args []string) (int, error) {
-	if len(args) == 0 {
+	flags := t.flagSet("help")
+	if err := t.parse(flags, args); err != nil {
+		return t.flagError(nil, flags, args, err)
+	}
+	switch len(t.args) {
+	case 0:
 		return t.helpFor(nil)
+	case 1:
+		if cmd := findCommand(t.args[0]); cmd != nil {
+			return t.helpFor(cmd)
+		}
+		return 0, t.unknown(t.args[0])
 	}
-	cmd := findCommand(args[0])
-	if cmd == nil {
-		t.json = t.json || asksForJSON(args)
-		return 0, t.unknown(args[0])
-	}
-	return t.helpFor(cmd)
+	return 0, wrong("help does not take %s", t.shown(t.args[1]))
 }
 
 // helpFor is the help for a command, or for all; nil: none.

@@ -16,9 +16,9 @@ import (
 const historyHelp = `  -n N            how many, newest first (default 20; all with --since); the
                   newest 1,000 are kept
 ` + sinceHelp + `
-With -o wide it also shows the term, and "gap before": for how long nobody led. That
-is not known (?) after a term whose end nobody wrote when it happened: a crash, or a
-loss.
+With -o wide it also shows the term, and "gap before": for how long nobody led.
+That is not known (?) after a term whose end nobody wrote when it happened: a
+crash, or a loss.
 
 Examples:
   schedlock history -n 5

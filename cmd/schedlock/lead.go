@@ -7,10 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"example.com/schedlock/internal/hosts"
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -18,17 +22,19 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-const leadHelp = `  --listen ADDR     where it answers: a port of this machine, or a Unix socket such as
-                    unix:/run/app/lead.sock (default 127.0.0.1:7070)
-  --host NAME       answer requests for this host too, besides those for localhost and for
-                    the address that they come to; may be repeated
+const leadHelp = `  --listen ADDR     where it answers: a port of this machine, or a Unix socket
+                    such as unix:/run/app/lead.sock (default 127.0.0.1:7070)
+  --host NAME       answer requests for this host too, besides those for
+                    localhost and for the address that they come to; may be
+                    repeated
   --ttl 60s         the lock's TTL: after a crash nobody leads for so long
-  --valid-for 5s    how long an answer of GET /leader may be relied on, at most; the lock is
-                    given back no earlier than that after the last such answer
+  --valid-for 5s    how long an answer of GET /leader may be relied on, at most;
+                    the lock is given back no earlier than that after the last
+                    such answer
   -v, --verbose     log also who leads
 
-It runs beside a program that cannot take the lock itself, campaigns for the scheduler's
-lock on its behalf, and answers until SIGTERM or SIGINT:
+It runs beside a program that cannot take the lock itself, campaigns for the
+scheduler's lock on its behalf, and answers until SIGTERM or SIGINT:
 
   GET /leader       200 if this replica leads, 503 otherwise:
                     {"leader":true,"term":7,"valid_for_ms":5000}
@@ -73,6 +79,7 @@ type sidecar struct {
 
 func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	s := &sidecar{tool: t}
+	t.remedies = "give --schema on PostgreSQL, or another --db"
 	flags.StringVar(&s.listen, "listen", defaultListen, "")
 	flags.Func("host", "", func(name string) error {
 		s.names = append(s.names, name)
@@ -96,8 +103,15 @@ func (s *sidecar) check(validFor bool) (err error) {
 	switch {
 	case s.listen == "":
 		return errors.New("--listen is empty")
+	case !isListenAddress(s.listen):
+		return fmt.Errorf("--listen %s is neither HOST:PORT, with a port from 0 to 65535, nor "+
+			"unix: and the path of a socket", message.Shown(s.listen))
 	case validFor && s.validFor < time.Millisecond: // answers give whole milliseconds
 		return fmt.Errorf("--valid-for %v is below 1ms", s.validFor)
+	}
+	// Its renew deadline has room for three heartbeats, whose interval no flag sets.
+	if least := 4 * driver.MinHeartbeatInterval; s.ttl < least {
+		return fmt.Errorf("--ttl %v is below %v", s.ttl, least)
 	}
 	if s.hosts, err = hosts.New(s.names...); err != nil {
 		return fmt.Errorf("--host: %w", err)
@@ -118,6 +132,16 @@ func (s *sidecar) check(validFor bool) (err error) {
 		return errors.New("--json: lead answers over HTTP, and always in JSON")
 	}
 	return nil
+}
+
+// isListenAddress reports whether listen can make something of an address.
+func isListenAddress(addr string) bool {
+	if path, isSocket := strings.CutPrefix(addr, "unix:"); isSocket {
+		return path != ""
+	}
+	_, port, err := net.SplitHostPort(addr)
+	_, wrong := strconv.ParseUint(port, 10, 16)
+	return err == nil && wrong == nil
 }
 
 // run answers until ctx ends.

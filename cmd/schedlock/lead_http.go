@@ -175,14 +175,14 @@ func (s *sidecar) serveReady(w http.ResponseWriter, r *http.Request) {
 // and why.
 func (s *sidecar) serveRelease(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		answer(w, http.StatusBadRequest, errorJSON{"form: " + err.Error()})
+	if err := parseForm(r); err != nil {
+		answer(w, http.StatusBadRequest, errorJSON{err.Error()})
 		return
 	}
 	owner := s.lock.Owner()
-	by := cmp.Or(strings.TrimSpace(r.PostFormValue("by")),
+	by := cmp.Or(strings.TrimSpace(r.FormValue("by")),
 		fmt.Sprintf("sidecar of %s pid %d", owner.Hostname, owner.PID))
-	reason := cmp.Or(strings.TrimSpace(r.PostFormValue("reason")), "POST /release")
+	reason := cmp.Or(strings.TrimSpace(r.FormValue("reason")), "POST /release")
 	if err := cmp.Or(names.Check("by", by), names.CheckReason(reason)); err != nil {
 		answer(w, http.StatusBadRequest, errorJSON{err.Error()})
 		return
@@ -211,4 +211,19 @@ func (s *sidecar) serveRelease(w http.ResponseWriter, r *http.Request) {
 			Reason string `json:"reason"`
 		}{lease.Term(), order.By, order.Reason})
 	}
+}
+
+// parseForm refuses a body that is no form: who and why would be lost.
+func parseForm(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return fmt.Errorf("form: %w", err)
+	}
+	err := r.ParseMultipartForm(maxForm)
+	switch kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); {
+	case err != nil && !errors.Is(err, http.ErrNotMultipart):
+		return fmt.Errorf("form: %w", err)
+	case err != nil && r.ContentLength != 0 && kind != "application/x-www-form-urlencoded":
+		return fmt.Errorf("content type %.40q: send by and reason as the fields of a form", kind)
+	}
+	return nil
 }

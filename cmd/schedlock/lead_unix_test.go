@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -26,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/mytest"
 )
 
 // A beside is a running schedlock lead.
@@ -319,8 +321,15 @@ func TestASidecarAnswersItsOwnHostsAndTakesNoOrdersOfOtherSites(t *testing.T) {
 	}
 	status, body := a.ask("POST", "/release", url.Values{"by": {strings.Repeat("x", 300)}})
 	assert.Equal(t, 400, status, body)
+	status, body = a.ask("POST", "/release", url.Values{"by": {"ann"}}, "Content-Type",
+		"application/json")
+	assert.Equal(t, 400, status, body)
+	assert.Contains(t, body, "send by and reason as the fields of a form")
 	l, _, _ := a.leader()
 	assert.True(t, l.Leader, "none of these has handed over")
+	status, body = a.ask("POST", "/release?by=ann&reason=a+deploy", nil)
+	assert.Equal(t, 202, status, body)
+	assert.Contains(t, body, `"by":"ann","reason":"a deploy"`)
 }
 
 func TestASidecarOnASocket(t *testing.T) {
@@ -372,4 +381,40 @@ func TestASidecarOutlivesItsDatabase(t *testing.T) {
 	require.NoError(t, os.Rename(dsn+".away", dsn))
 	a.awaitLead()
 	require.Zero(t, a.told())
+}
+
+// What the store notes for an app is no output of the command: here that a proxy is in between.
+func TestTheStoreOfMariaDBIsSilent(t *testing.T) {
+	t.Parallel()
+	dsn := migratedMaria(t)
+	server := fmt.Sprintf("127.0.0.1:%d", mytest.Shared(t).Port())
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer proxy.Close()
+	go func() {
+		for {
+			from, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer from.Close()
+				if to, err := net.Dial("tcp", server); err == nil {
+					defer to.Close()
+					go io.Copy(to, from)
+					_, _ = io.Copy(from, to)
+				}
+			}()
+		}
+	}()
+	through := strings.Replace(dsn, server, proxy.Addr().String(), 1)
+	require.NotEqual(t, dsn, through)
+	for _, command := range [][]string{{"status"}, {"locks"}, {"pause", "--all"}} {
+		r := finish(t, process(t, append(command, "--db", through)...))
+		assert.Empty(t, r.err, command)
+	}
+	a := startLead(t, through, "127.0.0.1:0")
+	a.awaitLead()
+	require.Zero(t, a.told())
+	assert.NotContains(t, a.said.String(), "INFO")
 }

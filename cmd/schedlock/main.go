@@ -66,6 +66,10 @@ const (
 // databaseVariable stands in for --db.
 const databaseVariable = "SCHEDLOCK_DATABASE_URL"
 
+// innerVariable is the database of a process that guard.Outer has started. The other
+// variable stays what the caller gave, for the command that it guards.
+const innerVariable = "SCHEDLOCK_INNER_DATABASE_URL"
+
 func main() {
 	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
 		inner: isInner(os.Args)}
@@ -98,7 +102,8 @@ type tool struct {
 	// untilSignal makes the context of a command that a signal ends; nil: no signal does.
 	untilSignal func() (context.Context, context.CancelFunc)
 
-	timeoutGiven bool // in front of the command
+	remedies     string // what keeps it apart from another app; "": it takes no lock
+	timeoutGiven bool   // in front of the command
 
 	reader keptReader
 	schema int64 // version of the tables, as of the last look
@@ -142,7 +147,7 @@ func init() { // help refers to the table
 		{"exec", "-- COMMAND", anyProgram, "run a command while this machine holds the lock",
 			execHelp, runCommand},
 		{"fence", "", 0, "the SQL that guards a transaction of such a command", fenceHelp, fence},
-		{"lead", "", 0, "a sidecar: campaign for the lock, and answer over HTTP who leads", leadHelp,
+		{"lead", "", 0, "a sidecar: campaign for the lock, tell over HTTP who leads", leadHelp,
 			sidecars},
 		{"migrate", "", 0, "bring the tables up to date", migrateHelp, migrate},
 		{"doctor", "", 0, "look for what is wrong with the set-up", doctorHelp, examine},
@@ -200,7 +205,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return code
 	}
-	text := plain(message.OneLine(err.Error()))
+	text := plain(message.OneLine(t.ownRemedies(err.Error())))
 	fmt.Fprintln(t.errOut, "schedlock:", text)
 	if t.json {
 		t.encode(errorJSON{text})
@@ -281,12 +286,18 @@ func (t *tool) perform(ctx context.Context, cmd *command, args []string) (int, e
 	if n := flags.Lookup("n"); n != nil && n.Value.(flag.Getter).Get().(int) < 1 {
 		return 0, wrong("-n %v is not above 0", n.Value)
 	}
+	if t.inner {
+		t.dsn, _ = t.lookup(innerVariable)
+	}
 	if t.dsn == "" {
 		t.dsn, _ = t.lookup(databaseVariable)
 	}
 	if !slices.Contains(withoutDatabase, cmd.name) {
 		if t.dsn == "" {
 			return 0, wrong("the database is not named: give --db or set %s", databaseVariable)
+		}
+		if strings.TrimSpace(t.dsn) == "" {
+			return 0, wrong("--db %q is blank", t.dsn)
 		}
 		if err := checkDSN(t.dsn); err != nil {
 			return 0, wrong("--db: %v", err)
@@ -334,6 +345,25 @@ func given(flags *flag.FlagSet, name string) (was bool) {
 	return was
 }
 
+// checkPart returns an error if a flag was given that another part of the command reads:
+// parts says which. It would change nothing.
+func checkPart(flags *flag.FlagSet, part string, parts map[string]string) (err error) {
+	flags.Visit(func(f *flag.Flag) {
+		if of := parts[f.Name]; of != "" && of != part {
+			err = wrong("%s is a flag of %s %s", spelled(f.Name), flags.Name(), of)
+		}
+	})
+	return err
+}
+
+// spelled is a flag as help shows it.
+func spelled(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
 // parse lets flags stand behind arguments too; after "--" there are only
 // arguments.
 func (t *tool) parse(flags *flag.FlagSet, args []string) error {
@@ -365,7 +395,7 @@ func (t *tool) flagError(cmd *command, flags *flag.FlagSet, args []string,
 		return t.helpFor(cmd)
 	}
 	t.json = t.json || asksForJSON(args)
-	text := message.FlagError(err, append(args, t.dsn)...)
+	text := message.FlagErrorOf(flags, err, append(args, t.dsn)...)
 	return 0, wrong("%s%s", text, meantFlag(text, flags))
 }
 

@@ -11,11 +11,11 @@ import (
 const migrateHelp = `  --dry-run       only say what it would do; nothing is written
 
 A replica does the same when it starts. Migrations only add: replicas of the
-version before go on working. It makes no database file. For a SQLite file run it
-as the user of the app, who must be able to use the -migrate.lock file beside it.
-The database has a minute for it, unless --timeout says otherwise: large tables may
-need more. A migration that runs out of time leaves the tables as they were before
-the step that it was at; run it again.
+version before go on working. It makes no database file. For a SQLite file run
+it as the user of the app, who must be able to use the -migrate.lock file beside
+it. The database has a minute for it, unless --timeout says otherwise: large
+tables may need more. A migration that runs out of time leaves the tables as
+they were before the step that it was at; run it again.
 
 Examples:
   schedlock migrate --dry-run

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -17,8 +20,8 @@ const orderHelp = `  --by NAME       who (default: user@host)
 `
 
 const pauseHelp = `Once it has returned nothing starts any more, whoever leads; what runs goes on.
-With --all instead of JOB it pauses the whole scheduler. Ticks that are due meanwhile are
-missed ones, for which the job's catch-up rule decides.
+With --all instead of JOB it pauses the whole scheduler. Ticks that are due
+meanwhile are missed ones, for which the job's catch-up rule decides.
 
   --all           every job, also those to come
 ` + orderHelp + `
@@ -50,6 +53,25 @@ func orderFlags(flags *flag.FlagSet) *ledger.Action {
 	flags.StringVar(&o.By, "by", userAtHost(), "")
 	flags.StringVar(&o.Reason, "reason", "", "")
 	return o
+}
+
+// checkWhoAndWhy returns what is wrong with --by and --reason.
+func checkWhoAndWhy(by, reason string) error {
+	if strings.TrimSpace(by) == "" {
+		return wrong("--by is empty: it says who gives the order")
+	}
+	if err := cmp.Or(names.Check("--by", by), names.CheckReason(reason)); err != nil {
+		return wrong("%v", err)
+	}
+	return nil
+}
+
+// checkOrder returns what is wrong with an order to a job, or to all of them.
+func checkOrder(o ledger.Action) error {
+	if err := names.Check("the name of the job", o.Job); err != nil {
+		return wrong("%v", err)
+	}
+	return checkWhoAndWhy(o.By, o.Reason)
 }
 
 // act opens the database for writing, and closes it.
@@ -109,6 +131,9 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
 			return 0, err
 		}
+		if err := checkOrder(*o); err != nil {
+			return 0, err
+		}
 		var (
 			p    ledger.Pause
 			done pausedJSON
@@ -130,8 +155,8 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, err
 		}
 		done.pauseJSON = newPauseJSON(p)
-		what, prefix := o.Job, ""
-		if what == "" {
+		what, prefix := words.Argument(o.Job), ""
+		if *all {
 			what = "--all"
 		}
 		if done.AlreadyPaused {
@@ -174,6 +199,9 @@ func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		done := resumeJSON{By: *by}
 		var left []ledger.Pause
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
+			return 0, err
+		}
+		if err := checkOrder(ledger.Action{Job: done.Job, By: *by}); err != nil {
 			return 0, err
 		}
 		err = t.actOnce(ctx, "", func(ctx context.Context, s store) (err error) {
@@ -233,6 +261,9 @@ func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		if *wait < 0 {
 			return 0, wrong("--wait %v is below 0", *wait)
+		}
+		if err := checkOrder(*o); err != nil {
+			return 0, err
 		}
 		err = t.act(ctx, func(ctx context.Context, s store) error {
 			code, err = t.trigger(ctx, s, *o, *wait)
@@ -317,6 +348,9 @@ func resetCursor(t *tool, flags *flag.FlagSet) func(context.Context) (int, error
 	return func(ctx context.Context) (int, error) {
 		if o.Job = t.job(); o.Job == "" {
 			return 0, wrong("reset-cursor needs the name of a job")
+		}
+		if err := checkOrder(*o); err != nil {
+			return 0, err
 		}
 		var j ledger.Job
 		err := t.actOnce(ctx, "reset-cursor", func(ctx context.Context, s store) (err error) {

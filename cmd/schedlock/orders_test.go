@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,6 +44,16 @@ func TestPauseAndResumeSayWhatTheyDid(t *testing.T) {
 	assert.Contains(t, says(exitDone, "pause", "import", "--by", "bob", "--json"),
 		`"already_paused": true`)
 	assert.Contains(t, says(exitDone, "resume", "import", "--json"), `"still_paused": []`)
+}
+
+func TestAdviceCanBePasted(t *testing.T) {
+	t.Parallel()
+	for job, quoted := range map[string]string{"nightly import": `'nightly import'`,
+		"a'b": `'a'\''b'`, "-odd": `-- '-odd'`, "blocklists/import-2": "blocklists/import-2"} {
+		path := withJobs(t, strings.ReplaceAll(job, "'", "''"))
+		assert.Contains(t, expect(t, exitDone, "pause", "--db", path, "--", job),
+			"; it ends with: schedlock resume "+quoted+"\n")
+	}
 }
 
 // A slip in the name of a job is an error with the names that there are.

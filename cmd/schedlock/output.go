@@ -72,7 +72,23 @@ func (t *tool) logger(verbose bool) *slog.Logger {
 	if verbose {
 		level = slog.LevelInfo
 	}
-	return slog.New(slog.NewTextHandler(t.errOut, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(t.errOut, &slog.HandlerOptions{Level: level,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "to_do" {
+				a.Value = slog.StringValue(t.ownRemedies(a.Value.String()))
+			}
+			return a
+		}}))
+}
+
+// ownRemedies puts what the command can do into what is said of a lock that another app
+// has, in place of what a program in Go can.
+func (t *tool) ownRemedies(text string) string {
+	before, _, found := strings.Cut(text, "give each app a lock of its own: ")
+	if !found || t.remedies == "" {
+		return text
+	}
+	return before + "take a lock of its own: " + t.remedies
 }
 
 // The colours of a terminal.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -100,15 +101,26 @@ func TestTimesInTheLocalZone(t *testing.T) {
 		cmd.Env = append(cmd.Env, "TZ="+zone)
 		return finish(t, cmd).out
 	}
-	out := in("Asia/Kolkata", "jobs", "-o", "wide", "--local")
-	assert.Contains(t, out, "2026-02-01 04:35:06+05:30")
-	assert.Contains(t, out, "since 2026-02-01 04:36:07+05:30: why")
+	list := in("Asia/Kolkata", "jobs", "-o", "wide", "--local")
+	assert.Contains(t, list, "2026-02-01 04:35:06+05:30")
+	assert.Contains(t, list, "since 2026-02-01 04:36:07+05:30: why")
 	assert.Contains(t, in("Asia/Kolkata", "status", "--local"), "since 2026-02-01 04:36:07+05:30")
 	assert.Contains(t, in("Asia/Kolkata", "jobs", "-o", "wide"), "2026-01-31 23:05:06Z")
 	assert.Contains(t, in("Asia/Kolkata", "jobs", "--json", "--local"),
 		`"last_done": "2026-01-31T23:05:06.000000Z"`, "programs read UTC")
 	assert.Contains(t, in("Asia/Kolkata", "runs", "--local", "--since", "2026-02-01"),
 		"there are no runs")
+
+	watching := process(t, "watch", "--local", "--db", path)
+	watching.Env = append(watching.Env, "TZ=Asia/Kolkata")
+	out, err := watching.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watching.Start())
+	first, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	assert.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+05:30  `, first)
+	require.NoError(t, watching.Process.Kill())
+	_ = watching.Wait()
 }
 
 // At New Year the times of last night are still times, and no day can be mistaken for that
@@ -142,7 +154,7 @@ func TestTheFirstLineOfStatus(t *testing.T) {
 		line, _, _ := strings.Cut(r.out, "\n")
 		return line
 	}
-	assert.Regexp(t, `^held: web-2 has led for 4 min \(pid \d+, term \d+\); `+
+	assert.Regexp(t, `^held: web-2 has led for 4m\d+s \(pid \d+, term \d+\); `+
 		`its last heartbeat was \S+ ago$`, first())
 	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 150 WHERE job = 'import'`)
 	assert.Contains(t, first(), " ago; import has failed 150 times in a row")

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"time"
 
+	"example.com/schedlock/internal/message"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/tasks/queue"
 )
 
@@ -59,6 +63,37 @@ type queueOptions struct {
 	olderThan  time.Duration
 }
 
+// queueFlags says which part of queue reads a flag.
+var queueFlags = map[string]string{"state": "list", "n": "list", "retries": "requeue",
+	"older-than": "prune"}
+
+// check returns what package queue would refuse: args are a queue and tasks.
+func (o queueOptions) check(args []string) error {
+	const mostTasks, mostRetries = 10_000, 1_000_000
+	switch {
+	case o.state != "" && !slices.Contains(allStates, o.state):
+		return wrong("--state %s is none of pending, in_progress, done and failed%s",
+			message.Shown(o.state), didYouMean(o.state, "", allStates))
+	case o.n > mostTasks:
+		return wrong("-n %d is above %d", o.n, mostTasks)
+	case o.retries < 0 || o.retries > mostRetries:
+		return wrong("--retries %d is not from 0 to %d", o.retries, mostRetries)
+	}
+	what := "the name of the queue"
+	for _, name := range args {
+		if name == "" {
+			return wrong("%s is empty", what)
+		}
+		if err := names.Check(what, name); err != nil {
+			return wrong("%v", err)
+		}
+		what = "the id of the task"
+	}
+	return nil
+}
+
+var allStates = convert(queue.States, func(s queue.State) string { return string(s) })
+
 func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o queueOptions
 	flags.StringVar(&o.state, "state", "", "")
@@ -71,10 +106,9 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			what, args = args[0], args[1:]
 		}
 		switch {
-		case what == "count" && len(args) == 0:
-			return t.countTasks(ctx)
-		case what == "count":
+		case what == "count" && len(args) > 0:
 			return 0, wrong("queue count takes no arguments")
+		case what == "count": // needs no name
 		case what != "list" && what != "requeue" && what != "prune":
 			return 0, wrong("queue does not take %s: only count, list, requeue and prune",
 				t.shown(what))
@@ -87,7 +121,12 @@ func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		case what == "prune" && o.olderThan < 0:
 			return 0, wrong("queue prune needs --older-than, not below 0")
 		}
+		if err := cmp.Or(checkPart(flags, what, queueFlags), o.check(args)); err != nil {
+			return 0, err
+		}
 		switch what {
+		case "count":
+			return t.countTasks(ctx)
 		case "list":
 			return t.listTasks(ctx, args[0], o)
 		case "requeue":

@@ -47,7 +47,6 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 			"release", "lock", "a", "--force"}} {
 		tool(exitUsage, args...)
 	}
-	require.Contains(t, tool(exitUnknown, "queue", "list", "mail", "--state", "lost"), "is none of")
 
 	locks, err := named.New(s.Named())
 	require.NoError(t, err)

@@ -17,11 +17,11 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const releaseHelp = `Tells the leader to leave. At its next heartbeat it starts nothing new, waits for
-what runs up to its drain limit, and releases the lock; another replica leads
-then, or the same one again if there is no other. The history keeps who and why.
-It deletes no row: that of a dead or hung holder goes by the rules of every other
-one, never earlier.
+const releaseHelp = `Tells the leader to leave. At its next heartbeat it starts nothing new, waits
+for what runs up to its drain limit, and releases the lock; another replica
+leads then, or the same one again if there is no other. The history keeps who
+and why. It deletes no row: that of a dead or hung holder goes by the rules of
+every other one, never earlier.
 
   --force         required
   --reason TEXT   why (required)
@@ -67,10 +67,8 @@ func (i *insistence) check(why, keeper string) error {
 		return wrong("%s", why)
 	case strings.TrimSpace(i.reason) == "":
 		return wrong("--reason is required: the %s keeps why", keeper)
-	case strings.TrimSpace(i.by) == "":
-		return wrong("--by is empty: the %s keeps who", keeper)
 	}
-	return nil
+	return checkWhoAndWhy(i.by, i.reason)
 }
 
 // A releaseJSON says what a release did.
@@ -99,6 +97,9 @@ func release(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 		}
 		if o.wait <= 0 {
 			return 0, wrong("--wait %v is not above 0: use --no-wait", o.wait)
+		}
+		if !o.yes && !isTerminal(t.in) {
+			return 0, wrong("standard input is no terminal, so nobody can be asked; add --yes")
 		}
 		return t.release(ctx, o)
 	}
@@ -195,14 +196,10 @@ func (t *tool) showRelease(r toRelease, judged assessment) {
 const notHeeded = "its heartbeat is stale, or it is dead: it will not read the order, " +
 	"and its row goes by the rules, not earlier"
 
-// confirm asks on a terminal, and refuses where nobody can be asked.
+// confirm asks on a terminal.
 func (t *tool) confirm(ctx context.Context, o releaseOrder, row *driver.Row) error {
 	if o.yes {
 		return nil
-	}
-	if !isTerminal(t.in) {
-		return errors.New("not confirmed: standard input is no terminal, " +
-			"so nobody can be asked; add --yes")
 	}
 	fmt.Fprintf(t.errOut, "Revoke term %d of pid %d on host %s? [y/N] ", row.Term, row.PID,
 		plain(row.Hostname))

@@ -7,18 +7,20 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
 	"example.com/schedlock/internal/build"
+	"example.com/schedlock/internal/names"
 	"example.com/schedlock/migrations"
 )
 
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
-	path := migrated(t, folder(t))
+	path, long := migrated(t, folder(t)), strings.Repeat("x", names.Max+1)
 	for _, tc := range []struct {
 		args string
 		says string
@@ -32,22 +34,55 @@ func TestUsageErrors(t *testing.T) {
 		{"run --db x", "run needs the name of a job"},
 		{"reset-cursor --db x", "reset-cursor needs the name of a job"},
 		{"help stauts", `command "stauts" is unknown`},
+		{"help status extra", `help does not take "extra"`},
+		{"completion bash extra", `completion does not take "extra"`},
+		{"completion", `shell "" is none of bash, zsh and fish`},
 		{"--nonsense status", "-nonsense"},
 		{"status --nonsense", "-nonsense"},
 		{"status", "give --db or set SCHEDLOCK_DATABASE_URL"},
 		{"status more --db x", `status does not take "more"`},
 		{"run a b --db x", `run does not take "b"`},
-		{"status --db x --timeout 5", "timeout"},
+		{"status --db x --timeout 5",
+			`invalid value "5" for flag -timeout: it is not a duration such as 10s or 1m30s`},
 		{"status --db x --timeout 0s", "--timeout 0s is not above 0"},
 		{"exec --db x", "the command is missing"},
 		{"fence --db x", "SCHEDLOCK_TOKEN has no token"},
 		{"lead more --db x", `lead does not take "more"`},
-		{"lead --db x --ttl 10ms", "--ttl 10ms: "},
+		{"lead --db x --ttl 39ms", "--ttl 39ms is below 40ms"},
+		{"lead --db x --ttl 25h", "--ttl 25h0m0s: "},
 		{"lead --db x --ttl 4s --valid-for 4s", "--valid-for 4s is above 3s, the renew deadline"},
 		{"lead --db x --valid-for 0s", "--valid-for 0s is below 1ms"},
 		{"lead --db x --valid-for 500us", "--valid-for 500µs is below 1ms"},
 		{"lead --db x --listen=", "--listen is empty"},
+		{"lead --db x --listen 7070", `--listen "7070" is neither HOST:PORT, with a port from 0`},
+		{"lead --db x --listen :70000", `--listen ":70000" is neither HOST:PORT`},
+		{"lead --db x --listen localhost:http", `--listen "localhost:http" is neither HOST:PORT`},
+		{"lead --db x --listen unix:", `--listen "unix:" is neither`},
 		{"lead --db x --host a/b", `host "a/b" is not a host name or an IP address`},
+		{"queue --db x --state failed", "--state is a flag of queue list"},
+		{"queue count --db x -n 3", "-n is a flag of queue list"},
+		{"queue list mail --db x --retries 3", "--retries is a flag of queue requeue"},
+		{"queue requeue mail a --db x --older-than 1h", "--older-than is a flag of queue prune"},
+		{"queue prune mail --db x --older-than 1h --state done", "--state is a flag of queue list"},
+		{"locks --db x --force", "--force is a flag of locks release"},
+		{"queue list mail --db x --state faled", `--state "faled" is none of pending, ` +
+			`in_progress, done and failed; did you mean failed?`},
+		{"queue list mail --db x -n 10001", "-n 10001 is above 10000"},
+		{"queue requeue mail a --db x --retries -1", "--retries -1 is not from 0 to 1000000"},
+		{"queue requeue mail " + long + " --db x", "the id of the task has 201 bytes"},
+		{"queue prune " + long + " --older-than 1h --db x", "the name of the queue has 201 bytes"},
+		{"locks release lok x --db x --force --reason r",
+			`kind "lok" is none of lock, task, timeout and election; did you mean lock?`},
+		{"locks release lock " + long + " --db x --force --reason r",
+			"the name of the lock has 201 bytes"},
+		{"locks release lock x --db x --force --reason r --by " + long, "--by has 201 bytes"},
+		{"pause tick --db x --by=", "--by is empty"},
+		{"resume tick --db x --by=", "--by is empty"},
+		{"run tick --db x --by=", "--by is empty"},
+		{"run " + long + " --db x", "the name of the job has 201 bytes"},
+		{"run tick --db x --reason " + strings.Repeat("x", 3000), "the reason has 3000 bytes"},
+		{"reset-cursor tick --db x --by " + long, "--by has 201 bytes"},
+		{"release --db x --force --reason r", "standard input is no terminal"},
 		{"history -n 0 --db x", "-n 0 is not above 0"},
 		{"runs -n -1 --db x", "-n -1 is not above 0"},
 		{"watch --interval 1ms --db x", "--interval 1ms is below 10ms"},
@@ -81,6 +116,9 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
+	r := call(t, "status", "--db", " ")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.err, `--db " " is blank`)
 	t.Run("an empty job is not every job", func(t *testing.T) {
 		for _, command := range []string{"pause", "resume"} {
 			for _, job := range []string{"", " "} {
@@ -112,7 +150,8 @@ func TestUsageErrors(t *testing.T) {
 // What holds for every command stands in one place, and there is one table of exit codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"}} {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"},
+		{"help", "--json"}} {
 		assert.Contains(t, expect(t, exitDone, args...), "Commands:")
 	}
 	for _, c := range commands {
@@ -134,7 +173,12 @@ func TestHelp(t *testing.T) {
 			"\n\nFlags of every command, and exit codes: schedlock help\n"), c.name)
 	}
 	general, page := call(t, "help").out, call(t, "man").out
-	for _, once := range []string{"no-color", "was not paused", "did not have the"} {
+	for _, c := range commands {
+		for line := range strings.Lines(call(t, "help", c.name).out) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+		}
+	}
+	for _, once := range []string{"no-color", "was not paused", "did not have"} {
 		assert.Equal(t, 1, strings.Count(general, once), "help: %s", once)
 		assert.Equal(t, 1, strings.Count(strings.ReplaceAll(page, "\\-", "-"), once), "man: %s", once)
 	}

@@ -200,6 +200,6 @@ func (t *tool) tell(c change) {
 	case "ended":
 		paint = ""
 	}
-	fmt.Fprintf(t.out, "%s  %s\n", now.UTC().Format("2006-01-02 15:04:05.000Z"),
+	fmt.Fprintf(t.out, "%s  %s\n", now.In(t.zone()).Format("2006-01-02 15:04:05.000Z07:00"),
 		t.paint(paint, plain(c.Message)))
 }

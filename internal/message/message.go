@@ -4,10 +4,12 @@
 package message
 
 import (
+	"flag"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -93,4 +95,33 @@ func FlagError(err error, others ...string) string {
 		return "the value of -" + m[2] + " is wrong, and not shown, as it may have a password"
 	}
 	return "a flag is written wrongly, and not shown, as it may have a password"
+}
+
+// FlagErrorOf is FlagError with the rule of the flag in place of "parse error".
+func FlagErrorOf(flags *flag.FlagSet, err error, others ...string) string {
+	text := FlagError(err, others...)
+	before, unknown := strings.CutSuffix(text, ": parse error")
+	m := wrongValue.FindStringSubmatch(text)
+	if !unknown || m == nil {
+		return text
+	}
+	if f := flags.Lookup(m[2]); f != nil {
+		return before + ": it is not " + wanted(f)
+	}
+	return text
+}
+
+// wanted says what a flag takes.
+func wanted(f *flag.Flag) string {
+	if g, ok := f.Value.(flag.Getter); ok {
+		switch g.Get().(type) {
+		case time.Duration:
+			return "a duration such as 10s or 1m30s"
+		case int:
+			return "a whole number"
+		case bool:
+			return "true or false"
+		}
+	}
+	return "valid"
 }

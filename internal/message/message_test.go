@@ -1,6 +1,7 @@
 package message
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"strconv"
@@ -51,6 +52,28 @@ func TestAFlagErrorShowsNoMoreThanItMay(t *testing.T) {
 		fs.Bool("all", false, "")
 		text := FlagError(fs.Parse([]string{tc.args}), tc.args)
 		assert.Contains(t, text, tc.want)
+		assert.NotContains(t, text, "geheim")
+	}
+}
+
+func TestAFlagErrorSaysWhatTheFlagTakes(t *testing.T) {
+	for arg, want := range map[string]string{
+		"-wait=5":                     `for flag -wait: it is not a duration such as 10s or 1m30s`,
+		"-n=few":                      `invalid value "few" for flag -n: it is not a whole number`,
+		"-n=99999999999999999999":     "value out of range",
+		"-all=maybe":                  `value "maybe" for -all: it is not true or false`,
+		"-form=xml":                   `invalid value "xml" for flag -form: it is no form`,
+		"-nonsense":                   "flag provided but not defined: -nonsense",
+		"-wait=postgres://u:geheim@h": "the value of -wait is wrong, and not shown",
+	} {
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		fs.Duration("wait", 0, "")
+		fs.Int("n", 0, "")
+		fs.Bool("all", false, "")
+		fs.Func("form", "", func(string) error { return errors.New("it is no form") })
+		text := FlagErrorOf(fs, fs.Parse([]string{arg}), arg)
+		assert.Contains(t, text, want)
 		assert.NotContains(t, text, "geheim")
 	}
 }

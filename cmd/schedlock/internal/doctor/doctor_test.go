@@ -184,3 +184,14 @@ func TestAnExaminationEndsWithItsContext(t *testing.T) {
 	assert.Less(t, time.Since(began), defaultTimeout)
 	finding(t, r, "doctor", Warning, "ran out")
 }
+
+func TestGrantsAreGrouped(t *testing.T) {
+	for grants, want := range map[string]string{
+		"GRANT DELETE ON s.a TO app; GRANT SELECT ON s.a TO app; GRANT SELECT ON s.b TO app; " +
+			"GRANT DELETE ON s.c TO app; GRANT SELECT ON s.c TO app": "GRANT DELETE, SELECT " +
+			"ON s.a, s.c TO app; GRANT SELECT ON s.b TO app",
+		`GRANT SELECT ON "s; t".a TO app`: `GRANT SELECT ON "s; t".a TO app`,
+	} {
+		assert.Equal(t, want, grouped(grants))
+	}
+}

@@ -320,7 +320,8 @@ func judgeJobs(f *findings, x facts, led *lockRow) {
 			f.fail("cursor", fmt.Sprintf("the cursor_at of job %q, %.40q, cannot be read",
 				j.name, j.cursor.text),
 				fmt.Sprintf("a leader takes it for now when it comes to the job; to do so at "+
-					"once: schedlock reset-cursor %q; ticks before now are then not run", j.name))
+					"once: schedlock reset-cursor %s; ticks before now are then not run",
+					words.Argument(j.name)))
 			continue
 		}
 		if j.cursor.time.After(x.now.Add(overdueAfter)) {

@@ -52,7 +52,7 @@ func TestALeaderThatRenewsIsHealthy(t *testing.T) {
 	t.Parallel()
 	r := judged(led(), driver.SignAlive)
 	healthy(t, r)
-	finding(t, r, "lock", OK, "held: a has led for 1 h 0 min (pid 7, term 100)",
+	finding(t, r, "lock", OK, "held: a has led for 1h0m0s (pid 7, term 100)",
 		"last heartbeat was 1s ago")
 	for _, check := range []string{"schema", "clock", "timing", "flapping", "overdue"} {
 		finding(t, r, check, OK)
@@ -190,7 +190,7 @@ func TestWhatRowsSay(t *testing.T) {
 	says("a fresh request", "requests", Note, none, asked(now))
 	says("an unreadable cursor", "cursor", Error, none,
 		func(x *facts) { x.jobs[0].cursor = readStamp("gestern") },
-		`"gestern"`, `schedlock reset-cursor "tick"`)
+		`"gestern"`, "schedlock reset-cursor tick;")
 	says("a cursor ahead", "cursor", Warning, none,
 		func(x *facts) { x.jobs[0].cursor = at(-time.Hour) },
 		`"tick" until`, "schedlock reset-cursor JOB")

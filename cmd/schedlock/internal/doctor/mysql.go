@@ -81,6 +81,7 @@ var mariadbKind = kind{
 	listens: "bind_address",
 	sign:    `SELECT grace_ms, coalesce(ttl_only, '') FROM scheduler_lock WHERE id = 1`,
 	refusal: mariadbRefusal,
+	grants:  func(each string) string { return each }, // one names one table
 }
 
 // connectMariaDB has the store's time zone. All else of the session is what the app's own get.
@@ -122,6 +123,14 @@ FROM information_schema.global_status`+among)
 	})) {
 		judge(m.findings, x)
 	}
+}
+
+// rightToLook is what an error adds that says that a right is missing.
+func rightToLook(err error) string {
+	if e, ok := errors.AsType[*mysqldriver.MySQLError](err); ok && e.Number == 1227 {
+		return "; to see it, GRANT PROCESS ON *.* to this user"
+	}
+	return ""
 }
 
 func mariadbRefusal(err error) (why, do string) {

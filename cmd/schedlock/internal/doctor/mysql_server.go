@@ -170,7 +170,7 @@ func judgeMySQLSettings(f *findings, x map[string]string) {
 		zone += " (" + x["system_time_zone"] + ")"
 	}
 	f.note(check, "time_zone is "+zone+"; the times in the tables are UTC, whatever it is")
-	f.fine(check, "nothing that hurts the lock")
+	f.fine(check, "the lock's own sessions have what they need")
 }
 
 const sqlMySQLConnections = `

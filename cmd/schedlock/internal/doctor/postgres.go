@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -91,6 +92,7 @@ var postgresKind = kind{
 		clock:  `SELECT clock_timestamp()`,
 	},
 	product: "PostgreSQL",
+	grants:  grouped,
 	who:     "role",
 	admin:   "the owner of the tables",
 	waits:   "locks",
@@ -183,4 +185,36 @@ func (s postgreSQL) bouncer(ctx context.Context) (name string) {
 		return "a pooler, such as PgBouncer,"
 	}
 	return name
+}
+
+var grant = regexp.MustCompile(`^GRANT (.+) ON (.+) TO (.+)$`)
+
+// grouped puts statements with GRANT together: each table once, and those that lack the
+// same rights in one statement. What it can't read stays as it is.
+func grouped(grants string) string {
+	var tables, order []string
+	var to string
+	lacks := map[string][]string{} // by table
+	of := map[string][]string{}    // the tables, by rights
+	for g := range strings.SplitSeq(grants, "; ") {
+		m := grant.FindStringSubmatch(g)
+		if m == nil || to != "" && m[3] != to {
+			return grants
+		}
+		if lacks[m[2]] == nil {
+			tables = append(tables, m[2])
+		}
+		lacks[m[2]], to = append(lacks[m[2]], m[1]), m[3]
+	}
+	for _, table := range tables {
+		rights := strings.Join(lacks[table], ", ")
+		if of[rights] == nil {
+			order = append(order, rights)
+		}
+		of[rights] = append(of[rights], table)
+	}
+	for i, rights := range order {
+		order[i] = fmt.Sprintf("GRANT %s ON %s TO %s", rights, strings.Join(of[rights], ", "), to)
+	}
+	return strings.Join(order, "; ")
 }

@@ -50,6 +50,7 @@ type kind struct {
 	sign    string // reads what the leader has written of the end of its session
 
 	refusal func(error) (why, do string) // of the server itself; "": it is none
+	grants  func(string) string          // the shortest form of statements with GRANT
 }
 
 // A store is that of a server.
@@ -113,7 +114,7 @@ func (s server) lines(ctx context.Context, check, query string,
 // looked reports whether a check could ask the server.
 func (s server) looked(check string, err error) bool {
 	if err != nil {
-		s.note(check, "not looked at: "+err.Error())
+		s.note(check, "not looked at: "+err.Error()+rightToLook(err))
 	}
 	return err == nil
 }
@@ -245,7 +246,7 @@ func (s server) checkGrants(ctx context.Context) {
 	}
 	if _, grants, found := strings.Cut(err.Error(), "a right is missing: "); found {
 		s.fail("grants", fmt.Sprintf("%s %s lacks rights on the tables", s.who, s.user),
-			"as "+s.admin+": "+grants)
+			"as "+s.admin+": "+s.grants(grants))
 		return
 	}
 	s.note("grants", "not looked at to the end: "+err.Error())

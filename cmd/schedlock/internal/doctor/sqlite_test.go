@@ -142,6 +142,7 @@ func TestPaths(t *testing.T) {
 	finding(t, examined(filepath.Join(folder, "deep", "app.db")), "path", Error,
 		"does not exist either")
 	finding(t, examined(folder), "path", Error, "is a directory")
+	finding(t, examined(os.DevNull), "path", Error, "is not a regular file but a device")
 	assert.Empty(t, listing(t, folder))
 
 	path := closed(t)

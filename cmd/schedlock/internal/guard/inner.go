@@ -272,12 +272,21 @@ func (i *Inner) watch(h Hold) (latest func() time.Duration, stop func()) {
 	}
 }
 
+// Find returns the path of a command. The error is a [StartError].
+func Find(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return "", &StartError{Command: command, Err: err}
+	}
+	return path, nil
+}
+
 // start starts the command, in a process group of its own, which gets the
 // terminal if it is ours to give.
 func (i *Inner) start(h Hold, c Command, ended chan<- unix.WaitStatus) (group int, err error) {
-	path, err := exec.LookPath(c.Args[0])
+	path, err := Find(c.Args[0])
 	if err != nil {
-		return 0, &StartError{Command: c.Args[0], Err: err}
+		return 0, err
 	}
 	attr := &os.ProcAttr{Env: c.Env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys: &unix.SysProcAttr{Setpgid: true}}

@@ -25,10 +25,10 @@ func IsInner(args []string) bool { return len(args) > 0 && strings.HasPrefix(arg
 var passed = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1,
 	unix.SIGUSR2, unix.SIGWINCH}
 
-// Outer starts this program again with the same arguments, as inner, and watches
-// it. It returns the exit code. errOut is told what went wrong. With namespace
-// inner and the command get a PID namespace of their own.
-func Outer(args []string, namespace bool, errOut io.Writer) int {
+// Outer starts this program again with these arguments and this environment, as
+// inner, and watches it. It returns the exit code. errOut is told what went wrong.
+// With namespace inner and the command get a PID namespace of their own.
+func Outer(args, env []string, namespace bool, errOut io.Writer) int {
 	o := &outer{errOut: errOut, namespace: namespace, reaper: startReaper(),
 		terminal: ownTerminal(), continued: make(chan os.Signal, 1)}
 	if o.terminal != nil {
@@ -41,7 +41,7 @@ func Outer(args []string, namespace bool, errOut io.Writer) int {
 			signal.Notify(signals, s)
 		}
 	}
-	if err := o.start(args); err != nil {
+	if err := o.start(args, env); err != nil {
 		fmt.Fprintln(errOut, "schedlock: exec:", err)
 		return ExitFailed
 	}
@@ -75,7 +75,7 @@ type outer struct {
 	lease  *os.File // keeps the holder from being taken for dead
 }
 
-func (o *outer) start(args []string) error {
+func (o *outer) start(args, env []string) error {
 	if err := adopt(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
@@ -107,7 +107,7 @@ func (o *outer) start(args []string) error {
 	defer taken()
 	args = append([]string{fmt.Sprintf("%s%d %d %d", innerName, os.Getpid(), socket, memory)},
 		args...)
-	attr := &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}
+	attr := &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}
 	o.inner, err = o.reaper.start(func() (int, error) {
 		if o.namespace {
 			return startInNamespace(exe, args, attr)
