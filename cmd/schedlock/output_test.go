@@ -154,7 +154,7 @@ func TestTheFirstLineOfStatus(t *testing.T) {
 		line, _, _ := strings.Cut(r.out, "\n")
 		return line
 	}
-	assert.Regexp(t, `^held: web-2 has led for 4m\d+s \(pid \d+, term \d+\); `+
+	assert.Regexp(t, `^held: web-2 has led for 4 min \(pid \d+, term \d+\); `+
 		`its last heartbeat was \S+ ago$`, first())
 	edit(t, path, `UPDATE scheduler_jobs SET failure_streak = 150 WHERE job = 'import'`)
 	assert.Contains(t, first(), " ago; import has failed 150 times in a row")

@@ -86,7 +86,7 @@ func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	}
 }
 
-// headline is the situation in one line: who leads, and what is
+// headline is the situation in one line that can be read aloud: who leads, and what is
 // wrong with the jobs.
 func (s situation) headline() string {
 	line := s.judged.summary

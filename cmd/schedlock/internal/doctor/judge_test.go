@@ -52,7 +52,7 @@ func TestALeaderThatRenewsIsHealthy(t *testing.T) {
 	t.Parallel()
 	r := judged(led(), driver.SignAlive)
 	healthy(t, r)
-	finding(t, r, "lock", OK, "held: a has led for 1h0m0s (pid 7, term 100)",
+	finding(t, r, "lock", OK, "held: a has led for 1 h 0 min (pid 7, term 100)",
 		"last heartbeat was 1s ago")
 	for _, check := range []string{"schema", "clock", "timing", "flapping", "overdue"} {
 		finding(t, r, check, OK)

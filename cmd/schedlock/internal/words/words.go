@@ -70,7 +70,7 @@ func ofRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
 			"its renew deadline"
 	case r.State == driver.StateLeading:
 		return fmt.Sprintf("held: %s has led for %s (pid %d, term %d); its last heartbeat was "+
-			"%v ago", r.Hostname, Span(v.Now.Sub(r.CreatedAt)), r.PID, r.Term, Span(age)), ""
+			"%v ago", r.Hostname, Aloud(v.Now.Sub(r.CreatedAt)), r.PID, r.Term, Span(age)), ""
 	case r.State == driver.StateRevoked:
 		return fmt.Sprintf("held: %s (term %d) was told to leave, and drains; "+
 			"last heartbeat %v ago", who, r.Term, Span(age)), ""
@@ -140,6 +140,20 @@ func App(a driver.App) string {
 		return a.Name
 	}
 	return fmt.Sprintf("%s (program %s)", a.Name, a.Program)
+}
+
+// Aloud is a duration as a person says it, rounded down to its largest unit or two.
+func Aloud(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(0, d/time.Second))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < day:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%d d %d h", d/day, d%day/time.Hour)
 }
 
 // Span shows a duration with as many digits as somebody wants to read.
