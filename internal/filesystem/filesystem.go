@@ -10,3 +10,18 @@
 // flock(2) asks for no more, and a read lock keeps others from a write lock. So who may
 // not write the database may not open these files at all.
 package filesystem
+
+import "io/fs"
+
+// Special is what a file is that is neither a regular one nor a folder.
+func Special(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	}
+	return "something else"
+}

@@ -106,13 +106,13 @@ func FlagErrorOf(flags *flag.FlagSet, err error, others ...string) string {
 		return text
 	}
 	if f := flags.Lookup(m[2]); f != nil {
-		return before + ": it is not " + wanted(f)
+		return before + ": it is not " + Wanted(f)
 	}
 	return text
 }
 
-// wanted says what a flag takes.
-func wanted(f *flag.Flag) string {
+// Wanted says what a flag takes.
+func Wanted(f *flag.Flag) string {
 	if g, ok := f.Value.(flag.Getter); ok {
 		switch g.Get().(type) {
 		case time.Duration:

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/filesystem"
 )
 
 // dataSource is a DSN taken apart: the file, and the driver's parameters with
@@ -138,7 +139,8 @@ func checkFile(path string) error {
 	case info.IsDir():
 		return fmt.Errorf("database %s is a directory, not a file", path)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("database %s is not a regular file but %v", path, info.Mode().Type())
+		return fmt.Errorf("database %s is not a regular file but %s", path,
+			filesystem.Special(info.Mode()))
 	}
 	if err := readable(path); err != nil {
 		return fmt.Errorf("database %s cannot be read: %w", path, err)

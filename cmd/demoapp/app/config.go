@@ -114,7 +114,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		}
 		if fs.Set(f.Name, value) != nil {
 			errs = append(errs, fmt.Errorf("%s=%s is not %s",
-				variable(f.Name), message.Shown(value), wanted(f)))
+				variable(f.Name), message.Shown(value), message.Wanted(f)))
 			_ = fs.Set(f.Name, f.DefValue) // so that nothing else is said of it
 		}
 	})
@@ -126,7 +126,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		fs.Usage()
 		return c, err
 	} else if err != nil {
-		return c, errors.New(message.FlagError(err,
+		return c, errors.New(message.FlagErrorOf(fs, err,
 			append(args, c.databaseURL, c.lockDatabaseURL)...))
 	}
 	if *asked {
@@ -166,19 +166,6 @@ func (c *Config) setHosts(names string) (err error) {
 		}
 	}
 	return nil
-}
-
-// wanted says what a flag takes.
-func wanted(f *flag.Flag) string {
-	switch f.Value.(flag.Getter).Get().(type) {
-	case time.Duration:
-		return "a duration such as 10s or 1m30s"
-	case int:
-		return "a whole number"
-	case bool:
-		return "true or false"
-	}
-	return "valid"
 }
 
 // The numbers that package tasks allows.

@@ -56,7 +56,7 @@ func checkPath(f *findings, dsn string) (resolved string, ok bool) {
 		return no(resolved+" is a directory, not a file",
 			"give the path of the database file in it")
 	case !info.Mode().IsRegular():
-		return no(resolved+" is not a regular file but "+special(info.Mode()),
+		return no(resolved+" is not a regular file but "+filesystem.Special(info.Mode()),
 			"give the path of the database file")
 	}
 	found := fmt.Sprintf("%s, %s", path, size(info.Size()))
@@ -210,17 +210,4 @@ func size(bytes int64) string {
 		return fmt.Sprintf("%.1f KiB", float64(bytes)/kib)
 	}
 	return fmt.Sprintf("%.1f MiB", float64(bytes)/kib/kib)
-}
-
-// special is what a file is that is neither a regular one nor a folder.
-func special(mode fs.FileMode) string {
-	switch {
-	case mode&fs.ModeDevice != 0:
-		return "a device"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a named pipe"
-	}
-	return "something else"
 }
