@@ -160,7 +160,7 @@ func TestOpenSaysWhatIsWrongWithTheFile(t *testing.T) {
 		"a path under a file": {filepath.Join(file, "app.db"), "not a directory"},
 		"a folder that cannot be made": {filepath.Join(file, "deep", "er", "app.db"),
 			"not a directory"},
-		"not a regular file":  {socket, "is not a regular file but S"},
+		"not a regular file":  {socket, "is not a regular file but a socket"},
 		"a pragma that fails": {filepath.Join(dir, "p.db") + "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
