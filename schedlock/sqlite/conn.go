@@ -25,17 +25,17 @@ func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) err
 
 func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
 	select {
-	case <-s.closed:
-		return fmt.Errorf("database %s was closed", s.path)
-	default:
-	}
-	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-s.closed:
-		return fmt.Errorf("database %s was closed", s.path)
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	// Also with the turn: whoever takes a connection after Close keeps it for good.
+	select {
+	case <-s.closed:
+		return fmt.Errorf("database %s was closed", s.path)
+	default:
 	}
 	if ctx.Err() != nil { // not every driver asks before it runs a statement
 		return context.Cause(ctx)
