@@ -353,20 +353,18 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close gives the connection back and, after Open, closes the database. It may
 // be called again. Release the lease before: a lease that was not released
 // keeps its byte of the lease file for as long as the process lives, unless its
-// release has failed.
+// release, or the commit of its acquisition, has failed.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
 		close(s.closed)
 		s.watching.Wait()
-		for _, t := range s.overBytes() {
-			s.dropByte(t)
-		}
 		if s.lease != nil {
 			s.lease.Close()
 		}
 		err = s.events.Close()
 		s.turn <- struct{}{}
+		s.settleBytes(nil) // no look finds the row of one in doubt any more
 		err = errors.Join(err, s.release())
 		<-s.turn
 		if s.owned {

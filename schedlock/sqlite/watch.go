@@ -18,8 +18,9 @@ import (
 
 // A tenure is what a lease of this store depends on besides its row.
 type tenure struct {
-	set   *fileSet
-	lease fileID // the lease file that its byte is held in; zero: it holds none
+	set      *fileSet
+	lease    fileID // the lease file that its byte is held in; zero: it holds none
+	doubtful bool   // whether its row was committed is not known: the next look tells
 }
 
 // CheckFile returns a *FileChangedError if a file that the database consists of
