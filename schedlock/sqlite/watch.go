@@ -196,8 +196,10 @@ func (s *Store) listen(stirred chan<- struct{}) {
 	for _, suffix := range []string{"", "-wal", "-shm", "-lease"} {
 		s.events.Add(f.path+suffix, inotify.Fate, stirred)
 	}
-	// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
-	s.events.Add(f.path, inotify.Writes, stirred)
+	if f.owned {
+		// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
+		s.events.Add(f.path, inotify.Writes, stirred)
+	}
 	if f.given == f.path {
 		return
 	}
