@@ -133,7 +133,7 @@ func TestARemovedWALFileThatCannotBeWrittenAnewIsTold(t *testing.T) {
 }
 
 // Whoever may write to the folder may have put it there, for root to follow.
-func TestWhatLiesInTheWayOfARemovedWALFileIsNeitherFollowedNorWaitedFor(t *testing.T) {
+func TestWhatLiesInTheWayOfAWALFileIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	other := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, []byte("theirs"), 0o600))
