@@ -40,7 +40,6 @@ var sqliteEngine = engine{
 	folder: "sqlite", goose: goose.DialectSQLite3,
 	noSchemas: "use another file",
 	read:      readSQLite,
-	current:   func(s state) { closeLockFile(s.database) },
 	alone:     aloneSQLite,
 	transient: isBusy,
 	shortest:  2 * time.Millisecond, longest: 100 * time.Millisecond,
@@ -157,26 +156,7 @@ func makeLockFile(path string) error {
 		return fmt.Errorf("%s is not empty, so schedlock has not made it: remove it",
 			lockPath(path))
 	}
-	closeLockFile(path)
 	return nil
-}
-
-// closeLockFile closes a lock file that an earlier release has made, or root, to those who may not
-// write the database: whoever may read a file may lock it. It does so before they have, at each
-// start, and opens it to those who may.
-func closeLockFile(path string) {
-	info, err := filesystem.CheckRegular(lockPath(path))
-	if err != nil || info.Size() > 0 {
-		return
-	}
-	db, err := os.Stat(path)
-	if err != nil {
-		return
-	}
-	if file, err := os.OpenFile(lockPath(path), os.O_RDONLY|filesystem.OpenFlags, 0); err == nil {
-		filesystem.Follow(file, db)
-		file.Close()
-	}
 }
 
 // isBusy goes by SQLite's own texts (SQLITE_BUSY, SQLITE_LOCKED, SQLITE_PROTOCOL),

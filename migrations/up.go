@@ -22,9 +22,6 @@ type engine struct {
 	// read reads what the database says about itself, in the schema of that name, if it has one.
 	read func(ctx context.Context, db *sql.DB, schema string) (state, error)
 
-	// current is called where there is nothing to do.
-	current func(s state)
-
 	// alone keeps every other process that migrates away while it calls do, or until this process
 	// ends. It is nil where only one of several processes can commit a migration: the others fail,
 	// have changed nothing, and look again.
@@ -86,9 +83,6 @@ func (d engine) up(ctx context.Context, db *sql.DB, cfg config) error {
 		return err
 	}
 	if done, err := before.current(Latest); done || err != nil {
-		if d.current != nil {
-			d.current(before)
-		}
 		return err
 	}
 	if d.alone == nil {

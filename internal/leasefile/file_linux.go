@@ -384,7 +384,8 @@ func (f *File) identify(fd int) (string, error) {
 	if raw, err := hex.DecodeString(random); !ok || err != nil || len(raw) != randomSize {
 		return "", f.foreign()
 	}
-	now.id = fmt.Sprintf("%s-%d-%d.%09d", random, stx.Ino, stx.Btime.Sec, stx.Btime.Nsec)
+	now.id = fmt.Sprintf("%s-%d:%d-%d-%d.%09d", random, stx.Dev_major, stx.Dev_minor, stx.Ino,
+		stx.Btime.Sec, stx.Btime.Nsec)
 	f.known.Store(&now)
 	return now.id, nil
 }

@@ -64,6 +64,17 @@ func TestTheLeaseFileIsOpenToThoseOnlyWhoMayWriteTheDatabase(t *testing.T) {
 	}
 }
 
+func TestALeaseFileThatHasAnotherNameIsLeftAsItIs(t *testing.T) {
+	path := leasefiletest.NewDatabase(t)
+	openFor(t, path)
+	require.NoError(t, os.Chmod(path+"-lease", 0o644))
+	require.NoError(t, os.Link(path+"-lease", path+"-other"))
+	openFor(t, path)
+	info, err := os.Stat(path + "-other")
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o644), info.Mode(), "it may be anybody's")
+}
+
 func TestOthersMayProveNothing(t *testing.T) {
 	missing.Root(t)
 	for _, tc := range []struct {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,8 @@ func TestARemovedWALFileThatCannotBeWrittenAnewIsTold(t *testing.T) {
 	s := newStore(t)
 	keepNote(t, s)
 	require.NoError(t, s.Warning())
-	require.NoError(t, os.Mkdir(s.Path()+"-wal.new", 0o700)) // in the way of the copy
+	inTheWay := s.Path() + "-wal.new" // of the copy
+	require.NoError(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	removeBeside(t, s.Path(), "-wal")
 	eventually(t, "it says that data is lost", func() bool {
 		_ = s.DB().PingContext(bg)
@@ -128,6 +130,31 @@ func TestARemovedWALFileThatCannotBeWrittenAnewIsTold(t *testing.T) {
 	require.ErrorIs(t, s.Warning(), driver.ErrWarning)
 	assert.ErrorContains(t, s.Warning(), s.Path()+"-wal was removed and could not be written anew")
 	assert.ErrorContains(t, s.Warning(), "check the app's data, then restart")
+}
+
+// Whoever may write to the folder may have put it there, for root to follow.
+func TestWhatLiesInTheWayOfAWALFileIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	other := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(other, []byte("theirs"), 0o600))
+	for name, put := range map[string]func(path string) error{
+		"a link": func(path string) error { return os.Symlink(other, path) },
+		"a name": func(path string) error { return os.Link(other, path) },
+		"a pipe": func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"a file": func(path string) error { return os.WriteFile(path, []byte("old"), 0o400) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			keepNote(t, s)
+			require.NoError(t, put(s.Path()+"-wal.new"))
+			removeBeside(t, s.Path(), "-wal")
+			openedAnew(t, s)
+			assert.Equal(t, 1, countNotes(t, s))
+			content, err := os.ReadFile(other)
+			require.NoError(t, err)
+			assert.Equal(t, "theirs", string(content))
+		})
+	}
 }
 
 func TestAConnectionToRemovedFilesLeavesWhatOthersHaveWritten(t *testing.T) {

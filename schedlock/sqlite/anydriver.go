@@ -45,10 +45,10 @@ func (s *Store) lookAtPaths(suffixes []string) ([]fileID, error) {
 	all, unknown := descriptors()
 	var found []fileID
 	for _, suffix := range suffixes {
-		path := s.path + suffix
+		path := s.files.path + suffix
 		id, err := identify(path)
 		if err != nil && !isGone(err) {
-			return nil, fmt.Errorf("database %s: %w", s.path, err)
+			return nil, fmt.Errorf("database %s: %w", s.files.path, err)
 		}
 		opened := unknown != nil || slices.ContainsFunc(all, func(d descriptor) bool {
 			return d.file == id
@@ -111,5 +111,5 @@ func (s *Store) checkLocking(ctx context.Context, conn *sql.Conn) error {
 	}
 	return fmt.Errorf("database %s: its driver begins a transaction without a lock on the file "+
 		"that other processes could see: "+
-		"remove nolock, vfs and other parameters that change how it locks", s.path)
+		"remove nolock, vfs and other parameters that change how it locks", s.files.path)
 }

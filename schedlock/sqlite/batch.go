@@ -2,8 +2,8 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -28,9 +28,6 @@ type part struct {
 	turn chan struct{} // it is to run the next transaction
 	done chan struct{} // closed when err is known
 }
-
-// errNoPart rolls back a transaction of which nothing is to be committed.
-var errNoPart = errors.New("every part has failed")
 
 // share is write, for calls of which many may come at once. An error of do
 // undoes what do has written, and nothing else. do may run on another
@@ -111,19 +108,12 @@ func (s *Store) commit(parts []*part) {
 		if len(parts) == 1 {
 			return parts[0].do(ctx, tx)
 		}
-		failed := 0
 		for _, p := range parts {
 			if p.err = context.Cause(p.ctx); p.err == nil {
 				if err := tx.part(ctx, p); err != nil {
 					return err
 				}
 			}
-			if p.err != nil {
-				failed++
-			}
-		}
-		if failed == len(parts) {
-			return errNoPart
 		}
 		return nil
 	})
@@ -142,7 +132,11 @@ func (t tx) part(ctx context.Context, p *part) error {
 		return err
 	}
 	if p.err = p.do(ctx, t); p.err != nil {
-		if _, err := t.exec(ctx, `ROLLBACK TO part`); err != nil {
+		switch _, err := t.exec(ctx, `ROLLBACK TO part`); {
+		case err == nil:
+		case strings.Contains(err.Error(), "no such savepoint"):
+			return p.err // for which SQLite has rolled back all, as when the disk is full
+		default:
 			return err
 		}
 	}

@@ -2,13 +2,16 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ncruces/go-sqlite3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -156,6 +159,29 @@ func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 	wg.Wait()
 	run(t, conn, `ROLLBACK`)
 	assert.Zero(t, marks(t, s))
+}
+
+// SQLite rolls back all of the transaction then, with the savepoints.
+func TestAllPartsAreToldThatTheDiskIsFull(t *testing.T) {
+	s := newStore(t)
+	require.NoError(t, s.use(t.Context(), func(_ context.Context, conn *sql.Conn) error {
+		run(t, conn, fmt.Sprintf(`PRAGMA max_page_count = %d`,
+			ask[int](t, conn, `PRAGMA page_count`)))
+		return nil
+	}))
+	release := held(t, s)
+	var wg sync.WaitGroup
+	gather(t, s, &wg, 4, func(i int) {
+		name := fmt.Sprint(i)
+		if i > 0 {
+			name += strings.Repeat("x", 100_000)
+		}
+		err := s.share(t.Context(), mark(name))
+		assert.Equal(t, i > 0, errors.Is(err, sqlite3.FULL), "%v", err)
+	})
+	release()
+	wg.Wait()
+	assert.Equal(t, 1, marks(t, s))
 }
 
 // Decisions, ends and refusals in one transaction.

@@ -25,17 +25,17 @@ func (s *Store) use(ctx context.Context, do func(context.Context, *sql.Conn) err
 
 func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
 	select {
-	case <-s.closed:
-		return fmt.Errorf("database %s was closed", s.path)
-	default:
-	}
-	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-s.closed:
-		return fmt.Errorf("database %s was closed", s.path)
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	// Also with the turn: whoever takes a connection after Close keeps it for good.
+	select {
+	case <-s.closed:
+		return fmt.Errorf("database %s was closed", s.files.path)
+	default:
 	}
 	if ctx.Err() != nil { // not every driver asks before it runs a statement
 		return context.Cause(ctx)
@@ -45,7 +45,7 @@ func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.C
 	}
 	fresh := s.conn == nil
 	if fresh {
-		if err := s.files.check(); !s.owned && err != nil {
+		if err := s.files.check(); !s.files.owned && err != nil {
 			return err
 		}
 		conn, err := s.db.Conn(ctx)
@@ -73,7 +73,8 @@ func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.C
 	if fresh {
 		s.followSides()
 	}
-	if !s.owned && s.conn != nil && s.files.path != "" && s.files.sets.Load().beside.Load() == nil {
+	if f := s.files; !f.owned && s.conn != nil && f.path != "" &&
+		f.sets.Load().beside.Load() == nil {
 		s.findSides(ctx, s.conn) // somebody may have changed the journal mode
 	}
 	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sqldriver.ErrBadConn) {
@@ -312,20 +313,20 @@ func (s *Store) explain(err error) error {
 		strings.Contains(err.Error(), "no such table: named_locks"),
 		strings.Contains(err.Error(), "no such table: queue_tasks"):
 		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
-			driver.ErrPermanent, s.path, err)
+			driver.ErrPermanent, s.files.path, err)
 	case is(err, sqlite3.NOTADB):
-		return &notADatabase{s.path, err}
+		return &notADatabase{s.files.path, err}
 	case is(err, sqlite3.CORRUPT):
 		return fmt.Errorf("database %s: %w: %w: stop the replicas and restore it from a backup",
-			s.path, driver.ErrCorrupt, err)
+			s.files.path, driver.ErrCorrupt, err)
 	case is(err, sqlite3.FULL):
 		hint = "; the disk is full"
 	case is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"
 	}
 	text := err.Error()
-	if !strings.Contains(text, s.path) { // it contains one that is not known yet
-		err = fmt.Errorf("database %s: %w", s.path, err)
+	if !strings.Contains(text, s.files.path) { // it contains one that is not known yet
+		err = fmt.Errorf("database %s: %w", s.files.path, err)
 	}
 	if !strings.Contains(text, hint) {
 		err = fmt.Errorf("%w%s", err, hint)

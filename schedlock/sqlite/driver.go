@@ -149,7 +149,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	begin := "BEGIN " + mode
 	if c.after = ""; opts.ReadOnly && !c.readOnly {
 		begin += "; PRAGMA query_only = on"
-		c.after = "; PRAGMA query_only = off"
+		c.after = "PRAGMA query_only = off"
 	}
 	defer c.SetInterrupt(c.SetInterrupt(ctx))
 	if err := c.Conn.Exec(begin); err != nil {
@@ -160,17 +160,18 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 
 // Commit implements driver.Tx.
 func (c *conn) Commit() error {
-	err := c.Conn.Exec("COMMIT" + c.after)
-	if err != nil && !c.GetAutocommit() {
+	err := c.Conn.Exec("COMMIT; " + c.after)
+	if err != nil {
 		_ = c.Rollback()
 	}
 	return err
 }
 
-// Rollback implements driver.Tx. Nothing interrupts it.
+// Rollback implements driver.Tx. Nothing interrupts it. It fails if SQLite, or the caller, has
+// ended the transaction already; what follows the end is done all the same.
 func (c *conn) Rollback() error {
 	defer c.SetInterrupt(c.SetInterrupt(context.Background()))
-	return c.Conn.Exec("ROLLBACK" + c.after)
+	return errors.Join(c.Conn.Exec("ROLLBACK"), c.Conn.Exec(c.after))
 }
 
 // Prepare implements driver.Conn.

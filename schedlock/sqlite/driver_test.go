@@ -112,3 +112,23 @@ func TestOurDriverKeepsToTransactionsAndContexts(t *testing.T) {
 	require.Error(t, err)
 	require.NotNil(t, db.Driver())
 }
+
+// SQLite ends one by itself after some errors, such as those of the disk.
+func TestATransactionThatHasEndedAlreadyLeavesNoConnectionReadOnly(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*sql.Tx) error{
+		"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			s.DB().SetMaxOpenConns(2) // the store has one of them
+			tx, err := s.DB().BeginTx(bg, &sql.TxOptions{ReadOnly: true})
+			require.NoError(t, err)
+			_, err = tx.ExecContext(bg, `ROLLBACK`)
+			require.NoError(t, err)
+			require.ErrorContains(t, end(tx), "no transaction is active")
+			_, err = s.DB().ExecContext(bg, `CREATE TABLE t (n INTEGER)`)
+			require.NoError(t, err)
+		})
+	}
+}

@@ -30,7 +30,7 @@ type databaseFiles struct {
 
 	unsaved atomic.Pointer[UnsavedError] // what was committed to a removed -wal file is lost
 
-	readOnly bool // for a look: nothing is locked that need not be
+	readOnly bool // for a look: nothing is locked that need not be, and any setting will do
 
 	mu   sync.Mutex // guards the counters of the sets, and what set points to
 	sets atomic.Pointer[fileSet]

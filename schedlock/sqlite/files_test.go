@@ -66,7 +66,7 @@ func TestFilesThatWereLostAreGivenUpSoon(t *testing.T) {
 	missing.Long(t, "waits for a look")
 	t.Parallel()
 	s := newStore(t, func(s *Store) error { s.brief = true; return nil })
-	s.files.set().lose(&FileChangedError{Path: s.path + "-wal"})
+	s.files.set().lose(&FileChangedError{Path: s.files.path + "-wal"})
 	s.mu.Lock()
 	s.retick()
 	s.mu.Unlock()

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -111,7 +112,8 @@ const (
 
 // foreign returns a descriptor of the database file that no connection of
 // github.com/ncruces/go-sqlite3 has opened, 0 if there is none, or if this
-// system does not tell. With writable it returns none that can only read, which
+// system does not tell; -1 if there may be one, but the process has no descriptor
+// left to look. With writable it returns none that can only read, which
 // somebody may have who copies the file.
 func (f *databaseFiles) foreign(writable bool) (fd int) {
 	var suspects []int // not known from the beginning
@@ -120,6 +122,9 @@ func (f *databaseFiles) foreign(writable bool) (fd int) {
 		// before the others: what is opened meanwhile is looked at again
 		ours := ncrucesDescriptors()
 		all, err := descriptors()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			return -1
+		}
 		if err != nil {
 			return 0
 		}
@@ -149,8 +154,8 @@ func (f *databaseFiles) foreign(writable bool) (fd int) {
 // checkForeign refuses a file that the process has open through another driver.
 func (f *databaseFiles) checkForeign(writable bool) error {
 	fd := f.foreign(writable)
-	if fd == 0 {
-		return nil
+	if fd <= 0 {
+		return nil // -1: then nothing can be opened either, and the driver says why
 	}
 	return fmt.Errorf("database %s is open in this process already, "+
 		"through another SQLite driver (descriptor %d): "+

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
 )
@@ -148,6 +149,19 @@ func TestConnectionsStayOpenWhenAnotherDriverComesLater(t *testing.T) {
 	conn, err = s.DB().Conn(bg)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
+}
+
+func TestWithoutADescriptorToLookAnotherDriverMayHaveTheFileOpen(t *testing.T) {
+	s := newStore(t)
+	openElsewhere(t, s.Path())
+	var was unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}))
+	fd := s.files.foreign(true)
+	err := s.files.checkForeign(true)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
+	assert.NotZero(t, fd, "closing a connection would take its locks away")
+	assert.NoError(t, err, "it is not known")
 }
 
 // Who copies the file may open it as he likes, for reading.

@@ -173,7 +173,10 @@ func (f *databaseFiles) putBack(c *sqlite3.Conn) (put fileID, err error) {
 		return put, err
 	}
 	name := f.path + "-wal.new"
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// What lies there is left over from a process that died, or somebody has put it
+	// there: a link is not followed, and a pipe is not waited for.
+	_ = os.Remove(name)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return put, err
 	}

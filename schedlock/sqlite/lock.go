@@ -145,9 +145,10 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 	})
 	switch {
 	case err == nil:
-		s.trustByte(c.Token)
-	case !complete:
-		s.dropByte(c.Token) // rolled back; after a failed commit the next look decides
+	case complete:
+		s.doubt(c.Token)
+	default:
+		s.dropByte(c.Token) // rolled back
 	}
 	return grant, err
 }

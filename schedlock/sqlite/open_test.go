@@ -113,15 +113,19 @@ func TestOpenWaitsForWhoeverHoldsTheFile(t *testing.T) {
 // A web page that looks at the history must not put an empty database where
 // the old one was.
 func TestADeletedFileIsNotMadeAnewByAConnection(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "app.db")
-	s := mustOpen(t, path)
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		require.NoError(t, os.Remove(path+suffix))
+	for _, mode := range []string{"", "?mode=rwc"} { // the second is for the first opening only
+		t.Run(mode, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "app.db")
+			s := mustOpen(t, fileURI(path)+mode)
+			for _, suffix := range []string{"", "-wal", "-shm"} {
+				require.NoError(t, os.Remove(path+suffix))
+			}
+			s.DB().SetMaxIdleConns(0) // those that come are new
+			for range 10 {
+				_, _ = s.Runs(t.Context(), "", 1)
+				_, _ = s.Look(t.Context())
+			}
+			require.NoFileExists(t, path)
+		})
 	}
-	s.DB().SetMaxIdleConns(0) // those that come are new
-	for range 10 {
-		_, _ = s.Runs(t.Context(), "", 1)
-		_, _ = s.Look(t.Context())
-	}
-	require.NoFileExists(t, path)
 }

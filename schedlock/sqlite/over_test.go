@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -81,5 +83,65 @@ func TestAStoreThatIsClosedKeepsTheByteOfALeaseThatLasts(t *testing.T) {
 	needProof(t, s)
 	acquire(t, s, nobody)
 	require.NoError(t, s.Close())
+	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
+}
+
+// atCommit calls do before each commit of a store's connection, which is rolled back
+// if do returns false.
+func atCommit(t *testing.T, s *Store, do func() bool) {
+	t.Helper()
+	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
+		return conn.Raw(func(c any) error {
+			c.(rawConn).Raw().CommitHook(do)
+			return nil
+		})
+	}))
+}
+
+func TestAFailedCommitOfAnAcquisitionLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	failed := func(t *testing.T, opts ...Option) *Store {
+		s := newStore(t, opts...)
+		view := look(t, s)
+		atCommit(t, s, func() bool { return false })
+		_, err := s.Acquire(bg, claimOf(view, nobody))
+		require.Error(t, err)
+		return s
+	}
+	t.Run("the store looks", func(t *testing.T) {
+		s := failed(t)
+		look(t, s)
+		assert.Empty(t, s.bytes)
+		assert.Empty(t, s.tenures)
+	})
+	t.Run("no proof", func(t *testing.T) {
+		s := failed(t, WithoutProofOfDeath())
+		look(t, s)
+		assert.Empty(t, s.tenures)
+	})
+	t.Run("the store is closed", func(t *testing.T) {
+		s := failed(t)
+		needProof(t, s)
+		next := mustOpen(t, s.Path())
+		require.Equal(t, driver.SignAlive, look(t, next).Sign, "it may have been committed")
+		require.NoError(t, s.Close())
+		assert.NotEqual(t, driver.SignAlive, look(t, next).Sign)
+	})
+}
+
+func TestAStoreThatIsClosedKeepsTheByteOfAnAcquisitionThatReturns(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	needProof(t, s)
+	view := look(t, s)
+	closed := make(chan error)
+	atCommit(t, s, func() bool {
+		go func() { closed <- s.Close() }()
+		<-s.closed
+		return true
+	})
+	_, err := s.Acquire(bg, claimOf(view, nobody))
+	require.NoError(t, err)
+	require.NoError(t, <-closed)
 	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
 }

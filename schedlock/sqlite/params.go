@@ -91,7 +91,7 @@ func checkVFS(query url.Values) error {
 // checkConnection asks the connection itself what checkParams asks of a DSN,
 // however it came to be so. It reads no page, so it waits for nobody.
 func (s *Store) checkConnection(ctx context.Context, conn *sql.Conn) error {
-	if s.lookOnly {
+	if s.files.readOnly {
 		return nil
 	}
 	var path string
@@ -147,7 +147,7 @@ func checkFileOf(c *sqlite3.Conn) error {
 // checkJournal refuses journal modes in which a transaction cannot be rolled
 // back, here or after a crash.
 func (s *Store) checkJournal(mode string) error {
-	if s.lookOnly {
+	if s.files.readOnly {
 		return nil
 	}
 	if mode == "off" || mode == "memory" {

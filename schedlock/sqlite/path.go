@@ -74,7 +74,7 @@ func parseDSN(dsn string) (dataSource, error) {
 		query.Set("_txlock", "immediate")
 	}
 	src := dataSource{path: path, create: fileURI(path) + "?" + query.Encode()}
-	if !query.Has("mode") {
+	if !query.Has("mode") || query.Get("mode") == "rwc" {
 		query.Set("mode", "rw")
 	}
 	src.dsn = fileURI(path) + "?" + query.Encode()

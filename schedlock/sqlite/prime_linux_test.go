@@ -11,6 +11,7 @@ import (
 
 	"example.com/schedlock/internal/inotify"
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -158,4 +159,26 @@ func TestAStoreHearsOfItsFilesOnly(t *testing.T) {
 	told(heard, "the folder again")
 	require.NoError(t, os.Remove(link))
 	told(heard, "the link")
+}
+
+// Without a -wal file that is each commit of each replica's app.
+func TestAStoreOnAnAppsPoolHearsNothingOfCommits(t *testing.T) {
+	db := appPool(t, "file:"+filepath.Join(t.TempDir(), "app.db")+
+		"?_pragma=busy_timeout(500)&_pragma=journal_mode(delete)")
+	require.NoError(t, migrations.Up(bg, db, migrations.SQLite))
+	s := storeOn(t, db)
+	heard, last := make(chan struct{}, 1), make(chan struct{}, 1)
+	s.listen(heard)
+	other := s.Path() + ".other"
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	require.True(t, s.events.Add(other, inotify.Fate, last))
+	_, err := db.ExecContext(bg, `CREATE TABLE of_the_app (id INTEGER)`)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(other, 0o400))
+	select {
+	case <-last: // what was done before was told before
+	case <-time.After(20 * time.Second):
+		t.Fatal("it hears nothing")
+	}
+	require.Empty(t, heard)
 }

@@ -15,8 +15,7 @@ import (
 // from before its row is committed until after it is gone.
 type heldByte struct {
 	leasefile.Byte
-	doubtful bool // whether its row was committed is not known yet
-	over     bool // its release has failed: nobody works under it any more
+	over bool // its release has failed: nobody works under it any more
 }
 
 // ProofOfDeath implements driver.Store: it returns nil if the death of
@@ -152,7 +151,7 @@ func (s *Store) holdByte(ctx context.Context,
 	s.retick()
 	if s.holdErr = err; held.Release != nil {
 		id = sql.NullString{String: held.ID, Valid: true}
-		s.bytes[c.Token] = heldByte{Byte: held, doubtful: true}
+		s.bytes[c.Token] = heldByte{Byte: held}
 		s.probeErr = nil
 	}
 	s.mu.Unlock()
@@ -232,30 +231,30 @@ func (s *Store) heldFile(t driver.Token) (id sql.NullString) {
 	return sql.NullString{String: held.ID, Valid: ok}
 }
 
-// trustByte ends the doubt about a byte: its row was committed.
-func (s *Store) trustByte(t driver.Token) {
+// doubt remembers that an acquisition has ended without an answer to its commit.
+func (s *Store) doubt(t driver.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held, ok := s.bytes[t]; ok {
-		held.doubtful = false
-		s.bytes[t] = held
-	}
+	held := s.tenures[t]
+	held.doubtful = true
+	s.tenures[t] = held
 }
 
-// settleBytes ends the doubts: it drops the bytes whose row is not there, or not
-// any more though its release had failed. One
+// settleBytes ends the doubts: it drops the tenures and bytes whose row is not
+// there, or not any more though its release had failed. One
 // whose row is there was committed, and this replica may lead on it from now
 // on: what a hand does to the row later frees it no more. It runs in the same
-// turn as the look that found row, so no claim is under way.
+// turn as the look that found row. An acquisition that has not returned yet is not in
+// doubt: it may lead although this look has found another row.
 func (s *Store) settleBytes(row *driver.Row) {
 	s.mu.Lock()
 	var drop []driver.Token
-	for t, held := range s.bytes {
+	for t, held := range s.tenures {
 		switch {
-		case !held.doubtful && !held.over:
+		case !held.doubtful && !s.bytes[t].over:
 		case row != nil && t == row.Token:
 			held.doubtful = false
-			s.bytes[t] = held
+			s.tenures[t] = held
 		default:
 			drop = append(drop, t)
 		}

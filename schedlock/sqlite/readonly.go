@@ -76,10 +76,7 @@ const settle = time.Second
 
 func readOnce(ctx context.Context, src dataSource, mode string,
 	do func(context.Context, *Store) error) (err error) {
-	store, err := openExisting(ctx, src, mode+"&_pragma=query_only(1)", func(s *Store) error {
-		s.lookOnly = true
-		return nil
-	})
+	store, err := openExisting(ctx, src, mode+"&_pragma=query_only(1)")
 	if err != nil {
 		return err
 	}

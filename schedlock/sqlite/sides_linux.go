@@ -14,11 +14,11 @@ import (
 // business can be read by all.
 func (s *Store) followSides() {
 	var db unix.Stat_t
-	if s.lookOnly || unix.Stat(s.path, &db) != nil {
+	if s.files.readOnly || unix.Stat(s.files.path, &db) != nil {
 		return
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
-		followSide(s.path+suffix, &db)
+		followSide(s.files.path+suffix, &db)
 	}
 }
 

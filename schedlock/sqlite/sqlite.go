@@ -44,15 +44,11 @@ type Store struct {
 	driver.Base // what this database lacks
 
 	db    *sql.DB
-	owned bool   // Close closes db
-	wal   bool   // the journal mode must be WAL
-	path  string // absolute, symbolic links resolved
+	wal   bool // the journal mode must be WAL
 	files *databaseFiles
 	brief bool         // used for a moment: nobody watches its files
 	tick  *time.Ticker // of who does
 	now   func() time.Time
-
-	lookOnly bool // opened by Read: no setting of it can break the promise
 
 	lease     *leasefile.File // nil: deaths can never be proven here
 	leaseErr  error           // why
@@ -272,7 +268,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 		}
 	}()
 	s := &Store{
-		db: db, owned: files.owned, path: files.path, files: files, now: time.Now,
+		db: db, files: files, now: time.Now,
 		turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{},
 		rows: map[string]*sqlite3.Stmt{}, closed: make(chan struct{}),
 		bytes: map[driver.Token]heldByte{}, findLease: leasefile.Open,
@@ -290,7 +286,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 		_ = s.release()
 		return nil, err
 	}
-	lease, err := s.findLease(s.path, &s.events)
+	lease, err := s.findLease(s.files.path, &s.events)
 	if s.lease = lease; lease == nil {
 		s.leaseErr = err
 	} else {
@@ -313,12 +309,12 @@ func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 	if file == "" {
 		return errors.New("the database is in memory: it cannot be shared, so it can lock nothing")
 	}
-	if !s.owned {
+	if !s.files.owned {
 		files, err := findFiles(file)
 		if err != nil {
 			return err
 		}
-		s.files, s.path = files, files.path
+		s.files = files
 	}
 	// Reads the file's header: a file that is no database shows here.
 	if err := conn.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil {
@@ -331,7 +327,7 @@ func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 	if s.wal && mode != "wal" {
 		return fmt.Errorf("the journal mode is %q: WAL cannot be used here", mode)
 	}
-	if err := s.checkJournal(mode); err != nil || s.owned {
+	if err := s.checkJournal(mode); err != nil || s.files.owned {
 		return err
 	}
 	if err := s.findOpen(ctx, conn); err != nil {
@@ -342,7 +338,7 @@ func (s *Store) findFile(ctx context.Context, conn *sql.Conn) error {
 
 // Path returns the path of the database file, absolute and with symbolic links
 // resolved.
-func (s *Store) Path() string { return s.path }
+func (s *Store) Path() string { return s.files.path }
 
 // DB returns the pool: that of Open, or the app's own that Use was given. A pool
 // of Open opens the file that Open has opened, wherever the path leads by now.
@@ -353,23 +349,21 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close gives the connection back and, after Open, closes the database. It may
 // be called again. Release the lease before: a lease that was not released
 // keeps its byte of the lease file for as long as the process lives, unless its
-// release has failed.
+// release, or the commit of its acquisition, has failed.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
 		close(s.closed)
 		s.watching.Wait()
-		for _, t := range s.overBytes() {
-			s.dropByte(t)
-		}
 		if s.lease != nil {
 			s.lease.Close()
 		}
 		err = s.events.Close()
 		s.turn <- struct{}{}
+		s.settleBytes(nil) // no look finds the row of one in doubt any more
 		err = errors.Join(err, s.release())
 		<-s.turn
-		if s.owned {
+		if s.files.owned {
 			err = errors.Join(err, s.db.Close())
 		}
 	})
@@ -400,7 +394,7 @@ func (s *Store) release() error {
 	if !quiet {
 		return nil // it stays open until the process ends
 	}
-	if !s.owned {
+	if !s.files.owned {
 		s.files.forgetOpen() // the app may close it: then SQLite may remove what lies beside
 	}
 	_ = restore(conn, s.before)

@@ -18,8 +18,9 @@ import (
 
 // A tenure is what a lease of this store depends on besides its row.
 type tenure struct {
-	set   *fileSet
-	lease fileID // the lease file that its byte is held in; zero: it holds none
+	set      *fileSet
+	lease    fileID // the lease file that its byte is held in; zero: it holds none
+	doubtful bool   // whether its row was committed is not known: the next look tells
 }
 
 // CheckFile returns a *FileChangedError if a file that the database consists of
@@ -81,21 +82,21 @@ func (s *Store) checkLeaseFile(held tenure) error {
 	if held.lease == (fileID{}) {
 		return nil
 	}
-	id, err := identify(s.path + "-lease")
+	id, err := identify(s.files.path + "-lease")
 	switch {
 	case err != nil && !isGone(err):
 		return fmt.Errorf("lease file: %w", err)
 	case id == held.lease:
 		return nil
 	}
-	return &FileChangedError{Path: s.path + "-lease", Err: err, Beside: s.path,
+	return &FileChangedError{Path: s.files.path + "-lease", Err: err, Beside: s.files.path,
 		do: "the lock is acquired anew"}
 }
 
 // findOpen finds out which files the connection of an app's pool has open; the
 // turn is held. Every connection of our own pool has been asked already.
 func (s *Store) findOpen(ctx context.Context, conn *sql.Conn) error {
-	if s.owned || s.files.lost() != nil || s.files.path == "" {
+	if s.files.owned || s.files.lost() != nil || s.files.path == "" {
 		return nil // path: see findFile
 	}
 	var n int
@@ -112,7 +113,7 @@ func (s *Store) findOpen(ctx context.Context, conn *sql.Conn) error {
 // findSides looks for -wal and -shm files that a connection in another journal
 // mode did not have.
 func (s *Store) findSides(ctx context.Context, conn *sql.Conn) {
-	if known, _ := s.askOpen(conn); known || s.files.lost() != nil || !exists(s.path+"-wal") {
+	if known, _ := s.askOpen(conn); known || s.files.lost() != nil || !exists(s.files.path+"-wal") {
 		return
 	}
 	_ = s.lookForOpen(ctx, conn) // what has changed shows at the next check
@@ -131,7 +132,7 @@ func (s *Store) askOpen(conn *sql.Conn) (known bool, err error) {
 			return nil
 		}
 		if known = true; main != s.files.file {
-			return &FileChangedError{Path: s.path}
+			return &FileChangedError{Path: s.files.path}
 		}
 		set := s.files.sets.Load()
 		if open := set.beside.Load(); beside != nil && (open == nil || *open != *beside) {
@@ -195,8 +196,10 @@ func (s *Store) listen(stirred chan<- struct{}) {
 	for _, suffix := range []string{"", "-wal", "-shm", "-lease"} {
 		s.events.Add(f.path+suffix, inotify.Fate, stirred)
 	}
-	// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
-	s.events.Add(f.path, inotify.Writes, stirred)
+	if f.owned {
+		// Written to by a checkpoint only: what it is like then is kept, see unspoiled.
+		s.events.Add(f.path, inotify.Writes, stirred)
+	}
 	if f.given == f.path {
 		return
 	}
@@ -219,7 +222,7 @@ func (s *Store) retick() {
 // retire closes the connections that nobody uses, so that files which were lost
 // can be given up, and the database be opened anew.
 func (s *Store) retire() {
-	if s.owned {
+	if s.files.owned {
 		s.db.SetMaxIdleConns(-1)
 		s.db.SetMaxIdleConns(openConns)
 	}
@@ -278,7 +281,7 @@ func (s *Store) Warning() error {
 		return lost
 	}
 	if n := s.files.links(); n > 1 {
-		return &LinksError{Path: s.path, Links: n}
+		return &LinksError{Path: s.files.path, Links: n}
 	}
 	return nil
 }
@@ -287,7 +290,7 @@ func (s *Store) Warning() error {
 // lies in their place when it is closed; the turn is held. It returns false if
 // the driver cannot: then the connection must not be closed.
 func (s *Store) closesQuietly() (quiet bool) {
-	if s.owned || s.files.lost() == nil {
+	if s.files.owned || s.files.lost() == nil {
 		return true
 	}
 	_ = s.conn.Raw(func(conn any) error {
