@@ -164,8 +164,7 @@ func checkLockFiles(f *findings, path string) {
 				fmt.Sprintf("%s (%s) can be opened, and so locked, by users who may not write "+
 					"the database (%s)",
 					filepath.Base(path)+suffix, describe(info), describe(db)),
-				fmt.Sprintf("restart a replica, which closes it, or chmod %o %s", filesystem.Mode(db),
-					path+suffix))
+				fmt.Sprintf("chmod %o %s", filesystem.Mode(db), path+suffix))
 		default:
 			continue
 		}
