@@ -35,9 +35,9 @@ type Lease struct {
 	revoke    sync.Once
 	ending    sync.Once
 	told      chan struct{} // closed when observers were told of the end, if it is a loss
-	returned  atomic.Bool  // Release was called: its work has returned
-	busy      bounded.Turn // one statement at a time: heartbeat and release never cross
-	settled   bool         // the row is not ours any more; guarded by busy
+	returned  atomic.Bool   // Release was called: its work has returned
+	busy      bounded.Turn  // one statement at a time: heartbeat and release never cross
+	settled   bool          // the row is not ours any more; guarded by busy
 	sight     sight
 	renewal   renewal
 }
