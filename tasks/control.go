@@ -67,8 +67,18 @@ func (r *Runner) Trigger(ctx context.Context, job, by, reason string) (ledger.Re
 }
 
 // Await waits until the run of a request has ended for good, its retries
-// included; see [ledger.Await].
+// included; see [ledger.Await]. A shutdown does not wait for who waits: once this
+// Runner has stopped the error wraps schedlock.ErrStopped.
 func (r *Runner) Await(ctx context.Context, request ledger.Request) (ledger.Run, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-r.done:
+			cancel(schedlock.ErrStopped)
+		case <-ctx.Done():
+		}
+	}()
 	return ledger.Await(ctx, r.ledger, request.Job, request.At)
 }
 

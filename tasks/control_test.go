@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -335,5 +336,23 @@ func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 			At: midnight})
 		require.ErrorContains(t, err, "connection refused")
 		require.ErrorContains(t, err, "enough")
+	})
+}
+
+func TestAStopDoesNotWaitForWhoAwaitsARun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.leader([]Job{d.job("j", at(time.Hour), time.Hour)})
+		request, err := a.runner.Trigger(ctx, "j", "alice", "")
+		require.NoError(t, err)
+		awaited := make(chan error, 1)
+		go func() {
+			_, err := a.runner.Await(ctx, request)
+			awaited <- err
+		}()
+		sleepUntil(time.Second)
+		require.Empty(t, awaited)
+		require.NoError(t, a.runner.Stop(ctx))
+		require.ErrorIs(t, <-awaited, schedlock.ErrStopped)
 	})
 }

@@ -55,6 +55,7 @@ type process struct {
 	latency time.Duration
 	app     *startup.App
 	stop    context.CancelFunc
+	asked   atomic.Int64        // when it was told to stop first
 	news    chan driver.Release // has one element if a notification has come
 	dead    chan struct{}       // closed: it has crashed
 	ended   chan struct{}       // closed: its app has stopped, with err
@@ -192,8 +193,11 @@ func (w *world) launch(replica int) {
 		panic(err)
 	}
 	p.app = app
-	var ctx context.Context
-	ctx, p.stop = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = func() {
+		p.asked.CompareAndSwap(0, int64(w.planned()))
+		cancel()
+	}
 	w.now[replica], w.all = p, append(w.all, p)
 	w.note("%s starts", p.name)
 	go p.run(ctx)
@@ -221,7 +225,9 @@ func (p *process) run(ctx context.Context) {
 	w.mu.Unlock()
 	p.stop()
 	p.err = err
-	if err != nil && asked && !p.crashed() && w.planned() > healedAt {
+	// One that has begun amid faults may fail by them.
+	begun := max(time.Duration(p.asked.Load()), w.planned()-maxDelay)
+	if err != nil && asked && !p.crashed() && begun > healedAt {
 		w.violate("a clean stop", "%s: %v", p.name, err)
 	}
 	close(p.ended)

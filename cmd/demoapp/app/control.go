@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
@@ -135,7 +136,7 @@ func (a *app) orderRun(ctx context.Context, w http.ResponseWriter, r *http.Reque
 			writeJSON(w, http.StatusOK, newRunJSON(run))
 			return
 		}
-		if ctx.Err() == nil { // the request stands all the same
+		if ctx.Err() == nil && !errors.Is(err, schedlock.ErrStopped) { // the request stands anyway
 			a.log.Warn("run cannot be awaited", "job", o.Job, "tick", request.At, "err", err)
 		}
 		if run.ID != 0 {
