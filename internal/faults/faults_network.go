@@ -168,10 +168,7 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, _
 	c.sleep(ctx, c.TTL/3)
 	p.resume()
 	in.Bound = c.TTL / 4
-	// It was sent before it was in the row.
-	if bootTime()-beat+c.Heartbeat < c.TTL*3/4 {
-		in.Keeps = b.Term
-	}
+	c.keeps(in, b, beat)
 	return nil
 }
 

@@ -122,16 +122,30 @@ func StopOld(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belie
 	return err
 }
 
-// StopShort: SIGSTOP of the leader for less than the renew deadline leaves.
-// Bound: it stays the leader.
-func StopShort(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
+// StopShort: SIGSTOP of the leader after a heartbeat, for less than the renew deadline leaves.
+// Bound: it stays the leader, as with StopInHeartbeat.
+func StopShort(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
+	p, beat, err := c.nextBeat(ctx)
+	if err != nil {
+		return err
+	}
+	_, b := c.leader()
 	if err := c.freeze(ctx, p); err != nil {
 		return err
 	}
 	c.sleep(ctx, c.TTL/4)
 	p.resume()
-	in.Keeps, in.Bound = b.Term, c.TTL/4
+	in.Bound = c.TTL / 4
+	c.keeps(in, b, beat)
 	return nil
+}
+
+// keeps says that the leader must stay that has sent a heartbeat since beat, unless a starved
+// machine has made it so late that the renew deadline may have passed.
+func (c *Cluster) keeps(in *Injection, b Belief, beat time.Duration) {
+	if bootTime()-beat+c.Heartbeat < c.TTL*3/4 {
+		in.Keeps = b.Term
+	}
 }
 
 // StopSameOwner is StopPastTTL where all processes bear one pid and hostname:
