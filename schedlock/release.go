@@ -85,10 +85,7 @@ func (e endedLease) release(ctx context.Context) error {
 	if e.settled {
 		return nil
 	}
-	select {
-	case <-e.told:
-	case <-ctx.Done():
-	}
+	<-e.told // soon: the look of a loss has a second
 	reason := driver.EndReleased
 	switch {
 	case e.wasRevoked():

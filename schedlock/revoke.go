@@ -23,7 +23,7 @@ import (
 func Revoke(ctx context.Context, store driver.Store, term int64, by,
 	reason string) (Revocation, error) {
 	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)
-	if err := names.CheckRevocation(by, reason); err != nil {
+	if err := names.CheckOrder("the name of who revokes", by, reason); err != nil {
 		return Revocation{}, fmt.Errorf("revoke term %d: %w", term, err)
 	}
 	r, err := store.Revoke(ctx, term, by, reason)

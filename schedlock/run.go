@@ -57,7 +57,7 @@ func (l *Lock) Start() {
 		defer g.end()
 		for {
 			err := l.lead(g, func(lease *Lease) error { return l.serve(g.ctx, lease) })
-			if g.ctx.Err() != nil {
+			if g.ctx.Err() != nil || errors.Is(err, ErrStopped) {
 				return
 			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)

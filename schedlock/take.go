@@ -92,7 +92,7 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 	case v.Newest != nil:
 		e.Reason = v.Newest.EndReason
 	}
-	l.observe(e) // before anything else can happen to the lease
+	l.observe(e) // before a heartbeat, or the loss of the row
 	if !l.byHand {
 		lease.renewItself()
 	}

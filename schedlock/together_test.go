@@ -93,3 +93,18 @@ func TestAStandbyWithRareHeartbeatsLooksAgainSoon(t *testing.T) {
 		require.False(t, a.leads())
 	})
 }
+
+// Nobody else campaigns, so what has arrived late can only be its own.
+func TestARunThatEndsGivesBackWhatItsAcquisitionHasGotLate(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db)
+		a.db.set(fault{kind: lateApply, after: retry / 4}, "acquire")
+		run, cancel := context.WithCancel(ctx)
+		ended := a.run(run, untilTheEnd)
+		time.Sleep(retry / 2) // before it looks again
+		require.NotNil(t, rowOf(t, db))
+		cancel()
+		require.NoError(t, <-ended)
+		require.Nil(t, rowOf(t, db))
+	})
+}

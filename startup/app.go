@@ -228,11 +228,8 @@ func (a *App) stages() []Stage {
 // stopLimit is enough for a drain, its cancelled jobs, and the release; and then for
 // callbacks and a log that hang.
 func (a *App) stopLimit() time.Duration {
-	return sum(max(a.cfg.Drain, 0), 10*time.Second+callbackLimit+flushLimit)
+	return sum(max(a.cfg.Drain, 0), tasks.StopLimit)
 }
-
-// callbackLimit is how long a Runner's Stop waits for calls of OnRun and OnStuck.
-const callbackLimit = 10 * time.Second
 
 // StopBudget is how long Stop may need at most; an orchestrator's grace period
 // should be longer.

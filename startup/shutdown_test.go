@@ -253,7 +253,7 @@ func TestRunEndsWhenSomebodyElseStopsTheApp(t *testing.T) {
 func TestStopBudgetIsEnoughForEveryStage(t *testing.T) {
 	app := newApp(t, startup.Config{Open: newDatabase(&diary{}).open, Drain: time.Minute,
 		Stages: []startup.Stage{{Name: "own", StopTimeout: 7 * time.Second}, {Name: "other"}}})
-	assert.GreaterOrEqual(t, app.StopBudget(), time.Minute+7*time.Second+30*time.Second)
+	assert.Equal(t, time.Minute+7*time.Second+40*time.Second+tasks.StopLimit, app.StopBudget())
 }
 
 // The longest duration that there is stands for no limit.

@@ -32,6 +32,11 @@ const (
 	flushLimit = time.Second
 )
 
+// StopLimit is how long [Runner.Stop] may take besides its drain limit while the database records
+// the ends of runs: 10 s for jobs that were cancelled and for the release, and the rest for
+// callbacks and a log that hang.
+const StopLimit = 10*time.Second + callbackLimit + flushLimit
+
 // errDrained is why a run is cancelled when the drain limit has passed.
 var errDrained = errors.New("the drain limit has passed")
 

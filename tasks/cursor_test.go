@@ -308,3 +308,15 @@ func TestTheCursorsOfOneJobAreNoConcernOfAnother(t *testing.T) {
 		assert.Less(t, len(a.link.log()), 3000)
 	})
 }
+
+func TestRunsAreGoneIfMoreAttemptsHaveEndedThanTheOthersTell(t *testing.T) {
+	row := &ledger.Job{Stats: ledger.Stats{Done: 3, Failed: 4}}
+	runs := []ledger.Run{{Status: ledger.Skipped}, {Status: ledger.Done, Attempt: 3},
+		{Status: ledger.Failed, Attempt: 2}, {Status: ledger.Abandoned, Attempt: 1},
+		{Status: ledger.InProgress, Attempt: 2}}
+	require.False(t, anyGone(row, runs), "the attempt in progress has not ended")
+	for i, r := range runs {
+		others := slices.Delete(slices.Clone(runs), i, i+1)
+		require.Equal(t, r.Status != ledger.Skipped, anyGone(row, others), r.Status)
+	}
+}

@@ -161,3 +161,10 @@ func TestAJobGoesOnAfterTheClockWasAhead(t *testing.T) {
 		})
 	}
 }
+
+func TestNothingThatWasNotedOfARunLiesAheadOfTheClock(t *testing.T) {
+	now := midnight.Add(time.Hour)
+	j := &termJob{busyFrom: now.Add(time.Hour), busyUntil: now.Add(2 * time.Hour)}
+	j.clockSet(-time.Hour, now)
+	require.Equal(t, []time.Time{now, now}, []time.Time{j.busyFrom, j.busyUntil})
+}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-const completionHelp = `It prints a script for a shell. In bash, and in zsh after compinit, source it;
-in fish, pipe it to source.
+const completionHelp = `It prints a script for a shell. In bash, and in zsh after compinit,
+source it; in fish, pipe it to source.
 
 Examples:
   schedlock completion fish | source

@@ -83,12 +83,15 @@ func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
 		{"-db=" + dsn, "exec", "--name=--db"}, {"--db", "other", "exec", "-v", "-db", dsn}} {
 		cmd := process(t, append(args, "sh", "-c",
 			`tr '\0' ' ' </proc/$PPID/cmdline; env | grep DATABASE_URL`, "--db", "x")...)
-		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "SCHEDLOCK_DATABASE_URL=the caller's")
+		another := filepath.Join(folder(t), "another.db")
+		cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "SCHEDLOCK_DATABASE_URL=the caller's",
+			innerVariable+"="+another)
 		r := finish(t, cmd)
 		require.Zero(t, r.code, r.err)
 		require.NotContains(t, r.out, dsn)
 		require.NotContains(t, r.out, "other")
 		require.FileExists(t, dsn)
+		require.NoFileExists(t, another, "the environment does not change the database")
 		require.Regexp(t, `(?s)^schedlock: inner of .* exec .*sh -c .* --db x `+
 			`SCHEDLOCK_DATABASE_URL=the caller's\n$`, r.out)
 	}

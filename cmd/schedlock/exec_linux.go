@@ -29,7 +29,9 @@ func (x *execution) run(context.Context) (int, error) {
 		if _, err := guard.Find(x.tool.args[0]); err != nil {
 			return 0, notStarted(err)
 		}
-		return guard.Outer(x.withoutAddress(), append(os.Environ(), innerVariable+"="+x.tool.dsn),
+		// In front: of a name that stands there twice the first counts.
+		env := append([]string{innerVariable + "=" + x.tool.dsn}, os.Environ()...)
+		return guard.Outer(x.withoutAddress(), env,
 			x.pidNamespace, x.tool.errOut), nil
 	}
 	x.tool.stepAside()

@@ -92,7 +92,9 @@ func TestLeadGoesOnWithoutAReaderOfItsStderr(t *testing.T) {
 	missing.Long(t, "starts processes")
 	dsn := filepath.Join(folder(t), "app.db")
 	b := startLead(t, dsn, "unix:"+filepath.Join(folder(t), "lead.sock"))
-	eventually(t, "it leads", func() bool { return call(t, "status", "--db", dsn).code == exitDone })
+	eventually(t, "it leads", func() bool {
+		return call(t, "status", "--db", dsn).code == exitDone
+	})
 	b.errOut.Close()
 	require.Zero(t, call(t, "release", "--db", dsn, "--force", "--yes", "--reason", "a test").code)
 	require.Equal(t, exitDone, b.told())

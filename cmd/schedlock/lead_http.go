@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/schedlock/internal/build"
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -175,7 +176,7 @@ func (s *sidecar) serveReady(w http.ResponseWriter, r *http.Request) {
 // and why.
 func (s *sidecar) serveRelease(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := parseForm(r); err != nil {
+	if err := forms.Parse(r, maxForm); err != nil {
 		answer(w, http.StatusBadRequest, errorJSON{err.Error()})
 		return
 	}
@@ -211,19 +212,4 @@ func (s *sidecar) serveRelease(w http.ResponseWriter, r *http.Request) {
 			Reason string `json:"reason"`
 		}{lease.Term(), order.By, order.Reason})
 	}
-}
-
-// parseForm refuses a body that is no form: who and why would be lost.
-func parseForm(r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		return fmt.Errorf("form: %w", err)
-	}
-	err := r.ParseMultipartForm(maxForm)
-	switch kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); {
-	case err != nil && !errors.Is(err, http.ErrNotMultipart):
-		return fmt.Errorf("form: %w", err)
-	case err != nil && r.ContentLength != 0 && kind != "application/x-www-form-urlencoded":
-		return fmt.Errorf("content type %.40q: send by and reason as the fields of a form", kind)
-	}
-	return nil
 }

@@ -55,8 +55,7 @@ func newNamedLockJSON(i named.Info) namedLockJSON {
 		Revoked: i.Revoked}
 }
 
-var allKinds = []string{string(named.KindLock), string(named.KindTask),
-	string(named.KindTimeout), string(named.KindElection)}
+var allKinds = convert(named.Kinds, func(k named.Kind) string { return string(k) })
 
 func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	var o insistence

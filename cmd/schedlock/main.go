@@ -395,7 +395,7 @@ func (t *tool) flagError(cmd *command, flags *flag.FlagSet, args []string,
 		return t.helpFor(cmd)
 	}
 	t.json = t.json || asksForJSON(args)
-	text := message.FlagErrorOf(flags, err, append(args, t.dsn)...)
+	text := message.FlagError(flags, err, append(args, t.dsn)...)
 	return 0, wrong("%s%s", text, meantFlag(text, flags))
 }
 

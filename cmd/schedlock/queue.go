@@ -69,15 +69,14 @@ var queueFlags = map[string]string{"state": "list", "n": "list", "retries": "req
 
 // check returns what package queue would refuse: args are a queue and tasks.
 func (o queueOptions) check(args []string) error {
-	const mostTasks, mostRetries = 10_000, 1_000_000
 	switch {
 	case o.state != "" && !slices.Contains(allStates, o.state):
 		return wrong("--state %s is none of pending, in_progress, done and failed%s",
 			message.Shown(o.state), didYouMean(o.state, "", allStates))
-	case o.n > mostTasks:
-		return wrong("-n %d is above %d", o.n, mostTasks)
-	case o.retries < 0 || o.retries > mostRetries:
-		return wrong("--retries %d is not from 0 to %d", o.retries, mostRetries)
+	case o.n > queue.MaxLimit:
+		return wrong("-n %d is above %d", o.n, queue.MaxLimit)
+	case o.retries < 0 || o.retries > queue.MaxRetries:
+		return wrong("--retries %d is not from 0 to %d", o.retries, queue.MaxRetries)
 	}
 	what := "the name of the queue"
 	for _, name := range args {

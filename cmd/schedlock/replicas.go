@@ -7,9 +7,9 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const replicasHelp = `The replicas that tell of themselves, every 30 s, if their app has switched that
-on (startup.Config.Presence). The leader deletes those that were silent for 10
-min. It decides nothing: who leads, status says.
+const replicasHelp = `The replicas that tell of themselves, every 30 s, if their app has switched
+that on (startup.Config.Presence). The leader deletes those that were silent for
+10 min. It decides nothing: who leads, status says.
 
 Examples:
   schedlock replicas

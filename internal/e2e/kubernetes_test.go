@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -238,6 +239,10 @@ func TestKubernetesManifestFitsTheApp(t *testing.T) {
 	}
 	require.Contains(t, env, "DEMOAPP_DATABASE_URL")
 	require.Greater(t, time.Duration(pod.Grace)*time.Second, stopBudget(t, env))
+	text, err := os.ReadFile("../../docs/deploying.md")
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("That is %.0f s for the demo app",
+		stopBudget(t, nil).Seconds()))
 	require.NotContains(t, env, "DEMOAPP_MODE",
 		"with strict mode a new pod would never be ready beside the old one")
 

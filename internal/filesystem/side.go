@@ -82,10 +82,8 @@ func CheckRegular(path string) (fs.FileInfo, error) {
 		what = "a symbolic link, which is not followed"
 	case mode&fs.ModeNamedPipe != 0:
 		what = "a named pipe, which is not waited for"
-	case mode&fs.ModeSocket != 0:
-		what = "a socket"
 	default:
-		what = "a device"
+		what = Special(mode)
 	}
 	return nil, fmt.Errorf("%s is %s, and not the file that schedlock makes: remove it", path, what)
 }

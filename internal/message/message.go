@@ -78,9 +78,18 @@ var (
 		`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z-]+): `)
 )
 
-// FlagError is an error of package flag, which shows all that was given. others
-// are the arguments.
-func FlagError(err error, others ...string) string {
+// FlagError is an error of package flag, which shows all that was given, with the rule of the
+// flag in place of "parse error". others are the arguments.
+func FlagError(flags *flag.FlagSet, err error, others ...string) string {
+	text := harmless(err, others)
+	before, unknown := strings.CutSuffix(text, ": parse error")
+	if m := wrongValue.FindStringSubmatch(text); unknown && m != nil {
+		return before + ": it is not " + Wanted(flags.Lookup(m[2]))
+	}
+	return text
+}
+
+func harmless(err error, others []string) string {
 	text := err.Error()
 	if m := noSuchFlag.FindStringSubmatch(text); m != nil && Argument(m[1], others...) != hidden {
 		return text
@@ -95,20 +104,6 @@ func FlagError(err error, others ...string) string {
 		return "the value of -" + m[2] + " is wrong, and not shown, as it may have a password"
 	}
 	return "a flag is written wrongly, and not shown, as it may have a password"
-}
-
-// FlagErrorOf is FlagError with the rule of the flag in place of "parse error".
-func FlagErrorOf(flags *flag.FlagSet, err error, others ...string) string {
-	text := FlagError(err, others...)
-	before, unknown := strings.CutSuffix(text, ": parse error")
-	m := wrongValue.FindStringSubmatch(text)
-	if !unknown || m == nil {
-		return text
-	}
-	if f := flags.Lookup(m[2]); f != nil {
-		return before + ": it is not " + Wanted(f)
-	}
-	return text
 }
 
 // Wanted says what a flag takes.

@@ -31,13 +31,14 @@ func CheckReason(reason string) error {
 	})
 }
 
-// CheckRevocation returns an error unless by says who revokes a lease or a lock, and reason
-// why. Both come without the blanks around them.
-func CheckRevocation(by, reason string) error {
-	if by == "" {
-		return errors.New("it does not say by whom")
+// CheckOrder returns an error unless by says who gives an order, and reason why. who says in the
+// error what by is.
+func CheckOrder(who, by, reason string) error {
+	var errs []error
+	if strings.TrimSpace(by) == "" {
+		errs = append(errs, errors.New("it does not say by whom"))
 	}
-	return errors.Join(Check("the name of who revokes", by), CheckReason(reason))
+	return errors.Join(append(errs, Check(who, by), CheckReason(reason))...)
 }
 
 func check(what, value string, most int, hidden func(rune) bool) error {

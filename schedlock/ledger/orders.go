@@ -66,17 +66,11 @@ type Action struct {
 // Names and reasons are UTF-8 without control characters (a reason may have line
 // breaks and tabs) and without those that set the direction of writing.
 func (o Action) Validate() error {
-	var errs []error
-	if strings.TrimSpace(o.By) == "" {
-		errs = append(errs, errors.New("it does not say by whom"))
+	err := names.CheckOrder("the name of who asks", o.By, o.Reason)
+	if wrong := names.Check("the name of the job", o.Job); wrong != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %w", ErrNoJob, wrong))
 	}
-	errs = append(errs,
-		names.Check("the name of who asks", o.By),
-		names.CheckReason(o.Reason))
-	if err := names.Check("the name of the job", o.Job); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrNoJob, err))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // A Request is a run that somebody asked for, and that has not started.

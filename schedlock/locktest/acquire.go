@@ -210,8 +210,8 @@ var acquireCases = []testCase{
 			}
 		}},
 	{Rule: Rule{16, "terms grow whatever a hand does",
-		"Terms grow after the row was deleted, its term was raised or lowered, or the history was " +
-			"emptied (then by MinTerm).",
+		"Terms grow after the row was deleted, its term was raised or lowered, or the history " +
+			"was emptied (then by MinTerm).",
 		"an operator who helps himself gives two leaders the same fencing token.",
 		[]Feature{Edits}},
 		run: func(e *env) {

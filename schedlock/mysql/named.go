@@ -335,13 +335,14 @@ func (t tx) fenced(ctx context.Context, kind, name string) (bool, error) {
 }
 
 // Clean implements namedlock.Store. It raises the floor in the same transaction, so that
-// no term is granted twice. As nobody takes a lock meanwhile, it waits for no app.
+// no term is granted twice. Nobody takes a lock meanwhile, so it waits for no app itself; it may
+// wait for who takes one.
 func (n namedStore) Clean(ctx context.Context, limit int) (deleted int64, err error) {
 	type row struct {
 		kind, name string
 		term       int64
 	}
-	err = n.s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+	err = n.s.patient.write(ctx, func(ctx context.Context, tx tx) error {
 		var (
 			highest int64
 			r       row

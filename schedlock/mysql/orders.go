@@ -84,7 +84,7 @@ func (s *Store) Trigger(ctx context.Context, o ledger.Action) (r ledger.Request,
 	if err := o.Validate(); err != nil {
 		return r, err
 	}
-	err = s.shared.write(ctx, func(ctx context.Context, tx tx) error {
+	err = s.patient.write(ctx, func(ctx context.Context, tx tx) error {
 		if err := isKnown(ctx, tx, o.Job); err != nil {
 			return err
 		}

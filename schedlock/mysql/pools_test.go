@@ -58,6 +58,17 @@ func TestWhatWaitsForAnAppLeavesAConnection(t *testing.T) {
 			},
 			"%FROM scheduler_gate FOR UPDATE%",
 		},
+		"Trigger": {
+			func(t *testing.T, s *mysql.Store, db *sql.DB, app *sql.Tx) {
+				exec(t, db, `INSERT INTO scheduler_jobs (job, spec, cursor_at, updated_at)
+					VALUES ('j', '', now(), now())`)
+				value[int](t, app, `SELECT id FROM scheduler_gate FOR UPDATE`)
+			},
+			func(ctx context.Context, s *mysql.Store) {
+				_, _ = s.Trigger(ctx, ledger.Action{Job: "j", By: "ann"})
+			},
+			"%INSERT INTO%scheduler_gated%",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

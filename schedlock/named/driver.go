@@ -21,3 +21,6 @@ const (
 	KindTimeout  = namedlock.KindTimeout  // OncePer
 	KindElection = namedlock.KindElection // Election
 )
+
+// Kinds are all of them.
+var Kinds = []Kind{KindLock, KindTask, KindTimeout, KindElection}

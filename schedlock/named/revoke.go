@@ -46,7 +46,8 @@ var ErrNotHeld = errors.New("nobody holds the lock under that term")
 func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 	reason string) (Revocation, error) {
 	by, reason = strings.TrimSpace(by), strings.TrimSpace(reason)
-	if err := errors.Join(checkKey(key), names.CheckRevocation(by, reason)); err != nil {
+	if err := errors.Join(checkKey(key),
+		names.CheckOrder("the name of who revokes", by, reason)); err != nil {
 		return Revocation{}, fmt.Errorf("revoke: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)

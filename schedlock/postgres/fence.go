@@ -24,7 +24,8 @@ func sqlIdle(limit string) string {
 
 // sqlSaneTTL is driver.MaxTTL where a hand has written what no lease has: the server refuses a
 // limit that is too long or below 0, and takes 0 for none.
-const sqlSaneTTL = `CASE WHEN l.ttl_ms BETWEEN 1 AND 86400000 THEN l.ttl_ms ELSE 86400000 END`
+var sqlSaneTTL = fmt.Sprintf(`CASE WHEN l.ttl_ms BETWEEN 1 AND %[1]d THEN l.ttl_ms ELSE %[1]d END`,
+	driver.MaxTTL.Milliseconds())
 
 // sqlFence locks the row so that heartbeats pass and a take-over waits (row
 // locks, chapter 13.3.2 of the PostgreSQL manual). A client that dies in the

@@ -63,8 +63,6 @@ var (
 	tasksDesc = desc("queue_tasks",
 		"Tasks of a queue: pending (without those that are delayed), delayed, in_progress, "+
 			"done, failed. Only on the leader.", "queue", "state")
-
-	lockKinds = []named.Kind{named.KindLock, named.KindTask, named.KindTimeout, named.KindElection}
 )
 
 var descs []*prometheus.Desc // all of them
@@ -170,7 +168,7 @@ func (m *Metrics) collectLock(out chan<- prometheus.Metric) {
 		}
 	}
 	if locks, ok := w.locks.get(status.Term); ok {
-		for _, kind := range lockKinds {
+		for _, kind := range named.Kinds {
 			send(locksDesc, float64(locks[kind]), string(kind))
 		}
 	}

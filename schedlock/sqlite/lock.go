@@ -147,6 +147,11 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 	case err == nil:
 	case complete:
 		s.doubt(c.Token)
+		select {
+		case <-s.closed: // meanwhile: Close may have settled before there was a doubt
+			s.settleBytes(nil)
+		default:
+		}
 	default:
 		s.dropByte(c.Token) // rolled back
 	}

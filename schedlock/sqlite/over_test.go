@@ -119,6 +119,22 @@ func TestAFailedCommitOfAnAcquisitionLeavesNothingBehind(t *testing.T) {
 		look(t, s)
 		assert.Empty(t, s.tenures)
 	})
+	t.Run("the store is closed meanwhile", func(t *testing.T) {
+		for range 20 {
+			s := newStore(t)
+			needProof(t, s)
+			view, closed := look(t, s), make(chan error)
+			atCommit(t, s, func() bool {
+				go func() { closed <- s.Close() }()
+				<-s.closed
+				return false
+			})
+			_, err := s.Acquire(bg, claimOf(view, nobody))
+			require.Error(t, err)
+			require.NoError(t, <-closed)
+			require.NotEqual(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
+		}
+	})
 	t.Run("the store is closed", func(t *testing.T) {
 		s := failed(t)
 		needProof(t, s)

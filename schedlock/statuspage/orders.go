@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -56,7 +57,7 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 			return
 		}
 		if r.Method != http.MethodPost {
-			if _, err := query(r); err != nil {
+			if _, err := forms.Query(r); err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}

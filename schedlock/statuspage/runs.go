@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
@@ -191,7 +192,7 @@ type choice struct {
 }
 
 func (h *Handler) serveRuns(w http.ResponseWriter, r *http.Request) {
-	v, err := query(r)
+	v, err := forms.Query(r)
 	var q runsQuery
 	if err == nil {
 		q, err = parseRunsQuery(v)

@@ -35,8 +35,14 @@ func (h *Handler) renderSections(ctx context.Context) []template.HTML {
 
 // renderSection keeps what goes wrong in the app's part out of the others.
 func (h *Handler) renderSection(ctx context.Context, s *section) template.HTML {
-	if !s.turn.TryTake() && (s.late.Load() || s.turn.Take(ctx) != nil) {
-		return notShown
+	if !s.turn.TryTake() {
+		if s.late.Load() {
+			return notShown
+		}
+		if s.turn.Take(ctx) != nil {
+			h.noteLate(ctx, s)
+			return notShown
+		}
 	}
 	s.late.Store(false)
 	var content template.HTML
@@ -52,11 +58,7 @@ func (h *Handler) renderSection(ctx context.Context, s *section) template.HTML {
 		select {
 		case err = <-result: // it heeds ctx, and says what was slow
 		case <-time.After(bounded.Moment):
-			// Else the reader is gone, and the call has not had its time.
-			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				s.late.Store(true)
-				h.cfg.Log.Warn("status page: section does not return", "section", s.Title)
-			}
+			h.noteLate(ctx, s)
 			return notShown
 		}
 	}
@@ -70,4 +72,12 @@ func (h *Handler) renderSection(ctx context.Context, s *section) template.HTML {
 			template.HTMLEscapeString(h.cfg.PublicError(err)) + `</p>`)
 	}
 	return content
+}
+
+// noteLate notes that the call has outlasted a reader's time, unless that reader is gone before.
+func (h *Handler) noteLate(ctx context.Context, s *section) {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) &&
+		s.late.CompareAndSwap(false, true) {
+		h.cfg.Log.Warn("status page: section does not return", "section", s.Title)
+	}
 }

@@ -3,6 +3,9 @@ package statuspage
 import (
 	"context"
 	"html/template"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/bounded"
@@ -21,7 +25,9 @@ func TestASectionThatDoesNotReturnKeepsNoOtherPart(t *testing.T) {
 		block := make(chan struct{})
 		release := sync.OnceFunc(func() { close(block) })
 		defer release()
+		var log strings.Builder
 		h := newHandler(t, newDatabase(), func(c *Config) {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
 			c.Sections = []Section{
 				{Title: "Stuck", Render: func(context.Context) (template.HTML, error) {
 					calls.Add(1)
@@ -54,9 +60,39 @@ func TestASectionThatDoesNotReturnKeepsNoOtherPart(t *testing.T) {
 		}
 		require.EqualValues(t, 1, calls.Load(), "one call at a time")
 
+		require.Equal(t, 1, strings.Count(log.String(), "section does not return"), log.String())
+
 		release()
 		synctest.Wait()
-		require.Contains(t, get(h, "/").Body.String(), "<em>3 lists</em>")
+		h.live.every = 0
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				assert.Contains(t, get(h, "/").Body.String(), "<em>3 lists</em>")
+			})
+		}
+		readers.Wait()
+	})
+}
+
+// The first call may be of a poller whose last viewer goes before the call has had its time.
+func TestASectionIsLateWhoeverHasCalledIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		defer close(block)
+		h := newHandler(t, newDatabase(), func(c *Config) {
+			c.Sections = []Section{{Title: "Stuck",
+				Render: func(context.Context) (template.HTML, error) { <-block; return "", nil }}}
+		})
+		s := h.live.join()
+		time.Sleep(time.Second)
+		h.live.leave(s)
+		h.live.every = 0
+		begin := time.Now()
+		for range 3 {
+			require.Contains(t, get(h, "/").Body.String(), "this part cannot be shown")
+		}
+		require.Equal(t, readTimeout, time.Since(begin), "the first waits, and no other")
 	})
 }
 
@@ -85,6 +121,10 @@ func TestAClientThatIsGoneWaitsForNoReader(t *testing.T) {
 		cancel()
 		begin := time.Now()
 		require.Nil(t, h.readShared(gone))
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+		h.ServeHTTP(w, r.WithContext(gone))
+		require.Empty(t, w.Body.String())
 		require.Zero(t, time.Since(begin))
 	})
 }

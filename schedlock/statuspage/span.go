@@ -3,9 +3,9 @@ package statuspage
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -20,18 +20,8 @@ var spans = []struct {
 // that a fail-over of a minute ago is no hair's breadth in a week.
 const autoTerms = 8
 
-// query refuses what net/http would drop without a word: the answer would be to another question.
-func query(r *http.Request) (url.Values, error) {
-	v, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, fmt.Errorf("query %.200q: %w: write it as in ?NAME=VALUE, "+
-			"with & between parameters", r.URL.RawQuery, err)
-	}
-	return v, nil
-}
-
 func spanOf(r *http.Request) (string, error) {
-	v, err := query(r)
+	v, err := forms.Query(r)
 	if err != nil {
 		return "", err
 	}

@@ -21,8 +21,13 @@ const (
 	minTimeout = 10 * time.Millisecond
 	maxTimeout = 24 * time.Hour
 	maxDelay   = 366 * 24 * time.Hour // of [Queues.Fail] and [Queues.AddAfter]
-	maxRetries = 1_000_000
-	maxLimit   = 10_000 // of [Queues.Capture]
+)
+
+const (
+	// MaxRetries is how many retries a task may have.
+	MaxRetries = 1_000_000
+	// MaxLimit is how many tasks one call of [Queues.Capture] or [Queues.List] may return.
+	MaxLimit = 10_000
 )
 
 // Queues are the queues in one database. A queue exists as soon as it has a
@@ -128,8 +133,8 @@ func (q *Queues) addAfter(ctx context.Context, tx any, queue string, delay time.
 func (q *Queues) add(what, queue string, retries int, ids []string,
 	add func([]string) ([]string, error)) ([]string, error) {
 	errs := []error{checkName("the name of the queue", queue)}
-	if retries < 0 || retries > maxRetries {
-		errs = append(errs, fmt.Errorf("%d retries are not from 0 to %d", retries, maxRetries))
+	if retries < 0 || retries > MaxRetries {
+		errs = append(errs, fmt.Errorf("%d retries are not from 0 to %d", retries, MaxRetries))
 	}
 	unique, seen := make([]string, 0, len(ids)), make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -172,8 +177,8 @@ func (q *Queues) add(what, queue string, retries int, ids []string,
 // had been lost.
 func (q *Queues) Capture(ctx context.Context, queue string, limit int) ([]*Task, error) {
 	err := checkName("the name of the queue", queue)
-	if limit < 1 || limit > maxLimit {
-		err = errors.Join(err, fmt.Errorf("the limit %d is not from 1 to %d", limit, maxLimit))
+	if limit < 1 || limit > MaxLimit {
+		err = errors.Join(err, fmt.Errorf("the limit %d is not from 1 to %d", limit, MaxLimit))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("queue: capture: %w", err)
@@ -353,8 +358,8 @@ func (q *Queues) List(ctx context.Context, queue string, state State, limit int)
 	if !slices.Contains(States, state) {
 		err = errors.Join(err, fmt.Errorf("the state %.40q is none of %q", state, States))
 	}
-	if limit < 1 || limit > maxLimit {
-		err = errors.Join(err, fmt.Errorf("the limit %d is not from 1 to %d", limit, maxLimit))
+	if limit < 1 || limit > MaxLimit {
+		err = errors.Join(err, fmt.Errorf("the limit %d is not from 1 to %d", limit, MaxLimit))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("queue: list: %w", err)

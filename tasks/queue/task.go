@@ -41,9 +41,6 @@ func (t *Task) Left() time.Duration {
 // hold lets Left count from when a call was sent, unless the task has ended or was lost
 // before its answer came, or just as it did.
 func (t *Task) hold(sent clock.Stopwatch, timeout time.Duration) {
-	if t.outcome.Load() != stillOurs {
-		return
-	}
 	t.held.Store(&hold{sent, timeout - timeout/10})
 	if t.outcome.Load() != stillOurs {
 		t.held.Store(nil)

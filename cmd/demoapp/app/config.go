@@ -126,7 +126,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		fs.Usage()
 		return c, err
 	} else if err != nil {
-		return c, errors.New(message.FlagErrorOf(fs, err,
+		return c, errors.New(message.FlagError(fs, err,
 			append(args, c.databaseURL, c.lockDatabaseURL)...))
 	}
 	if *asked {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
@@ -76,16 +77,8 @@ func refuse(why string) http.Handler {
 // replica: an address says little behind a proxy.
 func (a *app) readOrder(w http.ResponseWriter, r *http.Request) (o ledger.Action, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		return o, fmt.Errorf("form: %w", err)
-	}
-	err = r.ParseMultipartForm(maxForm)
-	switch kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); {
-	case err != nil && !errors.Is(err, http.ErrNotMultipart):
-		return o, fmt.Errorf("form: %w", err)
-	case errors.Is(err, http.ErrNotMultipart) && r.ContentLength != 0 &&
-		kind != "application/x-www-form-urlencoded":
-		return o, fmt.Errorf("content type %.40q: send by and reason as the fields of a form", kind)
+	if err := forms.Parse(r, maxForm); err != nil {
+		return o, err
 	}
 	owner := a.sched.Lock().Owner()
 	o = ledger.Action{

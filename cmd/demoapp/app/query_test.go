@@ -19,9 +19,9 @@ func TestAQueryThatWouldBeDroppedIsRefused(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
 		"limit=1;job=tick": `query "limit=1;job=tick": invalid semicolon separator in query: ` +
-			"write it as in ?limit=VALUE, with & between parameters",
+			"write it as in ?NAME=VALUE, with & between parameters",
 		"limit=1%zz": `query "limit=1%zz": invalid URL escape "%zz": ` +
-			"write it as in ?limit=VALUE, with & between parameters",
+			"write it as in ?NAME=VALUE, with & between parameters",
 		"limt=1": `parameter "limt" is not known: use limit or job`,
 	} {
 		w := httptest.NewRecorder()
@@ -29,5 +29,6 @@ func TestAQueryThatWouldBeDroppedIsRefused(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, w.Code, query)
 		require.JSONEq(t, encoded(t, errorJSON{want}), w.Body.String())
 	}
-	require.NoError(t, checkQuery("job=tick&limit=7", []string{"limit", "job"}))
+	r := httptest.NewRequest(http.MethodGet, "/runs?job=tick&limit=7", nil)
+	require.NoError(t, checkQuery(r, []string{"limit", "job"}))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/schedlock/internal/build"
+	"example.com/schedlock/internal/forms"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -269,7 +269,7 @@ func (a *app) serveRuns(w http.ResponseWriter, r *http.Request) {
 // the query.
 func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
 	read func(context.Context, int) ([]T, error), encode func(T) J, known ...string) {
-	err := checkQuery(r.URL.RawQuery, known)
+	err := checkQuery(r, known)
 	var limit int
 	if err == nil {
 		limit, err = parseLimit(r.FormValue("limit"))
@@ -294,11 +294,10 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
 }
 
 // checkQuery refuses what would be dropped without a word: the answer would be to another question.
-func checkQuery(raw string, known []string) error {
-	query, err := url.ParseQuery(raw)
+func checkQuery(r *http.Request, known []string) error {
+	query, err := forms.Query(r)
 	if err != nil {
-		return fmt.Errorf("query %.200q: %w: write it as in ?%s=VALUE, with & between parameters",
-			raw, err, known[0])
+		return err
 	}
 	for name := range query {
 		if !slices.Contains(known, name) {
