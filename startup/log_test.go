@@ -44,36 +44,36 @@ func TestLog(t *testing.T) {
 
 		assert.Equal(t, `level=INFO msg="stage started" stage=a took=1s
 level=INFO msg="stage started" stage=b took=0s
-level=WARN msg="stage failed to stop" stage=b took=0s error="panic: a value" stack=true
+level=WARN msg="stage failed to stop" stage=b took=0s err="panic: a value" stack=true
 level=INFO msg="stage stopped" stage=a took=1s
 `, run(startup.Stage{Name: "a", Start: second, Stop: second},
 			startup.Stage{Name: "b", Stop: explode}))
 
 		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=ERROR msg="stage failed to start" stage=b took=0s error=boom
+level=ERROR msg="stage failed to start" stage=b took=0s err=boom
 level=INFO msg="stage stopped" stage=a took=0s
 `, run(startup.Stage{Name: "a"}, startup.Stage{Name: "b", Start: fail(errors.New("boom"))}))
 
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
+		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s err="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
 level=INFO msg="late stage started, and was stopped again" stage=a took=1m0s
 `, run(startup.Stage{Name: "a", Start: minute}))
 
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
-level=WARN msg="late stage failed to start" stage=a took=1m0s error=boom
+		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s err="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
+level=WARN msg="late stage failed to start" stage=a took=1m0s err=boom
 `, run(startup.Stage{Name: "a", Start: ignoreFor(time.Minute, errors.New("boom"))}))
 
-		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s error="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
-level=WARN msg="late stage started, but failed to stop" stage=a took=1m10s error="not done within its StopTimeout of 10s"
+		assert.Equal(t, `level=ERROR msg="stage failed to start" stage=a took=31s err="not done within its StartTimeout of 30s; it still runs, and will be stopped if it succeeds after all"
+level=WARN msg="late stage started, but failed to stop" stage=a took=1m10s err="not done within its StopTimeout of 10s"
 `, run(startup.Stage{Name: "a", Start: minute, Stop: obey}))
 
 		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=WARN msg="stage failed to stop" stage=a took=11s error="not done within its StopTimeout of 10s; it still runs"
+level=WARN msg="stage failed to stop" stage=a took=11s err="not done within its StopTimeout of 10s; it still runs"
 level=INFO msg="late stage stopped" stage=a took=1m0s
 `, run(startup.Stage{Name: "a", Stop: minute}))
 
 		assert.Equal(t, `level=INFO msg="stage started" stage=a took=0s
-level=WARN msg="stage failed to stop" stage=a took=11s error="not done within its StopTimeout of 10s; it still runs"
-level=WARN msg="late stage failed to stop" stage=a took=1m0s error=boom
+level=WARN msg="stage failed to stop" stage=a took=11s err="not done within its StopTimeout of 10s; it still runs"
+level=WARN msg="late stage failed to stop" stage=a took=1m0s err=boom
 `, run(startup.Stage{Name: "a", Stop: ignoreFor(time.Minute, errors.New("boom"))}))
 	})
 }

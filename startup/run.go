@@ -276,7 +276,7 @@ func (g *Graph) logFailure(ctx context.Context, level slog.Level, msg string, st
 	attrs := []slog.Attr{
 		slog.String("stage", st.Name),
 		slog.Duration("took", time.Since(begin)),
-		slog.String("error", err.Error()),
+		slog.String("err", err.Error()),
 	}
 	if p, ok := errors.AsType[*bounded.Panic](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
