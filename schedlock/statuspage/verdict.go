@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -55,6 +56,10 @@ func newVerdict(l *leader, s *snapshot, jobs []jobView) verdict {
 	ready := newStandbys(s)
 	list := slices.Concat(leaderFindings(l, s.now), termFindings(s), ready.findings(),
 		jobFindings(s, jobs))
+	if errors.Is(s.self.Err, driver.ErrWarning) {
+		list = append(list, finding{Grade: warning, Link: "#self-title", About: "why",
+			Text: "This replica leads on, but somebody should act"})
+	}
 	if s.err != nil { // what happened before is not known
 		list = append(list, finding{Grade: warning, Text: "Can't tell what happened before"})
 	}

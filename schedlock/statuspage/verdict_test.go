@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
@@ -93,6 +94,9 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 		{"everything is paused", snapshot{view: led, jobs: jobs(),
 			pause: &ledger.Pause{Action: ledger.Action{By: "ann"}, Since: now}}, warning,
 			"The whole scheduler is paused by ann for ago", 0},
+		{"it leads on, but somebody should act", snapshot{view: led, jobs: jobs(),
+			self: schedlock.Status{Err: driver.ErrWarning}}, warning,
+			"This replica leads on, but somebody should act", 0},
 		{"another app leads, and a job fails", snapshot{view: driver.Snapshot{Row: foreign},
 			jobs: jobs(streak(1))}, bad, "pid 41 on web-1 is a replica of another app", 1},
 		{"nobody leads, and a job fails", snapshot{view: driver.Snapshot{Newest: &driver.Term{
