@@ -51,7 +51,7 @@ func openLock(dsn string, log *slog.Logger) func(context.Context) (driver.Store,
 	case datasource.PostgreSQL:
 		open = postgres.Opener(dsn, postgres.WithLogger(log))
 	case datasource.MySQL:
-		open = mysql.Opener(dsn)
+		open = mysql.Opener(dsn, mysql.WithLogger(log))
 	default:
 		return sqlite.Opener(dsn)
 	}
