@@ -18,7 +18,7 @@ import (
 )
 
 // A Store keeps the lock row and the history of terms in a database. Packages
-// schedlock/sqlite, postgres and memory have one each. Every method may be called
+// schedlock/sqlite, postgres, mysql and memory have one each. Every method may be called
 // concurrently, must return soon after its context has ended, and rolls back
 // whatever it does not commit: a caller that failed must not hold a database lock.
 type Store interface {
