@@ -73,7 +73,8 @@ func catch[E any](t *testing.T, cases []ruleCase[E], stores []broken, tries int,
 func TestTheRulesAreNumbered(t *testing.T) {
 	for _, rules := range [][]Rule{Rules(), NamedRules(), QueueRules()} {
 		for i, r := range rules {
-			assert.Equal(t, i+1, r.Number)
+			assert.Equal(t, i+1, r.Number, "%s: a new rule ends the last list, with the next number",
+				r.Name)
 			assert.NotEmpty(t, r.Name)
 			assert.NotEmpty(t, r.Text)
 			assert.NotEmpty(t, r.Breaks)
