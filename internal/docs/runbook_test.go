@@ -71,14 +71,16 @@ func TestTheRunbookHasAHeadingForEachAlertLogLineAndFinding(t *testing.T) {
 	}
 }
 
-func parse(t *testing.T, path string) (file *ast.File, constants map[string]string) {
+// parse parses a file. Functions may have constants of one name, with values of their own.
+func parse(t *testing.T, path string) (file *ast.File, constants map[string][]string) {
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, 0)
 	require.NoError(t, err)
-	constants = map[string]string{}
+	constants = map[string][]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == 1 && len(spec.Values) == 1 {
 			if text, ok := literal(spec.Values[0]); ok {
-				constants[spec.Names[0].Name] = text
+				name := spec.Names[0].Name
+				constants[name] = append(constants[name], text)
 			}
 		}
 		return true
@@ -121,10 +123,12 @@ func logged(t *testing.T, path string) (lines []string) {
 		case *ast.BinaryExpr:
 			return text(e.X) + text(e.Y)
 		case *ast.Ident:
-			if s, ok := constants[e.Name]; ok {
-				return s
+			all := constants[e.Name]
+			if len(all) == 1 {
+				return all[0]
 			}
-			if all, ok := composed[filepath.ToSlash(path)+": "+e.Name]; ok {
+			all = append(all, composed[filepath.ToSlash(path)+": "+e.Name]...)
+			if len(all) > 0 {
 				lines = append(lines, all...)
 				return ""
 			}
@@ -190,9 +194,7 @@ func checks(t *testing.T, path string) (names []string) {
 			check, _ := literal(arg)
 			names = append(names, check)
 		case *ast.Ident:
-			if check, ok := constants[arg.Name]; ok {
-				names = append(names, check)
-			}
+			names = append(names, constants[arg.Name]...)
 		}
 	})
 	return names

@@ -475,3 +475,32 @@ func TestRunThisOnceEver(t *testing.T) {
 	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT cents FROM prices`).Scan(&cents))
 	require.Equal(t, 200, cents)
 }
+
+// docs/upgrading.md: nobody else makes the app's tables meanwhile.
+func TestTheAppsOwnTables(t *testing.T) {
+	another, err := named.New(open(t).Named())
+	require.NoError(t, err)
+	goose := func(ctx context.Context) error {
+		_, err := another.TryLock(ctx, "tables")
+		var held *named.HeldError
+		assert.ErrorAs(t, err, &held)
+		return nil
+	}
+
+	var app *startup.App
+	app, err = startup.NewApp(startup.Config{
+		Open: sqlite.Opener("file:app.db"),
+		Stages: []startup.Stage{{
+			Name:  "tables",
+			After: []string{startup.StageDatabase},
+			Start: func(ctx context.Context) error {
+				return app.Locks().WithLock(ctx, "tables", func(ctx context.Context, _ *named.Lock) error {
+					return goose(ctx) // one replica at a time
+				})
+			},
+		}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, app.Start(t.Context()))
+	require.NoError(t, app.Stop(t.Context()))
+}
