@@ -247,8 +247,9 @@ func (n namedStore) changed(ctx context.Context, query string, args ...any) (boo
 	return err == nil, n.s.explain(err)
 }
 
-// sqlNamedFence locks the row so that extending passes and a take-over waits.
-// The server ends a transaction that is idle for the TTL.
+// sqlNamedFence locks the row so that extending passes and a take-over waits: that
+// changes the term, which is part of a unique index. The server ends a transaction
+// that is idle for the TTL.
 func sqlNamedFence(locks string) string {
 	return `
 SELECT ` + sqlIdle("$5::bigint") + `,
