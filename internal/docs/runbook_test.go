@@ -71,6 +71,69 @@ func TestTheRunbookHasAHeadingForEachAlertLogLineAndFinding(t *testing.T) {
 	}
 }
 
+// What "By symptom" quotes of status and doctor is what they say: each piece between ellipses
+// stands in the command's code, and each finding is a check of doctor.
+func TestTheSymptomsAreQuotedAsTheCommandSaysThem(t *testing.T) {
+	var said []string
+	var known []string
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		if strings.HasPrefix(path, filepath.Join("cmd", "schedlock")) {
+			said = append(said, texts(t, path)...)
+		}
+		if strings.HasPrefix(path, filepath.Join("cmd", "schedlock", "internal", "doctor")) {
+			known = append(known, checks(t, path)...)
+		}
+	})
+	require.Contains(t, known, "flapping")
+	says := func(piece string) bool {
+		return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, piece) })
+	}
+	quoted := regexp.MustCompile("`([^`]+)`")
+	rows := rowsUnder(t, read(t, runbook), "By symptom")[1:]
+	require.NotEmpty(t, rows)
+	for _, row := range rows {
+		for column, cell := range row[1:3] {
+			for _, quote := range quoted.FindAllStringSubmatch(cell, -1) {
+				if check, _, _ := strings.Cut(quote[1], ":"); column == 1 {
+					assert.Contains(t, known, check, "no check of doctor: %q", quote[1])
+				}
+				for _, piece := range strings.Split(quote[1], "…") {
+					piece = strings.Trim(piece, " :;")
+					assert.True(t, says(piece), "nothing says %q of %q", piece, quote[1])
+				}
+			}
+		}
+	}
+}
+
+// texts are the strings of a file; those that are added up in the code are one.
+func texts(t *testing.T, path string) (all []string) {
+	file, _ := parse(t, path)
+	var whole func(ast.Expr) string
+	whole = func(e ast.Expr) string {
+		if sum, ok := e.(*ast.BinaryExpr); ok && sum.Op == token.ADD {
+			return whole(sum.X) + whole(sum.Y)
+		}
+		text, _ := literal(e)
+		return text
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		e, ok := n.(ast.Expr)
+		if !ok {
+			return true
+		}
+		text := whole(e)
+		if text != "" {
+			all = append(all, text)
+		}
+		return text == ""
+	})
+	return all
+}
+
 // parse parses a file. Functions may have constants of one name, with values of their own.
 func parse(t *testing.T, path string) (file *ast.File, constants map[string][]string) {
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, 0)
