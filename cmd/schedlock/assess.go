@@ -74,6 +74,20 @@ func judge(v driver.Snapshot) assessment {
 }
 
 func standbyWaits(v driver.Snapshot, j assess.Assessment) wait {
+	w := unblocked(v, j)
+	if v.Row == nil || v.Blocker == "" {
+		return w
+	}
+	const end = "for the end of the transaction that keeps its row locked"
+	if w.atOnce {
+		return wait{text: end, most: j.TTL}
+	}
+	w.text = end + ", and " + w.text
+	return w
+}
+
+// unblocked is what a standby waits for if nobody keeps the row locked.
+func unblocked(v driver.Snapshot, j assess.Assessment) wait {
 	switch r := v.Row; {
 	case j.AtOnce && j.Verdict == assess.Free:
 		return wait{text: "for nothing: it takes the lock now", atOnce: true}

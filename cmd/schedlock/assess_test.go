@@ -66,3 +66,13 @@ func TestAStandbyWaitsForAProofOfDeathOnlyWhereThereIsOne(t *testing.T) {
 	v.Sign = driver.SignAlive
 	assert.Contains(t, judge(v).standby.text, "for a release or a proof of death; else")
 }
+
+func TestAStandbyWaitsForWhoKeepsTheRowLocked(t *testing.T) {
+	v := driver.Snapshot{Now: time.Unix(1e9, 0), Blocker: "backend 7", Row: &driver.Row{
+		HeartbeatAt: time.Unix(1e9-3600, 0), State: driver.StateLeading, Grace: 5 * time.Second,
+		Timing: driver.Timing{TTL: time.Minute}}, Sign: driver.SignEnded}
+	const end = "for the end of the transaction that keeps its row locked"
+	assert.Equal(t, end+", and for the holder to come back, for 5s at most", judge(v).standby.text)
+	v.Sign = driver.SignDead
+	assert.Equal(t, wait{text: end, most: time.Minute}, judge(v).standby)
+}
