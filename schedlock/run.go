@@ -57,7 +57,7 @@ func (l *Lock) Start() {
 		defer g.end()
 		for {
 			err := l.lead(g, func(lease *Lease) error { return l.serve(g.ctx, lease) })
-			if g.ctx.Err() != nil || errors.Is(err, ErrStopped) {
+			if g.ctx.Err() != nil || l.stopped() {
 				return
 			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)
@@ -181,14 +181,17 @@ func (l *Lock) lead(g *going, work func(*Lease) error) error {
 	for {
 		lease, err := l.Wait(g.ctx)
 		if err != nil {
-			if errors.Is(err, ErrStopped) || g.ctx.Err() == nil {
+			switch {
+			case g.ctx.Err() == nil:
 				return err
+			case l.stopped(): // not by the cause of g.ctx, which may be the end of another Lock
+				return ErrStopped
 			}
 			return l.giveBack(g.ctx, false) // unless the campaign has made up for it
 		}
 		rest, failed, held := leadOnce(lease, work)
 		switch {
-		case errors.Is(context.Cause(g.ctx), ErrStopped):
+		case l.stopped():
 			return errors.Join(ErrStopped, failed)
 		case g.ctx.Err() != nil:
 			return errors.Join(failed, held)
