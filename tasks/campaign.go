@@ -123,13 +123,21 @@ func (c *campaign) lead() {
 	ctx, cancel := context.WithCancel(t.ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
+	revoked := c.lease.Revoked()
+	go func() { // a start waits for the ledger, however long that does not answer
+		select {
+		case <-revoked:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	look := time.NewTicker(timing.HeartbeatInterval)
 	defer look.Stop()
 	looked, at := c.lease.Now(), time.Now()
 	for ready := c.ready; c.next() == leading; {
 		select {
 		case <-c.lease.Done():
-		case <-c.lease.Revoked():
+		case <-revoked:
 		case <-c.ctx.Done():
 		case <-ready:
 			ready = nil

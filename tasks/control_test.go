@@ -339,6 +339,23 @@ func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 	})
 }
 
+// Whoever awaits a run has the time that it takes: one look must not take all of that.
+func TestAwaitAsksAgainAfterALookThatHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.leader([]Job{d.job("j", at(time.Hour), time.Second)})
+		request := a.trigger("j", "alice", "")
+		a.link.set(on(hang, "run"))
+		time.AfterFunc(3*time.Second, func() { a.link.set(nil) })
+		hour, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		run, err := a.runner.Await(hour, request)
+		require.NoError(t, err)
+		assert.Equal(t, ledger.Done, run.Status)
+		assert.Less(t, time.Since(midnight), 15*time.Second)
+	})
+}
+
 func TestAStopDoesNotWaitForWhoAwaitsARun(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var d diary

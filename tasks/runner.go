@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -161,7 +162,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 	r := &Runner{
 		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
 			onStuck: func([]Run) {}, keep: defaultKeepRuns},
-		jobs:  jobs,
+		jobs:  slices.Clone(jobs),
 		ready: make(chan struct{}), done: make(chan struct{}), giving: bounded.NewTurn(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
