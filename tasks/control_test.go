@@ -323,6 +323,23 @@ func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
+// A leader asks four times a second, for each of its jobs.
+func TestWhoHasManyJobsDoesNotPayForEachPairOfThem(t *testing.T) {
+	var (
+		inbox ledger.Pending
+		rows  []ledger.Job
+	)
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		inbox.Pauses = append(inbox.Pauses, ledger.Pause{Action: ledger.Action{Job: name},
+			Resumed: midnight})
+		rows = append(rows, ledger.Job{Name: name})
+	}
+	assert.Zero(t, testing.AllocsPerRun(10, func() {
+		_, _ = inbox.Paused("99"), findJob(rows, "99")
+	}))
+}
+
 func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)

@@ -119,9 +119,9 @@ type Pending struct {
 // Paused returns the pause that keeps a job from starting: its own, or that
 // of the whole scheduler; nil if there is none in force.
 func (i Pending) Paused(job string) *Pause {
-	for _, p := range i.Pauses {
-		if (p.Job == "" || p.Job == job) && p.InForce() {
-			return &p
+	for n := range i.Pauses { // p of a range would be copied to the heap each time
+		if p := &i.Pauses[n]; (p.Job == "" || p.Job == job) && p.InForce() {
+			return p
 		}
 	}
 	return nil
