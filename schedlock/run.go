@@ -19,7 +19,8 @@ import (
 // lease is kept alive until it has returned, but not past a loss: then another
 // replica leads TTL − renew deadline after the context has ended. An error of
 // lead is logged, and does not end Run: other replicas, or this one after two
-// retry intervals, have the next try.
+// retry intervals, have the next try. A panic of lead goes on to who has called Run,
+// once the lock is released.
 //
 // That ctx ends is no error: Run returns what lead has returned then, if it is
 // another error than the context's, and why the lock could not be released.
@@ -47,7 +48,8 @@ func (l *Lock) Run(ctx context.Context, lead func(ctx context.Context, lease *Le
 // an operator's order to leave, they have TTL − renew deadline to do so before
 // another replica leads. A job that takes longer watches the context of Lease.
 //
-// Start may be called again, and does nothing then, nor after Stop.
+// Start may be called again, and does nothing then, nor while a Run is under way, nor
+// after Stop.
 func (l *Lock) Start() {
 	g, err := l.begin(context.Background(), true)
 	if err != nil {

@@ -23,7 +23,8 @@ const defaultDrain = 20 * time.Second
 const defaultKeepRuns = 10_000
 
 // A Runner campaigns for the lock and runs the jobs while it leads. Use:
-// Campaign, or Acquire; then Start; then Stop, once. Safe for concurrent use.
+// Campaign, or Acquire; then Start; then Stop. It cannot be used again. All methods are
+// safe for concurrent use.
 type Runner struct {
 	settings
 	jobs []Job
@@ -72,7 +73,7 @@ func (s *settings) tell(e RunEvent) {
 // An Option sets something on NewRunner.
 type Option func(*Runner) error
 
-// WithLogger sets the logger; default slog.Default().
+// WithLogger sets the logger; default slog.Default(). A handler that blocks holds up nothing.
 func WithLogger(log *slog.Logger) Option {
 	return func(r *Runner) error {
 		if log == nil {
@@ -99,7 +100,8 @@ func WithDrain(limit time.Duration) Option {
 // although they were cancelled. The lock stays held and the heartbeats go on
 // as long as they have not, so nobody else leads: the default is to wait. An f
 // that calls os.Exit(1) lets the kernel end the jobs, and another replica may
-// lead. Nothing waits for f.
+// lead. It is called on a goroutine of its own, for which only Stop waits, as for that
+// of WithOnRun. Its panics are logged.
 func WithOnStuck(f func(stuck []Run)) Option {
 	return func(r *Runner) error {
 		if f == nil {
