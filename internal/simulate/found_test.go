@@ -12,7 +12,8 @@ import (
 )
 
 // found are plans that broke a rule, of the code or of a deliberate break of it. Seeds have found
-// the late heartbeat, the edited term, the late end and the old request; the others were made by hand.
+// the late heartbeat, the edited term, the late end and the old request; the others were made by
+// hand.
 var found = []struct {
 	name string
 	plan plan
