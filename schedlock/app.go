@@ -92,6 +92,8 @@ func (l *Lock) CheckApp(ctx context.Context) error {
 	if !l.app.Named() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.opTimeout())
+	defer cancel()
 	v, err := l.store.Look(ctx)
 	if err != nil {
 		return nil

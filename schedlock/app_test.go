@@ -133,6 +133,19 @@ func TestTwoAppsThatWereBothNamedRefuseToShareALock(t *testing.T) {
 	})
 }
 
+// A start may have a day: a database that hangs must not keep the app from serving for as long.
+func TestCheckAppGivesUpADatabaseThatHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a := newReplica(t, db, schedlock.WithApp("shop"))
+		a.db.set(fault{kind: hang}, "look")
+		day, cancel := context.WithTimeout(ctx, 24*time.Hour)
+		defer cancel()
+		begin := time.Now()
+		require.NoError(t, a.lock.CheckApp(day))
+		require.Equal(t, 10*time.Second, time.Since(begin))
+	})
+}
+
 // An app that is gone for good must not keep others away.
 func TestADeadHolderOfAnotherAppIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {

@@ -1,6 +1,8 @@
 package schedlock
 
 import (
+	"time"
+
 	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/clock/clocktest"
 	"example.com/schedlock/schedlock/driver"
@@ -11,6 +13,11 @@ func UseBubbleClock(l *Lock) *clocktest.Fake {
 	c := clocktest.New()
 	l.clock = clock.Clock{Now: c.Now, Boot: c.Boot}
 	return c
+}
+
+// UseClock gives l another clock. Call it before l is used.
+func UseClock(l *Lock, now func() time.Time) {
+	l.clock = clock.Clock{Now: now, Boot: clock.System.Boot}
 }
 
 // RenewByHand lets l's leases not renew themselves. Call it before l is used.

@@ -34,10 +34,12 @@ type Lease struct {
 	revoked   chan struct{}
 	revoke    sync.Once
 	ending    sync.Once
+	begun     chan struct{} // closed when observers were told of the acquisition
 	told      chan struct{} // closed when observers were told of the end, if it is a loss
 	returned  atomic.Bool   // Release was called: its work has returned
 	busy      bounded.Turn  // one statement at a time: heartbeat and release never cross
 	settled   bool          // the row is not ours any more; guarded by busy
+	unsure    bool          // a release had no answer, so the row may be gone; guarded by busy
 	sight     sight
 	renewal   renewal
 }
@@ -56,8 +58,8 @@ type trust struct {
 }
 
 func newLease(l *Lock, ref driver.Ref, c confirmation, s driver.Session) *Lease {
-	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), told: make(chan struct{}),
-		busy: bounded.NewTurn()}
+	lease := &Lease{lock: l, ref: ref, revoked: make(chan struct{}), begun: make(chan struct{}),
+		told: make(chan struct{}), busy: bounded.NewTurn()}
 	lease.ctx, lease.cancel = context.WithCancelCause(context.Background())
 	lease.renewal.ctx, lease.renewal.stop = context.WithCancel(lease.ctx)
 	lease.renewal.soon = make(chan struct{}, 1)
@@ -225,17 +227,16 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	case err != nil:
 		err = fmt.Errorf("heartbeat of term %d: %w", l.ref.Term, err)
 		if !errors.Is(ctx.Err(), context.Canceled) { // else the caller gave up, not the database
-			l.lock.observe(Event{Kind: EventHeartbeatFailed, Term: l.ref.Term, Took: took,
-				Err: err})
+			l.observe(Event{Kind: EventHeartbeatFailed, Took: took, Err: err})
 		}
 		return err
 	}
 	l.confirm(confirmation{sent: sent, answered: answered, dbNow: beat.Now}, beat.Session)
-	l.lock.observe(Event{Kind: EventHeartbeat, Term: l.ref.Term, Took: took})
+	l.observe(Event{Kind: EventHeartbeat, Took: took})
 	if beat.State == driver.StateRevoked {
 		l.revoke.Do(func() {
 			close(l.revoked)
-			l.lock.observe(Event{Kind: EventRevoked, Term: l.ref.Term})
+			l.observe(Event{Kind: EventRevoked})
 		})
 	}
 	return l.Err()
@@ -251,9 +252,16 @@ func (l *Lease) lose(ctx context.Context, e Event) {
 	if e.Loss == LossRow {
 		e.Holder = ended.successor(ctx)
 	}
-	e.Kind, e.Term = EventLost, l.ref.Term
-	l.lock.observe(e)
+	e.Kind = EventLost
+	l.observe(e)
 	close(l.told)
+}
+
+// observe tells observers of the lease, once they were told of its acquisition: it may end at once.
+func (l *Lease) observe(e Event) {
+	<-l.begun
+	e.Term = l.ref.Term
+	l.lock.observe(e)
 }
 
 // StepDown ends the lease without a release, because its owner has found that
@@ -277,7 +285,7 @@ func (l *Lease) drain() {
 	if l.ctx.Err() != nil || !l.draining.CompareAndSwap(false, true) {
 		return
 	}
-	l.lock.observe(Event{Kind: EventDraining, Term: l.ref.Term})
+	l.observe(Event{Kind: EventDraining})
 	select {
 	case l.renewal.soon <- struct{}{}: // so that the row says it
 	default:

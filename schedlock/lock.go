@@ -81,7 +81,8 @@ type Option func(*Lock) error
 
 // WithTTL sets the TTL; default 60 s. Unless they are given too, the renew
 // deadline follows it (¾ TTL), and so does the heartbeat interval: 10 s, or a
-// sixth of the TTL if that is less.
+// sixth of the TTL if that is less. New checks the three together: see
+// [driver.Timing.Validate] for the bounds.
 func WithTTL(d time.Duration) Option {
 	return func(l *Lock) error { l.timing.TTL = d; return nil }
 }

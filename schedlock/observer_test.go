@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,28 @@ func TestAnEventIsToldAfterWhatCameBeforeIt(t *testing.T) {
 				schedlock.EventReleased), a.seen.kinds())
 		}
 	})
+}
+
+// Whoever ends a lease may be faster than whoever has got it.
+func TestTheEndOfALeaseIsToldAfterItsAcquisition(t *testing.T) {
+	for range 3000 { // a few of them would be told the other way round
+		var seen events
+		lock, err := schedlock.New(memory.New(), schedlock.WithLogger(quiet),
+			schedlock.WithObserver(seen.observe))
+		require.NoError(t, err)
+		var asked atomic.Int64
+		schedlock.UseClock(lock, func() time.Time {
+			if asked.Add(1) > 5 { // a look and a claim: the process stands still after them
+				return time.Now().Add(time.Hour)
+			}
+			return time.Now()
+		})
+		lease, err := lock.Acquire(ctx)
+		require.NoError(t, err)
+		<-lease.Done()
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, schedlock.EventElected, seen.kinds()[0])
+	}
 }
 
 // A oneLock is a log with one lock for its level and its lines, and nobody reads what it writes.

@@ -98,7 +98,8 @@ func (e endedLease) release(ctx context.Context) error {
 	took := e.lock.clock.Now().Sub(start)
 	if err != nil {
 		err = fmt.Errorf("release term %d: %w", e.ref.Term, err)
-		e.lock.observe(Event{Kind: EventReleaseFailed, Term: e.ref.Term, Took: took, Err: err})
+		e.unsure = true
+		e.observe(Event{Kind: EventReleaseFailed, Took: took, Err: err})
 		return err
 	}
 	e.settled = true
@@ -112,10 +113,10 @@ func (e endedLease) release(ctx context.Context) error {
 		e.lock.known.EndedAt, e.lock.known.EndReason = start, reason
 	}
 	e.lock.mu.Unlock()
-	if !deleted && reason != driver.EndLost {
+	if !deleted && !e.unsure && reason != driver.EndLost {
 		e.lock.log.Warn("nothing to release: the row is not ours", "term", e.ref.Term)
 	}
-	e.lock.observe(Event{Kind: EventReleased, Term: e.ref.Term, Took: took, Reason: reason})
+	e.observe(Event{Kind: EventReleased, Took: took, Reason: reason})
 	return nil
 }
 

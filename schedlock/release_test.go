@@ -147,6 +147,19 @@ func TestReleaseHasADeadlineOfItsOwn(t *testing.T) {
 	})
 }
 
+// What the next try does not find the first one has deleted.
+func TestAReleaseWhoseAnswerIsLostWarnsOfNobodyWhoHasEditedTheTable(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		var log logText
+		a := newReplica(t, db, logTo(&log))
+		lease := a.lead()
+		a.db.next(fault{kind: lost}, "release")
+		require.NoError(t, lease.Release(ctx))
+		require.Equal(t, 2, a.db.count("release"))
+		require.Zero(t, log.count("nothing to release"))
+	})
+}
+
 func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		var log logText

@@ -19,7 +19,8 @@ import (
 // lease is kept alive until it has returned, but not past a loss: then another
 // replica leads TTL − renew deadline after the context has ended. An error of
 // lead is logged, and does not end Run: other replicas, or this one after two
-// retry intervals, have the next try.
+// retry intervals, have the next try. A panic of lead goes on to who has called Run,
+// once the lock is released.
 //
 // That ctx ends is no error: Run returns what lead has returned then, if it is
 // another error than the context's, and why the lock could not be released.
@@ -47,7 +48,8 @@ func (l *Lock) Run(ctx context.Context, lead func(ctx context.Context, lease *Le
 // an operator's order to leave, they have TTL − renew deadline to do so before
 // another replica leads. A job that takes longer watches the context of Lease.
 //
-// Start may be called again, and does nothing then, nor after Stop.
+// Start may be called again, and does nothing then, nor while a Run is under way, nor
+// after Stop.
 func (l *Lock) Start() {
 	g, err := l.begin(context.Background(), true)
 	if err != nil {
@@ -57,7 +59,7 @@ func (l *Lock) Start() {
 		defer g.end()
 		for {
 			err := l.lead(g, func(lease *Lease) error { return l.serve(g.ctx, lease) })
-			if g.ctx.Err() != nil || errors.Is(err, ErrStopped) {
+			if g.ctx.Err() != nil || l.stopped() {
 				return
 			}
 			l.log.Error("campaign refused: it is repeated while this process runs", "err", err)
@@ -181,14 +183,17 @@ func (l *Lock) lead(g *going, work func(*Lease) error) error {
 	for {
 		lease, err := l.Wait(g.ctx)
 		if err != nil {
-			if errors.Is(err, ErrStopped) || g.ctx.Err() == nil {
+			switch {
+			case g.ctx.Err() == nil:
 				return err
+			case l.stopped(): // not by the cause of g.ctx, which may be the end of another Lock
+				return ErrStopped
 			}
 			return l.giveBack(g.ctx, false) // unless the campaign has made up for it
 		}
 		rest, failed, held := leadOnce(lease, work)
 		switch {
-		case errors.Is(context.Cause(g.ctx), ErrStopped):
+		case l.stopped():
 			return errors.Join(ErrStopped, failed)
 		case g.ctx.Err() != nil:
 			return errors.Join(failed, held)

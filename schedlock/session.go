@@ -37,7 +37,7 @@ type sight struct {
 // or none.
 func (l *Lease) confirm(c confirmation, s driver.Session) {
 	if resumed := l.seeConfirmed(c, s); resumed > 0 {
-		l.lock.observe(Event{Kind: EventResumed, Term: l.ref.Term, Took: resumed})
+		l.observe(Event{Kind: EventResumed, Took: resumed})
 	}
 }
 
@@ -128,7 +128,7 @@ func (l *Lease) suspend() {
 	l.reckon()
 	changed := v.changed
 	v.mu.Unlock()
-	l.lock.observe(Event{Kind: EventSuspended, Term: l.ref.Term})
+	l.observe(Event{Kind: EventSuspended})
 	go l.resume(changed)
 }
 

@@ -93,6 +93,7 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 		e.Reason = v.Newest.EndReason
 	}
 	l.observe(e) // before a heartbeat, or the loss of the row
+	close(lease.begun)
 	if !l.byHand {
 		lease.renewItself()
 	}

@@ -136,7 +136,6 @@ func TestNewTakesOptions(t *testing.T) {
 func TestTheHeartbeatIntervalFollowsTheTTL(t *testing.T) {
 	for ttl, want := range map[time.Duration]time.Duration{
 		15 * time.Second:       2500 * time.Millisecond,
-		time.Minute:            10 * time.Second,
 		time.Hour:              10 * time.Second,
 		time.Second:            166 * time.Millisecond,
 		40 * time.Millisecond:  10 * time.Millisecond,
@@ -147,9 +146,6 @@ func TestTheHeartbeatIntervalFollowsTheTTL(t *testing.T) {
 		require.NoError(t, err, "%v alone is enough", ttl)
 		assert.Equal(t, want, l.Timing().HeartbeatInterval, "of %v", ttl)
 	}
-	l, err := New(noStore{}, WithTTL(time.Minute), WithHeartbeatInterval(time.Second))
-	require.NoError(t, err)
-	assert.Equal(t, time.Second, l.Timing().HeartbeatInterval)
 }
 
 func TestNewNamesEveryOptionThatIsWrong(t *testing.T) {

@@ -94,17 +94,29 @@ func TestAStandbyWithRareHeartbeatsLooksAgainSoon(t *testing.T) {
 	})
 }
 
-// Nobody else campaigns, so what has arrived late can only be its own.
+// Nobody else campaigns, so what has arrived late can only be its own. Its context may be that of
+// what runs under another Lock, which was stopped: that stops this one as little as any other end.
 func TestARunThatEndsGivesBackWhatItsAcquisitionHasGotLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, db *memory.Store) {
-		a := newReplica(t, db)
-		a.db.set(fault{kind: lateApply, after: retry / 4}, "acquire")
-		run, cancel := context.WithCancel(ctx)
-		ended := a.run(run, untilTheEnd)
-		time.Sleep(retry / 2) // before it looks again
-		require.NotNil(t, rowOf(t, db))
-		cancel()
-		require.NoError(t, <-ended)
-		require.Nil(t, rowOf(t, db))
-	})
+	for _, why := range []error{context.Canceled, schedlock.ErrStopped} {
+		bubble(t, why.Error(), func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.set(fault{kind: lateApply, after: retry / 4}, "acquire")
+			run, cancel := context.WithCancelCause(ctx)
+			ended := a.run(run, untilTheEnd)
+			time.Sleep(retry / 2) // before it looks again
+			require.NotNil(t, rowOf(t, db))
+			cancel(why)
+			require.NoError(t, <-ended)
+			require.Nil(t, rowOf(t, db))
+
+			a.db.heal()
+			run, cancel = context.WithCancelCause(ctx)
+			ended = a.run(run, untilTheEnd)
+			synctest.Wait()
+			require.True(t, a.leads())
+			cancel(why)
+			require.NoError(t, <-ended)
+			require.Nil(t, rowOf(t, db))
+		})
+	}
 }

@@ -95,7 +95,8 @@ type Config struct {
 	Queues     []queue.Option
 
 	// Server makes the server that serves while the app runs; nil: none. It is
-	// called once the lock exists. Its time-outs are yours to set. A stop gives
+	// called once the lock exists. It speaks HTTP without TLS on its Addr, whatever
+	// its TLSConfig says. Its time-outs are yours to set. A stop gives
 	// the requests that are under way 10 s, and only then ends their contexts.
 	// What answers without end, as a stream does, must end itself: see
 	// http.Server.RegisterOnShutdown. That of package statuspage does.

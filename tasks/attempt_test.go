@@ -51,6 +51,22 @@ func (f *failures) read() []RunEvent {
 	return slices.Clone(f.got)
 }
 
+// What is repeated finds the attempt ended: by the statement before, and nobody else.
+func TestARunIsTriedAgainThoughTheAnswerToItsEndWasLost(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		job := d.failing("j", at(5*time.Second), 1)
+		job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+		a := w.leader([]Job{job})
+		a.link.set(on(lose, "finish"))
+		sleepUntil(5*time.Second + retry/2)
+		a.link.set(nil)
+		sleepUntil(time.Minute)
+		assert.Equal(t, []string{"j 00:00:05 attempt 1", "j 00:00:05 attempt 2"}, d.read())
+		assert.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
+		assert.Zero(t, a.log.count("end of run came too late"))
+	})
+}
+
 func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var (

@@ -32,9 +32,9 @@ const (
 	flushLimit = time.Second
 )
 
-// StopLimit is how long [Runner.Stop] may take besides its drain limit while the database records
-// the ends of runs: 10 s for jobs that were cancelled and for the release, and the rest for
-// callbacks and a log that hang.
+// StopLimit, 21 s, is how long [Runner.Stop] may take besides its drain limit while the database
+// records the ends of runs and no job is stuck: 10 s for jobs that were cancelled and for the
+// release, 10 s for callbacks that hang, and 1 s for a log that does.
 const StopLimit = 10*time.Second + callbackLimit + flushLimit
 
 // errDrained is why a run is cancelled when the drain limit has passed.
@@ -123,13 +123,21 @@ func (c *campaign) lead() {
 	ctx, cancel := context.WithCancel(t.ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
+	revoked := c.lease.Revoked()
+	go func() { // a start waits for the ledger, however long that does not answer
+		select {
+		case <-revoked:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	look := time.NewTicker(timing.HeartbeatInterval)
 	defer look.Stop()
 	looked, at := c.lease.Now(), time.Now()
 	for ready := c.ready; c.next() == leading; {
 		select {
 		case <-c.lease.Done():
-		case <-c.lease.Revoked():
+		case <-revoked:
 		case <-c.ctx.Done():
 		case <-ready:
 			ready = nil

@@ -323,6 +323,23 @@ func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
+// A leader asks four times a second, for each of its jobs.
+func TestWhoHasManyJobsDoesNotPayForEachPairOfThem(t *testing.T) {
+	var (
+		inbox ledger.Pending
+		rows  []ledger.Job
+	)
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		inbox.Pauses = append(inbox.Pauses, ledger.Pause{Action: ledger.Action{Job: name},
+			Resumed: midnight})
+		rows = append(rows, ledger.Job{Name: name})
+	}
+	assert.Zero(t, testing.AllocsPerRun(10, func() {
+		_, _ = inbox.Paused("99"), findJob(rows, "99")
+	}))
+}
+
 func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(nil)
@@ -336,6 +353,23 @@ func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 			At: midnight})
 		require.ErrorContains(t, err, "connection refused")
 		require.ErrorContains(t, err, "enough")
+	})
+}
+
+// Whoever awaits a run has the time that it takes: one look must not take all of that.
+func TestAwaitAsksAgainAfterALookThatHangs(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var d diary
+		a := w.leader([]Job{d.job("j", at(time.Hour), time.Second)})
+		request := a.trigger("j", "alice", "")
+		a.link.set(on(hang, "run"))
+		time.AfterFunc(3*time.Second, func() { a.link.set(nil) })
+		hour, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		run, err := a.runner.Await(hour, request)
+		require.NoError(t, err)
+		assert.Equal(t, ledger.Done, run.Status)
+		assert.Less(t, time.Since(midnight), 15*time.Second)
 	})
 }
 

@@ -119,6 +119,29 @@ func TestACursorThatStandsTooFarAheadIsPutBackWhenATermBegins(t *testing.T) {
 	})
 }
 
+// After a step back of the clock all jobs may wait, for as long as the step was.
+func TestTheCursorsOfAllJobsThatWaitAreReadAtOnce(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		var jobs []Job
+		for i := range 20 {
+			jobs = append(jobs, d.job(fmt.Sprint(i), Every(10*time.Minute).Offset(0), 0))
+		}
+		a := w.leader(jobs)
+		sleepUntil(15 * time.Minute)
+		w.setClock(-time.Hour)
+		sleepUntil(15*time.Minute + every)
+		a.link.log()
+		sleepUntil(15*time.Minute + 11*every)
+		reads := 0
+		for _, call := range a.link.log() {
+			if call == "jobs" {
+				reads++
+			}
+		}
+		assert.InDelta(t, 10, reads, 1, "one every heartbeat interval")
+	})
+}
+
 // clocks are the times of the lines of a diary.
 func clocks(lines []string) (times []string) {
 	for _, line := range lines {

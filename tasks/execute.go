@@ -65,6 +65,9 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		written, err = t.ledger.Finish(ctx, r, end)
 		return err
 	})
+	if err == nil && !written {
+		written = t.wrote(endCtx, r, end)
+	}
 	t.mu.Lock()
 	delete(t.running, r.ID)
 	t.mu.Unlock()
@@ -95,6 +98,18 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		log.Debug("run done", "took", end.Took)
 	}
 	j.runEnded(t.lease.Now())
+}
+
+// wrote reports whether an attempt that is not in progress any more has the end that this leader
+// has written, without having learnt of it. Nobody else marks an attempt of this term so.
+func (t *term) wrote(ctx context.Context, r ledger.Run, end ledger.End) (mine bool) {
+	err := t.retry(ctx, func(ctx context.Context) error {
+		row, found, err := t.ledger.Run(ctx, r.Job, r.ScheduledAt)
+		mine = found && row.ID == r.ID && row.Term == r.Term && row.Attempt == r.Attempt &&
+			row.Status == end.Status
+		return err
+	})
+	return err == nil && mine
 }
 
 // A failure is the error of an attempt, with a text that can be kept: that of

@@ -62,20 +62,33 @@ func (t *term) watchPending() {
 // lookAhead reads the cursors of jobs that wait for a time far ahead, which a
 // hand may have set right: they do not come to a decision that would find out.
 func (t *term) lookAhead() {
+	ahead := map[*termJob]*ledger.Job{} // and their rows
 	for _, j := range t.jobs {
 		if !j.turn.TryTake() {
 			continue
 		}
-		found := false
 		if tooFarAhead(j.spec, j.row, t.lease.Now()) {
-			was := j.row
-			ctx, cancel := context.WithTimeout(t.ctx, decideTimeout)
-			rows, err := t.ledger.Jobs(ctx)
-			cancel()
-			if row := findJob(rows, j.Name); err == nil && row != nil &&
-				!row.Cursor.Equal(was.Cursor) {
-				j.row, found = row, true
-			}
+			ahead[j] = j.row
+		}
+		j.turn.Give()
+	}
+	if len(ahead) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, decideTimeout)
+	defer cancel()
+	rows, err := t.ledger.Jobs(ctx)
+	if err != nil {
+		return
+	}
+	for j, was := range ahead {
+		row := findJob(rows, j.Name)
+		if row == nil || row.Cursor.Equal(was.Cursor) || !j.turn.TryTake() {
+			continue
+		}
+		found := j.row == was // else it was decided about meanwhile
+		if found {
+			j.row = row
 		}
 		j.turn.Give()
 		if found {

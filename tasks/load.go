@@ -158,9 +158,9 @@ func (t *term) job(name string) *termJob {
 }
 
 func findJob(rows []ledger.Job, name string) *ledger.Job {
-	for _, r := range rows {
-		if r.Name == name {
-			return &r
+	for i := range rows { // a row of a range would be copied to the heap each time
+		if r := &rows[i]; r.Name == name {
+			return r
 		}
 	}
 	return nil

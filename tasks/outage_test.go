@@ -31,6 +31,23 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// Its heartbeats succeed, so nobody else would ever lead.
+func TestALeaderWhoseLedgerDoesNotAnswerFollowsAnOrderToLeave(t *testing.T) {
+	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			a, b := w.join(nil), w.join(nil)
+			a.link.set(on(f, "abandon"))
+			a.lead()
+			b.stand()
+			sleepUntil(time.Minute)
+			_, err := schedlock.Revoke(ctx, w.db, w.holder().Term, "alice", "its disk is full")
+			require.NoError(t, err)
+			sleepUntil(time.Minute + every + retry)
+			assert.True(t, b.leads())
+		})
+	}
+}
+
 // A retry that is owed must not start before all of the ledger was read, nor as often as that
 // was tried.
 func TestARetryWaitsUntilTheCursorsOfAllJobsArePutBack(t *testing.T) {

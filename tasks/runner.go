@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,8 @@ const defaultDrain = 20 * time.Second
 const defaultKeepRuns = 10_000
 
 // A Runner campaigns for the lock and runs the jobs while it leads. Use:
-// Campaign, or Acquire; then Start; then Stop, once. Safe for concurrent use.
+// Campaign, or Acquire; then Start; then Stop. It cannot be used again. All methods are
+// safe for concurrent use.
 type Runner struct {
 	settings
 	jobs []Job
@@ -71,7 +73,7 @@ func (s *settings) tell(e RunEvent) {
 // An Option sets something on NewRunner.
 type Option func(*Runner) error
 
-// WithLogger sets the logger; default slog.Default().
+// WithLogger sets the logger; default slog.Default(). A handler that blocks holds up nothing.
 func WithLogger(log *slog.Logger) Option {
 	return func(r *Runner) error {
 		if log == nil {
@@ -98,7 +100,8 @@ func WithDrain(limit time.Duration) Option {
 // although they were cancelled. The lock stays held and the heartbeats go on
 // as long as they have not, so nobody else leads: the default is to wait. An f
 // that calls os.Exit(1) lets the kernel end the jobs, and another replica may
-// lead. Nothing waits for f.
+// lead. It is called on a goroutine of its own, for which only Stop waits, as for that
+// of WithOnRun. Its panics are logged.
 func WithOnStuck(f func(stuck []Run)) Option {
 	return func(r *Runner) error {
 		if f == nil {
@@ -161,7 +164,7 @@ func NewRunner(lock *schedlock.Lock, store ledger.Store, jobs []Job,
 	r := &Runner{
 		settings: settings{lock: lock, ledger: store, log: slog.Default(), drainLimit: defaultDrain,
 			onStuck: func([]Run) {}, keep: defaultKeepRuns},
-		jobs:  jobs,
+		jobs:  slices.Clone(jobs),
 		ready: make(chan struct{}), done: make(chan struct{}), giving: bounded.NewTurn(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())

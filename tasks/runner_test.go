@@ -44,6 +44,18 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// A later term would else run what nobody has checked.
+func TestTheJobsOfARunnerStayAsTheyWereGiven(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		jobs := []Job{d.job("j", at(time.Second), 0)}
+		a := w.join(jobs)
+		jobs[0] = Job{}
+		a.lead()
+		sleepUntil(2 * time.Second)
+		assert.Equal(t, []string{"j 00:00:01"}, d.read())
+	})
+}
+
 func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var ofA, ofB diary

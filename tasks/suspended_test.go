@@ -192,8 +192,13 @@ type standstill struct {
 	mayGoOn <-chan struct{}
 }
 
-func standStill(mayGoOn <-chan struct{}) Option {
-	return WithLogger(slog.New(standstill{discard.Handler(), mayGoOn}))
+// standsStill is a leader with such a log. It is not behind a queue, which would let the run go on.
+func (w *world) standsStill(jobs []Job, mayGoOn <-chan struct{}) *replica {
+	w.t.Helper()
+	r := w.join(jobs)
+	r.runner.log = slog.New(standstill{discard.Handler(), mayGoOn})
+	r.lead()
+	return r
 }
 
 func (s standstill) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -219,7 +224,7 @@ func TestARunDoesNotStartIfTheLeaseHasEndedJustBeforeTheCall(t *testing.T) {
 				d.job("j", at(5*time.Second), 0),
 				once(d.job("once", at(5*time.Second), 0)),
 			}
-			a := w.leader(jobs, standStill(mayGoOn))
+			a := w.standsStill(jobs, mayGoOn)
 			sleepUntil(6 * time.Second)
 			require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"))
 			end(a)
@@ -248,7 +253,7 @@ func TestARunWaitsIfTheSessionHasEndedJustBeforeTheCall(t *testing.T) {
 		w.grace = grace
 		var d diary
 		mayGoOn := make(chan struct{})
-		a := w.leader([]Job{d.job("j", at(5*time.Second), 0)}, standStill(mayGoOn))
+		a := w.standsStill([]Job{d.job("j", at(5*time.Second), 0)}, mayGoOn)
 		sleepUntil(6 * time.Second)
 		a.suspend()
 		close(mayGoOn)

@@ -3,6 +3,7 @@ package bounded
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -14,7 +15,7 @@ func Log(log *slog.Logger) *slog.Logger {
 	if _, ok := to.(*handler); ok {
 		return log
 	}
-	return slog.New(&handler{to, &Queue{Missed: func(n int) {
+	return slog.New(&handler{func() slog.Handler { return to }, &Queue{Missed: func(n int) {
 		r := slog.NewRecord(time.Now(), slog.LevelWarn,
 			"log lines were lost: the log could not keep up", 0)
 		r.AddAttrs(slog.Int("lines", n))
@@ -33,7 +34,7 @@ func FlushLog(log *slog.Logger, limit time.Duration) {
 // A handler is a slog.Handler behind a queue, which it shares with those that
 // were made of it by WithAttrs and WithGroup.
 type handler struct {
-	slog.Handler
+	to    func() slog.Handler // called in the queue only: any method of the app's may block or panic
 	queue *Queue
 }
 
@@ -41,18 +42,25 @@ type handler struct {
 // a line has which blocks.
 func (h *handler) Enabled(context.Context, slog.Level) bool { return true }
 
+// WithAttrs implements slog.Handler. That of log formats the attributes at once, by what the app
+// has given it: so the first line that bears them does it.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &handler{h.Handler.WithAttrs(attrs), h.queue}
+	return h.derive(func(to slog.Handler) slog.Handler { return to.WithAttrs(attrs) })
 }
 
+// WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{h.Handler.WithGroup(name), h.queue}
+	return h.derive(func(to slog.Handler) slog.Handler { return to.WithGroup(name) })
+}
+
+func (h *handler) derive(with func(slog.Handler) slog.Handler) slog.Handler {
+	return &handler{sync.OnceValue(func() slog.Handler { return with(h.to()) }), h.queue}
 }
 
 // Handle implements slog.Handler. Its error is always nil: slog drops it too.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	r = r.Clone()
-	h.queue.Do(func() { hand(ctx, h.Handler, r) })
+	h.queue.Do(func() { hand(ctx, h.to(), r) })
 	return nil
 }
 

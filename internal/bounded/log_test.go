@@ -131,6 +131,28 @@ func TestAHandlerThatFailsLosesItsOwnLineOnly(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "c"}, g.lines())
 }
 
+// clumsy panics, or ends its goroutine, when it is told attributes or a group.
+type clumsy struct{ slog.Handler }
+
+func (clumsy) WithAttrs([]slog.Attr) slog.Handler { panic("boom") }
+
+func (clumsy) WithGroup(string) slog.Handler {
+	runtime.Goexit()
+	return nil
+}
+
+func TestAttributesThatAHandlerCannotBearLoseTheirLinesOnly(t *testing.T) {
+	g := newGate()
+	log := Log(slog.New(clumsy{slog.NewTextHandler(g, nil)}))
+	attrs, group := log.With("n", 1), log.WithGroup("g")
+	for range 2 {
+		attrs.Info("a")
+		group.Info("b")
+		log.Info("c")
+	}
+	assert.Equal(t, []string{"c", "c"}, g.lines())
+}
+
 // A handler may log itself, to the logger that it is behind.
 func TestAHandlerThatLogsDoesNotWaitForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 )
 
 // found are plans that broke a rule, of the code or of a deliberate break of it. Seeds have found
-// the late heartbeat, the edited term and the old request; the others were made by hand.
+// the late heartbeat, the edited term, the late end and the old request; the others were made by
+// hand.
 var found = []struct {
 	name string
 	plan plan
@@ -48,6 +49,11 @@ var found = []struct {
 				Delay: 4025000000},
 			{At: 37400000000, For: 6491000000, Kind: editRow, Ops: "term"},
 		},
+	}},
+	{"the end of a run that has failed is answered late", plan{
+		Members: []member{{Hears: true}},
+		Faults: []fault{{At: 32255000000, For: 10332000000, Kind: slowAnswer, Replica: leader,
+			Ops: "ends", Delay: 7796000000}},
 	}},
 	{"a request is older than the clock, which was set back", plan{
 		Members: []member{{Timing: 1}, {Timing: 0}},

@@ -416,8 +416,9 @@ func (w *world) up() bool {
 	return !slices.ContainsFunc(w.now, func(p *process) bool { return p == nil || !p.cached.Load() })
 }
 
-// waiting is a request that nobody has answered, or a run that was in progress at a moment and
-// still is; "": there is none.
+// waiting is a request that nobody has answered, or a run that was in progress at a moment, or was
+// owed an attempt, and still is; "": there is none. After a clock was set back an attempt may wait
+// for the longest backoff, which is minutes.
 func (w *world) waiting(since time.Duration) string {
 	ctx := context.Background()
 	if pending, _ := w.db.Pending(ctx); len(pending.Requests) > 0 {
@@ -427,7 +428,8 @@ func (w *world) waiting(since time.Duration) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range runs {
-		if r.Status == ledger.InProgress && w.commits[attemptOf(r)] < since {
+		owed := !r.RetryAt.IsZero() && !w.plan.setsBack()
+		if (r.Status == ledger.InProgress || owed) && w.commits[attemptOf(r)] < since {
 			return fmt.Sprintf("%+v", r)
 		}
 	}

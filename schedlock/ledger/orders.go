@@ -119,9 +119,9 @@ type Pending struct {
 // Paused returns the pause that keeps a job from starting: its own, or that
 // of the whole scheduler; nil if there is none in force.
 func (i Pending) Paused(job string) *Pause {
-	for _, p := range i.Pauses {
-		if (p.Job == "" || p.Job == job) && p.InForce() {
-			return &p
+	for n := range i.Pauses { // p of a range would be copied to the heap each time
+		if p := &i.Pauses[n]; (p.Job == "" || p.Job == job) && p.InForce() {
+			return p
 		}
 	}
 	return nil
@@ -134,11 +134,13 @@ func (i Pending) Paused(job string) *Pause {
 // answer. Once ctx ends it returns the run as it was last seen, and an error
 // that says how far it had come and wraps the cause.
 func Await(ctx context.Context, s Store, job string, tick time.Time) (Run, error) {
-	const first, last = 100 * time.Millisecond, time.Second
+	const first, last, limit = 100 * time.Millisecond, time.Second, 10 * time.Second
 	var seen Run
 	state := "nobody has started it"
 	for wait := first; ; wait = min(wait+wait/10, last) {
-		run, found, err := s.Run(ctx, job, tick)
+		try, cancel := context.WithTimeout(ctx, limit) // ctx may last for as long as the run
+		run, found, err := s.Run(try, job, tick)
+		cancel()
 		switch {
 		case ctx.Err() != nil: // below
 		case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrCorrupt):

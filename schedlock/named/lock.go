@@ -44,6 +44,7 @@ type Lock struct {
 	busy      bounded.Turn  // one statement at a time
 	settled   bool          // the row is not ours any more; guarded by busy
 	gone      error         // what the release found: the row was not ours; guarded by busy
+	unsure    bool          // a release had no answer, so the row may be free; guarded by busy
 }
 
 func newLock(l *Locks, ref namedlock.Ref, ttl time.Duration, sent clock.Stopwatch) *Lock {
@@ -272,10 +273,11 @@ func (k *Lock) free(ctx context.Context) error {
 	}
 	ours, err := k.locks.store.Release(ctx, k.ref, true)
 	switch {
-	case errors.Is(err, driver.ErrLost) || err == nil && !ours:
+	case errors.Is(err, driver.ErrLost) || err == nil && !ours && !k.unsure:
 		k.gone = lost(k.ref.Key, k.ref.Term,
 			"when it was released its row had expired, or was another's", err)
 	case err != nil:
+		k.unsure = true
 		return broken("release", k.ref.Key, err)
 	}
 	k.settled = true

@@ -351,6 +351,25 @@ func TestUnlockWorksWithAContextThatHasEndedAndCanBeRepeated(t *testing.T) {
 	})
 }
 
+// The first try has freed the row, and another has it by now.
+func TestUnlockAfterOneWhoseAnswerWasLostIsNoLoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		b, _ := w.replica(2)
+		lock := try(t, a, "x")
+		store.during(nil, only("release", errRefused))
+		require.ErrorIs(t, lock.Unlock(ctx), errRefused)
+		other := try(t, b, "x")
+		store.during(nil, nil)
+		require.NoError(t, lock.Unlock(ctx))
+		require.NoError(t, other.Check())
+		owned, err := other.Owned(ctx)
+		require.NoError(t, err)
+		require.True(t, owned)
+		require.NoError(t, other.Unlock(ctx))
+	})
+}
+
 // A lost lock whose row cannot be freed is lost all the same.
 func TestAnOutageDoesNotHideALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

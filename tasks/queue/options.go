@@ -40,7 +40,8 @@ type WorkOptions struct {
 
 	// OnEvent is told of everything that happens to the tasks, one call after
 	// the other, on a goroutine of its own. Nothing waits for a call for longer
-	// than 100 ms. Of those that wait then 1,000 are kept. nil: nobody is told.
+	// than 100 ms. Of those that wait then 1,000 are kept. Its panics are logged.
+	// nil: nobody is told.
 	OnEvent func(Event)
 
 	// Log is slog.Default() if it is nil.

@@ -51,7 +51,7 @@ const (
 // contexts. A task whose handler returns an error after that is released, and
 // costs no retry. A task whose handler does not return is not released, since
 // its work goes on: it is left to its time-out, and Work returns a *StuckError.
-// Else it returns nil. So it returns at most Drain + one time-out + 16 s
+// Else it returns nil. So it returns at most Drain + one time-out + 18 s
 // after the end of ctx.
 //
 // An error of the database never ends Work: it captures again, after 50 ms to
@@ -69,7 +69,7 @@ func (q *Queues) Work(ctx context.Context, queue string, handle Handler,
 	w := &workers{WorkOptions: o, q: q, queue: queue, handle: handle,
 		log:  o.Log.With("queue", queue),
 		free: make(chan struct{}, o.Workers), running: map[*attempt]struct{}{}}
-	w.events.Missed = func(n int) { w.OnEvent(Event{Kind: EventMissed, Queue: queue, Missed: n}) }
+	w.events.Missed = func(n int) { w.call(Event{Kind: EventMissed, Queue: queue, Missed: n}) }
 	w.base, w.drained = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer w.drained(nil)
 	w.capture(ctx)
@@ -102,7 +102,18 @@ func (w *workers) tell(e Event) {
 		return
 	}
 	e.Queue = w.queue
-	w.events.Do(func() { w.OnEvent(e) })
+	w.events.Do(func() { w.call(e) })
+}
+
+// call calls OnEvent, whose panic ends nothing.
+func (w *workers) call(e Event) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			w.log.Error("OnEvent has panicked", "event", string(e.Kind), "task", e.Task.ID,
+				"panic", panicked)
+		}
+	}()
+	w.OnEvent(e)
 }
 
 // capture hands tasks to free workers until ctx ends.

@@ -1,12 +1,14 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -369,11 +371,15 @@ func TestAnObserverIsBounded(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				q := newQueues(t)
 				add(t, q, "q", 0, "a", "b", "c")
-				b := work(t, q, nothing, queue.WorkOptions{OnEvent: observe})
+				var log bytes.Buffer
+				b := work(t, q, nothing, queue.WorkOptions{OnEvent: observe,
+					Log: slog.New(slog.NewTextHandler(&log, nil))})
 				time.Sleep(10 * time.Second)
 				assert.Equal(t, queue.Done, b.get("c").State)
 				b.end()
 				time.Sleep(1000 * time.Hour) // by then all calls have returned
+				assert.Equal(t, name == "panics",
+					strings.Contains(log.String(), `msg="OnEvent has panicked"`))
 			})
 		})
 	}
