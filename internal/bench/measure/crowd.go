@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/bench/host"
 	"example.com/schedlock/schedlock"
 )
 
@@ -36,7 +37,7 @@ type win struct {
 // newCrowd opens so many stores, and lets all of them campaign.
 func newCrowd(ctx context.Context, dsn string, size int) (*crowd, error) {
 	c := &crowd{won: make(chan win, size)}
-	first, err := openStore(ctx, dsn, &c.seen) // which makes the tables
+	first, err := openStore(ctx, dsn, &c.seen, false) // which makes the tables
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func newCrowd(ctx context.Context, dsn string, size int) (*crowd, error) {
 		open.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			store, err := openStore(ctx, dsn, &c.seen)
+			store, err := openStore(ctx, dsn, &c.seen, false)
 			mu.Lock()
 			defer mu.Unlock()
 			if errs = append(errs, err); err == nil {
@@ -86,7 +87,7 @@ func (m *member) campaign(ctx context.Context, won chan<- win) {
 		if err != nil {
 			return
 		}
-		won <- win{m, lease, bootTime()}
+		won <- win{m, lease, host.BootTime()}
 		select {
 		case <-m.rejoin:
 		case <-ctx.Done():
@@ -109,7 +110,7 @@ func (c *crowd) handOvers(ctx context.Context, rounds int) (sample, error) {
 			return nil, err
 		}
 		pause(ctx, 200*time.Millisecond)
-		sent := bootTime()
+		sent := host.BootTime()
 		if err := leader.lease.Release(ctx); err != nil {
 			return nil, err
 		}
@@ -168,47 +169,28 @@ func (c *crowd) close() {
 	closing.Wait()
 }
 
-// crowds are the hand-overs of fleets of several sizes.
-type crowds struct {
-	Sizes []int
-	Took  map[string]map[int]sample // by database, then size
-}
+// crowdSizes are how many replicas a crowd has.
+var crowdSizes = []int{3, 20, 100, thousand + 1}
 
 const thousand = 1000
 
+// crowds are the hand-overs of fleets of several sizes.
 func (m *measurer) crowds(ctx context.Context) error {
-	c := &crowds{Sizes: []int{3, 20, 100}, Took: map[string]map[int]sample{}}
-	if m.quick {
-		c.Sizes = []int{3}
-	}
-	m.report.Crowds = c
-	err := m.onEach(ctx, func(db, dsn string) error {
-		c.Took[db] = map[int]sample{}
-		for _, size := range c.Sizes {
-			took, err := crowdOf(ctx, dsn, size, m.rounds(25))
+	return m.onEach(ctx, func(db, dsn string) error {
+		for _, size := range crowdSizes {
+			if m.quick && size > 3 || db != dbPostgres && size > thousand {
+				break
+			}
+			c, err := newCrowd(ctx, dsn, size)
 			if err != nil {
 				return err
 			}
-			c.Took[db][size] = took
+			m.report.Crowds[db][size], err = c.handOvers(ctx, m.rounds(25))
+			c.close()
+			if err != nil {
+				return err
+			}
 		}
 		return nil
 	})
-	if err != nil || m.quick {
-		return err
-	}
-	m.noise(ctx, "1,000 standbys")
-	return m.onPostgres(func(dsn string) error {
-		took, err := crowdOf(ctx, dsn, thousand+1, 25)
-		c.Took[dbPostgres][thousand] = took
-		return err
-	})
-}
-
-func crowdOf(ctx context.Context, dsn string, size, rounds int) (sample, error) {
-	c, err := newCrowd(ctx, dsn, size)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	return c.handOvers(ctx, rounds)
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/bench/host"
 )
 
 // patience bounds every wait for something that normally takes milliseconds.
@@ -24,18 +26,15 @@ const patience = time.Minute
 
 // A fleet is replicas in processes of their own, on one database.
 type fleet struct {
-	ctx       context.Context
-	dsn       string
-	ttl       time.Duration // 0: the default
-	heartbeat time.Duration
-	grace     time.Duration // 0: the default
-	sign      bool          // see settings
+	ctx      context.Context
+	settings settings
+
+	started int
 
 	mu       sync.Mutex
 	said     []remark
 	news     chan struct{} // closed and replaced when something was said
 	replicas []*replica    // that run
-	started  int
 }
 
 // remark is a line of a replica.
@@ -55,17 +54,15 @@ type replica struct {
 	exited  chan struct{}
 }
 
-func newFleet(ctx context.Context, dsn string) *fleet {
-	return &fleet{ctx: ctx, dsn: dsn, news: make(chan struct{})}
+func newFleet(ctx context.Context, s settings) *fleet {
+	return &fleet{ctx: ctx, settings: s, news: make(chan struct{})}
 }
 
 // start starts one replica more.
 func (f *fleet) start() (*replica, error) {
-	f.mu.Lock()
 	f.started++
-	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat,
-		Grace: f.grace, Sign: f.sign}
-	f.mu.Unlock()
+	s := f.settings
+	s.Name = strconv.Itoa(f.started)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -88,7 +85,7 @@ func (f *fleet) start() (*replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.spawned = bootTime()
+	r.spawned = host.BootTime()
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"example.com/schedlock/internal/bench/host"
 )
 
 // A replica says READY, then acquires and says HELD and a time. It answers these lines, and ends
@@ -31,9 +32,6 @@ import (
 //
 // It says ERROR and why if something fails.
 
-// errNone says that a peer has no such operation.
-var errNone = errors.New("there is none")
-
 // series are the times of the operations, in nanoseconds. What is missing is null.
 type series struct {
 	Acquire, Release, Renew []int64
@@ -43,12 +41,9 @@ type series struct {
 func serveReplica(args []string) {
 	name, lock, id := args[0], args[1], args[2]
 	ctx := context.Background()
-	var mine contestant
-	for _, c := range contestants() {
-		if c.about().name == name {
-			mine = c
-		}
-	}
+	mine := contestants[slices.IndexFunc(contestants, func(c contestant) bool {
+		return c.name == name
+	})]
 	r, err := mine.open(ctx, environmentOfParent(), lock, id)
 	if err != nil {
 		fmt.Println("ERROR", err)
@@ -59,10 +54,10 @@ func serveReplica(args []string) {
 			fmt.Println("ERROR", err)
 			return
 		}
-		fmt.Println("HELD", bootTime())
+		fmt.Println("HELD", int64(host.BootTime()))
 	}
 	fmt.Println("READY")
-	if !mine.about().perTick {
+	if !mine.perTick {
 		go acquire()
 	}
 	lines := bufio.NewScanner(os.Stdin)
@@ -70,12 +65,12 @@ func serveReplica(args []string) {
 		word, number, _ := strings.Cut(lines.Text(), " ")
 		switch word {
 		case "release":
-			fmt.Println("RELEASING", bootTime())
+			fmt.Println("RELEASING", int64(host.BootTime()))
 			if err := r.release(ctx); err != nil {
 				fmt.Println("ERROR", err)
 				continue
 			}
-			fmt.Println("RELEASED", bootTime())
+			fmt.Println("RELEASED", int64(host.BootTime()))
 		case "acquire":
 			go acquire()
 		case "cpu":
@@ -120,18 +115,17 @@ func timed(ctx context.Context, r replica, n int) (s series, err error) {
 		return s, err
 	}
 	time.Sleep(20 * time.Millisecond)
-	for range n {
-		t0 := time.Now()
-		err := r.renew(ctx)
-		if errors.Is(err, errNone) {
-			break
+	if r, ok := r.(renewer); ok {
+		for range n {
+			t0 := time.Now()
+			if err := r.renew(ctx); err != nil {
+				return s, err
+			}
+			s.Renew = append(s.Renew, int64(time.Since(t0)))
 		}
-		if err != nil {
-			return s, err
-		}
-		s.Renew = append(s.Renew, int64(time.Since(t0)))
 	}
-	if leads := r.check(); leads != nil {
+	if r, ok := r.(checker); ok {
+		leads := r.check()
 		result := testing.Benchmark(func(t *testing.B) {
 			for t.Loop() {
 				if !leads() {
@@ -144,14 +138,6 @@ func timed(ctx context.Context, r replica, n int) (s series, err error) {
 	return s, r.release(ctx)
 }
 
-func bootTime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
-}
-
 // A child is the parent's side of a replica.
 type child struct {
 	cmd   *exec.Cmd
@@ -162,14 +148,14 @@ type child struct {
 
 func startChild(c contestant, env environment, lock, id string) (*child, error) {
 	var cmd *exec.Cmd
-	if other, ok := c.(commander); ok {
-		cmd = other.command(env, lock, id)
+	if c.command != nil {
+		cmd = c.command(env, lock)
 	} else {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		cmd = exec.Command(self, "replica", c.about().name, lock, id)
+		cmd = exec.Command(self, "replica", c.name, lock, id)
 	}
 	cmd.Env = append(os.Environ(), environmentName+"="+env.String())
 	cmd.Stderr = os.Stderr

@@ -13,8 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
+
+	"example.com/schedlock/internal/bench/host"
 )
 
 // A bench measures the contestants.
@@ -24,6 +27,7 @@ type bench struct {
 	calls, handovers, crashes int
 	idle, patience            time.Duration
 	progress                  io.Writer
+	locks                     atomic.Int64 // that were set up
 
 	mu      sync.Mutex
 	results map[string]*result
@@ -44,7 +48,7 @@ const start = 40 * time.Second
 func (b *bench) measure(ctx context.Context) error {
 	b.results = map[string]*result{}
 	for _, c := range b.contestants {
-		b.results[c.about().name] = &result{}
+		b.results[c.name] = &result{}
 	}
 	for _, c := range b.contestants {
 		if err := b.step(ctx, "operations", c, b.operations); err != nil {
@@ -55,8 +59,8 @@ func (b *bench) measure(ctx context.Context) error {
 	var quick, slow []contestant
 	for _, c := range b.contestants {
 		switch {
-		case c.about().perTick:
-		case c.about().poll < time.Second && c.about().settle == 0:
+		case c.perTick:
+		case c.poll < time.Second && c.settle == 0:
 			quick = append(quick, c)
 		default:
 			slow = append(slow, c)
@@ -79,7 +83,7 @@ func (b *bench) measure(ctx context.Context) error {
 type measurement func(ctx context.Context, c contestant, r *result) error
 
 func (b *bench) step(ctx context.Context, what string, c contestant, f measurement) error {
-	name := c.about().name
+	name := c.name
 	fmt.Fprintf(b.progress, "%s: %s\n", what, name)
 	var mine result
 	b.mu.Lock()
@@ -120,28 +124,24 @@ func (b *bench) sideBySide(ctx context.Context, what string, all []contestant, f
 	wg.Wait()
 }
 
-var locks struct {
-	sync.Mutex
-	n int
-}
-
-// lockName is a new name, which every peer accepts.
-func lockName(c contestant) string {
-	locks.Lock()
-	defer locks.Unlock()
-	locks.n++
-	return "l" + strconv.Itoa(locks.n) + strings.Map(func(r rune) rune {
+// lock sets up a lock, and returns its name, which every peer accepts.
+func (b *bench) lock(ctx context.Context, c contestant) (name string, err error) {
+	name = fmt.Sprint("l", b.locks.Add(1)) + strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) {
 			return unicode.ToLower(r)
 		}
 		return -1
-	}, c.about().name)
+	}, c.name)
+	if c.setup != nil {
+		err = c.setup(ctx, b.env, name)
+	}
+	return name, err
 }
 
 // pair starts a holder and a standby.
 func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child, err error) {
-	lock := lockName(c)
-	if err := c.setup(ctx, b.env, lock); err != nil {
+	lock, err := b.lock(ctx, c)
+	if err != nil {
 		return nil, nil, err
 	}
 	if holder, err = startChild(c, b.env, lock, "A"); err != nil {
@@ -160,11 +160,11 @@ func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child,
 }
 
 func (b *bench) operations(ctx context.Context, c contestant, r *result) error {
-	if c.about().leaves {
+	if c.leaves {
 		return nil
 	}
-	lock := lockName(c)
-	if err := c.setup(ctx, b.env, lock); err != nil {
+	lock, err := b.lock(ctx, c)
+	if err != nil {
 		return err
 	}
 	k, err := startChild(c, b.env, lock, "A")
@@ -172,7 +172,7 @@ func (b *bench) operations(ctx context.Context, c contestant, r *result) error {
 		return err
 	}
 	defer k.kill()
-	if !c.about().perTick {
+	if !c.perTick {
 		if _, err := k.expect("HELD", start); err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (b *bench) handover(rounds int) measurement {
 		defer holder.kill()
 		defer standby.kill()
 		for range rounds {
-			if err := sleep(ctx, c.about()); err != nil {
+			if err := sleep(ctx, max(c.settle, 150*time.Millisecond), c.poll); err != nil {
 				return err
 			}
 			took, err := b.handOver(holder, standby)
@@ -230,10 +230,10 @@ func (b *bench) handOver(holder, standby *child) (int64, error) {
 	return to - from, err
 }
 
-func sleep(ctx context.Context, a about) error {
-	d := max(a.settle, 150*time.Millisecond)
-	if a.poll > 0 {
-		d += rand.N(a.poll)
+// sleep waits for d, and for a random time up to more.
+func sleep(ctx context.Context, d, more time.Duration) error {
+	if more > 0 {
+		d += rand.N(more)
 	}
 	select {
 	case <-time.After(d):
@@ -251,13 +251,11 @@ func (b *bench) crash(ctx context.Context, c contestant, r *result) error {
 	}
 	defer holder.kill()
 	defer standby.kill()
-	about := c.about()
-	about.settle += 2 * time.Second
-	about.poll = min(20*time.Second, max(about.poll, about.renew))
-	if err := sleep(ctx, about); err != nil {
+	settle, poll := c.settle+2*time.Second, min(20*time.Second, max(c.poll, c.renew))
+	if err := sleep(ctx, settle, poll); err != nil {
 		return err
 	}
-	from := bootTime()
+	from := int64(host.BootTime())
 	holder.kill()
 	to, err := standby.at("HELD", b.patience)
 	switch {
@@ -274,7 +272,7 @@ func (b *bench) crash(ctx context.Context, c contestant, r *result) error {
 }
 
 func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
-	if c.about().watched {
+	if c.watched {
 		return nil
 	}
 	holder, standby, err := b.pair(ctx, c)
@@ -283,7 +281,7 @@ func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
 	}
 	defer holder.kill()
 	defer standby.kill()
-	if err := sleep(ctx, about{settle: 4 * time.Second}); err != nil { // after the start's work
+	if err := sleep(ctx, 4*time.Second, 0); err != nil { // after the start's work
 		return err
 	}
 	used := func(k *child) (float64, error) {
@@ -303,7 +301,7 @@ func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, about{settle: b.idle}); err != nil {
+	if err := sleep(ctx, b.idle, 0); err != nil {
 		return err
 	}
 	h, s, err := both()
