@@ -51,7 +51,9 @@ func BenchmarkRelease(b *testing.B) {
 }
 
 func BenchmarkHeartbeat(b *testing.B) {
-	eachSide(b, false, func(b *testing.B, s *side, l limit) { compare(b, s.heartbeat, l.heartbeat) })
+	eachSide(b, false, func(b *testing.B, s *side, l limit) {
+		compare(b, s.heartbeat, l.heartbeat)
+	})
 }
 
 func BenchmarkGetLockInfo(b *testing.B) {

@@ -97,9 +97,7 @@ func (w way) change(ctx context.Context, n int) (c change, err error) {
 		}
 		pause(ctx, 100*time.Millisecond)
 		begin := host.BootTime()
-		if err := leader.cmd.Process.Signal(w.signal); err != nil {
-			return c, err
-		}
+		leader.Signal(w.signal)
 		var elected, first remark
 		err = f.await(fmt.Sprintf("the next leader after term %d has started a run", term),
 			func(said []remark) bool {

@@ -16,7 +16,7 @@ import (
 // connection, and a lock of its own.
 type crowd struct {
 	seen    meter
-	members []*member
+	members []member
 	won     chan win
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -36,48 +36,35 @@ type win struct {
 
 // newCrowd opens so many stores, and lets all of them campaign.
 func newCrowd(ctx context.Context, dsn string, size int) (*crowd, error) {
-	c := &crowd{won: make(chan win, size)}
-	first, err := openStore(ctx, dsn, &c.seen, false) // which makes the tables
-	if err != nil {
-		return nil, err
+	c := &crowd{won: make(chan win, size), members: make([]member, size)}
+	errs := make([]error, size)
+	join := func(i int) {
+		m := &c.members[i]
+		if m.store, errs[i] = openStore(ctx, dsn, &c.seen, false); errs[i] == nil {
+			m.rejoin = make(chan struct{})
+			m.lock, errs[i] = schedlock.New(m.store, schedlock.WithLogger(quiet))
+		}
 	}
-	c.add(first)
-	var (
-		mu   sync.Mutex
-		errs []error
-		open sync.WaitGroup
-	)
+	join(0) // which makes the tables
+	var open sync.WaitGroup
 	gate := make(chan struct{}, 8)
-	for range size - 1 {
+	for i := 1; i < size && errs[0] == nil; i++ {
 		open.Go(func() {
 			gate <- struct{}{}
-			defer func() { <-gate }()
-			store, err := openStore(ctx, dsn, &c.seen, false)
-			mu.Lock()
-			defer mu.Unlock()
-			if errs = append(errs, err); err == nil {
-				c.add(store)
-			}
+			join(i)
+			<-gate
 		})
 	}
 	open.Wait()
-	for _, m := range c.members {
-		m.lock, err = schedlock.New(m.store, schedlock.WithLogger(quiet))
-		errs = append(errs, err)
-	}
 	if err := errors.Join(errs...); err != nil {
 		c.close()
 		return nil, err
 	}
 	ctx, c.cancel = context.WithCancel(ctx)
-	for _, m := range c.members {
-		c.running.Go(func() { m.campaign(ctx, c.won) })
+	for i := range c.members {
+		c.running.Go(func() { c.members[i].campaign(ctx, c.won) })
 	}
 	return c, nil
-}
-
-func (c *crowd) add(store metered) {
-	c.members = append(c.members, &member{store: store, rejoin: make(chan struct{})})
 }
 
 // campaign waits for the lock again and again.
@@ -164,7 +151,9 @@ func (c *crowd) close() {
 	c.running.Wait()
 	var closing sync.WaitGroup
 	for _, m := range c.members {
-		closing.Go(func() { _ = m.store.Close() })
+		if m.rejoin != nil { // it is open
+			closing.Go(func() { _ = m.store.Close() })
+		}
 	}
 	closing.Wait()
 }

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -47,10 +45,9 @@ type remark struct {
 
 // A replica is one process.
 type replica struct {
+	*host.Child
 	name    string
 	spawned time.Duration // just before it was
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
 	exited  chan struct{}
 }
 
@@ -71,33 +68,19 @@ func (f *fleet) start() (*replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{name: s.Name, exited: make(chan struct{})}
-	r.cmd = exec.Command(exe)
-	r.cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
-	r.cmd.Stderr = os.Stderr
-	// A ^C at the terminal is for us, who end it then; should we be killed, it
-	// sees the end of its standard input.
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	r.spawned = host.BootTime()
-	if err := r.cmd.Start(); err != nil {
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
+	r := &replica{name: s.Name, spawned: host.BootTime(), exited: make(chan struct{})}
+	if r.Child, err = host.StartChild(cmd); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	f.replicas = append(f.replicas, r)
 	f.mu.Unlock()
 	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			f.heard(r, lines.Text())
+		for line := range r.Lines {
+			f.heard(r, line)
 		}
-		_ = r.cmd.Wait() // those that are killed too
 		f.mu.Lock()
 		f.replicas = slices.DeleteFunc(f.replicas, func(o *replica) bool { return o == r })
 		f.mu.Unlock()
@@ -230,7 +213,7 @@ func (f *fleet) close() {
 	replicas := slices.Clone(f.replicas)
 	f.mu.Unlock()
 	for _, r := range replicas {
-		_ = r.cmd.Process.Kill()
+		r.Signal(syscall.SIGKILL)
 	}
 	for _, r := range replicas {
 		<-r.exited

@@ -39,7 +39,8 @@ var benchRuns = []benchRun{
 
 func (m *measurer) benchmarks(ctx context.Context) error {
 	for _, r := range benchRuns {
-		args := append([]string{"test", "-run=^$", "-bench=" + r.pattern, "-timeout=15m"}, r.args...)
+		args := append([]string{"test", "-run=^$", "-bench=" + r.pattern, "-timeout=15m"},
+			r.args...)
 		if m.quick {
 			args = append(args, "-count=1", "-benchtime=2x")
 		}

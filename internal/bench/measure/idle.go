@@ -67,8 +67,9 @@ func (m *measurer) idle(ctx context.Context) error {
 			cost, err := idleFleet(ctx, dsn, 20, time.Minute)
 			mu.Lock()
 			defer mu.Unlock()
-			m.report.Fleets[db] = cost
-			errs = append(errs, err)
+			if errs = append(errs, err); err == nil {
+				m.report.Fleets[db] = cost
+			}
 		})
 		return nil
 	})
@@ -149,13 +150,13 @@ func idleFleet(ctx context.Context, dsn string, standbys int, window time.Durati
 	}
 	var before usage
 	used, err := f.useWithin(dsn, window, func() (err error) {
-		before, err = processUsage(leader.cmd.Process.Pid)
+		before, err = processUsage(leader.PID())
 		return err
 	})
 	if err != nil {
 		return c, err
 	}
-	own, err := processUsage(leader.cmd.Process.Pid)
+	own, err := processUsage(leader.PID())
 	if err != nil {
 		return c, err
 	}

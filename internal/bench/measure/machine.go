@@ -16,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/ncruces/go-sqlite3/driver"
-	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/bench/page"
 )
@@ -104,21 +103,15 @@ func memory() string {
 
 // fileSystem names the kind of file system that a folder is on.
 func fileSystem(dir string) string {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
+	out, err := exec.Command("findmnt", "-no", "FSTYPE", "-T", dir).Output()
+	if err != nil {
 		return "unknown"
 	}
-	names := map[int64]string{
-		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
-		unix.TMPFS_MAGIC: "tmpfs: nothing is written to a disk, " +
-			"so what is flushed costs nothing",
-		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-		unix.F2FS_SUPER_MAGIC:      "f2fs", 0x2fc12fc1: "zfs",
+	name := strings.TrimSpace(string(out))
+	if name == "tmpfs" {
+		name += ": nothing is written to a disk, so what is flushed costs nothing"
 	}
-	if name, ok := names[s.Type]; ok {
-		return name
-	}
-	return fmt.Sprintf("0x%x", s.Type)
+	return name
 }
 
 // commit names the commit, and says if the code differs from it.

@@ -27,7 +27,7 @@ func TestAPageOfAFewRounds(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	require.NoError(t, os.WriteFile(file, []byte("# Old\n\n## Beside the peers\n\nkept\n"), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	require.NoError(t, run(ctx,
 		[]string{"-quick", "-only", "start,change,crowd,idle,growth", "-o", file}, t.Output()))

@@ -309,9 +309,11 @@ func (r *report) WorkerRows() (rows [][]string) {
 	b := r.Benchmarks
 	for _, db := range databases {
 		for _, n := range []int{1, 10} {
-			if name := fmt.Sprintf("%s/batches-of-%d", benchName("QueueWorkers", db), n); b[name] != nil {
+			name := fmt.Sprintf("%s/batches-of-%d", benchName("QueueWorkers", db), n)
+			if b[name] != nil {
 				rows = append(rows, []string{db + ", " + count(n, "task") + " a capture",
-					b.number(name, "tasks-s"), b.number(name, "updates-s"), b.number(name, "errors")})
+					b.number(name, "tasks-s"), b.number(name, "updates-s"),
+					b.number(name, "errors")})
 			}
 		}
 	}
@@ -320,7 +322,8 @@ func (r *report) WorkerRows() (rows [][]string) {
 
 func (r *report) SizeRows() (rows [][]string) {
 	add := func(name string, size, stripped int64) {
-		rows = append(rows, []string{name, page.Bytes(float64(size)), page.Bytes(float64(stripped))})
+		rows = append(rows, []string{name, page.Bytes(float64(size)),
+			page.Bytes(float64(stripped))})
 	}
 	for _, b := range r.Sizes {
 		add(b.Name, b.Size, b.Stripped)

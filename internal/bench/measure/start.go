@@ -50,7 +50,7 @@ func startTimes(ctx context.Context, n int, next func() (string, error)) (s star
 		}
 		_, _, err = f.settle(1)
 		if err == nil {
-			_ = r.cmd.Process.Signal(syscall.SIGTERM) // leaves the lock free
+			r.Signal(syscall.SIGTERM) // leaves the lock free
 			err = f.ended(r)
 		}
 		f.close()

@@ -13,10 +13,11 @@ import (
 
 // reasons say why a target is missed, by the profile of what takes the time.
 var reasons = map[string]string{
-	"Acquire, MariaDB": "It is one round trip, a block of statements, which the server parses each " +
-		"time. A claim that is refused, before the first row is written, takes about half of it.",
-	"Release, MariaDB": "It is one round trip, a block of statements, which the server parses each " +
-		"time.",
+	"Acquire, MariaDB": "It is one round trip, a block of statements, which the server parses " +
+		"each time. A claim that is refused, before the first row is written, takes about half " +
+		"of it.",
+	"Release, MariaDB": "It is one round trip, a block of statements, which the server parses " +
+		"each time.",
 	"Heartbeat, SQLite": "Before and after the statement the store looks whether the paths still " +
 		"lead to the files that are open: database, -wal, -shm and lease file. " +
 		"By the profile that is 41 % of it; without that it would be 1.2 times the limit. " +
@@ -33,8 +34,8 @@ var reasons = map[string]string{
 		"those of a leader that has lost its session, and lives, have half of it to return. " +
 		"A second would be too little for many. Where it is enough, " +
 		"WithSessionGrace sets 2 s, as the next row does.",
-	"idle standby, PostgreSQL: processor": "It is one look a second: a statement, and its answer. " +
-		"A process that does nothing else took 0.067 % (`perf stat`, 10 s).",
+	"idle standby, PostgreSQL: processor": "It is one look a second: a statement, and its " +
+		"answer. A process that does nothing else took 0.067 % (`perf stat`, 10 s).",
 }
 
 // A verdict is how many targets are met.
@@ -120,8 +121,9 @@ func (r *report) Targets() *verdict {
 	v.within(r.Crowds[dbPostgres][thousand+1], "1,000 standbys on one PostgreSQL: hand-over",
 		50*time.Millisecond, 250*time.Millisecond)
 	s := r.Starts[dbSQLite+", new"].Held
-	v.add(len(s) > 0, "start of the process to lock held, new SQLite file, migrations included, p50",
-		"≤ 50 ms", page.Time(s.p50())+" (max "+page.Time(s.max())+")", s.p50().Seconds()/0.05)
+	v.add(len(s) > 0,
+		"start of the process to lock held, new SQLite file, migrations included, p50", "≤ 50 ms",
+		page.Time(s.p50())+" (max "+page.Time(s.max())+")", s.p50().Seconds()/0.05)
 	return v
 }
 

@@ -27,7 +27,8 @@ type usage struct {
 
 // useWithin returns what the replicas, which have started, use from now on. begin is called just
 // before that. Memory and connections are those at the end.
-func (f *fleet) useWithin(dsn string, window time.Duration, begin func() error) (u usage, err error) {
+func (f *fleet) useWithin(dsn string, window time.Duration, begin func() error) (u usage,
+	err error) {
 	db, err := examine(f.ctx, dsn)
 	if err != nil {
 		return u, err
@@ -63,13 +64,13 @@ func (f *fleet) observe(db examined) (all usage, err error) {
 	asked := host.BootTime()
 	f.mu.Unlock()
 	for _, r := range replicas {
-		if _, err := fmt.Fprintln(r.stdin, askLooks); err != nil {
+		if _, err := fmt.Fprintln(r.In, askLooks); err != nil {
 			return all, err
 		}
 	}
 	all.at = host.BootTime()
 	for _, r := range replicas {
-		one, err := processUsage(r.cmd.Process.Pid)
+		one, err := processUsage(r.PID())
 		if err != nil {
 			return all, err
 		}

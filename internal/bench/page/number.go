@@ -8,7 +8,8 @@ import (
 
 // Number writes a number with three significant digits, and never with an exponent.
 func Number(f float64) string {
-	short, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'g', 3, 64), 64) // it has just been written
+	// What has just been written can be read.
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'g', 3, 64), 64)
 	return strconv.FormatFloat(short, 'f', -1, 64)
 }
 

@@ -8,13 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -139,61 +137,36 @@ func timed(ctx context.Context, r replica, n int) (s series, err error) {
 }
 
 // A child is the parent's side of a replica.
-type child struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string
-	once  sync.Once
-}
+type child struct{ *host.Child }
 
-func startChild(c contestant, env environment, lock, id string) (*child, error) {
-	var cmd *exec.Cmd
+func startChild(c contestant, env environment, lock, id string) (child, error) {
+	cmd := self("replica", c.name, lock, id)
 	if c.command != nil {
 		cmd = c.command(env, lock)
-	} else {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		cmd = exec.Command(self, "replica", c.name, lock, id)
 	}
 	cmd.Env = append(os.Environ(), environmentName+"="+env.String())
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	k := &child{cmd: cmd, in: in, lines: make(chan string, 64)}
-	go func() {
-		defer close(k.lines)
-		lines := bufio.NewReader(out)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			k.lines <- strings.TrimSpace(line)
-		}
-	}()
-	return k, nil
+	k, err := host.StartChild(cmd)
+	return child{k}, err
 }
 
-func (k *child) say(line string) { fmt.Fprintln(k.in, line) }
+// self is this program as a server or a replica.
+func self(args ...string) *exec.Cmd {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return exec.Command(exe, args...)
+}
+
+func (k child) say(line string) { fmt.Fprintln(k.In, line) }
 
 // expect waits for a line that begins with word, and returns the rest.
-func (k *child) expect(word string, patience time.Duration) (string, error) {
+func (k child) expect(word string, patience time.Duration) (string, error) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	for {
 		select {
-		case line, ok := <-k.lines:
+		case line, ok := <-k.Lines:
 			if !ok {
 				return "", fmt.Errorf("a replica ended before it said %s", word)
 			}
@@ -213,7 +186,7 @@ func (k *child) expect(word string, patience time.Duration) (string, error) {
 var errPatience = errors.New("too slow")
 
 // at waits like expect, for a time.
-func (k *child) at(word string, patience time.Duration) (int64, error) {
+func (k child) at(word string, patience time.Duration) (int64, error) {
 	text, err := k.expect(word, patience)
 	if err != nil {
 		return 0, err
@@ -222,11 +195,7 @@ func (k *child) at(word string, patience time.Duration) (int64, error) {
 }
 
 // kill is kill -9.
-func (k *child) kill() {
-	k.once.Do(func() {
-		_ = k.cmd.Process.Kill() // it may have ended by itself
-		for range k.lines {
-		}
-		_ = k.cmd.Wait() // killed, as it was told
-	})
+func (k child) kill() {
+	k.Signal(syscall.SIGKILL)
+	k.Join()
 }

@@ -32,7 +32,8 @@ func openKubernetes(release bool) opener {
 	return func(ctx context.Context, env environment, lock, id string) (replica, error) {
 		var flags flag.FlagSet
 		klog.InitFlags(&flags)
-		for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
+		for name, value := range map[string]string{"logtostderr": "false",
+			"stderrthreshold": "FATAL"} {
 			_ = flags.Set(name, value) // klog has it
 		}
 		klog.SetOutput(io.Discard)

@@ -38,7 +38,7 @@ type result struct {
 	series          series
 	handover, crash []int64
 	tooSlow         int     // crashes after which nobody led in time
-	standby, holder float64 // seconds of the processor a second
+	standby         float64 // seconds of the processor a second
 	failed          []string
 }
 
@@ -72,7 +72,8 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 	}
 	const pairs = 4
-	b.sideBySide(ctx, "hand-over", slices.Repeat(slow, pairs), b.handover((b.handovers+pairs-1)/pairs))
+	b.sideBySide(ctx, "hand-over", slices.Repeat(slow, pairs),
+		b.handover((b.handovers+pairs-1)/pairs))
 	b.sideBySide(ctx, "idle", slices.Concat(quick, slow), b.idleCost)
 	for i := range b.crashes {
 		b.sideBySide(ctx, fmt.Sprint("crash ", i+1), slices.Concat(quick, slow), b.crash)
@@ -83,19 +84,15 @@ func (b *bench) measure(ctx context.Context) error {
 type measurement func(ctx context.Context, c contestant, r *result) error
 
 func (b *bench) step(ctx context.Context, what string, c contestant, f measurement) error {
-	name := c.name
-	fmt.Fprintf(b.progress, "%s: %s\n", what, name)
+	fmt.Fprintf(b.progress, "%s: %s\n", what, c.name)
 	var mine result
-	b.mu.Lock()
-	r := b.results[name]
-	b.mu.Unlock()
 	if err := f(ctx, c, &mine); err != nil {
 		mine.failed = append(mine.failed, what+": "+err.Error())
-		fmt.Fprintf(b.progress, "%s: %s: %v\n", what, name, err)
+		fmt.Fprintf(b.progress, "%s: %s: %v\n", what, c.name, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.add(mine)
+	b.results[c.name].add(mine)
 	return ctx.Err()
 }
 
@@ -106,7 +103,7 @@ func (r *result) add(o result) {
 	r.handover = append(r.handover, o.handover...)
 	r.crash = append(r.crash, o.crash...)
 	r.tooSlow += o.tooSlow
-	r.standby, r.holder = r.standby+o.standby, r.holder+o.holder
+	r.standby += o.standby
 	r.failed = append(r.failed, o.failed...)
 }
 
@@ -117,7 +114,7 @@ func (b *bench) sideBySide(ctx context.Context, what string, all []contestant, f
 	var wg sync.WaitGroup
 	for i, c := range all {
 		wg.Go(func() {
-			time.Sleep(time.Duration(i) * 300 * time.Millisecond) // so that they don't start at once
+			time.Sleep(time.Duration(i) * 300 * time.Millisecond) // they don't start at once
 			_ = b.step(ctx, what, c, f)                           // measure looks at ctx
 		})
 	}
@@ -139,13 +136,13 @@ func (b *bench) lock(ctx context.Context, c contestant) (name string, err error)
 }
 
 // pair starts a holder and a standby.
-func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child, err error) {
+func (b *bench) pair(ctx context.Context, c contestant) (holder, standby child, err error) {
 	lock, err := b.lock(ctx, c)
 	if err != nil {
-		return nil, nil, err
+		return holder, standby, err
 	}
 	if holder, err = startChild(c, b.env, lock, "A"); err != nil {
-		return nil, nil, err
+		return holder, standby, err
 	}
 	if _, err = holder.expect("HELD", start); err == nil {
 		if standby, err = startChild(c, b.env, lock, "B"); err == nil {
@@ -156,7 +153,7 @@ func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child,
 		}
 	}
 	holder.kill()
-	return nil, nil, err
+	return holder, standby, err
 }
 
 func (b *bench) operations(ctx context.Context, c contestant, r *result) error {
@@ -214,7 +211,7 @@ func (b *bench) handover(rounds int) measurement {
 	}
 }
 
-func (b *bench) handOver(holder, standby *child) (int64, error) {
+func (b *bench) handOver(holder, standby child) (int64, error) {
 	holder.say("release")
 	from, err := holder.at("RELEASING", start)
 	if err != nil {
@@ -284,27 +281,22 @@ func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
 	if err := sleep(ctx, 4*time.Second, 0); err != nil { // after the start's work
 		return err
 	}
-	used := func(k *child) (float64, error) {
-		k.say("cpu")
-		text, err := k.expect("CPU", start)
+	used := func() (float64, error) {
+		standby.say("cpu")
+		text, err := standby.expect("CPU", start)
 		if err != nil {
 			return 0, err
 		}
 		return strconv.ParseFloat(text, 64)
 	}
-	both := func() (h, s float64, err error) {
-		h, e1 := used(holder)
-		s, e2 := used(standby)
-		return h, s, errors.Join(e1, e2)
-	}
-	h0, s0, err := both()
+	before, err := used()
 	if err != nil {
 		return err
 	}
 	if err := sleep(ctx, b.idle, 0); err != nil {
 		return err
 	}
-	h, s, err := both()
-	r.holder, r.standby = (h-h0)/b.idle.Seconds(), (s-s0)/b.idle.Seconds()
+	after, err := used()
+	r.standby = (after - before) / b.idle.Seconds()
 	return err
 }
