@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // fleetSize is how many replicas a fleet has whose leader changes.
@@ -96,7 +96,7 @@ func (w way) change(ctx context.Context, n int) (c change, err error) {
 			return c, err
 		}
 		pause(ctx, 100*time.Millisecond)
-		begin := host.BootTime()
+		begin := clock.System.Boot()
 		leader.Signal(w.signal)
 		var elected, first remark
 		err = f.await(fmt.Sprintf("the next leader after term %d has started a run", term),

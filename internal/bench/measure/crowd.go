@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/schedlock"
 )
 
@@ -74,7 +74,7 @@ func (m *member) campaign(ctx context.Context, won chan<- win) {
 		if err != nil {
 			return
 		}
-		won <- win{m, lease, host.BootTime()}
+		won <- win{m, lease, clock.System.Boot()}
 		select {
 		case <-m.rejoin:
 		case <-ctx.Done():
@@ -97,7 +97,7 @@ func (c *crowd) handOvers(ctx context.Context, rounds int) (sample, error) {
 			return nil, err
 		}
 		pause(ctx, 200*time.Millisecond)
-		sent := host.BootTime()
+		sent := clock.System.Boot()
 		if err := leader.lease.Release(ctx); err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // patience bounds every wait for something that normally takes milliseconds.
@@ -70,7 +71,7 @@ func (f *fleet) start() (*replica, error) {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
-	r := &replica{name: s.Name, spawned: host.BootTime(), exited: make(chan struct{})}
+	r := &replica{name: s.Name, spawned: clock.System.Boot(), exited: make(chan struct{})}
 	if r.Child, err = host.StartChild(cmd); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/assess"
-	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -96,7 +96,7 @@ func runReplica(s settings) error {
 			say(saysOpened, 0)
 			return store, err
 		},
-		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", host.BootTime()),
+		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", clock.System.Boot()),
 			Spec: tasks.Every(time.Hour), AtOnce: true,
 			Do: func(_ context.Context, run tasks.Run) error {
 				say(saysRun, run.Term)
@@ -128,7 +128,7 @@ var saying sync.Mutex
 
 // say writes one line. number is a term, or a count.
 func say(what string, number int64) {
-	at := host.BootTime()
+	at := clock.System.Boot()
 	saying.Lock()
 	defer saying.Unlock()
 	fmt.Fprintln(os.Stdout, what, int64(at), number)

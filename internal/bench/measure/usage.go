@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // usage is what processes have used since they were started, together.
@@ -61,14 +61,14 @@ func (f *fleet) useWithin(dsn string, window time.Duration, begin func() error) 
 func (f *fleet) observe(db examined) (all usage, err error) {
 	f.mu.Lock()
 	replicas := slices.Clone(f.replicas)
-	asked := host.BootTime()
+	asked := clock.System.Boot()
 	f.mu.Unlock()
 	for _, r := range replicas {
 		if _, err := fmt.Fprintln(r.In, askLooks); err != nil {
 			return all, err
 		}
 	}
-	all.at = host.BootTime()
+	all.at = clock.System.Boot()
 	for _, r := range replicas {
 		one, err := processUsage(r.PID())
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // A replica says READY, then acquires and says HELD and a time. It answers these lines, and ends
@@ -52,7 +53,7 @@ func serveReplica(args []string) {
 			fmt.Println("ERROR", err)
 			return
 		}
-		fmt.Println("HELD", int64(host.BootTime()))
+		fmt.Println("HELD", int64(clock.System.Boot()))
 	}
 	fmt.Println("READY")
 	if !mine.perTick {
@@ -63,12 +64,12 @@ func serveReplica(args []string) {
 		word, number, _ := strings.Cut(lines.Text(), " ")
 		switch word {
 		case "release":
-			fmt.Println("RELEASING", int64(host.BootTime()))
+			fmt.Println("RELEASING", int64(clock.System.Boot()))
 			if err := r.release(ctx); err != nil {
 				fmt.Println("ERROR", err)
 				continue
 			}
-			fmt.Println("RELEASED", int64(host.BootTime()))
+			fmt.Println("RELEASED", int64(clock.System.Boot()))
 		case "acquire":
 			go acquire()
 		case "cpu":

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode"
 
-	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // A bench measures the contestants.
@@ -252,7 +252,7 @@ func (b *bench) crash(ctx context.Context, c contestant, r *result) error {
 	if err := sleep(ctx, settle, poll); err != nil {
 		return err
 	}
-	from := int64(host.BootTime())
+	from := int64(clock.System.Boot())
 	holder.kill()
 	to, err := standby.at("HELD", b.patience)
 	switch {
