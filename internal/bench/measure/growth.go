@@ -4,12 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
-	"example.com/schedlock/internal/bench/page"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -68,32 +69,29 @@ func (m *measurer) grow(ctx context.Context, g *growth) error {
 		}
 		subjects = append(subjects, s)
 	}
-	var took [][][]time.Duration // by operation, then size
 	for _, op := range subjects[0].operations(ctx) {
 		g.Ops = append(g.Ops, op.name)
-		took = append(took, make([][]time.Duration, len(subjects)))
+		g.Took = append(g.Took, make([]sample, len(subjects)))
 	}
 	for round := range g.N {
 		for i := range subjects { // another one comes first each time
 			i = (i + round) % len(subjects)
-			if err := subjects[i].trim(ctx); err != nil {
-				return err
-			}
 			for n, op := range subjects[i].operations(ctx) {
 				begin := time.Now()
 				if err := op.do(); err != nil {
 					return fmt.Errorf("%s: %w", op.name, err)
 				}
-				took[n][i] = append(took[n][i], time.Since(begin))
+				g.Took[n][i] = append(g.Took[n][i], time.Since(begin))
+			}
+			if err := subjects[i].trim(ctx); err != nil {
+				return err
 			}
 		}
 	}
-	for _, sizes := range took {
-		var samples []sample
-		for _, one := range sizes {
-			samples = append(samples, newSample(one))
+	for _, sizes := range g.Took {
+		for _, s := range sizes {
+			slices.Sort(s)
 		}
-		g.Took = append(g.Took, samples)
 	}
 	var err error
 	g.Beats, err = manyBeats(ctx, subjects[0], m.rounds(10_000))
@@ -102,7 +100,7 @@ func (m *measurer) grow(ctx context.Context, g *growth) error {
 
 // A subject is a database of one size, with a leader.
 type subject struct {
-	size  history
+	kept  history
 	store metered
 	lock  *schedlock.Lock
 	lease *schedlock.Lease
@@ -149,7 +147,7 @@ func newSubject(ctx context.Context, dsn string, size history) (*subject, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{size: size, store: store}
+	s := &subject{kept: size, store: store}
 	statements := []string{fmt.Sprintf(sqliteRuns, size.Runs), fmt.Sprintf(sqliteTerms, size.Terms),
 		"ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
 	if isPostgres(dsn) {
@@ -189,7 +187,7 @@ func (s *subject) close() {
 
 // trim keeps the history of terms at one, if it was so short.
 func (s *subject) trim(ctx context.Context) error {
-	if s.size.Terms > 1 {
+	if s.kept.Terms > 1 {
 		return nil
 	}
 	return s.exec(ctx, sqlOneTerm)
@@ -244,24 +242,19 @@ func (s *subject) run(ctx context.Context) error {
 // beats are many heartbeats, without and with a reader that never ends its
 // transaction: how large what they write to becomes.
 type beats struct {
-	N                   int
-	Before, After       int64 // the WAL (SQLite), the table (PostgreSQL)
-	FileBefore, FileNow int64 // SQLite: the database file
-	// after as many more with a reader, and after the reader has ended and N / 10 more
-	WithReader, Released int64
-	P50                  time.Duration
+	P50   time.Duration
+	Sizes [4]written // before, after so many, after as many with a reader, after it has ended
 }
 
-// Life is how many hours the heartbeats are of, at the default interval.
-func (b beats) Life() string { return page.Number((time.Duration(b.N) * 10 * time.Second).Hours()) }
-
-// Fewer is how many come after the reader.
-func (b beats) Fewer() int { return b.N / 10 }
+// written is what heartbeats write to.
+type written struct {
+	log  int64 // the WAL (SQLite), the table (PostgreSQL)
+	file int64 // SQLite: the database file
+}
 
 func manyBeats(ctx context.Context, s *subject, n int) (b beats, err error) {
-	b.N = n
 	var took []time.Duration
-	beat := func(n int) error {
+	beat := func(n int, into *written) error {
 		for range n {
 			begin := time.Now()
 			if err := s.lease.Heartbeat(ctx); err != nil {
@@ -269,34 +262,30 @@ func manyBeats(ctx context.Context, s *subject, n int) (b beats, err error) {
 			}
 			took = append(took, time.Since(begin))
 		}
-		return nil
+		return s.size(ctx, into)
 	}
-	size := func() (file, log int64) {
-		if store, ok := s.store.fullStore.(*sqlite.Store); ok {
-			return fileSize(store.Path()), fileSize(store.Path() + "-wal")
-		}
-		_ = s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx,
-			`SELECT pg_total_relation_size('scheduler_lock')`).Scan(&log)
-		return 0, log
-	}
-	b.FileBefore, b.Before = size()
-	if err := beat(n); err != nil {
+	if err := errors.Join(beat(0, &b.Sizes[0]), beat(n, &b.Sizes[1])); err != nil {
 		return b, err
 	}
-	b.FileNow, b.After = size()
 	end, err := s.read(ctx)
 	if err != nil {
 		return b, err
 	}
-	err = beat(n)
-	_, b.WithReader = size()
+	err = beat(n, &b.Sizes[2])
 	end()
-	if err == nil {
-		err = beat(b.Fewer())
-	}
-	_, b.Released = size()
+	err = errors.Join(err, beat(n/10, &b.Sizes[3]))
 	b.P50 = newSample(took).p50()
 	return b, err
+}
+
+// size reads how large it is by now.
+func (s *subject) size(ctx context.Context, w *written) error {
+	if store, ok := s.store.fullStore.(*sqlite.Store); ok {
+		w.file, w.log = fileSize(store.Path()), fileSize(store.Path()+"-wal")
+		return nil
+	}
+	return s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx,
+		`SELECT pg_total_relation_size('scheduler_lock')`).Scan(&w.log)
 }
 
 func fileSize(path string) int64 {

@@ -54,8 +54,7 @@ var pageText string
 func (r *report) page() string {
 	var text strings.Builder
 	t := template.Must(template.New("page").Funcs(template.FuncMap{"rows": page.Rows,
-		"join": strings.Join, "bytes": func(n int64) string { return page.Bytes(float64(n)) },
-		"number": page.Number, "time": page.Time, "thousands": page.Thousands}).Parse(pageText))
+		"join": strings.Join, "number": page.Number}).Parse(pageText))
 	if err := t.Execute(&text, r); err != nil {
 		panic(err)
 	}
@@ -252,6 +251,25 @@ func (g growth) Rows() (rows [][]string) {
 			}
 		}
 		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (r *report) BeatRows() (rows [][]string) {
+	for _, g := range r.Growth {
+		what := g.DB + ", the table with its indexes"
+		if g.DB == dbSQLite {
+			what = g.DB + ", the WAL"
+		}
+		row, file := []string{what}, []string{g.DB + ", the file"}
+		for _, size := range g.Beats.Sizes {
+			row = append(row, page.Bytes(float64(size.log)))
+			file = append(file, page.Bytes(float64(size.file)))
+		}
+		rows = append(rows, append(row, page.Time(g.Beats.P50)))
+		if g.DB == dbSQLite {
+			rows = append(rows, append(file, ""))
+		}
 	}
 	return rows
 }
