@@ -130,8 +130,7 @@ func (s *side) look() (err error) {
 
 func (s *side) acquire() error { return s.claim(false) }
 
-func (s *side) takeOver() error { return s.claim(true) }
-
+// claim may be one of a lock that was watched for its TTL.
 func (s *side) claim(watched bool) error {
 	grant, err := s.store.Acquire(s.b.Context(), driver.Claim{
 		Ref: s.ref,

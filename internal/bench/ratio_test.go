@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -10,23 +11,65 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The benchmarks of single operations, by database. The file of each database
-// adds its own, in an init function: acquireOn["sqlite"] = sqliteAcquire.
-var acquireOn, heartbeatOn, releaseOn, lockInfoOn = databases{}, databases{}, databases{},
-	databases{}
+// A limit is what the same driver needs for the same effect, with the same durability, on the same
+// file system. It knows everything beforehand and judges nothing, and has none of our code.
+type limit interface {
+	acquire() error
+	release() error
+	heartbeat() error
+	info() error // a SELECT of the columns that LockInfo shows, of one row by its key
+}
 
-type databases map[string]func(*testing.B)
+// sides are the store and its limit, by the name of the database. Both have the lock. Unless it is
+// flushed, the limit on SQLite does not wait for the disk, as the store does not.
+var sides = map[string]func(b *testing.B, flushed bool) (*side, limit){
+	"sqlite": newSQLite, "postgres": newPostgres, "mysql": newMySQL, "mysql-binlog": newMySQLBinlog}
 
-func (d databases) run(b *testing.B) {
-	for _, name := range slices.Sorted(maps.Keys(d)) {
-		b.Run(name, d[name])
+func eachSide(b *testing.B, flushed bool, f func(b *testing.B, s *side, l limit)) {
+	for _, name := range slices.Sorted(maps.Keys(sides)) {
+		b.Run(name, func(b *testing.B) {
+			s, l := sides[name](b, flushed)
+			f(b, s, l)
+		})
 	}
 }
 
-func BenchmarkAcquire(b *testing.B)     { acquireOn.run(b) }
-func BenchmarkHeartbeat(b *testing.B)   { heartbeatOn.run(b) }
-func BenchmarkRelease(b *testing.B)     { releaseOn.run(b) }
-func BenchmarkGetLockInfo(b *testing.B) { lockInfoOn.run(b) }
+// An acquisition of a lock that was released.
+func BenchmarkAcquire(b *testing.B) {
+	eachSide(b, true, func(b *testing.B, s *side, l limit) {
+		compareAfter(b, func() error { return errors.Join(s.release(), l.release(), s.look()) },
+			s.acquire, l.acquire)
+	})
+}
+
+func BenchmarkRelease(b *testing.B) {
+	eachSide(b, true, func(b *testing.B, s *side, l limit) {
+		require.NoError(b, errors.Join(s.release(), l.release()))
+		compareAfter(b, func() error { return errors.Join(s.look(), s.acquire(), l.acquire()) },
+			s.release, l.release)
+	})
+}
+
+func BenchmarkHeartbeat(b *testing.B) {
+	eachSide(b, false, func(b *testing.B, s *side, l limit) {
+		compare(b, s.heartbeat, l.heartbeat)
+	})
+}
+
+func BenchmarkGetLockInfo(b *testing.B) {
+	eachSide(b, true, func(b *testing.B, s *side, l limit) { compare(b, s.info, l.info) })
+}
+
+// scanInfo reads the columns of a limit's info, of which two are times of type T.
+func scanInfo[T any](row interface{ Scan(into ...any) error }) error {
+	var (
+		pid, term, beat, ttl, renew, interval int64
+		hostname, token, state                string
+		created, heartbeat                    T
+	)
+	return row.Scan(&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl,
+		&renew, &interval)
+}
 
 // compare measures one operation against its physical limit: what the machine,
 // the driver and the durability cost whatever the code does. The two take turns,

@@ -12,14 +12,6 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-func init() {
-	acquireOn["sqlite"] = sqliteAcquire
-	acquireOn["sqlite-take-over"] = sqliteTakeOver
-	heartbeatOn["sqlite"] = sqliteHeartbeat
-	releaseOn["sqlite"] = sqliteRelease
-	lockInfoOn["sqlite"] = sqliteLockInfo
-}
-
 const sqlFullHistoryOfSQLite = `
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
 INSERT INTO scheduler_terms (term, token, pid, hostname, acquired_at, ended_at, end_reason,
@@ -35,22 +27,26 @@ func withFullHistory(b *testing.B, name string) *sqlite.Store {
 	return store
 }
 
-// newSQLite has the lock.
-func newSQLite(b *testing.B) *side {
+func newSQLite(b *testing.B, flushed bool) (*side, limit) {
 	store := withFullHistory(b, "app.db")
 	s := &side{b: b, store: store}
-	require.NoError(b, s.look())
-	require.NoError(b, s.acquire())
 	b.Cleanup(func() { // its byte of the lease file
 		_, err := store.Release(context.Background(), s.ref, driver.EndReleased)
 		require.NoError(b, err)
 	})
-	return s
+	l := &sqliteLimit{prepare(b, withFullHistory(b, "limit.db")), 1000}
+	synchronous := "NORMAL"
+	if flushed {
+		synchronous = "FULL"
+	}
+	_, err := l.conn.ExecContext(b.Context(), `PRAGMA synchronous = `+synchronous)
+	require.NoError(b, err)
+	require.NoError(b, errors.Join(s.look(), s.acquire(), l.acquire()))
+	return s, l
 }
 
 // A sqliteLimit writes the same rows into tables of the same shape, in another
-// file of the same folder, through the same driver, with prepared statements and
-// none of our code. It knows everything beforehand and judges nothing.
+// file of the same folder, with prepared statements.
 type sqliteLimit struct {
 	*prepared
 	newest int64 // term
@@ -74,23 +70,11 @@ VALUES (?3, ?2, 4711, 'a-host-name-of-a-usual-length', ?1, 60000,
 	limitUnlock    = `DELETE FROM scheduler_lock WHERE id = 1`
 	limitEnd       = `
 UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'released' WHERE term = ?2`
-	limitEndNext = `
-UPDATE scheduler_terms SET ended_at = ?1, end_reason = 'expired', next_term = ?2 WHERE term = ?3`
 	limitSelect = `
 SELECT pid, hostname, created_at, heartbeat_at, token, term, beat, state,
     ttl_ms, renew_deadline_ms, heartbeat_ms
 FROM scheduler_lock WHERE id = 1`
 )
-
-// newSQLiteLimit has a lock row. synchronous is NORMAL for what the store does
-// not flush, else FULL.
-func newSQLiteLimit(b *testing.B, synchronous string) *sqliteLimit {
-	l := &sqliteLimit{prepare(b, withFullHistory(b, "limit.db")), 1000}
-	_, err := l.conn.ExecContext(b.Context(), `PRAGMA synchronous = `+synchronous)
-	require.NoError(b, err)
-	require.NoError(b, l.acquire())
-	return l
-}
 
 func (l *sqliteLimit) exec(query string, args ...any) error {
 	_, err := l.prepared.exec(query, args...)
@@ -100,21 +84,11 @@ func (l *sqliteLimit) exec(query string, args ...any) error {
 const limitStamp = "2026-01-01T00:00:02.000000Z"
 
 func (l *sqliteLimit) acquire() error {
-	return l.claim(func(last int64) error { return l.exec(limitNext, l.newest, last) })
-}
-
-func (l *sqliteLimit) takeOver() error {
-	return l.claim(func(last int64) error {
-		return errors.Join(l.exec(limitUnlock), l.exec(limitEndNext, limitStamp, l.newest, last))
-	})
-}
-
-func (l *sqliteLimit) claim(end func(last int64) error) error {
 	last := l.newest
 	l.newest++
 	return errors.Join(
 		l.exec(`BEGIN IMMEDIATE`),
-		end(last),
+		l.exec(limitNext, l.newest, last),
 		l.exec(limitLock, limitStamp, "0123456789abcdef0123456789abcdef", l.newest),
 		l.exec(limitTerm, limitStamp, "0123456789abcdef0123456789abcdef", l.newest),
 		l.exec(limitOldest, l.newest-1000),
@@ -129,66 +103,14 @@ func (l *sqliteLimit) release() error {
 		l.exec(`COMMIT`))
 }
 
-// An acquisition of a lock that was released.
-func sqliteAcquire(b *testing.B) {
-	s := newSQLite(b)
-	l := newSQLiteLimit(b, "FULL")
-	compareAfter(b, func() error {
-		return errors.Join(s.release(), l.release(), s.look())
-	}, s.acquire, l.acquire)
-}
+func (l *sqliteLimit) heartbeat() error { return l.exec(limitHeartbeat, limitStamp) }
 
-// An acquisition that ends a holder which was judged. Of what release writes
-// nothing is left to do: it gives the byte of the lease file back.
-func sqliteTakeOver(b *testing.B) {
-	s := newSQLite(b)
-	l := newSQLiteLimit(b, "FULL")
-	var before *driver.Ref
-	compareAfter(b, func() error {
-		if before != nil {
-			if _, err := s.store.Release(b.Context(), *before, driver.EndReleased); err != nil {
-				return err
-			}
-		}
-		last := s.ref
-		before = &last
-		return s.look()
-	}, s.takeOver, l.takeOver)
-}
-
-func sqliteRelease(b *testing.B) {
-	s := newSQLite(b)
-	l := newSQLiteLimit(b, "FULL")
-	require.NoError(b, errors.Join(s.release(), l.release()))
-	compareAfter(b, func() error {
-		return errors.Join(s.look(), s.acquire(), l.acquire())
-	}, s.release, l.release)
-}
-
-// Neither is flushed.
-func sqliteHeartbeat(b *testing.B) {
-	s := newSQLite(b)
-	l := newSQLiteLimit(b, "NORMAL")
-	compare(b, s.heartbeat, func() error { return l.exec(limitHeartbeat, limitStamp) })
-}
-
-// The limit is a SELECT of the columns that LockInfo shows, of one row by its
-// key. It neither asks whether the file is still the one that was opened, nor
-// whether the holder lives.
-func sqliteLockInfo(b *testing.B) {
-	s := newSQLite(b)
-	l := newSQLiteLimit(b, "FULL")
-	compare(b, s.info, func() error {
-		var (
-			pid, term, beat, ttl, renew, interval      int64
-			hostname, created, heartbeat, token, state string
-		)
-		stmt, err := l.stmt(limitSelect)
-		if err != nil {
-			return err
-		}
-		return stmt.QueryRowContext(b.Context()).Scan(
-			&pid, &hostname, &created, &heartbeat, &token, &term, &beat, &state, &ttl, &renew,
-			&interval)
-	})
+// info neither asks whether the file is still the one that was opened, nor whether the holder
+// lives.
+func (l *sqliteLimit) info() error {
+	stmt, err := l.stmt(limitSelect)
+	if err != nil {
+		return err
+	}
+	return scanInfo[string](stmt.QueryRowContext(l.b.Context()))
 }

@@ -10,8 +10,7 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/model"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -44,11 +43,7 @@ func OpenLog(path string) (*Log, error) {
 
 // write panics if it cannot: a history with holes proves nothing.
 func (l *Log) write(e event) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err)
-	}
-	e.At = ts.Nano()
+	e.At = int64(clock.System.Boot())
 	line, err := json.Marshal(e)
 	if err == nil {
 		_, err = l.file.Write(append(line, '\n'))

@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // The model of a database that forgets. A crash brings back what was flushed, and a
 // fail-over what was replicated. Claims travel, also by notification, and the holder's
@@ -92,8 +95,8 @@ type forgetfulState struct {
 }
 
 type forgetfulRules struct {
-	Replicas int
-	Claims   int8
+	Replicas int  // 0: 3
+	Claims   int8 // 0: 3
 
 	// What may happen, and how often.
 
@@ -159,13 +162,7 @@ func (s *forgetfulState) leaders() (n int) {
 }
 
 func (c *forgetfulRules) broken(s *forgetfulState) Promise {
-	switch leaders := s.leaders(); {
-	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLeads
-	case leaders > 1:
-		return OneLeader
-	}
-	return Holds
+	return leadership(s.leaders(), s.Calm, s.CalmTicks, c.LeadsWithin)
 }
 
 func (c *forgetfulRules) done(s *forgetfulState) bool { return s.Calm && s.leaders() > 0 }
@@ -279,11 +276,11 @@ func (c *forgetfulRules) rename(s *forgetfulState) {
 func (c *forgetfulRules) interchangeable() int { return c.Replicas }
 
 func (c *forgetfulRules) reorder(s forgetfulState, order [maxReplicas]int) forgetfulState {
-	to := s
-	for i, from := range order {
-		to.Replicas[i] = s.Replicas[from]
-	}
-	return to
+	s.Replicas = reordered(s.Replicas, order)
+	return s
 }
 
-func (c *forgetfulRules) search(o Options) Result { return search(c.start(), c, o) }
+func (c forgetfulRules) search(o Options) Result {
+	c.Replicas, c.Claims = cmp.Or(c.Replicas, 3), cmp.Or(c.Claims, 3)
+	return search(c.start(), &c, o)
+}

@@ -2,18 +2,13 @@ package model
 
 import "fmt"
 
-// A forgetfulTurn finds all that can happen in one state.
 type forgetfulTurn struct {
 	*forgetfulRules
-	s    forgetfulState
-	emit func(forgetfulState, event)
-	// urgent: something is due. Once faults have stopped, no time passes before it
-	// is done.
-	urgent bool
+	turn[forgetfulState]
 }
 
 func (c *forgetfulRules) next(s forgetfulState, emit func(forgetfulState, event)) {
-	x := &forgetfulTurn{forgetfulRules: c, s: s, emit: emit}
+	x := &forgetfulTurn{c, turn[forgetfulState]{s: s, emit: emit}}
 	for i := range c.Replicas {
 		switch s.Replicas[i].Phase {
 		case standby:

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // The model of a lease. Statements travel: they are sent, then applied by the database,
 // then answered. Each of the three may come late or never. Two replicas, or three.
 //
@@ -28,17 +30,19 @@ const (
 	hung // for ever
 )
 
-type statement int8
+// A Kind is a kind of [Statement].
+type Kind int8
 
+// The last three change a row.
 const (
-	noStatement statement = iota
+	noStatement Kind = iota
 	look
-	claim
-	heartbeat
-	release
+	Claim
+	Heartbeat
+	Release
 )
 
-func (s statement) String() string {
+func (s Kind) String() string {
 	return [...]string{"nothing", "look", "claim", "heartbeat", "release"}[s]
 }
 
@@ -62,7 +66,7 @@ func (g ground) String() string {
 
 // A request is a statement on its way.
 type request struct {
-	Kind           statement
+	Kind           Kind
 	Token          int8
 	Sent           int8 // how long ago
 	Applied, OK    bool
@@ -141,8 +145,8 @@ const (
 
 // leaseRules are the rules and the faults of a run.
 type leaseRules struct {
-	Replicas                 int
-	TTL, Deadline, Heartbeat int8
+	Replicas      int
+	TTL, Deadline int8
 
 	// What may happen, and how often.
 
@@ -154,13 +158,12 @@ type leaseRules struct {
 	Restores                     bool // an edit may be a backup without the newest term
 	StepsBack                    bool // clocks step back only
 	OneShot                      bool // replicas may claim without waiting
-	Releases                     bool
+	NoReleases                   bool // leaders do not release
 	Fences                       bool // the leader opens fenced transactions
 	Prompt                       bool // statements are applied soon or never, not late
 
 	// The rules of the watch.
 
-	Watch            bool // a standby watches the row's version
 	StampWatch       int8 // it believes an expired stamp after watching for so long
 	FullWatch        int8 // it takes a row that has not changed for so long
 	OpenTermsWatched bool // no row is no free lock as long as the newest term has no end
@@ -179,6 +182,7 @@ type leaseRules struct {
 
 	// Rules that are missing. Each makes the protocol weaker, or at least different.
 
+	NoWatch            bool // a standby does not watch the row's version
 	DeadlineFromAnswer bool // the deadline counts from the answer to a heartbeat
 	LeaseFromAnswer    bool // it counts from the answer to the claim
 	BeatNeedsFresh     bool // a heartbeat fails if the stamp has expired
@@ -234,16 +238,11 @@ func (c *leaseRules) leaders(s *leaseState) (n int) {
 }
 
 func (c *leaseRules) broken(s *leaseState) Promise {
-	leaders := c.leaders(s)
-	switch {
-	case leaders > 1:
-		return OneLeader
-	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLeads
-	case c.Settled && !c.trusts(&s.Replicas[0]):
+	broken := leadership(c.leaders(s), s.Calm, s.CalmTicks, c.LeadsWithin)
+	if broken == Holds && c.Settled && !c.trusts(&s.Replicas[0]) {
 		return ClocksMoveNothing
 	}
-	return Holds
+	return broken
 }
 
 // done: once faults have stopped, the first leader is the end.
@@ -259,14 +258,11 @@ func (c *leaseRules) interchangeable() int {
 }
 
 func (c *leaseRules) reorder(s leaseState, order [maxReplicas]int) leaseState {
-	to := s
-	for i, from := range order {
-		to.Replicas[i] = s.Replicas[from]
-		if int(s.Fencer)-1 == from {
-			to.Fencer = int8(i + 1)
-		}
+	if s.Fencer > 0 {
+		s.Fencer = int8(slices.Index(order[:], int(s.Fencer)-1) + 1)
 	}
-	return to
+	s.Replicas = reordered(s.Replicas, order)
+	return s
 }
 
 func (c *leaseRules) forget(s *leaseState) {
@@ -285,10 +281,10 @@ func (c *leaseRules) forget(s *leaseState) {
 				}
 			}
 		}
-		if !c.Watch && !c.OpenTermsWatched {
+		if c.NoWatch && !c.OpenTermsWatched {
 			r.SeenVersion, r.SeenAge, r.Request.Saw.Version = 0, 0, 0
 		}
-		renews := r.Late.Kind == heartbeat || r.Late.Kind == release
+		renews := r.Late.Kind == Heartbeat || r.Late.Kind == Release
 		if renews && r.Late.Token != s.Token && !(c.EndsTerm && r.Late.Token == s.Open) {
 			r.Late = request{} // it will find no row
 		}
@@ -329,4 +325,4 @@ func (n *names) rename(all ...*int8) {
 	}
 }
 
-func (c *leaseRules) search(o Options) Result { return search(c.start(), c, o) }
+func (c leaseRules) search(o Options) Result { return search(c.start(), &c, o) }

@@ -17,14 +17,14 @@ func (c *leaseRules) apply(s *leaseState, q *request) bool {
 		}
 		q.Saw.Leftover = c.TakesLeftovers && s.Token != 0 && s.Open == 0
 		q.OK = true
-	case heartbeat:
+	case Heartbeat:
 		if ours && !(c.BeatNeedsFresh && expired) {
 			if !(c.StampForBeat && s.Stamp == 0) {
 				s.Version = fresh
 			}
 			s.Stamp, q.OK = 0, true
 		}
-	case release:
+	case Release:
 		switch {
 		case ours && locked:
 			return false
@@ -34,7 +34,7 @@ func (c *leaseRules) apply(s *leaseState, q *request) bool {
 			s.Open, s.Version = 0, fresh
 		}
 		q.OK = true
-	case claim:
+	case Claim:
 		succeeds := c.passes(s, q)
 		if succeeds && s.Token != 0 && locked {
 			return false
@@ -66,7 +66,7 @@ func (c *leaseRules) passes(s *leaseState, q *request) bool {
 	case atOnce:
 		return !c.OneShotWatches && expired
 	case expiredStamp:
-		return expired && (c.TakesAnyVersion || !c.Watch || asWatched)
+		return expired && (c.TakesAnyVersion || c.NoWatch || asWatched)
 	case watchedForLong:
 		return c.TakesAnyVersion || asWatched
 	case leftover:
@@ -116,7 +116,7 @@ func (q *request) outcome() string {
 		return "a row"
 	case q.OK:
 		return "ok"
-	case q.Kind == claim:
+	case q.Kind == Claim:
 		return "held"
 	}
 	return "no such row"
@@ -131,11 +131,11 @@ func (x *leaseTurn) answer(i int) {
 	switch q.Kind {
 	case look:
 		x.looked(n, i, q)
-	case claim:
+	case Claim:
 		x.claimed(n, i, q)
-	case heartbeat:
+	case Heartbeat:
 		x.renewed(n, i, q)
-	case release:
+	case Release:
 		r.stepsDown()
 		x.emit(n, by(i, "learns that its release was applied"))
 	}
@@ -172,13 +172,13 @@ func (x *leaseTurn) looked(n leaseState, i int, q request) {
 			claims(watchedForLong)
 		}
 	default:
-		if q.Saw.Expired && (!x.Watch || r.SeenAge >= x.StampWatch) {
+		if q.Saw.Expired && (x.NoWatch || r.SeenAge >= x.StampWatch) {
 			claims(expiredStamp)
 		}
 		if q.Saw.Leftover && !someoneMayLead {
 			claims(leftover)
 		}
-		if x.Watch && r.SeenAge >= x.FullWatch {
+		if !x.NoWatch && r.SeenAge >= x.FullWatch {
 			claims(watchedForLong)
 		}
 	}
@@ -219,7 +219,7 @@ func (x *leaseTurn) renewed(n leaseState, i int, q request) {
 		x.emit(n, by(i, "ignores a late answer"))
 	case !q.OK && x.EndsTerm:
 		r.Phase, r.Sent = stopping, 0
-		r.Request = request{Kind: release, Token: r.Token}
+		r.Request = request{Kind: Release, Token: r.Token}
 		x.emit(n, by(i, "learns that its row is gone: steps down, writes the end of its term"))
 	case !q.OK:
 		r.stepsDown()

@@ -1,17 +1,12 @@
 package model
 
-// A leaseTurn finds all that can happen in one state.
 type leaseTurn struct {
 	*leaseRules
-	s    leaseState
-	emit func(leaseState, event)
-	// urgent: something is due. Once faults have stopped, no time passes before it
-	// is done.
-	urgent bool
+	turn[leaseState]
 }
 
 func (c *leaseRules) next(s leaseState, emit func(leaseState, event)) {
-	x := &leaseTurn{leaseRules: c, s: s, emit: emit}
+	x := &leaseTurn{c, turn[leaseState]{s: s, emit: emit}}
 	for i := range c.Replicas {
 		x.replica(i)
 	}
@@ -85,7 +80,7 @@ func (x *leaseTurn) replica(i int) {
 func (x *leaseTurn) loses(i int) {
 	r := &x.s.Replicas[i]
 	calm := x.s.Calm
-	mayLose := !calm || x.Settled && x.s.LateBeats > 0 && r.Request.Kind == heartbeat
+	mayLose := !calm || x.Settled && x.s.LateBeats > 0 && r.Request.Kind == Heartbeat
 	if r.Request.Kind == noStatement || !mayLose {
 		return
 	}
@@ -132,7 +127,7 @@ func (x *leaseTurn) leader(i int) {
 	r := &x.s.Replicas[i]
 	if r.Sent >= x.Deadline {
 		x.urgent = true
-		if x.LateAnswerRevives && r.Request.Kind == heartbeat {
+		if x.LateAnswerRevives && r.Request.Kind == Heartbeat {
 			n := x.s
 			n.Replicas[i].stepsDown()
 			x.emit(n, by(i, "deadline passed: steps down, and still waits for its answer"))
@@ -142,20 +137,20 @@ func (x *leaseTurn) leader(i int) {
 		})
 	}
 	idle := r.Request.Kind == noStatement && !(x.s.Calm && r.Looked)
-	if idle && r.Sent >= x.Heartbeat && r.Sent < x.Deadline {
+	if idle && r.Sent >= 1 && r.Sent < x.Deadline {
 		x.urgent = true
 		n := x.s
-		n.Replicas[i].Request = request{Kind: heartbeat, Token: r.Token}
+		n.Replicas[i].Request = request{Kind: Heartbeat, Token: r.Token}
 		x.emit(n, by(i, "sends a heartbeat"))
 	}
-	if x.Releases && !x.s.Calm && r.Request.Kind != release {
+	if !x.NoReleases && !x.s.Calm && r.Request.Kind != Release {
 		x.abandon(i, "leads no more, sends its release", func(n *leaseState) {
 			r := &n.Replicas[i]
 			if !x.ReleaseFirst {
 				r.Phase, r.Sent = stopping, 0
 			}
 			r.Byte = r.Byte && x.ByteUntilEnd
-			r.Request = request{Kind: release, Token: r.Token}
+			r.Request = request{Kind: Release, Token: r.Token}
 		})
 	}
 	if x.Byte != noByte && !r.Byte && x.ByteAfterCommit && x.free(&x.s, i, r.Token) {
@@ -225,7 +220,7 @@ func (x *leaseTurn) standby(i int) {
 // could.
 func (x *leaseTurn) claims(n leaseState, i int, why ground, text string) bool {
 	r := &n.Replicas[i]
-	q := request{Kind: claim, Token: fresh, Ground: why}
+	q := request{Kind: Claim, Token: fresh, Ground: why}
 	watched := why == expiredStamp || why == watchedForLong
 	if watched || why == leftover {
 		q.Version = r.SeenVersion
@@ -365,7 +360,7 @@ func (c *leaseRules) tick(n *leaseState, missed bool) {
 			age(&r.SeenAge, c.TTL)
 		}
 		switch q := &r.Request; {
-		case q.Kind == claim || q.Kind == heartbeat:
+		case q.Kind == Claim || q.Kind == Heartbeat:
 			age(&q.Sent, c.Deadline)
 		case q.Kind == look && c.WatchFromSending:
 			age(&q.Sent, c.TTL)

@@ -127,33 +127,23 @@ func TestThePlainSearchAgrees(t *testing.T) {
 	missing.Long(t, "searches plainly")
 	known := states(t)
 	runs := slices.DeleteFunc(Runs(), func(r Run) bool { return known[r.Name] > plain })
-	shorter := func(change func(c *leaseRules)) *leaseRules {
-		return today(func(c *leaseRules) {
-			c.TTL, c.Deadline, c.FullWatch, c.Prompt = 3, 2, 3, true
-			change(c)
-		})
+	shorter := func(c leaseRules) leaseRules {
+		c.TTL, c.Deadline, c.FullWatch, c.Prompt = 3, 2, 3, true
+		return today(c)
 	}
-	lazy := forgetfulRules{Replicas: 2, Claims: 2, LazyRelease: true}
-	kill := byteRules{Replicas: 2, Claims: 2, Rule: endBesideFile, Kills: 1, AllSee: true}
-	runs = append(runs, []Run{
-		{Name: "a crash", model: shorter(func(c *leaseRules) {
-			c.Crashes, c.LeadsWithin = 1, 3
-		})},
-		{Name: "a crash, a tick sooner", Want: SomebodyLeads, model: shorter(func(c *leaseRules) {
-			c.Crashes, c.LeadsWithin = 1, 2
-		})},
-		{Name: "an edit", model: shorter(func(c *leaseRules) {
-			c.Edits, c.EditsToken, c.Byte = 1, true, bytePerToken
-		})},
-		{Name: "a crash of the server", model: with(lazy, func(c *forgetfulRules) {
-			c.Crashes = 1
-		})},
-		{Name: "a fail-over", model: with(lazy, func(c *forgetfulRules) { c.FailOvers = 1 })},
-		{Name: "a kill and an edit", model: with(kill, func(c *byteRules) { c.Edits = 1 })},
-		{Name: "a kill and a copy", model: with(kill, func(c *byteRules) {
-			c.Moves, c.Elsewhere = 1, 1
-		})},
-	}...)
+	runs = append(runs,
+		holds("a crash", shorter(leaseRules{Crashes: 1, LeadsWithin: 3})),
+		breaks("a crash, a tick sooner", SomebodyLeads, "",
+			shorter(leaseRules{Crashes: 1, LeadsWithin: 2})),
+		holds("an edit", shorter(leaseRules{Edits: 1, EditsToken: true, Byte: bytePerToken})),
+		holds("a crash of the server",
+			forgetfulRules{Replicas: 2, Claims: 2, LazyRelease: true, Crashes: 1}),
+		holds("a fail-over",
+			forgetfulRules{Replicas: 2, Claims: 2, LazyRelease: true, FailOvers: 1}),
+		holds("a kill and an edit", byteRules{Replicas: 2, Claims: 2, Rule: endBesideFile, Kills: 1,
+			AllSee: true, Edits: 1}),
+		holds("a kill and a copy", byteRules{Replicas: 2, Claims: 2, Rule: endBesideFile, Kills: 1,
+			AllSee: true, Moves: 1, Elsewhere: 1}))
 	compared := map[Promise]int{}
 	for _, r := range runs {
 		reduced := r.Search(Options{Limit: few})
@@ -167,11 +157,6 @@ func TestThePlainSearchAgrees(t *testing.T) {
 	for _, p := range []Promise{Holds, OneLeader, TermsRise, FenceHolds, SomebodyLeads} {
 		assert.NotZero(t, compared[p], "no small run shows: %v", p)
 	}
-}
-
-func with[C any](c C, change func(*C)) *C {
-	change(&c)
-	return &c
 }
 
 func TestEachRunSaysWhatIsMissing(t *testing.T) {

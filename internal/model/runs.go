@@ -22,6 +22,14 @@ func Runs() []Run {
 		named("session: ", sessionRuns()))
 }
 
+func holds(name string, model interface{ search(Options) Result }) Run {
+	return Run{Name: name, model: model}
+}
+
+func breaks(name string, p Promise, missing string, model interface{ search(Options) Result }) Run {
+	return Run{Name: name, Want: p, Missing: missing, model: model}
+}
+
 func named(model string, runs []Run) []Run {
 	for i := range runs {
 		runs[i].Name = model + runs[i].Name

@@ -54,6 +54,35 @@ func fault(text string) event       { return event{who: nobody, text: text} }
 
 func letter(replica int) string { return string(rune('A' + replica)) }
 
+// A turn finds all that can happen in one state of a protocol.
+type turn[S comparable] struct {
+	s    S
+	emit func(S, event)
+	// urgent: something is due. Once faults have stopped, no time passes before it
+	// is done.
+	urgent bool
+}
+
+// leadership is what a state breaks in which so many replicas trust their leases. Once faults have
+// stopped, somebody must lead within so many ticks; 0: that is not asked.
+func leadership(leaders int, calm bool, ticks, within int8) Promise {
+	switch {
+	case leaders > 1:
+		return OneLeader
+	case within > 0 && calm && ticks > within && leaders == 0:
+		return SomebodyLeads
+	}
+	return Holds
+}
+
+// reordered are the replicas of a state in another order.
+func reordered[R any](replicas [maxReplicas]R, order [maxReplicas]int) (to [maxReplicas]R) {
+	for i, from := range order {
+		to[i] = replicas[from]
+	}
+	return to
+}
+
 // Options say how to search.
 type Options struct {
 	// Limit is after how many states the search gives up. 0: never.
@@ -82,13 +111,14 @@ type searcher[S comparable] struct {
 	seed    maphash.Seed
 	chunks  [][]S // the states in the order in which they were found
 	parents []int32
-	slots   []uint64 // a hash table: the upper half of the hash, and the number of the state + 1
+	seen    map[uint64]int32 // the number of a state, by its hash
 }
 
 const chunkSize = 1 << 14
 
 func search[S comparable](init S, p protocol[S], o Options) Result {
-	x := &searcher[S]{protocol: p, plain: o.Plain, seed: maphash.MakeSeed()}
+	x := &searcher[S]{protocol: p, plain: o.Plain, seed: maphash.MakeSeed(),
+		seen: map[uint64]int32{}}
 	if x.reduce, _ = p.(reducible[S]); x.reduce != nil && !o.Plain {
 		x.orders = orders(x.reduce.interchangeable())
 	}
@@ -179,41 +209,22 @@ func (x *searcher[S]) at(i int) *S { return &x.chunks[i/chunkSize][i%chunkSize] 
 
 // add remembers s, if it is a new one, or if it is the end of the search.
 func (x *searcher[S]) add(s S, parent int, always bool) {
-	if 2*len(x.parents) >= len(x.slots) {
-		x.grow()
+	hash := maphash.Comparable(x.seed, s)
+	i, known := x.seen[hash]
+	if known && *x.at(int(i)) != s {
+		panic("model: two states have one hash: search again, with another seed")
 	}
-	hash, free := x.slot(&s)
-	if free < 0 && !always {
+	if known && !always {
 		return
 	}
-	i := len(x.parents)
-	if i%chunkSize == 0 {
+	n := len(x.parents)
+	if n%chunkSize == 0 {
 		x.chunks = append(x.chunks, make([]S, chunkSize))
 	}
 	x.parents = append(x.parents, int32(parent))
-	*x.at(i) = s
-	if free >= 0 {
-		x.slots[free] = hash>>32<<32 | uint64(i+1)
-	}
-}
-
-// slot is where in the table s belongs, or below 0 if it is already there.
-func (x *searcher[S]) slot(s *S) (hash uint64, free int) {
-	hash = maphash.Bytes(x.seed, bytesOf(s))
-	i := int(hash % uint64(len(x.slots)))
-	for ; x.slots[i] != 0; i = (i + 1) % len(x.slots) {
-		if x.slots[i]>>32 == hash>>32 && *x.at(int(uint32(x.slots[i])) - 1) == *s {
-			return hash, -1
-		}
-	}
-	return hash, i
-}
-
-func (x *searcher[S]) grow() {
-	x.slots = make([]uint64, max(1<<14, 2*len(x.slots)))
-	for i := range x.parents {
-		hash, free := x.slot(x.at(i))
-		x.slots[free] = hash>>32<<32 | uint64(i+1)
+	*x.at(n) = s
+	if !known {
+		x.seen[hash] = int32(n)
 	}
 }
 

@@ -221,4 +221,4 @@ func (c *sessionRules) tick(s sessionState, a, b int8) sessionState {
 func (c *sessionRules) done(*sessionState) bool      { return false }
 func (c *sessionRules) broken(*sessionState) Promise { return Holds }
 
-func (c *sessionRules) search(o Options) Result { return search(c.start(), c, o) }
+func (c sessionRules) search(o Options) Result { return search(c.start(), &c, o) }

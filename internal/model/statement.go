@@ -32,16 +32,6 @@ type Statement struct {
 	Watched bool
 }
 
-// A Kind is a kind of [Statement].
-type Kind = statement
-
-// The kinds of statements that change a row.
-const (
-	Claim     = claim
-	Heartbeat = heartbeat
-	Release   = release
-)
-
 // Apply is one step of the lease model, by the rules of the protocol: what a database does with a
 // statement that arrives. ok is false if it changes nothing. So a history of real statements can be
 // checked against the model: see package linear. A claim always names the version of what it
@@ -58,21 +48,22 @@ func (r Row) Apply(s Statement) (after Row, ok bool) {
 	if s.Judged.Token == "" && !s.Watched {
 		q.Ground = noRow
 	}
-	if s.Kind == claim && !s.Judged.SameAs(r) {
+	if s.Kind == Claim && !s.Judged.SameAs(r) {
 		return r, false
 	}
 	before := state
-	today(func(*leaseRules) {}).apply(&state, &q)
+	rules := today(leaseRules{})
+	rules.apply(&state, &q)
 	if !q.OK || state == before {
 		return r, false
 	}
 	after = Row{Token: tokens[state.Token], Beat: r.Beat, Newest: r.Newest, Open: state.Open != 0}
 	switch s.Kind {
-	case claim:
+	case Claim:
 		after.Beat, after.Newest = 0, s.Token
-	case heartbeat:
+	case Heartbeat:
 		after.Beat++
-	case release:
+	case Release:
 		after.Beat = 0
 	}
 	return after, true

@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // The model of superseded bytes, on SQLite: which held bytes of the lease file count. One
 // machine, one lease file, and two places for a database file. The file at the path can
@@ -82,8 +85,8 @@ type byteState struct {
 }
 
 type byteRules struct {
-	Replicas int
-	Claims   int8
+	Replicas int  // 0: 3
+	Claims   int8 // 0: 3
 	Rule     rule
 
 	// What may happen, and how often.
@@ -159,13 +162,7 @@ func (s *byteState) leaders(hungToo bool) (n int) {
 }
 
 func (c *byteRules) broken(s *byteState) Promise {
-	switch leaders := s.leaders(true); {
-	case c.LeadsWithin > 0 && s.Calm && s.CalmTicks > c.LeadsWithin && leaders == 0:
-		return SomebodyLeads
-	case leaders > 1:
-		return OneLeader
-	}
-	return Holds
+	return leadership(s.leaders(true), s.Calm, s.CalmTicks, c.LeadsWithin)
 }
 
 func (c *byteRules) done(s *byteState) bool { return s.Calm && s.leaders(false) > 0 }
@@ -209,11 +206,11 @@ func (c *byteRules) rename(s *byteState) {
 func (c *byteRules) interchangeable() int { return c.Replicas }
 
 func (c *byteRules) reorder(s byteState, order [maxReplicas]int) byteState {
-	to := s
-	for i, from := range order {
-		to.Replicas[i] = s.Replicas[from]
-	}
-	return to
+	s.Replicas = reordered(s.Replicas, order)
+	return s
 }
 
-func (c *byteRules) search(o Options) Result { return search(c.start(), c, o) }
+func (c byteRules) search(o Options) Result {
+	c.Replicas, c.Claims = cmp.Or(c.Replicas, 3), cmp.Or(c.Claims, 3)
+	return search(c.start(), &c, o)
+}

@@ -2,18 +2,13 @@ package model
 
 import "fmt"
 
-// A byteTurn finds all that can happen in one state.
 type byteTurn struct {
 	*byteRules
-	s    byteState
-	emit func(byteState, event)
-	// urgent: something is due. Once faults have stopped, no time passes before it
-	// is done.
-	urgent bool
+	turn[byteState]
 }
 
 func (c *byteRules) next(s byteState, emit func(byteState, event)) {
-	x := &byteTurn{byteRules: c, s: s, emit: emit}
+	x := &byteTurn{c, turn[byteState]{s: s, emit: emit}}
 	for i := range c.Replicas {
 		if r := &s.Replicas[i]; !r.Hung {
 			x.dies(i)

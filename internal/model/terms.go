@@ -96,4 +96,4 @@ func (c *termRules) replica(s termState, i int, emit func(termState, event)) {
 func (c *termRules) done(*termState) bool      { return false }
 func (c *termRules) broken(*termState) Promise { return Holds }
 
-func (c *termRules) search(o Options) Result { return search(c.start(), c, o) }
+func (c termRules) search(o Options) Result { return search(c.start(), &c, o) }

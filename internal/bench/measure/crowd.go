@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/schedlock"
 )
 
@@ -15,7 +16,7 @@ import (
 // connection, and a lock of its own.
 type crowd struct {
 	seen    meter
-	members []*member
+	members []member
 	won     chan win
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -35,48 +36,35 @@ type win struct {
 
 // newCrowd opens so many stores, and lets all of them campaign.
 func newCrowd(ctx context.Context, dsn string, size int) (*crowd, error) {
-	c := &crowd{won: make(chan win, size)}
-	first, err := openStore(ctx, dsn, &c.seen) // which makes the tables
-	if err != nil {
-		return nil, err
+	c := &crowd{won: make(chan win, size), members: make([]member, size)}
+	errs := make([]error, size)
+	join := func(i int) {
+		m := &c.members[i]
+		if m.store, errs[i] = openStore(ctx, dsn, &c.seen, false); errs[i] == nil {
+			m.rejoin = make(chan struct{})
+			m.lock, errs[i] = schedlock.New(m.store, schedlock.WithLogger(quiet))
+		}
 	}
-	c.add(first)
-	var (
-		mu   sync.Mutex
-		errs []error
-		open sync.WaitGroup
-	)
+	join(0) // which makes the tables
+	var open sync.WaitGroup
 	gate := make(chan struct{}, 8)
-	for range size - 1 {
+	for i := 1; i < size && errs[0] == nil; i++ {
 		open.Go(func() {
 			gate <- struct{}{}
-			defer func() { <-gate }()
-			store, err := openStore(ctx, dsn, &c.seen)
-			mu.Lock()
-			defer mu.Unlock()
-			if errs = append(errs, err); err == nil {
-				c.add(store)
-			}
+			join(i)
+			<-gate
 		})
 	}
 	open.Wait()
-	for _, m := range c.members {
-		m.lock, err = schedlock.New(m.store, schedlock.WithLogger(quiet))
-		errs = append(errs, err)
-	}
 	if err := errors.Join(errs...); err != nil {
 		c.close()
 		return nil, err
 	}
 	ctx, c.cancel = context.WithCancel(ctx)
-	for _, m := range c.members {
-		c.running.Go(func() { m.campaign(ctx, c.won) })
+	for i := range c.members {
+		c.running.Go(func() { c.members[i].campaign(ctx, c.won) })
 	}
 	return c, nil
-}
-
-func (c *crowd) add(store metered) {
-	c.members = append(c.members, &member{store: store, rejoin: make(chan struct{})})
 }
 
 // campaign waits for the lock again and again.
@@ -86,7 +74,7 @@ func (m *member) campaign(ctx context.Context, won chan<- win) {
 		if err != nil {
 			return
 		}
-		won <- win{m, lease, bootTime()}
+		won <- win{m, lease, clock.System.Boot()}
 		select {
 		case <-m.rejoin:
 		case <-ctx.Done():
@@ -109,7 +97,7 @@ func (c *crowd) handOvers(ctx context.Context, rounds int) (sample, error) {
 			return nil, err
 		}
 		pause(ctx, 200*time.Millisecond)
-		sent := bootTime()
+		sent := clock.System.Boot()
 		if err := leader.lease.Release(ctx); err != nil {
 			return nil, err
 		}
@@ -163,52 +151,35 @@ func (c *crowd) close() {
 	c.running.Wait()
 	var closing sync.WaitGroup
 	for _, m := range c.members {
-		closing.Go(func() { _ = m.store.Close() })
+		if m.rejoin != nil { // it is open
+			closing.Go(func() { _ = m.store.Close() })
+		}
 	}
 	closing.Wait()
 }
 
-// crowds are the hand-overs of fleets of several sizes.
-type crowds struct {
-	Sizes []int
-	Took  map[string]map[int]sample // by database, then size
-}
+// crowdSizes are how many replicas a crowd has.
+var crowdSizes = []int{3, 20, 100, thousand + 1}
 
 const thousand = 1000
 
+// crowds are the hand-overs of fleets of several sizes.
 func (m *measurer) crowds(ctx context.Context) error {
-	c := &crowds{Sizes: []int{3, 20, 100}, Took: map[string]map[int]sample{}}
-	if m.quick {
-		c.Sizes = []int{3}
-	}
-	m.report.Crowds = c
-	err := m.onEach(ctx, func(db, dsn string) error {
-		c.Took[db] = map[int]sample{}
-		for _, size := range c.Sizes {
-			took, err := crowdOf(ctx, dsn, size, m.rounds(25))
+	return m.onEach(ctx, func(db, dsn string) error {
+		for _, size := range crowdSizes {
+			if m.quick && size > 3 || db != dbPostgres && size > thousand {
+				break
+			}
+			c, err := newCrowd(ctx, dsn, size)
 			if err != nil {
 				return err
 			}
-			c.Took[db][size] = took
+			m.report.Crowds[db][size], err = c.handOvers(ctx, m.rounds(25))
+			c.close()
+			if err != nil {
+				return err
+			}
 		}
 		return nil
 	})
-	if err != nil || m.quick {
-		return err
-	}
-	m.noise(ctx, "1,000 standbys")
-	return m.onPostgres(func(dsn string) error {
-		took, err := crowdOf(ctx, dsn, thousand+1, 25)
-		c.Took[dbPostgres][thousand] = took
-		return err
-	})
-}
-
-func crowdOf(ctx context.Context, dsn string, size, rounds int) (sample, error) {
-	c, err := newCrowd(ctx, dsn, size)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	return c.handOvers(ctx, rounds)
 }

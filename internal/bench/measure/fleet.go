@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -17,6 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // patience bounds every wait for something that normally takes milliseconds.
@@ -24,18 +25,15 @@ const patience = time.Minute
 
 // A fleet is replicas in processes of their own, on one database.
 type fleet struct {
-	ctx       context.Context
-	dsn       string
-	ttl       time.Duration // 0: the default
-	heartbeat time.Duration
-	grace     time.Duration // 0: the default
-	sign      bool          // see settings
+	ctx      context.Context
+	settings settings
+
+	started int
 
 	mu       sync.Mutex
 	said     []remark
 	news     chan struct{} // closed and replaced when something was said
 	replicas []*replica    // that run
-	started  int
 }
 
 // remark is a line of a replica.
@@ -48,24 +46,21 @@ type remark struct {
 
 // A replica is one process.
 type replica struct {
+	*host.Child
 	name    string
 	spawned time.Duration // just before it was
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
 	exited  chan struct{}
 }
 
-func newFleet(ctx context.Context, dsn string) *fleet {
-	return &fleet{ctx: ctx, dsn: dsn, news: make(chan struct{})}
+func newFleet(ctx context.Context, s settings) *fleet {
+	return &fleet{ctx: ctx, settings: s, news: make(chan struct{})}
 }
 
 // start starts one replica more.
 func (f *fleet) start() (*replica, error) {
-	f.mu.Lock()
 	f.started++
-	s := settings{Name: strconv.Itoa(f.started), DSN: f.dsn, TTL: f.ttl, Heartbeat: f.heartbeat,
-		Grace: f.grace, Sign: f.sign}
-	f.mu.Unlock()
+	s := f.settings
+	s.Name = strconv.Itoa(f.started)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -74,33 +69,19 @@ func (f *fleet) start() (*replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{name: s.Name, exited: make(chan struct{})}
-	r.cmd = exec.Command(exe)
-	r.cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
-	r.cmd.Stderr = os.Stderr
-	// A ^C at the terminal is for us, who end it then; should we be killed, it
-	// sees the end of its standard input.
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := r.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	r.spawned = bootTime()
-	if err := r.cmd.Start(); err != nil {
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), replicaEnv+"="+string(text))
+	r := &replica{name: s.Name, spawned: clock.System.Boot(), exited: make(chan struct{})}
+	if r.Child, err = host.StartChild(cmd); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	f.replicas = append(f.replicas, r)
 	f.mu.Unlock()
 	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			f.heard(r, lines.Text())
+		for line := range r.Lines {
+			f.heard(r, line)
 		}
-		_ = r.cmd.Wait() // those that are killed too
 		f.mu.Lock()
 		f.replicas = slices.DeleteFunc(f.replicas, func(o *replica) bool { return o == r })
 		f.mu.Unlock()
@@ -233,7 +214,7 @@ func (f *fleet) close() {
 	replicas := slices.Clone(f.replicas)
 	f.mu.Unlock()
 	for _, r := range replicas {
-		_ = r.cmd.Process.Kill()
+		r.Signal(syscall.SIGKILL)
 	}
 	for _, r := range replicas {
 		<-r.exited

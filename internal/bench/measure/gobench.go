@@ -3,7 +3,7 @@
 package main
 
 import (
-	stdbytes "bytes"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/bench/page"
 )
 
 // benchmarks are the results of go test -bench: by name, without the number of
@@ -27,19 +29,18 @@ type benchRun struct {
 
 var benchRuns = []benchRun{
 	{"^BenchmarkIsLeader", "./schedlock", []string{"-count=5", "-benchtime=0.5s"}},
-	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$/^(sqlite|postgres|pgbouncer)",
-		"./internal/bench", []string{"-count=3", "-benchtime=0.5s"}},
+	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench",
+		[]string{"-count=3", "-benchtime=0.5s"}},
 	{"^Benchmark(Run|RunParallel)$", "./internal/bench", []string{"-count=1"}},
 	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench",
 		[]string{"-count=1", "-benchtime=0.3s"}},
 	{"^BenchmarkThousandJobs$", "./internal/bench", []string{"-count=1", "-benchtime=1x"}},
 }
 
-func (m *measurer) benchmarks(ctx context.Context) error { return m.bench(ctx, benchRuns) }
-
-func (m *measurer) bench(ctx context.Context, runs []benchRun) error {
-	for _, r := range runs {
-		args := append([]string{"test", "-run=^$", "-bench=" + r.pattern, "-timeout=5m"}, r.args...)
+func (m *measurer) benchmarks(ctx context.Context) error {
+	for _, r := range benchRuns {
+		args := append([]string{"test", "-run=^$", "-bench=" + r.pattern, "-timeout=15m"},
+			r.args...)
 		if m.quick {
 			args = append(args, "-count=1", "-benchtime=2x")
 		}
@@ -55,7 +56,7 @@ func (m *measurer) bench(ctx context.Context, runs []benchRun) error {
 // goTest runs it in a process group of its own, and lets it end in order when
 // ctx does.
 func (m *measurer) goTest(ctx context.Context, args []string) (string, error) {
-	var out, errs stdbytes.Buffer
+	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = m.root
 	cmd.Env = append(os.Environ(), "TMPDIR="+m.dir) // is deleted, however they end
@@ -95,20 +96,27 @@ func (b benchmarks) parse(text string) {
 	}
 }
 
-// median returns the middle one of the runs of a benchmark.
-func (b benchmarks) median(name, unit string) (v float64, ok bool) {
+// median returns the middle one of the runs of a benchmark; 0 if there was none.
+func (b benchmarks) median(name, unit string) float64 {
 	values := slices.Clone(b[name][unit])
 	if len(values) == 0 {
-		return 0, false
+		return 0
 	}
 	slices.Sort(values)
-	return values[len(values)/2], true
+	return values[len(values)/2]
 }
 
-// spread returns the smallest and the largest ratio to the limit.
-func (b benchmarks) spread(name string) (from, to float64) {
-	if values := b[name]["x-limit"]; len(values) > 0 {
-		return slices.Min(values), slices.Max(values)
+// spread is the smallest and the largest ratio to the limit.
+func (b benchmarks) spread(name string) string {
+	values := b[name]["x-limit"]
+	if len(values) == 0 {
+		return ""
 	}
-	return 0, 0
+	return page.Number(slices.Min(values)) + "–" + page.Number(slices.Max(values))
+}
+
+// benchName is the name of a benchmark on a database.
+func benchName(op, db string) string {
+	return op + map[string]string{dbSQLite: "/sqlite", dbPostgres: "/postgres",
+		dbMariaDB: "/mysql"}[db]
 }

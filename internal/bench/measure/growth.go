@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -19,80 +20,87 @@ import (
 
 // growth is what operations take on databases of several sizes, in turns.
 type growth struct {
+	DB    string
 	Sizes []history
-	Took  map[string]map[string][]sample // by database, operation and size
-	Beats map[string]*beats
-	N     int // rounds
+	N     int        // rounds
+	Ops   []string   // in the order of the table
+	Took  [][]sample // by operation, then size
+	Beats beats
 }
 
 // A history is how much a database remembers.
 type history struct{ Terms, Runs int }
 
-// The operations, in the order of the table.
-var growing = []string{"GetLockInfo", "heartbeat", "release", "acquire (look and take)",
-	"start and end of a run",
-	"newest 30 runs", "newest 30 runs of a job", "all jobs with statistics", "requests and pauses",
-	"runs owed an attempt"}
-
+// growth leaves MariaDB out.
 func (m *measurer) growth(ctx context.Context) error {
-	g := &growth{Sizes: []history{{1, 1000}, {1000, 1000}, {1, 1_000_000}}, N: m.rounds(150),
-		Took: map[string]map[string][]sample{}, Beats: map[string]*beats{}}
-	if m.quick {
-		g.Sizes = []history{{1, 10}, {10, 10}, {1, 1000}}
+	for _, db := range []string{dbSQLite, dbPostgres} {
+		g := growth{DB: db, Sizes: []history{{1, 1000}, {1000, 1000}, {1, 1_000_000}},
+			N: m.rounds(150)}
+		if m.quick {
+			g.Sizes = []history{{1, 10}, {10, 10}, {1, 1000}}
+		}
+		err := m.on(db, func(string) error {
+			err := m.grow(ctx, &g)
+			m.report.Growth = append(m.report.Growth, g)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	m.report.Growth = g
-	return m.onEach(ctx, func(db, dsn string) error {
-		var subjects []*subject
-		defer func() {
-			for _, s := range subjects {
-				s.close()
-			}
-		}()
-		for i, size := range g.Sizes {
-			if i > 0 {
-				dsn = m.sqliteFile()
-				if db == dbPostgres {
-					var err error
-					if dsn, err = m.newDatabase(); err != nil {
-						return err
-					}
+	return nil
+}
+
+func (m *measurer) grow(ctx context.Context, g *growth) error {
+	var subjects []*subject
+	defer func() {
+		for _, s := range subjects {
+			s.close()
+		}
+	}()
+	for _, size := range g.Sizes {
+		dsn, err := m.newDatabase(g.DB)
+		if err != nil {
+			return err
+		}
+		s, err := newSubject(ctx, dsn, size)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, s)
+	}
+	for _, op := range subjects[0].operations(ctx) {
+		g.Ops = append(g.Ops, op.name)
+		g.Took = append(g.Took, make([]sample, len(subjects)))
+	}
+	for round := range g.N {
+		for i := range subjects { // another one comes first each time
+			i = (i + round) % len(subjects)
+			for n, op := range subjects[i].operations(ctx) {
+				begin := time.Now()
+				if err := op.do(); err != nil {
+					return fmt.Errorf("%s: %w", op.name, err)
 				}
+				g.Took[n][i] = append(g.Took[n][i], time.Since(begin))
 			}
-			s, err := newSubject(ctx, dsn, size)
-			if err != nil {
+			if err := subjects[i].trim(ctx); err != nil {
 				return err
 			}
-			subjects = append(subjects, s)
 		}
-		took := map[string][][]time.Duration{}
-		for _, op := range growing {
-			took[op] = make([][]time.Duration, len(subjects))
+	}
+	for _, sizes := range g.Took {
+		for _, s := range sizes {
+			slices.Sort(s)
 		}
-		for round := range g.N {
-			for i := range subjects { // another one comes first each time
-				i = (i + round) % len(subjects)
-				if err := subjects[i].round(ctx, func(op string, d time.Duration) {
-					took[op][i] = append(took[op][i], d)
-				}); err != nil {
-					return err
-				}
-			}
-		}
-		g.Took[db] = map[string][]sample{}
-		for op, all := range took {
-			for _, one := range all {
-				g.Took[db][op] = append(g.Took[db][op], newSample(one))
-			}
-		}
-		var err error
-		g.Beats[db], err = manyBeats(ctx, subjects[0], m.rounds(10_000))
-		return err
-	})
+	}
+	var err error
+	g.Beats, err = manyBeats(ctx, subjects[0], m.rounds(10_000))
+	return err
 }
 
 // A subject is a database of one size, with a leader.
 type subject struct {
-	size  history
+	kept  history
 	store metered
 	lock  *schedlock.Lock
 	lease *schedlock.Lease
@@ -135,11 +143,11 @@ FROM generate_series(1, %d) i`
 )
 
 func newSubject(ctx context.Context, dsn string, size history) (*subject, error) {
-	store, err := openStore(ctx, dsn, &meter{})
+	store, err := openStore(ctx, dsn, &meter{}, false)
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{size: size, store: store}
+	s := &subject{kept: size, store: store}
 	statements := []string{fmt.Sprintf(sqliteRuns, size.Runs), fmt.Sprintf(sqliteTerms, size.Terms),
 		"ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
 	if isPostgres(dsn) {
@@ -177,75 +185,76 @@ func (s *subject) close() {
 	_ = s.store.Close()
 }
 
-// round does each operation once.
-func (s *subject) round(ctx context.Context, took func(op string, d time.Duration)) error {
-	var run ledger.Run
-	acquire := func() (err error) { s.lease, err = s.lock.Acquire(ctx); return err }
-	do := map[string]func() error{
-		"GetLockInfo": func() error {
+// trim keeps the history of terms at one, if it was so short.
+func (s *subject) trim(ctx context.Context) error {
+	if s.kept.Terms > 1 {
+		return nil
+	}
+	return s.exec(ctx, sqlOneTerm)
+}
+
+// An operation is one whose cost may grow.
+type operation struct {
+	name string
+	do   func() error
+}
+
+// operations are all of them, in the order in which they are done.
+func (s *subject) operations(ctx context.Context) []operation {
+	return []operation{
+		{"GetLockInfo", func() error {
 			_, err := schedlock.GetLockInfo(ctx, s.store)
 			return err
-		},
-		"heartbeat":               func() error { return s.lease.Heartbeat(ctx) },
-		"release":                 func() error { return s.lease.Release(ctx) },
-		"acquire (look and take)": acquire,
-		"start and end of a run": func() (err error) {
-			next := firstTick
-			if !s.tick.IsZero() { // else the job has no row yet
-				next = s.tick.Add(time.Second)
-			}
-			d := ledger.Decision{Job: "measured", Spec: "every 1s offset 0s", From: s.tick,
-				To: next, Start: next}
-			if run, _, err = s.store.Decide(ctx, s.lease.Ref(), d); err != nil {
-				return err
-			}
-			s.tick = next
-			_, err = s.store.Finish(ctx, run, ledger.End{Status: ledger.Done,
-				Took: time.Millisecond})
+		}},
+		{"heartbeat", func() error { return s.lease.Heartbeat(ctx) }},
+		{"release", func() error { return s.lease.Release(ctx) }},
+		{"acquire (look and take)", func() (err error) {
+			s.lease, err = s.lock.Acquire(ctx)
 			return err
-		},
-		"newest 30 runs": func() error {
-			_, err := s.store.Runs(ctx, "", 30)
-			return err
-		},
-		"newest 30 runs of a job": func() error {
+		}},
+		{"start and end of a run", func() error { return s.run(ctx) }},
+		{"newest 30 runs", func() error { _, err := s.store.Runs(ctx, "", 30); return err }},
+		{"newest 30 runs of a job", func() error {
 			_, err := s.store.Runs(ctx, "j", 30)
 			return err
-		},
-		"all jobs with statistics": func() error { _, err := s.store.Jobs(ctx); return err },
-		"requests and pauses":      func() error { _, err := s.store.Pending(ctx); return err },
-		"runs owed an attempt":     func() error { _, err := s.store.Retries(ctx); return err },
+		}},
+		{"all jobs with statistics", func() error { _, err := s.store.Jobs(ctx); return err }},
+		{"requests and pauses", func() error { _, err := s.store.Pending(ctx); return err }},
+		{"runs owed an attempt", func() error { _, err := s.store.Retries(ctx); return err }},
 	}
-	for _, op := range growing {
-		if op == "release" && s.size.Terms == 1 {
-			if err := s.exec(ctx, sqlOneTerm); err != nil {
-				return err
-			}
-		}
-		begin := time.Now()
-		if err := do[op](); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
-		}
-		took(op, time.Since(begin))
+}
+
+func (s *subject) run(ctx context.Context) error {
+	next := firstTick
+	if !s.tick.IsZero() { // else the job has no row yet
+		next = s.tick.Add(time.Second)
 	}
-	return nil
+	run, _, err := s.store.Decide(ctx, s.lease.Ref(), ledger.Decision{Job: "measured",
+		Spec: "every 1s offset 0s", From: s.tick, To: next, Start: next})
+	if err != nil {
+		return err
+	}
+	s.tick = next
+	_, err = s.store.Finish(ctx, run, ledger.End{Status: ledger.Done, Took: time.Millisecond})
+	return err
 }
 
 // beats are many heartbeats, without and with a reader that never ends its
 // transaction: how large what they write to becomes.
 type beats struct {
-	N                   int
-	Before, After       int64 // the WAL (SQLite), the table (PostgreSQL)
-	FileBefore, FileNow int64 // SQLite: the database file
-	// after as many more with a reader, and after the reader has ended and N / 10 more
-	WithReader, Released int64
-	P50                  time.Duration
+	P50   time.Duration
+	Sizes [4]written // before, after so many, after as many with a reader, after it has ended
 }
 
-func manyBeats(ctx context.Context, s *subject, n int) (*beats, error) {
-	b := &beats{N: n}
+// written is what heartbeats write to.
+type written struct {
+	log  int64 // the WAL (SQLite), the table (PostgreSQL)
+	file int64 // SQLite: the database file
+}
+
+func manyBeats(ctx context.Context, s *subject, n int) (b beats, err error) {
 	var took []time.Duration
-	beat := func(n int) error {
+	beat := func(n int, into *written) error {
 		for range n {
 			begin := time.Now()
 			if err := s.lease.Heartbeat(ctx); err != nil {
@@ -253,35 +262,30 @@ func manyBeats(ctx context.Context, s *subject, n int) (*beats, error) {
 			}
 			took = append(took, time.Since(begin))
 		}
-		return nil
+		return s.size(ctx, into)
 	}
-	size := func() (file, log int64) {
-		if store, ok := s.store.fullStore.(*sqlite.Store); ok {
-			return fileSize(store.Path()), fileSize(store.Path() + "-wal")
-		}
-		_ = s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx,
-			`SELECT pg_total_relation_size('scheduler_lock')`).Scan(&log)
-		return 0, log
+	if err := errors.Join(beat(0, &b.Sizes[0]), beat(n, &b.Sizes[1])); err != nil {
+		return b, err
 	}
-	b.FileBefore, b.Before = size()
-	if err := beat(n); err != nil {
-		return nil, err
-	}
-	b.FileNow, b.After = size()
 	end, err := s.read(ctx)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	err = beat(n)
-	_, b.WithReader = size()
+	err = beat(n, &b.Sizes[2])
 	end()
-	if err == nil {
-		err = beat(n / 10)
-	}
-	_, b.Released = size()
-	slices.Sort(took)
-	b.P50 = sample(took).p50()
+	err = errors.Join(err, beat(n/10, &b.Sizes[3]))
+	b.P50 = newSample(took).p50()
 	return b, err
+}
+
+// size reads how large it is by now.
+func (s *subject) size(ctx context.Context, w *written) error {
+	if store, ok := s.store.fullStore.(*sqlite.Store); ok {
+		w.file, w.log = fileSize(store.Path()), fileSize(store.Path()+"-wal")
+		return nil
+	}
+	return s.store.fullStore.(*postgres.Store).Pool().QueryRow(ctx,
+		`SELECT pg_total_relation_size('scheduler_lock')`).Scan(&w.log)
 }
 
 func fileSize(path string) int64 {

@@ -16,11 +16,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/ncruces/go-sqlite3/driver"
-	"golang.org/x/sys/unix"
-)
 
-// A fact is a line about the machine or a version.
-type fact struct{ name, value string }
+	"example.com/schedlock/internal/bench/page"
+)
 
 // moduleRoot returns the folder with go.mod.
 func moduleRoot() (string, error) {
@@ -33,9 +31,9 @@ func moduleRoot() (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// facts finds out what the figures depend on.
-func (m *measurer) facts(ctx context.Context) []fact {
-	list := []fact{
+// facts are what the figures depend on: names and values.
+func (m *measurer) facts(ctx context.Context) [][]string {
+	list := [][]string{
 		{"processor", firstMatch("/proc/cpuinfo", `(?m)^model name\s*:\s*(.*)$`,
 			"unknown") + virtual()},
 		{"cores", fmt.Sprint(runtime.NumCPU())},
@@ -50,7 +48,7 @@ func (m *measurer) facts(ctx context.Context) []fact {
 			for _, name := range []string{"github.com/ncruces/go-sqlite3",
 				"github.com/jackc/pgx/v5", "github.com/go-co-op/gocron/v2"} {
 				if dep.Path == name {
-					list = append(list, fact{"`" + name + "`", dep.Version})
+					list = append(list, []string{"`" + name + "`", dep.Version})
 				}
 			}
 		}
@@ -58,19 +56,26 @@ func (m *measurer) facts(ctx context.Context) []fact {
 	if db, err := driver.Open(":memory:"); err == nil {
 		var version string
 		if db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version) == nil {
-			list = append(list, fact{dbSQLite, version})
+			list = append(list, []string{dbSQLite, version})
 		}
 		db.Close()
 	}
-	if m.server != nil {
-		if conn, err := pgx.Connect(ctx, m.server.URL("postgres")); err == nil {
-			version := conn.PgConn().ParameterStatus("server_version") + ", on the same machine, "
-			list = append(list, fact{dbPostgres,
-				version + map[bool]string{false: "with fsync", true: "without fsync"}[m.quick]})
-			_ = conn.Close(ctx)
+	for _, db := range databases {
+		if server := m.servers[db]; server != nil && server.version != "" {
+			list = append(list, []string{db, server.version})
 		}
 	}
-	return append(list, fact{"commit", m.commit()})
+	return append(list, []string{"commit", m.commit()})
+}
+
+// postgresVersion asks a server for it.
+func postgresVersion(url string) string {
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close(context.Background())
+	return conn.PgConn().ParameterStatus("server_version")
 }
 
 func firstMatch(path, pattern, otherwise string) string {
@@ -93,26 +98,20 @@ func memory() string {
 	if err != nil {
 		return "unknown"
 	}
-	return bytes(float64(kilobytes) * 1024)
+	return page.Bytes(float64(kilobytes) * 1024)
 }
 
 // fileSystem names the kind of file system that a folder is on.
 func fileSystem(dir string) string {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
+	out, err := exec.Command("findmnt", "-no", "FSTYPE", "-T", dir).Output()
+	if err != nil {
 		return "unknown"
 	}
-	names := map[int64]string{
-		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
-		unix.TMPFS_MAGIC: "tmpfs: nothing is written to a disk, " +
-			"so what is flushed costs nothing",
-		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-		unix.F2FS_SUPER_MAGIC:      "f2fs", 0x2fc12fc1: "zfs",
+	name := strings.TrimSpace(string(out))
+	if name == "tmpfs" {
+		name += ": nothing is written to a disk, so what is flushed costs nothing"
 	}
-	if name, ok := names[s.Type]; ok {
-		return name
-	}
-	return fmt.Sprintf("0x%x", s.Type)
+	return name
 }
 
 // commit names the commit, and says if the code differs from it.

@@ -6,16 +6,16 @@
 //	go run ./internal/bench/measure -o docs/benchmarks.md
 //
 // The replicas are this program itself, started again, with package startup.
-// PostgreSQL is a temporary server; without its programs that half is left out.
+// PostgreSQL and MariaDB are temporary servers; without its programs, one is left out.
 // Everything it starts is stopped, also after Ctrl-C. The databases lie in the
 // folder for temporary files: set TMPDIR to measure another file system.
 //
 // With -only it measures some parts; the page then says of the others that they
-// were not measured. But with -only mariadb it writes the section about MariaDB, and
-// leaves the others as they are.
+// were not measured.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -27,6 +27,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"example.com/schedlock/internal/bench/page"
 )
 
 // A part of the measurement.
@@ -44,7 +46,6 @@ var parts = []part{
 	{"growth", (*measurer).growth},
 	{"size", (*measurer).sizes},
 	{"bench", (*measurer).benchmarks},
-	{mariaDBPart, (*measurer).mariaDB},
 }
 
 func main() {
@@ -84,7 +85,7 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	m.wait, m.alone = *wait, *only == mariaDBPart
+	m.wait = *wait
 	defer func() { err = errors.Join(err, m.close()) }()
 
 	m.report.Date = time.Now().UTC()
@@ -108,7 +109,8 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	m.report.Took = time.Since(m.report.Date)
 	m.report.Facts = m.facts(ctx)
 	old, _ := os.ReadFile(*out) // there may be none
-	text := m.report.over(string(old))
+	_, peers := page.Split(string(old))
+	text := page.Join(m.report.page(), cmp.Or(peers, "Not measured yet: run `make peers`."))
 	if *out == "" {
 		_, err = os.Stdout.WriteString(text)
 	} else {

@@ -17,9 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -35,12 +34,11 @@ const replicaEnv = "SCHEDLOCK_MEASURE_REPLICA"
 
 // settings are what a replica is told.
 type settings struct {
-	Name      string
-	DSN       string
-	TTL       time.Duration // 0: the default
-	Heartbeat time.Duration // 0: the default
-	Grace     time.Duration // 0: the default
-	Sign      bool          // on MariaDB: the end of the session is a sign of death
+	Name  string
+	DSN   string
+	TTL   time.Duration // 0: the default
+	Grace time.Duration // 0: the default
+	Sign  bool          // on MariaDB: the end of the session is a sign of death
 }
 
 // What a replica says, each with a stamp, on its standard output.
@@ -87,18 +85,18 @@ func runReplica(s settings) error {
 	go seen.answer(os.Stdin)
 	lock := []schedlock.Option{schedlock.WithObserver(tell)}
 	if s.TTL != 0 {
-		lock = append(lock, schedlock.WithTTL(s.TTL), schedlock.WithHeartbeatInterval(s.Heartbeat))
+		lock = append(lock, schedlock.WithTTL(s.TTL))
 	}
 	if s.Grace != 0 {
 		lock = append(lock, schedlock.WithSessionGrace(s.Grace))
 	}
 	app, err := startup.NewApp(startup.Config{
 		Open: func(ctx context.Context) (driver.Store, error) {
-			store, err := openStore(ctx, s.DSN, &seen, s.options()...)
+			store, err := openStore(ctx, s.DSN, &seen, s.Sign)
 			say(saysOpened, 0)
 			return store, err
 		},
-		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", bootTime()),
+		Jobs: []tasks.Job{{Name: fmt.Sprint("first run of ", s.Name, " at ", clock.System.Boot()),
 			Spec: tasks.Every(time.Hour), AtOnce: true,
 			Do: func(_ context.Context, run tasks.Run) error {
 				say(saysRun, run.Term)
@@ -112,13 +110,6 @@ func runReplica(s settings) error {
 		return err
 	}
 	return app.Run(ctx)
-}
-
-func (s settings) options() (list []mysql.Option) {
-	if s.Sign {
-		list = append(list, mysql.WithSessionSign())
-	}
-	return list
 }
 
 // tell observes the lock.
@@ -137,19 +128,10 @@ var saying sync.Mutex
 
 // say writes one line. number is a term, or a count.
 func say(what string, number int64) {
-	at := bootTime()
+	at := clock.System.Boot()
 	saying.Lock()
 	defer saying.Unlock()
 	fmt.Fprintln(os.Stdout, what, int64(at), number)
-}
-
-// bootTime reads CLOCK_BOOTTIME, which all processes of the machine share.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err)
-	}
-	return time.Duration(ts.Nano())
 }
 
 // A meter counts what a store is asked.
@@ -212,15 +194,18 @@ func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, "postgres://") 
 
 func isMariaDB(dsn string) bool { return strings.HasPrefix(dsn, "mysql://") }
 
-// openStore opens a store with its tables up to date. The options are for MariaDB.
-func openStore(ctx context.Context, dsn string, seen *meter,
-	options ...mysql.Option) (metered, error) {
+// openStore opens a store with its tables up to date. sign is for MariaDB.
+func openStore(ctx context.Context, dsn string, seen *meter, sign bool) (metered, error) {
 	var open func(context.Context) (driver.Store, error) = sqlite.Opener(dsn)
 	switch {
 	case isPostgres(dsn):
 		open = postgres.Opener(dsn, postgres.WithLogger(quiet))
 	case isMariaDB(dsn):
-		open = mysql.Opener(dsn, append(options, mysql.WithLogger(quiet))...)
+		options := []mysql.Option{mysql.WithLogger(quiet)}
+		if sign {
+			options = append(options, mysql.WithSessionSign())
+		}
+		open = mysql.Opener(dsn, options...)
 	}
 	store, err := open(ctx)
 	if err != nil {

@@ -25,7 +25,6 @@ var programs = []struct{ name, path string }{
 }
 
 func (m *measurer) sizes(ctx context.Context) error {
-	var all []built
 	for i, p := range programs {
 		b := built{Name: p.name}
 		for flags, size := range map[string]*int64{"": &b.Size, "-s -w": &b.Stripped} {
@@ -43,8 +42,7 @@ func (m *measurer) sizes(ctx context.Context) error {
 			}
 			*size = info.Size()
 		}
-		all = append(all, b)
+		m.report.Sizes = append(m.report.Sizes, b)
 	}
-	m.report.Sizes = all
 	return nil
 }

@@ -10,30 +10,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// advisory is a session advisory lock of PostgreSQL, written by hand.
-type advisory struct {
-	noSetup
-	poll time.Duration
-}
-
-func (c *advisory) about() about {
-	a := about{name: "advisory lock, blocking", here: onPostgres,
+// These are session advisory locks of PostgreSQL, written by hand.
+var (
+	advisoryBlocking = contestant{name: "advisory lock, blocking", here: onPostgres,
 		settings: "pg_advisory_lock on a connection of its own. The end of the connection " +
-			"frees it, while the holder may not know"}
-	if c.poll > 0 {
-		a.name, a.poll = "advisory lock, tried", c.poll
-		a.settings = "pg_try_advisory_lock every second"
-	}
-	return a
-}
+			"frees it, while the holder may not know",
+		open: openAdvisory(0)}
+	advisoryTried = contestant{name: "advisory lock, tried", here: onPostgres, poll: time.Second,
+		settings: "pg_try_advisory_lock every second", open: openAdvisory(time.Second)}
+)
 
-func (c *advisory) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
-	conn, err := pgx.Connect(ctx, env.Postgres)
-	return &advisoryReplica{c: c, conn: conn, lock: lock}, err
+func openAdvisory(poll time.Duration) opener {
+	return func(ctx context.Context, env environment, lock, _ string) (replica, error) {
+		conn, err := pgx.Connect(ctx, env.Postgres)
+		return &advisoryReplica{poll: poll, conn: conn, lock: lock}, err
+	}
 }
 
 type advisoryReplica struct {
-	c    *advisory
+	poll time.Duration // 0: the statement waits
 	conn *pgx.Conn
 	lock string
 	held atomic.Bool
@@ -41,7 +36,7 @@ type advisoryReplica struct {
 
 func (r *advisoryReplica) acquire(ctx context.Context) (err error) {
 	for ok := false; !ok; {
-		if r.c.poll == 0 {
+		if r.poll == 0 {
 			_, err = r.conn.Exec(ctx, "SELECT pg_advisory_lock(hashtext($1))", r.lock)
 			ok = true
 		} else {
@@ -52,7 +47,7 @@ func (r *advisoryReplica) acquire(ctx context.Context) (err error) {
 			return err
 		}
 		if !ok {
-			time.Sleep(r.c.poll)
+			time.Sleep(r.poll)
 		}
 	}
 	r.held.Store(true)
@@ -64,8 +59,6 @@ func (r *advisoryReplica) release(ctx context.Context) error {
 	_, err := r.conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtext($1))", r.lock)
 	return err
 }
-
-func (r *advisoryReplica) renew(context.Context) error { return errNone }
 
 func (r *advisoryReplica) check() func() bool {
 	return func() bool { return r.held.Load() && !r.conn.IsClosed() }

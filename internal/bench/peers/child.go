@@ -8,17 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"example.com/schedlock/internal/bench/host"
+	"example.com/schedlock/internal/clock"
 )
 
 // A replica says READY, then acquires and says HELD and a time. It answers these lines, and ends
@@ -31,9 +31,6 @@ import (
 //
 // It says ERROR and why if something fails.
 
-// errNone says that a peer has no such operation.
-var errNone = errors.New("there is none")
-
 // series are the times of the operations, in nanoseconds. What is missing is null.
 type series struct {
 	Acquire, Release, Renew []int64
@@ -43,12 +40,9 @@ type series struct {
 func serveReplica(args []string) {
 	name, lock, id := args[0], args[1], args[2]
 	ctx := context.Background()
-	var mine contestant
-	for _, c := range contestants() {
-		if c.about().name == name {
-			mine = c
-		}
-	}
+	mine := contestants[slices.IndexFunc(contestants, func(c contestant) bool {
+		return c.name == name
+	})]
 	r, err := mine.open(ctx, environmentOfParent(), lock, id)
 	if err != nil {
 		fmt.Println("ERROR", err)
@@ -59,10 +53,10 @@ func serveReplica(args []string) {
 			fmt.Println("ERROR", err)
 			return
 		}
-		fmt.Println("HELD", bootTime())
+		fmt.Println("HELD", int64(clock.System.Boot()))
 	}
 	fmt.Println("READY")
-	if !mine.about().perTick {
+	if !mine.perTick {
 		go acquire()
 	}
 	lines := bufio.NewScanner(os.Stdin)
@@ -70,12 +64,12 @@ func serveReplica(args []string) {
 		word, number, _ := strings.Cut(lines.Text(), " ")
 		switch word {
 		case "release":
-			fmt.Println("RELEASING", bootTime())
+			fmt.Println("RELEASING", int64(clock.System.Boot()))
 			if err := r.release(ctx); err != nil {
 				fmt.Println("ERROR", err)
 				continue
 			}
-			fmt.Println("RELEASED", bootTime())
+			fmt.Println("RELEASED", int64(clock.System.Boot()))
 		case "acquire":
 			go acquire()
 		case "cpu":
@@ -120,18 +114,17 @@ func timed(ctx context.Context, r replica, n int) (s series, err error) {
 		return s, err
 	}
 	time.Sleep(20 * time.Millisecond)
-	for range n {
-		t0 := time.Now()
-		err := r.renew(ctx)
-		if errors.Is(err, errNone) {
-			break
+	if r, ok := r.(renewer); ok {
+		for range n {
+			t0 := time.Now()
+			if err := r.renew(ctx); err != nil {
+				return s, err
+			}
+			s.Renew = append(s.Renew, int64(time.Since(t0)))
 		}
-		if err != nil {
-			return s, err
-		}
-		s.Renew = append(s.Renew, int64(time.Since(t0)))
 	}
-	if leads := r.check(); leads != nil {
+	if r, ok := r.(checker); ok {
+		leads := r.check()
 		result := testing.Benchmark(func(t *testing.B) {
 			for t.Loop() {
 				if !leads() {
@@ -144,70 +137,37 @@ func timed(ctx context.Context, r replica, n int) (s series, err error) {
 	return s, r.release(ctx)
 }
 
-func bootTime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
-}
-
 // A child is the parent's side of a replica.
-type child struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string
-	once  sync.Once
-}
+type child struct{ *host.Child }
 
-func startChild(c contestant, env environment, lock, id string) (*child, error) {
-	var cmd *exec.Cmd
-	if other, ok := c.(commander); ok {
-		cmd = other.command(env, lock, id)
-	} else {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		cmd = exec.Command(self, "replica", c.about().name, lock, id)
+func startChild(c contestant, env environment, lock, id string) (child, error) {
+	cmd := self("replica", c.name, lock, id)
+	if c.command != nil {
+		cmd = c.command(env, lock)
 	}
 	cmd.Env = append(os.Environ(), environmentName+"="+env.String())
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	k := &child{cmd: cmd, in: in, lines: make(chan string, 64)}
-	go func() {
-		defer close(k.lines)
-		lines := bufio.NewReader(out)
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			k.lines <- strings.TrimSpace(line)
-		}
-	}()
-	return k, nil
+	k, err := host.StartChild(cmd)
+	return child{k}, err
 }
 
-func (k *child) say(line string) { fmt.Fprintln(k.in, line) }
+// self is this program as a server or a replica.
+func self(args ...string) *exec.Cmd {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return exec.Command(exe, args...)
+}
+
+func (k child) say(line string) { fmt.Fprintln(k.In, line) }
 
 // expect waits for a line that begins with word, and returns the rest.
-func (k *child) expect(word string, patience time.Duration) (string, error) {
+func (k child) expect(word string, patience time.Duration) (string, error) {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	for {
 		select {
-		case line, ok := <-k.lines:
+		case line, ok := <-k.Lines:
 			if !ok {
 				return "", fmt.Errorf("a replica ended before it said %s", word)
 			}
@@ -227,7 +187,7 @@ func (k *child) expect(word string, patience time.Duration) (string, error) {
 var errPatience = errors.New("too slow")
 
 // at waits like expect, for a time.
-func (k *child) at(word string, patience time.Duration) (int64, error) {
+func (k child) at(word string, patience time.Duration) (int64, error) {
 	text, err := k.expect(word, patience)
 	if err != nil {
 		return 0, err
@@ -236,11 +196,7 @@ func (k *child) at(word string, patience time.Duration) (int64, error) {
 }
 
 // kill is kill -9.
-func (k *child) kill() {
-	k.once.Do(func() {
-		_ = k.cmd.Process.Kill() // it may have ended by itself
-		for range k.lines {
-		}
-		_ = k.cmd.Wait() // killed, as it was told
-	})
+func (k child) kill() {
+	k.Signal(syscall.SIGKILL)
+	k.Join()
 }

@@ -12,32 +12,7 @@ import (
 )
 
 // A contestant is one way to see to it that one replica leads.
-type contestant interface {
-	about() about
-	// setup prepares what the lock of that name needs, before any replica opens.
-	setup(ctx context.Context, env environment, lock string) error
-	// open makes a replica, with connections that are open.
-	open(ctx context.Context, env environment, lock, id string) (replica, error)
-}
-
-// A replica acquires and releases in turn, many times.
-type replica interface {
-	acquire(ctx context.Context) error // waits in the peer's own way
-	release(ctx context.Context) error
-	// renew is one heartbeat. ErrNone: the peer has none that may be called.
-	renew(ctx context.Context) error
-	// check is what an app calls to learn whether it leads; nil: there is none.
-	check() func() bool
-}
-
-// A commander is a contestant whose replicas are another program. Its open is
-// not called.
-type commander interface {
-	command(env environment, lock, id string) *exec.Cmd
-}
-
-// about says what a contestant is.
-type about struct {
+type contestant struct {
 	name, settings string
 	here           string // the name of this module's contestant on the same kind of database
 	renew          time.Duration
@@ -46,28 +21,51 @@ type about struct {
 	perTick        bool          // it locks a tick, so that nobody leads
 	leaves         bool          // a release leaves the lease to run out
 	watched        bool          // this program looks whether it leads, and that costs more than it
+
+	// setup prepares what the lock of that name needs, before any replica opens; nil: nothing.
+	setup func(ctx context.Context, env environment, lock string) error
+	open  opener
+	// command starts a replica that is another program; then there is no open.
+	command func(env environment, lock string) *exec.Cmd
 }
 
+// An opener makes a replica, with connections that are open.
+type opener func(ctx context.Context, env environment, lock, id string) (replica, error)
+
+// A replica acquires and releases in turn, many times.
+type replica interface {
+	acquire(ctx context.Context) error // waits in the peer's own way
+	release(ctx context.Context) error
+}
+
+// A renewer has a heartbeat that may be called.
+type renewer interface {
+	renew(ctx context.Context) error
+}
+
+// A checker has what an app calls to learn whether it leads.
+type checker interface{ check() func() bool }
+
 // contestants are all of them, in the order of the page.
-func contestants() []contestant {
-	return []contestant{
-		&module{database: "SQLite"},
-		&python{design: "bangui"},
-		&python{design: "sayt2"},
-		&module{database: "PostgreSQL"},
-		&advisory{},
-		&advisory{poll: time.Second},
-		&pgLock{},
-		&riverQueue{},
-		&riverQueue{scheduler: true},
-		&gormLock{},
-		&etcd{},
-		&kubernetesLease{release: true},
-		&kubernetesLease{},
-		&redisLock{},
-		&redSync{},
-		&gocronRedis{},
-	}
+var contestants = []contestant{
+	moduleOnSQLite,
+	pythonLock("BanGUI's lock, Python", "bangui", 10*time.Second,
+		"one row, TTL 60 s, heartbeat 10 s; whoever loses tries again after a second"),
+	pythonLock("sayt2's lock, Python", "sayt2", 0,
+		"one row a lock, expires after 60 s, no heartbeat; tried again every second"),
+	moduleOnPostgres,
+	advisoryBlocking,
+	advisoryTried,
+	pgLock,
+	riverRow,
+	riverScheduler,
+	gormLock,
+	etcdElection,
+	kubernetesReleased,
+	kubernetesLease,
+	redisLock,
+	redSync,
+	gocronRedis,
 }
 
 // The names of this module's own.
@@ -75,11 +73,6 @@ const (
 	onSQLite   = "**schedlock, SQLite**"
 	onPostgres = "**schedlock, PostgreSQL**"
 )
-
-// noSetup is for contestants whose locks need none.
-type noSetup struct{}
-
-func (noSetup) setup(context.Context, environment, string) error { return nil }
 
 // An environment says where the servers are. Replicas get it as JSON.
 type environment struct {

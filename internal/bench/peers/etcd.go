@@ -11,22 +11,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcd is an election of etcd's package concurrency.
-type etcd struct{ noSetup }
-
-func (c *etcd) about() about {
-	return about{name: "etcd, election", here: onPostgres,
-		renew: 20 * time.Second,
-		settings: "one member; NewSession's default TTL 60 s, opened once; " +
-			"a watch tells the standby"}
-}
+// etcdElection is an election of etcd's package concurrency.
+var etcdElection = contestant{name: "etcd, election", here: onPostgres, renew: 20 * time.Second,
+	settings: "one member; NewSession's default TTL 60 s, opened once; a watch tells the standby",
+	open:     openEtcd}
 
 func etcdClient(address string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{address},
 		DialTimeout: 20 * time.Second, Logger: zap.NewNop()})
 }
 
-func (c *etcd) open(_ context.Context, env environment, lock, id string) (replica, error) {
+func openEtcd(_ context.Context, env environment, lock, id string) (replica, error) {
 	client, err := etcdClient(env.Etcd)
 	if err != nil {
 		return nil, err

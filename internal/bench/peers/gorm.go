@@ -14,28 +14,25 @@ import (
 )
 
 // gormLock is gocron's locker with a row for each tick of a job.
-type gormLock struct{}
-
-func (c *gormLock) about() about {
-	return about{name: "gocron-gorm-lock", here: onPostgres, perTick: true,
-		settings: "defaults; it locks one tick, and any replica may have the next one. " +
-			"A killed run keeps its tick"}
+var gormLock = contestant{name: "gocron-gorm-lock", here: onPostgres, perTick: true,
+	settings: "defaults; it locks one tick, and any replica may have the next one. " +
+		"A killed run keeps its tick",
+	setup: func(ctx context.Context, env environment, _ string) error {
+		db, err := gormDB(env)
+		if err != nil {
+			return err
+		}
+		return db.WithContext(ctx).AutoMigrate(&gormlock.CronJobLock{})
+	},
+	open: openGorm,
 }
 
-func (c *gormLock) setup(ctx context.Context, env environment, _ string) error {
-	db, err := c.db(env)
-	if err != nil {
-		return err
-	}
-	return db.WithContext(ctx).AutoMigrate(&gormlock.CronJobLock{})
-}
-
-func (c *gormLock) db(env environment) (*gorm.DB, error) {
+func gormDB(env environment) (*gorm.DB, error) {
 	return gorm.Open(postgres.Open(env.Postgres), &gorm.Config{Logger: logger.Discard})
 }
 
-func (c *gormLock) open(_ context.Context, env environment, lock, id string) (replica, error) {
-	db, err := c.db(env)
+func openGorm(_ context.Context, env environment, lock, id string) (replica, error) {
+	db, err := gormDB(env)
 	if err != nil {
 		return nil, err
 	}
@@ -61,5 +58,3 @@ func (r *gormReplica) acquire(ctx context.Context) (err error) {
 }
 
 func (r *gormReplica) release(ctx context.Context) error { return r.lock.Unlock(ctx) }
-func (r *gormReplica) renew(context.Context) error       { return errNone }
-func (r *gormReplica) check() func() bool                { return nil }

@@ -17,57 +17,52 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// kubernetesLease is client-go's leader election.
-type kubernetesLease struct {
-	noSetup
-	release bool
-}
-
-func (c *kubernetesLease) about() about {
-	a := about{name: "client-go", here: onPostgres,
-		renew: 2 * time.Second, poll: 2 * time.Second, leaves: true,
+// These are client-go's leader election.
+var (
+	kubernetesLease = contestant{name: "client-go", here: onPostgres, renew: 2 * time.Second,
+		poll: 2 * time.Second, leaves: true, open: openKubernetes(false),
 		settings: "lease 15 s, renew deadline 10 s, retry 2 s, without ReleaseOnCancel; " +
 			"a stub of the API over the etcd of this run, without TLS and admission"}
-	if c.release {
-		a.name, a.leaves, a.poll = "client-go, ReleaseOnCancel", false, 4400*time.Millisecond
-		a.settings = "the same with ReleaseOnCancel"
-	}
-	return a
-}
+	kubernetesReleased = contestant{name: "client-go, ReleaseOnCancel", here: onPostgres,
+		renew: 2 * time.Second, poll: 4400 * time.Millisecond, open: openKubernetes(true),
+		settings: "the same with ReleaseOnCancel"}
+)
 
-func (c *kubernetesLease) open(ctx context.Context, env environment, lock, id string) (
-	replica, error) {
-	var flags flag.FlagSet
-	klog.InitFlags(&flags)
-	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
-		_ = flags.Set(name, value) // klog has it
+func openKubernetes(release bool) opener {
+	return func(ctx context.Context, env environment, lock, id string) (replica, error) {
+		var flags flag.FlagSet
+		klog.InitFlags(&flags)
+		for name, value := range map[string]string{"logtostderr": "false",
+			"stderrthreshold": "FATAL"} {
+			_ = flags.Set(name, value) // klog has it
+		}
+		klog.SetOutput(io.Discard)
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + env.API, QPS: -1})
+		if err != nil {
+			return nil, err
+		}
+		r := &kubernetesReplica{onCancel: release, lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Name: lock, Namespace: "default"},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: id}}}
+		_, _, _ = r.lock.Get(ctx) // opens the connection; there is no lease yet
+		return r, nil
 	}
-	klog.SetOutput(io.Discard)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + env.API, QPS: -1})
-	if err != nil {
-		return nil, err
-	}
-	r := &kubernetesReplica{c: c, lock: &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Name: lock, Namespace: "default"},
-		Client:     client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: id}}}
-	_, _, _ = r.lock.Get(ctx) // opens the connection; there is no lease yet
-	return r, nil
 }
 
 type kubernetesReplica struct {
-	c       *kubernetesLease
-	lock    *resourcelock.LeaseLock
-	elector *leaderelection.LeaderElector
-	stop    func()
-	ended   chan struct{}
+	onCancel bool // it releases then
+	lock     *resourcelock.LeaseLock
+	elector  *leaderelection.LeaderElector
+	stop     func()
+	ended    chan struct{}
 }
 
 func (r *kubernetesReplica) acquire(ctx context.Context) error {
 	held := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: r.lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
-		RetryPeriod: 2 * time.Second, ReleaseOnCancel: r.c.release,
+		RetryPeriod: 2 * time.Second, ReleaseOnCancel: r.onCancel,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(held) },
 			OnStoppedLeading: func() {},
@@ -94,5 +89,4 @@ func (r *kubernetesReplica) release(context.Context) error {
 	return nil
 }
 
-func (r *kubernetesReplica) renew(context.Context) error { return errNone }
-func (r *kubernetesReplica) check() func() bool          { return r.elector.IsLeader }
+func (r *kubernetesReplica) check() func() bool { return r.elector.IsLeader }

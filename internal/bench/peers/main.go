@@ -14,7 +14,7 @@
 //
 // # Add a peer
 //
-// Implement contestant and replica (contestant.go) in a file of its own, and add
+// Write a contestant and its replica (contestant.go) in a file of its own, and add
 // it to contestants. A peer in another language speaks the protocol of child.go.
 package main
 
@@ -30,7 +30,7 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/schedlock/internal/bench/section"
+	"example.com/schedlock/internal/bench/page"
 )
 
 func main() {
@@ -69,7 +69,7 @@ func serve(what string, args []string) bool {
 func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	page := flags.String("page", "", "the page whose section is written; empty: standard output")
+	file := flags.String("page", "", "the page whose section is written; empty: standard output")
 	only := flags.String("only", "", "measure those whose name matches this regular expression")
 	quick := flags.Bool("quick", false, "a few rounds of each: the figures say nothing")
 	b := &bench{progress: progress, calls: 300, handovers: 20, crashes: 5,
@@ -87,8 +87,8 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, c := range contestants() {
-		if names.MatchString(c.about().name) {
+	for _, c := range contestants {
+		if names.MatchString(c.name) {
 			b.contestants = append(b.contestants, c)
 		}
 	}
@@ -103,13 +103,14 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 		return err
 	}
 	text := b.section(begin, versions(ctx, b.env))
-	if *page == "" {
+	if *file == "" {
 		_, err := os.Stdout.WriteString(text)
 		return err
 	}
-	old, err := os.ReadFile(*page)
+	old, err := os.ReadFile(*file)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(*page, []byte(section.Replace(string(old), section.Peers, text)), 0o644)
+	others, _ := page.Split(string(old))
+	return os.WriteFile(*file, []byte(page.Join(others, text)), 0o644)
 }

@@ -13,8 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
+
+	"example.com/schedlock/internal/clock"
 )
 
 // A bench measures the contestants.
@@ -24,6 +27,7 @@ type bench struct {
 	calls, handovers, crashes int
 	idle, patience            time.Duration
 	progress                  io.Writer
+	locks                     atomic.Int64 // that were set up
 
 	mu      sync.Mutex
 	results map[string]*result
@@ -34,7 +38,7 @@ type result struct {
 	series          series
 	handover, crash []int64
 	tooSlow         int     // crashes after which nobody led in time
-	standby, holder float64 // seconds of the processor a second
+	standby         float64 // seconds of the processor a second
 	failed          []string
 }
 
@@ -44,7 +48,7 @@ const start = 40 * time.Second
 func (b *bench) measure(ctx context.Context) error {
 	b.results = map[string]*result{}
 	for _, c := range b.contestants {
-		b.results[c.about().name] = &result{}
+		b.results[c.name] = &result{}
 	}
 	for _, c := range b.contestants {
 		if err := b.step(ctx, "operations", c, b.operations); err != nil {
@@ -55,8 +59,8 @@ func (b *bench) measure(ctx context.Context) error {
 	var quick, slow []contestant
 	for _, c := range b.contestants {
 		switch {
-		case c.about().perTick:
-		case c.about().poll < time.Second && c.about().settle == 0:
+		case c.perTick:
+		case c.poll < time.Second && c.settle == 0:
 			quick = append(quick, c)
 		default:
 			slow = append(slow, c)
@@ -68,7 +72,8 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 	}
 	const pairs = 4
-	b.sideBySide(ctx, "hand-over", slices.Repeat(slow, pairs), b.handover((b.handovers+pairs-1)/pairs))
+	b.sideBySide(ctx, "hand-over", slices.Repeat(slow, pairs),
+		b.handover((b.handovers+pairs-1)/pairs))
 	b.sideBySide(ctx, "idle", slices.Concat(quick, slow), b.idleCost)
 	for i := range b.crashes {
 		b.sideBySide(ctx, fmt.Sprint("crash ", i+1), slices.Concat(quick, slow), b.crash)
@@ -79,19 +84,15 @@ func (b *bench) measure(ctx context.Context) error {
 type measurement func(ctx context.Context, c contestant, r *result) error
 
 func (b *bench) step(ctx context.Context, what string, c contestant, f measurement) error {
-	name := c.about().name
-	fmt.Fprintf(b.progress, "%s: %s\n", what, name)
+	fmt.Fprintf(b.progress, "%s: %s\n", what, c.name)
 	var mine result
-	b.mu.Lock()
-	r := b.results[name]
-	b.mu.Unlock()
 	if err := f(ctx, c, &mine); err != nil {
 		mine.failed = append(mine.failed, what+": "+err.Error())
-		fmt.Fprintf(b.progress, "%s: %s: %v\n", what, name, err)
+		fmt.Fprintf(b.progress, "%s: %s: %v\n", what, c.name, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r.add(mine)
+	b.results[c.name].add(mine)
 	return ctx.Err()
 }
 
@@ -102,7 +103,7 @@ func (r *result) add(o result) {
 	r.handover = append(r.handover, o.handover...)
 	r.crash = append(r.crash, o.crash...)
 	r.tooSlow += o.tooSlow
-	r.standby, r.holder = r.standby+o.standby, r.holder+o.holder
+	r.standby += o.standby
 	r.failed = append(r.failed, o.failed...)
 }
 
@@ -113,39 +114,35 @@ func (b *bench) sideBySide(ctx context.Context, what string, all []contestant, f
 	var wg sync.WaitGroup
 	for i, c := range all {
 		wg.Go(func() {
-			time.Sleep(time.Duration(i) * 300 * time.Millisecond) // so that they don't start at once
+			time.Sleep(time.Duration(i) * 300 * time.Millisecond) // they don't start at once
 			_ = b.step(ctx, what, c, f)                           // measure looks at ctx
 		})
 	}
 	wg.Wait()
 }
 
-var locks struct {
-	sync.Mutex
-	n int
-}
-
-// lockName is a new name, which every peer accepts.
-func lockName(c contestant) string {
-	locks.Lock()
-	defer locks.Unlock()
-	locks.n++
-	return "l" + strconv.Itoa(locks.n) + strings.Map(func(r rune) rune {
+// lock sets up a lock, and returns its name, which every peer accepts.
+func (b *bench) lock(ctx context.Context, c contestant) (name string, err error) {
+	name = fmt.Sprint("l", b.locks.Add(1)) + strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) {
 			return unicode.ToLower(r)
 		}
 		return -1
-	}, c.about().name)
+	}, c.name)
+	if c.setup != nil {
+		err = c.setup(ctx, b.env, name)
+	}
+	return name, err
 }
 
 // pair starts a holder and a standby.
-func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child, err error) {
-	lock := lockName(c)
-	if err := c.setup(ctx, b.env, lock); err != nil {
-		return nil, nil, err
+func (b *bench) pair(ctx context.Context, c contestant) (holder, standby child, err error) {
+	lock, err := b.lock(ctx, c)
+	if err != nil {
+		return holder, standby, err
 	}
 	if holder, err = startChild(c, b.env, lock, "A"); err != nil {
-		return nil, nil, err
+		return holder, standby, err
 	}
 	if _, err = holder.expect("HELD", start); err == nil {
 		if standby, err = startChild(c, b.env, lock, "B"); err == nil {
@@ -156,15 +153,15 @@ func (b *bench) pair(ctx context.Context, c contestant) (holder, standby *child,
 		}
 	}
 	holder.kill()
-	return nil, nil, err
+	return holder, standby, err
 }
 
 func (b *bench) operations(ctx context.Context, c contestant, r *result) error {
-	if c.about().leaves {
+	if c.leaves {
 		return nil
 	}
-	lock := lockName(c)
-	if err := c.setup(ctx, b.env, lock); err != nil {
+	lock, err := b.lock(ctx, c)
+	if err != nil {
 		return err
 	}
 	k, err := startChild(c, b.env, lock, "A")
@@ -172,7 +169,7 @@ func (b *bench) operations(ctx context.Context, c contestant, r *result) error {
 		return err
 	}
 	defer k.kill()
-	if !c.about().perTick {
+	if !c.perTick {
 		if _, err := k.expect("HELD", start); err != nil {
 			return err
 		}
@@ -199,7 +196,7 @@ func (b *bench) handover(rounds int) measurement {
 		defer holder.kill()
 		defer standby.kill()
 		for range rounds {
-			if err := sleep(ctx, c.about()); err != nil {
+			if err := sleep(ctx, max(c.settle, 150*time.Millisecond), c.poll); err != nil {
 				return err
 			}
 			took, err := b.handOver(holder, standby)
@@ -214,7 +211,7 @@ func (b *bench) handover(rounds int) measurement {
 	}
 }
 
-func (b *bench) handOver(holder, standby *child) (int64, error) {
+func (b *bench) handOver(holder, standby child) (int64, error) {
 	holder.say("release")
 	from, err := holder.at("RELEASING", start)
 	if err != nil {
@@ -230,10 +227,10 @@ func (b *bench) handOver(holder, standby *child) (int64, error) {
 	return to - from, err
 }
 
-func sleep(ctx context.Context, a about) error {
-	d := max(a.settle, 150*time.Millisecond)
-	if a.poll > 0 {
-		d += rand.N(a.poll)
+// sleep waits for d, and for a random time up to more.
+func sleep(ctx context.Context, d, more time.Duration) error {
+	if more > 0 {
+		d += rand.N(more)
 	}
 	select {
 	case <-time.After(d):
@@ -251,13 +248,11 @@ func (b *bench) crash(ctx context.Context, c contestant, r *result) error {
 	}
 	defer holder.kill()
 	defer standby.kill()
-	about := c.about()
-	about.settle += 2 * time.Second
-	about.poll = min(20*time.Second, max(about.poll, about.renew))
-	if err := sleep(ctx, about); err != nil {
+	settle, poll := c.settle+2*time.Second, min(20*time.Second, max(c.poll, c.renew))
+	if err := sleep(ctx, settle, poll); err != nil {
 		return err
 	}
-	from := bootTime()
+	from := int64(clock.System.Boot())
 	holder.kill()
 	to, err := standby.at("HELD", b.patience)
 	switch {
@@ -274,7 +269,7 @@ func (b *bench) crash(ctx context.Context, c contestant, r *result) error {
 }
 
 func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
-	if c.about().watched {
+	if c.watched {
 		return nil
 	}
 	holder, standby, err := b.pair(ctx, c)
@@ -283,30 +278,25 @@ func (b *bench) idleCost(ctx context.Context, c contestant, r *result) error {
 	}
 	defer holder.kill()
 	defer standby.kill()
-	if err := sleep(ctx, about{settle: 4 * time.Second}); err != nil { // after the start's work
+	if err := sleep(ctx, 4*time.Second, 0); err != nil { // after the start's work
 		return err
 	}
-	used := func(k *child) (float64, error) {
-		k.say("cpu")
-		text, err := k.expect("CPU", start)
+	used := func() (float64, error) {
+		standby.say("cpu")
+		text, err := standby.expect("CPU", start)
 		if err != nil {
 			return 0, err
 		}
 		return strconv.ParseFloat(text, 64)
 	}
-	both := func() (h, s float64, err error) {
-		h, e1 := used(holder)
-		s, e2 := used(standby)
-		return h, s, errors.Join(e1, e2)
-	}
-	h0, s0, err := both()
+	before, err := used()
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, about{settle: b.idle}); err != nil {
+	if err := sleep(ctx, b.idle, 0); err != nil {
 		return err
 	}
-	h, s, err := both()
-	r.holder, r.standby = (h-h0)/b.idle.Seconds(), (s-s0)/b.idle.Seconds()
+	after, err := used()
+	r.standby = (after - before) / b.idle.Seconds()
 	return err
 }

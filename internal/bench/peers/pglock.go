@@ -11,15 +11,23 @@ import (
 )
 
 // pgLock is cirello.io/pglock.
-type pgLock struct{}
-
-func (c *pgLock) about() about {
-	return about{name: "pglock", here: onPostgres,
-		renew: pglock.DefaultHeartbeatFrequency, poll: pglock.DefaultLeaseDuration,
-		settings: "defaults: lease 20 s, heartbeat 5 s; a standby looks every 20 s"}
+var pgLock = contestant{name: "pglock", here: onPostgres,
+	renew: pglock.DefaultHeartbeatFrequency, poll: pglock.DefaultLeaseDuration,
+	settings: "defaults: lease 20 s, heartbeat 5 s; a standby looks every 20 s",
+	setup: func(_ context.Context, env environment, _ string) error {
+		client, err := pgLockClient(env, "setup")
+		if err != nil {
+			return err
+		}
+		return client.TryCreateTable()
+	},
+	open: func(_ context.Context, env environment, lock, id string) (replica, error) {
+		client, err := pgLockClient(env, id)
+		return &pgLockReplica{client: client, name: lock}, err
+	},
 }
 
-func (c *pgLock) client(env environment, id string) (*pglock.Client, error) {
+func pgLockClient(env environment, id string) (*pglock.Client, error) {
 	db, err := sql.Open("postgres", env.Postgres)
 	if err != nil {
 		return nil, err
@@ -29,19 +37,6 @@ func (c *pgLock) client(env environment, id string) (*pglock.Client, error) {
 		return nil, err
 	}
 	return client, db.Ping()
-}
-
-func (c *pgLock) setup(_ context.Context, env environment, _ string) error {
-	client, err := c.client(env, "setup")
-	if err != nil {
-		return err
-	}
-	return client.TryCreateTable()
-}
-
-func (c *pgLock) open(_ context.Context, env environment, lock, id string) (replica, error) {
-	client, err := c.client(env, id)
-	return &pgLockReplica{client: client, name: lock}, err
 }
 
 type pgLockReplica struct {

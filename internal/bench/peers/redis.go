@@ -20,25 +20,19 @@ func redisClient(ctx context.Context, env environment) (*redis.Client, error) {
 	return c, c.Ping(ctx).Err()
 }
 
-// redisLock is github.com/bsm/redislock.
-type redisLock struct{ noSetup }
-
 const (
 	redisTTL   = 15 * time.Second
 	redisBeat  = 5 * time.Second
 	redisRetry = 100 * time.Millisecond
 )
 
-func (c *redisLock) about() about {
-	return about{name: "redislock", here: onPostgres,
-		renew: redisBeat, poll: redisRetry,
-		settings: "TTL 15 s, refreshed every 5 s, tried every 100 ms; writes are not durable"}
-}
-
-func (c *redisLock) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
-	client, err := redisClient(ctx, env)
-	return &redisReplica{client: bsm.New(client), name: lock}, err
-}
+// redisLock is github.com/bsm/redislock.
+var redisLock = contestant{name: "redislock", here: onPostgres, renew: redisBeat, poll: redisRetry,
+	settings: "TTL 15 s, refreshed every 5 s, tried every 100 ms; writes are not durable",
+	open: func(ctx context.Context, env environment, lock, _ string) (replica, error) {
+		client, err := redisClient(ctx, env)
+		return &redisReplica{client: bsm.New(client), name: lock}, err
+	}}
 
 type redisReplica struct {
 	client *bsm.Client
@@ -67,23 +61,16 @@ func (r *redisReplica) renew(ctx context.Context) error {
 	return r.lock.Refresh(ctx, redisTTL, nil)
 }
 
-func (r *redisReplica) check() func() bool { return nil }
-
-// redSync is github.com/go-redsync/redsync.
-type redSync struct{ noSetup }
-
 const redsyncBeat = 2500 * time.Millisecond
 
-func (c *redSync) about() about {
-	return about{name: "redsync", here: onPostgres,
-		renew: redsyncBeat, poll: 250 * time.Millisecond,
-		settings: "defaults: expiry 8 s, tried every 50 to 250 ms; one pool, extended every 2.5 s"}
-}
-
-func (c *redSync) open(ctx context.Context, env environment, lock, _ string) (replica, error) {
-	client, err := redisClient(ctx, env)
-	return &redsyncReplica{mutex: redsync.New(goredis.NewPool(client)).NewMutex(lock)}, err
-}
+// redSync is github.com/go-redsync/redsync.
+var redSync = contestant{name: "redsync", here: onPostgres, renew: redsyncBeat,
+	poll:     250 * time.Millisecond,
+	settings: "defaults: expiry 8 s, tried every 50 to 250 ms; one pool, extended every 2.5 s",
+	open: func(ctx context.Context, env environment, lock, _ string) (replica, error) {
+		client, err := redisClient(ctx, env)
+		return &redsyncReplica{mutex: redsync.New(goredis.NewPool(client)).NewMutex(lock)}, err
+	}}
 
 type redsyncReplica struct {
 	mutex *redsync.Mutex
@@ -119,24 +106,18 @@ func (r *redsyncReplica) check() func() bool {
 }
 
 // gocronRedis is gocron's locker on redsync, which a run of a job holds.
-type gocronRedis struct{ noSetup }
-
-func (c *gocronRedis) about() about {
-	return about{name: "gocron-redis-lock", here: onPostgres,
-		renew: redsyncBeat, poll: 250 * time.Millisecond,
-		settings: "as redsync, with WithAutoExtendDuration 2.5 s; held like a leader's lock"}
-}
-
-func (c *gocronRedis) open(ctx context.Context, env environment, lock, _ string) (
-	replica, error) {
-	client, err := redisClient(ctx, env)
-	if err != nil {
-		return nil, err
-	}
-	locker, err := gocronredis.NewRedisLockerWithOptions(client,
-		gocronredis.WithAutoExtendDuration(redsyncBeat))
-	return &gocronReplica{locker: locker, name: lock}, err
-}
+var gocronRedis = contestant{name: "gocron-redis-lock", here: onPostgres, renew: redsyncBeat,
+	poll:     250 * time.Millisecond,
+	settings: "as redsync, with WithAutoExtendDuration 2.5 s; held like a leader's lock",
+	open: func(ctx context.Context, env environment, lock, _ string) (replica, error) {
+		client, err := redisClient(ctx, env)
+		if err != nil {
+			return nil, err
+		}
+		locker, err := gocronredis.NewRedisLockerWithOptions(client,
+			gocronredis.WithAutoExtendDuration(redsyncBeat))
+		return &gocronReplica{locker: locker, name: lock}, err
+	}}
 
 type gocronReplica struct {
 	locker gocron.Locker
@@ -153,5 +134,3 @@ func (r *gocronReplica) acquire(ctx context.Context) (err error) {
 }
 
 func (r *gocronReplica) release(ctx context.Context) error { return r.lock.Unlock(ctx) }
-func (r *gocronReplica) renew(context.Context) error       { return errNone }
-func (r *gocronReplica) check() func() bool                { return nil }

@@ -15,21 +15,18 @@ import (
 	"github.com/riverqueue/river/rivertype"
 )
 
-// riverQueue is a client of River. It leads when River's row names it or, with
-// scheduler, when its periodic jobs have started.
-type riverQueue struct{ scheduler bool }
-
-func (c *riverQueue) about() about {
-	a := about{name: "River, its row", here: onPostgres,
-		renew: 5 * time.Second, settle: 700 * time.Millisecond, watched: !c.scheduler,
+// These are clients of River. One leads when River's row names it, the other when its periodic
+// jobs have started.
+var (
+	riverRow = contestant{name: "River, its row", here: onPostgres, renew: 5 * time.Second,
+		settle: 700 * time.Millisecond, watched: true, setup: setUpRiver, open: openRiver(false),
 		settings: "defaults: it elects every 5 s, TTL 15 s; one queue, one periodic job"}
-	if c.scheduler {
-		a.name, a.settings = "River, its scheduler", "the same, until its periodic jobs start"
-	}
-	return a
-}
+	riverScheduler = contestant{name: "River, its scheduler", here: onPostgres,
+		renew: 5 * time.Second, settle: 700 * time.Millisecond, setup: setUpRiver,
+		open: openRiver(true), settings: "the same, until its periodic jobs start"}
+)
 
-func (c *riverQueue) setup(ctx context.Context, env environment, lock string) error {
+func setUpRiver(ctx context.Context, env environment, lock string) error {
 	if err := newSchema(ctx, env, lock); err != nil {
 		return err
 	}
@@ -47,17 +44,18 @@ func (c *riverQueue) setup(ctx context.Context, env environment, lock string) er
 	return err
 }
 
-func (c *riverQueue) open(ctx context.Context, env environment, lock, id string) (
-	replica, error) {
-	pool, err := pgxpool.New(ctx, env.Postgres)
-	if err != nil {
-		return nil, err
+func openRiver(scheduler bool) opener {
+	return func(ctx context.Context, env environment, lock, id string) (replica, error) {
+		pool, err := pgxpool.New(ctx, env.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		return &riverReplica{scheduler: scheduler, pool: pool, schema: lock, id: id}, pool.Ping(ctx)
 	}
-	return &riverReplica{c: c, pool: pool, schema: lock, id: id}, pool.Ping(ctx)
 }
 
 type riverReplica struct {
-	c          *riverQueue
+	scheduler  bool
 	pool       *pgxpool.Pool
 	schema, id string
 	client     *river.Client[pgx.Tx]
@@ -96,7 +94,7 @@ func (r *riverReplica) acquire(ctx context.Context) error {
 		return err
 	}
 	r.client = client
-	if r.c.scheduler {
+	if r.scheduler {
 		<-started
 		return nil
 	}
@@ -126,5 +124,3 @@ func (r *riverReplica) elected(ctx context.Context) error {
 }
 
 func (r *riverReplica) release(ctx context.Context) error { return r.client.Stop(ctx) }
-func (r *riverReplica) renew(context.Context) error       { return errNone }
-func (r *riverReplica) check() func() bool                { return nil }

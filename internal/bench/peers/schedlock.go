@@ -17,37 +17,52 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-// module is this module, with the settings of package startup.
-type module struct{ database string }
+// This module, with the settings of package startup.
+var (
+	moduleOnSQLite = contestant{name: onSQLite, here: onSQLite, renew: 10 * time.Second,
+		settings: "defaults of package startup: TTL 60 s, heartbeat 10 s",
+		setup:    setUpModule(sqliteStore), open: openModule(sqliteStore)}
+	moduleOnPostgres = contestant{name: onPostgres, here: onPostgres, renew: 10 * time.Second,
+		settings: "defaults of package startup: TTL 60 s, heartbeat 10 s, session grace 5 s",
+		setup:    setUpModule(postgresStore), open: openModule(postgresStore)}
+)
 
-func (c *module) about() about {
-	a := about{name: onSQLite, here: onSQLite, renew: 10 * time.Second,
-		settings: "defaults of package startup: TTL 60 s, heartbeat 10 s"}
-	if c.database == "PostgreSQL" {
-		a.name, a.here = onPostgres, onPostgres
-		a.settings += ", session grace 5 s"
-	}
-	return a
-}
+// A storeOpener opens a store whose tables are up to date.
+type storeOpener func(ctx context.Context, env environment, lock string) (driver.Store, error)
 
-func (c *module) store(ctx context.Context, env environment, lock string) (driver.Store, error) {
-	if c.database == "PostgreSQL" {
-		return postgres.Opener(env.Postgres+"&search_path="+lock, postgres.WithLogger(quiet))(ctx)
-	}
+func sqliteStore(ctx context.Context, env environment, lock string) (driver.Store, error) {
 	return sqlite.Opener("file:" + filepath.Join(env.Dir, lock+".db"))(ctx)
 }
 
-func (c *module) setup(ctx context.Context, env environment, lock string) error {
-	if c.database == "PostgreSQL" {
-		if err := newSchema(ctx, env, lock); err != nil {
+// postgresStore has tables of its own, in a schema of its own.
+func postgresStore(ctx context.Context, env environment, lock string) (driver.Store, error) {
+	if err := newSchema(ctx, env, lock); err != nil {
+		return nil, err
+	}
+	return postgres.Opener(env.Postgres+"&search_path="+lock, postgres.WithLogger(quiet))(ctx)
+}
+
+func setUpModule(store storeOpener) func(context.Context, environment, string) error {
+	return func(ctx context.Context, env environment, lock string) error {
+		s, err := store(ctx, env, lock)
+		if err != nil {
 			return err
 		}
+		return s.(io.Closer).Close()
 	}
-	s, err := c.store(ctx, env, lock)
-	if err != nil {
-		return err
+}
+
+func openModule(store storeOpener) opener {
+	return func(ctx context.Context, env environment, lock, id string) (replica, error) {
+		s, err := store(ctx, env, lock)
+		if err != nil {
+			return nil, err
+		}
+		l, err := schedlock.New(s, schedlock.WithLogger(quiet),
+			schedlock.WithSessionGrace(5*time.Second),
+			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: id}))
+		return &moduleReplica{lock: l}, err
 	}
-	return s.(io.Closer).Close()
 }
 
 // newSchema makes a schema, so that each lock has tables of its own.
@@ -59,17 +74,6 @@ func newSchema(ctx context.Context, env environment, name string) error {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{name}.Sanitize())
 	return err
-}
-
-func (c *module) open(ctx context.Context, env environment, lock, id string) (replica, error) {
-	s, err := c.store(ctx, env, lock)
-	if err != nil {
-		return nil, err
-	}
-	l, err := schedlock.New(s, schedlock.WithLogger(quiet),
-		schedlock.WithSessionGrace(5*time.Second),
-		schedlock.WithOwner(driver.Owner{PID: 1, Hostname: id}))
-	return &moduleReplica{lock: l}, err
 }
 
 var quiet = slog.New(slog.DiscardHandler)

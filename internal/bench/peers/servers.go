@@ -16,9 +16,9 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,8 +33,7 @@ import (
 type servers struct {
 	env       environment
 	host      host.Host // of PostgreSQL
-	processes []*exec.Cmd
-	inputs    []io.Closer
+	processes []*host.Child
 }
 
 func startServers(ctx context.Context) (*servers, error) {
@@ -70,9 +69,11 @@ func (s *servers) start(ctx context.Context) (err error) {
 		{"etcd", filepath.Join(s.env.Dir, "etcd"), client, peer},
 		{"kubernetes", s.env.Etcd, api},
 	} {
-		if err := s.process(args...); err != nil {
+		process, err := host.StartChild(self(args...))
+		if err != nil {
 			return err
 		}
+		s.processes = append(s.processes, process)
 	}
 	return s.answer(ctx)
 }
@@ -101,27 +102,10 @@ func (s *servers) answer(ctx context.Context) error {
 	}
 }
 
-func (s *servers) process(args ...string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(self, args...)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	s.inputs = append(s.inputs, in)
-	s.processes = append(s.processes, cmd)
-	return cmd.Start()
-}
-
 func (s *servers) stop() error {
-	for i := len(s.processes) - 1; i >= 0; i-- {
-		_ = s.inputs[i].Close()   // that ends it
-		_ = s.processes[i].Wait() // however it ended
+	for _, process := range slices.Backward(s.processes) {
+		_ = process.In.Close() // that ends it
+		process.Join()
 	}
 	s.host.End()
 	if s.env.Dir == "" {
