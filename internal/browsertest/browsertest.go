@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -154,6 +155,16 @@ func (b *Browser) Look(l Look) {
 			Media: media, Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: scheme},
 				{Name: "forced-colors", Value: forced}}})
+		return err
+	})
+}
+
+// Before runs a script on each page that is opened next, before the page's own.
+func (b *Browser) Before(script string) {
+	b.t.Helper()
+	b.With(func(ctx context.Context) error {
+		_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument,
+			page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 		return err
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// overdue is how late a tick may be decided before the page says so.
-const overdue = 2 * time.Second
+// overdueAfter is how late a tick may be decided before the page says so.
+const overdueAfter = 2 * time.Second
 
 // jobView is a job as the page shows it.
 type jobView struct {
@@ -33,9 +33,8 @@ type square struct {
 // newJobViews has those first that need to be looked at.
 func newJobViews(s *snapshot) (views []jobView) {
 	for _, j := range s.jobs {
-		v := jobView{job: j, Asked: s.requests[j.Name]}
-		v.Overdue = j.Pause == nil && !j.Next.IsZero() && s.now.Sub(j.Next) > overdue
-		v.Again, v.Order = mayStillSucceed(j), runProgress(s, j)
+		v := jobView{job: j, Asked: s.requests[j.Name], Overdue: j.overdue(s.now)}
+		v.Again, v.Order = j.mayStillSucceed(), runProgress(s, j)
 		counts := map[ledger.Status]int{}
 		newest := j.runs[:min(len(j.runs), s.strip())]
 		for _, run := range slices.Backward(newest) { // the newest comes last, at the right
@@ -49,13 +48,36 @@ func newJobViews(s *snapshot) (views []jobView) {
 		}
 		views = append(views, v)
 	}
-	slices.SortStableFunc(views, func(a, b jobView) int { return a.trouble() - b.trouble() })
+	slices.SortStableFunc(views, func(a, b jobView) int {
+		return a.trouble(s.now) - b.trouble(s.now)
+	})
 	return views
+}
+
+// trouble orders jobs: those that fail first, then those that are late or paused.
+func (j job) trouble(now time.Time) int {
+	switch {
+	case j.Streak > 0 && !j.mayStillSucceed():
+		return 0
+	case j.overdue(now):
+		return 1
+	case j.Pause != nil:
+		return 2
+	}
+	return 3
+}
+
+// overdue reports whether a tick is late. While a run is under way the next one may have to wait
+// for it, and nobody is late with a job that was removed: its row stays.
+func (j job) overdue(now time.Time) bool {
+	underWay := func(r ledger.Run) bool { return r.Status == ledger.InProgress }
+	return j.Known && j.Pause == nil && !j.Next.IsZero() && now.Sub(j.Next) > overdueAfter &&
+		!slices.ContainsFunc(j.runs, underWay)
 }
 
 // mayStillSucceed reports whether all failures in a row are of a run that is owed
 // another attempt, or is on it, and are few: no news for an operator yet.
-func mayStillSucceed(j job) bool {
+func (j job) mayStillSucceed() bool {
 	const few = 3
 	for _, r := range j.runs {
 		if !r.Final() && r.Attempt > 0 {

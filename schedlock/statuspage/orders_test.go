@@ -129,6 +129,7 @@ func TestWhoMayOnlyLookIsOfferedNoOrders(t *testing.T) {
 			assert.Equal(t, role == "operator", strings.Contains(text, "orders/"), role)
 			assert.Equal(t, role == "operator", strings.Contains(text, "data-order"), role)
 			assert.Contains(t, text, "tick is paused by ann", role)
+			assert.NotContains(t, text, "· </li>", role)
 		}
 	}
 }

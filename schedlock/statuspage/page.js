@@ -40,6 +40,8 @@
 		return true;
 	};
 	dialog.addEventListener("close", () => refocus(opener));
+	// A network that swallows everything gives no error: nobody waits for longer.
+	const limit = () => AbortSignal.timeout(15000);
 	let asked = 0; // how many questions: only the answer to the newest opens the dialog
 	document.addEventListener("click", async (e) => {
 		const link = e.target.closest("a[data-order], dialog .cancel");
@@ -51,7 +53,7 @@
 		}
 		const mine = ++asked;
 		try {
-			const text = await (await fetch(link.href)).text();
+			const text = await (await fetch(link.href, { signal: limit() })).text();
 			if (mine !== asked || ask(text, link.href)) return;
 		} catch {
 			// its page says more
@@ -75,7 +77,7 @@
 		try {
 			const answer = await fetch(form.action, {
 				method: "POST", body: new URLSearchParams(new FormData(form)),
-				headers: { Accept: "text/html", Prefer: "return=minimal" }, redirect: "manual",
+				headers: { Accept: "text/html", Prefer: "return=minimal" }, redirect: "manual", signal: limit(),
 			});
 			if (answer.status === 204) {
 				if (form.isConnected) dialog.close(); // else another question stands there
@@ -320,9 +322,9 @@
 		};
 	};
 
-	// A connection can die without a word; something comes every 15 s.
+	// A connection can die without a word, also before it has answered; something comes every 15 s.
 	setInterval(() => {
-		if (source && source.readyState === EventSource.OPEN && performance.now() - heard > 40000) {
+		if (source && performance.now() - heard > 40000) {
 			lost();
 			connect();
 		}

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type snapshot struct {
 	terms    []driver.Term // newest first
 	jobs     []job
 	more     int                       // jobs that are not shown
+	next     *nextRun                  // tick of all jobs; nil: none
 	pause    *ledger.Pause             // of the whole scheduler
 	requests map[string]int            // how many of each job were asked for, and have not started
 	asked    map[string]ledger.Request // the newest that is known of those
@@ -145,12 +147,20 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	if err != nil {
 		return err
 	}
-	s.more = max(len(infos)-maxJobs, 0)
-	infos = infos[:len(infos)-s.more]
 	before := s.jobs
-	s.jobs = make([]job, len(infos))
+	s.jobs, s.next = make([]job, len(infos)), nil
 	for i, info := range infos {
 		s.jobs[i].JobInfo = info
+		// A job that was removed keeps its row, and with it a tick that nobody runs.
+		if info.Pause == nil && (info.Known || info.Next.After(s.now)) {
+			s.next = s.next.or(info.Name, info.Next, false)
+		}
+	}
+	s.more = max(len(infos)-maxJobs, 0)
+	if s.more > 0 { // none that needs to be looked at is left out
+		slices.SortStableFunc(s.jobs, func(a, b job) int { return a.trouble(s.now) - b.trouble(s.now) })
+		s.jobs = s.jobs[:maxJobs]
+		slices.SortFunc(s.jobs, func(a, b job) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	drawn := inLanes(s.jobs)
 	for i := range s.jobs {

@@ -46,8 +46,16 @@ type nextRun struct {
 	Again bool // it is another attempt
 }
 
+// or is the sooner one of it, which may be nil, and another.
+func (n *nextRun) or(job string, at time.Time, again bool) *nextRun {
+	if at.IsZero() || n != nil && !at.Before(n.At) {
+		return n
+	}
+	return &nextRun{job, at, again}
+}
+
 func newTiles(s *snapshot) tiles {
-	t := tiles{Paused: s.pause != nil, AtLeast: s.more > 0}
+	t := tiles{Paused: s.pause != nil, AtLeast: s.more > 0, Next: s.next}
 	from := s.now.Add(-day)
 	counts := map[jobFailures]int{} // with Count 0
 	for i := range s.jobs {
@@ -68,7 +76,11 @@ func newTiles(s *snapshot) tiles {
 				t.AtLeast = true
 			}
 		}
-		t.soonest(j)
+		if j.Pause == nil {
+			for _, run := range j.runs {
+				t.Next = t.Next.or(j.Name, run.RetryAt, true)
+			}
+		}
 	}
 	for f, n := range counts {
 		f.Count = n
@@ -81,21 +93,6 @@ func newTiles(s *snapshot) tiles {
 	t.More = len(t.Jobs) > most
 	t.Jobs = t.Jobs[:min(len(t.Jobs), most)]
 	return t
-}
-
-func (t *tiles) soonest(j *job) {
-	if j.Pause != nil {
-		return
-	}
-	next := func(at time.Time, again bool) {
-		if !at.IsZero() && (t.Next == nil || at.Before(t.Next.At)) {
-			t.Next = &nextRun{j.Name, at, again}
-		}
-	}
-	next(j.Next, false)
-	for _, run := range j.runs {
-		next(run.RetryAt, true)
-	}
 }
 
 // strip is how many runs of each job are shown as squares.

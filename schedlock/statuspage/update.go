@@ -106,7 +106,7 @@ func (u *update) add(part string, data any) { u.parts[part] = u.h.execute(part, 
 
 // orderLink leads to the question of an order. No text from outside can look like one, as it is
 // escaped.
-var orderLink = regexp.MustCompile(`<a data-order [^>]*>[^<]*</a>`)
+var orderLink = regexp.MustCompile(`(?: · )?<a data-order [^>]*>[^<]*</a>`)
 
 // partsFor are the parts for who is offered orders, or for who may only look.
 func (u *update) partsFor(orders bool) map[string]string {

@@ -174,16 +174,3 @@ func jobFindings(s *snapshot, jobs []jobView) (list []finding) {
 func (j jobView) ID() string { return jobID(j.Name) }
 
 func jobID(name string) string { return "job-" + url.PathEscape(name) }
-
-// trouble orders jobs: those that fail first, then those that are late or paused.
-func (j jobView) trouble() int {
-	switch {
-	case j.Streak > 0 && !j.Again:
-		return 0
-	case j.Overdue:
-		return 1
-	case j.Pause != nil:
-		return 2
-	}
-	return 3
-}

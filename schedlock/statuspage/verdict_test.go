@@ -3,7 +3,9 @@ package statuspage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +45,9 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 		return func(j *tasks.JobInfo) { j.Streak = n }
 	}
 	late := func(j *tasks.JobInfo) { j.Next = now.Add(-time.Minute) }
+	removed := func(j *tasks.JobInfo) { late(j); j.Known = false }
+	busy := jobs(late)
+	busy[0].runs = []ledger.Run{{Status: ledger.Skipped}, {Status: ledger.InProgress, Attempt: 1}}
 	// terms are newest first, a second each
 	terms := func(n int, reason driver.EndReason) (list []driver.Term) {
 		for i := range n {
@@ -91,6 +96,10 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 			func(j *tasks.JobInfo) { j.Pause = paused }, late, streak(2))}, warning,
 			"mail has failed 2 times in a row", 2},
 		{"overdue", snapshot{view: led, jobs: jobs(late)}, warning, "clean is overdue for ago", 0},
+		{"while a run is under way no tick is late", snapshot{view: led, jobs: busy}, fine,
+			"Healthy: web-1 has led for ago, 3 jobs OK", 0},
+		{"nobody is late with a job that was removed", snapshot{view: led, jobs: jobs(removed)},
+			fine, "Healthy: web-1 has led for ago, 3 jobs OK", 0},
 		{"everything is paused", snapshot{view: led, jobs: jobs(),
 			pause: &ledger.Pause{Action: ledger.Action{By: "ann"}, Since: now}}, warning,
 			"The whole scheduler is paused by ann for ago", 0},
@@ -182,4 +191,39 @@ func TestAFindingLeadsToItsPlace(t *testing.T) {
 	assert.Contains(t, page, `id="job-mail%20%22x%22%20%231%2F2"`)
 	assert.Less(t, strings.Index(page, `id="verdict"`), strings.Index(page, `id="findings"`))
 	assert.Contains(t, page, `href="icon.svg?warning"`)
+}
+
+// Of more jobs than are shown none that needs to be looked at is left out, and the next run is
+// that of all of them.
+func TestNoJobInTroubleIsLeftOut(t *testing.T) {
+	t.Parallel()
+	m := before(t, time.Hour)
+	m.leads("web-1", 41, "")
+	for i := range 2 * maxJobs {
+		status := ledger.Done
+		if i == 2*maxJobs-1 {
+			status = ledger.Failed
+		}
+		m.job(fmt.Sprintf("job %03d", i), status, time.Second, "no such host")
+	}
+	m.paused(t, fmt.Sprintf("job %03d", 2*maxJobs-2), "ann", "")
+	m.pass(time.Second)
+	m.job("a last one", ledger.Done, time.Second, "")
+	for name, cursor := range map[string]time.Time{"removed": m.now.Add(-time.Hour),
+		"sooner than all": m.now} {
+		_, _, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 1m0s offset 0s",
+			To: cursor})
+		require.NoError(t, err)
+	}
+	s := newHandler(t, m.database, nil).read(ctx, nil, true)
+	require.NoError(t, s.err)
+	require.Len(t, s.jobs, maxJobs)
+	require.Equal(t, maxJobs+4, s.more)
+	require.True(t, slices.IsSortedFunc(s.jobs, func(a, b job) int {
+		return strings.Compare(a.Name, b.Name)
+	}))
+	v := newVerdict(newLeader(newHandler(t, m.database, nil), s), s, newJobViews(s))
+	require.Equal(t, "job 199 has failed", v.Text)
+	require.Equal(t, "job 198 is paused by ann", v.Findings[1].Text)
+	require.Equal(t, "sooner than all", newTiles(s).Next.Job)
 }
