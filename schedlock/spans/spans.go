@@ -2,6 +2,8 @@ package spans
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +61,7 @@ func (s *Spans) Observe(e schedlock.Event) {
 	case schedlock.EventDraining:
 		s.leave(e.Term, 0)
 	case schedlock.EventReleaseFailed:
-		s.leave(e.Term, e.Took).RecordError(e.Err)
+		record(s.leave(e.Term, e.Took), e.Err)
 	case schedlock.EventReleased:
 		s.leave(e.Term, e.Took).SetAttributes(attribute.String("schedlock.end", string(e.Reason)))
 		s.left()
@@ -105,6 +107,16 @@ func (s *Spans) links(of int64) []trace.Link {
 	return []trace.Link{{SpanContext: s.acquired}}
 }
 
+// record is RecordError for errors whose text may be no UTF-8: for such a text an exporter drops
+// all the spans that it sends together. It returns the text.
+func record(span trace.Span, err error) string {
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	span.AddEvent("exception", trace.WithAttributes(
+		attribute.String("exception.type", fmt.Sprintf("%T", err)),
+		attribute.String("exception.message", text)))
+	return text
+}
+
 // Jobs returns the same jobs, with a span around each attempt. It leaves alone
 // those that it is given.
 func (s *Spans) Jobs(jobs []tasks.Job) []tasks.Job {
@@ -137,8 +149,7 @@ func (s *Spans) run(ctx context.Context, run tasks.Run,
 		case !returned:
 			span.SetStatus(codes.Error, "the job panicked, or ended its goroutine")
 		case err != nil:
-			span.RecordError(err)
-			span.SetStatus(codes.Error, err.Error())
+			span.SetStatus(codes.Error, record(span, err))
 		}
 	}()
 	err = do(ctx, run)

@@ -137,13 +137,19 @@ func TestTheSpansOfALifeAndOfAHandOver(t *testing.T) {
 func TestARunThatFailsOrPanicsIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := join(t, memory.New(),
-			every("fails", func(context.Context, tasks.Run) error { return errors.New("no disk") }),
+			every("fails", func(context.Context, tasks.Run) error {
+				return errors.New("no disk \xff") // an exporter would drop the whole batch
+			}),
 			every("panics", func(context.Context, tasks.Run) error { panic("a bug") }))
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
 		failed := a.one("run fails")
-		require.Equal(t, sdk.Status{Code: codes.Error, Description: "no disk"}, failed.Status())
+		require.Equal(t, sdk.Status{Code: codes.Error, Description: "no disk \uFFFD"}, failed.Status())
 		require.Len(t, failed.Events(), 1)
+		require.Equal(t, "exception", failed.Events()[0].Name)
+		require.ElementsMatch(t, []attribute.KeyValue{
+			attribute.String("exception.type", "*errors.errorString"),
+			attribute.String("exception.message", "no disk \uFFFD")}, failed.Events()[0].Attributes)
 		panicked := a.one("run panics")
 		require.Equal(t, codes.Error, panicked.Status().Code)
 		require.Contains(t, panicked.Events()[0].Attributes,

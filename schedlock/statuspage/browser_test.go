@@ -1,9 +1,11 @@
 package statuspage
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -228,6 +230,31 @@ func TestThePageInEachState(t *testing.T) {
 		}
 	}
 	b.RequireSilence()
+}
+
+func TestLongNamesMakeNoPageWide(t *testing.T) {
+	t.Parallel()
+	missing.Long(t, "opens a browser")
+	b := browsertest.New(t)
+	long := strings.Repeat("W", 200)
+	m := before(t, time.Hour)
+	m.leads(long[:64], 41, "")
+	run := m.tried(long, 3, long)
+	m.paused(t, long, long, long)
+	server := httptest.NewServer(newHandler(t, m, func(c *Config) {
+		c.Control, c.Title = true, long
+		c.Sections = []Section{{Title: long, Render: func(context.Context) (template.HTML, error) {
+			return "", nil
+		}}}
+	}))
+	t.Cleanup(server.Close)
+	for _, path := range []string{"", runLink(run), "orders/resume?job=" + long} {
+		b.Do(chromedp.Navigate(server.URL + "/" + path))
+		for _, l := range looks {
+			b.Look(browsertest.Look{Width: l.Width, Height: l.Height, Print: l.Print})
+			assert.LessOrEqual(t, browsertest.Eval[int64](b, pageWidth), l.Width, path)
+		}
+	}
 }
 
 func TestJobsAreFilteredByName(t *testing.T) {
