@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -50,6 +51,8 @@ var (
 // Metrics are the metrics of one lock and of the runs under it: a
 // prometheus.Collector. All methods are safe for concurrent use.
 type Metrics struct {
+	own *prometheus.Registry // has those that are counted here, not what the lock says
+
 	heartbeats        prometheus.Histogram
 	heartbeatFailures prometheus.Counter
 	elections         *prometheus.CounterVec
@@ -89,40 +92,40 @@ func WithJobs(jobs []tasks.Job) Option {
 
 // New makes the metrics, for startup.Config.Metrics.
 func New(opts ...Option) *Metrics {
-	m := &Metrics{
-		heartbeats: histogram("heartbeat_duration_seconds",
-			"Time that a heartbeat took, failed ones included.", heartbeatBuckets),
-		heartbeatFailures: counter("heartbeat_failures_total",
-			"Heartbeats that failed and were repeated."),
-		elections: counters("elections_total",
-			"Acquisitions of the lock by this replica, by how the term before had ended.",
-			"previous"),
-		handovers: histograms("handover_seconds",
-			"For how long nobody led before this replica acquired the lock, at the most, "+
-				"by how the term before had ended.", handoverBuckets, "previous"),
-		losses: counters("losses_total",
-			"Leases of this replica that ended without a release, by how they were lost.",
-			"reason"),
-		revocations: counter("revocations_total",
-			"Orders of an operator to leave that this replica has obeyed."),
-		drains: histogram("drain_seconds",
-			"Time from the start of a drain to the release of the lock.", drainBuckets),
-		storeFailures: counter("store_failures_total",
-			"Looks and acquisitions of a standby that failed."),
+	m := &Metrics{own: prometheus.NewRegistry()}
+	m.heartbeats = m.histogram("heartbeat_duration_seconds",
+		"Time that a heartbeat took, failed ones included.", heartbeatBuckets)
+	m.heartbeatFailures = m.counter("heartbeat_failures_total",
+		"Heartbeats that failed and were repeated.")
+	m.elections = m.counters("elections_total",
+		"Acquisitions of the lock by this replica, by how the term before had ended.",
+		"previous")
+	m.handovers = m.histograms("handover_seconds",
+		"For how long nobody led before this replica acquired the lock, at the most, "+
+			"by how the term before had ended.", handoverBuckets, "previous")
+	m.losses = m.counters("losses_total",
+		"Leases of this replica that ended without a release, by how they were lost.",
+		"reason")
+	m.revocations = m.counter("revocations_total",
+		"Orders of an operator to leave that this replica has obeyed.")
+	m.drains = m.histogram("drain_seconds",
+		"Time from the start of a drain to the release of the lock.", drainBuckets)
+	m.storeFailures = m.counter("store_failures_total",
+		"Looks and acquisitions of a standby that failed.")
 
-		runs: counters("runs_total",
-			"Attempts of runs that have ended as this replica has recorded them, "+
-				"and ticks that it has skipped.", "job_name", "status"),
-		skips: counters("runs_skipped_total",
-			"Ticks, and requests, that this replica has skipped, by reason.", "job_name", "reason"),
-		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "schedlock_runs_in_progress",
-			Help: "Attempts of runs that are under way on this replica."}, []string{"job_name"}),
-		durations: histograms("run_duration_seconds",
-			"Time that an attempt of a run took, failed ones included.", runBuckets, "job_name"),
-		delays: histograms("run_delay_seconds",
-			"Time from when a run was due for the first time to the start of an attempt, "+
-				"repeated ones included.", runBuckets, "job_name"),
-	}
+	m.runs = m.counters("runs_total",
+		"Attempts of runs that have ended as this replica has recorded them, "+
+			"and ticks that it has skipped.", "job_name", "status")
+	m.skips = m.counters("runs_skipped_total",
+		"Ticks, and requests, that this replica has skipped, by reason.", "job_name", "reason")
+	m.running = promauto.With(m.own).NewGaugeVec(prometheus.GaugeOpts{
+		Name: "schedlock_runs_in_progress",
+		Help: "Attempts of runs that are under way on this replica."}, []string{"job_name"})
+	m.durations = m.histograms("run_duration_seconds",
+		"Time that an attempt of a run took, failed ones included.", runBuckets, "job_name")
+	m.delays = m.histograms("run_delay_seconds",
+		"Time from when a run was due for the first time to the start of an attempt, "+
+			"repeated ones included.", runBuckets, "job_name")
 	for _, r := range endReasons {
 		m.elections.WithLabelValues(label(endReasons, r))
 		m.handovers.WithLabelValues(label(endReasons, r))
@@ -140,22 +143,25 @@ func New(opts ...Option) *Metrics {
 	return m
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: "schedlock_" + name, Help: help})
+// counter and those below make what Collect sends.
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	return promauto.With(m.own).NewCounter(prometheus.CounterOpts{Name: "schedlock_" + name,
+		Help: help})
 }
 
-func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "schedlock_" + name, Help: help},
-		labels)
+func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return promauto.With(m.own).NewCounterVec(prometheus.CounterOpts{Name: "schedlock_" + name,
+		Help: help}, labels)
 }
 
-func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "schedlock_" + name, Help: help,
-		Buckets: buckets})
+func (m *Metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return promauto.With(m.own).NewHistogram(prometheus.HistogramOpts{Name: "schedlock_" + name,
+		Help: help, Buckets: buckets})
 }
 
-func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "schedlock_" + name,
+func (m *Metrics) histograms(name, help string, buckets []float64,
+	labels ...string) *prometheus.HistogramVec {
+	return promauto.With(m.own).NewHistogramVec(prometheus.HistogramOpts{Name: "schedlock_" + name,
 		Help: help, Buckets: buckets}, labels)
 }
 
@@ -214,19 +220,9 @@ func (m *Metrics) drained(term int64) (took time.Duration, ok bool) {
 	return time.Since(m.since), true
 }
 
-func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.heartbeats, m.heartbeatFailures, m.elections, m.handovers, m.losses, m.revocations,
-		m.drains, m.storeFailures,
-		m.runs, m.skips, m.running, m.durations, m.delays,
-	}
-}
-
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
-		c.Describe(out)
-	}
+	m.own.Describe(out)
 	for _, d := range descs {
 		out <- d
 	}
@@ -236,7 +232,5 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 // whatever the database does.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectLock(out)
-	for _, c := range m.collectors() {
-		c.Collect(out)
-	}
+	m.own.Collect(out)
 }

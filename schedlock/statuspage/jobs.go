@@ -20,8 +20,7 @@ type jobView struct {
 	Asked   int       // runs that were asked for and have not started
 	Order   *progress // the newest of those that were asked for; nil: none lately
 	Strip   []square
-	Summary string        // the strip in a sentence
-	P95     time.Duration // of its latest successes; 0: they are too few
+	Summary string // the strip in a sentence
 }
 
 // square is a run in the strip of its job.
@@ -42,7 +41,7 @@ func newJobViews(s *snapshot) (views []jobView) {
 			v.Strip = append(v.Strip, square{Class: squareClass(run.Status),
 				Title: describeRun(run)})
 		}
-		v.Summary, v.P95 = "no runs yet", p95(j.runs)
+		v.Summary = "no runs yet"
 		if len(newest) > 0 {
 			v.Summary = "latest " + summary(counts, len(newest))
 		}
@@ -89,22 +88,6 @@ func (j job) mayStillSucceed() bool {
 		}
 	}
 	return false
-}
-
-// p95 is the time within which 95 of 100 runs have succeeded, and 0 for fewer than 20.
-func p95(runs []ledger.Run) time.Duration {
-	var times []time.Duration
-	for _, r := range runs {
-		if r.Status == ledger.Done {
-			times = append(times, r.FinishedAt.Sub(r.StartedAt))
-		}
-	}
-	n := len(times)
-	if n < 20 {
-		return 0
-	}
-	slices.Sort(times)
-	return times[(n*95+99)/100-1]
 }
 
 func squareClass(s ledger.Status) string {

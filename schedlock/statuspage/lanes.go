@@ -23,7 +23,6 @@ const (
 type lane struct {
 	Job    string
 	Bars   []runBar
-	Due    *due    // nil: it lies outside
 	Unread float64 // older runs than those right of it were not read
 	Label  string  // the drawing in a sentence
 }
@@ -39,12 +38,6 @@ type runBar struct {
 
 // Middle is where the sign stands.
 func (b runBar) Middle() float64 { return b.X + b.Width/2 }
-
-// due is the next tick of a job.
-type due struct {
-	X     float64
-	Title string
-}
 
 // later is the part of a drawing that lies in the future. It hides how bars go on that have not
 // ended. Its place is not part of what is compared: it moves with the clock (words.go, page.js).
@@ -90,7 +83,7 @@ func failsFirst(a, b job) int {
 	return 1
 }
 
-func newLane(j job, now, from, to time.Time) lane {
+func newLane(j job, from, to time.Time) lane {
 	l := lane{Job: j.Name}
 	counts := map[ledger.Status]int{}
 	var shown []ledger.Run
@@ -105,22 +98,11 @@ func newLane(j job, now, from, to time.Time) lane {
 		begin, _ := drawn(j.runs[n-1], to)
 		l.Unread = percent(begin, from, to)
 	}
-	if at := j.dueIn(now, to); !at.IsZero() {
-		l.Due = &due{percent(at, from, to), "next tick " + at.UTC().Format("2 Jan 15:04:05 UTC")}
-	}
 	l.Label = j.Name + ": no runs in this window"
 	if len(shown) > 0 {
 		l.Label = j.Name + ": " + summary(counts, len(shown))
 	}
 	return l
-}
-
-// dueIn is the next tick if it lies between now and to, else zero.
-func (j job) dueIn(now, to time.Time) time.Time {
-	if j.Pause != nil || !j.Next.After(now) || !j.Next.Before(to) {
-		return time.Time{}
-	}
-	return j.Next
 }
 
 // drawings are the lanes as they were drawn for the pages that are open. Most of them stand still
@@ -136,16 +118,15 @@ type laneKey struct {
 	job      string
 	newest   *ledger.Run
 	n, read  int
-	due      time.Time
 	from, to time.Time
 }
 
 // lane returns the drawing of a job; a nil receiver keeps none.
-func (d *drawings) lane(h *Handler, j job, now, from, to time.Time) string {
+func (d *drawings) lane(h *Handler, j job, from, to time.Time) string {
 	if d == nil {
-		return h.execute("lane", newLane(j, now, from, to))
+		return h.execute("lane", newLane(j, from, to))
 	}
-	key := laneKey{j.Name, nil, len(j.runs), j.read, j.dueIn(now, to), from, to}
+	key := laneKey{j.Name, nil, len(j.runs), j.read, from, to}
 	if len(j.runs) > 0 {
 		key.newest = &j.runs[0]
 	}
@@ -155,7 +136,7 @@ func (d *drawings) lane(h *Handler, j job, now, from, to time.Time) string {
 	if found {
 		return text
 	}
-	text = h.execute("lane", newLane(j, now, from, to))
+	text = h.execute("lane", newLane(j, from, to))
 	if d.texts == nil || len(d.texts) > 2*maxLanes*len(spans) {
 		d.texts = map[laneKey]string{}
 	}

@@ -44,11 +44,10 @@ func TestRunsAreDrawnOnTheAxisOfTheTerms(t *testing.T) {
 	j := drawnJob("import", ran(ledger.InProgress, 2*min, -1), ran(ledger.Done, 4*min, min),
 		ran(ledger.Skipped, 6*min, min), ran(ledger.Abandoned, 8*min, 2*min),
 		ran(ledger.Failed, 10*min, min))
-	j.Next = noon.Add(20 * time.Second)
 	s.jobs = []job{j}
 	from, to, _ := window("", s.terms, noon)
 	line := newTimeline(s, "")
-	draw := func() lane { return newLane(s.jobs[0], noon, from, to) }
+	draw := func() lane { return newLane(s.jobs[0], from, to) }
 	l := draw()
 	var looks []string
 	for _, b := range l.Bars {
@@ -64,15 +63,9 @@ func TestRunsAreDrawnOnTheAxisOfTheTerms(t *testing.T) {
 	assert.Contains(t, bars[0].Title, "11:50:00: failed, 1 min")
 	assert.Equal(t, "job-runs?job=import&until=2026-11-21T11%3A50%3A00Z", bars[0].Link)
 	assert.Zero(t, l.Unread)
-	require.NotNil(t, l.Due)
-	assert.InDelta(t, percent(j.Next, from, to), l.Due.X, 0.001)
 	assert.Equal(t, "import: 5 runs: 1 in progress, 1 done, 1 failed, 1 abandoned, 1 skipped",
 		l.Label)
 
-	s.jobs[0].Next = to.Add(min)
-	assert.Nil(t, draw().Due, "it lies outside")
-	s.jobs[0].Next, s.jobs[0].Pause = noon.Add(time.Second), &ledger.Pause{}
-	assert.Nil(t, draw().Due, "it is paused")
 	s.jobs[0].read = 5
 	assert.InDelta(t, bars[0].X, draw().Unread, 0.001, "there may be older ones")
 }

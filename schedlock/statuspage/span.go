@@ -48,7 +48,7 @@ func lengthOf(span string) (d time.Duration, found bool) {
 // It does not reach back beyond the first term that is known: who has just
 // started an app sees more than a hair's breadth. It moves in steps, and grows in
 // steps, so that the drawing stands still between them; its end lies a little after
-// now, where the next ticks are. terms are newest first.
+// now. terms are newest first.
 func window(name string, terms []driver.Term, now time.Time) (from, to time.Time, span string) {
 	span = name
 	if span == "" {

@@ -151,7 +151,7 @@ func (u *update) timeline(span string) map[string]string {
 	for i := range maxLanes {
 		part := partLane + strconv.Itoa(i)
 		if parts[part] = ""; i < len(lanes) {
-			parts[part] = u.drawings.lane(u.h, lanes[i], u.snap.now, from, to)
+			parts[part] = u.drawings.lane(u.h, lanes[i], from, to)
 		}
 	}
 	u.timelines[span] = parts

@@ -9,7 +9,6 @@ import (
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/ledger"
 )
 
 // A length that stands twice on a page looks the same, whatever it is the length of.
@@ -73,17 +72,4 @@ func TestAReasonIsNotOlderThanWhoLeads(t *testing.T) {
 		s.blind = true
 		assert.True(t, strings.HasPrefix(h.reason(s), tt.reason[:20]), "nothing newer is known")
 	}
-}
-
-func TestNineteenOfTwentyRunsAreWithinTheP95(t *testing.T) {
-	t.Parallel()
-	var runs []ledger.Run
-	for i := range 20 {
-		runs = append(runs, ledger.Run{Status: ledger.Failed}, ledger.Run{Status: ledger.Done,
-			StartedAt: noon, FinishedAt: noon.Add(time.Duration(20-i) * time.Second)})
-		if i < 19 {
-			assert.Zero(t, p95(runs))
-		}
-	}
-	assert.Equal(t, 19*time.Second, p95(runs))
 }

@@ -109,8 +109,8 @@ func (im *importer) importFile(ctx context.Context, fsys fs.FS) error {
 }
 
 func (im *importer) count(scanner *Scanner) {
-	im.file.Lines, im.file.Garbage, im.file.BadLines = scanner.Lines(), scanner.Garbage(),
-		scanner.BadLines()
+	im.file.Lines, im.file.Garbage, im.file.FirstBad = scanner.Lines(), scanner.Garbage(),
+		scanner.FirstBad()
 }
 
 // writeBatch upserts the batch in one transaction and empties it.

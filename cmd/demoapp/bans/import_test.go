@@ -51,7 +51,7 @@ func TestImportReadsTheListsOfAFolder(t *testing.T) {
 	require.NoError(t, err)
 	bad := BadLine{Number: 4, Excerpt: `"bad"`, Reason: "not an IP address"}
 	assert.Equal(t, Report{Files: []FileReport{
-		{Name: "a.txt", Lines: 4, Bans: 1, Duplicates: 1, Garbage: 1, BadLines: []BadLine{bad}},
+		{Name: "a.txt", Lines: 4, Bans: 1, Duplicates: 1, Garbage: 1, FirstBad: bad},
 		{Name: "b.ipset", Lines: 2, Bans: 1, Duplicates: 1},
 		{Name: "c.netset", Lines: 1, Bans: 1},
 		{Name: "d.list", Lines: 1, Bans: 1},
@@ -334,6 +334,6 @@ func TestSamplesImport(t *testing.T) {
 	assert.Equal(t, FileReport{Lines: 34, Bans: 17, Duplicates: 3, Garbage: 1}, report.Total())
 	assert.Zero(t, report.Errors())
 	require.Len(t, report.Files, 3)
-	assert.Equal(t, []BadLine{{Number: 18, Excerpt: `"203.0.113.999"`,
-		Reason: "not an IP address"}}, report.Files[2].BadLines)
+	assert.Equal(t, BadLine{Number: 18, Excerpt: `"203.0.113.999"`,
+		Reason: "not an IP address"}, report.Files[2].FirstBad)
 }

@@ -13,12 +13,12 @@ type Report struct {
 // FileReport is what an import found in one file.
 type FileReport struct {
 	Name       string
-	Lines      int       // lines read, comments and empty ones too
-	Bans       int       // bans stored, new or seen again
-	Duplicates int       // networks that this import had stored already
-	Garbage    int       // lines that are neither a network nor a comment
-	BadLines   []BadLine // the first 20 of them
-	Err        error     // why the file could not be read, or not to its end
+	Lines      int     // lines read, comments and empty ones too
+	Bans       int     // bans stored, new or seen again
+	Duplicates int     // networks that this import had stored already
+	Garbage    int     // lines that are neither a network nor a comment
+	FirstBad   BadLine // the first of them
+	Err        error   // why the file could not be read, or not to its end
 }
 
 // Total returns the sums over all files, without names, lines and errors.
@@ -57,8 +57,8 @@ func (f FileReport) String() string {
 	if f.Err != nil {
 		fmt.Fprintf(&b, "; unreadable: %v", f.Err)
 	}
-	if len(f.BadLines) > 0 {
-		fmt.Fprintf(&b, "; first %s", f.BadLines[0])
+	if f.Garbage > 0 {
+		fmt.Fprintf(&b, "; first %s", f.FirstBad)
 	}
 	return b.String()
 }

@@ -14,8 +14,6 @@ const (
 	// maxLine is how much of a line is kept; the rest is read and dropped. The
 	// longest network has 43 bytes, so only a comment may be longer.
 	maxLine = 4096
-	// maxBadLines is how many garbage lines are kept for the report. All are counted.
-	maxBadLines = 20
 	// maxExcerpt is how many bytes of a garbage line are quoted.
 	maxExcerpt = 40
 )
@@ -26,7 +24,6 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // quote the whole line.
 var (
 	errTooLong   = fmt.Errorf("%d bytes or longer", maxLine)
-	errNUL       = errors.New("contains a NUL byte")
 	errZone      = errors.New("has a zone")
 	errAddress   = errors.New("not an IP address")
 	errCIDR      = errors.New("not a CIDR")
@@ -49,13 +46,13 @@ func (b BadLine) String() string {
 // "#" and ";" comments. Like bufio.Scanner it is driven by Scan, and it is not
 // safe for concurrent use. Unlike it, no line is too long for it.
 //
-// A garbage line never ends the scan; it is counted and the first few are kept.
+// A garbage line never ends the scan; it is counted, and the first one is kept.
 type Scanner struct {
 	r       *bufio.Reader
 	prefix  netip.Prefix
 	lines   int
 	garbage int
-	bad     []BadLine
+	bad     BadLine
 	err     error
 }
 
@@ -108,8 +105,8 @@ func (s *Scanner) Lines() int { return s.lines }
 // Garbage returns the number of garbage lines so far.
 func (s *Scanner) Garbage() int { return s.garbage }
 
-// BadLines returns the first 20 garbage lines.
-func (s *Scanner) BadLines() []BadLine { return s.bad }
+// FirstBad returns the first garbage line; zero if there was none.
+func (s *Scanner) FirstBad() BadLine { return s.bad }
 
 // readLine returns the next line, or its first maxLine bytes if tooLong. The line
 // is valid until the next read. A last line that a read error cut short is not
@@ -140,27 +137,20 @@ func (s *Scanner) readLine() (line []byte, tooLong, ok bool) {
 }
 
 func (s *Scanner) addGarbage(line []byte, reason error) {
-	s.garbage++
-	if len(s.bad) >= maxBadLines {
+	if s.garbage++; s.garbage > 1 {
 		return
 	}
 	excerpt, cut := line, ""
 	if len(excerpt) > maxExcerpt {
 		excerpt, cut = excerpt[:maxExcerpt], "..."
 	}
-	s.bad = append(s.bad, BadLine{
-		Number:  s.lines,
-		Excerpt: strconv.QuoteToASCII(string(excerpt)) + cut,
-		Reason:  reason.Error(),
-	})
+	s.bad = BadLine{Number: s.lines, Excerpt: strconv.QuoteToASCII(string(excerpt)) + cut,
+		Reason: reason.Error()}
 }
 
 // parsePrefix parses an address or CIDR without space around it.
 func parsePrefix(text []byte) (netip.Prefix, error) {
-	switch {
-	case bytes.IndexByte(text, 0) >= 0:
-		return netip.Prefix{}, errNUL
-	case bytes.IndexByte(text, '%') >= 0:
+	if bytes.IndexByte(text, '%') >= 0 {
 		return netip.Prefix{}, errZone
 	}
 	if bytes.IndexByte(text, '/') < 0 {

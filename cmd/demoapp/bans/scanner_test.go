@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func scanAll(s *Scanner) []string {
@@ -60,7 +59,7 @@ func TestScannerReadsNetworks(t *testing.T) {
 			assert.Equal(t, tt.want, scanAll(s))
 			assert.NoError(t, s.Err())
 			assert.Equal(t, tt.lines, s.Lines())
-			assert.Empty(t, s.BadLines())
+			assert.Zero(t, s.FirstBad())
 			assert.Zero(t, s.Garbage())
 		})
 	}
@@ -91,7 +90,7 @@ func TestScannerReportsGarbageAndGoesOn(t *testing.T) {
 		{"zone in a CIDR", "fe80::%eth0/64", `"fe80::%eth0/64"`, errZone},
 		{"mapped and shorter than the mapping", "::ffff:192.0.2.1/64", `"::ffff:192.0.2.1/64"`,
 			errMappedLen},
-		{"NUL", "192.0.2.1\x00", `"192.0.2.1\x00"`, errNUL},
+		{"NUL", "192.0.2.1\x00", `"192.0.2.1\x00"`, errAddress},
 		{"binary", "\x7fELF\xff\x1b[31m", `"\x7fELF\xff\x1b[31m"`, errAddress},
 		{"text is cut", strings.Repeat("é", 30), `"` + strings.Repeat(`\u00e9`, 20) + `"...`,
 			errAddress},
@@ -109,18 +108,17 @@ func TestScannerReportsGarbageAndGoesOn(t *testing.T) {
 			assert.NoError(t, s.Err())
 			assert.Equal(t, 3, s.Lines())
 			assert.Equal(t, 1, s.Garbage())
-			assert.Equal(t, []BadLine{{Number: 2, Excerpt: tt.excerpt, Reason: tt.reason.Error()}},
-				s.BadLines())
+			assert.Equal(t, BadLine{Number: 2, Excerpt: tt.excerpt, Reason: tt.reason.Error()},
+				s.FirstBad())
 		})
 	}
 }
 
-func TestScannerCountsAllGarbageAndKeepsSome(t *testing.T) {
-	s := NewScanner(strings.NewReader(strings.Repeat("bad\n", 1000)))
+func TestScannerCountsAllGarbageAndKeepsTheFirst(t *testing.T) {
+	s := NewScanner(strings.NewReader("first\n" + strings.Repeat("bad\n", 999)))
 	assert.Empty(t, scanAll(s))
 	assert.Equal(t, 1000, s.Garbage())
-	require.Len(t, s.BadLines(), maxBadLines)
-	assert.Equal(t, `line 20: "bad": not an IP address`, s.BadLines()[19].String())
+	assert.Equal(t, `line 1: "first": not an IP address`, s.FirstBad().String())
 }
 
 // The line that a read error cuts short must not be taken for a network: the
@@ -204,14 +202,13 @@ func FuzzScanner(f *testing.F) {
 		if found+s.Garbage() > lines {
 			t.Fatalf("%d networks and %d garbage lines on %d lines", found, s.Garbage(), lines)
 		}
-		if len(s.BadLines()) != min(s.Garbage(), maxBadLines) {
-			t.Fatalf("%d garbage lines, %d kept", s.Garbage(), len(s.BadLines()))
+		bad := s.FirstBad()
+		if (bad != BadLine{}) != (s.Garbage() > 0) {
+			t.Fatalf("%d garbage lines, the first is %v", s.Garbage(), bad)
 		}
-		for _, bad := range s.BadLines() {
-			if len(bad.Excerpt) > 10*maxExcerpt || !utf8.ValidString(bad.Excerpt) ||
-				strings.ContainsAny(bad.Excerpt, "\r\n\x00\x1b") {
-				t.Fatalf("excerpt %q", bad.Excerpt)
-			}
+		if len(bad.Excerpt) > 10*maxExcerpt || !utf8.ValidString(bad.Excerpt) ||
+			strings.ContainsAny(bad.Excerpt, "\r\n\x00\x1b") {
+			t.Fatalf("excerpt %q", bad.Excerpt)
 		}
 	})
 }
