@@ -45,8 +45,8 @@ func TestRunsAreDrawnOnTheAxisOfTheTerms(t *testing.T) {
 		ran(ledger.Skipped, 6*min, min), ran(ledger.Abandoned, 8*min, 2*min),
 		ran(ledger.Failed, 10*min, min))
 	s.jobs = []job{j}
-	from, to, _ := window("", s.terms, noon)
-	line := newTimeline(s, "")
+	from, to := window("15m", s.terms, noon)
+	line := newTimeline(s, "15m")
 	draw := func() lane { return newLane(s.jobs[0], from, to) }
 	l := draw()
 	var looks []string
@@ -120,7 +120,7 @@ func TestTheLanesAreThoseOfJobsThatFailOrRanLast(t *testing.T) {
 		got = append(got, strings.TrimPrefix(j.Name, "job "))
 	}
 	assert.Equal(t, "77 00 01 02 03 04 05 06 07 08 09 10", strings.Join(got, " "))
-	page := newUpdate(newHandler(t, newDatabase(), nil), s, nil).timeline("")
+	page := newUpdate(newHandler(t, newDatabase(), nil), s, nil).timeline(usualSpan)
 	assert.Contains(t, page[partLegend], "Drawn are 12 jobs")
 	assert.Contains(t, page[partLegend], "88 more are not drawn")
 	assert.Contains(t, page[partLane+"0"], "job-runs?job=job%2077")
@@ -172,7 +172,7 @@ func TestAnIdlePageSendsLittleWhateverItsHistory(t *testing.T) {
 			s.jobs = append(s.jobs, j)
 		}
 		h := newHandler(t, newDatabase(), nil)
-		for _, span := range missing.Some("", "15m", "all") {
+		for _, span := range missing.Some("15m", "1h", "all") {
 			var zipped counting
 			to, drawn := newGzip(&zipped), &drawings{}
 			sent, last := map[string]string{}, ""

@@ -74,17 +74,17 @@ func TestNothingIsSentWhileNothingChanges(t *testing.T) {
 	h := newHandler(t, newDatabase(), nil)
 	s := &snapshot{now: noon, owner: here}
 	sent, last := map[string]string{}, ""
-	assert.NotEmpty(t, newUpdate(h, s, nil).event("", true, sent, &last))
+	assert.NotEmpty(t, newUpdate(h, s, nil).event(usualSpan, true, sent, &last))
 	later := *s
 	later.now = s.now.Add(time.Millisecond)
-	assert.Empty(t, newUpdate(h, &later, nil).event("", true, sent, &last))
+	assert.Empty(t, newUpdate(h, &later, nil).event(usualSpan, true, sent, &last))
 	later.view.Row = &driver.Row{Ref: driver.Ref{Owner: other, Term: 7}, HeartbeatAt: later.now,
 		CreatedAt: later.now, Timing: timing}
 	later.view.Now = later.now
-	assert.NotEmpty(t, newUpdate(h, &later, nil).event("", true, sent, &last))
+	assert.NotEmpty(t, newUpdate(h, &later, nil).event(usualSpan, true, sent, &last))
 	later.now = later.now.Add(time.Millisecond)
 	later.view.Now = later.now
-	assert.Empty(t, newUpdate(h, &later, nil).event("", true, sent, &last), "ages run in the page")
+	assert.Empty(t, newUpdate(h, &later, nil).event(usualSpan, true, sent, &last), "ages run in the page")
 }
 
 func TestThePageHealsLive(t *testing.T) {

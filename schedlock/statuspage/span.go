@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
@@ -9,23 +10,23 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-// The windows of the timeline, by the name in the query. "" is the smallest
-// that shows the newest terms, 0 long enough for all of them.
+// The windows of the timeline, by the name in the query; 0 is long enough for all terms.
 var spans = []struct {
 	name string
 	d    time.Duration
 }{{"15m", 15 * time.Minute}, {"1h", time.Hour}, {"24h", day}, {"7d", 7 * day}, {"all", 0}}
 
-// autoTerms is how many of the newest terms the window shows by default, so
-// that a fail-over of a minute ago is no hair's breadth in a week.
-const autoTerms = 8
+// usualSpan is the window that is shown unless another one is asked for. It is always the same, so
+// that who looks again sees the same picture, moved on.
+const usualSpan = "1h"
 
 func spanOf(r *http.Request) (string, error) {
 	v, err := forms.Query(r)
 	if err != nil {
 		return "", err
 	}
-	return parseSpan(v.Get("span"))
+	span, err := parseSpan(v.Get("span"))
+	return cmp.Or(span, usualSpan), err
 }
 
 func parseSpan(name string) (string, error) {
@@ -44,16 +45,12 @@ func lengthOf(span string) (d time.Duration, found bool) {
 	return 0, false
 }
 
-// window is from when to when the timeline reaches, and the name of its span.
+// window is from when to when the timeline reaches.
 // It does not reach back beyond the first term that is known: who has just
 // started an app sees more than a hair's breadth. It moves in steps, and grows in
 // steps, so that the drawing stands still between them; its end lies a little after
 // now. terms are newest first.
-func window(name string, terms []driver.Term, now time.Time) (from, to time.Time, span string) {
-	span = name
-	if span == "" {
-		span = auto(terms, now)
-	}
+func window(span string, terms []driver.Term, now time.Time) (from, to time.Time) {
 	d, _ := lengthOf(span)
 	d = max(d, time.Minute)
 	if len(terms) > 0 {
@@ -65,7 +62,7 @@ func window(name string, terms []driver.Term, now time.Time) (from, to time.Time
 	const steps = 20
 	step := max((d / steps).Truncate(time.Second), time.Second)
 	to = now.Truncate(step).Add(2 * step)
-	return to.Add(-d - 2*step), to, span
+	return to.Add(-d - 2*step), to
 }
 
 // roundUp is a little more than d, and the same for a while as d grows.
@@ -75,20 +72,6 @@ func roundUp(d time.Duration) time.Duration {
 		unit *= 2
 	}
 	return d.Truncate(unit) + unit
-}
-
-func auto(terms []driver.Term, now time.Time) string {
-	n := min(autoTerms, len(terms))
-	if n == 0 {
-		return spans[0].name
-	}
-	oldest := terms[n-1]
-	for _, s := range spans {
-		if oldest.Open() || s.d == 0 || now.Sub(oldest.EndedAt) < s.d*9/10 {
-			return s.name
-		}
-	}
-	return "all"
 }
 
 // tickSteps are the distances that the marks of a time axis may have.

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +25,6 @@ const (
 // timeline is a drawing of who led when; the lanes of jobs are below it, on the same axis. All
 // places are in percent of the width.
 type timeline struct {
-	Span   string // "15m", …; what was chosen, or came of itself
 	Links  []spanLink
 	Bars   []bar
 	Gaps   []gap
@@ -65,9 +63,9 @@ type holder struct {
 
 func holderName(o driver.Owner) string { return fmt.Sprintf("pid %d on %s", o.PID, o.Hostname) }
 
-func newTimeline(s *snapshot, name string) *timeline {
-	from, to, span := window(name, s.terms, s.now)
-	t := &timeline{Span: span, Ticks: axis(from, to), Later: newLater(from, to)}
+func newTimeline(s *snapshot, span string) *timeline {
+	from, to := window(span, s.terms, s.now)
+	t := &timeline{Ticks: axis(from, to), Later: newLater(from, to)}
 	for _, w := range spans {
 		t.Links = append(t.Links, spanLink{w.name, w.name == span})
 	}
@@ -124,7 +122,9 @@ func bars(terms []driver.Term, names holders, from, to time.Time) (list []bar) {
 				b.Letter = name
 			}
 		} else {
-			b.Title = describeGroup(group, names)
+			b.Title = fmt.Sprintf("%d terms from %s to %s", len(group),
+				group[0].AcquiredAt.UTC().Format("2 Jan 15:04:05"),
+				group[len(group)-1].AcquiredAt.UTC().Format("15:04:05 UTC"))
 			for _, term := range group[1:] {
 				if term.Owner != group[0].Owner {
 					b.Class = "many"
@@ -161,20 +161,6 @@ func describe(t driver.Term, names holders) string {
 	}
 	text += fmt.Sprintf(" for %s\nended: %s", took(t.EndedAt.Sub(t.AcquiredAt)), ending(t))
 	return text
-}
-
-// describeGroup names the newest few, in short: there can be hundreds of groups.
-func describeGroup(terms []driver.Term, names holders) string {
-	const most = 3
-	last := terms[len(terms)-1]
-	lines := []string{fmt.Sprintf("%d terms from %s to %s", len(terms),
-		terms[0].AcquiredAt.UTC().Format("2 Jan 15:04:05"),
-		last.AcquiredAt.UTC().Format("15:04:05 UTC"))}
-	for _, t := range terms[max(len(terms)-most, 0):] {
-		lines = append(lines, fmt.Sprintf("%s: %s, %s", names.letter(t.Owner),
-			cut(holderName(t.Owner), 60), cmp.Or(string(t.EndReason), "still open")))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // ending is how a term ended, in words.

@@ -24,47 +24,6 @@ func held(host string, began, ended time.Duration, reason driver.EndReason) driv
 	return t
 }
 
-func TestTheWindowShowsTheNewestTerms(t *testing.T) {
-	t.Parallel()
-	every := func(d time.Duration, n int) (terms []driver.Term) {
-		for i := range n {
-			terms = append(terms, held("a", d*time.Duration(i+1),
-				d*time.Duration(i), driver.EndReleased))
-		}
-		terms[0].EndedAt = time.Time{}
-		return terms
-	}
-	for _, tt := range []struct {
-		terms []driver.Term
-		span  string
-	}{
-		{nil, "15m"},
-		{[]driver.Term{held("a", 1000*time.Hour, -1, "")}, "15m"},
-		{[]driver.Term{held("b", time.Minute, -1, ""), held("a",
-			1000*time.Hour, time.Minute, "released")}, "15m"},
-		{every(time.Minute, 100), "15m"},
-		{every(5*time.Minute, 100), "1h"},
-		{every(time.Hour, 100), "24h"},
-		{every(20*time.Hour, 100), "7d"},
-		{every(48*time.Hour, 100), "all"},
-		{every(48*time.Hour, 4), "7d"},
-	} {
-		from, to, span := window("", tt.terms, noon)
-		assert.Equal(t, tt.span, span, "%d terms", len(tt.terms))
-		assert.True(t, to.After(noon))
-		for _, term := range tt.terms[:min(len(tt.terms), autoTerms)] {
-			assert.True(t, term.Open() || term.EndedAt.After(from), "it is in the window")
-		}
-		if span == "all" {
-			assert.True(t, tt.terms[len(tt.terms)-1].AcquiredAt.After(from))
-		}
-		ticks := axis(from, to)
-		assert.LessOrEqual(t, len(ticks), 5)
-		begin, again, _ := window("", tt.terms, noon.Add(time.Second))
-		assert.True(t, again.Equal(to) && begin.Equal(from), "it stands still for a while")
-	}
-}
-
 func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 	t.Parallel()
 	min := time.Minute
@@ -74,8 +33,7 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 		held("b", 8*min, 4*min, driver.EndExpired), // silent for its TTL
 		held("a", 20*min, 10*min, driver.EndLost),  // nobody for 2 min
 	}}
-	line := newTimeline(s, "")
-	require.Equal(t, "15m", line.Span)
+	line := newTimeline(s, "15m")
 	require.Len(t, line.Bars, 4)
 	require.Len(t, line.Gaps, 3)
 	assert.Equal(t, "nobody led for 2 min\n21 Nov 11:50:00 – 11:52:00 UTC", line.Gaps[0].Title)
@@ -83,7 +41,7 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 		line.Gaps[1].Title)
 	assert.Contains(t, line.Gaps[2].Title, "nobody leads since 11:59:00 UTC")
 	assert.InDelta(t, 100, line.Gaps[2].X+line.Gaps[2].Width, 0.001, "it goes on")
-	from, to, _ := window("", s.terms, noon)
+	from, to := window("15m", s.terms, noon)
 	assert.InDelta(t, 100*float64(2*min)/float64(to.Sub(from)), line.Gaps[0].Width, 0.001)
 	assert.Contains(t, line.Label, "4 terms; nobody led 2 times, for 3 min in all")
 	assert.Equal(t, []string{"D", "C", "B", "A"}, []string{line.Legend[0].Letter,
@@ -91,7 +49,7 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 
 	// Who leads now is not hidden by the gap just before.
 	s.terms = append([]driver.Term{held("e", time.Second, -1, "")}, s.terms...)
-	line = newTimeline(s, "")
+	line = newTimeline(s, "15m")
 	require.Len(t, line.Gaps, 3)
 	assert.InDelta(t, line.Bars[4].X, line.Gaps[2].X+line.Gaps[2].Width, 0.001)
 	s.terms = s.terms[1:]
@@ -106,11 +64,11 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 	// A row whose holder is silent.
 	s = &snapshot{now: noon, terms: []driver.Term{held("a", 10*min, -1, "")}}
 	s.view.Row = &driver.Row{HeartbeatAt: noon.Add(-2 * min), Timing: timing}
-	line = newTimeline(s, "")
+	line = newTimeline(s, "15m")
 	require.Len(t, line.Gaps, 1)
 	assert.Contains(t, line.Gaps[0].Title, "no heartbeat since 11:58:00 UTC")
 	s.view.Row.HeartbeatAt = noon
-	assert.Empty(t, newTimeline(s, "").Gaps)
+	assert.Empty(t, newTimeline(s, "15m").Gaps)
 }
 
 func TestTermsThatAreTooNarrowShareABar(t *testing.T) {
@@ -155,16 +113,31 @@ func TestAHolderKeepsItsColourAndItsLetter(t *testing.T) {
 			letter(702)})
 }
 
-func TestTheWindowDoesNotReachBackBeyondTheFirstTerm(t *testing.T) {
+func TestTheWindowIsWhatIsKnownOfItsSpan(t *testing.T) {
 	t.Parallel()
-	terms := []driver.Term{held("b", 20*time.Second, -1, ""),
+	few := []driver.Term{held("b", 20*time.Second, -1, ""),
 		held("a", 3*time.Minute, 20*time.Second, driver.EndReleased)}
-	for _, span := range []string{"", "15m", "7d", "all"} {
-		from, to, _ := window(span, terms, noon)
-		assert.WithinRange(t, from, noon.Add(-4*time.Minute), terms[1].AcquiredAt, span)
-		assert.WithinRange(t, to, noon.Add(1), noon.Add(20*time.Second), span)
+	old := append(few[:1:1], held("a", 1000*time.Hour, time.Minute, driver.EndReleased))
+	for _, tt := range []struct {
+		span        string
+		terms       []driver.Term
+		atLeast, at time.Duration // how far it reaches back, and at the most
+	}{
+		{"15m", nil, 15 * time.Minute, 17 * time.Minute},
+		{"15m", old, 15 * time.Minute, 17 * time.Minute},
+		{"1h", old, time.Hour, 66 * time.Minute},
+		{"7d", old, 7 * day, 8 * day},
+		{"all", old, 1000 * time.Hour, 1150 * time.Hour},
+		{"15m", few, 3 * time.Minute, 4 * time.Minute},
+		{"7d", few, 3 * time.Minute, 4 * time.Minute},
+		{"all", few, 3 * time.Minute, 4 * time.Minute},
+		{"15m", few[:1], time.Minute, 64 * time.Second},
+	} {
+		from, to := window(tt.span, tt.terms, noon)
+		assert.WithinRange(t, from, noon.Add(-tt.at), noon.Add(-tt.atLeast), "%+v", tt)
+		assert.WithinRange(t, to, noon.Add(1), noon.Add(tt.at/8), "%+v", tt)
+		assert.LessOrEqual(t, len(axis(from, to)), 5)
+		begin, again := window(tt.span, tt.terms, noon.Add(time.Second))
+		assert.True(t, again.Equal(to) && begin.Equal(from), "it stands still for a while")
 	}
-	from, _, _ := window("15m", terms[:1], noon)
-	assert.WithinRange(t, from, noon.Add(-64*time.Second), noon.Add(-time.Minute),
-		"but for a minute at least")
 }

@@ -147,7 +147,7 @@ func (u *update) timeline(span string) map[string]string {
 	parts = map[string]string{partTimeline: u.h.execute(partTimeline, line),
 		partLegend: u.h.execute(partLegend, map[string]any{"Line": line, "Lanes": len(lanes),
 			"More": len(u.snap.jobs) + u.snap.more - len(lanes)})}
-	from, to, _ := window(span, u.snap.terms, u.snap.now)
+	from, to := window(span, u.snap.terms, u.snap.now)
 	for i := range maxLanes {
 		part := partLane + strconv.Itoa(i)
 		if parts[part] = ""; i < len(lanes) {

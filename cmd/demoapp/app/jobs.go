@@ -54,7 +54,7 @@ func (a *app) serveJobs(w http.ResponseWriter, r *http.Request) {
 	jobs, err := a.sched.Runner().Jobs(ctx)
 	if err != nil {
 		a.log.Warn("jobs cannot be read", "err", err)
-		writeJSON(w, http.StatusServiceUnavailable, errorJSON{publicError(err)})
+		answerError(w, http.StatusServiceUnavailable, publicError(err))
 		return
 	}
 	list := make([]jobJSON, len(jobs))

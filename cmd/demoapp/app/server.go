@@ -275,7 +275,7 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
 		limit, err = parseLimit(r.FormValue("limit"))
 	}
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, errorJSON{err.Error()})
+		answerError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 10*readTimeout)
@@ -283,7 +283,7 @@ func serveList[T, J any](a *app, w http.ResponseWriter, r *http.Request,
 	rows, err := read(ctx, limit)
 	if err != nil {
 		a.log.Warn("history cannot be read", "path", r.URL.Path, "err", err)
-		writeJSON(w, http.StatusServiceUnavailable, errorJSON{publicError(err)})
+		answerError(w, http.StatusServiceUnavailable, publicError(err))
 		return
 	}
 	list := make([]J, len(rows))
