@@ -29,7 +29,7 @@ func night(t *testing.T) *moving {
 	_, err := m.Abandon(ctx, m.ref, nil)
 	require.NoError(t, err)
 	from, tick := m.jobs["report"], m.now.Add(-2*time.Minute)
-	_, _, err = m.Decide(ctx, m.ref, ledger.Decision{Job: "report", Spec: "every 5m", From: from,
+	_, _, err = m.Decide(ctx, m.ref, ledger.Decision{Job: "report", Spec: fiveMinutely, From: from,
 		To: m.now, Skipped: []ledger.Skip{{First: tick, Last: tick.Add(time.Minute), Count: 2,
 			Reason: ledger.Missed}}})
 	require.NoError(t, err)
@@ -38,6 +38,7 @@ func night(t *testing.T) *moving {
 	m.leads("web-1", 43, driver.EndReleased)
 	m.pass(57*time.Minute - time.Second)
 	m.paused(t, "import", "ann", "the host moves")
+	m.job("clean", ledger.Done, time.Second, "")
 	m.beat(t, m.ref)
 	return m
 }
@@ -75,7 +76,7 @@ func TestFiveQuestionsAreAnsweredByThePage(t *testing.T) {
 			".runs tbody", "no such host"},
 		{"who paused import?", nil, "#job-import .note",
 			"paused by ann since"},
-		{"what runs next?", nil, "#next", "tick"},
+		{"what runs next?", nil, "#next", "clean"},
 		{"did the fail-over lose anything?", nil, "#terms tbody tr:nth-child(2)",
 			"1 run abandoned, 2 ticks missed"},
 	} {

@@ -211,7 +211,7 @@ func TestNoJobInTroubleIsLeftOut(t *testing.T) {
 	m.job("a last one", ledger.Done, time.Second, "")
 	for name, cursor := range map[string]time.Time{"removed": m.now.Add(-time.Hour),
 		"sooner than all": m.now} {
-		_, _, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 1m0s offset 0s",
+		_, _, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 100ms offset 0s",
 			To: cursor})
 		require.NoError(t, err)
 	}

@@ -230,10 +230,12 @@ func (m *moving) leads(host string, pid int, reason driver.EndReason) {
 	m.ref = m.lead(m.t, driver.Owner{PID: pid, Hostname: host}, reason)
 }
 
+const fiveMinutely = "every 5m0s offset 0s"
+
 // start starts a run of a job, now.
 func (m *moving) start(name string) ledger.Run {
 	m.t.Helper()
-	run, started, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: "every 5m",
+	run, started, err := m.Decide(ctx, m.ref, ledger.Decision{Job: name, Spec: fiveMinutely,
 		From: m.jobs[name], To: m.now, Start: m.now})
 	require.NoError(m.t, err)
 	require.True(m.t, started)
