@@ -21,10 +21,10 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/schedlock/internal/child"
+	"example.com/schedlock/internal/wire"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
-	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/prom"
 	"example.com/schedlock/tasks"
@@ -75,7 +75,7 @@ func (w *world) prepare(jobs ...tasks.Job) *replica {
 	w.t.Helper()
 	w.replicas++
 	m := prom.New(prom.WithJobs(jobs))
-	r := &replica{t: w.t, link: &link{Store: w.db}, metrics: m}
+	r := &replica{t: w.t, link: newLink(w.db), metrics: m}
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	r.lock, err = schedlock.New(r.link, schedlock.WithLogger(log),
@@ -109,10 +109,21 @@ func sleep(d time.Duration) {
 
 // A link is a replica's connection to the database.
 type link struct {
-	*memory.Store
+	*wire.Store
 	before atomic.Pointer[func(ctx context.Context, op string) error]
 	reads  atomic.Int64    // of the jobs
 	queue  taskqueue.Store // nil: the store's own
+}
+
+func newLink(db *memory.Store) *link {
+	l := &link{Store: &wire.Store{Store: db}}
+	l.On = func(s wire.Statement) (any, error) {
+		if err := l.meet(s.Ctx, s.Op); err != nil {
+			return nil, err
+		}
+		return s.Do(s.Ctx)
+	}
+	return l
 }
 
 func (l *link) Queue() taskqueue.Store {
@@ -156,43 +167,6 @@ func hang(hung string) func(context.Context, string) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-}
-
-func (l *link) Look(ctx context.Context) (driver.Snapshot, error) {
-	if err := l.meet(ctx, "look"); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return l.Store.Look(ctx)
-}
-
-func (l *link) Heartbeat(ctx context.Context, ref driver.Ref,
-	s driver.State) (driver.Renewal, error) {
-	if err := l.meet(ctx, "heartbeat"); err != nil {
-		return driver.Renewal{}, err
-	}
-	return l.Store.Heartbeat(ctx, ref, s)
-}
-
-func (l *link) Release(ctx context.Context, ref driver.Ref, reason driver.EndReason) (bool, error) {
-	if err := l.meet(ctx, "release"); err != nil {
-		return false, err
-	}
-	return l.Store.Release(ctx, ref, reason)
-}
-
-func (l *link) Jobs(ctx context.Context) ([]ledger.Job, error) {
-	if err := l.meet(ctx, "jobs"); err != nil {
-		return nil, err
-	}
-	return l.Store.Jobs(ctx)
-}
-
-func (l *link) Decide(ctx context.Context, ref driver.Ref,
-	d ledger.Decision) (ledger.Run, bool, error) {
-	if err := l.meet(ctx, "decide"); err != nil {
-		return ledger.Run{}, false, err
-	}
-	return l.Store.Decide(ctx, ref, d)
 }
 
 // A scrape is what Prometheus reads.

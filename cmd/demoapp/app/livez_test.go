@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/wire"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -24,41 +25,16 @@ const (
 	livezHeartbeat = 10 * time.Second
 )
 
-// A hangingStore is a database that can stop to answer.
-type hangingStore struct {
-	*memory.Store
-	hangs atomic.Bool
-}
-
-func (s *hangingStore) answer(ctx context.Context) error {
-	if !s.hangs.Load() {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (s *hangingStore) Look(ctx context.Context) (driver.Snapshot, error) {
-	if err := s.answer(ctx); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return s.Store.Look(ctx)
-}
-
-func (s *hangingStore) Heartbeat(ctx context.Context, ref driver.Ref,
-	state driver.State) (driver.Renewal, error) {
-	if err := s.answer(ctx); err != nil {
-		return driver.Renewal{}, err
-	}
-	return s.Store.Heartbeat(ctx, ref, state)
-}
-
-func (s *hangingStore) Release(ctx context.Context, ref driver.Ref,
-	reason driver.EndReason) (bool, error) {
-	if err := s.answer(ctx); err != nil {
-		return false, err
-	}
-	return s.Store.Release(ctx, ref, reason)
+// hanging is a database in memory that stops to answer while hangs is true.
+func hanging() (store *wire.Store, hangs *atomic.Bool) {
+	hangs = new(atomic.Bool)
+	return &wire.Store{Store: memory.New(), On: func(s wire.Statement) (any, error) {
+		if hangs.Load() {
+			<-s.Ctx.Done()
+			return nil, s.Ctx.Err()
+		}
+		return s.Do(s.Ctx)
+	}}, hangs
 }
 
 // joinStore starts a replica on a store, without its HTTP server.
@@ -88,7 +64,7 @@ func ask(serve http.HandlerFunc) (status int, said string) {
 func TestLeaderWhoseJobOutlivesItsTTLIsNotAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &hangingStore{Store: memory.New()}
+		store, hangs := hanging()
 		started, release := make(chan struct{}), make(chan struct{})
 		a := joinStore(t, store, tasks.Job{
 			Name: "deaf", Spec: tasks.Every(time.Hour), AtOnce: true, AtMostOnce: true,
@@ -107,7 +83,7 @@ func TestLeaderWhoseJobOutlivesItsTTLIsNotAlive(t *testing.T) {
 		<-started
 		requireAlive("it leads")
 
-		store.hangs.Store(true)
+		hangs.Store(true)
 		// here and below: the fault's length, in the bubble's time
 		time.Sleep(livezTTL - livezHeartbeat)
 		require.False(t, a.sched.Lock().Status().Leader, "its renew deadline has passed")
@@ -122,19 +98,19 @@ func TestLeaderWhoseJobOutlivesItsTTLIsNotAlive(t *testing.T) {
 		close(release)
 		time.Sleep(time.Minute) // it tries for a while to write how the job has ended
 		requireAlive("its job has returned, and the database hangs still")
-		store.hangs.Store(false)
+		hangs.Store(false)
 	})
 }
 
 func TestReplicasWhoseDatabaseHangsAreAliveButNotReady(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &hangingStore{Store: memory.New()}
+		store, hangs := hanging()
 		leader, standby := joinStore(t, store), joinStore(t, store)
 		require.Equal(t, schedlock.SelfLeading, leader.sched.Lock().Status().State)
 		require.Equal(t, schedlock.SelfStandby, standby.sched.Lock().Status().State)
 
-		store.hangs.Store(true)
+		hangs.Store(true)
 		// the fault's length, in the bubble's time
 		for begun := time.Now(); time.Since(begun) < 3*livezTTL; time.Sleep(livezHeartbeat / 3) {
 			for _, a := range []*app{leader, standby} {
@@ -148,6 +124,6 @@ func TestReplicasWhoseDatabaseHangsAreAliveButNotReady(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, status)
 			require.Equal(t, "not ready: the database did not answer in time\n", said)
 		}
-		store.hangs.Store(false)
+		hangs.Store(false)
 	})
 }
