@@ -159,9 +159,8 @@ func fault(name string) Fault {
 
 // testRun is what the clusters of one test share.
 type testRun struct {
-	t      *testing.T
-	seed   uint64
-	stalls *StallMeter
+	t    *testing.T
+	seed uint64
 
 	mu     sync.Mutex
 	report Report
@@ -169,7 +168,7 @@ type testRun struct {
 }
 
 func newTestRun(t *testing.T) *testRun {
-	r := &testRun{t: t, seed: *seedFlag, stalls: NewStallMeter()}
+	r := &testRun{t: t, seed: *seedFlag}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
@@ -180,7 +179,7 @@ func newTestRun(t *testing.T) *testRun {
 	if !measures() {
 		t.Parallel()
 	}
-	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
+	t.Cleanup(r.publish)
 	return r
 }
 
@@ -253,6 +252,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	starting <- struct{}{}
 	started := sync.OnceFunc(func() { <-starting })
 	defer started()
+	defer enter()()
 	db, err := g.open(t, dir)
 	require.NoError(t, err)
 	defer db.Close()
@@ -325,7 +325,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 			slack = keepsSlack
 		}
 	}
-	vs := Check(h, slack, r.stalls.Worst)
+	vs := Check(h, slack, stalls.Worst)
 	if another {
 		safe := true
 		for _, v := range vs {

@@ -27,7 +27,7 @@ func (s *postgresServer) follow(ctx context.Context, c *Cluster) (replica, error
 			"and a small disk is one server's", errCannotInject)
 	}
 	now := s.server.Standby(s.t)
-	r := pgReplica{s, now, s.open(now, pgDatabase)}
+	r := pgReplica{s, now, s.open(now)}
 	return r, r.caughtUp(ctx, c)
 }
 

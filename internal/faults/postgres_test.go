@@ -12,44 +12,25 @@ import (
 	"example.com/schedlock/internal/missing"
 )
 
+// Those that take long begin first.
 var postgresGroups = []group{
-	{name: "network", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
+	{name: "network and answers", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
-	}},
-	{name: "answers", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
-	}},
-	{name: "lost answer", on: kindPostgres, histories: []string{
-		"a partitioned leader cancels its jobs before a standby leads",
-		"an answer lost after the commit makes no second leader",
 	}},
 	{name: "fail-over", on: kindPostgres, locks: true, faults: []string{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
 	}, histories: []string{"a lost acquisition makes no second leader on a promoted replica"}},
+	{name: "tables and restart", on: kindPostgres, two: true, sameOwner: true, faults: []string{
+		"tables put back to a backup",
+		"write lock held for 0.4 TTL",
+		"write lock held beyond the TTL",
+	}, histories: []string{"a restart of the server keeps the leader if it is short"}},
 	{name: "sessions", on: kindPostgres, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms",
 		"kill -9 of the postmaster", "SIGSTOP in the middle of a heartbeat",
 	}, histories: []string{"a leader whose session is ended all the time stays"}},
-	{name: "server", on: kindPostgres, two: true, faults: []string{
-		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
-		"all backends terminated",
-		"the leader's backends terminated",
-		"job fails, kill -9 of the leader before its next attempt",
-		"SIGTERM in the middle of a job",
-	}, histories: []string{"terminated backends never make two leaders"}},
-	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
-		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
-		"row's term edited, SIGSTOP for a moment",
-		"row's TTL set to 1 ms, SIGSTOP for a moment",
-		"false news of a release, SIGSTOP for a moment",
-		"row deleted, false news of a release, SIGSTOP for a moment",
-	}},
-	{name: "tables", on: kindPostgres, two: true, sameOwner: true, faults: []string{
-		"tables put back to a backup",
-		"write lock held for 0.4 TTL",
-		"write lock held beyond the TTL",
-	}},
 	{name: "small disk and full house", on: kindPostgres, two: true, small: true, faults: []string{
 		"disk of the server full", "max_connections reached, the leader's backends terminated",
 		"clock of the server stepped by an hour, and back",
@@ -57,15 +38,30 @@ var postgresGroups = []group{
 	{name: "sessions in a partition", on: kindPostgres, sessions: true, faults: []string{
 		"partition of the leader", "idle time-out in a partition",
 	}},
-	{name: "restart", on: kindPostgres, two: true, histories: []string{
-		"a restart of the server keeps the leader if it is short",
-	}},
-	{name: "tunnel", on: kindPostgres, sessions: true, tunnel: true, faults: []string{
-		"forwarder in between", "kill -9 of the leader",
+	{name: "lost answer", on: kindPostgres, histories: []string{
+		"a partitioned leader cancels its jobs before a standby leads",
+		"an answer lost after the commit makes no second leader",
 	}},
 	{name: "pooler", on: kindPostgres, pooler: true, faults: []string{
 		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
 		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
+	}},
+	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
+		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
+		"row's term edited, SIGSTOP for a moment",
+		"row's TTL set to 1 ms, SIGSTOP for a moment",
+		"false news of a release, SIGSTOP for a moment",
+		"row deleted, false news of a release, SIGSTOP for a moment",
+	}},
+	{name: "server", on: kindPostgres, two: true, faults: []string{
+		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
+		"all backends terminated",
+		"the leader's backends terminated",
+		"job fails, kill -9 of the leader before its next attempt",
+		"SIGTERM in the middle of a job",
+	}, histories: []string{"terminated backends never make two leaders"}},
+	{name: "tunnel", on: kindPostgres, sessions: true, tunnel: true, faults: []string{
+		"forwarder in between", "kill -9 of the leader",
 	}},
 }
 
