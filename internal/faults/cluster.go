@@ -219,22 +219,25 @@ func (c *Cluster) freeze(ctx context.Context, p *process) error {
 			p.resume()
 			<-blocked
 		}
-		c.sleep(ctx, time.Duration(1+c.random.IntN(10))*time.Millisecond)
+		sleep(ctx, time.Duration(1+c.random.IntN(10))*time.Millisecond)
 	}
 	return errors.New("the write lock is never free")
 }
 
-func (c *Cluster) sleep(ctx context.Context, d time.Duration) {
+// sleep reports whether ctx has not ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(d):
+		return true
 	}
 }
 
 // await looks every few milliseconds until cond, and reports whether that was
 // within d.
-func (c *Cluster) await(ctx context.Context, d time.Duration, cond func() bool) bool {
-	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 15*time.Millisecond) {
+func await(ctx context.Context, d time.Duration, cond func() bool) bool {
+	for deadline := time.Now().Add(d); ctx.Err() == nil; sleep(ctx, 15*time.Millisecond) {
 		if cond() {
 			return true
 		}
@@ -262,7 +265,7 @@ func (c *Cluster) settleWithin(ctx context.Context, limit, since time.Duration,
 	idle bool) (Belief, error) {
 	var seen Belief
 	runs := -1
-	ok := c.await(ctx, limit, func() bool {
+	ok := await(ctx, limit, func() bool {
 		p, b := c.leader()
 		if p == nil || b.Term != seen.Term {
 			seen, runs = b, -1

@@ -114,8 +114,7 @@ var groups = []group{
 // that are Last.
 func TestEachFaultIsInAGroup(t *testing.T) {
 	t.Parallel()
-	// in histories
-	named := []string{"server stopped past the TTL", "all backends terminated, again and again"}
+	named := []string{"server stopped past the TTL"} // in a history
 	for _, g := range slices.Concat(groups, postgresGroups, mysqlGroups, lockGroups) {
 		named = append(append(named, g.faults...), g.histories...)
 	}
@@ -313,7 +312,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	}
 	require.NoError(t, c.Close())
 	var h *History
-	c.await(ctx, 2*time.Minute, func() bool { // a starved server is slow to accept a connection
+	await(ctx, 2*time.Minute, func() bool { // a starved server is slow to accept a connection
 		h, err = c.History(ctx)
 		return err == nil
 	})
