@@ -77,9 +77,6 @@ func NewCluster(ctx context.Context, cfg Config, db Database) (*Cluster, error) 
 		restarts: rand.New(rand.NewPCG(cfg.Seed, 2)),
 		slots:    make([]*process, cfg.Processes), control: make([]Control, cfg.Processes),
 	}
-	if c.Logf == nil {
-		c.Logf = func(string, ...any) {}
-	}
 	for slot := range c.slots {
 		c.keepers.Go(func() { c.keep(slot) })
 	}
@@ -102,7 +99,7 @@ func (c *Cluster) keep(slot int) {
 			return
 		default:
 		}
-		p, err := startProcess(c.Dir, c.settings(slot, n), slot)
+		p, err := startProcess(c.Dir, c.settings(slot, n))
 		if err == nil {
 			c.slots[slot], c.all = p, append(c.all, p)
 		}

@@ -295,9 +295,9 @@ func (c *Cluster) Describe(ctx context.Context) string {
 	row, held, err := c.db.Row(ctx)
 	text := fmt.Sprintf("row %+v, held %v, error %v\n", row, held, err)
 	for _, p := range c.running() {
-		b, ok := lastBelief(p.file("beliefs"), p.name)
-		text += fmt.Sprintf("%s: leads %v, believed last: %v\n%s\n", p.name, ok &&
-			bootTime()-b.Last.Before < freshBelief, b, tail(p.file("stderr"), 2000))
+		b, leads := p.leads()
+		text += fmt.Sprintf("%s: leads %v, believed last: %v\n%s\n", p.name, leads, b,
+			tail(p.file("stderr"), 2000))
 	}
 	return text
 }
