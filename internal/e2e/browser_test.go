@@ -54,17 +54,15 @@ func (b *browser) left() float64 {
 		/ document.getElementById("bar").getBoundingClientRect().width`)
 }
 
-// sees waits until an element has a text, and returns how long that took.
-func (b *browser) sees(id, text string) time.Duration {
+// sees waits until an element has a text.
+func (b *browser) sees(id, text string) {
 	b.t.Helper()
-	begin := time.Now()
 	eventually(b.t, fmt.Sprintf("#%s shows %q", id, text), func() error {
 		if got := b.text(id); !strings.Contains(got, text) {
 			return errors.New(got)
 		}
 		return nil
 	})
-	return time.Since(begin)
 }
 
 var looks = []browsertest.Look{

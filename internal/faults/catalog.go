@@ -76,7 +76,7 @@ var PostgresFaults = []Fault{
 	{Name: "all backends terminated", Inject: terminateBackends(1, false)},
 	{Name: "all backends terminated, again and again", Inject: terminateBackends(6, false)},
 	{Name: "the leader's backends terminated", Inject: terminateBackends(1, true)},
-	{Name: "the leader's session ended every 200 ms", Inject: TerminateAlways, Alone: true},
+	{Name: "the leader's session ended every 200 ms", Inject: onBoth(TerminateAlways), Alone: true},
 	{Name: "SIGSTOP, session ended, another leads, SIGCONT",
 		Inject: onBoth(StopSessionEnded), Alone: true},
 	{Name: "partition of the leader", Inject: onDB(PartitionLeader), Alone: true},

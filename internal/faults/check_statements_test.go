@@ -53,6 +53,10 @@ var spoiledRows = []spoiled{
 		saw(50*ms, "a", 1, false)), RuleOneRow},
 	{"what was refused without need", then(said(40*ms, linear.Renew, "a", linear.No),
 		saw(50*ms, "a", 1, false)), ""},
+	{"a heartbeat was refused after its commit, as the file is gone",
+		then(said(40*ms, linear.Renew, "a", linear.No), saw(50*ms, "a", 2, false)), ""},
+	{"one that was refused comes twice",
+		then(said(40*ms, linear.Renew, "a", linear.No), saw(50*ms, "a", 3, false)), RuleOneRow},
 	{"a release of a row whose pid was edited", then(said(40*ms, linear.Release, "a", linear.No),
 		func() linear.Op {
 			op := saw(50*ms, "a", 1, false)

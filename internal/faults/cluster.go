@@ -77,9 +77,6 @@ func NewCluster(ctx context.Context, cfg Config, db Database) (*Cluster, error) 
 		restarts: rand.New(rand.NewPCG(cfg.Seed, 2)),
 		slots:    make([]*process, cfg.Processes), control: make([]Control, cfg.Processes),
 	}
-	if c.Logf == nil {
-		c.Logf = func(string, ...any) {}
-	}
 	for slot := range c.slots {
 		c.keepers.Go(func() { c.keep(slot) })
 	}
@@ -102,7 +99,7 @@ func (c *Cluster) keep(slot int) {
 			return
 		default:
 		}
-		p, err := startProcess(c.Dir, c.settings(slot, n), slot)
+		p, err := startProcess(c.Dir, c.settings(slot, n))
 		if err == nil {
 			c.slots[slot], c.all = p, append(c.all, p)
 		}
@@ -219,22 +216,25 @@ func (c *Cluster) freeze(ctx context.Context, p *process) error {
 			p.resume()
 			<-blocked
 		}
-		c.sleep(ctx, time.Duration(1+c.random.IntN(10))*time.Millisecond)
+		sleep(ctx, time.Duration(1+c.random.IntN(10))*time.Millisecond)
 	}
 	return errors.New("the write lock is never free")
 }
 
-func (c *Cluster) sleep(ctx context.Context, d time.Duration) {
+// sleep reports whether ctx has not ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
+		return false
 	case <-time.After(d):
+		return true
 	}
 }
 
 // await looks every few milliseconds until cond, and reports whether that was
 // within d.
-func (c *Cluster) await(ctx context.Context, d time.Duration, cond func() bool) bool {
-	for deadline := time.Now().Add(d); ctx.Err() == nil; c.sleep(ctx, 15*time.Millisecond) {
+func await(ctx context.Context, d time.Duration, cond func() bool) bool {
+	for deadline := time.Now().Add(d); ctx.Err() == nil; sleep(ctx, 15*time.Millisecond) {
 		if cond() {
 			return true
 		}
@@ -262,7 +262,7 @@ func (c *Cluster) settleWithin(ctx context.Context, limit, since time.Duration,
 	idle bool) (Belief, error) {
 	var seen Belief
 	runs := -1
-	ok := c.await(ctx, limit, func() bool {
+	ok := await(ctx, limit, func() bool {
 		p, b := c.leader()
 		if p == nil || b.Term != seen.Term {
 			seen, runs = b, -1

@@ -54,7 +54,7 @@ func corrupt(do func(c *Cluster, file *os.File, size int64) error) inject {
 		if err := do(c, file, info.Size()); err != nil {
 			return err
 		}
-		c.sleep(ctx, 2*c.TTL)
+		sleep(ctx, 2*c.TTL)
 		for _, p := range before {
 			if !p.alive() {
 				in.note("%s did not survive: %s", p.name, tail(p.file("stderr"), 1000))

@@ -15,7 +15,7 @@ func BlockPart(ctx context.Context, c *Cluster, in *Injection, _ *process, b Bel
 	if err != nil {
 		return err
 	}
-	c.sleep(ctx, c.TTL*2/5)
+	sleep(ctx, c.TTL*2/5)
 	unblock()
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
@@ -24,7 +24,7 @@ func BlockPart(ctx context.Context, c *Cluster, in *Injection, _ *process, b Bel
 // BlockBeyond: a foreign process holds the write lock for more than a TTL. At
 // the renew deadline the leader must step down. Bound: TTL + 2 s after the
 // lock is free.
-func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
+func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	unblock, err := c.db.Block(ctx)
 	if err != nil {
 		return err
@@ -33,11 +33,8 @@ func BlockBeyond(ctx context.Context, c *Cluster, in *Injection, p *process, _ B
 		unblock()
 		in.To, in.Bound = bootTime(), c.boundTTL()
 	}()
-	c.sleep(ctx, c.outage())
-	if _, leads := p.leads(); leads {
-		in.note("%s still leads, although no heartbeat can have succeeded for more than a TTL",
-			p.name)
-	}
+	sleep(ctx, c.outage())
+	c.mustBeNobody(in)
 	return nil
 }
 
@@ -60,7 +57,7 @@ func (c *Cluster) whileStopped(ctx context.Context, in *Injection, p *process, b
 	if err := do(); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.TTL/4)
+	sleep(ctx, c.TTL/4)
 	if next, b := c.leader(); next != nil && next != p {
 		in.note("%s leads in term %d, although the leader before may still do so", next.name,
 			b.Term)
@@ -102,9 +99,9 @@ func (c *Cluster) stepClocks(ctx context.Context, in *Injection, b Belief, slots
 	for _, offset := range []time.Duration{c.hour(), 0} {
 		for _, slot := range slots {
 			c.steer(slot, func(s *Control) { s.Clock = offset })
-			c.sleep(ctx, heed)
+			sleep(ctx, heed)
 		}
-		c.sleep(ctx, 3*c.Heartbeat)
+		sleep(ctx, 3*c.Heartbeat)
 	}
 	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
 	in.after = c.forgetCursors
@@ -139,7 +136,7 @@ func (c *Cluster) forgetCursors(ctx context.Context) error {
 func ExhaustPool(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
 	c.exhaustAll(true)
 	defer c.exhaustAll(false)
-	c.sleep(ctx, c.TTL)
+	sleep(ctx, c.TTL)
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
 }
@@ -149,7 +146,7 @@ func ExhaustPool(ctx context.Context, c *Cluster, in *Injection, _ *process, b B
 func ExhaustPoolKill(ctx context.Context, c *Cluster, in *Injection) error {
 	c.exhaustAll(true)
 	in.after = func(context.Context) error { c.exhaustAll(false); return nil }
-	c.sleep(ctx, 100*time.Millisecond)
+	sleep(ctx, 100*time.Millisecond)
 	return onLeader(KillLeader)(ctx, c, in)
 }
 

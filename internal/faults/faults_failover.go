@@ -12,7 +12,7 @@ type replicated interface {
 	server
 
 	// follow makes a replica, and waits until it has all that the server has.
-	follow(ctx context.Context, c *Cluster) (replica, error)
+	follow(ctx context.Context) (replica, error)
 
 	// failOver kills the server, promotes the replica, and leads everybody to it.
 	failOver(replica)
@@ -21,17 +21,17 @@ type replicated interface {
 // A replica follows a server.
 type replica interface {
 	// caughtUp waits until the replica has all that the server has now.
-	caughtUp(ctx context.Context, c *Cluster) error
+	caughtUp(ctx context.Context) error
 
 	// detach ends the stream to the replica. What is committed from now on is lost.
-	detach(ctx context.Context, c *Cluster) error
+	detach(ctx context.Context) error
 }
 
 // onReplica is a fault of the leader and of a server of which there is a replica.
 func onReplica(do func(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
 	p *process, b Belief) error) inject {
 	return onDB(func(ctx context.Context, c *Cluster, in *Injection, s replicated) error {
-		r, err := s.follow(ctx, c)
+		r, err := s.follow(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,10 +50,10 @@ const late = 500 * time.Millisecond
 // heartbeats and runs is promoted. The leader may stay. Bound: TTL + 2 s.
 func PromoteLosingBeats(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
 	_ *process, _ Belief) error {
-	if err := r.detach(ctx, c); err != nil {
+	if err := r.detach(ctx); err != nil {
 		return err
 	}
-	c.sleep(ctx, 3*c.Heartbeat)
+	sleep(ctx, 3*c.Heartbeat)
 	s.failOver(r)
 	c.promoted(Span{in.From, bootTime() + late})
 	in.Bound = c.boundTTL()
@@ -66,7 +66,7 @@ func PromoteLosingBeats(ctx context.Context, c *Cluster, in *Injection, s replic
 // 2 s.
 func PromoteLosingTerm(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
 	p *process, _ Belief) error {
-	if err := r.detach(ctx, c); err != nil {
+	if err := r.detach(ctx); err != nil {
 		return err
 	}
 	p.kill()
@@ -74,7 +74,7 @@ func PromoteLosingTerm(ctx context.Context, c *Cluster, in *Injection, s replica
 	if err != nil {
 		return err
 	}
-	c.sleep(ctx, 2*c.Heartbeat)
+	sleep(ctx, 2*c.Heartbeat)
 	s.failOver(r)
 	c.promoted(Span{in.From, bootTime() + late})
 	in.Bound = c.boundTTL()

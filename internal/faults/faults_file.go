@@ -35,7 +35,7 @@ func FillDisk(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) err
 	if err := fill(ballast); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.outage())
+	sleep(ctx, c.outage())
 	return nil
 }
 
@@ -68,9 +68,9 @@ func ReadOnly(ctx context.Context, c *Cluster, in *Injection,
 		thaw()
 		in.To, in.Bound = bootTime(), c.boundTTL()
 	}()
-	c.sleep(ctx, c.outage()/2)
+	sleep(ctx, c.outage()/2)
 	p.kill()
-	c.sleep(ctx, c.outage()/2)
+	sleep(ctx, c.outage()/2)
 	return nil
 }
 
@@ -118,17 +118,13 @@ func (f *sqliteFile) immutable() (thaw func(), err error) {
 // processes are restarted, and make a new database. Bound: TTL + 2 s after
 // the first serves again.
 func Unlink(ctx context.Context, c *Cluster, in *Injection,
-	f *sqliteFile, p *process, _ Belief) error {
+	f *sqliteFile, p *process, b Belief) error {
 	if err := f.remove(); err != nil {
 		return err
 	}
-	if !c.await(ctx, c.TTL, func() bool { _, leads := p.leads(); return !leads }) {
-		in.note("%s still leads a TTL after its database file was deleted", p.name)
-	}
-	c.sleep(ctx, c.TTL)
-	if p, _ := c.leader(); p != nil {
-		in.note("%s leads without a database file", p.name)
-	}
+	c.mustStepDown(ctx, in, p, b, "its database file was deleted")
+	sleep(ctx, c.TTL)
+	c.mustBeNobody(in)
 	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
 		in.note("a new file was made in place of the deleted one (%v)", err)
 	}
@@ -161,17 +157,14 @@ func MoveAway(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile) err
 	if !c.awaitAll(ctx) {
 		return errors.New("not all processes are up")
 	}
-	p, _, err := c.target(ctx)
-	if err != nil {
+	if _, _, err := c.target(ctx); err != nil {
 		return err
 	}
 	if err := os.Rename(f.path, f.path+".away"); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.outage())
-	if _, leads := p.leads(); leads {
-		in.note("%s still leads although its database file is gone for more than a TTL", p.name)
-	}
+	sleep(ctx, c.outage())
+	c.mustBeNobody(in)
 	in.To, in.Bound = bootTime(), c.boundTTL()
 	return os.Rename(f.path+".away", f.path)
 }
@@ -190,8 +183,8 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 	if err := c.perhapsAnother(ctx); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.TTL/2)
-	p, _, err := c.target(ctx)
+	sleep(ctx, c.TTL/2)
+	p, b, err := c.target(ctx)
 	if err != nil {
 		return err
 	}
@@ -208,9 +201,7 @@ func ReplaceOlder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 			q.kill()
 		}
 	}
-	if !c.await(ctx, c.TTL, func() bool { _, leads := p.leads(); return !leads }) {
-		in.note("%s still leads a TTL after its database file was replaced", p.name)
-	}
+	c.mustStepDown(ctx, in, p, b, "its database file was replaced")
 	p.kill()
 	in.Bound = c.boundTTL()
 	c.awaitUp(ctx, in, in.From)

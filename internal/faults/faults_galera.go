@@ -65,7 +65,7 @@ func onNode(ofLeader bool, hurt, heal func(*mysqlServer, int) error) inject {
 		if err := hurt(s, slot); err != nil {
 			return err
 		}
-		c.sleep(ctx, c.outage())
+		sleep(ctx, c.outage())
 		if _, leads := p.leads(); leads && slot == p.slot {
 			in.note("%s leads, although its node can have committed nothing for more than a TTL",
 				p.name)
@@ -73,7 +73,7 @@ func onNode(ofLeader bool, hurt, heal func(*mysqlServer, int) error) inject {
 		if err := heal(s, slot); err != nil {
 			return err
 		}
-		if !c.await(ctx, 30*time.Second, func() bool { return s.answers(ctx, slot) }) {
+		if !await(ctx, 30*time.Second, func() bool { return s.answers(ctx, slot) }) {
 			in.note("the node is not back")
 		}
 		return nil
@@ -127,7 +127,7 @@ func RollNodes(ctx context.Context, c *Cluster, in *Injection, s *mysqlServer) e
 		node.Stop(s.t)
 		node.Rejoin(s.t, s.others(slot)...)
 		s.gone.Store(0)
-		c.sleep(ctx, c.Heartbeat)
+		sleep(ctx, c.Heartbeat)
 	}
 	in.Bound = c.boundTTL() + suspicion
 	return nil

@@ -25,7 +25,7 @@ func ChangeBehindReader(ctx context.Context, c *Cluster, in *Injection, s *mysql
 		changed <- execOn(ctx, s.dbs[0], `USE `+myDatabase,
 			`ALTER TABLE scheduler_lock COMMENT = 'altered'`)
 	}()
-	c.sleep(ctx, c.outage())
+	sleep(ctx, c.outage())
 	c.mustBeNobody(in)
 	select {
 	case err := <-changed:

@@ -43,7 +43,7 @@ func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection, s serve
 	if err := s.setClock(ctx, time.Hour); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.lockTTL()) // whoever holds it then has said so since
+	sleep(ctx, c.lockTTL()) // whoever holds it then has said so since
 	p, err := c.holder(ctx)
 	if p == nil {
 		return errors.Join(err, s.setClock(ctx, 0))
@@ -66,7 +66,7 @@ func ClockBackKillHolder(ctx context.Context, c *Cluster, in *Injection, s serve
 func StopHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	return c.stopHolder(ctx, in, func(p *process) {
 		c.mustBeTaken(ctx, p, in, KindWrote)
-		c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/4)
+		sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/4)
 	})
 }
 
@@ -76,7 +76,7 @@ func StopHolder(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Be
 func StopHolderShort(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Belief) error {
 	return c.stopHolder(ctx, in, func(*process) {
 		ttl := c.lockTTL()
-		c.sleep(ctx, ttl/4+time.Duration(c.random.Int64N(int64(ttl/2))))
+		sleep(ctx, ttl/4+time.Duration(c.random.Int64N(int64(ttl/2))))
 	})
 }
 
@@ -100,7 +100,7 @@ func (c *Cluster) holder(ctx context.Context) (holder *process, err error) {
 	if !c.Locks {
 		return nil, fmt.Errorf("%w: there are no named locks", errCannotInject)
 	}
-	if !c.await(ctx, c.settleLimit(), func() bool {
+	if !await(ctx, c.settleLimit(), func() bool {
 		holder = c.holderNow()
 		return holder != nil
 	}) {
@@ -119,7 +119,7 @@ func (c *Cluster) mustBeTaken(ctx context.Context, p *process, in *Injection, ki
 			})
 		})
 	}
-	if !c.await(ctx, c.settleLimit(), taken) {
+	if !await(ctx, c.settleLimit(), taken) {
 		in.note("nobody has taken lock %q after %s", lockNames[0], p.name)
 	}
 }

@@ -25,7 +25,7 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, more func
 	if err != nil {
 		return err
 	}
-	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Heartbeat))))
+	sleep(ctx, time.Duration(c.random.Int64N(int64(c.Heartbeat))))
 	in.From = bootTime()
 	in.To, in.Bound = in.From, c.boundTTL()
 	s.become(network{Hole: true}, p.slot)
@@ -42,9 +42,9 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, more func
 		in.early("%s led only %v after a heartbeat of its predecessor, which was cut off; "+
 			"the TTL is %v", next.name, early, c.TTL)
 	}
-	c.sleep(ctx, c.TTL/4)
+	sleep(ctx, c.TTL/4)
 	s.become(network{}, p.slot)
-	c.sleep(ctx, 3*c.Heartbeat)
+	sleep(ctx, 3*c.Heartbeat)
 	c.mustStill(ctx, in, next, b)
 	return nil
 }
@@ -53,7 +53,7 @@ func (c *Cluster) cutOff(ctx context.Context, in *Injection, s server, more func
 // is, and a moment shortly before the heartbeat.
 func (c *Cluster) nextBeat(ctx context.Context) (p *process, before time.Duration, err error) {
 	var last Row
-	if !c.await(ctx, c.settleLimit(), func() bool {
+	if !await(ctx, c.settleLimit(), func() bool {
 		asked := bootTime()
 		row, held, err := c.db.Row(ctx)
 		if err != nil || !held {
@@ -108,7 +108,7 @@ func (c *Cluster) become(ctx context.Context, in *Injection, s server, n network
 	d time.Duration, slots ...int) {
 	in.Muted = true
 	s.become(n, slots...)
-	c.sleep(ctx, d)
+	sleep(ctx, d)
 	s.become(network{}, slots...)
 }
 
@@ -126,7 +126,7 @@ func PartitionStandby(ctx context.Context, c *Cluster, in *Injection, s server, 
 func PartitionAll(ctx context.Context, c *Cluster, in *Injection, s server) error {
 	in.Muted = true
 	s.become(network{Hole: true})
-	c.sleep(ctx, c.outage())
+	sleep(ctx, c.outage())
 	c.mustBeNobody(in)
 	s.become(network{})
 	in.Bound = c.boundTTL()
@@ -165,7 +165,7 @@ func StopInHeartbeat(ctx context.Context, c *Cluster, in *Injection, s server, _
 	}
 	defer p.resume()
 	s.become(network{}, p.slot)
-	c.sleep(ctx, c.TTL/3)
+	sleep(ctx, c.TTL/3)
 	p.resume()
 	in.Bound = c.TTL / 4
 	c.keeps(in, b, beat)

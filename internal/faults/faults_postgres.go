@@ -46,7 +46,7 @@ func RestartBouncer(ctx context.Context, c *Cluster, in *Injection, s *postgresS
 		return nil
 	}
 	s.bouncer.Stop(s.t)
-	c.sleep(ctx, c.outage())
+	sleep(ctx, c.outage())
 	c.mustBeNobody(in)
 	s.bouncer.StartAgain(s.t)
 	return nil
@@ -75,7 +75,7 @@ func RestoreTables(ctx context.Context, c *Cluster, in *Injection, s *postgresSe
 	if err := c.perhapsAnother(ctx); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.TTL/2)
+	sleep(ctx, c.TTL/2)
 	in.From = bootTime()
 	if err := s.exec(ctx, append(restore, `COMMIT`)...); err != nil {
 		return err

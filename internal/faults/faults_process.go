@@ -33,7 +33,7 @@ func (c *Cluster) killAll() {
 
 // awaitUp waits until a process that was started after a moment serves, and sets To.
 func (c *Cluster) awaitUp(ctx context.Context, in *Injection, since time.Duration) {
-	if !c.await(ctx, c.settleLimit(), func() bool { return c.up(since) > 0 }) {
+	if !await(ctx, c.settleLimit(), func() bool { return c.up(since) > 0 }) {
 		in.note("no process came up again")
 	}
 	in.To = bootTime()
@@ -52,7 +52,7 @@ func (c *Cluster) up(since time.Duration) (n int) {
 // awaitAll waits until every process serves, and reports whether they do: one that is being
 // started would make a new file, should the next fault move this one away.
 func (c *Cluster) awaitAll(ctx context.Context) bool {
-	return c.await(ctx, c.settleLimit(), func() bool { return c.up(0) == c.Processes })
+	return await(ctx, c.settleLimit(), func() bool { return c.up(0) == c.Processes })
 }
 
 // StopPastTTL: SIGSTOP of the leader until another leads, and a while longer;
@@ -65,9 +65,9 @@ func StopPastTTL(ctx context.Context, c *Cluster, in *Injection, p *process, _ B
 	if err != nil {
 		return err
 	}
-	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/2)
+	sleep(ctx, time.Duration(c.random.Int64N(int64(c.TTL)))/2)
 	p.resume()
-	c.sleep(ctx, 3*c.Heartbeat)
+	sleep(ctx, 3*c.Heartbeat)
 	c.mustStill(ctx, in, next, b)
 	return nil
 }
@@ -103,7 +103,7 @@ func StopThenKill(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 		return err
 	}
 	p.kill()
-	c.sleep(ctx, c.TTL/2)
+	sleep(ctx, c.TTL/2)
 	c.mustStill(ctx, in, next, b)
 	return nil
 }
@@ -133,7 +133,7 @@ func StopShort(ctx context.Context, c *Cluster, in *Injection, _ *process, _ Bel
 	if err := c.freeze(ctx, p); err != nil {
 		return err
 	}
-	c.sleep(ctx, c.TTL/4)
+	sleep(ctx, c.TTL/4)
 	p.resume()
 	in.Bound = c.TTL / 4
 	c.keeps(in, b, beat)
@@ -189,7 +189,7 @@ func Revoke(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief
 		return err
 	}
 	in.Bound = c.boundHandOver(ctx)
-	if !c.await(ctx, c.Heartbeat+c.Drain+c.TTL, func() bool {
+	if !await(ctx, c.Heartbeat+c.Drain+c.TTL, func() bool {
 		r, released := p.last(func(r Record) bool {
 			return r.Kind == KindReleased && r.Term == b.Term
 		})
@@ -208,7 +208,7 @@ func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 	c.steer(p.slot, func(s *Control) { s.Ignore = c.Drain + 4*time.Second })
 	defer c.steer(p.slot, func(s *Control) { s.Ignore = 0 })
 	p.expect() // should it lose the lock meanwhile, it may exit at once
-	c.sleep(ctx, heed)
+	sleep(ctx, heed)
 	if !c.awaitStart(ctx, p, jobOdd) {
 		return nil
 	}
@@ -223,7 +223,7 @@ func IgnoreCancel(ctx context.Context, c *Cluster, in *Injection, p *process, _ 
 func PanicJob(ctx context.Context, c *Cluster, in *Injection, p *process, b Belief) error {
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	c.steer(p.slot, func(s *Control) { s.Panic = true })
-	c.sleep(ctx, 6*c.Tick)
+	sleep(ctx, 6*c.Tick)
 	c.steer(p.slot, func(s *Control) { s.Panic = false })
 	return nil
 }
@@ -234,10 +234,10 @@ func PanicJob(ctx context.Context, c *Cluster, in *Injection, p *process, b Beli
 func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	c.steer(p.slot, func(s *Control) { s.Fail = true })
 	defer c.steer(p.slot, func(s *Control) { s.Fail = false })
-	c.sleep(ctx, heed)
+	sleep(ctx, heed)
 	since := bootTime()
 	var failed Record
-	if !c.await(ctx, 10*c.Tick+5*time.Second, func() (ended bool) {
+	if !await(ctx, 10*c.Tick+5*time.Second, func() (ended bool) {
 		failed, ended = p.last(func(r Record) bool {
 			return r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since
 		})
@@ -246,11 +246,11 @@ func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belie
 		return nil // it lost the lock meanwhile
 	}
 	// its end is written down meanwhile, or not
-	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Tick/4))))
+	sleep(ctx, time.Duration(c.random.Int64N(int64(c.Tick/4))))
 	c.kill(ctx, in, p)
 	// Unless p itself came so far. A pause, and what else the next leader has
 	// missed, come before.
-	if !c.await(ctx, in.Bound+answerLimit, func() bool { return c.startedAgain(failed) }) {
+	if !await(ctx, in.Bound+answerLimit, func() bool { return c.startedAgain(failed) }) {
 		in.note("the run of %s for %d was not started again", failed.Job, failed.Tick)
 	}
 	return nil
@@ -276,7 +276,7 @@ func (c *Cluster) startedAgain(failed Record) bool {
 func ChildLeft(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL })
 	c.awaitStart(ctx, p, jobOdd)
-	c.sleep(ctx, 50*time.Millisecond)
+	sleep(ctx, 50*time.Millisecond)
 	c.steer(p.slot, func(s *Control) { s.Child = 0 })
 	c.kill(ctx, in, p)
 	return nil

@@ -41,7 +41,7 @@ func (c *Cluster) sightOr(d time.Duration) time.Duration {
 // Bound: TTL + 2 s after it is back.
 func StopServer(ctx context.Context, c *Cluster, in *Injection, s server) error {
 	s.halt(c.random.IntN(2) == 0)
-	c.sleep(ctx, c.outage())
+	sleep(ctx, c.outage())
 	c.mustBeNobody(in)
 	s.start()
 	in.Bound = c.boundTTL()
@@ -58,7 +58,7 @@ func terminateBackends(times int, ofLeader bool) inject {
 		}
 		for n := range times {
 			if n > 0 {
-				c.sleep(ctx, c.TTL/20)
+				sleep(ctx, c.TTL/20)
 			}
 			if err := s.terminate(ctx, p); err != nil {
 				return err
@@ -81,34 +81,30 @@ func (c *Cluster) sessions(ctx context.Context) error {
 }
 
 // TerminateAlways: the leader's session is ended every 200 ms, for two graces; on a starved machine
-// not before the leader has had the time for a heartbeat. The leader stays.
-var TerminateAlways = endSessions(func(c *Cluster) time.Duration { return 2 * c.Grace })
-
-// endSessions loses answers with the sessions: the leader asks on the next one what was committed.
-func endSessions(length func(*Cluster) time.Duration) inject {
-	return onBoth(func(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
-		b Belief) error {
-		if err := c.sessions(ctx); err != nil {
+// not before the leader has had the time for a heartbeat. Answers are lost with the sessions: the
+// leader asks on the next one what was committed. The leader stays.
+func TerminateAlways(ctx context.Context, c *Cluster, in *Injection, s server, p *process,
+	b Belief) error {
+	if err := c.sessions(ctx); err != nil {
+		return err
+	}
+	in.Muted = true
+	for end := bootTime() + 2*c.Grace; bootTime() < end; {
+		row, _, err := s.Row(ctx)
+		if err == nil {
+			err = s.terminate(ctx, p)
+		}
+		if err != nil {
 			return err
 		}
-		in.Muted = true
-		for end := bootTime() + length(c); bootTime() < end; {
-			row, _, err := s.Row(ctx)
-			if err == nil {
-				err = s.terminate(ctx, p)
-			}
-			if err != nil {
-				return err
-			}
-			c.sleep(ctx, 200*time.Millisecond)
-			c.await(ctx, c.TTL/4, func() bool {
-				now, _, err := s.Row(ctx)
-				return err == nil && now.Beat != row.Beat
-			})
-		}
-		in.Keeps, in.Bound = b.Term, c.TTL/4
-		return nil
-	})
+		sleep(ctx, 200*time.Millisecond)
+		await(ctx, c.TTL/4, func() bool {
+			now, _, err := s.Row(ctx)
+			return err == nil && now.Beat != row.Beat
+		})
+	}
+	in.Keeps, in.Bound = b.Term, c.TTL/4
+	return nil
 }
 
 // StopSessionEnded: SIGSTOP of the leader, whose session is ended meanwhile,
@@ -136,9 +132,9 @@ func StopSessionEnded(ctx context.Context, c *Cluster, in *Injection, s server, 
 		in.early("%s led only %v after the session of its predecessor had ended; the grace is %v",
 			next.name, early, c.Grace)
 	}
-	c.sleep(ctx, time.Duration(c.random.Int64N(int64(c.Grace))))
+	sleep(ctx, time.Duration(c.random.Int64N(int64(c.Grace))))
 	p.resume()
-	c.sleep(ctx, 3*c.Heartbeat)
+	sleep(ctx, 3*c.Heartbeat)
 	c.mustStill(ctx, in, next, b)
 	return nil
 }
@@ -160,7 +156,7 @@ func ExhaustServer(ctx context.Context, c *Cluster, in *Injection, s server, p *
 			end, err := s.foreign(ctx)
 			if err != nil {
 				refused = true
-				c.sleep(ctx, 50*time.Millisecond)
+				sleep(ctx, 50*time.Millisecond)
 				continue
 			}
 			idle = append(idle, end)
@@ -186,7 +182,7 @@ func ClockOfServer(ctx context.Context, c *Cluster, in *Injection, s server, _ *
 		if err := s.setClock(ctx, ahead); err != nil {
 			return err
 		}
-		c.sleep(ctx, 3*c.Heartbeat)
+		sleep(ctx, 3*c.Heartbeat)
 	}
 	c.step(Span{in.From, bootTime()})
 	in.Keeps, in.Bound, in.idle = b.Term, c.Heartbeat, true
@@ -212,14 +208,14 @@ func FillServerDisk(ctx context.Context, c *Cluster, in *Injection, s server, p 
 	if err := fill(ballast); err != nil {
 		return err
 	}
-	for until := bootTime() + c.outage(); bootTime() < until; c.sleep(ctx, 100*time.Millisecond) {
+	for until := bootTime() + c.outage(); bootTime() < until; sleep(ctx, 100*time.Millisecond) {
 		_ = s.write(ctx)
 	}
 	if err := os.Remove(ballast); err != nil {
 		return err
 	}
 	written := false
-	c.await(ctx, sees, func() bool {
+	await(ctx, sees, func() bool {
 		written = s.write(ctx) == nil
 		return written || s.ended()
 	})

@@ -43,14 +43,14 @@ func RemoveSideFiles(ctx context.Context, c *Cluster, in *Injection, f *sqliteFi
 		if err := os.Remove(f.path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		c.sleep(ctx, time.Duration(c.random.IntN(20))*time.Millisecond)
+		sleep(ctx, time.Duration(c.random.IntN(20))*time.Millisecond)
 	}
 	if when == len(suffixes) {
 		victim.kill()
 	}
 	in.To, in.Bound = bootTime(), c.boundTTL()
 	c.mustStepDown(ctx, in, p, b, fmt.Sprintf("%v were removed", suffixes))
-	c.await(ctx, c.boundTTL(), func() bool { _, now := c.leader(); return now.Term > b.Term })
+	await(ctx, c.boundTTL(), func() bool { _, now := c.leader(); return now.Term > b.Term })
 	c.awaitAll(ctx)
 	return nil
 }
@@ -75,7 +75,7 @@ func LinkHard(ctx context.Context, c *Cluster, in *Injection,
 	if victim != nil {
 		victim.kill()
 	}
-	c.sleep(ctx, c.TTL)
+	sleep(ctx, c.TTL)
 	if now, leads := c.leader(); now != nil && now != p {
 		in.note("%s leads in term %d", now.name, leads.Term)
 	}
@@ -126,11 +126,8 @@ func SwitchFolder(ctx context.Context, c *Cluster, in *Injection, f *sqliteFile)
 		return err
 	}
 	c.mustStepDown(ctx, in, p, b, "its path leads to another folder")
-	c.sleep(ctx, c.outage())
-	if now, leads := c.leader(); now != nil {
-		in.note("%s leads in term %d although its path leads to another folder", now.name,
-			leads.Term)
-	}
+	sleep(ctx, c.outage())
+	c.mustBeNobody(in)
 	in.To, in.Bound = bootTime(), c.boundTTL()
 	return f.lead(f.dir)
 }

@@ -114,8 +114,7 @@ var groups = []group{
 // that are Last.
 func TestEachFaultIsInAGroup(t *testing.T) {
 	t.Parallel()
-	// in histories
-	named := []string{"server stopped past the TTL", "all backends terminated, again and again"}
+	named := []string{"server stopped past the TTL"} // in a history
 	for _, g := range slices.Concat(groups, postgresGroups, mysqlGroups, lockGroups) {
 		named = append(append(named, g.faults...), g.histories...)
 	}
@@ -159,9 +158,8 @@ func fault(name string) Fault {
 
 // testRun is what the clusters of one test share.
 type testRun struct {
-	t      *testing.T
-	seed   uint64
-	stalls *StallMeter
+	t    *testing.T
+	seed uint64
 
 	mu     sync.Mutex
 	report Report
@@ -169,7 +167,7 @@ type testRun struct {
 }
 
 func newTestRun(t *testing.T) *testRun {
-	r := &testRun{t: t, seed: *seedFlag, stalls: NewStallMeter()}
+	r := &testRun{t: t, seed: *seedFlag}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()>>32 + 1
 	}
@@ -180,7 +178,7 @@ func newTestRun(t *testing.T) *testRun {
 	if !measures() {
 		t.Parallel()
 	}
-	t.Cleanup(func() { r.stalls.Stop(); r.publish() })
+	t.Cleanup(r.publish)
 	return r
 }
 
@@ -253,6 +251,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	starting <- struct{}{}
 	started := sync.OnceFunc(func() { <-starting })
 	defer started()
+	defer enter()()
 	db, err := g.open(t, dir)
 	require.NoError(t, err)
 	defer db.Close()
@@ -313,7 +312,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	}
 	require.NoError(t, c.Close())
 	var h *History
-	c.await(ctx, 2*time.Minute, func() bool { // a starved server is slow to accept a connection
+	await(ctx, 2*time.Minute, func() bool { // a starved server is slow to accept a connection
 		h, err = c.History(ctx)
 		return err == nil
 	})
@@ -325,7 +324,7 @@ func (r *testRun) once(t *testing.T, g group, number int,
 			slack = keepsSlack
 		}
 	}
-	vs := Check(h, slack, r.stalls.Worst)
+	vs := Check(h, slack, stalls.Worst)
 	if another {
 		safe := true
 		for _, v := range vs {

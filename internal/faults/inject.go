@@ -137,7 +137,7 @@ func (c *Cluster) boundHandOver(ctx context.Context) time.Duration {
 // target is the leader that a fault is for; every fault but the last of a
 // storm finds one.
 func (c *Cluster) target(ctx context.Context) (p *process, b Belief, err error) {
-	if !c.await(ctx, c.settleLimit(), func() bool { p, b = c.leader(); return p != nil }) {
+	if !await(ctx, c.settleLimit(), func() bool { p, b = c.leader(); return p != nil }) {
 		return nil, b, errors.New("nobody leads")
 	}
 	return p, b, nil
@@ -187,7 +187,7 @@ func (c *Cluster) kill(ctx context.Context, in *Injection, p *process) {
 
 // mustEnd waits until a process that was told to has ended.
 func (c *Cluster) mustEnd(ctx context.Context, in *Injection, p *process) {
-	if !c.await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
+	if !await(ctx, c.settleLimit(), func() bool { return !p.alive() }) {
 		in.note("%s did not end after SIGTERM", p.name)
 		p.kill()
 	}
@@ -196,7 +196,7 @@ func (c *Cluster) mustEnd(ctx context.Context, in *Injection, p *process) {
 // mustStepDown notes a problem unless p leads no more, in the term of b, within a TTL.
 func (c *Cluster) mustStepDown(ctx context.Context, in *Injection, p *process, b Belief,
 	after string) {
-	if !c.await(ctx, c.TTL, func() bool {
+	if !await(ctx, c.TTL, func() bool {
 		now, leads := p.leads()
 		return !leads || now.Term != b.Term
 	}) {
@@ -207,7 +207,7 @@ func (c *Cluster) mustStepDown(ctx context.Context, in *Injection, p *process, b
 // mustStill notes a problem unless p leads in the term of b. (Whether its word
 // is fresh depends on the machine, so it is asked for a while.)
 func (c *Cluster) mustStill(ctx context.Context, in *Injection, p *process, b Belief) {
-	if !c.await(ctx, c.TTL/4, func() bool {
+	if !await(ctx, c.TTL/4, func() bool {
 		now, ok := p.leads()
 		return ok && now.Term == b.Term
 	}) {
@@ -225,7 +225,7 @@ func (c *Cluster) mustBeNobody(in *Injection) {
 
 // other waits for a leader that is not p.
 func (c *Cluster) other(ctx context.Context, p *process) (next *process, b Belief, err error) {
-	if !c.await(ctx, c.settleLimit(), func() bool {
+	if !await(ctx, c.settleLimit(), func() bool {
 		next, b = c.leader()
 		return next != nil && next != p
 	}) {
@@ -238,7 +238,7 @@ func (c *Cluster) other(ctx context.Context, p *process) (next *process, b Belie
 // after the call.
 func (c *Cluster) awaitStart(ctx context.Context, p *process, job string) bool {
 	since := bootTime()
-	return c.await(ctx, 10*c.Tick+5*time.Second, func() bool {
+	return await(ctx, 10*c.Tick+5*time.Second, func() bool {
 		records, _ := readRecords(p.file("log"))
 		under := false
 		for _, r := range records {
@@ -295,9 +295,9 @@ func (c *Cluster) Describe(ctx context.Context) string {
 	row, held, err := c.db.Row(ctx)
 	text := fmt.Sprintf("row %+v, held %v, error %v\n", row, held, err)
 	for _, p := range c.running() {
-		b, ok := lastBelief(p.file("beliefs"), p.name)
-		text += fmt.Sprintf("%s: leads %v, believed last: %v\n%s\n", p.name, ok &&
-			bootTime()-b.Last.Before < freshBelief, b, tail(p.file("stderr"), 2000))
+		b, leads := p.leads()
+		text += fmt.Sprintf("%s: leads %v, believed last: %v\n%s\n", p.name, leads, b,
+			tail(p.file("stderr"), 2000))
 	}
 	return text
 }

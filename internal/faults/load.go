@@ -52,7 +52,7 @@ func (p *program) loadJobs() []tasks.Job {
 }
 
 func doAsked(ctx context.Context, _ tasks.Run) error {
-	rested(ctx, loadSlow)
+	sleep(ctx, loadSlow)
 	return ctx.Err()
 }
 
@@ -87,14 +87,14 @@ func (u *lockUser) fill(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			rested(ctx, loadRest)
+			sleep(ctx, loadRest)
 		}
 	}
 }
 
 // askOn asks for runs as users do.
 func (u *lockUser) askOn(ctx context.Context) {
-	for n := loadFirst; rested(ctx, loadAsk); n++ {
+	for n := loadFirst; sleep(ctx, loadAsk); n++ {
 		u.give(Order{Number: n, Kind: KindAsking, Job: jobWanted})
 	}
 }

@@ -48,14 +48,14 @@ func TestNothingUnderLoadStarvesTheScheduler(t *testing.T) {
 // another.
 func (l *loadTest) run(ctx context.Context, c *Cluster) (map[string]error, error) {
 	var missing string
-	if !c.await(ctx, 2*time.Minute, func() bool {
+	if !await(ctx, 2*time.Minute, func() bool {
 		missing = l.missing(ctx, c)
 		return missing == ""
 	}) {
 		return nil, errors.New("the load is not complete: " + missing)
 	}
 	l.from = time.Now().UnixMicro()
-	c.sleep(ctx, l.lasts)
+	sleep(ctx, l.lasts)
 	p, _, err := c.target(ctx)
 	if err != nil {
 		return nil, err
@@ -65,14 +65,14 @@ func (l *loadTest) run(ctx context.Context, c *Cluster) (map[string]error, error
 	if _, _, err := c.other(ctx, p); err != nil {
 		return nil, err
 	}
-	c.sleep(ctx, l.lasts)
+	sleep(ctx, l.lasts)
 	l.to = time.Now().UnixMicro()
 	return nil, nil
 }
 
 // missing names what is not there yet, "" if all is.
 func (l *loadTest) missing(ctx context.Context, c *Cluster) string {
-	c.sleep(ctx, 200*time.Millisecond)
+	sleep(ctx, 200*time.Millisecond)
 	leader, _ := c.leader()
 	if leader == nil {
 		return "a leader"

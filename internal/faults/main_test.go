@@ -35,11 +35,18 @@ var (
 		"folder in which the files of all processes are kept")
 )
 
-// withServers ends the database servers of the tests, in the process of the
-// tests only: the test program never comes here.
+// stalls measures the machine for all tests.
+var stalls *StallMeter
+
+// withServers measures the machine, and ends the database servers of the tests, in the process of
+// the tests only: the test program never comes here.
 type withServers struct{ m *testing.M }
 
-func (w withServers) Run() int { return pgtest.RunSeated(w.m) }
+func (w withServers) Run() int {
+	stalls = NewStallMeter()
+	defer stalls.Stop()
+	return pgtest.RunSeated(w.m)
+}
 
 func TestMain(m *testing.M) {
 	ServeProgram()

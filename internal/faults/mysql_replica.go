@@ -20,18 +20,18 @@ type myReplica struct {
 }
 
 // follow implements replicated. A replica begins with the first statement of the server.
-func (s *mysqlServer) follow(ctx context.Context, c *Cluster) (replica, error) {
+func (s *mysqlServer) follow(ctx context.Context) (replica, error) {
 	if s.galera() || s.small != "" {
 		return nil, fmt.Errorf("%w: nodes have no replica, and a small disk is one server's",
 			errCannotInject)
 	}
 	now := s.nodes[0].Replica(s.t, connectionsOption)
 	r := myReplica{s, now, s.admin(now)}
-	return r, r.caughtUp(ctx, c)
+	return r, r.caughtUp(ctx)
 }
 
 // caughtUp waits for long: the replica repeats all that its server has ever done.
-func (r myReplica) caughtUp(ctx context.Context, _ *Cluster) error {
+func (r myReplica) caughtUp(ctx context.Context) error {
 	var position string
 	if err := r.of.use(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return conn.QueryRowContext(ctx, `SELECT @@gtid_binlog_pos`).Scan(&position)
@@ -48,7 +48,7 @@ func (r myReplica) caughtUp(ctx context.Context, _ *Cluster) error {
 	return err
 }
 
-func (r myReplica) detach(ctx context.Context, _ *Cluster) error {
+func (r myReplica) detach(ctx context.Context) error {
 	_, err := r.db.ExecContext(ctx, `STOP SLAVE`)
 	return err
 }

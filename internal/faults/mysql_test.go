@@ -52,8 +52,9 @@ var mysqlGroups = []group{
 
 // ofMySQL are the faults of a server of MariaDB whose names match.
 func ofMySQL(pattern string) (names []string) {
+	matches := regexp.MustCompile(pattern).MatchString
 	for _, f := range mysqlFaults() {
-		if regexp.MustCompile(pattern).MatchString(f.Name) {
+		if matches(f.Name) {
 			names = append(names, f.Name)
 		}
 	}

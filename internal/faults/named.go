@@ -118,17 +118,7 @@ func (u *lockUser) compete(ctx context.Context, name string) {
 			u.complain("lock %q: %v", name, err)
 			rest = lockRetry
 		}
-		rested(ctx, rest)
-	}
-}
-
-// rested waits, and returns false if ctx ended meanwhile.
-func rested(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
+		sleep(ctx, rest)
 	}
 }
 
@@ -143,7 +133,7 @@ func (u *lockUser) hold(ctx context.Context, lock *named.Lock) {
 		d += 2 * quietGrace
 	}
 	look := u.looker(ctx, lock)
-	for end := bootTime() + d; bootTime() < end && rested(ctx, u.look()); {
+	for end := bootTime() + d; bootTime() < end && sleep(ctx, u.look()); {
 		look(false)
 	}
 	look(true)

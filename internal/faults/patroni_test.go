@@ -37,7 +37,7 @@ func TestPatroni(t *testing.T) {
 		t.Skip("-faults.patroni=10 does each of them ten times, in some 15 min")
 	}
 	run := newTestRun(t)
-	together := together{all: true}
+	var together together
 	for n, synchronous := range []bool{false, true} {
 		faults, name := patroniFaults, "synchronous"
 		if !synchronous {

@@ -40,7 +40,7 @@ type postgresServer struct {
 var _ server = (*postgresServer)(nil)
 
 const (
-	pgDatabase = "app"
+	pgDatabase = "postgres" // each server has it: to make another takes long
 	pgRole     = "app"
 
 	// pgSmallDisk is what a server needs, and little more.
@@ -49,14 +49,8 @@ const (
 	pgConnections = 40
 )
 
-// sqlMakePostgres: clock_timestamp() of this schema comes first, so that the
-// server's clock can be stepped.
 const sqlMakePostgres = `
 CREATE SCHEMA faults;
-CREATE TABLE faults.clock (step interval NOT NULL);
-INSERT INTO faults.clock VALUES ('0');
-CREATE FUNCTION faults.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
-    AS 'SELECT pg_catalog.clock_timestamp() + (SELECT step FROM faults.clock)';
 CREATE TABLE faults_writes (
     -- grows in the order of the terms: drawn behind the fence
     id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -65,6 +59,12 @@ CREATE TABLE faults_writes (
     job  text NOT NULL,
     tick bigint NOT NULL
 )`
+
+// sqlSetClock sets the server's clock so many seconds ahead: this schema comes first in the search
+// path. The planner puts the body of such a function in the place of each call.
+const sqlSetClock = `
+CREATE OR REPLACE FUNCTION faults.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS 'SELECT pg_catalog.clock_timestamp() + interval ''%d s'''`
 
 // newPostgres starts a server. With small its data lie on a file system small
 // enough to be filled; errCannotInject if this process may not mount one. With
@@ -105,17 +105,20 @@ func newPatroni(t testing.TB, slots int, synchronous bool) (*postgresServer, err
 // prepare makes the database, and the proxies.
 func (s *postgresServer) prepare(slots int, pooler bool) error {
 	ctx := s.t.Context()
-	s.db = s.open(s.server, pgDatabase)
+	s.db = s.open(s.server)
 	s.dialect, s.task = postgresDialect, s.use
-	admin := s.open(s.server, "postgres")
+	admin := s.open(s.server)
 	defer admin.Close()
 	if err := execOn(ctx, admin, `CREATE ROLE `+pgRole+` LOGIN`,
-		`CREATE DATABASE `+pgDatabase+` OWNER `+pgRole,
+		`ALTER DATABASE `+pgDatabase+` OWNER TO `+pgRole,
 		`ALTER DATABASE `+pgDatabase+` SET search_path = faults, public, pg_catalog`); err != nil {
 		return err
 	}
-	if err := execOn(ctx, s.db, `GRANT CREATE ON DATABASE `+pgDatabase+` TO `+pgRole,
-		`SET ROLE `+pgRole, sqlMakePostgres, `RESET ROLE`); err != nil {
+	// On a session of its own, which has that path.
+	if err := execOn(ctx, s.db, `SET ROLE `+pgRole, sqlMakePostgres, `RESET ROLE`); err != nil {
+		return err
+	}
+	if err := s.setClock(ctx, 0); err != nil {
 		return err
 	}
 	if pooler {
@@ -182,14 +185,13 @@ func (s *postgresServer) ended() bool { return false }
 func (s *postgresServer) start() { s.server.StartAgain(s.t) }
 
 func (s *postgresServer) setClock(ctx context.Context, ahead time.Duration) error {
-	return s.exec(ctx, fmt.Sprintf(`UPDATE faults.clock SET step = '%d s'`,
-		int64(ahead/time.Second)))
+	return s.exec(ctx, fmt.Sprintf(sqlSetClock, int64(ahead/time.Second)))
 }
 
 func (s *postgresServer) smallDisk() (string, time.Duration) { return s.data, 3 * time.Second }
 
 func (s *postgresServer) write(ctx context.Context) error {
-	return s.exec(ctx, `INSERT INTO faults.clock SELECT '0' WHERE false`, `SELECT pg_switch_wal()`)
+	return s.exec(ctx, `DELETE FROM faults_writes WHERE false`, `SELECT pg_switch_wal()`)
 }
 
 func (s *postgresServer) foreign(ctx context.Context) (end func(), err error) {
@@ -211,9 +213,9 @@ func (s *postgresServer) pooled() bool { return s.bouncer != nil }
 // wakes implements server, by LISTEN.
 func (s *postgresServer) wakes() bool { return s.bouncer == nil }
 
-// open opens a database for the harness itself, as the superuser.
-func (s *postgresServer) open(server *pgtest.Server, database string) *sql.DB {
-	config, err := pgx.ParseConfig(server.URL(database))
+// open opens the database for the harness itself, as the superuser.
+func (s *postgresServer) open(server *pgtest.Server) *sql.DB {
+	config, err := pgx.ParseConfig(server.URL(pgDatabase))
 	if err != nil {
 		panic(err) // pgtest made it
 	}

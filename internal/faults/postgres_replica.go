@@ -21,24 +21,24 @@ type pgReplica struct {
 	db  *sql.DB
 }
 
-func (s *postgresServer) follow(ctx context.Context, c *Cluster) (replica, error) {
+func (s *postgresServer) follow(ctx context.Context) (replica, error) {
 	if s.bouncer != nil || s.data != "" {
 		return nil, fmt.Errorf("%w: a pooler leads to one server only, "+
 			"and a small disk is one server's", errCannotInject)
 	}
 	now := s.server.Standby(s.t)
-	r := pgReplica{s, now, s.open(now, pgDatabase)}
-	return r, r.caughtUp(ctx, c)
+	r := pgReplica{s, now, s.open(now)}
+	return r, r.caughtUp(ctx)
 }
 
-func (r pgReplica) caughtUp(ctx context.Context, c *Cluster) error {
+func (r pgReplica) caughtUp(ctx context.Context) error {
 	var lsn string
 	if err := r.of.db.QueryRowContext(ctx,
 		`SELECT pg_current_wal_lsn()::text`).Scan(&lsn); err != nil {
 		return err
 	}
 	var there bool
-	if !c.await(ctx, tempserver.Patience, func() bool {
+	if !await(ctx, tempserver.Patience, func() bool {
 		err := r.db.QueryRowContext(ctx, `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`,
 			lsn).Scan(&there)
 		return err == nil && there
@@ -48,13 +48,13 @@ func (r pgReplica) caughtUp(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-func (r pgReplica) detach(ctx context.Context, c *Cluster) error {
+func (r pgReplica) detach(ctx context.Context) error {
 	if err := execOn(ctx, r.db, `ALTER SYSTEM SET primary_conninfo = ''`,
 		`SELECT pg_reload_conf()`); err != nil {
 		return err
 	}
 	var n int
-	if !c.await(ctx, tempserver.Patience, func() bool {
+	if !await(ctx, tempserver.Patience, func() bool {
 		err := r.of.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_replication`).Scan(&n)
 		return err == nil && n == 0
 	}) {

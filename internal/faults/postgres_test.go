@@ -12,43 +12,24 @@ import (
 	"example.com/schedlock/internal/missing"
 )
 
+// Those that take long begin first.
 var postgresGroups = []group{
-	{name: "network", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
+	{name: "network and answers", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"partition of a standby", "partition of all", "partition for a quarter of the TTL",
-	}},
-	{name: "answers", on: kindPostgres, sameOwner: true, appPool: true, faults: []string{
 		"answers after 2 s", "answers lost after the commit", "the app's pool exhausted",
-	}},
-	{name: "lost answer", on: kindPostgres, histories: []string{
-		"a partitioned leader cancels its jobs before a standby leads",
-		"an answer lost after the commit makes no second leader",
 	}},
 	{name: "fail-over", on: kindPostgres, locks: true, faults: []string{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
 	}, histories: []string{"a lost acquisition makes no second leader on a promoted replica"}},
+	{name: "tables and restart", on: kindPostgres, two: true, sameOwner: true, faults: []string{
+		"tables put back to a backup",
+		"write lock held for 0.4 TTL",
+		"write lock held beyond the TTL",
+	}, histories: []string{"a restart of the server keeps the leader if it is short"}},
 	{name: "sessions", on: kindPostgres, sessions: true, faults: []string{
 		"kill -9 of the leader", "SIGSTOP, session ended, another leads, SIGCONT",
 		"the leader's session ended every 200 ms",
 		"kill -9 of the postmaster", "SIGSTOP in the middle of a heartbeat",
-	}, histories: []string{"a leader whose session is ended all the time stays"}},
-	{name: "server", on: kindPostgres, two: true, faults: []string{
-		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
-		"all backends terminated",
-		"the leader's backends terminated",
-		"job fails, kill -9 of the leader before its next attempt",
-		"SIGTERM in the middle of a job",
-	}, histories: []string{"terminated backends never make two leaders"}},
-	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
-		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
-		"row's term edited, SIGSTOP for a moment",
-		"row's TTL set to 1 ms, SIGSTOP for a moment",
-		"false news of a release, SIGSTOP for a moment",
-		"row deleted, false news of a release, SIGSTOP for a moment",
-	}},
-	{name: "tables", on: kindPostgres, two: true, sameOwner: true, faults: []string{
-		"tables put back to a backup",
-		"write lock held for 0.4 TTL",
-		"write lock held beyond the TTL",
 	}},
 	{name: "small disk and full house", on: kindPostgres, two: true, small: true, faults: []string{
 		"disk of the server full", "max_connections reached, the leader's backends terminated",
@@ -57,15 +38,30 @@ var postgresGroups = []group{
 	{name: "sessions in a partition", on: kindPostgres, sessions: true, faults: []string{
 		"partition of the leader", "idle time-out in a partition",
 	}},
-	{name: "restart", on: kindPostgres, two: true, histories: []string{
-		"a restart of the server keeps the leader if it is short",
-	}},
-	{name: "tunnel", on: kindPostgres, sessions: true, tunnel: true, faults: []string{
-		"forwarder in between", "kill -9 of the leader",
+	{name: "lost answer", on: kindPostgres, histories: []string{
+		"a partitioned leader cancels its jobs before a standby leads",
+		"an answer lost after the commit makes no second leader",
 	}},
 	{name: "pooler", on: kindPostgres, pooler: true, faults: []string{
 		"PgBouncer restarted", "all backends terminated", "SIGTERM in the middle of a job",
 		"SIGSTOP past the TTL, SIGCONT", "server restarted, fast",
+	}},
+	{name: "rows", on: kindPostgres, two: true, sameOwner: true, faults: []string{
+		"row deleted, SIGSTOP for a moment", "row's token edited, SIGSTOP for a moment",
+		"row's term edited, SIGSTOP for a moment",
+		"row's TTL set to 1 ms, SIGSTOP for a moment",
+		"false news of a release, SIGSTOP for a moment",
+		"row deleted, false news of a release, SIGSTOP for a moment",
+	}},
+	{name: "server", on: kindPostgres, two: true, faults: []string{
+		"server restarted, fast", "server restarted, immediate", "kill -9 of the postmaster",
+		"all backends terminated", "all backends terminated, again and again",
+		"the leader's backends terminated",
+		"job fails, kill -9 of the leader before its next attempt",
+		"SIGTERM in the middle of a job",
+	}},
+	{name: "tunnel", on: kindPostgres, sessions: true, tunnel: true, faults: []string{
+		"forwarder in between", "kill -9 of the leader",
 	}},
 }
 
@@ -75,18 +71,10 @@ var histories = []Fault{
 		Inject: onBoth(partitionedLeader)},
 	{Name: "a restart of the server keeps the leader if it is short", Restore: true,
 		Inject: onBoth(shortAndLongRestart)},
-	{Name: "terminated backends never make two leaders", Restore: true, Inject: terminatedBackends},
 	{Name: "a lost acquisition makes no second leader on a promoted replica", Restore: true,
 		Inject: onReplica(lostAcquisition)},
 	{Name: "an answer lost after the commit makes no second leader", Restore: true,
 		Inject: onBoth(lostAnswer)},
-	{Name: "a leader whose session is ended all the time stays", Restore: true,
-		Inject: endSessions(func(*Cluster) time.Duration {
-			if *soakFor > 0 {
-				return time.Minute / 20 // it comes 20 times
-			}
-			return time.Second
-		})},
 }
 
 // Every fault of a server and its network, and every history.
@@ -146,7 +134,7 @@ func shortAndLongRestart(ctx context.Context, c *Cluster, in *Injection, s *post
 	from := bootTime()
 	s.server.Restart(s.t, []string{"fast", "immediate"}[c.random.IntN(2)])
 	took := bootTime() - from
-	c.sleep(ctx, c.TTL)
+	sleep(ctx, c.TTL)
 	if _, now, err := c.target(ctx); err != nil {
 		return err
 	} else if took < c.TTL/4 && now.Term != b.Term {
@@ -154,14 +142,6 @@ func shortAndLongRestart(ctx context.Context, c *Cluster, in *Injection, s *post
 	}
 	c.Logf("restart took %v", took.Round(time.Millisecond))
 	return StopServer(ctx, c, in, s) // and a long one
-}
-
-func terminatedBackends(ctx context.Context, c *Cluster, in *Injection) error {
-	if err := terminateBackends(1, false)(ctx, c, in); err != nil {
-		return err
-	}
-	c.sleep(ctx, c.TTL/2)
-	return terminateBackends(6, false)(ctx, c, in)
 }
 
 // The replica saw the release of the term before, and nothing of the present
@@ -180,10 +160,10 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection, s replicate
 	if row, held, err := s.Row(ctx); err != nil || held {
 		return fmt.Errorf("the row after the release: %+v, %v, %w", row, held, err)
 	}
-	if err := r.caughtUp(ctx, c); err != nil {
+	if err := r.caughtUp(ctx); err != nil {
 		return err
 	}
-	if err := r.detach(ctx, c); err != nil {
+	if err := r.detach(ctx); err != nil {
 		return err
 	}
 	lucky := (p.slot + 1) % c.Processes
@@ -192,7 +172,7 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection, s replicate
 	if err != nil {
 		return err
 	}
-	c.sleep(ctx, c.Heartbeat)
+	sleep(ctx, c.Heartbeat)
 	s.become(network{Hole: true}, lucky)
 	s.failOver(r)
 	in.To, in.Bound = bootTime(), c.boundTTL()
@@ -210,7 +190,7 @@ func lostAcquisition(ctx context.Context, c *Cluster, in *Injection, s replicate
 		in.note("terms %d, %d (lost), %d", before.Term, lost.Term, b.Term)
 	}
 	s.become(network{}, lucky)
-	c.sleep(ctx, 3*c.Heartbeat)
+	sleep(ctx, 3*c.Heartbeat)
 	c.mustStill(ctx, in, next, b)
 	if now, leads := old.leads(); leads && now.Term == lost.Term {
 		in.note("%s still leads in the lost term %d", old.name, lost.Term)
@@ -225,7 +205,7 @@ func lostAnswer(ctx context.Context, c *Cluster, in *Injection, s *postgresServe
 	if err := s.terminate(ctx, nil); err != nil { // so that statements are prepared anew
 		return err
 	}
-	c.sleep(ctx, 2*c.Heartbeat)
+	sleep(ctx, 2*c.Heartbeat)
 	lost := make(chan struct{}, c.Processes)
 	for slot := range c.Processes {
 		one := make(chan struct{})

@@ -37,8 +37,8 @@ type process struct {
 }
 
 // startProcess starts the test program: this very binary.
-func startProcess(dir string, s Settings, slot int) (*process, error) {
-	p := &process{name: s.Name, slot: slot, dir: dir, exited: make(chan struct{})}
+func startProcess(dir string, s Settings) (*process, error) {
+	p := &process{name: s.Name, slot: s.Slot, dir: dir, exited: make(chan struct{})}
 	s.Files = p.file("")
 	text, err := json.Marshal(s)
 	if err != nil {

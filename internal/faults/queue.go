@@ -29,7 +29,7 @@ const (
 
 // add adds tasks, each with a few retries or none.
 func (u *lockUser) add(ctx context.Context) {
-	for n := 1; rested(ctx, rand.N(u.pause(2*addEvery))); n++ {
+	for n := 1; sleep(ctx, rand.N(u.pause(2*addEvery))); n++ {
 		r := Record{Kind: KindAdding, Job: fmt.Sprintf("%s-%d", u.Name, n),
 			Attempt: rand.IntN(mostRetries + 1)}
 		u.note(r)
@@ -63,10 +63,10 @@ func (u *lockUser) workOff(ctx context.Context) {
 		})
 		switch {
 		case errors.Is(err, queue.ErrNone):
-			rested(ctx, u.pause(workRest))
+			sleep(ctx, u.pause(workRest))
 		case err != nil:
 			u.complain("capture: %v", err)
-			rested(ctx, lockRetry)
+			sleep(ctx, lockRetry)
 		}
 		for _, t := range captured {
 			r := Record{Kind: KindCaptured, Job: t.ID, Attempt: t.Attempts, Tick: int64(sent)}
@@ -147,7 +147,7 @@ func (u *lockUser) pretend(ctx context.Context, t *queue.Task, d time.Duration) 
 		if t.Left() > 0 {
 			u.note(Record{At: before, Kind: KindWorks, Job: t.ID, Attempt: t.Attempts})
 		}
-		if left := end - before; left <= 0 || !rested(ctx, min(left, workNote)) {
+		if left := end - before; left <= 0 || !sleep(ctx, min(left, workNote)) {
 			return
 		}
 	}

@@ -53,16 +53,6 @@ func (r *Report) Add(h *History, vs []Violation) {
 	}
 }
 
-// Total returns how many faults were injected, and how many violations there
-// were.
-func (r *Report) Total() (times, violations int) {
-	for _, l := range r.Lines {
-		times += l.Times
-		violations += l.Violations
-	}
-	return times, violations
-}
-
 // count is how much of what the rules look at there was.
 type count struct {
 	runs, again, cut, ticks, requests, pauses              int
@@ -131,7 +121,9 @@ func (r *Report) Write(w io.Writer) error {
 	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
 	text := "| fault | times | violations | worst time without a leader | bound |\n| --- | ---: " +
 		"| ---: | ---: | ---: |\n"
+	var times, violations int
 	for _, l := range r.Lines {
+		times, violations = times+l.Times, violations+l.Violations
 		switch {
 		case l.Times == 0 && l.Note != "":
 			text += fmt.Sprintf("| %s | 0 | | %s | |\n", l.Fault, l.Note)
@@ -143,7 +135,6 @@ func (r *Report) Write(w io.Writer) error {
 				ms(l.Worst), ms(l.Bound))
 		}
 	}
-	times, violations := r.Total()
 	text += fmt.Sprintf("| **total** | **%d** | **%d** | | |\n", times, violations)
 	_, err := io.WriteString(w, text)
 	return err

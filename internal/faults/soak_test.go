@@ -20,7 +20,7 @@ func TestSoak(t *testing.T) {
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)
 	run := newTestRun(t)
-	together := together{all: true}
+	var together together
 	for n := range *soakMany * 2 {
 		g := group{name: fmt.Sprintf("storm %d", n), sameOwner: n%4 < 2, appPool: n/2%2 == 0,
 			small: n%3 == 2}

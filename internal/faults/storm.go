@@ -38,7 +38,7 @@ func (c *Cluster) Storm(ctx context.Context, faults []Fault, rounds int,
 		switch {
 		case errors.Is(err, errCannotInject):
 			refused[f.Name] = err
-			c.sleep(ctx, 10*time.Millisecond)
+			sleep(ctx, 10*time.Millisecond)
 		case err != nil:
 			return refused, err
 		}
@@ -62,7 +62,7 @@ func atOnce(some []Fault) Fault {
 		for _, f := range some {
 			pause := time.Duration(c.random.Int64N(int64(c.TTL)))
 			wg.Go(func() {
-				c.sleep(ctx, pause)
+				sleep(ctx, pause)
 				part := Injection{}
 				err := f.Inject(ctx, c, &part)
 				mu.Lock()

@@ -154,7 +154,7 @@ func (t *tables) Edit(ctx context.Context, e Edit) error {
 }
 
 // forgetJobs deletes the cursors.
-func (t *tables) forgetJobs(ctx context.Context, conn *sql.Conn) (err error) {
+func (t *tables) forgetJobs(ctx context.Context, conn *sql.Conn) error {
 	if err := execEach(ctx, conn, t.begin); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (t *tables) forgetJobs(ctx context.Context, conn *sql.Conn) (err error) {
 		`SELECT coalesce(max(id), 0) FROM scheduler_runs`).Scan(&anew.Newest); err != nil {
 		return err
 	}
-	if anew.Jobs, err = readJobs(ctx, conn); err != nil {
+	if err := readJobs(ctx, conn, &anew.Jobs); err != nil {
 		return err
 	}
 	if err := execEach(ctx, conn, string(editJobs), t.end); err != nil {
@@ -206,47 +206,36 @@ func (t *tables) Read(ctx context.Context, h *History) error {
 	t.mu.Lock()
 	h.Anew = slices.Clone(t.anew)
 	t.mu.Unlock()
-	return t.task(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-		if h.Terms, err = readRows(ctx, conn, sqlReadTerms, func(term *int64) []any {
-			return []any{term}
-		}); err != nil {
+	return t.task(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		err := errors.Join(
+			readRows(ctx, conn, sqlReadTerms, &h.Terms, func(term *int64) []any {
+				return []any{term}
+			}),
+			readRows(ctx, conn, sqlReadWrites, &h.Writes, func(w *Write) []any {
+				return []any{&w.Name, &w.Term}
+			}),
+			readRows(ctx, conn, sqlReadLedger, &h.Ledger, func(r *LedgerRow) []any {
+				return []any{&r.ID, &r.Job, (*micro)(&r.Tick), (*micro)(&r.Until), &r.Count,
+					&r.Attempt, &r.Term, &r.Started, (*micro)(&r.StartedAt), &r.Cut, &r.Owed,
+					&r.Reason, &r.AskedBy, &r.AskedFor}
+			}),
+			readRows(ctx, conn, sqlReadReplaced, &h.Replaced, func(r *LedgerRow) []any {
+				return []any{&r.ID, &r.Job, (*micro)(&r.Tick), &r.Attempt, &r.Term,
+					(*micro)(&r.StartedAt)}
+			}),
+			readJobs(ctx, conn, &h.Jobs),
+			readRows(ctx, conn, sqlReadTasks, &h.Tasks, func(r *TaskRow) []any {
+				return []any{&r.Task, &r.State, &r.Attempts, &r.RetriesLeft}
+			}),
+			readRows(ctx, conn, sqlReadRequests, &h.Pending, func(a *Ask) []any {
+				return []any{&a.Process, &a.Number, &a.Job, (*micro)(&a.Tick)}
+			}))
+		if err != nil || !t.saw {
 			return err
 		}
-		if h.Writes, err = readRows(ctx, conn, sqlReadWrites, func(w *Write) []any {
-			return []any{&w.Name, &w.Term}
-		}); err != nil {
-			return err
-		}
-		if h.Ledger, err = readRows(ctx, conn, sqlReadLedger, func(r *LedgerRow) []any {
-			return []any{&r.ID, &r.Job, (*micro)(&r.Tick), (*micro)(&r.Until), &r.Count, &r.Attempt,
-				&r.Term, &r.Started, (*micro)(&r.StartedAt), &r.Cut, &r.Owed, &r.Reason,
-				&r.AskedBy, &r.AskedFor}
-		}); err != nil {
-			return err
-		}
-		if h.Replaced, err = readRows(ctx, conn, sqlReadReplaced, func(r *LedgerRow) []any {
-			return []any{&r.ID, &r.Job, (*micro)(&r.Tick), &r.Attempt, &r.Term,
-				(*micro)(&r.StartedAt)}
-		}); err != nil {
-			return err
-		}
-		if h.Jobs, err = readJobs(ctx, conn); err != nil {
-			return err
-		}
-		if h.Tasks, err = readRows(ctx, conn, sqlReadTasks, func(r *TaskRow) []any {
-			return []any{&r.Task, &r.State, &r.Attempts, &r.RetriesLeft}
-		}); err != nil {
-			return err
-		}
-		if h.Pending, err = readRows(ctx, conn, sqlReadRequests, func(a *Ask) []any {
-			return []any{&a.Process, &a.Number, &a.Job, (*micro)(&a.Tick)}
-		}); err != nil || !t.saw {
-			return err
-		}
-		h.Saw, err = readRows(ctx, conn, sqlReadSaw, func(w *Saw) []any {
+		return readRows(ctx, conn, sqlReadSaw, &h.Saw, func(w *Saw) []any {
 			return []any{&w.Name, &w.Term, &w.Earlier}
 		})
-		return err
 	})
 }
 
@@ -272,27 +261,27 @@ func (m *micro) Scan(value any) (err error) {
 	return err
 }
 
-// readRows reads into the places of a row that dest names.
-func readRows[T any](ctx context.Context, conn *sql.Conn, query string,
-	dest func(*T) []any) ([]T, error) {
+// readRows reads the rows of a query into a list: each into the places that dest names.
+func readRows[T any](ctx context.Context, conn *sql.Conn, query string, list *[]T,
+	dest func(*T) []any) error {
 	rows, err := conn.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	list := []T{}
+	*list = []T{}
 	for rows.Next() {
 		var row T
 		if err := rows.Scan(dest(&row)...); err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, row)
+		*list = append(*list, row)
 	}
-	return list, rows.Err()
+	return rows.Err()
 }
 
-func readJobs(ctx context.Context, conn *sql.Conn) ([]JobRow, error) {
-	return readRows(ctx, conn, sqlReadJobs, func(j *JobRow) []any {
+func readJobs(ctx context.Context, conn *sql.Conn, list *[]JobRow) error {
+	return readRows(ctx, conn, sqlReadJobs, list, func(j *JobRow) []any {
 		return []any{&j.Name, &j.Spec, (*micro)(&j.Cursor)}
 	})
 }

@@ -13,17 +13,18 @@ import (
 
 // together runs subtests at once, however few processors there are: they
 // mostly wait.
-type together struct {
-	sync.WaitGroup
-	all bool // however many they are; else as many of all tests as there is room for
+type together struct{ sync.WaitGroup }
+
+func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
+	w.Go(func() { t.Run(name, do) })
 }
 
 // starting is for the clusters that start: a server and its processes are most of the work of a
 // cluster, and all of them at once may take a slow machine longer than one of them may take.
 var starting = make(chan struct{}, 2)
 
-// room is for the clusters of all tests: so many in any case, and more while the processors
-// have little to do.
+// room is for the clusters that are being started, or go on: so many in any case, and more while the
+// processors have little to do. A long run has room for all.
 var room struct {
 	looking sync.Mutex // one at a time looks for room, so that the next one sees its work
 	taken   atomic.Int32
@@ -38,19 +39,10 @@ func enter() (leave func()) {
 	defer room.looking.Unlock()
 	for {
 		taken := room.taken.Load()
-		if taken < least || taken < most && child.Idle(500*time.Millisecond) > 0.25 {
+		if measures() || taken < least || taken < most && child.Idle(500*time.Millisecond) > 0.25 {
 			room.taken.Add(1)
 			return func() { room.taken.Add(-1) }
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
-	w.Go(func() {
-		if !w.all {
-			defer enter()()
-		}
-		t.Run(name, do)
-	})
 }

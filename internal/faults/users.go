@@ -89,7 +89,7 @@ func (u *users) pause(c *Cluster) {
 	}
 	slot := u.random.IntN(c.Processes)
 	number := u.order(c, slot, KindPausing, "")
-	if !c.await(context.Background(), orderLimit, func() bool {
+	if !await(context.Background(), orderLimit, func() bool {
 		return c.did(KindPaused, slot, number)
 	}) {
 		u.doubt = bootTime() + lateOrder // it may be carried out yet
@@ -104,7 +104,7 @@ func (u *users) resume(c *Cluster) {
 	for begin := bootTime(); bootTime()-begin < 2*c.settleLimit(); {
 		slot := u.random.IntN(c.Processes)
 		number := u.order(c, slot, KindResuming, "")
-		if c.await(context.Background(), resumeAgain, func() bool {
+		if await(context.Background(), resumeAgain, func() bool {
 			return c.did(KindResumed, slot, number)
 		}) {
 			return
@@ -156,12 +156,12 @@ func (c *Cluster) Quiet(ctx context.Context) error {
 	if _, err := c.settle(ctx, bootTime(), false); err != nil {
 		return err
 	}
-	c.await(ctx, answerLimit+orderLimit, func() bool {
+	await(ctx, answerLimit+orderLimit, func() bool {
 		var h History
 		if c.db.Read(ctx, &h) == nil && len(h.Pending) == 0 {
 			return true
 		}
-		c.sleep(ctx, 100*time.Millisecond)
+		sleep(ctx, 100*time.Millisecond)
 		return false
 	})
 	return nil

@@ -134,10 +134,14 @@ func (s state) next(c Call, r Result, refused []string) []state {
 	granted := possible && (c.Op != Release || s.Token == c.Token)
 	refusable := slices.Contains(refused, c.Op)
 	unchanged := []state{s}
-	if c.Op == Release && granted && refusable { // so does one of a row that has another pid
+	switch {
+	case !granted || !refusable:
+	case c.Op == Release: // so does one of a row that has another pid
 		ended := s
 		ended.Open = false
 		unchanged = append(unchanged, ended)
+	case c.Op == Renew: // a heartbeat may be committed just before its file is taken away
+		unchanged = append(unchanged, after)
 	}
 	switch {
 	case r.Answer == Yes && granted, r.Answer == No && possible && !granted:

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -97,45 +96,6 @@ func TestAServerComesBackWithItsDataAndPort(t *testing.T) {
 			require.Error(t, old.Ping(t.Context()))
 			require.Equal(t, 42, value[int](t, connect(t, db), "SELECT n FROM kept"))
 		})
-	}
-}
-
-func TestAnArchiveThatIsDamagedOrNotOursIsMadeAnew(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("HOME", cache)
-	t.Setenv("XDG_CACHE_HOME", cache)
-	work := func() string {
-		s := pgtest.Start(t)
-		require.Equal(t, 1, value[int](t, connect(t, s.URL("postgres")), "SELECT 1"))
-		var archives []string
-		require.NoError(t, filepath.WalkDir(cache,
-			func(path string, e fs.DirEntry, err error) error {
-				if err == nil && !e.IsDir() {
-					archives = append(archives, path)
-				}
-				return err
-			}))
-		require.Len(t, archives, 1)
-		return archives[0]
-	}
-	archive := work()
-	whole, err := os.Stat(archive)
-	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o600), whole.Mode())
-	work()
-	same, err := os.Stat(archive)
-	require.NoError(t, err)
-	require.True(t, os.SameFile(whole, same), "it is used again")
-	for what, damage := range map[string]func() error{
-		"cut short":          func() error { return os.Truncate(archive, whole.Size()/2) },
-		"writable by others": func() error { return os.Chmod(archive, 0o666) },
-	} {
-		require.NoError(t, damage())
-		require.Equal(t, archive, work(), what)
-		after, err := os.Stat(archive)
-		require.NoError(t, err)
-		require.Equal(t, fs.FileMode(0o600), after.Mode(), what)
-		require.InDelta(t, whole.Size(), after.Size(), 1<<20, what)
 	}
 }
 
