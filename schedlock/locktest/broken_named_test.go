@@ -212,6 +212,7 @@ var brokenNamedStores = []broken{
 			c.holder.Left = min(c.holder.Left, namedlock.MaxTTL)
 		}
 	})},
+	{27, "those who wait only look", "Look is sure", sure},
 	{28, "what is free is free", "it was taken", forgetful(func(*takeCall) bool { return true })},
 	{28, "what has no row is free", "of what was never taken: it was taken",
 		forgetful(func(c *takeCall) bool { return c.holder.Name == "never taken" })},
@@ -238,6 +239,7 @@ var brokenNamedStores = []broken{
 	}},
 	{29, "a release vouches", "after a release: it was taken",
 		after(func(c *releaseNamedCall) { c.s.db.AgeNamed(namedTTL + time.Millisecond) })},
+	{29, "those who wait only look", "Look is sure", sure},
 	{30, "terms follow the clock", "2^36", after(func(c *takeCall) {
 		if c.term > time.Now().UnixMilli()+1<<35 {
 			c.term -= 1 << 36

@@ -238,6 +238,11 @@ var brokenOrders = []broken{
 			c.list[i].SeenAt = time.Time{}
 		}
 	})},
+	{104, "nobody is ever silent", "is not silent", after(func(c *replicasCall) {
+		for i := range c.list {
+			c.list[i].Silent = 0
+		}
+	})},
 	{105, "all leave at once", "Absent", after(func(c *absentCall) {
 		if c.instance == "a" {
 			_ = c.s.Absent(bg, "b")

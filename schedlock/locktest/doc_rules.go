@@ -256,14 +256,14 @@
 //  25. Extend succeeds once a fenced transaction has ended, and, where that was promised, already
 //     before; so does Release.
 //  26. Fence of something that is no transaction of the store's kind returns ErrNoFence.
-//  27. If more is left of a row than its TTL, since the clock was set back, Take lets it end a TTL
-//     from then, and its time to rest; its holder goes on. So it is with a time-out lock of a
-//     week.
+//  27. If more is left of a row than its TTL, since the clock was set back, Look is unsure, and
+//     Take lets it end a TTL from then, and its time to rest; its holder goes on. So it is with a
+//     time-out lock of a week.
 //  28. After a fail-over Take grants nothing before the longer of the TTLs of the row and of the
 //     claim has passed since the first Take: what was released, has expired, or was never taken.
 //     Look says so, and writes nothing.
 //  29. A holder goes on over a fail-over: Extend and Release return true, and let nobody take the
-//     key sooner.
+//     key sooner. Look is unsure of its row before the first Take.
 //  30. Every term that is granted after a fail-over is at least 2^36 above every term before.
 //  31. Revoke of a row that is held puts the mark in the place of its token, and returns true:
 //     Extend and Release of the holder return false, Look says that it was revoked, and nobody

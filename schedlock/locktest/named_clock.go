@@ -20,9 +20,9 @@ func (e *namedEnv) refused(c namedlock.Claim, why string) *namedlock.Row {
 
 var namedClockCases = []namedCase{
 	{Rule: Rule{27, "a clock that is set back holds nothing",
-		"If more is left of a row than its TTL, since the clock was set back, Take lets it end a " +
-			"TTL from then, and its time to rest; its holder goes on. So it is with a time-out " +
-			"lock of a week.",
+		"If more is left of a row than its TTL, since the clock was set back, Look is unsure, and " +
+			"Take lets it end a TTL from then, and its time to rest; its holder goes on. So it is " +
+			"with a time-out lock of a week.",
 		"a lock whose holder has died is held for an hour.", nil},
 		run: func(e *namedEnv) {
 			ref := e.lock(aLock)
@@ -39,10 +39,12 @@ var namedClockCases = []namedCase{
 					"what is left of a week")
 				e.near(week.TTL, e.row(week.Key).Left, "what Look says is left of a week")
 				for _, key := range []namedlock.Key{aLock, task.Key} {
+					require.True(e, e.row(key).Unsure, "Look is sure of %s before a Take", key)
 					holder := e.refused(claimOf(key, bob), "of what is held")
 					require.LessOrEqual(e, holder.Left, namedTTL, "what is left to %s", key)
 					require.LessOrEqual(e, e.row(key).Left, namedTTL,
 						"what Look says is left to %s", key)
+					require.False(e, e.row(key).Unsure, "Look is unsure of %s after a Take", key)
 				}
 				e.still(ref, "a Take")
 				e.extend(ref, true, "the holder's")
@@ -95,7 +97,7 @@ var namedClockCases = []namedCase{
 		}},
 	{Rule: Rule{29, "a holder goes on over a fail-over",
 		"A holder goes on over a fail-over: Extend and Release return true, and let nobody take " +
-			"the key sooner.",
+			"the key sooner. Look is unsure of its row before the first Take.",
 		"a fail-over ends every lock; or a holder that has given its lock back vouches for one " +
 			"whose acquisition was lost.", []Feature{FailOvers}},
 		run: func(e *namedEnv) {
@@ -103,8 +105,10 @@ var namedClockCases = []namedCase{
 			e.db.FailOver(e)
 			e.still(ref, "a fail-over")
 			e.extend(ref, true, "the holder's")
+			require.True(e, e.row(aLock).Unsure, "Look is sure before a Take")
 			require.False(e, e.refused(claimOf(aLock, bob), "of what is held").FailedOver,
 				"its holder is known")
+			require.False(e, e.row(aLock).Unsure, "Look is unsure after a Take")
 			e.extend(ref, true, "the holder's")
 			e.release(ref, true, true, "the holder's")
 			require.True(e, e.refused(claimOf(aLock, bob), "after a release").FailedOver)

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,12 @@ var replicaCases = []testCase{
 			require.Len(e, list, 1)
 			require.WithinRange(e, list[0].SeenAt, before, e.look().Now, "SeenAt")
 			require.Less(e, list[0].Silent, ledger.PresenceInterval, "Silent")
+			e.await("a replica that has told nothing since", func() error {
+				if e.replicas()[0].Silent == 0 {
+					return errors.New("is not silent")
+				}
+				return nil
+			})
 			told := func() (all []ledger.Replica) {
 				for _, r := range e.replicas() {
 					r.SeenAt, r.Silent = time.Time{}, 0

@@ -126,17 +126,16 @@ func (r *namedRow) mend(now time.Time) {
 
 func (r namedRow) row(key namedlock.Key, shown, now time.Time) *namedlock.Row {
 	end := r.expires
-	resting := r.token == driver.Token{} || !end.After(now)
-	if resting || r.hold.After(end) {
+	if r.hold.After(end) {
 		end = r.hold
 	}
 	left := max(end.Sub(now), 0) // a fence may be all that keeps it
 	row := &namedlock.Row{Token: r.token, TTL: r.ttl, Unsure: left > r.ttl,
 		Info: namedlock.Info{Key: key, Owner: r.Owner, Term: r.term, AcquiredAt: r.acquired,
-			Age: shown.Sub(r.acquired), Left: left, Resting: resting,
+			Age: shown.Sub(r.acquired), Left: left, Resting: r.token == driver.Token{},
 			Revoked: namedlock.RevocationOf(r.mark)}}
 	if row.Revoked != nil {
-		row.Token, row.Resting = driver.Token{}, false
+		row.Token = driver.Token{}
 	}
 	return row
 }

@@ -33,6 +33,7 @@ func (s *Store) settings() (*mysql.Config, error) {
 		"time_zone":          "'+00:00'",
 		"tx_isolation":       "'READ-COMMITTED'",
 		"tx_read_only":       "0",
+		"sql_select_limit":   "18446744073709551615", // else lists end early, without a word
 		// The end of a context ends the wait for an answer, not the statement.
 		"innodb_lock_wait_timeout": "1",
 		"max_statement_time":       "10",

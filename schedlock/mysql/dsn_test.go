@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -15,8 +16,8 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 	t.Parallel()
 	server := mytest.Shared(t)
 	url := migrated(t)
-	server.Exec(t, `CREATE USER 'p@ss'@'localhost' IDENTIFIED BY 'a/b?c#d@e'`)
-	server.Exec(t, `CREATE USER 'p@ss'@'127.0.0.1' IDENTIFIED BY 'a/b?c#d@e'`)
+	server.Exec(t, `CREATE OR REPLACE USER 'p@ss'@'localhost' IDENTIFIED BY 'a/b?c#d@e'`)
+	server.Exec(t, `CREATE OR REPLACE USER 'p@ss'@'127.0.0.1' IDENTIFIED BY 'a/b?c#d@e'`)
 	server.Exec(t, `GRANT ALL ON *.* TO 'p@ss'@'127.0.0.1'`)
 	address, _, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "?")
 	_, database, _ := strings.Cut(address, "/")
@@ -24,7 +25,7 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 		"mysql://p%40ss:a%2Fb%3Fc%23d%40e@" + address,
 		"mysql://root@" + address + "?sql_mode=''&time_zone='%2B05:00'&tx_isolation='SERIALIZABLE'" +
 			"&parseTime=true&interpolateParams=false&autocommit=0&charset=latin1" +
-			"&completion_type='CHAIN'&sql_safe_updates=1&foreign_key_checks=0",
+			"&completion_type='CHAIN'&sql_safe_updates=1&foreign_key_checks=0&sql_select_limit=1",
 		server.DSN(database),
 	} {
 		s := open(t, url)
@@ -34,6 +35,8 @@ func TestOpenTakesAURLAndADSN(t *testing.T) {
 		require.Equal(t, "NO_CHAIN", value[string](t, s.DB(), `SELECT @@completion_type`))
 		require.Zero(t, value[int](t, s.DB(), `SELECT @@sql_safe_updates`))
 		require.Equal(t, 1, value[int](t, s.DB(), `SELECT @@foreign_key_checks`))
+		require.Equal(t, uint64(math.MaxUint64),
+			value[uint64](t, s.DB(), `SELECT @@sql_select_limit`))
 		require.Equal(t, "ü", value[string](t, s.DB(), `SELECT 'ü'`))
 		acquire(t, s)
 	}

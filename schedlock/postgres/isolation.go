@@ -25,12 +25,10 @@ const sqlReadCommitted = `SET transaction_isolation = 'read committed'`
 // What else each statement of ours needs, in a session of our own and where there
 // is none: it waits for a lock of somebody else for a second at most, unless it
 // says more or less itself, so that no connection and no row is kept for long by
-// a wait; and the server refuses what a policy concerns, instead of hiding rows.
+// a wait; the server refuses what a policy concerns, instead of hiding rows; and it
+// compiles no plan, which takes seconds where settings of the planner's make one look dear.
 var (
-	sqlLentSettings = `
-SELECT set_config('lock_timeout', '1s', true),
-       set_config('row_security', 'off', true), set_config('DateStyle', 'ISO', true),
-       ` + sqlPath("$1", "true")
+	sqlLentSettings = sqlLent("$1")
 
 	// sqlOurSettings finds nothing if the session is not ours. With $3 the server plans each
 	// statement once.
@@ -38,10 +36,18 @@ SELECT set_config('lock_timeout', '1s', true),
 SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('lock_timeout', '1s', false),
        set_config('row_security', 'off', false), set_config('DateStyle', 'ISO', false),
-       ` + sqlNotice("false") + `, ` + sqlPath("$2", "false") + `,
+       set_config('jit', 'off', false), ` + sqlNotice("false") + `, ` + sqlPath("$2", "false") + `,
        CASE WHEN $3::boolean THEN set_config('plan_cache_mode', 'force_generic_plan', false) END
 WHERE pg_backend_pid() = $1::bigint`
 )
+
+// sqlLent are the settings for the transaction that it is in, with a search_path.
+func sqlLent(path string) string {
+	return `
+SELECT set_config('lock_timeout', '1s', true),
+       set_config('row_security', 'off', true), set_config('DateStyle', 'ISO', true),
+       set_config('jit', 'off', true), ` + sqlPath(path, "true")
+}
 
 // sqlPath lets unqualified names mean the tables of a schema of ours: see
 // WithSchema. An empty path leaves the search_path as it is. A statement in a
@@ -68,14 +74,13 @@ func (s *Store) table(name string) string {
 	return names.QuoteSchema(s.schema) + "." + name
 }
 
-// txOptions begins a transaction of ours, with the search_path of our schema
-// where no session has it.
+// txOptions begins a transaction of ours, with the settings where no session has them.
 func (s *Store) txOptions(level pgx.TxIsoLevel) pgx.TxOptions {
-	if s.schema == "" || !s.lent.Load() {
+	if !s.lent.Load() {
 		return pgx.TxOptions{IsoLevel: level}
 	}
-	return pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL " + string(level) +
-		"; SET LOCAL search_path = " + s.path()}
+	return pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL " + string(level) + ";" +
+		sqlLent("'"+s.path()+"'")} // a name has no quote in it
 }
 
 // sqlNotice lets the server notice within a second that a client has gone, also
@@ -92,7 +97,7 @@ func sqlNotice(local string) string {
 func (s *Store) isolate(ctx context.Context, conn *pgx.Conn, planOnce bool) error {
 	var level string
 	err := committed{conn, true, s.path()}.QueryRow(ctx, sqlOurSettings, int64(conn.PgConn().PID()),
-		s.path(), planOnce).Scan(&level, nil, nil, nil, nil, nil, nil)
+		s.path(), planOnce).Scan(&level, nil, nil, nil, nil, nil, nil, nil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		s.lent.Store(true)
 		return nil

@@ -114,6 +114,9 @@ func TestEveryStatementRunsAtReadCommittedWhateverTheIsolationOfTheRole(t *testi
 		shadow(t, direct, "strict", `
 			IF current_setting('transaction_isolation') <> 'read committed' THEN
 				RAISE EXCEPTION 'it runs at %', current_setting('transaction_isolation');
+			END IF;
+			IF current_setting('jit') <> 'off' THEN
+				RAISE EXCEPTION 'its plan may be compiled';
 			END IF;`)
 		exec(t, session(t, direct),
 			fmt.Sprintf(`ALTER ROLE %s SET search_path = strict, public, pg_catalog`, role))

@@ -69,7 +69,7 @@ SELECT concat_ws(', ',
                to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                'an unknown time'),
            CASE WHEN a.state IS NOT NULL THEN a.state || ' "' || left(
-               regexp_replace(regexp_replace(a.query, '(''|[$][$]|[0-9]{2}).*', '…'),
+               regexp_replace(regexp_replace(a.query, '(''|[$][$]|[0-9]{2}).*', '...'),
                               '[[:space:]]+', ' ', 'g'), 80) || '"' END,
            'waits for ' || w.others)
 FROM (
@@ -151,9 +151,10 @@ func (s *Store) look(ctx context.Context, query, anyway string,
 		view.Row.Grace, view.Row.TTLOnly = columns.Millis(c.grace.Int64), c.ttlOnly.String
 		view.Row.Session = c.backend
 		if view.Sign == driver.SignEnded || overdue(view) {
-			view.Blocker, err = s.blocker(ctx, conn, blockerAge)
+			// Who may not ask, or is not answered in time, has looked all the same.
+			view.Blocker, _ = s.blocker(ctx, conn, blockerAge)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return driver.Snapshot{}, err
