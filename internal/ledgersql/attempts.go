@@ -9,19 +9,19 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-// Owed finds the row of a run that is owed the attempt after the one given.
-const Owed = `
+// SQLOwed finds the row of a run that is owed the attempt after the one given.
+const SQLOwed = `
 WHERE id = ? AND attempt = ? AND status IN ('failed', 'abandoned') AND retry_at IS NOT NULL`
 
 const (
-	// KeepAttempt lacks what becomes of a row that is there. The error in the row of an abandoned
-	// attempt is that of an attempt before.
-	KeepAttempt = `
+	// SQLKeepAttempt lacks what becomes of a row that is there. The error in the row of an
+	// abandoned attempt is that of an attempt before.
+	SQLKeepAttempt = `
 INSERT INTO scheduler_attempts (run_id, attempt, started_at, finished_at, status, term, pid,
                                 hostname, error)
 SELECT id, attempt, started_at, finished_at, status, term, pid, hostname,
        CASE status WHEN 'failed' THEN error END
-FROM scheduler_runs` + Owed
+FROM scheduler_runs` + SQLOwed
 
 	sqlTrimAttempts = `
 DELETE FROM scheduler_attempts WHERE run_id = ? AND attempt < ?`
@@ -69,7 +69,7 @@ func (l Ledger[T]) Attempts(ctx context.Context, runID int64) ([]ledger.Attempt,
 }
 
 const sqlGiveUp = `
-UPDATE scheduler_runs SET retry_at = NULL` + Owed
+UPDATE scheduler_runs SET retry_at = NULL` + SQLOwed
 
 // GiveUp implements ledger.Store.
 func (l Ledger[T]) GiveUp(ctx context.Context, ref driver.Ref,

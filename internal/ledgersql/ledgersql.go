@@ -64,11 +64,11 @@ type Statements struct {
 	InsertSkip string // job, first tick, term, pid, host name, reason, last tick, number of ticks
 	InsertRun  string // job, tick, start, term, pid, host name
 
-	ResetCursor string // cursor, cursor, job. It returns the specification if Spec is empty
+	ResetCursor string // cursor, cursor, job. Returns the specification, or Spec does
 	Spec        string // job
 
 	KeepAttempt string // run, attempt
-	Retry       string // stamp, term, pid, host name, run, attempt. It returns the run if Retried is empty
+	Retry       string // stamp, term, pid, host name, run, attempt. Returns the run, or Retried does
 	Retried     string // run
 	Finish      string // stamp, status, error, time of the next attempt, run, term, attempt
 	CountDone   string // microseconds, microseconds, run

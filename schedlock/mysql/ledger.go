@@ -89,13 +89,13 @@ UPDATE scheduler_jobs SET cursor_at = ?, updated_at = ? WHERE job = ?`,
 	Spec: `
 SELECT spec FROM scheduler_jobs WHERE job = ?`,
 
-	KeepAttempt: ledgersql.KeepAttempt + `
+	KeepAttempt: ledgersql.SQLKeepAttempt + `
 FOR UPDATE`,
 
 	Retry: `
 UPDATE scheduler_runs
 SET status = 'in_progress', started_at = UTC_TIMESTAMP(6), finished_at = NULL, retry_at = NULL,
-    attempt = attempt + 1, term = ?, pid = ?, hostname = ?` + ledgersql.Owed,
+    attempt = attempt + 1, term = ?, pid = ?, hostname = ?` + ledgersql.SQLOwed,
 	Retried: `
 SELECT ` + columns.RunColumns + ` FROM scheduler_runs WHERE id = ?`,
 

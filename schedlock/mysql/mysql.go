@@ -67,7 +67,7 @@ var _ ledger.Store = (*Store)(nil)
 // concurrent use.
 type Store struct {
 	driver.Base // what this database lacks
-	runLedger
+	runLedger   // Decide and so on: see ledger.go
 
 	config  *mysql.Config
 	lock    pool // one connection, for the lock itself: see line.go

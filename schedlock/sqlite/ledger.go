@@ -66,13 +66,13 @@ ON CONFLICT (job, scheduled_at) DO NOTHING`,
 	ResetCursor: `
 UPDATE scheduler_jobs SET cursor_at = ?, updated_at = ? WHERE job = ? RETURNING spec`,
 
-	KeepAttempt: ledgersql.KeepAttempt + `
+	KeepAttempt: ledgersql.SQLKeepAttempt + `
 ON CONFLICT (run_id, attempt) DO NOTHING`,
 
 	Retry: `
 UPDATE scheduler_runs
 SET status = 'in_progress', attempt = attempt + 1, started_at = ?,
-    finished_at = NULL, retry_at = NULL, term = ?, pid = ?, hostname = ?` + ledgersql.Owed + `
+    finished_at = NULL, retry_at = NULL, term = ?, pid = ?, hostname = ?` + ledgersql.SQLOwed + `
 RETURNING ` + columns.RunColumns,
 
 	Finish: `
@@ -139,5 +139,3 @@ func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted
 		return tx.exec(ctx, sqlPrune, job, max(keep, 0), max(limit, 0))
 	})
 }
-
-func nullText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

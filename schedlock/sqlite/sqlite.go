@@ -42,7 +42,7 @@ var _ ledger.Store = (*Store)(nil)
 // else can use up; reading the history uses the pool.
 type Store struct {
 	driver.Base // what this database lacks
-	runLedger
+	runLedger   // Decide and so on: see ledger.go
 
 	db    *sql.DB
 	wal   bool // the journal mode must be WAL
