@@ -68,7 +68,7 @@ type Statements struct {
 	Spec        string // job
 
 	KeepAttempt string // run, attempt
-	Retry       string // stamp, term, pid, host name, run, attempt. Returns the run, or Retried does
+	Retry       string // stamp, term, pid, host name, run, attempt. Returns it, or Retried does
 	Retried     string // run
 	Finish      string // stamp, status, error, time of the next attempt, run, term, attempt
 	CountDone   string // microseconds, microseconds, run
