@@ -170,9 +170,12 @@ func (t tx) row(ctx context.Context, query string, args []any, dest ...any) erro
 	return t.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
 
+const sqlNow = `
+SELECT UTC_TIMESTAMP(6)`
+
 // now is the database's time.
 func (t tx) now(ctx context.Context) (time.Time, error) {
 	var now columns.Time
-	err := t.row(ctx, `SELECT UTC_TIMESTAMP(6)`, nil, &now)
+	err := t.row(ctx, sqlNow, nil, &now)
 	return now.Time, err
 }

@@ -67,6 +67,7 @@ var _ ledger.Store = (*Store)(nil)
 // concurrent use.
 type Store struct {
 	driver.Base // what this database lacks
+	runLedger   // Decide and so on: see ledger.go
 
 	config  *mysql.Config
 	lock    pool // one connection, for the lock itself: see line.go
@@ -164,6 +165,7 @@ func (s *Store) connect(ctx context.Context) error {
 	s.runs, s.shared = newPool(connector, poolSize), newPool(connector, poolSize)
 	s.patient = s.shared
 	s.patient.places = make(chan struct{}, poolSize-1)
+	s.runLedger = s.newLedger()
 	return s.use(ctx, func(context.Context, *sql.Conn, *session) error { return nil })
 }
 
@@ -236,12 +238,7 @@ func Opener(url string, opts ...Option) OpenFunc {
 		})
 }
 
-// formatTime is a time as the tables keep it.
-func formatTime(t time.Time) string {
-	return t.UTC().Truncate(time.Microsecond).Format("2006-01-02 15:04:05.000000")
-}
+// layout is how the server writes a time.
+const layout = "2006-01-02 15:04:05.000000"
 
-// optional is NULL for the zero time.
-func optional(t time.Time) sql.NullString {
-	return sql.NullString{String: formatTime(t), Valid: !t.IsZero()}
-}
+func formatTime(t time.Time) string { return t.UTC().Format(layout) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"example.com/schedlock/internal/columns"
+	"example.com/schedlock/internal/ledgersql"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -51,7 +52,7 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 			r, err = driver.Revocation{At: now, By: by, Reason: reason}, nil
 		}
 		if err == nil && (n > 0 || !known) {
-			err = note(ctx, tx, now, ledger.OrderHandOver,
+			err = ledgersql.Note(ctx, s.runLedger, tx, now, ledger.OrderHandOver,
 				ledger.Action{By: text(by), Reason: text(reason)})
 		}
 		return err

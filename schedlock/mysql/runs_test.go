@@ -71,6 +71,32 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 	t.Fatal("it never waited for long enough")
 }
 
+// Another sql_mode lets a hand write what is no time.
+func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	s := open(t, url)
+	ref, noon := acquire(t, s), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, job := range []string{"a", "b"} {
+		run, _, err := s.Decide(ctx, ref, ledger.Decision{Job: job, To: noon, Start: noon})
+		require.NoError(t, err)
+		_, err = s.Finish(ctx, run, ledger.End{Status: ledger.Failed, RetryAt: noon})
+		require.NoError(t, err)
+	}
+	exec(t, byHand(t, url), `SET STATEMENT sql_mode = '' FOR
+		UPDATE scheduler_runs SET retry_at = '0000-00-00' WHERE job = 'a'`)
+	owed, err := s.Retries(ctx)
+	require.NoError(t, err)
+	require.Len(t, owed, 1, "when a is due is not known")
+	require.Equal(t, "b", owed[0].Job)
+	_, found, err := s.Run(ctx, "a", noon)
+	require.ErrorContains(t, err, "retry_at")
+	require.False(t, found)
+	rest, err := s.Runs(ctx, "", 10)
+	require.ErrorContains(t, err, "retry_at")
+	require.Len(t, rest, 1, "the others come too")
+}
+
 // Packets are swallowed while the end of a transaction is on its way.
 func TestACommitWithoutAnAnswerEndsWithItsContext(t *testing.T) {
 	t.Parallel()

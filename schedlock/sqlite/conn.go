@@ -163,11 +163,7 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 // into dest; the turn is held.
 func (s *Store) each(ctx context.Context, query string, args, dest []any,
 	row func() error) error {
-	stmt, err := s.prepare(ctx, query)
-	if err != nil {
-		return err
-	}
-	rows, err := stmt.QueryContext(ctx, args...)
+	rows, err := tx{s}.QueryContext(ctx, query, args...)
 	return columns.Each(rows, err, dest, row)
 }
 
@@ -269,12 +265,26 @@ func (s *Store) rollBack(ctx context.Context, conn *sql.Conn) {
 // tx runs prepared statements in the open transaction.
 type tx struct{ s *Store }
 
-func (t tx) exec(ctx context.Context, query string, args ...any) (affected int64, err error) {
+// ExecContext implements ledgersql.Conn.
+func (t tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	stmt, err := t.s.prepare(ctx, query)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	res, err := stmt.ExecContext(ctx, args...)
+	return stmt.ExecContext(ctx, args...)
+}
+
+// QueryContext implements ledgersql.Conn.
+func (t tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, err := t.s.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+func (t tx) exec(ctx context.Context, query string, args ...any) (affected int64, err error) {
+	res, err := t.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}

@@ -65,6 +65,14 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	_, err = s.Abandon(bg, ref, nil)
 	assert.NoError(t, err)
 
+	// What was left in progress does not keep a leader from its begin.
+	r, _ := decide(t, s, ref, ledger.Decision{Job: "c", Spec: "s", To: noon, Start: noon})
+	run(t, other, `UPDATE scheduler_runs SET started_at = 'soon', term = 1 WHERE job = 'c'`)
+	left, err := s.Abandon(bg, ref, nil)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.Equal(t, r.ID, left[0].ID)
+
 	// It can be mended without a shell.
 	changed, err := s.GiveUp(bg, ref, bad)
 	require.NoError(t, err)

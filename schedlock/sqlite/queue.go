@@ -160,7 +160,7 @@ SET state = CASE WHEN retries_left > 0 THEN 'pending' ELSE 'failed' END,
     boot_id    = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?4 END,
     visible_ms = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?5 + ?7 END,
     visible_at = CASE WHEN retries_left > 0 AND ?7 > 0 THEN ?8 END,
-    last_error = ?9, updated_at = ?6
+    last_error = nullif(?9, ''), updated_at = ?6
 WHERE ` + sqlOurs
 
 // Fail implements taskqueue.Store.
@@ -168,7 +168,7 @@ func (q queueStore) Fail(ctx context.Context, name string, token driver.Token, i
 	delay time.Duration) (ended bool, err error) {
 	return within(ctx, q.s.share, func(ctx context.Context, tx tx) (bool, error) {
 		n, err := tx.exec(ctx, sqlFailTask, q.ours(name, token, []string{id}, ceilMillis(delay),
-			formatTime(q.s.now().Add(delay)), nullText(text))...)
+			formatTime(q.s.now().Add(delay)), text)...)
 		return n > 0, err
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
+	"example.com/schedlock/internal/ledgersql"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -43,11 +44,11 @@ func (s *Store) Revoke(ctx context.Context, term int64, by,
 			&why)
 		if errors.Is(err, sql.ErrNoRows) {
 			// Somebody has deleted the term from the history.
-			return r, note(ctx, tx, at, ledger.OrderHandOver, o)
+			return r, ledgersql.Note(ctx, s.runLedger, tx, at, ledger.OrderHandOver, o)
 		}
 		r = driver.Revocation{At: stamp(kept.String), By: who.String, Reason: why.String}
 		if err == nil && kept.String == now { // the first one
-			err = note(ctx, tx, at, ledger.OrderHandOver, o)
+			err = ledgersql.Note(ctx, s.runLedger, tx, at, ledger.OrderHandOver, o)
 		}
 		return r, err
 	})

@@ -42,6 +42,7 @@ var _ ledger.Store = (*Store)(nil)
 // else can use up; reading the history uses the pool.
 type Store struct {
 	driver.Base // what this database lacks
+	runLedger   // Decide and so on: see ledger.go
 
 	db    *sql.DB
 	wal   bool // the journal mode must be WAL
@@ -280,6 +281,7 @@ func open(ctx context.Context, db *sql.DB, files *databaseFiles,
 			return nil, err
 		}
 	}
+	s.runLedger = s.newLedger()
 	ctx, cancel := bounded.Context(ctx, 30*time.Second)
 	defer cancel()
 	if err := retryBusy(ctx, func() error { return s.use(ctx, s.findFile) }); err != nil {
