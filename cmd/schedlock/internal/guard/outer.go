@@ -76,6 +76,9 @@ type outer struct {
 }
 
 func (o *outer) start(args, env []string) error {
+	if err := ownProc(); err != nil {
+		return err
+	}
 	if err := adopt(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
