@@ -164,8 +164,11 @@ func TestWhatRowsSay(t *testing.T) {
 	says("flapping", "flapping", Warning, none, sixEnd(driver.EndReleased), "10m0s: 6")
 	says("hand-overs by an operator", "flapping", OK, none, sixEnd(driver.EndRevoked),
 		"10m0s: 1, and 5 after a hand-over")
-	says("losses", "losses", Warning, none,
-		func(x *facts) { x.terms[1].reason = driver.EndExpired }, "term 99 of pid 8 on b", "log")
+	for _, reason := range []driver.EndReason{driver.EndExpired, driver.EndLost,
+		driver.EndProvenDead, driver.EndSessionEnded} {
+		says("losses: "+string(reason), "losses", Warning, none,
+			func(x *facts) { x.terms[1].reason = reason }, "term 99 of pid 8 on b", "log")
+	}
 	says("a pause", "pause", Note, none, func(x *facts) {
 		x.pauses = []ledger.Pause{{Action: ledger.Action{By: "ada", Reason: "deploy"},
 			Since: now}}
@@ -199,6 +202,10 @@ func TestWhatRowsSay(t *testing.T) {
 	says("an overdue job", "overdue", Warning, none,
 		func(x *facts) { x.jobs[0].cursor = at(10 * time.Minute) },
 		`"tick" by 9m0s`, "release --force")
+	says("an overdue job that nobody runs", "overdue", Warning, none, func(x *facts) {
+		free(x)
+		x.jobs[0].cursor = at(10 * time.Minute)
+	}, `"tick" by 9m0s`, "start a replica")
 }
 
 // What looks like a fault and is none.
@@ -224,6 +231,11 @@ func TestWhatRowsDoNotSay(t *testing.T) {
 		},
 		"a loss of last week": func(x *facts) {
 			x.terms[1] = ended(99, 7*24*time.Hour, driver.EndLost)
+		},
+		"terms from before the clock was set back": func(x *facts) {
+			for i := range 9 {
+				x.terms = append(x.terms, ended(int64(90-i), -3*time.Hour, driver.EndReleased))
+			}
 		},
 		"a heartbeat that is a little ahead": func(x *facts) {
 			x.row.heartbeat = at(-500 * time.Millisecond)

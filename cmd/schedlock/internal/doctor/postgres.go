@@ -62,6 +62,7 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	found := s.checkSchemas(ctx)
 	s.checkClock(ctx)
 	s.checkSettings(ctx)
+	s.checkDurability(ctx)
 	s.checkConnections(ctx)
 	s.checkTransactions(ctx)
 	if !found {

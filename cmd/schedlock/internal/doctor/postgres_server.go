@@ -159,6 +159,29 @@ func judgeSettings(f *findings, x settings, role string) {
 	f.fine(check, "nothing that hurts the lock")
 }
 
+// A table that is UNLOGGED is empty after a crash of the server.
+const sqlUndurable = `
+SELECT name || ' is off' FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'
+UNION ALL
+SELECT relname || ' is UNLOGGED' FROM pg_class
+WHERE oid IN (to_regclass('scheduler_lock'), to_regclass('scheduler_terms'))
+  AND relpersistence = 'u' ORDER BY 1`
+
+// checkDurability says whether an acquisition that was acknowledged outlives a crash.
+func (s postgreSQL) checkDurability(ctx context.Context) {
+	undurable, ok := s.lines(ctx, "durability", sqlUndurable)
+	switch {
+	case !ok:
+	case len(undurable) > 0:
+		s.warn("durability", strings.Join(undurable, ", ")+": after a crash rows may be gone or "+
+			"damaged, and another replica leads beside the holder until that notices, at its next heartbeat",
+			"turn the setting on in the server's configuration, or ALTER TABLE … SET LOGGED")
+	default:
+		s.ok("durability", "what was committed is on the server's disk")
+	}
+}
+
 const sqlRowSecurity = `
 SELECT format('%I', t.name)
 FROM unnest(ARRAY['scheduler_lock', 'scheduler_terms', 'scheduler_jobs', 'scheduler_runs',

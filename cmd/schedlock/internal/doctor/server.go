@@ -249,6 +249,10 @@ func (s server) checkGrants(ctx context.Context) {
 			"as "+s.admin+": "+s.grants(grants))
 		return
 	}
+	if errors.Is(err, driver.ErrPermanent) {
+		s.fail("server", err.Error(), "no replica starts with it: use another server")
+		return
+	}
 	s.note("grants", "not looked at to the end: "+err.Error())
 }
 
