@@ -292,6 +292,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			if j.code == exitUnknown {
 				var e map[string]string
 				require.NoError(t, json.Unmarshal([]byte(j.out), &e), j.out)
+				assert.Equal(t, 1, strings.Count(j.out, "\n"), "one line, also of watch: %s", j.out)
 				assert.Contains(t, j.err, e["error"])
 			} else {
 				var s statusJSON
