@@ -80,8 +80,7 @@ func noConnection(t testing.TB, answers map[string][2]string) {
 	}
 }
 
-// healthy fails if anything is worth an operator's time.
-// healthy fails if anything but the checks named needs something done.
+// healthy fails if anything is worth an operator's time, but for the checks that are named.
 func healthy(t testing.TB, r Report, but ...string) {
 	t.Helper()
 	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {

@@ -108,19 +108,15 @@ func connectMariaDB(config *mysqldriver.Config) (*sql.DB, error) {
 // judge reads global variables and the status, by lower-case name, and judges them.
 func (m mariadb) judge(ctx context.Context, check string,
 	judge func(*findings, map[string]string), names ...string) {
+	var name, value string
 	x := map[string]string{}
 	among := ` WHERE variable_name IN ('` + strings.Join(names, "', '") + `')`
-	if m.looked(check, m.ask(ctx, func(ctx context.Context, q queryer) error {
-		return eachRow(ctx, q, func(rows *sql.Rows) error {
-			var name, value string
-			err := rows.Scan(&name, &value)
-			x[strings.ToLower(name)] = value
-			return err
-		}, `SELECT variable_name, coalesce(variable_value, '')
+	if m.each(ctx, check, `SELECT variable_name, coalesce(variable_value, '')
 FROM information_schema.global_variables`+among+`
 UNION ALL SELECT variable_name, coalesce(variable_value, '')
-FROM information_schema.global_status`+among)
-	})) {
+FROM information_schema.global_status`+among, nil, []any{&name, &value}, func() {
+		x[strings.ToLower(name)] = value
+	}) {
 		judge(m.findings, x)
 	}
 }

@@ -175,7 +175,7 @@ func (s postgreSQL) checkDurability(ctx context.Context) {
 	case !ok:
 	case len(undurable) > 0:
 		s.warn("durability", strings.Join(undurable, ", ")+": after a crash rows may be gone or "+
-			"damaged, and another replica leads beside the holder until that notices, at its next heartbeat",
+			"damaged, and another replica leads beside the holder until that notices",
 			"turn the setting on in the server's configuration, or ALTER TABLE … SET LOGGED")
 	default:
 		s.ok("durability", "what was committed is on the server's disk")

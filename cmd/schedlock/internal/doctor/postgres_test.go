@@ -131,7 +131,7 @@ func TestAServerThatNoReplicaCanUseIsAnError(t *testing.T) {
 			open: func(context.Context) (store, error) {
 				return nil, fmt.Errorf("%w: PostgreSQL 12 is too old", driver.ErrPermanent)
 			}}.checkGrants(bg)
-	}), "server", Error, "PostgreSQL 12 is too old", "another server")
+	}), "grants", Error, "no replica starts", "PostgreSQL 12 is too old")
 }
 
 func TestNoConnection(t *testing.T) {

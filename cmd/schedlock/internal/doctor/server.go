@@ -97,17 +97,18 @@ func (s server) row(ctx context.Context, check, query string, dest ...any) bool 
 	}))
 }
 
+// each is row for a query with any number of rows: do is called after each was read.
+func (s server) each(ctx context.Context, check, query string, args, dest []any, do func()) bool {
+	return s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return eachRow(ctx, q, query, args, dest, do)
+	}))
+}
+
 // lines reads the only column of a query.
 func (s server) lines(ctx context.Context, check, query string,
 	args ...any) (lines []string, ok bool) {
-	ok = s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
-		return eachRow(ctx, q, func(rows *sql.Rows) error {
-			var line string
-			err := rows.Scan(&line)
-			lines = append(lines, line)
-			return err
-		}, query, args...)
-	}))
+	var line string
+	ok = s.each(ctx, check, query, args, []any{&line}, func() { lines = append(lines, line) })
 	return lines, ok
 }
 
@@ -250,7 +251,7 @@ func (s server) checkGrants(ctx context.Context) {
 		return
 	}
 	if errors.Is(err, driver.ErrPermanent) {
-		s.fail("server", err.Error(), "no replica starts with it: use another server")
+		s.fail("grants", "no replica starts: "+err.Error(), "do what it says")
 		return
 	}
 	s.note("grants", "not looked at to the end: "+err.Error())
