@@ -20,9 +20,6 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-// isInner reports whether this process was started by guard.Outer.
-func isInner(args []string) bool { return guard.IsInner(args) }
-
 func (x *execution) run(context.Context) (int, error) {
 	if !x.tool.inner {
 		// Before the database is opened: --once-per is not used up by what can't run.

@@ -47,6 +47,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/guard"
 	"example.com/schedlock/internal/message"
 )
 
@@ -72,7 +73,7 @@ const innerVariable = "SCHEDLOCK_INNER_DATABASE_URL"
 
 func main() {
 	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
-		inner: isInner(os.Args)}
+		inner: guard.IsInner(os.Args)}
 	t.untilSignal = func() (context.Context, context.CancelFunc) {
 		return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	}

@@ -47,8 +47,8 @@ func examineMySQL(ctx context.Context, f *findings, dsn string, limits bounds) {
 		"rpl_semi_sync_master_enabled", "rpl_semi_sync_master_wait_point",
 		"rpl_semi_sync_master_timeout", "rpl_semi_sync_master_status",
 		"rpl_semi_sync_master_clients")
-	m.judge(ctx, "settings", judgeMySQLSettings, "sql_mode", "tx_isolation", "time_zone",
-		"system_time_zone", "autocommit", "wait_timeout", "idle_transaction_timeout")
+	m.judge(ctx, "settings", judgeMySQLSettings, "sql_mode", "tx_isolation", "autocommit",
+		"wait_timeout", "idle_transaction_timeout")
 	m.checkConnections(ctx)
 	if !m.checkTables(ctx) {
 		return

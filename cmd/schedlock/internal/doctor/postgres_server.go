@@ -59,15 +59,15 @@ WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p')
 		s.fail("tables", fmt.Sprintf("schema %s has no tables of the lock; schema %s has",
 			s.limits.schema, strings.Join(all, ", ")),
 			fmt.Sprintf("correct --schema, or start the app, which makes them; "+
-				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.config.User))
+				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.user))
 		return false
 	case here == "":
 		s.fail("search_path", fmt.Sprintf("the tables are in schema %s, which the search_path %s "+
 			"does not have, or which role %s may not use",
-			strings.Join(all, ", "), path, s.config.User),
+			strings.Join(all, ", "), path, s.user),
 			fmt.Sprintf(`ALTER ROLE %q SET search_path = %q, or ?search_path=%s in the URL; `+
 				`or GRANT USAGE ON SCHEMA %q TO %q`,
-				s.config.User, all[0], all[0], all[0], s.config.User))
+				s.user, all[0], all[0], all[0], s.user))
 		return false
 	case s.limits.schema != "":
 		s.ok("schema", fmt.Sprintf("the tables are in schema %s, as --schema says", here))
@@ -105,7 +105,7 @@ func (s postgreSQL) checkSettings(ctx context.Context) {
 	var x settings
 	if s.row(ctx, "settings", sqlSettings, &x.commit, &x.standbys, &x.isolation, &x.autovacuum,
 		&x.statement, &x.lock, &x.idle, &x.transaction, &x.session) {
-		judgeSettings(s.findings, x, s.config.User)
+		judgeSettings(s.findings, x, s.user)
 	}
 }
 
@@ -198,13 +198,13 @@ func (s postgreSQL) checkRowSecurity(ctx context.Context) (shown bool) {
 		s.fail("row-level security", fmt.Sprintf("it is active for role %s on %s: "+
 			"rows may be hidden, so who holds the lock cannot be told, "+
 			"and no replica with this role leads",
-			s.config.User, strings.Join(tables, ", ")),
+			s.user, strings.Join(tables, ", ")),
 			fmt.Sprintf("as a superuser: ALTER ROLE %q BYPASSRLS; or as the owner of the tables: "+
 				"ALTER TABLE %s DISABLE ROW LEVEL SECURITY",
-				s.config.User, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
+				s.user, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
 		return false
 	default:
-		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.config.User))
+		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.user))
 	}
 	return true
 }

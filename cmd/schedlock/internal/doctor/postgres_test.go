@@ -206,7 +206,7 @@ func TestBehindAPooler(t *testing.T) {
 	lead(t, open(t, dsn))
 	r := examined(bouncer.URL(databaseName(t, dsn)))
 	healthy(t, r, "durability")
-	finding(t, r, "pooler", Note, "PgBouncer 1.", "LISTEN", "polling")
+	finding(t, r, "pooler", Note, "PgBouncer", "LISTEN", "polling")
 	finding(t, r, "lock", OK)
 }
 
