@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,6 +136,19 @@ func judgeApps(f *findings, x facts) {
 		}
 	}
 	f.ok("app", "the lock is that of "+words.App(last))
+}
+
+// judgeSign says what the end of the session of a leader on a server means.
+func judgeSign(f *findings, seen driver.Snapshot) {
+	switch r := seen.Row; {
+	case r == nil:
+	case r.Grace > 0:
+		f.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
+			"others wait for %s only", r.Grace))
+	default:
+		f.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+
+			cmp.Or(r.TTLOnly, "the leader does not say why"))
+	}
 }
 
 func judgeStamp(f *findings, x facts) {

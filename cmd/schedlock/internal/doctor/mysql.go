@@ -55,7 +55,6 @@ func examineMySQL(ctx context.Context, f *findings, dsn string, limits bounds) {
 	}
 	m.checkGrants(ctx)
 	m.checkTransactions(ctx)
-	m.checkSign(ctx)
 	m.checkRows(ctx)
 }
 
@@ -79,7 +78,6 @@ var mariadbKind = kind{
 	waits:   "transactions",
 	tls:     "tls= of the address",
 	listens: "bind_address",
-	sign:    `SELECT grace_ms, coalesce(ttl_only, '') FROM scheduler_lock WHERE id = 1`,
 	refusal: mariadbRefusal,
 	grants:  func(each string) string { return each }, // one names one table
 }

@@ -76,7 +76,6 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	s.checkBloat(ctx)
 	if shown { // else what is not there may only be hidden
 		s.checkRows(ctx)
-		s.checkSign(ctx)
 	}
 }
 
@@ -96,10 +95,6 @@ var postgresKind = kind{
 	waits:   "locks",
 	tls:     "sslmode and sslrootcert of the URL",
 	listens: "listen_addresses",
-	// before version 4 of the schema there are no such columns
-	sign: `
-SELECT (to_jsonb(l) ->> 'grace_ms')::bigint, coalesce(to_jsonb(l) ->> 'ttl_only', '')
-FROM scheduler_lock l WHERE l.id = 1`,
 	refusal: postgresRefusal,
 }
 
