@@ -100,7 +100,7 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 	log := x.tool.logger(x.verbose)
 	store, err := x.tool.openAndMigrate(within, log)
 	if err != nil {
-		return x.cut(ctx, err)
+		return x.notHad(ctx, within, err)
 	}
 	defer store.Close()
 	locks, err := x.locks(store, log)
@@ -108,15 +108,6 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 		return 0, err
 	}
 	return x.campaign(ctx, within, inner, locks, log)
-}
-
-// cut is the end of exec before a command ran, if a signal was the reason.
-func (x *execution) cut(ctx context.Context, err error) (int, error) {
-	var sig guard.Signal
-	if errors.As(context.Cause(ctx), &sig) {
-		return guard.ExitSignal(syscall.Signal(sig)), nil
-	}
-	return 0, err
 }
 
 // errLate is the cause of a context when --timeout has passed.
@@ -183,9 +174,12 @@ func (x *execution) campaign(ctx, within context.Context, inner *guard.Inner, ta
 // notHad is the end of exec without the lock.
 func (x *execution) notHad(ctx, within context.Context, err error) (int, error) {
 	late, taken := errors.Is(context.Cause(within), errLate), errors.Is(err, schedlock.ErrHeld)
+	var sig guard.Signal
 	switch {
-	case ctx.Err() != nil, !late && !taken:
-		return x.cut(ctx, err)
+	case errors.As(context.Cause(ctx), &sig):
+		return guard.ExitSignal(syscall.Signal(sig)), nil
+	case !late && !taken:
+		return 0, err
 	case x.skipOK:
 		return exitDone, nil
 	case !taken:
