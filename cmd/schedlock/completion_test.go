@@ -97,7 +97,7 @@ func TestTheManualPage(t *testing.T) {
 	if err != nil {
 		missing.Skip(t, "groff, on the PATH (Debian: apt-get install groff-base)")
 	}
-	cmd := exec.Command(groff, "-man", "-ww", "-K", "utf8", "-T", "utf8", "-P", "-c")
+	cmd := exec.Command(groff, "-man", "-ww", "-T", "utf8", "-P", "-c")
 	cmd.Stdin = strings.NewReader(call(t, "man").out)
 	var warnings strings.Builder
 	cmd.Stderr = &warnings

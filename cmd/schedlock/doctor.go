@@ -10,7 +10,8 @@ import (
 )
 
 const doctorHelp = `Looks at the database, its files and settings, and at what the rows say, and
-tells what to do. It repairs nothing. All of it takes 6 × --timeout at most.
+tells what to do. It repairs nothing. All of it takes six times --timeout at
+most.
 
   --quiet         warnings and errors only; nothing if there are none
 

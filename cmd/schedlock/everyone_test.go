@@ -19,45 +19,15 @@ import (
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/mysql"
-	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/schedlock/prom"
-	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/schedlock/statuspage"
 )
 
-// Stores for a standby that judges, and takes nothing.
-type (
-	watchedFile   struct{ *sqlite.Store }
-	watchedServer struct{ *postgres.Store }
-	watchedMaria  struct{ *mysql.Store }
-)
+// A watchedStore is for a standby that judges, and takes nothing.
+type watchedStore struct{ store }
 
-var errWatchesOnly = errors.New("this standby only watches")
-
-func (watchedFile) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, errWatchesOnly
-}
-
-func (watchedServer) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, errWatchesOnly
-}
-
-func (watchedMaria) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
-	return driver.Grant{}, errWatchesOnly
-}
-
-// watching is the store for a standby.
-func watching(s store) driver.Store {
-	switch s := s.(type) {
-	case *sqlite.Store:
-		return watchedFile{s}
-	case *postgres.Store:
-		return watchedServer{s}
-	case *mysql.Store:
-		return watchedMaria{s}
-	}
-	return s
+func (watchedStore) Acquire(context.Context, driver.Claim) (driver.Grant, error) {
+	return driver.Grant{}, errors.New("this standby only watches")
 }
 
 // alterAt is alter where EARLIER stands for an hour ago, and LATER for in a day.
@@ -86,7 +56,7 @@ func lockOn(t *testing.T, dsn string, watches bool) (lock *schedlock.Lock, cut f
 	t.Cleanup(cut)
 	var of driver.Store = store
 	if watches {
-		of = watching(store)
+		of = watchedStore{store}
 	}
 	lock, err := schedlock.New(of, schedlock.WithTTL(10*time.Minute),
 		schedlock.WithHeartbeatInterval(2*time.Minute), schedlock.WithSessionGrace(5*time.Second),

@@ -104,10 +104,7 @@ func TestTheLockOfAnotherAppIsRefusedWithFlags(t *testing.T) {
 	dsn := migrated(t, folder(t))
 	store := openAs(t, dsn)
 	defer store.Close()
-	lock, err := schedlock.New(store, schedlock.WithLogger(discard), schedlock.WithApp("billing"))
-	require.NoError(t, err)
-	lease, err := lock.Acquire(bg)
-	require.NoError(t, err)
+	lease := acquired(t, store, schedlock.WithApp("billing"))
 	defer func() { require.NoError(t, lease.Release(bg)) }()
 	for remedies, cmd := range map[string]*exec.Cmd{
 		"give --name, or --schema on PostgreSQL, or another --db": execOf(t, dsn, "true"),

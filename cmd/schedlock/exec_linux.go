@@ -20,9 +20,6 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-// isInner reports whether this process was started by guard.Outer.
-func isInner(args []string) bool { return guard.IsInner(args) }
-
 func (x *execution) run(context.Context) (int, error) {
 	if !x.tool.inner {
 		// Before the database is opened: --once-per is not used up by what can't run.
@@ -94,26 +91,23 @@ func (x *execution) inside(inner *guard.Inner) (int, error) {
 		case <-ctx.Done():
 		}
 	}()
+	within := ctx
+	if x.within > 0 {
+		var stop context.CancelFunc
+		within, stop = context.WithTimeoutCause(ctx, x.within, errLate)
+		defer stop()
+	}
 	log := x.tool.logger(x.verbose)
-	store, err := x.tool.openAndMigrate(ctx, log)
+	store, err := x.tool.openAndMigrate(within, log)
 	if err != nil {
-		return x.cut(ctx, err)
+		return x.notHad(ctx, within, err)
 	}
 	defer store.Close()
 	locks, err := x.locks(store, log)
 	if err != nil {
 		return 0, err
 	}
-	return x.campaign(ctx, inner, locks, log)
-}
-
-// cut is the end of exec before a command ran, if a signal was the reason.
-func (x *execution) cut(ctx context.Context, err error) (int, error) {
-	var sig guard.Signal
-	if errors.As(context.Cause(ctx), &sig) {
-		return guard.ExitSignal(syscall.Signal(sig)), nil
-	}
-	return 0, err
+	return x.campaign(ctx, within, inner, locks, log)
 }
 
 // errLate is the cause of a context when --timeout has passed.
@@ -133,48 +127,42 @@ type holder struct {
 // A taker takes the lock: at once, or not at all, or it waits.
 type taker func(ctx context.Context, wait bool) (*holder, error)
 
-// campaign runs the command each time that the lock is had.
-func (x *execution) campaign(ctx context.Context, inner *guard.Inner, take taker,
+// campaign runs the command each time that the lock is had, the first time before within ends.
+// While it waits it outlives an outage of the database, as does whoever stands by in an app.
+func (x *execution) campaign(ctx, within context.Context, inner *guard.Inner, take taker,
 	log *slog.Logger) (int, error) {
 	const longest = time.Minute
 	pause, wait := time.Second, !x.noWait && x.oncePer == 0
-	for first := true; ; first = false {
-		takeCtx, cancel := ctx, context.CancelFunc(func() {})
-		if first && x.within > 0 {
-			takeCtx, cancel = context.WithTimeoutCause(ctx, x.within, errLate)
-		}
-		h, err := take(takeCtx, wait || !first)
-		late := errors.Is(context.Cause(takeCtx), errLate)
-		cancel()
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return x.cut(ctx, err)
-		case errors.Is(err, schedlock.ErrHeld), err != nil && late:
-			return x.notHad(err)
-		case err != nil:
-			return 0, err
-		}
+	for {
+		h, err := take(within, wait)
 		begun := time.Now()
-		end, err := x.under(ctx, inner, h)
-		if err != nil {
-			return 0, err
-		}
 		switch {
-		case ctx.Err() != nil, x.oncePer > 0:
-			return end.Code, nil
-		case !end.Own:
-			log.Warn("the command was stopped, as the lock was lost or handed over",
-				"term", h.term, "code", end.Code)
-			pause = time.Second
-		case x.restart == restartNever, x.restart == restartOnFailure && end.Code == 0:
-			return end.Code, nil
+		case err == nil:
+			end, err := x.under(ctx, inner, h)
+			switch {
+			case err != nil:
+				return 0, err
+			case ctx.Err() != nil, x.oncePer > 0:
+				return end.Code, nil
+			case !end.Own:
+				log.Warn("the command was stopped, as the lock was lost or handed over",
+					"term", h.term, "code", end.Code)
+				pause = time.Second
+			case x.restart == restartNever, x.restart == restartOnFailure && end.Code == 0:
+				return end.Code, nil
+			default:
+				log.Warn("the command has ended, and is started again", "code", end.Code,
+					"pause", pause)
+			}
+			within, wait = ctx, true
+		case !wait, within.Err() != nil, errors.Is(err, driver.ErrPermanent):
+			return x.notHad(ctx, within, err)
 		default:
-			log.Warn("the command has ended, and is started again", "code", end.Code,
-				"pause", pause)
+			log.Warn("the lock cannot be taken: it is tried again", "err", err, "pause", pause)
 		}
 		select {
-		case <-ctx.Done():
-			return x.cut(ctx, ctx.Err())
+		case <-within.Done():
+			return x.notHad(ctx, within, cmp.Or(err, within.Err()))
 		case <-time.After(pause):
 		}
 		if pause = min(2*pause, longest); time.Since(begun) > longest {
@@ -183,12 +171,19 @@ func (x *execution) campaign(ctx context.Context, inner *guard.Inner, take taker
 	}
 }
 
-func (x *execution) notHad(err error) (int, error) {
-	if x.skipOK {
+// notHad is the end of exec without the lock.
+func (x *execution) notHad(ctx, within context.Context, err error) (int, error) {
+	late, taken := errors.Is(context.Cause(within), errLate), errors.Is(err, schedlock.ErrHeld)
+	var sig guard.Signal
+	switch {
+	case errors.As(context.Cause(ctx), &sig):
+		return guard.ExitSignal(syscall.Signal(sig)), nil
+	case !late && !taken:
+		return 0, err
+	case x.skipOK:
 		return exitDone, nil
-	}
-	if !errors.Is(err, schedlock.ErrHeld) {
-		err = fmt.Errorf("the lock was not had within %v", x.within)
+	case !taken:
+		err = fmt.Errorf("the lock was not had within %v: %w", x.within, err)
 	}
 	return 0, &codeError{exitTemporary, err}
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -232,6 +233,52 @@ func TestExecEndsHoweverEarlyItIsTold(t *testing.T) {
 			delay = max(delay-step, 0)
 		}
 	}
+}
+
+// An outage ends the command, not exec.
+func TestExecOutlivesAnOutageOfItsServer(t *testing.T) {
+	missing.Long(t, "starts a server")
+	t.Parallel()
+	server := pgtest.Start(t)
+	var workers []*worker
+	for _, flags := range [][]string{nil, {"--name", "nightly"}} {
+		workers = append(workers, startExec(t, server.URL("postgres"), append(flags, "--ttl", "3s",
+			"sh", "-c", "echo up; exec sleep 1000")...))
+	}
+	for _, w := range workers {
+		w.line()
+	}
+	server.Stop(t, "immediate")
+	for _, w := range workers {
+		eventually(t, "the command was stopped", func() bool {
+			return strings.Contains(w.err.String(), "the command was stopped")
+		})
+	}
+	eventually(t, "the named lock cannot be taken", func() bool {
+		select {
+		case <-workers[1].ended:
+			return true // which is wrong
+		default:
+			return strings.Contains(workers[1].err.String(), "the lock cannot be taken")
+		}
+	})
+	server.StartAgain(t)
+	for _, w := range workers {
+		require.Equal(t, "up", w.line())
+	}
+}
+
+func TestExecWaitsForAServerNoLongerThanItMay(t *testing.T) {
+	missing.Long(t, "takes seconds")
+	t.Parallel()
+	hangs := newTunnel(t, "127.0.0.1:1")
+	hangs.hold()
+	t.Cleanup(hangs.heal)
+	begun := time.Now()
+	r := finish(t, execOf(t, hangs.through(t, "postgres://app@h/app?connect_timeout=600"),
+		"--timeout", "1s", "true"))
+	require.Equal(t, exitTemporary, r.code, r)
+	require.Less(t, time.Since(begun), openLimit)
 }
 
 // An outer process that was stopped past the TTL acts on what inner knows by then.

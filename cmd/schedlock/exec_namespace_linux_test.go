@@ -143,3 +143,18 @@ func TestANamespaceThatIsNotPermittedIsRefused(t *testing.T) {
 	require.Contains(t, r.err, "schedlock: exec: --pid-namespace is not permitted here")
 	require.Empty(t, r.out)
 }
+
+// With the /proc of another PID namespace exec would look for its children among strangers, and a
+// daemon would outlive the lease.
+func TestExecRefusesTheProcOfAnotherNamespace(t *testing.T) {
+	missing.Root(t)
+	namespaces(t)
+	for _, flags := range [][]string{nil, {"--pid-namespace"}} {
+		cmd := execOf(t, filepath.Join(folder(t), "app.db"), append(flags, "echo", "it ran")...)
+		cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+		r := finish(t, cmd)
+		require.Equal(t, 125, r.code, r)
+		require.Contains(t, r.err, "/proc does not show this PID namespace")
+		require.Empty(t, r.out)
+	}
+}

@@ -11,5 +11,3 @@ func (x *execution) run(context.Context) (int, error) {
 	return 0, &codeError{125, errors.New("exec: it needs Linux, where it can find all processes " +
 		"that a command has started")}
 }
-
-func isInner([]string) bool { return false }

@@ -83,7 +83,7 @@ func (t *tool) fence() (string, error) {
 	which += fmt.Sprintf(" AND token = '%s' AND term = %d", token, term)
 	if isPostgres(t.dsn) {
 		if t.inside != "" {
-			table = `"` + strings.ReplaceAll(t.inside, `"`, `""`) + `".` + table
+			table = names.QuoteSchema(t.inside) + "." + table
 		}
 		return fmt.Sprintf("SELECT term FROM %s WHERE %s FOR KEY SHARE", table, which), nil
 	}

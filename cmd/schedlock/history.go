@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -79,17 +80,11 @@ func entries(terms []driver.Term, now time.Time) []entry {
 		if !e.first {
 			before := terms[i+1]
 			e.gap, e.gapKnown = t.AcquiredAt.Sub(before.EndedAt), !before.Open() &&
-				endedByItself(before.EndReason)
+				words.EndedByItself(before.EndReason)
 		}
 		list[i] = e
 	}
 	return list
-}
-
-// endedByItself reports whether the end was written when it happened, not when
-// somebody took over.
-func endedByItself(r driver.EndReason) bool {
-	return r == driver.EndReleased || r == driver.EndRevoked
 }
 
 func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
@@ -150,7 +145,7 @@ func (t *tool) showHistory(list []entry) {
 		switch {
 		case e.term.Open():
 			end, paint = "(open)", green
-		case !endedByItself(e.term.EndReason):
+		case !words.EndedByItself(e.term.EndReason):
 			paint = yellow
 		}
 		gap := "?"

@@ -18,11 +18,7 @@ func TestHistoryNamesTheAppsIfThereAreSeveral(t *testing.T) {
 	store, err := sqlite.Opener("file:" + path)(bg)
 	require.NoError(t, err)
 	lead := func(app string) {
-		lock, err := schedlock.New(store, schedlock.WithLogger(discard), schedlock.WithApp(app))
-		require.NoError(t, err)
-		lease, err := lock.Acquire(bg)
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(bg))
+		require.NoError(t, acquired(t, store, schedlock.WithApp(app)).Release(bg))
 	}
 	lead("billing")
 	assert.NotContains(t, call(t, "history", "--db", path).out, "billing", "all are of one app")

@@ -388,27 +388,7 @@ func TestTheStoreOfMariaDBIsSilent(t *testing.T) {
 	t.Parallel()
 	dsn := migratedMaria(t)
 	server := fmt.Sprintf("127.0.0.1:%d", mytest.Shared(t).Port())
-	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer proxy.Close()
-	go func() {
-		for {
-			from, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer from.Close()
-				if to, err := net.Dial("tcp", server); err == nil {
-					defer to.Close()
-					go io.Copy(to, from)
-					_, _ = io.Copy(from, to)
-				}
-			}()
-		}
-	}()
-	through := strings.Replace(dsn, server, proxy.Addr().String(), 1)
-	require.NotEqual(t, dsn, through)
+	through := newTunnel(t, server).through(t, dsn)
 	for _, command := range [][]string{{"status"}, {"locks"}, {"pause", "--all"}} {
 		r := finish(t, process(t, append(command, "--db", through)...))
 		assert.Empty(t, r.err, command)

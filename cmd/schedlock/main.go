@@ -30,7 +30,7 @@
 // object a line. The names of fields do not change; new ones may be added.
 // The verdict of status is held, free, stale, dead, or unfinished (no row, but
 // not free). Times are RFC 3339 in UTC with six fractional digits, null where there is
-// none; durations are seconds. An error is {"error": "…"} on standard output,
+// none; durations are seconds. An error is {"error":"…"} in one line of standard output,
 // and its message stands on standard error too.
 package main
 
@@ -47,6 +47,7 @@ import (
 	"syscall"
 	"time"
 
+	"example.com/schedlock/cmd/schedlock/internal/guard"
 	"example.com/schedlock/internal/message"
 )
 
@@ -72,7 +73,7 @@ const innerVariable = "SCHEDLOCK_INNER_DATABASE_URL"
 
 func main() {
 	t := &tool{lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, errOut: os.Stderr,
-		inner: isInner(os.Args)}
+		inner: guard.IsInner(os.Args)}
 	t.untilSignal = func() (context.Context, context.CancelFunc) {
 		return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	}
@@ -208,7 +209,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	text := plain(message.OneLine(t.ownRemedies(err.Error())))
 	fmt.Fprintln(t.errOut, "schedlock:", text)
 	if t.json {
-		t.encode(errorJSON{text})
+		t.encodeWith("", errorJSON{text}) // in one line, as watch writes everything
 	}
 	var usage *usageError
 	if errors.As(err, &usage) {

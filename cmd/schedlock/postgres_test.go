@@ -57,11 +57,7 @@ func TestStatusSaysWhetherTheEndOfTheSessionIsASign(t *testing.T) {
 	databaseURL := migratedServer(t)
 	lead := func(opts ...schedlock.Option) (store, *schedlock.Lease) {
 		store := openAs(t, databaseURL)
-		lock, err := schedlock.New(store, append(opts, schedlock.WithLogger(discard))...)
-		require.NoError(t, err)
-		lease, err := lock.Acquire(bg)
-		require.NoError(t, err)
-		return store, lease
+		return store, acquired(t, store, opts...)
 	}
 	store, lease := lead()
 	assert.Contains(t, call(t, "status", "--db", databaseURL).out,

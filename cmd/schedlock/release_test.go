@@ -91,34 +91,6 @@ func TestReleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	path := migrated(t, folder(t))
 	_, lease := lead(t, path, 0)
-	for _, tc := range []struct {
-		name string
-		args []string
-		says string
-	}{
-		{"without --force", []string{"--reason", "x", "--yes"},
-			"normally released by stopping the replica"},
-		{"without a reason", []string{"--force", "--yes"}, "--reason is required"},
-		{"with a blank reason", []string{"--force", "--yes", "--reason", " "},
-			"--reason is required"},
-		{"by nobody", []string{"--force", "--yes", "--reason", "x", "--by", ""},
-			"--by is empty"},
-		{"without a terminal", []string{"--force", "--reason", "x"}, "add --yes"},
-		{"with a wait of nothing", []string{"--force", "--reason", "x", "--wait", "0s"},
-			"--no-wait"},
-		{"with a reason that is too long", []string{"--force",
-			"--yes", "--reason", strings.Repeat("x", 2000)}, "1000 are allowed"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := call(t, append([]string{"release", "--db", path}, tc.args...)...)
-			assert.Equal(t, exitUsage, r.code, r)
-			assert.Contains(t, r.err, tc.says)
-		})
-	}
-	var s statusJSON
-	strict(t, call(t, "status", "--json", "--db", path).out, &s)
-	assert.Equal(t, driver.StateLeading, s.Lock.State, "something was revoked")
-
 	t.Run("when another term leads than was shown", func(t *testing.T) {
 		tool := &tool{dsn: path, timeout: patience, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}}
 		shown, err := tool.toRelease(bg)

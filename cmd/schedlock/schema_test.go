@@ -36,11 +36,7 @@ func TestCommandsActOnTheSchemaThatTheyAreGiven(t *testing.T) {
 		store, err := postgres.Open(bg, url, postgres.WithLogger(discard),
 			postgres.WithSchema("billing"))
 		require.NoError(t, err)
-		lock, err := schedlock.New(store, schedlock.WithLogger(discard),
-			schedlock.WithApp("billing"))
-		require.NoError(t, err)
-		lease, err := lock.Acquire(bg)
-		require.NoError(t, err)
+		lease := acquired(t, store, schedlock.WithApp("billing"))
 
 		assert.Contains(t, billing(exitDone, "status"),
 			"app        billing (program example.com/schedlock/cmd/schedlock)")

@@ -37,7 +37,9 @@ type situation struct {
 	failing    []ledger.Job // whose latest attempt has failed; only status asks
 }
 
-func (t *tool) situation(ctx context.Context) (found situation, err error) {
+// situation reads what is shown of the lock, and with more what a command shows besides.
+func (t *tool) situation(ctx context.Context,
+	more func(context.Context, store, *situation) error) (found situation, err error) {
 	err = t.look(ctx, func(ctx context.Context, s store) error {
 		found = situation{schema: t.schema}
 		var err error
@@ -57,7 +59,7 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 				found.pausedJobs = append(found.pausedJobs, p)
 			}
 		}
-		return nil
+		return more(ctx, s, &found)
 	})
 	found.judged = judge(found.view)
 	return found, err
@@ -65,13 +67,9 @@ func (t *tool) situation(ctx context.Context) (found situation, err error) {
 
 func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
-		s, err := t.situation(ctx)
-		if err != nil {
-			return 0, err
-		}
-		err = t.look(ctx, func(ctx context.Context, st store) error {
+		s, err := t.situation(ctx, func(ctx context.Context, st store, found *situation) error {
 			list, err := st.Jobs(ctx)
-			s.failing = slices.DeleteFunc(list, func(j ledger.Job) bool { return j.Streak == 0 })
+			found.failing = slices.DeleteFunc(list, func(j ledger.Job) bool { return j.Streak == 0 })
 			return err
 		})
 		if err != nil {

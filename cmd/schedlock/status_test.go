@@ -75,11 +75,17 @@ func lead(t testing.TB, path string, off time.Duration) (*sqlite.Store, *schedlo
 // silentLease is one that sends no heartbeat.
 func silentLease(t testing.TB, store driver.Store) *schedlock.Lease {
 	t.Helper()
-	lock, err := schedlock.New(store, schedlock.WithTTL(leadTTL), schedlock.WithLogger(discard))
+	lease := acquired(t, store, schedlock.WithTTL(leadTTL))
+	require.NoError(t, lease.TakeRenewal())
+	return lease
+}
+
+func acquired(t testing.TB, store driver.Store, opts ...schedlock.Option) *schedlock.Lease {
+	t.Helper()
+	lock, err := schedlock.New(store, append(opts, schedlock.WithLogger(discard))...)
 	require.NoError(t, err)
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
-	require.NoError(t, lease.TakeRenewal())
 	return lease
 }
 
@@ -292,6 +298,7 @@ func TestStatusOfEveryDatabaseFile(t *testing.T) {
 			if j.code == exitUnknown {
 				var e map[string]string
 				require.NoError(t, json.Unmarshal([]byte(j.out), &e), j.out)
+				assert.Equal(t, 1, strings.Count(j.out, "\n"), "one line, also of watch: %s", j.out)
 				assert.Contains(t, j.err, e["error"])
 			} else {
 				var s statusJSON

@@ -82,7 +82,14 @@ func TestUsageErrors(t *testing.T) {
 		{"run " + long + " --db x", "the name of the job has 201 bytes"},
 		{"run tick --db x --reason " + strings.Repeat("x", 3000), "the reason has 3000 bytes"},
 		{"reset-cursor tick --db x --by " + long, "--by has 201 bytes"},
+		{"release --db x --reason r --yes", "normally released by stopping the replica"},
+		{"release --db x --force --yes", "--reason is required"},
+		{"release --db x --force --reason= --yes", "--reason is required"},
+		{"release --db x --force --reason r --yes --by=", "--by is empty"},
 		{"release --db x --force --reason r", "standard input is no terminal"},
+		{"release --db x --force --reason r --wait 0s", "use --no-wait"},
+		{"release --db x --force --yes --reason " + strings.Repeat("x", 2000),
+			"the reason has 2000 bytes, 1000 are allowed"},
 		{"history -n 0 --db x", "-n 0 is not above 0"},
 		{"runs -n -1 --db x", "-n -1 is not above 0"},
 		{"watch --interval 1ms --db x", "--interval 1ms is below 10ms"},
@@ -220,46 +227,33 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	path := migrated(t, dir)
+	report := func(args ...string) (r doctor.Report) {
+		out := call(t, append(args, "--json", "--db", path)...).out
+		require.NoError(t, json.Unmarshal([]byte(out), &r), out)
+		return r
+	}
 	before := listing(t, dir)
-	r := call(t, "doctor", "--json", "--db", path)
-	var report doctor.Report
-	require.NoError(t, json.Unmarshal([]byte(r.out), &report), r.out)
-	assert.NotEmpty(t, report.Findings)
-	assert.NotEqual(t, doctor.Error, report.Worst(), r.out)
+	assert.NotEmpty(t, report("doctor").Findings)
 	assert.Equal(t, before, listing(t, dir))
-
-	kept, lease := lead(t, path, 0)
+	lead(t, path, 0)
 	assert.Equal(t, exitDone, call(t, "doctor", "--db", path).code)
-	require.NoError(t, lease.Release(bg))
-	require.NoError(t, kept.Close())
-	r = call(t, "doctor", "--db", crashed(t, folder(t)))
-	assert.Equal(t, exitNothing, r.code, r)
-	assert.Contains(t, r.out, "[warning] ")
-	assert.Contains(t, r.out, "          → ")
+	assert.Equal(t, result{code: exitDone}, call(t, "doctor", "--quiet", "--db", path),
+		"a job of cron says something only if somebody must act")
+	edit(t, path, `DELETE FROM scheduler_lock`)
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--quiet"}} {
+		r := call(t, append(args, "--db", path)...)
+		assert.Equal(t, exitNothing, r.code, r)
+		assert.Contains(t, r.out, "[warning] ")
+		assert.Contains(t, r.out, "          → ")
+		assert.Equal(t, len(args) == 1, strings.Contains(r.out, "[ok]"), r.out)
+	}
+	quiet := report("doctor", "--quiet").Findings
+	require.NotEmpty(t, quiet)
+	for _, f := range quiet {
+		assert.Equal(t, doctor.Warning, f.Level, f)
+	}
 	assert.Contains(t, expect(t, exitStale, "doctor", "--db", filepath.Join(dir, "missing.db")),
 		"[error]")
-}
-
-// A job of cron says something only if somebody must act.
-func TestDoctorQuiet(t *testing.T) {
-	t.Parallel()
-	path := migrated(t, folder(t))
-	lead(t, path, 0)
-	r := call(t, "doctor", "--quiet", "--db", path)
-	assert.Equal(t, result{code: exitDone}, r)
-	edit(t, path, `DELETE FROM scheduler_lock`)
-	r = call(t, "doctor", "--quiet", "--db", path)
-	assert.Equal(t, exitNothing, r.code, r)
-	assert.Contains(t, r.out, "[warning] ")
-	assert.NotContains(t, r.out, "[ok]")
-	assert.NotContains(t, r.out, "[note]")
-	var report doctor.Report
-	require.NoError(t, json.Unmarshal([]byte(call(t, "doctor", "--quiet", "--json", "--db",
-		path).out), &report))
-	require.NotEmpty(t, report.Findings)
-	for _, f := range report.Findings {
-		assert.Contains(t, []doctor.Level{doctor.Warning, doctor.Error}, f.Level, f)
-	}
 }
 
 func TestTextFromADatabaseCannotSteerATerminal(t *testing.T) {

@@ -96,16 +96,17 @@ type sight struct {
 const sightTerms = 50
 
 func (t *tool) sight(ctx context.Context, since int64) (seen sight, err error) {
-	if seen.situation, err = t.situation(ctx); err != nil || since == 0 && seen.view.Newest == nil {
-		return seen, err
-	}
-	if n := seen.view.Newest; n != nil && (n.Term == since || since == 0) {
-		seen.terms = []driver.Term{*n}
-		return seen, nil
-	}
-	err = t.look(ctx, func(ctx context.Context, s store) error {
-		terms, err := s.Terms(ctx, sightTerms)
+	seen.situation, err = t.situation(ctx, func(ctx context.Context, s store,
+		found *situation) error {
 		seen.terms = nil
+		switch n := found.view.Newest; {
+		case n == nil && since == 0:
+			return nil
+		case n != nil && (n.Term == since || since == 0):
+			seen.terms = []driver.Term{*n}
+			return nil
+		}
+		terms, err := s.Terms(ctx, sightTerms)
 		for _, term := range terms {
 			if term.Term >= since {
 				seen.terms = append([]driver.Term{term}, seen.terms...)

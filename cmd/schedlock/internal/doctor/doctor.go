@@ -70,9 +70,6 @@ func (r Report) ToDo() Report {
 	return todo
 }
 
-// defaultTimeout bounds an examination whose context has no deadline.
-const defaultTimeout = 30 * time.Second
-
 // farewell is how long after the end of its context Examine waits for the
 // check that is under way.
 const farewell = 500 * time.Millisecond
@@ -82,9 +79,8 @@ const farewell = 500 * time.Millisecond
 // path or a file: URI of a SQLite file. schema is that of the app on PostgreSQL; "" is the
 // first of the search_path.
 //
-// Everything that goes wrong is a finding. It returns soon after ctx ends,
-// within 30 s if that has no deadline, with what was found until then; a call
-// into a file system that hangs is left behind.
+// Everything that goes wrong is a finding. It returns soon after ctx ends, with
+// what was found until then; a call into a file system that hangs is left behind.
 func Examine(ctx context.Context, dsn, schema string) Report {
 	limits := usual
 	limits.schema = schema
@@ -114,11 +110,6 @@ var usual = bounds{
 }
 
 func examine(ctx context.Context, dsn string, limits bounds) Report {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
 	var f findings
 	done := make(chan struct{})
 	go func() {

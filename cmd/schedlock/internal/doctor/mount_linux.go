@@ -6,13 +6,16 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"example.com/schedlock/internal/filesystem"
 )
 
 // mountOf finds the mount of a path by its id, which needs Linux 5.8.
 func mountOf(path string) (mount, bool) {
 	number, ok := filesystem.MountID(path)
-	if !ok {
+	var room unix.Statfs_t
+	if !ok || unix.Statfs(path, &room) != nil {
 		return mount{}, false
 	}
 	file, err := os.Open("/proc/self/mountinfo")
@@ -23,6 +26,7 @@ func mountOf(path string) (mount, bool) {
 	id := strconv.FormatUint(number, 10)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if m, found := parseMount(lines.Text(), id); found {
+			m.free = int64(room.Bavail * uint64(room.Bsize)) // its width differs by architecture
 			return m, true
 		}
 	}

@@ -47,15 +47,14 @@ func examineMySQL(ctx context.Context, f *findings, dsn string, limits bounds) {
 		"rpl_semi_sync_master_enabled", "rpl_semi_sync_master_wait_point",
 		"rpl_semi_sync_master_timeout", "rpl_semi_sync_master_status",
 		"rpl_semi_sync_master_clients")
-	m.judge(ctx, "settings", judgeMySQLSettings, "sql_mode", "tx_isolation", "time_zone",
-		"system_time_zone", "autocommit", "wait_timeout", "idle_transaction_timeout")
+	m.judge(ctx, "settings", judgeMySQLSettings, "sql_mode", "tx_isolation", "autocommit",
+		"wait_timeout", "idle_transaction_timeout")
 	m.checkConnections(ctx)
 	if !m.checkTables(ctx) {
 		return
 	}
 	m.checkGrants(ctx)
 	m.checkTransactions(ctx)
-	m.checkSign(ctx)
 	m.checkRows(ctx)
 }
 
@@ -79,7 +78,6 @@ var mariadbKind = kind{
 	waits:   "transactions",
 	tls:     "tls= of the address",
 	listens: "bind_address",
-	sign:    `SELECT grace_ms, coalesce(ttl_only, '') FROM scheduler_lock WHERE id = 1`,
 	refusal: mariadbRefusal,
 	grants:  func(each string) string { return each }, // one names one table
 }
@@ -108,19 +106,15 @@ func connectMariaDB(config *mysqldriver.Config) (*sql.DB, error) {
 // judge reads global variables and the status, by lower-case name, and judges them.
 func (m mariadb) judge(ctx context.Context, check string,
 	judge func(*findings, map[string]string), names ...string) {
+	var name, value string
 	x := map[string]string{}
 	among := ` WHERE variable_name IN ('` + strings.Join(names, "', '") + `')`
-	if m.looked(check, m.ask(ctx, func(ctx context.Context, q queryer) error {
-		return eachRow(ctx, q, func(rows *sql.Rows) error {
-			var name, value string
-			err := rows.Scan(&name, &value)
-			x[strings.ToLower(name)] = value
-			return err
-		}, `SELECT variable_name, coalesce(variable_value, '')
+	if m.each(ctx, check, `SELECT variable_name, coalesce(variable_value, '')
 FROM information_schema.global_variables`+among+`
 UNION ALL SELECT variable_name, coalesce(variable_value, '')
-FROM information_schema.global_status`+among)
-	})) {
+FROM information_schema.global_status`+among, nil, []any{&name, &value}, func() {
+		x[strings.ToLower(name)] = value
+	}) {
 		judge(m.findings, x)
 	}
 }

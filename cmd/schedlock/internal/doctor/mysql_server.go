@@ -165,11 +165,6 @@ func judgeMySQLSettings(f *findings, x map[string]string) {
 		f.note(check, "autocommit is OFF: the lock sets its own; a shell that reads a table keeps "+
 			"a transaction open, and migrations wait for it")
 	}
-	zone := x["time_zone"]
-	if zone == "SYSTEM" {
-		zone += " (" + x["system_time_zone"] + ")"
-	}
-	f.note(check, "time_zone is "+zone+"; the times in the tables are UTC, whatever it is")
 	f.fine(check, "the lock's own sessions have what they need")
 }
 

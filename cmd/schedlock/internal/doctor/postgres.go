@@ -40,7 +40,7 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	db.SetMaxOpenConns(1)
 
 	opts := []postgres.Option{postgres.WithLogger(slog.New(slog.DiscardHandler))}
-	s := postgreSQL{config: config, server: server{findings: f, kind: postgresKind, db: db,
+	s := postgreSQL{server{findings: f, kind: postgresKind, db: db,
 		limits: limits, user: config.User, safe: pgdsn.Safe,
 		at: fmt.Sprintf("database %q on %s", config.Database,
 			net.JoinHostPort(config.Host, fmt.Sprint(config.Port)))}}
@@ -62,6 +62,7 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	found := s.checkSchemas(ctx)
 	s.checkClock(ctx)
 	s.checkSettings(ctx)
+	s.checkDurability(ctx)
 	s.checkConnections(ctx)
 	s.checkTransactions(ctx)
 	if !found {
@@ -75,15 +76,11 @@ func examinePostgres(ctx context.Context, f *findings, dsn string, limits bounds
 	s.checkBloat(ctx)
 	if shown { // else what is not there may only be hidden
 		s.checkRows(ctx)
-		s.checkSign(ctx)
 	}
 }
 
 // A postgreSQL is the server that is examined.
-type postgreSQL struct {
-	server
-	config *pgx.ConnConfig
-}
+type postgreSQL struct{ server }
 
 var postgresKind = kind{
 	dialect: dialect{
@@ -98,10 +95,6 @@ var postgresKind = kind{
 	waits:   "locks",
 	tls:     "sslmode and sslrootcert of the URL",
 	listens: "listen_addresses",
-	// before version 4 of the schema there are no such columns
-	sign: `
-SELECT (to_jsonb(l) ->> 'grace_ms')::bigint, coalesce(to_jsonb(l) ->> 'ttl_only', '')
-FROM scheduler_lock l WHERE l.id = 1`,
 	refusal: postgresRefusal,
 }
 
@@ -161,30 +154,9 @@ func (s postgreSQL) checkPooler(ctx context.Context) {
 	case pid == announced:
 		s.ok("pooler", "none: the connection is direct")
 	default:
-		s.note("pooler", s.bouncer(ctx)+
-			" is between here and the server: LISTEN does not reach through it, "+
-			"so a standby notices a release by polling, within a second or two; all else works")
+		s.note("pooler", "a pooler, such as PgBouncer, is between here and the server: "+
+			"LISTEN does not reach through it, so a standby notices a release by polling, within a second or two; all else works")
 	}
-}
-
-// bouncer asks the pooler for its name: PgBouncer has a database of its own,
-// for the roles that may see it.
-func (s postgreSQL) bouncer(ctx context.Context) (name string) {
-	config := s.config.Copy()
-	config.Database = "pgbouncer"
-	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	err := s.bounded(ctx, func(ctx context.Context) error {
-		conn, err := pgx.ConnectConfig(ctx, config)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		return conn.QueryRow(ctx, `SHOW VERSION`).Scan(&name)
-	})
-	if err != nil || !strings.HasPrefix(name, "PgBouncer") {
-		return "a pooler, such as PgBouncer,"
-	}
-	return name
 }
 
 var grant = regexp.MustCompile(`^GRANT (.+) ON (.+) TO (.+)$`)

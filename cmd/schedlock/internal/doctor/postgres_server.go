@@ -59,15 +59,15 @@ WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p')
 		s.fail("tables", fmt.Sprintf("schema %s has no tables of the lock; schema %s has",
 			s.limits.schema, strings.Join(all, ", ")),
 			fmt.Sprintf("correct --schema, or start the app, which makes them; "+
-				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.config.User))
+				"or GRANT USAGE ON SCHEMA %q TO %q", s.limits.schema, s.user))
 		return false
 	case here == "":
 		s.fail("search_path", fmt.Sprintf("the tables are in schema %s, which the search_path %s "+
 			"does not have, or which role %s may not use",
-			strings.Join(all, ", "), path, s.config.User),
+			strings.Join(all, ", "), path, s.user),
 			fmt.Sprintf(`ALTER ROLE %q SET search_path = %q, or ?search_path=%s in the URL; `+
 				`or GRANT USAGE ON SCHEMA %q TO %q`,
-				s.config.User, all[0], all[0], all[0], s.config.User))
+				s.user, all[0], all[0], all[0], s.user))
 		return false
 	case s.limits.schema != "":
 		s.ok("schema", fmt.Sprintf("the tables are in schema %s, as --schema says", here))
@@ -105,7 +105,7 @@ func (s postgreSQL) checkSettings(ctx context.Context) {
 	var x settings
 	if s.row(ctx, "settings", sqlSettings, &x.commit, &x.standbys, &x.isolation, &x.autovacuum,
 		&x.statement, &x.lock, &x.idle, &x.transaction, &x.session) {
-		judgeSettings(s.findings, x, s.config.User)
+		judgeSettings(s.findings, x, s.user)
 	}
 }
 
@@ -159,6 +159,29 @@ func judgeSettings(f *findings, x settings, role string) {
 	f.fine(check, "nothing that hurts the lock")
 }
 
+// A table that is UNLOGGED is empty after a crash of the server.
+const sqlUndurable = `
+SELECT name || ' is off' FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'
+UNION ALL
+SELECT relname || ' is UNLOGGED' FROM pg_class
+WHERE oid IN (to_regclass('scheduler_lock'), to_regclass('scheduler_terms'))
+  AND relpersistence = 'u' ORDER BY 1`
+
+// checkDurability says whether an acquisition that was acknowledged outlives a crash.
+func (s postgreSQL) checkDurability(ctx context.Context) {
+	undurable, ok := s.lines(ctx, "durability", sqlUndurable)
+	switch {
+	case !ok:
+	case len(undurable) > 0:
+		s.warn("durability", strings.Join(undurable, ", ")+": after a crash rows may be gone or "+
+			"damaged, and another replica leads beside the holder until that notices",
+			"turn the setting on in the server's configuration, or ALTER TABLE … SET LOGGED")
+	default:
+		s.ok("durability", "what was committed is on the server's disk")
+	}
+}
+
 const sqlRowSecurity = `
 SELECT format('%I', t.name)
 FROM unnest(ARRAY['scheduler_lock', 'scheduler_terms', 'scheduler_jobs', 'scheduler_runs',
@@ -175,13 +198,13 @@ func (s postgreSQL) checkRowSecurity(ctx context.Context) (shown bool) {
 		s.fail("row-level security", fmt.Sprintf("it is active for role %s on %s: "+
 			"rows may be hidden, so who holds the lock cannot be told, "+
 			"and no replica with this role leads",
-			s.config.User, strings.Join(tables, ", ")),
+			s.user, strings.Join(tables, ", ")),
 			fmt.Sprintf("as a superuser: ALTER ROLE %q BYPASSRLS; or as the owner of the tables: "+
 				"ALTER TABLE %s DISABLE ROW LEVEL SECURITY",
-				s.config.User, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
+				s.user, strings.Join(tables, " DISABLE ROW LEVEL SECURITY; ALTER TABLE ")))
 		return false
 	default:
-		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.config.User))
+		s.ok("row-level security", fmt.Sprintf("none hides rows from role %s", s.user))
 	}
 	return true
 }

@@ -17,6 +17,7 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -96,7 +97,9 @@ func role(t testing.TB, dsn, attributes string) (name, as string) {
 
 func TestAHeldDatabaseOnPostgreSQLIsHealthyAndIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	dsn := migrated(t)
+	server := pgtest.Start(t, "fsync=on") // the shared one trades that for speed
+	dsn := server.Database(t)
+	migrate(t, dsn)
 	lead(t, open(t, dsn))
 	conn := session(t, dsn)
 	state := func() (s string) {
@@ -111,11 +114,24 @@ func TestAHeldDatabaseOnPostgreSQLIsHealthyAndIsLeftAlone(t *testing.T) {
 	assert.Equal(t, before, state())
 	healthy(t, r)
 	for _, check := range []string{"connection", "version", "pooler", "role of the server",
-		"search_path", "server clock", "settings", "connections",
+		"search_path", "server clock", "settings", "durability", "connections",
 		"transactions", "grants", "locks", "bloat", "schema", "lock", "timing", "clock",
 		"flapping"} {
 		finding(t, r, check, OK)
 	}
+	execute(t, dsn, `ALTER TABLE scheduler_lock SET UNLOGGED`)
+	finding(t, examined(dsn), "durability", Warning, "scheduler_lock is UNLOGGED", "SET LOGGED")
+	finding(t, examined(migrated(t)), "durability", Warning, "fsync is off")
+}
+
+func TestAServerThatNoReplicaCanUseIsAnError(t *testing.T) {
+	t.Parallel()
+	finding(t, found(func(f *findings) {
+		server{findings: f, kind: postgresKind, limits: usual,
+			open: func(context.Context) (store, error) {
+				return nil, fmt.Errorf("%w: PostgreSQL 12 is too old", driver.ErrPermanent)
+			}}.checkGrants(bg)
+	}), "grants", Error, "no replica starts", "PostgreSQL 12 is too old")
 }
 
 func TestNoConnection(t *testing.T) {
@@ -189,8 +205,8 @@ func TestBehindAPooler(t *testing.T) {
 	bouncer := pgtest.PgBouncer(t, server)
 	lead(t, open(t, dsn))
 	r := examined(bouncer.URL(databaseName(t, dsn)))
-	healthy(t, r)
-	finding(t, r, "pooler", Note, "PgBouncer 1.", "LISTEN", "polling")
+	healthy(t, r, "durability")
+	finding(t, r, "pooler", Note, "PgBouncer", "LISTEN", "polling")
 	finding(t, r, "lock", OK)
 }
 
@@ -328,7 +344,7 @@ func TestRowLevelSecurity(t *testing.T) {
 	name, as := role(t, dsn, "")
 	execute(t, dsn, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+name)
 	r := examined(as)
-	healthy(t, r)
+	healthy(t, r, "durability")
 	finding(t, r, "row-level security", OK)
 	for _, table := range []string{"scheduler_lock", "scheduler_terms", "scheduler_jobs",
 		"scheduler_runs", "scheduler_attempts", "scheduler_requests", "scheduler_pauses",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -55,10 +56,9 @@ type job struct {
 }
 
 type run struct {
-	job       string
-	scheduled stamp
-	started   stamp
-	term      int64
+	job     string
+	started stamp
+	term    int64
 }
 
 // A stamp is a time as it stands in a table, whatever that is.
@@ -66,9 +66,6 @@ type stamp struct {
 	text string    // "": NULL
 	time time.Time // zero: it cannot be read
 }
-
-// stampLayout is how SQLite's tables keep their times.
-const stampLayout = "2006-01-02T15:04:05.000000Z"
 
 // Scan takes what the drivers make of a time: text from SQLite, a time or the word
 // infinity from PostgreSQL, a time from MariaDB.
@@ -81,7 +78,7 @@ func (s *stamp) Scan(src any) error {
 	case []byte:
 		*s = readStamp(string(v))
 	case time.Time:
-		*s = stamp{text: v.UTC().Format(stampLayout), time: v.UTC()}
+		*s = stamp{text: v.UTC().Format(columns.Layout), time: v.UTC()}
 	default:
 		*s = stamp{text: fmt.Sprint(v)}
 	}
@@ -129,7 +126,7 @@ SELECT coalesce(app, ''), coalesce(program, '') FROM scheduler_terms ORDER BY te
 	sqlJobs = `
 SELECT job, spec, cursor_at FROM scheduler_jobs ORDER BY job LIMIT 1000`
 	sqlRunning = `
-SELECT job, scheduled_at, started_at, term FROM scheduler_runs
+SELECT job, started_at, term FROM scheduler_runs
 WHERE status = 'in_progress' ORDER BY id LIMIT 1000`
 	sqlRequests = `
 SELECT q.job, q.requested_at, q.requested_by FROM scheduler_requests q
@@ -163,79 +160,57 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 	if f.minCode > migrations.Latest {
 		return f, nil // unknown tables
 	}
-	each := func(table, query string, row func(*sql.Rows) error) {
+	each := func(table, query string, dest []any, row func()) {
 		if err != nil {
 			return
 		}
 		if d.noFile {
 			query = strings.ReplaceAll(query, "coalesce(file_id, '')", "''")
 		}
-		if err = eachRow(ctx, tx, row, query); err != nil {
+		if err = eachRow(ctx, tx, query, nil, dest, row); err != nil {
 			err = fmt.Errorf("table %s: %w", table, err)
 		}
 	}
-	each("scheduler_lock", sqlLock, func(rows *sql.Rows) error {
-		var ttl, renew, heartbeat int64
-		f.row = &lockRow{}
-		r := f.row
-		err := rows.Scan(&r.PID, &r.Hostname, &r.created, &r.heartbeat, &r.token, &r.term, &r.state,
-			&ttl, &renew, &heartbeat, &r.fileID)
+	var (
+		r                     lockRow
+		t                     term
+		j                     job
+		running               run
+		asked                 ledger.Request
+		pause                 ledger.Pause
+		app                   driver.App
+		ttl, renew, heartbeat int64
+		at                    stamp
+	)
+	each("scheduler_lock", sqlLock, []any{&r.PID, &r.Hostname, &r.created, &r.heartbeat, &r.token,
+		&r.term, &r.state, &ttl, &renew, &heartbeat, &r.fileID}, func() {
 		r.timing = driver.Timing{TTL: millis(ttl), RenewDeadline: millis(renew),
 			HeartbeatInterval: millis(heartbeat)}
-		return err
+		f.row = &r
 	})
-	each("scheduler_terms", sqlTerms, func(rows *sql.Rows) error {
-		var (
-			t   term
-			ttl int64
-		)
-		err := rows.Scan(&t.number, &t.token, &t.PID, &t.Hostname, &t.acquired, &t.ended, &t.reason,
-			&ttl, &t.fileID)
+	each("scheduler_terms", sqlTerms, []any{&t.number, &t.token, &t.PID, &t.Hostname, &t.acquired,
+		&t.ended, &t.reason, &ttl, &t.fileID}, func() {
 		t.ttl = millis(ttl)
 		f.terms = append(f.terms, t)
-		return err
 	})
-	each("scheduler_jobs", sqlJobs, func(rows *sql.Rows) error {
-		var j job
-		err := rows.Scan(&j.name, &j.spec, &j.cursor)
-		f.jobs = append(f.jobs, j)
-		return err
-	})
-	each("scheduler_runs", sqlRunning, func(rows *sql.Rows) error {
-		var r run
-		err := rows.Scan(&r.job, &r.scheduled, &r.started, &r.term)
-		f.running = append(f.running, r)
-		return err
-	})
+	each("scheduler_jobs", sqlJobs, []any{&j.name, &j.spec, &j.cursor},
+		func() { f.jobs = append(f.jobs, j) })
+	each("scheduler_runs", sqlRunning, []any{&running.job, &running.started, &running.term},
+		func() { f.running = append(f.running, running) })
 	if f.version >= 10 {
-		each("scheduler_terms", sqlApps, func(rows *sql.Rows) error {
-			var a driver.App
-			err := rows.Scan(&a.Name, &a.Program)
-			f.apps = append(f.apps, a)
-			return err
-		})
+		each("scheduler_terms", sqlApps, []any{&app.Name, &app.Program},
+			func() { f.apps = append(f.apps, app) })
 	}
 	if f.version >= 2 {
-		each("scheduler_requests", sqlRequests, func(rows *sql.Rows) error {
-			var (
-				r  ledger.Request
-				at stamp
-			)
-			err := rows.Scan(&r.Job, &at, &r.By)
-			r.At = at.time
-			f.requests = append(f.requests, r)
-			return err
+		each("scheduler_requests", sqlRequests, []any{&asked.Job, &at, &asked.By}, func() {
+			asked.At = at.time
+			f.requests = append(f.requests, asked)
 		})
-		each("scheduler_pauses", sqlPauses, func(rows *sql.Rows) error {
-			var (
-				p  ledger.Pause
-				at stamp
-			)
-			err := rows.Scan(&p.Job, &at, &p.By, &p.Reason)
-			p.Since = at.time
-			f.pauses = append(f.pauses, p)
-			return err
-		})
+		each("scheduler_pauses", sqlPauses, []any{&pause.Job, &at, &pause.By, &pause.Reason},
+			func() {
+				pause.Since = at.time
+				f.pauses = append(f.pauses, pause)
+			})
 	}
 	if err != nil {
 		return f, err
@@ -283,19 +258,12 @@ func (x facts) view() driver.Snapshot {
 	return v
 }
 
-func eachRow(ctx context.Context, q queryer, row func(*sql.Rows) error, query string,
-	args ...any) error {
+func eachRow(ctx context.Context, q queryer, query string, args, dest []any, do func()) error {
 	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return columns.Each(rows, err, dest, func() error {
+		do()
+		return nil
+	})
 }
 
 // millis bounds what somebody may have edited.

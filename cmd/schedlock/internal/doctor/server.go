@@ -47,7 +47,6 @@ type kind struct {
 	waits   string // the check that names who keeps others waiting
 	tls     string // what an address says of TLS
 	listens string // the setting of the server that says where it listens
-	sign    string // reads what the leader has written of the end of its session
 
 	refusal func(error) (why, do string) // of the server itself; "": it is none
 	grants  func(string) string          // the shortest form of statements with GRANT
@@ -97,17 +96,18 @@ func (s server) row(ctx context.Context, check, query string, dest ...any) bool 
 	}))
 }
 
+// each is row for a query with any number of rows: do is called after each was read.
+func (s server) each(ctx context.Context, check, query string, args, dest []any, do func()) bool {
+	return s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
+		return eachRow(ctx, q, query, args, dest, do)
+	}))
+}
+
 // lines reads the only column of a query.
 func (s server) lines(ctx context.Context, check, query string,
 	args ...any) (lines []string, ok bool) {
-	ok = s.looked(check, s.ask(ctx, func(ctx context.Context, q queryer) error {
-		return eachRow(ctx, q, func(rows *sql.Rows) error {
-			var line string
-			err := rows.Scan(&line)
-			lines = append(lines, line)
-			return err
-		}, query, args...)
-	}))
+	var line string
+	ok = s.each(ctx, check, query, args, []any{&line}, func() { lines = append(lines, line) })
 	return lines, ok
 }
 
@@ -249,6 +249,10 @@ func (s server) checkGrants(ctx context.Context) {
 			"as "+s.admin+": "+s.grants(grants))
 		return
 	}
+	if errors.Is(err, driver.ErrPermanent) {
+		s.fail("grants", "no replica starts: "+err.Error(), "do what it says")
+		return
+	}
 	s.note("grants", "not looked at to the end: "+err.Error())
 }
 
@@ -264,29 +268,6 @@ func (s server) with(ctx context.Context, open func(context.Context) (store, err
 	})
 }
 
-// checkSign says what the end of the leader's session means.
-func (s server) checkSign(ctx context.Context) {
-	var (
-		grace sql.NullInt64
-		why   string
-	)
-	err := s.ask(ctx, func(ctx context.Context, q queryer) error {
-		return q.QueryRowContext(ctx, s.sign).Scan(&grace, &why)
-	})
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-	case !s.looked("sign of death", err):
-	case grace.Valid:
-		s.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
-			"others wait for %s only", millis(grace.Int64)))
-	default:
-		if why == "" {
-			why = "the leader does not say why"
-		}
-		s.note("sign of death", "none, a crash of the leader is noticed after its TTL: "+why)
-	}
-}
-
 func (s server) checkRows(ctx context.Context) {
 	var x facts
 	err := s.bounded(ctx, func(ctx context.Context) (err error) {
@@ -295,7 +276,9 @@ func (s server) checkRows(ctx context.Context) {
 	})
 	switch {
 	case err == nil:
-		judge(s.findings, x, s.look(ctx, x))
+		seen := s.look(ctx, x)
+		judge(s.findings, x, seen)
+		judgeSign(s.findings, seen)
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		s.fail("tables", fmt.Sprintf("they cannot be read within %s", s.limits.statement),
 			"somebody locks them (see "+s.waits+" above), or the server hangs")

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +28,6 @@ func examineSQLite(ctx context.Context, f *findings, dsn string, limits bounds) 
 	checkLockFiles(f, path)
 	accepted := checkMount(f, path)
 	checkLog(f, path, limits)
-	checkDSN(f, dsn)
 	checkWriter(ctx, f, path, limits)
 	if !readable || !accepted {
 		return
@@ -43,25 +40,6 @@ func examineSQLite(ctx context.Context, f *findings, dsn string, limits bounds) 
 	f.adopt(&part)
 	if err != nil {
 		failToRead(f, "database", err)
-	}
-}
-
-// checkDSN says what the app's own parameters change.
-func checkDSN(f *findings, dsn string) {
-	_, rawQuery, _ := strings.Cut(dsn, "?")
-	query, err := url.ParseQuery(rawQuery)
-	if err != nil || !strings.HasPrefix(dsn, "file:") {
-		return
-	}
-	for _, p := range query["_pragma"] {
-		words := strings.FieldsFunc(strings.ToLower(p), func(r rune) bool {
-			return strings.ContainsRune("(=) ", r)
-		})
-		if len(words) == 2 && words[0] == "synchronous" &&
-			!slices.Contains([]string{"full", "extra", "2", "3"}, words[1]) {
-			f.note("synchronous", fmt.Sprintf("the DSN sets %s: the lock's own writes are made "+
-				"with FULL all the same, the app's own may be lost with the power", p))
-		}
 	}
 }
 

@@ -192,16 +192,6 @@ func TestOtherJournalModes(t *testing.T) {
 	assert.Equal(t, before, listing(t, filepath.Dir(path)))
 }
 
-func TestALazyDSNIsNoted(t *testing.T) {
-	t.Parallel()
-	path := closed(t)
-	finding(t, examined("file:"+path+"?_pragma=synchronous(off)"), "synchronous", Note,
-		"synchronous(off)")
-	for _, f := range examined("file:" + path + "?_pragma=synchronous(FULL)").Findings {
-		assert.NotEqual(t, "synchronous", f.Check)
-	}
-}
-
 func TestALargeLog(t *testing.T) {
 	t.Parallel()
 	s := newDatabase(t)

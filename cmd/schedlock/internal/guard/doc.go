@@ -36,8 +36,18 @@
 // cannot be killed by us. For all of these there is the fence: see schedlock fence.
 package guard
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Slack is what is needed of the time between the end of trust in the lock and its
 // TTL, to kill a tree, and for outer to notice that inner does not.
 const Slack = 250 * time.Millisecond
+
+// innerName, the pid of outer and the numbers of two descriptors are os.Args[0] of the inner
+// process.
+const innerName = "schedlock: inner of "
+
+// IsInner reports whether a process with these arguments was started by Outer.
+func IsInner(args []string) bool { return len(args) > 0 && strings.HasPrefix(args[0], innerName) }

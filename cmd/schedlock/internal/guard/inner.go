@@ -122,6 +122,16 @@ type Hold struct {
 	Lease     *os.File             // keeps the holder from being taken for dead; nil: nothing does
 }
 
+// over reports whether the lock was lost, or may not be trusted any more.
+func (h Hold) over() bool {
+	select {
+	case <-h.Done:
+		return true
+	default:
+		return h.Confirmed() >= h.Trusted
+	}
+}
+
 // A Command is what runs under a lock.
 type Command struct {
 	Args  []string
@@ -138,10 +148,14 @@ type End struct {
 // Run runs a command, and returns when its whole tree has ended: because the
 // command has ended, because ctx has, or because the lock was lost. The cause of
 // ctx may be a [Signal], which the command gets then instead of SIGTERM. An error
-// means that it could not be started.
+// means that it could not be started. If the lock is over before that, as when this process
+// was stopped in between, nothing is.
 func (i *Inner) Run(ctx context.Context, h Hold, c Command) (End, error) {
 	latest, stop := i.watch(h)
 	defer stop()
+	if h.over() { // from here on outer sees to it
+		return End{Code: ExitSignal(unix.SIGTERM)}, nil
+	}
 	ended := make(chan unix.WaitStatus, 1)
 	group, err := i.start(h, c, ended)
 	if err != nil {

@@ -7,18 +7,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// innerName, the pid of outer and the numbers of two descriptors are os.Args[0] of the inner
-// process.
-const innerName = "schedlock: inner of "
-
-// IsInner reports whether a process with these arguments was started by [Outer].
-func IsInner(args []string) bool { return len(args) > 0 && strings.HasPrefix(args[0], innerName) }
 
 // passed are the signals that outer passes on, unless whoever has started it
 // wants them ignored, as nohup does with SIGHUP.
@@ -76,6 +68,9 @@ type outer struct {
 }
 
 func (o *outer) start(args, env []string) error {
+	if err := ownProc(); err != nil {
+		return err
+	}
 	if err := adopt(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}

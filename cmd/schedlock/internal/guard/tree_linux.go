@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -14,6 +15,17 @@ import (
 // adopt makes this process the parent of all that its descendants leave behind
 // (prctl(2), PR_SET_CHILD_SUBREAPER).
 func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// ownProc returns an error unless /proc has the numbers of this PID namespace. With those of
+// another, children would be none of ours, and what left the group of the command would stay.
+func ownProc() error {
+	self, err := os.Readlink("/proc/self")
+	if err == nil && self == strconv.Itoa(os.Getpid()) {
+		return nil
+	}
+	return errors.New("/proc does not show this PID namespace, so the processes that a command " +
+		"starts can't be found: mount it, such as by unshare --mount-proc")
+}
 
 // children are the processes whose parent is this one, dead ones that were not
 // reaped included.

@@ -123,6 +123,12 @@ func ofNoRow(v driver.Snapshot, j assess.Assessment) (summary, advice string) {
 		"start a replica"
 }
 
+// EndedByItself reports whether the end of a term was written when it happened, not when
+// somebody took over or noticed a loss.
+func EndedByItself(r driver.EndReason) bool {
+	return r == driver.EndReleased || r == driver.EndRevoked
+}
+
 // endWords makes the end of a term a part of a sentence.
 func endWords(r driver.EndReason) string {
 	switch r {

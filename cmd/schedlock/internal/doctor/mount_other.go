@@ -1,5 +1,0 @@
-//go:build !linux
-
-package doctor
-
-func mountOf(string) (mount, bool) { return mount{}, false }
