@@ -69,7 +69,8 @@ func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		s, err := t.situation(ctx, func(ctx context.Context, st store, found *situation) error {
 			list, err := st.Jobs(ctx)
-			found.failing = slices.DeleteFunc(list, func(j ledger.Job) bool { return j.Streak == 0 })
+			found.failing = slices.DeleteFunc(list,
+				func(j ledger.Job) bool { return j.Streak == 0 })
 			return err
 		})
 		if err != nil {

@@ -34,7 +34,8 @@ func FlushLog(log *slog.Logger, limit time.Duration) {
 // A handler is a slog.Handler behind a queue, which it shares with those that
 // were made of it by WithAttrs and WithGroup.
 type handler struct {
-	to    func() slog.Handler // called in the queue only: any method of the app's may block or panic
+	// to is called in the queue only: any method of the app's handler may block or panic.
+	to    func() slog.Handler
 	queue *Queue
 }
 

@@ -155,7 +155,8 @@ func (s postgreSQL) checkPooler(ctx context.Context) {
 		s.ok("pooler", "none: the connection is direct")
 	default:
 		s.note("pooler", "a pooler, such as PgBouncer, is between here and the server: "+
-			"LISTEN does not reach through it, so a standby notices a release by polling, within a second or two; all else works")
+			"LISTEN does not reach through it, so a standby notices a release by polling, "+
+			"within a second or two; all else works")
 	}
 }
 
