@@ -73,7 +73,7 @@ peers: ## other ways to elect a leader, for docs/benchmarks.md; needs redis-serv
 	cd internal/bench/peers && $(GO) vet ./... && $(GO) run . -page ../../../docs/benchmarks.md
 
 .PHONY: breaks
-breaks: ## every deliberate break is noticed; an hour on two busy processors
+breaks: ## every deliberate break is noticed; more than an hour on two processors
 	$(GO) test ./internal/breaks -v -timeout 0 -breaks.all
 
 .PHONY: soak

@@ -142,8 +142,9 @@ func (f *execFleet) start(i int) {
 	f.calls[i], f.ended[i] = cmd, ended
 }
 
-// awaitTerm waits until a beacon of a term above one is alive. As a supervisor does, it starts calls
-// again that have ended: one that has yet to open its database does not outlive a fault of that.
+// awaitTerm waits until a beacon of a term above one is alive. As a supervisor does, it
+// starts calls again that have ended: one that has yet to open its database does not
+// outlive a fault of that.
 func (f *execFleet) awaitTerm(above int64) (term int64) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {

@@ -151,13 +151,17 @@ func (x *execution) campaign(ctx, within context.Context, inner *guard.Inner, ta
 			case x.restart == restartNever, x.restart == restartOnFailure && end.Code == 0:
 				return end.Code, nil
 			default:
+				if time.Since(begun) > longest {
+					pause = time.Second
+				}
 				log.Warn("the command has ended, and is started again", "code", end.Code,
 					"pause", pause)
 			}
 			within, wait = ctx, true
 		case !wait, within.Err() != nil, errors.Is(err, driver.ErrPermanent):
 			return x.notHad(ctx, within, err)
-		default:
+		default: // after an outage nobody shall wait for long
+			pause = min(pause, 4*time.Second)
 			log.Warn("the lock cannot be taken: it is tried again", "err", err, "pause", pause)
 		}
 		select {
@@ -165,9 +169,7 @@ func (x *execution) campaign(ctx, within context.Context, inner *guard.Inner, ta
 			return x.notHad(ctx, within, cmp.Or(err, within.Err()))
 		case <-time.After(pause):
 		}
-		if pause = min(2*pause, longest); time.Since(begun) > longest {
-			pause = time.Second
-		}
+		pause = min(2*pause, longest)
 	}
 }
 

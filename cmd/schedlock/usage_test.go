@@ -126,6 +126,9 @@ func TestUsageErrors(t *testing.T) {
 	r := call(t, "status", "--db", " ")
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.err, `--db " " is blank`)
+	r = call(t, "release", "--db", "x", "--force", "--yes", "--reason", " ")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.err, "--reason is required")
 	t.Run("an empty job is not every job", func(t *testing.T) {
 		for _, command := range []string{"pause", "resume"} {
 			for _, job := range []string{"", " "} {

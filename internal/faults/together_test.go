@@ -23,8 +23,8 @@ func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
 // cluster, and all of them at once may take a slow machine longer than one of them may take.
 var starting = make(chan struct{}, 2)
 
-// room is for the clusters that are being started, or go on: so many in any case, and more while the
-// processors have little to do. A long run has room for all.
+// room is for the clusters that are being started, or go on: so many in any case, and more
+// while the processors have little to do. A long run has room for all.
 var room struct {
 	looking sync.Mutex // one at a time looks for room, so that the next one sees its work
 	taken   atomic.Int32

@@ -108,7 +108,8 @@ func (s *Spans) links(of int64) []trace.Link {
 }
 
 // record is RecordError for errors whose text may be no UTF-8: for such a text an exporter drops
-// all the spans that it sends together. It returns the text.
+// all the spans that it sends together. It returns the text. A panic is recorded by the SDK itself,
+// with its stack: its text stays as it is.
 func record(span trace.Span, err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	span.AddEvent("exception", trace.WithAttributes(

@@ -84,7 +84,8 @@ func TestNothingIsSentWhileNothingChanges(t *testing.T) {
 	assert.NotEmpty(t, newUpdate(h, &later, nil).event(usualSpan, true, sent, &last))
 	later.now = later.now.Add(time.Millisecond)
 	later.view.Now = later.now
-	assert.Empty(t, newUpdate(h, &later, nil).event(usualSpan, true, sent, &last), "ages run in the page")
+	event := newUpdate(h, &later, nil).event(usualSpan, true, sent, &last)
+	assert.Empty(t, event, "ages run in the page")
 }
 
 func TestThePageHealsLive(t *testing.T) {

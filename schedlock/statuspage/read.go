@@ -157,8 +157,10 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 		}
 	}
 	s.more = max(len(infos)-maxJobs, 0)
-	if s.more > 0 { // none that needs to be looked at is left out
-		slices.SortStableFunc(s.jobs, func(a, b job) int { return a.trouble(s.now) - b.trouble(s.now) })
+	if s.more > 0 { // those that need to be looked at stay
+		slices.SortStableFunc(s.jobs, func(a, b job) int {
+			return a.trouble(s.now) - b.trouble(s.now)
+		})
 		s.jobs = s.jobs[:maxJobs]
 		slices.SortFunc(s.jobs, func(a, b job) int { return cmp.Compare(a.Name, b.Name) })
 	}

@@ -14,8 +14,7 @@ import (
 // reasons say why a target is missed, by the profile of what takes the time.
 var reasons = map[string]string{
 	"Acquire, MariaDB": "It is one round trip, a block of statements, which the server parses " +
-		"each time. A claim that is refused, before the first row is written, takes about half " +
-		"of it.",
+		"each time.",
 	"Release, MariaDB": "It is one round trip, a block of statements, which the server parses " +
 		"each time.",
 	"Heartbeat, SQLite": "Before and after the statement the store looks whether the paths still " +

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -303,4 +304,11 @@ func TestFileSystems(t *testing.T) {
 	m, ok = mountOf(t.TempDir())
 	assert.True(t, ok)
 	assert.Positive(t, m.free)
+}
+
+// Some file systems tell no size: they are not full.
+func TestAFileSystemWithoutASizeIsNotFull(t *testing.T) {
+	assert.EqualValues(t, math.MaxInt64, free(unix.Statfs_t{Bsize: 4096, Frsize: 4096}))
+	assert.Zero(t, free(unix.Statfs_t{Blocks: 10, Bsize: 4096, Frsize: 4096}))
+	assert.EqualValues(t, 2*512, free(unix.Statfs_t{Blocks: 10, Bavail: 2, Bsize: 4096, Frsize: 512}))
 }

@@ -138,10 +138,14 @@ func judgeApps(f *findings, x facts) {
 	f.ok("app", "the lock is that of "+words.App(last))
 }
 
-// judgeSign says what the end of the session of a leader on a server means.
-func judgeSign(f *findings, seen driver.Snapshot) {
+// judgeSign says what the end of the session of a leader on a server means. Only a look tells of
+// the session.
+func judgeSign(f *findings, seen driver.Snapshot, looked bool) {
 	switch r := seen.Row; {
 	case r == nil:
+	case !looked:
+		f.note("sign of death", "not looked at: the lock could not be read as a standby does, "+
+			"or another leads by now")
 	case r.Grace > 0:
 		f.ok("sign of death", fmt.Sprintf("once the leader's database session has ended, "+
 			"others wait for %s only", r.Grace))

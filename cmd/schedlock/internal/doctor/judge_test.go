@@ -243,3 +243,10 @@ func TestALongListIsCut(t *testing.T) {
 	}
 	finding(t, judged(x, 0), "overdue", Warning, "and 4 more")
 }
+
+func TestTheSignOfDeathIsJudgedByALookOnly(t *testing.T) {
+	r := found(func(f *findings) {
+		judgeSign(f, driver.Snapshot{Row: &driver.Row{}}, false)
+	})
+	finding(t, r, "sign of death", Note, "not looked at")
+}

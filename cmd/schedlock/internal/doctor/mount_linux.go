@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -26,11 +27,20 @@ func mountOf(path string) (mount, bool) {
 	id := strconv.FormatUint(number, 10)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if m, found := parseMount(lines.Text(), id); found {
-			m.free = int64(room.Bavail * uint64(room.Bsize)) // its width differs by architecture
+			m.free = free(room)
 			return m, true
 		}
 	}
 	return mount{}, false
+}
+
+// free is how many bytes there is room for. A file system that has no size, such as ramfs
+// or some in user space, is never full.
+func free(room unix.Statfs_t) int64 {
+	if room.Blocks == 0 {
+		return math.MaxInt64
+	}
+	return int64(room.Bavail * uint64(room.Frsize)) // its width differs by architecture
 }
 
 // parseMount reads a line of mountinfo (proc_pid_mountinfo(5)) if it is that of

@@ -224,12 +224,12 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 
 // look is what a standby sees. If that cannot be read, such as from older
 // tables, or another leads by then, it is what the rows tell without a sign.
-func (x facts) look(ctx context.Context, store driver.Store) driver.Snapshot {
+func (x facts) look(ctx context.Context, store driver.Store) (seen driver.Snapshot, looked bool) {
 	own := x.view()
 	if seen, err := assess.LookAtSession(ctx, store); err == nil && sameHolder(own, seen) {
-		return seen
+		return seen, true
 	}
-	return own
+	return own, false
 }
 
 func sameHolder(a, b driver.Snapshot) bool {

@@ -276,9 +276,9 @@ func (s server) checkRows(ctx context.Context) {
 	})
 	switch {
 	case err == nil:
-		seen := s.look(ctx, x)
+		seen, looked := s.look(ctx, x)
 		judge(s.findings, x, seen)
-		judgeSign(s.findings, seen)
+		judgeSign(s.findings, seen, looked)
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		s.fail("tables", fmt.Sprintf("they cannot be read within %s", s.limits.statement),
 			"somebody locks them (see "+s.waits+" above), or the server hangs")
@@ -289,11 +289,11 @@ func (s server) checkRows(ctx context.Context) {
 }
 
 // look is what a standby sees, which is the session of the holder, too.
-func (s server) look(ctx context.Context, x facts) driver.Snapshot {
-	seen := x.view()
+func (s server) look(ctx context.Context, x facts) (seen driver.Snapshot, looked bool) {
+	seen = x.view()
 	_ = s.with(ctx, s.read, func(ctx context.Context, store store) error {
-		seen = x.look(ctx, store)
+		seen, looked = x.look(ctx, store)
 		return nil
 	})
-	return seen
+	return seen, looked
 }

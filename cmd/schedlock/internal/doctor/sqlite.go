@@ -166,7 +166,7 @@ func judgeSQLite(ctx context.Context, f *findings, store *sqlite.Store, path str
 			return
 		}
 		var part findings
-		seen := before.look(ctx, store)
+		seen, _ := before.look(ctx, store)
 		checkLease(&part, before, seen, path)
 		if seen.Sign == driver.SignAlive && wal {
 			checkBeside(&part, path)
