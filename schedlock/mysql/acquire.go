@@ -65,7 +65,7 @@ BEGIN NOT ATOMIC
             INSERT INTO scheduler_lock (id, pid, hostname, created_at, heartbeat_at, token, term,
                 beat, state, ttl_ms, renew_deadline_ms, heartbeat_ms, server, app, program,
                 connection_id, session_lock, session_server, grace_ms, ttl_only)
-            VALUES (1, ?, ?, at, at, ?, new_term, 0, 'leading', ?, ?, ?, here,
+            VALUES (` + sqlOne + `, ?, ?, at, at, ?, new_term, 0, 'leading', ?, ?, ?, here,
                 nullif(?, ''), nullif(?, ''), ` + sqlHolderSession + `);
             SELECT t.term INTO since FROM scheduler_terms t ORDER BY t.term DESC LIMIT 1 OFFSET 4;
             UPDATE scheduler_terms t

@@ -62,6 +62,15 @@ func number(err error) uint16 {
 	return 0
 }
 
+// sqlOne is 1, and NULL on a server that was made read-only, for a column that takes none: so
+// that what takes or keeps a lock fails there with errNull, whoever sends it. To a user with
+// READ_ONLY ADMIN, as GRANT ALL makes, the server itself refuses nothing: a holder would lead
+// on at the old primary, beside that of the promoted server. MariaDB 12 knows more values
+// than two.
+const sqlOne = `if(concat(@@global.read_only) IN ('0', 'OFF'), 1, NULL)`
+
+var errMadeReadOnly = errors.New("read_only is on, and READ_ONLY ADMIN is no right to lead there")
+
 // undone reports whether the server has undone all of the transaction, and another
 // attempt may succeed.
 func undone(err error) bool {
@@ -136,6 +145,9 @@ func (s *Store) explain(err error) error {
 		s.leaveServer()
 		return fmt.Errorf("%s: this node is not in the primary component of its Galera cluster; "+
 			"connecting anew: %w", s.name(), err)
+	case n == errNull:
+		s.leaveServer()
+		return fmt.Errorf("%s: connecting anew: %w", s.name(), errMadeReadOnly)
 	case readOnly(n):
 		s.leaveServer()
 		return fmt.Errorf("%s: the server is read-only; connecting anew: %w", s.name(), err)

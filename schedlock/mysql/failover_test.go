@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -98,6 +99,44 @@ func TestAReadOnlyServerIsLeft(t *testing.T) {
 	_, err = s.Terms(ctx, 1)
 	require.NoError(t, err)
 }
+
+// The server refuses nothing to a user with READ_ONLY ADMIN, and MariaDB has prepared the
+// heartbeat before it became read-only.
+func TestNobodyKeepsALockOnAReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	server := mytest.Start(t)
+	root := server.Database(t)
+	s, other := open(t, root), open(t, root)
+	require.NoError(t, s.Migrate(ctx))
+	ref := acquire(t, s)
+	heartbeat(t, s, ref)
+	named := takeNamed(t, s, lockA)
+	server.Exec(t, "SET GLOBAL read_only = 1")
+	for what, err := range map[string]error{
+		"a heartbeat": second(s.Heartbeat(ctx, ref, driver.StateLeading)),
+		"a heartbeat in another session": second(
+			s.Heartbeat(ctx, ref, driver.StateLeading)),
+		"a release":              second(s.Release(ctx, ref, driver.EndReleased)),
+		"a take-over":            second(other.Acquire(ctx, claim(look(t, other)))),
+		"a named lock's renewal": second(s.Named().Extend(ctx, named, time.Minute)),
+	} {
+		require.ErrorContains(t, err, "READ_ONLY ADMIN", what)
+		require.NotErrorIs(t, err, driver.ErrPermanent, what)
+		require.NotErrorIs(t, err, driver.ErrLost, what)
+	}
+	c := namedClaim()
+	c.Name = "another"
+	_, _, err := s.Named().Take(ctx, c)
+	require.ErrorContains(t, err, "READ_ONLY ADMIN")
+	server.Exec(t, "SET GLOBAL read_only = 0")
+	heartbeat(t, s, ref)
+	extended, err := s.Named().Extend(ctx, named, time.Minute)
+	require.NoError(t, err)
+	require.True(t, extended)
+	release(t, s, ref)
+}
+
+func second[T any](_ T, err error) error { return err }
 
 func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,8 @@ import (
 // late. So it writes on which server the one before was answered, see holder.server.
 const sqlHeartbeat = `
 UPDATE scheduler_lock
-SET beat = beat + 1, heartbeat_at = UTC_TIMESTAMP(6), server = coalesce(nullif(?, ''), server),
+SET beat = beat + ` + sqlOne + `, heartbeat_at = UTC_TIMESTAMP(6),
+    server = coalesce(nullif(?, ''), server),
     state = CASE state WHEN 'revoked' THEN state ELSE ? END,
     term = term + 0 * last_insert_id(
         4 * timestampdiff(MICROSECOND, '1970-01-01', heartbeat_at)
@@ -49,7 +50,7 @@ BEGIN NOT ATOMIC
     ` + sqlHoldDeclare + `
     ` + sqlHold + `
     UPDATE scheduler_lock l
-    SET l.beat = l.beat + 1, l.heartbeat_at = UTC_TIMESTAMP(6),
+    SET l.beat = l.beat + ` + sqlOne + `, l.heartbeat_at = UTC_TIMESTAMP(6),
         l.server = coalesce(nullif(?, ''), l.server),
         l.state = CASE l.state WHEN 'revoked' THEN l.state ELSE ? END,
         l.connection_id = CASE WHEN name IS NOT NULL THEN connection_id() END,
@@ -167,7 +168,7 @@ BEGIN NOT ATOMIC
     IF deleted THEN
         DELETE FROM scheduler_lock WHERE id = 1;
         DELETE FROM scheduler_fence;
-        INSERT INTO scheduler_fence (term, token) VALUES (0, '');
+        INSERT INTO scheduler_fence (term, token) VALUES (0 * ` + sqlOne + `, '');
     END IF;
     UPDATE scheduler_terms t
     SET t.ended_at = UTC_TIMESTAMP(6), t.end_reason = ?, t.server = coalesce(confirmed, t.server)

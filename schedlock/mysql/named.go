@@ -128,7 +128,7 @@ WHERE l.kind = ? AND l.name = ? FOR UPDATE`
 DELETE FROM named_locks_fence WHERE kind = ? AND name = ?`
 
 	sqlNamedFence = `
-INSERT INTO named_locks_fence (kind, name, term) VALUES (?, ?, ?)`
+INSERT INTO named_locks_fence (kind, name, term) VALUES (?, ?, ? * ` + sqlOne + `)`
 
 	sqlNamedInsert = `
 INSERT INTO named_locks (token, term, pid, hostname, acquired_at, expires_at, hold_until, ttl_ms,
@@ -216,7 +216,8 @@ l.kind = ? AND l.name = ? AND l.token = ? AND ? IN (l.term, 0) AND l.expires_at 
 
 	sqlNamedExtend = `
 UPDATE named_locks l
-SET l.expires_at = SYSDATE(6) + INTERVAL ? * 1000 MICROSECOND, l.ttl_ms = ?, l.ttl_of = l.term
+SET l.expires_at = SYSDATE(6) + INTERVAL ? * 1000 * ` + sqlOne + ` MICROSECOND, l.ttl_ms = ?,
+    l.ttl_of = l.term
 WHERE ` + sqlNamedOurs
 
 	sqlNamedRelease = `
