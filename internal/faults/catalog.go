@@ -108,6 +108,8 @@ var PostgresFaults = []Fault{
 // MySQLFaults are those that only MariaDB can have.
 var MySQLFaults = []Fault{
 	{Name: "DDL behind a reader", Inject: onBoth(ChangeBehindReader), Alone: true},
+	{Name: "replica promoted, the leader still at the read-only server",
+		Inject: onReplica(SwitchOver), Restore: true, Alone: true},
 }
 
 // mysqlFaults are what one server of MariaDB can suffer, and its network.

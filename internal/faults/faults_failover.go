@@ -28,9 +28,9 @@ type replica interface {
 }
 
 // onReplica is a fault of the leader and of a server of which there is a replica.
-func onReplica(do func(ctx context.Context, c *Cluster, in *Injection, s replicated, r replica,
-	p *process, b Belief) error) inject {
-	return onDB(func(ctx context.Context, c *Cluster, in *Injection, s replicated) error {
+func onReplica[S replicated, R replica](do func(ctx context.Context, c *Cluster, in *Injection,
+	s S, r R, p *process, b Belief) error) inject {
+	return onDB(func(ctx context.Context, c *Cluster, in *Injection, s S) error {
 		r, err := s.follow(ctx)
 		if err != nil {
 			return err
@@ -38,7 +38,7 @@ func onReplica(do func(ctx context.Context, c *Cluster, in *Injection, s replica
 		in.From = bootTime()
 		return onLeader(func(ctx context.Context, c *Cluster, in *Injection, p *process,
 			b Belief) error {
-			return do(ctx, c, in, s, r, p, b)
+			return do(ctx, c, in, s, r.(R), p, b)
 		})(ctx, c, in)
 	})
 }

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"os"
 )
 
 // ChangeBehindReader: somebody alters the table of the lock row for more than a TTL, as a
@@ -35,6 +36,29 @@ func ChangeBehindReader(ctx context.Context, c *Cluster, in *Injection, s *mysql
 		end()
 		err = <-changed
 	}
+	in.Bound = c.boundTTL()
+	return err
+}
+
+// SwitchOver: somebody makes the server read-only, and promotes its replica, while the leader still
+// comes to the old one, where its user may write. It must step down before another leads at the
+// promoted one. Bound: TTL + 2 s.
+func SwitchOver(ctx context.Context, c *Cluster, in *Injection, s *mysqlServer, r myReplica,
+	p *process, b Belief) error {
+	if err := s.exec(ctx, `SET GLOBAL read_only = 1`); err != nil {
+		return err
+	}
+	if err := r.caughtUp(ctx); err != nil {
+		return err
+	}
+	old := s.nodes[0]
+	s.promote(r, s.proxies[p.slot])
+	_, _, err := c.other(ctx, p)
+	c.mustStepDown(ctx, in, p, b, "another leads at the promoted server")
+	c.promoted(Span{in.From, bootTime() + late})
+	s.proxies[p.slot].point(r.now.Address())
+	old.Kill(s.t)
+	_ = os.RemoveAll(old.Data())
 	in.Bound = c.boundTTL()
 	return err
 }

@@ -98,7 +98,8 @@ func (s *mysqlServer) prepare(slots int) error {
 	queries := sqlMakeMySQL
 	for slot := range slots {
 		queries = append(queries, `CREATE USER `+myUser(slot),
-			`GRANT ALL ON `+myDatabase+`.* TO `+myUser(slot))
+			`GRANT ALL ON `+myDatabase+`.* TO `+myUser(slot),
+			`GRANT READ_ONLY ADMIN ON *.* TO `+myUser(slot)) // see SwitchOver
 	}
 	if err := execOn(s.t.Context(), s.dbs[0], queries...); err != nil {
 		return err

@@ -54,12 +54,19 @@ func (r myReplica) detach(ctx context.Context) error {
 }
 
 func (s *mysqlServer) failOver(to replica) {
-	old, r := s.nodes[0], to.(myReplica)
+	old := s.nodes[0]
 	old.Kill(s.t)
+	s.promote(to.(myReplica), nil)
+	_ = os.RemoveAll(old.Data()) // a soak makes many
+}
+
+// promote leads everybody to the replica, but who comes through one of the proxies.
+func (s *mysqlServer) promote(r myReplica, but *proxy) {
 	r.now.Promote(s.t)
 	s.nodes[0], s.dbs[0] = r.now, r.db
 	for _, p := range s.proxies {
-		p.point(r.now.Address())
+		if p != but {
+			p.point(r.now.Address())
+		}
 	}
-	_ = os.RemoveAll(old.Data()) // a soak makes many
 }

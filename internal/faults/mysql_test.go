@@ -33,6 +33,7 @@ var mysqlGroups = []group{
 	}},
 	{name: "fail-over of MariaDB", on: kindMySQL, locks: true, faults: []string{
 		"replica promoted, the last heartbeats lost", "replica promoted, the last acquisition lost",
+		"replica promoted, the leader still at the read-only server",
 		"a lost acquisition makes no second leader on a promoted replica",
 	}},
 	{name: "disk and clock of MariaDB", on: kindMySQL, small: true, locks: true, faults: []string{
