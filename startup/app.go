@@ -95,8 +95,8 @@ type Config struct {
 	Queues     []queue.Option
 
 	// Server makes the server that serves while the app runs; nil: none. It is
-	// called once the lock exists. It speaks HTTP without TLS on its Addr, whatever
-	// its TLSConfig says. Its time-outs are yours to set. A stop gives
+	// called once the lock exists. It serves on its Addr, with TLS if its TLSConfig
+	// has a certificate. Its time-outs are yours to set. A stop gives
 	// the requests that are under way 10 s, and only then ends their contexts.
 	// What answers without end, as a stream does, must end itself: see
 	// http.Server.RegisterOnShutdown. That of package statuspage does.
@@ -466,13 +466,22 @@ func (a *App) startHTTP(ctx context.Context) error {
 	a.addr.Store(&addr)
 	go func() {
 		defer close(a.served)
-		if err := a.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(a.server, listener); !errors.Is(err, http.ErrServerClosed) {
 			a.cfg.Log.Error("the HTTP server has failed", "addr", addr.String(), "err", err)
 			a.failed <- fmt.Errorf("serve on %s: %w", addr, err)
 		}
 	}()
 	a.cfg.Log.Info("serving", "addr", addr.String())
 	return nil
+}
+
+// serve speaks TLS where a certificate is named: by the rule of [http.Server.ServeTLS].
+func serve(s *http.Server, l net.Listener) error {
+	t := s.TLSConfig
+	if t == nil || len(t.Certificates) == 0 && t.GetCertificate == nil && t.GetConfigForClient == nil {
+		return s.Serve(l)
+	}
+	return s.ServeTLS(l, "", "")
 }
 
 // stopHTTP lets requests finish, and ends the contexts of those that do not in time.

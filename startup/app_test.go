@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"sync"
@@ -270,6 +271,29 @@ func TestStandbyServesWhileAnotherHoldsTheLock(t *testing.T) {
 	require.NoError(t, app.Stop(t.Context()))
 	assert.Equal(t, []string{"open", "close"}, d.read())
 	assert.Equal(t, schedlock.SelfStopped, app.Lock().Status().State)
+}
+
+func TestAServerWithACertificateSpeaksTLS(t *testing.T) {
+	var d diary
+	db := newDatabase(&d)
+	other := httptest.NewTLSServer(nil) // for its certificate
+	defer other.Close()
+	app := newApp(t, startup.Config{Open: db.open, Strict: true,
+		Server: func(*startup.App) *http.Server {
+			return &http.Server{Addr: "127.0.0.1:0", TLSConfig: other.TLS.Clone()}
+		}})
+	require.NoError(t, app.Start(t.Context()))
+	client := other.Client()
+	client.Timeout = tooLong
+	resp, err := client.Get("https://" + app.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	status, err := get("http://" + app.Addr().String())
+	assert.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, status, "nothing without TLS")
+	client.CloseIdleConnections()
+	require.NoError(t, app.Stop(t.Context()))
 }
 
 func TestAStageThatFailsRollsBackTheLockAndTheDatabase(t *testing.T) {
