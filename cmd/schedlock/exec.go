@@ -32,7 +32,7 @@ const execHelp = `  --name NAME       hold this named lock instead of the schedu
   --at-most D       with --once-per: after how long others take over from a
                     machine that died (default and minimum: D of --once-per);
                     the command has 3/4 of it
-  --skip-ok         exit with 0 instead of 75
+  --skip-ok         exit with 0 instead of 75, if another has the lock
   --pid-namespace   in a PID namespace of its own, so that nothing outlives exec
                     even if both of its processes are killed. The command has
                     other pids there, cannot signal processes outside, and sudo

@@ -182,9 +182,9 @@ func (x *execution) notHad(ctx, within context.Context, err error) (int, error) 
 		return guard.ExitSignal(syscall.Signal(sig)), nil
 	case !late && !taken:
 		return 0, err
-	case x.skipOK:
+	case x.skipOK && taken: // a database that is silent is no other that does the work
 		return exitDone, nil
-	case !taken:
+	case late:
 		err = fmt.Errorf("the lock was not had within %v: %w", x.within, err)
 	}
 	return 0, &codeError{exitTemporary, err}
@@ -306,6 +306,10 @@ func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 		}
 		lease, err := take(ctx)
 		if err != nil {
+			s := lock.Status()
+			if ctx.Err() != nil && s.State == schedlock.SelfStandby && s.Err == nil {
+				err = fmt.Errorf("%w: %w: %s", err, schedlock.ErrHeld, s.Reason)
+			}
 			return nil, err
 		}
 		h := &holder{Hold: guard.Hold{Done: lease.Done(), Confirmed: lease.Confirmed,
