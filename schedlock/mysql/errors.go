@@ -147,7 +147,7 @@ func (s *Store) explain(err error) error {
 			"connecting anew: %w", s.name(), err)
 	case n == errNull:
 		s.leaveServer()
-		return fmt.Errorf("%s: connecting anew: %w", s.name(), errMadeReadOnly)
+		return fmt.Errorf("%s: connecting anew: %w: %w", s.name(), errMadeReadOnly, err)
 	case readOnly(n):
 		s.leaveServer()
 		return fmt.Errorf("%s: the server is read-only; connecting anew: %w", s.name(), err)
