@@ -53,17 +53,38 @@ func (f *failures) read() []RunEvent {
 
 // What is repeated finds the attempt ended: by the statement before, and nobody else.
 func TestARunIsTriedAgainThoughTheAnswerToItsEndWasLost(t *testing.T) {
+	for name, look := range map[string]func(string) fault{
+		"the ledger answers again":    nil,
+		"it does not say what it has": on(refuse, "run"),
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var d diary
+			job := d.failing("j", at(5*time.Second), 1)
+			job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
+			a := w.leader([]Job{job})
+			a.link.set(on(lose, "finish"))
+			sleepUntil(5*time.Second + retry/2)
+			a.link.set(look)
+			sleepUntil(time.Minute)
+			assert.Equal(t, []string{"j 00:00:05 attempt 1", "j 00:00:05 attempt 2"}, d.read())
+			assert.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
+			assert.Zero(t, a.log.count("end of run came too late"))
+		})
+	}
+}
+
+// A hand may have ended it, and written what cannot be read.
+func TestNobodyIsAskedForEverWhoHasEndedARun(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		job := d.failing("j", at(5*time.Second), 1)
-		job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
-		a := w.leader([]Job{job})
-		a.link.set(on(lose, "finish"))
-		sleepUntil(5*time.Second + retry/2)
-		a.link.set(nil)
-		sleepUntil(time.Minute)
-		assert.Equal(t, []string{"j 00:00:05 attempt 1", "j 00:00:05 attempt 2"}, d.read())
-		assert.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
-		assert.Zero(t, a.log.count("end of run came too late"))
+		a := w.leader([]Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), 2*time.Second)})
+		sleepUntil(6 * time.Second)
+		written, err := w.db.Finish(ctx, w.runs("j")[0], ledger.End{Status: ledger.Failed})
+		require.NoError(t, err)
+		require.True(t, written)
+		a.link.set(on(refuse, "run"))
+		sleepUntil(16 * time.Second)
+		assert.Equal(t, []string{"j 00:00:05", "j 00:00:15"}, d.read())
+		assert.Equal(t, 1, a.log.count("end of run came too late"))
 	})
 }
 

@@ -60,12 +60,13 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 	defer stop()
 	stop = context.AfterFunc(t.ctx, func() { time.AfterFunc(t.lock.Timing().TTL, cancel) })
 	defer stop()
-	var written bool
+	written, tries := false, 0
 	err := t.retry(endCtx, func(ctx context.Context) (err error) {
+		tries++
 		written, err = t.ledger.Finish(ctx, r, end)
 		return err
 	})
-	if err == nil && !written {
+	if err == nil && !written && tries > 1 {
 		written = t.wrote(endCtx, r, end)
 	}
 	t.mu.Lock()
@@ -101,15 +102,18 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 }
 
 // wrote reports whether an attempt that is not in progress any more has the end that this leader
-// has written, without having learnt of it. Nobody else marks an attempt of this term so.
+// has written, without having learnt of it. Nobody else marks an attempt of this term so. Without
+// an answer it has: the ledger refuses an attempt that is not owed.
 func (t *term) wrote(ctx context.Context, r ledger.Run, end ledger.End) (mine bool) {
+	ctx, cancel := context.WithTimeout(ctx, finishLimit) // the job waits
+	defer cancel()
 	err := t.retry(ctx, func(ctx context.Context) error {
 		row, found, err := t.ledger.Run(ctx, r.Job, r.ScheduledAt)
 		mine = found && row.ID == r.ID && row.Term == r.Term && row.Attempt == r.Attempt &&
 			row.Status == end.Status
 		return err
 	})
-	return err == nil && mine
+	return err != nil || mine
 }
 
 // A failure is the error of an attempt, with a text that can be kept: that of
