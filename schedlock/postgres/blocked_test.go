@@ -216,6 +216,21 @@ func TestNobodyIsNamedWhileTheLeaderLives(t *testing.T) {
 	require.NotEmpty(t, look(t, store).Blocker)
 }
 
+// A text between dollars may have a tag.
+func TestABlockerIsNamedWithoutAnyTextOfItsStatement(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store := open(t, url)
+	ref := acquire(t, store, time.Hour)
+	tx := begin(t, url, pgx.TxOptions{})
+	require.NoError(t, store.Fence(ctx, tx, ref))
+	_, err := tx.Exec(ctx, `SELECT $a$open sesame$a$`)
+	require.NoError(t, err)
+	exec(t, session(t, url), `SELECT pg_sleep(1.1)`) // old enough to be named
+	exec(t, session(t, url), `UPDATE scheduler_lock SET heartbeat_at = now() - interval '1 hour'`)
+	require.Contains(t, look(t, store).Blocker, `"SELECT ..."`)
+}
+
 // A look at a holder that gives no sign of life is one of the two by which a standby takes over: it
 // must not fail because the server does not say who is in the way.
 func TestALookStandsAlthoughTheServerDoesNotSayWhoBlocks(t *testing.T) {

@@ -69,7 +69,7 @@ SELECT concat_ws(', ',
                to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                'an unknown time'),
            CASE WHEN a.state IS NOT NULL THEN a.state || ' "' || left(
-               regexp_replace(regexp_replace(a.query, '(''|[$][$]|[0-9]{2}).*', '...'),
+               regexp_replace(regexp_replace(a.query, '(''|[$][^0-9]|[0-9]{2}).*', '...'),
                               '[[:space:]]+', ' ', 'g'), 80) || '"' END,
            'waits for ' || w.others)
 FROM (
