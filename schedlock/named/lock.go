@@ -273,7 +273,8 @@ func (k *Lock) free(ctx context.Context) error {
 	}
 	ours, err := k.locks.store.Release(ctx, k.ref, true)
 	switch {
-	case errors.Is(err, driver.ErrLost) || err == nil && !ours && !k.unsure:
+	case errors.Is(err, driver.ErrLost) || err == nil && !ours &&
+		(!k.unsure || k.revocation(ctx) != nil):
 		k.gone = lost(k.ref.Key, k.ref.Term,
 			"when it was released its row had expired, or was another's", err)
 	case err != nil:

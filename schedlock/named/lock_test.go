@@ -370,6 +370,20 @@ func TestUnlockAfterOneWhoseAnswerWasLostIsNoLoss(t *testing.T) {
 	})
 }
 
+// What has had no answer was not carried out, and the row is not ours for another reason.
+func TestUnlockAfterOneThatFailedTellsOfARevocation(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		_, err := a.Revoke(ctx, lock.Ref().Key, lock.Term(), "ann", "it hangs")
+		require.NoError(t, err)
+		store.during(only("release", errRefused), nil)
+		require.ErrorIs(t, lock.Unlock(ctx), errRefused)
+		store.during(nil, nil)
+		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
+	})
+}
+
 // A lost lock whose row cannot be freed is lost all the same.
 func TestAnOutageDoesNotHideALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

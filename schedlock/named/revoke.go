@@ -73,12 +73,21 @@ func (l *Locks) Revoke(ctx context.Context, key Key, term int64, by,
 // explain completes the cause of the end of a lock that could not be extended: who has
 // revoked it. The log says so too, as whoever has logged the end did not know it yet.
 func (k *Lock) explain(ctx context.Context, cause *endError) {
-	row, err := k.locks.store.Look(ctx, k.ref.Key)
-	if err != nil || row == nil || row.Term != k.ref.Term || row.Revoked == nil {
+	r := k.revocation(ctx)
+	if r == nil {
 		return
 	}
-	why := fmt.Sprintf("it was revoked by %s: %s", row.Revoked.By, row.Revoked.Reason)
+	why := fmt.Sprintf("it was revoked by %s: %s", r.By, r.Reason)
 	cause.why.Store(&why)
 	k.locks.log.Info("a lock was revoked", "lock", k.ref.Key.String(), "term", k.ref.Term,
-		"by", row.Revoked.By, "reason", row.Revoked.Reason)
+		"by", r.By, "reason", r.Reason)
+}
+
+// revocation is who has revoked the lock; nil if nobody has, or it can't be told any more.
+func (k *Lock) revocation(ctx context.Context) *Revocation {
+	row, err := k.locks.store.Look(ctx, k.ref.Key)
+	if err != nil || row == nil || row.Term != k.ref.Term {
+		return nil
+	}
+	return row.Revoked
 }
