@@ -187,8 +187,8 @@ func (l *Lease) expire() {
 // ([driver.Timing.RetryInterval]). An answer that comes after the deadline does not
 // revive the lease.
 func (l *Lease) Heartbeat(ctx context.Context) error {
-	if err := l.busy.Take(ctx); err != nil {
-		return err
+	if l.busy.Take(ctx) != nil {
+		return ctx.Err() // not its cause, which may be the end of another lease
 	}
 	defer l.busy.Give()
 	if err := l.Err(); err != nil {

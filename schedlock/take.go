@@ -43,8 +43,8 @@ func (l *Lock) take(ctx context.Context, v driver.Snapshot, j rules.Judgement) (
 		if lookErr != nil || found == nil {
 			// Not there, or not known: should it appear later, the next look
 			// drops it. In a database that is not the lock's any more nobody waits
-			// for it.
-			if errors.Is(err, ErrLost) {
+			// for it. (A caller who is gone may have lost another lock.)
+			if errors.Is(err, ErrLost) && ctx.Err() == nil {
 				l.forget(claim.Token)
 			}
 			return nil, fmt.Errorf("acquire the scheduler lock: %w", err)

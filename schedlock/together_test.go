@@ -120,3 +120,46 @@ func TestARunThatEndsGivesBackWhatItsAcquisitionHasGotLate(t *testing.T) {
 		})
 	}
 }
+
+// Whoever works under one Lock may use another meanwhile: the end of the first ends its context.
+func TestTheEndOfAnotherLeaseIsNoEndOfThisOne(t *testing.T) {
+	for _, why := range []error{schedlock.ErrLost, schedlock.ErrCorrupt, schedlock.ErrReleased} {
+		bubble(t, "a heartbeat, "+why.Error(), func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			lease := a.lead()
+			work, cancel := context.WithCancelCause(ctx)
+			a.db.set(fault{kind: hang}, "heartbeat")
+			time.AfterFunc(time.Second, func() { cancel(why) })
+			for range 2 { // one that is cut off, and one that has no turn
+				err := lease.Heartbeat(work)
+				require.ErrorIs(t, err, context.Canceled)
+				require.NotErrorIs(t, err, why)
+				require.NoError(t, lease.Err())
+				a.db.set(fault{kind: late, after: time.Second}, "heartbeat")
+				go func() { _ = lease.Heartbeat(ctx) }()
+				synctest.Wait()
+			}
+			require.True(t, a.leads())
+			a.db.heal()
+			require.NoError(t, lease.Release(ctx))
+		})
+		bubble(t, "an acquisition, "+why.Error(), func(t *testing.T, db *memory.Store) {
+			a := newReplica(t, db)
+			a.db.planned(func(op string) fault {
+				switch op {
+				case "acquire":
+					return fault{kind: slowApply, after: time.Second}
+				case "look":
+					return fault{kind: late, after: time.Second}
+				}
+				return fault{}
+			})
+			work, cancel := context.WithCancelCause(ctx)
+			ended := a.run(work, untilTheEnd)
+			time.Sleep(3 * time.Second / 2) // it is sent after the first look
+			cancel(why)
+			require.NoError(t, <-ended)
+			require.Nil(t, rowOf(t, db))
+		})
+	}
+}

@@ -23,8 +23,13 @@ const Moment = 100 * time.Millisecond
 
 // Patient returns a context that ends as ctx, and else a Moment after it has seen the limit pass.
 // For a process that was stopped the limit passes at once: the moment is for what has arrived.
+// The cause of its end is not that of ctx, which a store may take for an answer of its own.
 func Patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	p := &patient{Context: ctx, until: time.Now().Add(limit), done: make(chan struct{})}
+	p := &patient{Context: context.WithoutCancel(ctx), until: time.Now().Add(limit),
+		done: make(chan struct{})}
+	if d, ok := ctx.Deadline(); ok && d.Before(p.until) {
+		p.until = d
+	}
 	seen := time.AfterFunc(limit, func() {
 		time.AfterFunc(Moment, func() { p.end(context.DeadlineExceeded) })
 	})
@@ -45,12 +50,7 @@ type patient struct {
 }
 
 // Deadline implements context.Context: the limit, if that of ctx is not earlier.
-func (p *patient) Deadline() (time.Time, bool) {
-	if d, ok := p.Context.Deadline(); ok && d.Before(p.until) {
-		return d, true
-	}
-	return p.until, true
-}
+func (p *patient) Deadline() (time.Time, bool) { return p.until, true }
 
 func (p *patient) end(err error) {
 	p.once.Do(func() {

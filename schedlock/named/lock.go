@@ -164,21 +164,24 @@ func (k *Lock) end(cause error) {
 // as before; try again soon. A lock that has ended is never revived, neither by
 // an answer that comes too late nor because nobody else has taken it.
 func (k *Lock) Extend(ctx context.Context) error {
-	if err := k.busy.Take(ctx); err != nil {
-		return broken("extend", k.ref.Key, err)
+	caller := ctx
+	if k.busy.Take(caller) != nil {
+		return broken("extend", k.ref.Key, caller.Err())
 	}
 	defer k.busy.Give()
 	if err := k.Check(); err != nil {
 		return err
 	}
 	sent := clock.StartStopwatch()
-	ctx, cancel := context.WithTimeout(ctx, min(trusted(k.ttl)-k.Confirmed(),
+	ctx, cancel := context.WithTimeout(caller, min(trusted(k.ttl)-k.Confirmed(),
 		max(k.ttl/3, time.Second), lookTimeout))
 	defer cancel()
 	defer context.AfterFunc(k.ctx, func() { time.AfterFunc(extendRest, cancel) })()
 	ours, err := k.locks.store.Extend(ctx, k.ref, k.ttl)
 	switch {
 	case !k.holds(): // whatever the answer says
+	case err != nil && caller.Err() != nil: // the cause of that may be the loss of another lock
+		return broken("extend", k.ref.Key, caller.Err())
 	case errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrCorrupt):
 		k.end(lost(k.ref.Key, k.ref.Term, "it could not be extended", err))
 	case err != nil:

@@ -384,6 +384,36 @@ func TestUnlockAfterOneThatFailedTellsOfARevocation(t *testing.T) {
 	})
 }
 
+// A job may extend a lock with its own context, which a loss of leadership ends.
+func TestTheEndOfALeaseIsNoEndOfALock(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		job, cancel := context.WithCancelCause(ctx)
+		store.during(hangs("extend"), nil)
+		time.AfterFunc(time.Millisecond, func() { cancel(driver.ErrLost) })
+		for range 2 { // one that is cut off, and one that has no turn
+			err := lock.Extend(job)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, driver.ErrLost)
+			require.NoError(t, lock.Check())
+			go func() { _ = lock.Extend(ctx) }()
+			synctest.Wait()
+		}
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+// hangs is hang with the cause, as stores have it.
+func hangs(op string) func(context.Context, string) error {
+	return func(ctx context.Context, o string) error {
+		if err := hang(op)(ctx, o); err != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+}
+
 // A lost lock whose row cannot be freed is lost all the same.
 func TestAnOutageDoesNotHideALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
