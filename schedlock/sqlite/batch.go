@@ -92,14 +92,14 @@ func (b *batch) next() {
 // waits for it any more: SQLite rolls back all of a transaction whose statement
 // is interrupted.
 func (s *Store) commit(parts []*part) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parts[0].ctx))
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parts[0].ctx))
+	defer cancel()
 	var left atomic.Int32
 	left.Store(int32(len(parts)))
 	for _, p := range parts {
 		stop := context.AfterFunc(p.ctx, func() {
 			if left.Add(-1) == 0 {
-				cancel(context.Cause(p.ctx))
+				cancel()
 			}
 		})
 		defer stop()

@@ -144,6 +144,22 @@ func TestACallThatGivesUpHarmsNoOther(t *testing.T) {
 	require.NoError(t, s.share(t.Context(), mark("after")), "and the turn is not lost")
 }
 
+// The end of a lease may end one of the calls: that says nothing to another, which is repeated.
+func TestWhyACallGivesUpConcernsNoOther(t *testing.T) {
+	s := newStore(t)
+	held(t, s)
+	var parts []*part
+	for _, why := range []error{driver.ErrLost, driver.ErrConflict} {
+		ctx, leave := context.WithCancelCause(t.Context())
+		leave(why)
+		parts = append(parts, &part{ctx: ctx, do: mark(why.Error())})
+	}
+	s.commit(parts)
+	require.NotErrorIs(t, parts[0].err, driver.ErrConflict)
+	require.NotErrorIs(t, parts[1].err, driver.ErrLost)
+	require.Error(t, parts[0].err)
+}
+
 func TestTheFailureOfATransactionIsThatOfAllItsParts(t *testing.T) {
 	missing.Long(t, "waits for a writer")
 	t.Parallel()
