@@ -71,6 +71,8 @@ type Server struct {
 	original sync.Once // makes the database of Filled
 	filled   bool
 
+	copied sync.RWMutex // as long as it is, no database is dropped: the copy would fail
+
 	mu      sync.Mutex
 	session *pgx.Conn // of the superuser, in the database postgres; may be nil
 }
@@ -128,9 +130,12 @@ func (s *Server) Standby(t testing.TB) *Server {
 	tempserver.Need(t, err)
 	t.Cleanup(p.Remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
-	tempserver.Need(t, p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R",
+	s.copied.Lock()
+	err = p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R",
 		"-X", "fetch", "-c", "fast", "--no-sync", "--no-manifest",
-		"-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres"))
+		"-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres")
+	s.copied.Unlock()
+	tempserver.Need(t, err)
 	tempserver.Need(t, standby.startOnFreePort())
 	return standby
 }
@@ -170,6 +175,8 @@ func (s *Server) Copy(t testing.TB, of string) string {
 		if s.PID() == 0 {
 			return // the test has stopped its server
 		}
+		s.copied.RLock()
+		defer s.copied.RUnlock()
 		if err := s.admin("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)"); err != nil {
 			t.Error(err)
 		}
