@@ -478,7 +478,8 @@ func (a *App) startHTTP(ctx context.Context) error {
 // serve speaks TLS where a certificate is named: by the rule of [http.Server.ServeTLS].
 func serve(s *http.Server, l net.Listener) error {
 	t := s.TLSConfig
-	if t == nil || len(t.Certificates) == 0 && t.GetCertificate == nil && t.GetConfigForClient == nil {
+	if t == nil ||
+		len(t.Certificates) == 0 && t.GetCertificate == nil && t.GetConfigForClient == nil {
 		return s.Serve(l)
 	}
 	return s.ServeTLS(l, "", "")
