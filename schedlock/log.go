@@ -3,9 +3,9 @@ package schedlock
 import (
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -27,21 +27,13 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// outageLogInterval is the least time between two lines about one outage.
-const outageLogInterval = 30 * time.Second
-
 // logObserver writes one line per change of state, and none per heartbeat. An
 // outage gets a line when it starts, at most one every 30 s while it lasts,
 // and one with its duration when it is over.
 type logObserver struct {
-	log *slog.Logger
-	now func() time.Time
-
-	mu     sync.Mutex
-	outage struct {
-		since, said time.Time
-		failures    int
-	}
+	log    *slog.Logger
+	now    func() time.Time
+	outage bounded.Outage
 }
 
 func (o *logObserver) observe(e Event) {
@@ -90,36 +82,26 @@ func outageOf(err error) (subject, predicate string) {
 }
 
 func (o *logObserver) failed(e Event) {
-	now := o.now()
 	subject, predicate := outageOf(e.Err)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.outage.failures++
-	if o.outage.since.IsZero() {
-		o.outage.since, o.outage.said = now, now
-		first := subject + " " + predicate
-		if e.Kind == EventReleaseFailed {
-			first = "release failed"
+	first := subject + " " + predicate
+	if e.Kind == EventReleaseFailed {
+		first = "release failed"
+	}
+	o.outage.Failed(o.now(), func(lasts time.Duration, failures int) {
+		if failures == 1 {
+			o.log.Warn(first, "term", e.Term, "err", e.Err)
+			return
 		}
-		o.log.Warn(first, "term", e.Term, "err", e.Err)
-		return
-	}
-	if now.Sub(o.outage.said) >= outageLogInterval {
-		o.outage.said = now
 		o.log.Warn(subject+" still "+predicate, "term", e.Term, "err", e.Err,
-			"for", now.Sub(o.outage.since).Round(time.Second), "failures", o.outage.failures)
-	}
+			"for", lasts.Round(time.Second), "failures", failures)
+	})
 }
 
 func (o *logObserver) recovered() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.outage.since.IsZero() {
-		return
-	}
-	o.log.Info("database answers again", "after",
-		o.now().Sub(o.outage.since).Round(time.Millisecond), "failures", o.outage.failures)
-	o.outage.since, o.outage.failures = time.Time{}, 0
+	o.outage.Over(o.now(), func(lasted time.Duration, failures int) {
+		o.log.Info("database answers again", "after", lasted.Round(time.Millisecond),
+			"failures", failures)
+	})
 }
 
 func holderAttrs(i *LockInfo) []any {

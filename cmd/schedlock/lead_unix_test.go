@@ -134,15 +134,14 @@ func (b *beside) leader() (l leaderJSON, asked, answered time.Time) {
 	return l, asked, answered
 }
 
-// awaitLead waits until it leads, and returns the moment of the first answer that
-// says so.
-func (b *beside) awaitLead() (l leaderJSON, answered time.Time) {
+// awaitLead waits until it leads, and returns the first answer that says so.
+func (b *beside) awaitLead() (l leaderJSON) {
 	b.t.Helper()
 	eventually(b.t, "it leads", func() bool {
-		l, _, answered = b.leader()
+		l, _, _ = b.leader()
 		return l.Leader
 	})
-	return l, answered
+	return l
 }
 
 func TestSidecarsTellWhoLeads(t *testing.T) {
@@ -150,7 +149,7 @@ func TestSidecarsTellWhoLeads(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
 		// At each change of the leader the other waits until no answer is valid any more.
 		a := startLead(t, dsn, "127.0.0.1:0", "--valid-for", "1s")
-		first, _ := a.awaitLead()
+		first := a.awaitLead()
 		require.LessOrEqual(t, first.ValidForMS, int64(1000))
 		b := startLead(t, dsn, "127.0.0.1:0", "--valid-for", "1s")
 		for _, s := range []*beside{a, b} {
@@ -186,11 +185,11 @@ func TestSidecarsTellWhoLeads(t *testing.T) {
 		require.Equal(t, 202, status, body)
 		l, _, _ = a.leader()
 		require.False(t, l.Leader, "it says so at once")
-		second, _ := b.awaitLead()
+		second := b.awaitLead()
 		require.Greater(t, second.Term, first.Term)
 		require.Contains(t, call(t, "history", "-o", "wide", "--db", dsn).out, "ann: a deploy")
 		require.Zero(t, b.told())
-		third, _ := a.awaitLead()
+		third := a.awaitLead()
 		require.Greater(t, third.Term, second.Term)
 		require.Zero(t, a.told())
 		require.Equal(t, exitNothing, call(t, "status", "--db", dsn).code)
@@ -298,7 +297,7 @@ func TestASidecarThatWasStoppedPastItsTTLSaysSoFirst(t *testing.T) {
 func TestASidecarAnswersItsOwnHostsAndTakesNoOrdersOfOtherSites(t *testing.T) {
 	t.Parallel()
 	a := startLead(t, filepath.Join(folder(t), "app.db"), "127.0.0.1:0", "--host", "lead.internal")
-	first, _ := a.awaitLead()
+	first := a.awaitLead()
 	require.LessOrEqual(t, first.ValidForMS, int64(5000), "unless --valid-for says another")
 	for _, c := range []struct {
 		method, path string

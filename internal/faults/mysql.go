@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
 )
 
 // mysqlServer is a MariaDB server under test, or a cluster of Galera with a node for
@@ -105,7 +106,7 @@ func (s *mysqlServer) prepare(slots int) error {
 		return err
 	}
 	for slot := range slots {
-		p, err := newProxy("", s.node(slot).Address())
+		p, err := servertest.ListenWire("", s.node(slot).Address())
 		if err != nil {
 			return errors.Join(err, s.Close())
 		}
@@ -134,7 +135,7 @@ func (s *mysqlServer) node(slot int) *mytest.Server { return s.nodes[slot%len(s.
 
 func (s *mysqlServer) Settings(p *Settings) {
 	u := url.URL{Scheme: "mysql", User: url.User(myUser(p.Slot)),
-		Host: s.proxies[p.Slot].addr(), Path: "/" + myDatabase}
+		Host: s.proxies[p.Slot].Address, Path: "/" + myDatabase}
 	p.Kind, p.DSN, p.Sign = kindMySQL, u.String(), s.sign
 }
 

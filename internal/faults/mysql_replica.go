@@ -66,7 +66,8 @@ func (s *mysqlServer) promote(r myReplica, but *proxy) {
 	s.nodes[0], s.dbs[0] = r.now, r.db
 	for _, p := range s.proxies {
 		if p != but {
-			p.point(r.now.Address())
+			p.LeadTo(r.now.Address())
+			p.End()
 		}
 	}
 }

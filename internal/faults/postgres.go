@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 )
 
 // postgresServer is a PostgreSQL server under test, with one database. Every
@@ -125,7 +126,7 @@ func (s *postgresServer) prepare(slots int, pooler bool) error {
 		s.bouncer = pgtest.PgBouncer(s.t, s.server)
 	}
 	for range slots {
-		p, err := newProxy(s.tunnelEnd(len(s.proxies)), s.target())
+		p, err := servertest.ListenWire(s.tunnelEnd(len(s.proxies)), s.target())
 		if err != nil {
 			return errors.Join(err, s.Close())
 		}
@@ -152,7 +153,7 @@ func (s *postgresServer) Settings(p *Settings) {
 	if s.bouncer != nil {
 		query.Set("default_query_exec_mode", "exec")
 	}
-	host := s.proxies[p.Slot].addr()
+	host := s.proxies[p.Slot].Address
 	if p.Tunnel = s.tunnelEnd(p.Slot); p.Tunnel != "" {
 		host = s.target()
 	}

@@ -69,7 +69,8 @@ func (s *postgresServer) failOver(r replica) {
 	s.server, s.db = r.(pgReplica).now, r.(pgReplica).db
 	s.server.Promote(s.t)
 	for _, p := range s.proxies {
-		p.point(s.target())
+		p.LeadTo(s.target())
+		p.End()
 	}
 	_ = os.RemoveAll(filepath.Join(old.Dir(), "data", "base")) // a soak makes many
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/internal/servertest"
 )
 
 // A server is a Database on a server: each slot of the cluster comes to it through a
@@ -58,17 +60,23 @@ type server interface {
 	wakes() bool
 }
 
+// A proxy is the network between one replica and its server.
+type (
+	proxy   = servertest.Wire
+	network = servertest.Network
+)
+
 // wire is the network of a cluster: a proxy for each slot.
 type wire struct{ proxies []*proxy }
 
 func (w *wire) become(n network, slots ...int) {
 	if len(slots) == 0 {
 		for _, p := range w.proxies {
-			p.become(n)
+			p.Become(n)
 		}
 	}
 	for _, slot := range slots {
-		w.proxies[slot].become(n)
+		w.proxies[slot].Become(n)
 	}
 }
 

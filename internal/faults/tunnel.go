@@ -107,5 +107,5 @@ func ForwarderBetween(ctx context.Context, c *Cluster, in *Injection, s *postgre
 	} else if row.Session {
 		in.note("the end of the leader's session is a sign, although a tunnel is in between")
 	}
-	return c.cutOff(ctx, in, s, func(p *proxy) { p.abandon() })
+	return c.cutOff(ctx, in, s, func(p *proxy) { p.Abandon() })
 }

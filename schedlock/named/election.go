@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,11 +31,7 @@ type Election struct {
 
 	current     atomic.Pointer[Lock] // nil: never led, or resigned
 	campaigning bounded.Turn         // one campaign at a time
-
-	mu     sync.Mutex
-	outage struct {
-		since, said time.Time
-	}
+	outage      bounded.Outage
 }
 
 // NewElection makes an Election on a store. name is that of the leader's
@@ -160,27 +155,21 @@ func (e *Election) Resign(ctx context.Context) error {
 	return nil
 }
 
-// outageLogInterval is the least time between two lines about one outage.
-const outageLogInterval = 30 * time.Second
-
 // noteOutage is told of every failure while it waits, and nil after each
 // success.
 func (e *Election) noteOutage(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	o, now := &e.outage, time.Now()
-	switch {
-	case err == nil && !o.since.IsZero():
-		e.locks.log.Info("database answers again", "election", e.key.Name, "after",
-			now.Sub(o.since).Round(time.Millisecond))
-		o.since, o.said = time.Time{}, time.Time{}
-	case err == nil:
-	case o.since.IsZero():
-		o.since, o.said = now, now
-		e.locks.log.Warn("cannot campaign, trying again", "election", e.key.Name, "err", err)
-	case now.Sub(o.said) >= outageLogInterval:
-		o.said = now
-		e.locks.log.Warn("still cannot campaign", "election", e.key.Name, "err", err, "for",
-			now.Sub(o.since).Round(time.Second))
+	now, log := time.Now(), e.locks.log.With("election", e.key.Name)
+	if err == nil {
+		e.outage.Over(now, func(lasted time.Duration, _ int) {
+			log.Info("database answers again", "after", lasted.Round(time.Millisecond))
+		})
+		return
 	}
+	e.outage.Failed(now, func(lasts time.Duration, failures int) {
+		if failures == 1 {
+			log.Warn("cannot campaign, trying again", "err", err)
+		} else {
+			log.Warn("still cannot campaign", "err", err, "for", lasts.Round(time.Second))
+		}
+	})
 }

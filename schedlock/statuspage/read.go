@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"log/slog"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"example.com/schedlock/internal/assess"
@@ -79,7 +77,7 @@ func (h *Handler) read(ctx context.Context, before *snapshot, all bool) *snapsho
 	s.self = lock.Status()
 	// Else it is the client that is gone.
 	if s.err == nil || !errors.Is(context.Cause(ctx), context.Canceled) {
-		h.noted.result(s.err)
+		h.noteOutage(s.err)
 	}
 	return s
 }
@@ -188,26 +186,15 @@ func (h *Handler) readJobs(ctx context.Context, lock *schedlock.Lock, s *snapsho
 	return readRuns(ctx, store, s, before)
 }
 
-// noted logs the first error of a row of them, the recovery, and between them
-// at most one line every 30 s.
-type noted struct {
-	log *slog.Logger
-
-	mu      sync.Mutex
-	failing bool
-	last    time.Time
-}
-
-func (n *noted) result(err error) {
-	const quiet = 30 * time.Second
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case err != nil && (!n.failing || time.Since(n.last) > quiet):
-		n.log.Warn("status page cannot read the database", "err", err)
-		n.last = time.Now()
-	case err == nil && n.failing:
-		n.log.Info("status page can read the database again")
+// noteOutage logs whether the database can be read.
+func (h *Handler) noteOutage(err error) {
+	if err == nil {
+		h.outage.Over(time.Now(), func(time.Duration, int) {
+			h.cfg.Log.Info("status page can read the database again")
+		})
+		return
 	}
-	n.failing = err != nil
+	h.outage.Failed(time.Now(), func(time.Duration, int) {
+		h.cfg.Log.Warn("status page cannot read the database", "err", err)
+	})
 }

@@ -215,7 +215,7 @@ func (h *Handler) serveRuns(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	view, err := h.readRuns(ctx, store, q)
 	if err == nil || !errors.Is(context.Cause(ctx), context.Canceled) { // else the client is gone
-		h.noted.result(err)
+		h.noteOutage(err)
 	}
 	switch {
 	case err != nil:

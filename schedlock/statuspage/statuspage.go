@@ -142,7 +142,7 @@ type Handler struct {
 	tools    tools
 	sections []*section
 	hosts    hosts.List
-	noted    noted
+	outage   bounded.Outage // of the database, as the log tells of it
 	routes   map[string]route
 }
 
@@ -193,7 +193,6 @@ func New(cfg Config) (*Handler, error) {
 	for _, s := range cfg.Sections {
 		h.sections = append(h.sections, &section{Section: s, turn: bounded.NewTurn()})
 	}
-	h.noted.log = cfg.Log
 	h.live.handler, h.live.every, h.live.silence = h, pollInterval, keepAlive
 	const read, order = "GET, HEAD", "GET, HEAD, POST"
 	h.routes = map[string]route{
