@@ -65,8 +65,8 @@ func (l Ledger[T]) Decide(ctx context.Context, ref driver.Ref,
 		run = ledger.Run{Job: d.Job, ScheduledAt: columns.Kept(d.Start), StartedAt: now,
 			Status: ledger.InProgress, Term: ref.Term, PID: ref.PID,
 			Hostname: l.d.Text(ref.Hostname), Attempt: 1}
-		run.ID, started, err = l.insert(ctx, t, l.d.SQL.InsertRun, d.Job, d.Start, now, ref.Term,
-			ref.PID, run.Hostname)
+		run.ID, _, err = l.insert(ctx, t, l.d.SQL.InsertRun, d.Job, d.Start, now, ref.Term, ref.PID,
+			run.Hostname)
 		return run, err
 	})
 	if err != nil || run.ID == 0 {
