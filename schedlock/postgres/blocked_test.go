@@ -217,3 +217,22 @@ func TestNobodyIsNamedWhileTheLeaderLives(t *testing.T) {
 		`UPDATE scheduler_lock SET heartbeat_at = now() - interval '21 minutes'`)
 	require.Contains(t, look(t, store).Blocker, `"SELECT ..."`, "no text of a statement is shown")
 }
+
+// A look at a holder that gives no sign of life is one of the two by which a standby takes over: it
+// must not fail because the server does not say who is in the way.
+func TestALookStandsAlthoughTheServerDoesNotSayWhoBlocks(t *testing.T) {
+	t.Parallel()
+	admin, role, url := granted(t)
+	ref := acquire(t, open(t, url), time.Hour)
+	tx := begin(t, url, pgx.TxOptions{})
+	require.NoError(t, open(t, url).Fence(ctx, tx, ref))
+	exec(t, admin, `SELECT pg_sleep(1.1)`) // old enough to be named
+	exec(t, admin, `UPDATE scheduler_lock SET heartbeat_at = now() - interval '1 hour'`)
+	// A character that an encoding lacks would be an error of the whole statement.
+	odd := look(t, open(t, as(t, url, role, "client_encoding", "EUC_JP")))
+	require.Contains(t, odd.Blocker, fmt.Sprintf("backend %d,", tx.Conn().PgConn().PID()))
+	exec(t, admin, `REVOKE SELECT ON pg_locks FROM PUBLIC`)
+	view := look(t, open(t, url))
+	require.Equal(t, ref.Token, view.Row.Token)
+	require.Empty(t, view.Blocker)
+}
