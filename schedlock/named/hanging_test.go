@@ -145,6 +145,32 @@ type undecided struct {
 
 func (u undecided) Enabled(context.Context, slog.Level) bool { <-u.decided; return false }
 
+// Whoever keeps a lock alive may be stuck in a driver that heeds no context. The release is not.
+func TestUnlockDoesNotWaitForAnExtensionThatHeedsNoContext(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, store := w.replica(1)
+		lock := try(t, a, "x")
+		lock.KeepAlive()
+		stuck := make(chan struct{})
+		store.during(func(_ context.Context, op string) error {
+			if op == "extend" {
+				<-stuck
+			}
+			return nil
+		}, nil)
+		time.Sleep(ttl/3 + time.Second)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lock.Unlock(ctx) }()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		assert.Len(t, unlocked, 1, "it waits")
+		close(stuck)
+		require.ErrorIs(t, <-unlocked, context.DeadlineExceeded)
+		require.NoError(t, lock.Unlock(ctx), "the statement has ended")
+		require.Nil(t, w.row(named.KindLock, "x"))
+	})
+}
+
 // Whoever keeps a lock alive may be stuck in the log. The release is not.
 func TestUnlockDoesNotWaitForTheLog(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
