@@ -24,6 +24,7 @@ import (
 
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 )
 
 var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
@@ -116,19 +117,25 @@ func (b *beats) requireOneTermAtATime(t testing.TB) {
 // execFleet keeps some calls of exec running.
 type execFleet struct {
 	t     *testing.T
-	dsn   string    // past the networks
-	links []*tunnel // of each call, to PostgreSQL
+	dsn   string // past the networks
+	links []link // of each call, to PostgreSQL
 	own   *pgtest.Server
 	beats beats
 	calls []*exec.Cmd
 	ended []chan struct{}
 }
 
+// A link is the network between one call and the server.
+type link struct {
+	wire *servertest.Wire
+	dsn  string // through it
+}
+
 func (f *execFleet) start(i int) {
 	f.t.Helper()
 	dsn := f.dsn
 	if f.links != nil {
-		dsn = f.links[i].through(f.t, dsn)
+		dsn = f.links[i].dsn
 	}
 	cmd := execOf(f.t, dsn, "--ttl", "3s", "--restart", "always", "--", "env",
 		childEnv+"=beacon", toolPath(f.t), f.beats.path)
@@ -215,9 +222,9 @@ var faultsOfExec = []execFault{
 	{"database locked", false, (*execFleet).lockDatabase},
 	{"database stopped", true, (*execFleet).stopDatabase},
 	{"partitioned", true, func(f *execFleet, l led) {
-		f.links[l.call].hold()
+		f.links[l.call].wire.Become(servertest.Network{Hole: true})
 		time.Sleep(past)
-		f.links[l.call].heal()
+		f.links[l.call].wire.Become(servertest.Network{})
 	}},
 }
 
@@ -275,7 +282,8 @@ func TestExecUnderFaults(t *testing.T) {
 		f := &execFleet{t: t, own: pgtest.Start(t)}
 		f.dsn = f.own.URL("postgres")
 		for range 3 {
-			f.links = append(f.links, newTunnel(t, fmt.Sprintf("127.0.0.1:%d", f.own.Port())))
+			wire, dsn := servertest.Through(t, f.dsn)
+			f.links = append(f.links, link{wire, dsn})
 		}
 		underFaults(f)
 	})

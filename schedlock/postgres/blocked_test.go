@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -44,7 +45,7 @@ func TestAKilledLeadersServerProcessThatWaitsBlocksNobodyForLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref := acquire(t, standby, time.Minute)
-			line, through := newWire(t, url)
+			line, through := servertest.Through(t, url)
 			conn := session(t, as(t, through, "postgres", "application_name", "importer"))
 			tx, err := conn.Begin(ctx)
 			require.NoError(t, err)
@@ -242,7 +243,7 @@ func TestALookStandsAlthoughTheServerDoesNotSayWhoBlocks(t *testing.T) {
 func TestAStartThatWaitsDoesNotKeepTheLockRowFromATakeOver(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	line, through := newWire(t, url)
+	line, through := servertest.Through(t, url)
 	holder, standby := open(t, through), open(t, url)
 	ref := acquire(t, holder, time.Minute)
 	_, _, err := holder.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: tick})

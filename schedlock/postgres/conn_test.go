@@ -76,7 +76,7 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 		"Pause", "TryLock"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			w, url := newWire(t, migrated(t))
+			w, url := servertest.Through(t, migrated(t))
 			store := open(t, url)
 			store.Hurry(hurried)
 			queues, err := queue.New(store.Queue())
@@ -112,7 +112,7 @@ func TestNoCallHangsOnADeadConnection(t *testing.T) {
 
 func TestAConnectionThatIsLateIsUsed(t *testing.T) {
 	t.Parallel()
-	line, url := newWire(t, migrated(t))
+	line, url := servertest.Through(t, migrated(t))
 	servertest.ConnectsLate(t, line, open(t, url), "application_name")
 }
 

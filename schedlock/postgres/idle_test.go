@@ -74,7 +74,7 @@ func TestASilentServerDoesNotKeepALookFromItsTurn(t *testing.T) {
 	t.Parallel()
 	databaseURL := migrated(t)
 	acquire(t, open(t, databaseURL), time.Hour)
-	line, through := newWire(t, databaseURL)
+	line, through := servertest.Through(t, databaseURL)
 	standby := open(t, through)
 	standby.PrimeFor(postgres.PrimeFor)
 	view := look(t, standby)
@@ -91,7 +91,7 @@ func TestASilentServerDoesNotKeepALookFromItsTurn(t *testing.T) {
 // others judge.
 func TestALeaderPreparesNothing(t *testing.T) {
 	t.Parallel()
-	line, through := newWire(t, migrated(t))
+	line, through := servertest.Through(t, migrated(t))
 	leader := open(t, through, postgres.WithDirectConnection())
 	line.CutAt(primer)
 	ref, s := acquireWatched(t, leader, time.Minute)
