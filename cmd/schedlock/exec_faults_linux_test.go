@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/internal/servertest"
@@ -47,15 +48,10 @@ func beacon(path string) {
 		os.Exit(1)
 	}
 	for {
-		fmt.Fprintf(file, "%d %d %s\n", boot(), os.Getpid(), os.Getenv("SCHEDLOCK_TERM"))
+		fmt.Fprintf(file, "%d %d %s\n", clock.System.Boot(), os.Getpid(),
+			os.Getenv("SCHEDLOCK_TERM"))
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-func boot() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return time.Duration(ts.Nano())
 }
 
 // The lifetime of a term is from its first beat to its last.
@@ -166,7 +162,7 @@ func (f *execFleet) awaitTerm(above int64) (term int64) {
 		for t := range f.beats.span {
 			term = max(term, t)
 		}
-		return term > above && boot()-f.beats.span[term].last < time.Second
+		return term > above && clock.System.Boot()-f.beats.span[term].last < time.Second
 	}, time.Minute, 20*time.Millisecond, "a command in a term above %d", above)
 	return term
 }
@@ -332,7 +328,7 @@ func underFaults(f *execFleet) {
 			l, ok = f.leading(term)
 			return ok
 		})
-		begun := boot()
+		begun := clock.System.Boot()
 		fault.do(f, l)
 		next := f.awaitTerm(term)
 		took := f.beats.span[next].first - begun
