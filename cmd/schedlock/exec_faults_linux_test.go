@@ -22,8 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/clock"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 )
 
 var execFaults = flag.Int("exec.faults", 4, "how many faults TestExecUnderFaults injects")
@@ -46,15 +48,10 @@ func beacon(path string) {
 		os.Exit(1)
 	}
 	for {
-		fmt.Fprintf(file, "%d %d %s\n", boot(), os.Getpid(), os.Getenv("SCHEDLOCK_TERM"))
+		fmt.Fprintf(file, "%d %d %s\n", clock.System.Boot(), os.Getpid(),
+			os.Getenv("SCHEDLOCK_TERM"))
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-func boot() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return time.Duration(ts.Nano())
 }
 
 // The lifetime of a term is from its first beat to its last.
@@ -116,19 +113,25 @@ func (b *beats) requireOneTermAtATime(t testing.TB) {
 // execFleet keeps some calls of exec running.
 type execFleet struct {
 	t     *testing.T
-	dsn   string    // past the networks
-	links []*tunnel // of each call, to PostgreSQL
+	dsn   string // past the networks
+	links []link // of each call, to PostgreSQL
 	own   *pgtest.Server
 	beats beats
 	calls []*exec.Cmd
 	ended []chan struct{}
 }
 
+// A link is the network between one call and the server.
+type link struct {
+	wire *servertest.Wire
+	dsn  string // through it
+}
+
 func (f *execFleet) start(i int) {
 	f.t.Helper()
 	dsn := f.dsn
 	if f.links != nil {
-		dsn = f.links[i].through(f.t, dsn)
+		dsn = f.links[i].dsn
 	}
 	cmd := execOf(f.t, dsn, "--ttl", "3s", "--restart", "always", "--", "env",
 		childEnv+"=beacon", toolPath(f.t), f.beats.path)
@@ -159,7 +162,7 @@ func (f *execFleet) awaitTerm(above int64) (term int64) {
 		for t := range f.beats.span {
 			term = max(term, t)
 		}
-		return term > above && boot()-f.beats.span[term].last < time.Second
+		return term > above && clock.System.Boot()-f.beats.span[term].last < time.Second
 	}, time.Minute, 20*time.Millisecond, "a command in a term above %d", above)
 	return term
 }
@@ -215,9 +218,9 @@ var faultsOfExec = []execFault{
 	{"database locked", false, (*execFleet).lockDatabase},
 	{"database stopped", true, (*execFleet).stopDatabase},
 	{"partitioned", true, func(f *execFleet, l led) {
-		f.links[l.call].hold()
+		f.links[l.call].wire.Become(servertest.Network{Hole: true})
 		time.Sleep(past)
-		f.links[l.call].heal()
+		f.links[l.call].wire.Become(servertest.Network{})
 	}},
 }
 
@@ -275,7 +278,8 @@ func TestExecUnderFaults(t *testing.T) {
 		f := &execFleet{t: t, own: pgtest.Start(t)}
 		f.dsn = f.own.URL("postgres")
 		for range 3 {
-			f.links = append(f.links, newTunnel(t, fmt.Sprintf("127.0.0.1:%d", f.own.Port())))
+			wire, dsn := servertest.Through(t, f.dsn)
+			f.links = append(f.links, link{wire, dsn})
 		}
 		underFaults(f)
 	})
@@ -324,7 +328,7 @@ func underFaults(f *execFleet) {
 			l, ok = f.leading(term)
 			return ok
 		})
-		begun := boot()
+		begun := clock.System.Boot()
 		fault.do(f, l)
 		next := f.awaitTerm(term)
 		took := f.beats.span[next].first - begun

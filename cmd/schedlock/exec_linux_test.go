@@ -24,6 +24,7 @@ import (
 
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -271,12 +272,10 @@ func TestExecOutlivesAnOutageOfItsServer(t *testing.T) {
 func TestExecWaitsForAServerNoLongerThanItMay(t *testing.T) {
 	missing.Long(t, "takes seconds")
 	t.Parallel()
-	hangs := newTunnel(t, "127.0.0.1:1")
-	hangs.hold()
-	t.Cleanup(hangs.heal)
+	hangs, dsn := servertest.Through(t, "postgres://app@127.0.0.1:1/app?connect_timeout=600")
+	hangs.Become(servertest.Network{Hole: true})
 	begun := time.Now()
-	r := finish(t, execOf(t, hangs.through(t, "postgres://app@h/app?connect_timeout=600"),
-		"--timeout", "1s", "--skip-ok", "true"))
+	r := finish(t, execOf(t, dsn, "--timeout", "1s", "--skip-ok", "true"))
 	require.Equal(t, exitTemporary, r.code, r)
 	require.Less(t, time.Since(begun), openLimit)
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -27,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
 )
 
 // A beside is a running schedlock lead.
@@ -385,9 +384,7 @@ func TestASidecarOutlivesItsDatabase(t *testing.T) {
 // What the store notes for an app is no output of the command: here that a proxy is in between.
 func TestTheStoreOfMariaDBIsSilent(t *testing.T) {
 	t.Parallel()
-	dsn := migratedMaria(t)
-	server := fmt.Sprintf("127.0.0.1:%d", mytest.Shared(t).Port())
-	through := newTunnel(t, server).through(t, dsn)
+	_, through := servertest.Through(t, migratedMaria(t))
 	for _, command := range [][]string{{"status"}, {"locks"}, {"pause", "--all"}} {
 		r := finish(t, process(t, append(command, "--db", through)...))
 		assert.Empty(t, r.err, command)

@@ -1,11 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/schedlock/named"
+	"example.com/schedlock/schedlock/sqlite"
+	"example.com/schedlock/tasks/queue"
 )
 
 // withJobs is a database whose leader has had these jobs.
@@ -72,4 +79,97 @@ func TestKnownJobsAreOffered(t *testing.T) {
 	none := withJobs(t)
 	assert.Contains(t, call(t, "runs", "--job", "import", "--db", none).err,
 		`no such job: "import"; there are no jobs: no leader has had any yet`)
+}
+
+func TestAuditTellsWhoHasOrderedWhatAndWhy(t *testing.T) {
+	t.Parallel()
+	path := withJobs(t, "import", "clean-up")
+	says := expecting(t, "--db", path)
+	says(exitDone, "pause", "--all", "--by", "ann", "--reason", "disk full")
+	says(exitDone, "pause", "--all", "--by", "bob") // changes nothing
+	says(exitUnknown, "run", "import", "--by", "bob")
+	says(exitDone, "resume", "--all", "--by", "carol")
+	says(exitDone, "reset-cursor", "import", "--by", "dan", "--reason", "bad clock")
+	var run requestJSON
+	strict(t, says(exitDone, "run", "import", "--by", "eve", "--json"), &run)
+
+	var list []auditJSON
+	strict(t, says(exitDone, "audit", "--json"), &list)
+	require.Len(t, list, 4)
+	assert.Equal(t, run.RequestedAt, list[0].At)
+	for i, want := range []auditJSON{
+		{What: "run", Job: "import", By: "eve"},
+		{What: "reset-cursor", Job: "import", By: "dan", Reason: "bad clock"},
+		{What: "resume", By: "carol"},
+		{What: "pause", By: "ann", Reason: "disk full"},
+	} {
+		want.ID, want.At = list[i].ID, list[i].At
+		assert.Equal(t, want, list[i])
+		assert.NotZero(t, list[i].ID)
+	}
+	var some []auditJSON
+	strict(t, says(exitDone, "audit", "import", "--json"), &some)
+	assert.Equal(t, list[:2], some)
+	strict(t, says(exitDone, "audit", "-n", "1", "--json"), &some)
+	assert.Equal(t, list[:1], some)
+
+	assert.Regexp(t, `(?m)^at +order +job +by +reason\n.* run +import +eve +-\n`+
+		`.* reset-cursor +import +dan +bad clock\n.* resume +\(all\) +carol +-\n`+
+		`.* pause +\(all\) +ann +disk full\n$`, says(exitDone, "audit"))
+	assert.Equal(t, "nobody has given an order for job \"clean-up\"\n",
+		says(exitDone, "audit", "clean-up"))
+	assert.Contains(t, says(exitUnknown, "audit", "imprt"), `no such job: "imprt"`)
+	assert.Contains(t, says(exitUsage, "audit", "-n", "0"), "-n 0 is not above 0")
+}
+
+func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := migrated(t, folder(t))
+	s, err := sqlite.Open(ctx, path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	q, err := queue.New(s.Queue())
+	require.NoError(t, err)
+	_, err = q.Add(ctx, "mail", 0, "a", "b", "c")
+	require.NoError(t, err)
+	tasks, err := q.Capture(ctx, "mail", 2)
+	require.NoError(t, err)
+	require.NoError(t, q.Fail(ctx, tasks[0], errors.New("the server is down"), 0))
+	require.NoError(t, q.Done(ctx, tasks[1]))
+	tool := expecting(t, "--db", path)
+	var counts []countJSON
+	strict(t, tool(exitDone, "queue", "--json"), &counts)
+	require.Equal(t, []countJSON{{Queue: "mail", Pending: 1, Done: 1, Failed: 1}}, counts)
+	require.Contains(t, tool(exitDone, "queue", "count"), "mail")
+	var list []taskJSON
+	strict(t, tool(exitDone, "queue", "list", "mail", "--state", "failed", "--json"), &list)
+	require.Len(t, list, 1)
+	require.Equal(t, "the server is down", list[0].Error)
+	require.Contains(t, tool(exitDone, "queue", "list", "mail"), "the server is down")
+	require.Contains(t, tool(exitDone, "queue", "requeue", "mail", "a", "none", "--retries", "2"),
+		"1 of 2 tasks")
+	tool(exitNothing, "queue", "requeue", "mail", "a")
+	require.Contains(t, tool(exitDone, "queue", "prune", "mail", "--older-than", "0s"), "1 tasks")
+	for _, args := range [][]string{{"queue", "drop"}, {"queue", "list"},
+		{"queue", "prune", "mail"}, {"queue", "requeue", "mail"},
+		{"locks", "release", "lock"}, {"locks", "release", "lock", "a", "--reason", "x"}, {"locks",
+			"release", "lock", "a", "--force"}} {
+		tool(exitUsage, args...)
+	}
+
+	locks, err := named.New(s.Named())
+	require.NoError(t, err)
+	release := []string{"locks", "release", "lock", "import", "--force", "--by", "ann", "--reason",
+		"it hangs"}
+	tool(exitNothing, release...)
+	lock, err := locks.Lock(ctx, "import")
+	require.NoError(t, err)
+	require.Contains(t, tool(exitDone, "locks"), "held")
+	require.Contains(t, tool(exitDone, release...), "revoked by ann: it hangs")
+	require.ErrorContains(t, lock.Extend(ctx), "it was revoked by ann: it hangs")
+	var held []namedLockJSON
+	strict(t, tool(exitDone, "locks", "--json"), &held)
+	require.Equal(t, &named.Revocation{By: "ann", Reason: "it hangs"}, held[0].Revoked)
+	require.Error(t, lock.Unlock(ctx))
 }

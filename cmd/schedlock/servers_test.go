@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -83,72 +80,6 @@ func usersOfPostgres(t testing.TB, url string) string {
 		return err != nil
 	})
 	return "postgres"
-}
-
-// A tunnel is the network between one call and its server. While it is held, nothing passes.
-type tunnel struct {
-	port   int
-	server string
-	mu     sync.RWMutex // held by hold
-}
-
-func (n *tunnel) hold() { n.mu.Lock() }
-func (n *tunnel) heal() { n.mu.Unlock() }
-
-func newTunnel(t testing.TB, server string) *tunnel {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	n := &tunnel{port: listener.Addr().(*net.TCPAddr).Port, server: server}
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go n.serve(client)
-		}
-	}()
-	return n
-}
-
-func (n *tunnel) serve(client net.Conn) {
-	n.mu.RLock()
-	//lint:ignore SA2001 it waits until the network is healed
-	n.mu.RUnlock()
-	server, err := net.Dial("tcp4", n.server)
-	if err != nil {
-		client.Close()
-		return
-	}
-	go n.copy(server, client)
-	n.copy(client, server)
-}
-
-func (n *tunnel) copy(to, from net.Conn) {
-	buf := make([]byte, 1<<16)
-	for {
-		k, err := from.Read(buf)
-		n.mu.RLock()
-		if k > 0 && err == nil {
-			_, err = to.Write(buf[:k])
-		}
-		n.mu.RUnlock()
-		if err != nil {
-			to.Close()
-			from.Close()
-			return
-		}
-	}
-}
-
-func (n *tunnel) through(t testing.TB, dsn string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port))
-	return u.String()
 }
 
 func TestStatusOfEveryServer(t *testing.T) {

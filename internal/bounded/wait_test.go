@@ -2,7 +2,10 @@ package bounded
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,4 +97,87 @@ func TestATurnIsOnesAtATime(t *testing.T) {
 	x.Give()
 	require.False(t, x.Taken())
 	require.True(t, x.TryTake())
+}
+
+type broken struct{ text string }
+
+func (b *broken) Error() string { return b.text }
+
+func TestAFunctionMayEndAsItLikes(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		f       func() error
+		text    string // "": no error
+		is      error
+		isPanic bool
+	}{
+		"it returns":           {f: func() error { return nil }},
+		"it returns an error":  {func() error { return io.EOF }, "EOF", io.EOF, false},
+		"it panics":            {func() error { panic("boom") }, "panic: boom", nil, true},
+		"it panics with error": {func() error { panic(boom) }, "panic: boom", boom, true},
+		"it panics with something that cannot be compared": {f: func() error { panic([]int{1}) },
+			text: "panic: [1]", isPanic: true},
+		"it returns an error whose methods panic": {func() error { return (*broken)(nil) },
+			"panic: runtime error: invalid memory address or nil pointer dereference", nil, true},
+		"it ends its goroutine": {f: func() error { runtime.Goexit(); return nil },
+			text: "called runtime.Goexit instead of returning", isPanic: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := <-Go(c.f)
+			if c.text == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.text)
+			require.True(t, c.is == nil || errors.Is(err, c.is))
+			p, isPanic := errors.AsType[*Panic](err)
+			require.Equal(t, c.isPanic, isPanic)
+			if isPanic {
+				require.Contains(t, string(p.Stack), "wait_test.go", "where it was")
+			}
+		})
+	}
+}
+
+func TestWhatIsDoneTakesASmallPartOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			p     Pace
+			times int
+			took  = time.Millisecond
+		)
+		ask := func(key string) {
+			p.Due(key, func() {
+				times++
+				p.Due(key, func() { t.Error("twice at a time") })
+				time.Sleep(took)
+			})
+		}
+		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
+			ask("quick")
+		}
+		require.InDelta(t, 60, times, 1, "once a second")
+		times, took = 0, 100*time.Millisecond
+		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
+			ask("slow")
+		}
+		require.LessOrEqual(t, times, 6, "1 % of the time")
+		took = time.Hour
+		ask("once")
+		took = 0
+		time.Sleep(most)
+		times = 0
+		ask("once")
+		require.Equal(t, 1, times, "however long it took once")
+		times = 0
+		for range 3 {
+			ask("a")
+			ask("b")
+		}
+		require.Equal(t, 2, times, "each key")
+		for i := range 10 * maxKeys {
+			ask(fmt.Sprint(i))
+		}
+		require.LessOrEqual(t, len(p.next), maxKeys)
+	})
 }

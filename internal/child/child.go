@@ -67,16 +67,24 @@ type Process struct {
 	lines chan string
 }
 
-// Start runs the test binary in a mode, and kills it when the test ends.
-func Start(t testing.TB, mode string, args ...string) *Process {
+// Command is the test binary in a mode, not yet started.
+func Command(t testing.TB, mode string, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Process{t: t, Cmd: exec.Command(exe, args...), lines: make(chan string)}
-	c.Cmd.Env = append(os.Environ(), Env+"="+mode)
-	c.Cmd.Stderr = os.Stderr
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), Env+"="+mode)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// Start runs the test binary in a mode, and kills it when the test ends.
+func Start(t testing.TB, mode string, args ...string) *Process {
+	t.Helper()
+	c := &Process{t: t, Cmd: Command(t, mode, args...), lines: make(chan string)}
+	var err error
 	if c.Stdin, err = c.Cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/missing"
 )
 
 const module = "example.com/schedlock/"
@@ -69,4 +72,33 @@ func TestTheMapIsThatOfTheCode(t *testing.T) {
 		all = append(all, name)
 	}
 	assert.ElementsMatch(t, all, mapped, "CONTRIBUTING.md: the packages")
+}
+
+// An app links the client of a server only with the package that needs it, and never an SQLite
+// that database/sql has: it may have another of that name.
+func TestAnAppLinksOnlyWhatItImports(t *testing.T) {
+	missing.Long(t, "runs go list")
+	t.Parallel()
+	users := map[string]string{
+		"github.com/go-sql-driver/mysql":       "schedlock/mysql",
+		"github.com/jackc/pgx":                 "schedlock/postgres",
+		"github.com/ncruces/go-sqlite3":        "schedlock/sqlite",
+		"github.com/prometheus":                "schedlock/prom",
+		"github.com/ncruces/go-sqlite3/driver": "",
+		"github.com/mattn/go-sqlite3":          "",
+		"modernc.org/sqlite":                   "",
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-f",
+		`{{.ImportPath}} {{join .Deps " "}}`, "./schedlock/...", "./tasks/...", "./startup/...",
+		"./migrations/...")
+	list.Dir = root
+	out, err := list.Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		user, deps, _ := strings.Cut(strings.TrimPrefix(line, module), " ")
+		for client, needs := range users {
+			assert.Equal(t, user == needs, strings.Contains(" "+deps, " "+client),
+				"%s and %s", user, client)
+		}
+	}
 }

@@ -48,14 +48,10 @@ func init() {
 // shell mount.
 func mountedIDs(t *testing.T, one, two string) (string, string) {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), exe, one, two)
+	cmd := child.Command(t, "lease mounted", one, two)
 	cmd.Dir = t.TempDir()
 	require.NoError(t, os.Mkdir(cmd.Dir+"/one", 0o700))
 	require.NoError(t, os.Mkdir(cmd.Dir+"/two", 0o700))
-	cmd.Env = append(os.Environ(), child.Env+"=lease mounted")
-	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	if errors.Is(err, os.ErrPermission) {

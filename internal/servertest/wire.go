@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +70,16 @@ func NewWire(t testing.TB, to string) *Wire {
 	require.NoError(t, err)
 	t.Cleanup(w.Close)
 	return w
+}
+
+// Through is a wire to the server of a database, and the URL of the database through it.
+func Through(t testing.TB, databaseURL string) (*Wire, string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	require.NoError(t, err)
+	w := NewWire(t, u.Host)
+	u.Host = w.Address
+	return w, u.String()
 }
 
 // ListenWire is NewWire on a Unix socket of that path, or with "" on a port of 127.0.0.1. The

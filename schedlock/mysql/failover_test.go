@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"errors"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +26,8 @@ func cluster(t testing.TB) (primary, replica *mytest.Server, through *servertest
 	require.NoError(t, s.Close())
 	primary.Exec(t, "CREATE USER app")
 	primary.Exec(t, "GRANT ALL ON "+mytest.Name(database)+".* TO app")
-	through = servertest.NewWire(t, primary.Address())
-	u, err := url.Parse(withAddress(t, database, through.Address))
+	through, database = servertest.Through(t, database)
+	u, err := url.Parse(database)
 	require.NoError(t, err)
 	u.User = url.User("app")
 	follows(t, primary, replica)
@@ -45,7 +46,7 @@ func follows(t testing.TB, primary, replica *mytest.Server) {
 // finds free is not free before a TTL has passed.
 func TestAPromotedReplicaMayHaveLostATerm(t *testing.T) {
 	t.Parallel()
-	primary, replica, _, appURL := cluster(t)
+	primary, replica, through, appURL := cluster(t)
 	s := open(t, appURL)
 	ref := acquire(t, s)
 	release(t, s, ref)
@@ -56,7 +57,7 @@ func TestAPromotedReplicaMayHaveLostATerm(t *testing.T) {
 	primary.Kill(t)
 	replica.Promote(t)
 
-	promoted := open(t, withAddress(t, appURL, replica.Address()))
+	promoted := open(t, strings.Replace(appURL, through.Address, replica.Address(), 1))
 	view := look(t, promoted)
 	require.Nil(t, view.Row)
 	require.Equal(t, ref.Term, view.Newest.Term)

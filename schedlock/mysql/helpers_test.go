@@ -2,7 +2,6 @@ package mysql_test
 
 import (
 	"database/sql"
-	"net/url"
 	"testing"
 	"time"
 
@@ -35,15 +34,6 @@ func acquire(t testing.TB, s *mysql.Store) driver.Ref {
 func acquireWatched(t testing.TB, s *mysql.Store) (driver.Ref, driver.Session) {
 	t.Helper()
 	return servertest.AcquireWatched(t, s, time.Minute)
-}
-
-// withAddress is the database of a URL on another host or port.
-func withAddress(t testing.TB, databaseURL, address string) string {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	require.NoError(t, err)
-	u.Host = address
-	return u.String()
 }
 
 func value[T any](t testing.TB, db interface {

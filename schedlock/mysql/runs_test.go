@@ -14,7 +14,6 @@ import (
 
 	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -100,8 +99,7 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 // Packets are swallowed while the end of a transaction is on its way.
 func TestACommitWithoutAnAnswerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	line := servertest.NewWire(t, mytest.Shared(t).Address())
-	url := withAddress(t, migrated(t), line.Address)
+	line, url := servertest.Through(t, migrated(t))
 	ref, lost := acquire(t, open(t, url)), claim(driver.Snapshot{}).Ref
 	var jobs atomic.Int64
 	decide := func(ctx context.Context, s *mysql.Store, ref driver.Ref) error {

@@ -60,7 +60,8 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 	server := mytest.Shared(t)
 	direct := migrated(t)
 	proxy := func(t *testing.T) string {
-		return withAddress(t, direct, servertest.NewWire(t, server.Address()).Address)
+		_, url := servertest.Through(t, direct)
+		return url
 	}
 	for name, tc := range map[string]struct {
 		url  func(t *testing.T) string
@@ -262,6 +263,6 @@ func TestALockedTableDoesNotEndTheSession(t *testing.T) {
 
 func TestAConnectionThatIsLateIsUsed(t *testing.T) {
 	t.Parallel()
-	line := servertest.NewWire(t, mytest.Shared(t).Address())
-	servertest.ConnectsLate(t, line, open(t, withAddress(t, migrated(t), line.Address)), "MariaDB")
+	line, url := servertest.Through(t, migrated(t))
+	servertest.ConnectsLate(t, line, open(t, url), "MariaDB")
 }

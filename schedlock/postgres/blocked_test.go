@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -44,7 +45,7 @@ func TestAKilledLeadersServerProcessThatWaitsBlocksNobodyForLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ref := acquire(t, standby, time.Minute)
-			line, through := newWire(t, url)
+			line, through := servertest.Through(t, url)
 			conn := session(t, as(t, through, "postgres", "application_name", "importer"))
 			tx, err := conn.Begin(ctx)
 			require.NoError(t, err)
@@ -235,4 +236,75 @@ func TestALookStandsAlthoughTheServerDoesNotSayWhoBlocks(t *testing.T) {
 	view := look(t, open(t, url))
 	require.Equal(t, ref.Token, view.Row.Token)
 	require.Empty(t, view.Blocker)
+}
+
+// The start of a run holds the lock row while it waits for other rows. Its
+// client may be cut off by then, so the server itself must bound the wait.
+func TestAStartThatWaitsDoesNotKeepTheLockRowFromATakeOver(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	line, through := servertest.Through(t, url)
+	holder, standby := open(t, through), open(t, url)
+	ref := acquire(t, holder, time.Minute)
+	_, _, err := holder.Decide(ctx, ref, ledger.Decision{Job: "j", Spec: "s", To: tick})
+	require.NoError(t, err)
+	admin := session(t, url)
+	exec(t, admin, `BEGIN; SELECT FROM scheduler_jobs FOR UPDATE`)
+	next, started := tick.Add(time.Minute), make(chan struct{})
+	go func() {
+		defer close(started)
+		_, _, _ = holder.Decide(t.Context(), ref, ledger.Decision{Job: "j",
+			Spec: "s", From: tick, To: next, Start: next})
+	}()
+	waiting(t, session(t, url), 1)
+	line.Cut()
+	eventually(t, "another takes over", func() bool {
+		_, err := standby.Acquire(ctx, claim(look(t, standby), time.Minute))
+		return err == nil
+	})
+	exec(t, admin, `ROLLBACK`)
+	line.Close()
+	ends(t, started)
+}
+
+// soon is the bound of a statement that gives up a lock after a second.
+const soon = 5 * time.Second
+
+func begin(t testing.TB, url string, opts pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := session(t, url).BeginTx(ctx, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(ctx) })
+	return tx
+}
+
+func TestARowInTheMakingHoldsAnAcquisitionUpForASecondAtMost(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	store := open(t, url)
+	release(t, store, acquire(t, store, time.Minute))
+	view := look(t, store)
+	tx := begin(t, url, pgx.TxOptions{})
+	_, err := tx.Exec(ctx, `INSERT INTO scheduler_lock
+		(id, pid, hostname, created_at, heartbeat_at, token, term, beat, state,
+		ttl_ms, renew_deadline_ms, heartbeat_ms)
+		VALUES (1, 1, 'by hand', now(), now(), 'x', 1, 0, 'leading', 1000, 700, 100)`)
+	require.NoError(t, err)
+	began := time.Now()
+	_, err = store.Acquire(ctx, claim(view, time.Minute))
+	require.ErrorIs(t, err, driver.ErrBlocked)
+	require.Less(t, time.Since(began), soon)
+	require.NoError(t, tx.Commit(ctx))
+	_, err = store.Acquire(ctx, claim(view, time.Minute))
+	require.ErrorIs(t, err, driver.ErrConflict)
+	tx = begin(t, url, pgx.TxOptions{})
+	_, err = tx.Exec(ctx, `DELETE FROM scheduler_lock`)
+	require.NoError(t, err)
+	began = time.Now()
+	_, err = store.Acquire(ctx, claim(view, time.Minute)) // behind a deletion that is not committed
+	require.Error(t, err)
+	require.Less(t, time.Since(began), soon)
+	require.NoError(t, tx.Commit(ctx))
+	_, err = store.Acquire(ctx, claim(view, time.Minute))
+	require.NoError(t, err)
 }

@@ -69,7 +69,7 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 	t.Parallel()
 	direct := migrated(t)
 	proxy := func(t *testing.T) string {
-		_, url := newWire(t, direct)
+		_, url := servertest.Through(t, direct)
 		return url
 	}
 	for name, tc := range map[string]struct {

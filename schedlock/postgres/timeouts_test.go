@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -15,16 +14,6 @@ import (
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
-
-// newWire returns a URL that leads through the wire.
-func newWire(t testing.TB, databaseURL string) (*servertest.Wire, string) {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	require.NoError(t, err)
-	w := servertest.NewWire(t, u.Host)
-	u.Host = w.Address
-	return w, u.String()
-}
 
 // idleTimeout is what an administrator has set in these tests: long enough for a
 // session to begin on a starved machine, which sends a statement or two first.
@@ -61,7 +50,7 @@ func TestAPartitionedHolderIsNotTakenForDeadByAnIdleTimeOut(t *testing.T) {
 				exec(t, admin, `SELECT pg_reload_conf()`)
 			}
 			set(tc.before)
-			line, through := newWire(t, as(t, databaseURL, role))
+			line, through := servertest.Through(t, as(t, databaseURL, role))
 			holder := open(t, through, postgres.WithDirectConnection())
 			standby := open(t, as(t, databaseURL, role, "idle_session_timeout", "0"))
 			ref, s := acquireWatched(t, holder, time.Minute)

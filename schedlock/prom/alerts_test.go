@@ -118,15 +118,3 @@ func promtool(t *testing.T, args ...string) {
 	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
-
-// An app that does not want these metrics must not link a Prometheus client.
-func TestNobodyElseLinksPrometheus(t *testing.T) {
-	missing.Long(t, "runs go list")
-	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
-		"../../schedlock", "../../schedlock/sqlite", "../../schedlock/postgres", "../../tasks",
-		"../../startup").Output()
-	require.NoError(t, err)
-	require.Contains(t, string(out), "example.com/schedlock/schedlock\n")
-	require.NotContains(t, string(out), "github.com/prometheus/")
-}

@@ -3,9 +3,7 @@ package sqlite
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,21 +15,6 @@ import (
 
 	"example.com/schedlock/internal/missing"
 )
-
-// An app that imports another driver registers "sqlite3" too.
-func TestWhoImportsThisPackageRegistersNoDriver(t *testing.T) {
-	missing.Long(t, "runs go list")
-	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps",
-		"../../schedlock", "../../schedlock/sqlite", "../../migrations", "../../tasks",
-		"../../startup").Output()
-	require.NoError(t, err)
-	require.Contains(t, string(out), "github.com/ncruces/go-sqlite3\n")
-	for _, name := range []string{"github.com/ncruces/go-sqlite3/driver", "modernc.org/sqlite",
-		"github.com/mattn/go-sqlite3"} {
-		assert.NotContains(t, strings.Split(string(out), "\n"), name)
-	}
-}
 
 // Another SQLite is, to the kernel, a descriptor that we do not know.
 func openElsewhere(t *testing.T, path string) *os.File {

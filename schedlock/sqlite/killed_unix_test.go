@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"testing"
 
@@ -36,11 +35,8 @@ func init() {
 func killed(t *testing.T, there bool, n int) (h *history, lived bool) {
 	t.Helper()
 	h = begins(t, there)
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe, h.folder, strconv.Itoa(n))
-	cmd.Env = append(child.Environ(), child.Env+"=store killed")
-	cmd.Stderr = os.Stderr
+	cmd := child.Command(t, "store killed", h.folder, strconv.Itoa(n))
+	cmd.Env = append(cmd.Env, "GOMAXPROCS=1") // many live side by side
 	out, err := cmd.Output()
 	h.Steps = func() int { return 0 }
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -42,11 +41,7 @@ func init() {
 // openMounted opens a database in a child that has what mounted at where.
 func openMounted(t *testing.T, what, where, dsn string) string {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), exe, what, where, dsn)
-	cmd.Env = append(os.Environ(), child.Env+"=store mounted")
-	cmd.Stderr = os.Stderr
+	cmd := child.Command(t, "store mounted", what, where, dsn)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	if errors.Is(err, os.ErrPermission) {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"net"
@@ -10,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/datasource"
+	"example.com/schedlock/internal/datasource/dsntest"
 )
 
 func TestParseDSN(t *testing.T) {
@@ -187,4 +190,30 @@ func listing(t *testing.T, dir string) (names []string) {
 		return err
 	}))
 	return names
+}
+
+// FuzzNoFileIsNamedByAPassword opens the addresses of servers in every spelling.
+// A minute of it:
+//
+//	go test ./schedlock/sqlite -run '^$' -fuzz FuzzNoFile -fuzztime 1m
+func FuzzNoFileIsNamedByAPassword(f *testing.F) {
+	dsntest.Fuzz(f, 7, func(t *testing.T, text string) []string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var said []string
+		store, err := Open(ctx, text)
+		if err != nil {
+			said = append(said, err.Error())
+		} else {
+			require.NoError(t, store.Close())
+		}
+		err = Read(ctx, text, func(ctx context.Context, s *Store) error {
+			_, err := s.Look(ctx)
+			return err
+		})
+		if err != nil {
+			said = append(said, err.Error())
+		}
+		return said
+	})
 }

@@ -7,9 +7,10 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"example.com/schedlock/internal/clock"
 )
 
 // adopt makes this process the parent of all that its descendants leave behind
@@ -102,12 +103,5 @@ func handDown(file *os.File) (fd int, taken func(), err error) {
 // dieWithParent is the part of SysProcAttr by which a child dies with us.
 func dieWithParent(attr *unix.SysProcAttr) { attr.Pdeathsig = unix.SIGKILL }
 
-// bootTime goes on while the machine is suspended, and is the same in all
-// processes.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
-}
+// bootTime goes on while the machine is suspended, and is the same in all processes.
+var bootTime = clock.System.Boot
