@@ -42,7 +42,7 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 		lock := func(id int64) {
 			value[int64](t, by, `SELECT id FROM scheduler_runs WHERE id = ? FOR UPDATE`, id)
 		}
-		lock(first + 1)
+		lock(first + 2)
 		var (
 			got     = make(chan error, 1)
 			deleted int64
@@ -57,7 +57,7 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 				WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`) > 0 || len(got) > 0
 		})
 		if len(got) == 0 {
-			lock(first)
+			lock(first + 1)
 		}
 		require.NoError(t, tx.Rollback())
 		err = <-got
