@@ -121,7 +121,7 @@ WHERE r.id = ?`,
 
 	Left: `
 SELECT ` + columns.RunColumns + ` FROM scheduler_runs
-WHERE status = 'in_progress' AND term <> ? ORDER BY id FOR UPDATE`,
+WHERE status = 'in_progress' AND term <> ? ORDER BY term, id FOR UPDATE`,
 
 	InsertRequest: `
 INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)

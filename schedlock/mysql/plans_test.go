@@ -41,3 +41,20 @@ func TestAPruneLocksOnlyWhatItDeletes(t *testing.T) {
 		value[string](t, db, `SELECT min(scheduled_at) FROM scheduler_runs WHERE job = 'j'`),
 		"the oldest go")
 }
+
+// The statistics of a table are out of date for some seconds after it has grown, and for ever if
+// the server does not renew them.
+func TestAbandonLocksOnlyWhatIsInProgress(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	db, s := byHand(t, url), open(t, url)
+	exec(t, db, `ALTER TABLE scheduler_runs STATS_PERSISTENT = 1 STATS_AUTO_RECALC = 0`)
+	fillRuns(t, db, "j", "2026-01-01", 10000)
+	const ours = ` WHERE database_name = database() AND table_name = 'scheduler_runs'`
+	exec(t, db, `UPDATE mysql.innodb_table_stats SET n_rows = 10000, clustered_index_size = 1`+ours)
+	exec(t, db, `UPDATE mysql.innodb_index_stats SET stat_value = 1`+ours)
+	exec(t, db, `FLUSH TABLE scheduler_runs`)
+	keepLocked(t, db, "j", "2026-01-01 00:30:00")
+	_, err := s.Abandon(ctx, acquire(t, s), nil)
+	require.NoError(t, err)
+}
