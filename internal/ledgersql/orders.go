@@ -199,10 +199,18 @@ SELECT ` + columns.PauseColumns + ` FROM scheduler_pauses p ORDER BY p.job`
 	sqlPending = `
 SELECT job, count(*) FROM scheduler_requests GROUP BY job`
 
-	// It is asked for each job that has requests and may start.
-	sqlRequests = `
-SELECT requested_at, CAST(requested_at AS CHAR), requested_by, reason
-FROM scheduler_requests WHERE job = ? ORDER BY requested_at LIMIT ?`
+	// One statement for all jobs that have no more requests than Pending returns: a leader looks
+	// before it begins, and often then.
+	sqlRequests = sqlRequest + `
+JOIN (SELECT job FROM scheduler_requests GROUP BY job HAVING count(*) <= ?) w ON w.job = q.job`
+
+	// It is asked for each job that has more, and may start.
+	sqlFirstRequests = sqlRequest + `
+WHERE q.job = ? ORDER BY q.requested_at LIMIT ?`
+
+	sqlRequest = `
+SELECT q.job, q.requested_at, CAST(q.requested_at AS CHAR), q.requested_by, q.reason
+FROM scheduler_requests q`
 )
 
 // Pending implements ledger.Store. A request whose time a hand has spoiled can't be answered: it
@@ -242,20 +250,33 @@ func (l Ledger[T]) pending(ctx context.Context) (in ledger.Pending, err error) {
 	}, sqlPending); err != nil {
 		return in, err
 	}
-	for job := range in.Backlog {
-		if in.Paused(job) != nil {
-			continue
-		}
-		if err := l.d.ReadForLeader(ctx, []any{&at, &raw, &r.By, &r.Reason}, func() error {
-			if r.Job, r.At = job, at.Time; l.format(r.At) == raw { // as Answer will look for it
+	many := func(job string) bool { return in.Backlog[job] > ledger.PendingLimit }
+	ask := func(of bool, query string, args ...any) error {
+		return l.d.ReadForLeader(ctx, []any{&r.Job, &at, &raw, &r.By, &r.Reason}, func() error {
+			r.At = at.Time
+			if many(r.Job) == of && in.Paused(r.Job) == nil && // it may have changed meanwhile
+				l.format(r.At) == raw { // as Answer will look for it
 				in.Requests = append(in.Requests, r)
 			}
 			return nil
-		}, sqlRequests, job, ledger.PendingLimit); err != nil {
-			return in, err
+		}, query, args...)
+	}
+	few := false
+	for job := range in.Backlog {
+		switch {
+		case in.Paused(job) != nil:
+		case !many(job):
+			few = true
+		default:
+			if err := ask(true, sqlFirstRequests, job, ledger.PendingLimit); err != nil {
+				return in, err
+			}
 		}
 	}
-	return in, nil
+	if few {
+		err = ask(false, sqlRequests, ledger.PendingLimit)
+	}
+	return in, err
 }
 
 const sqlInsertAudit = `

@@ -2,8 +2,9 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
-	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"example.com/schedlock/internal/columns"
 	"example.com/schedlock/internal/ledgersql"
@@ -120,7 +121,7 @@ WHERE r.id = ?`,
 
 	Left: `
 SELECT ` + columns.RunColumns + ` FROM scheduler_runs
-WHERE status = 'in_progress' AND term <> ? ORDER BY id FOR UPDATE`,
+WHERE status = 'in_progress' AND term <> ? ORDER BY term, id FOR UPDATE`,
 
 	InsertRequest: `
 INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
@@ -145,31 +146,37 @@ SELECT id FROM scheduler_audit ORDER BY id DESC LIMIT 1 OFFSET ?`,
 DELETE FROM scheduler_audit WHERE id <= ?`,
 }
 
+// The indexes are named because MariaDB, left to choose, now and then sorts all that Prune may ever
+// delete, or reads the rows of other jobs. What it locks then keeps other transactions waiting.
 const (
+	// What it finds cannot start again: it is final.
 	sqlOldest = `
-SELECT scheduled_at FROM scheduler_runs WHERE job = ?
-ORDER BY scheduled_at DESC LIMIT 1 OFFSET ?`
-
-	// What it deletes cannot start again: it is final.
-	sqlPrune = `
-DELETE FROM scheduler_runs
-WHERE job = ? AND scheduled_at <= ? AND status <> 'in_progress' AND retry_at IS NULL
+SELECT id FROM scheduler_runs FORCE INDEX (scheduler_runs_tick)
+WHERE job = ? AND status <> 'in_progress' AND retry_at IS NULL
+  AND scheduled_at <= (SELECT scheduled_at FROM scheduler_runs WHERE job = ?
+                       ORDER BY scheduled_at DESC LIMIT 1 OFFSET ?)
 ORDER BY scheduled_at LIMIT ?`
+
+	sqlPrune = `
+DELETE r FROM scheduler_runs r FORCE INDEX (PRIMARY) WHERE r.id IN (%s)`
 )
 
 // Prune implements ledger.Store. It locks rows that others lock in another order: where it looks
 // for attempts of a run that is deleted, no attempt of the next run can be written.
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted int64, err error) {
 	err = s.runs.write(ctx, func(ctx context.Context, tx tx) error {
-		deleted = 0
-		var oldest columns.Time
-		err := tx.row(ctx, sqlOldest, []any{text(job), max(keep, 0)}, &oldest)
-		if errors.Is(err, sql.ErrNoRows) {
+		var (
+			id  int64
+			ids []string
+		)
+		rows, err := tx.QueryContext(ctx, sqlOldest, text(job), text(job), max(keep, 0),
+			max(limit, 0))
+		err = columns.Each(rows, err, []any{&id}, func() error {
+			ids = append(ids, strconv.FormatInt(id, 10))
 			return nil
-		}
-		if err == nil {
-			deleted, err = tx.exec(ctx, sqlPrune, text(job), formatTime(oldest.Time),
-				max(limit, 0))
+		})
+		if deleted = 0; err == nil && len(ids) > 0 {
+			deleted, err = tx.exec(ctx, fmt.Sprintf(sqlPrune, strings.Join(ids, ", ")))
 		}
 		return err
 	})

@@ -41,7 +41,7 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 		lock := func(id int64) {
 			value[int64](t, by, `SELECT id FROM scheduler_runs WHERE id = ? FOR UPDATE`, id)
 		}
-		lock(first + 1)
+		lock(first + 2)
 		var (
 			got     = make(chan error, 1)
 			deleted int64
@@ -56,7 +56,7 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 				WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'`) > 0 || len(got) > 0
 		})
 		if len(got) == 0 {
-			lock(first)
+			lock(first + 1)
 		}
 		require.NoError(t, tx.Rollback())
 		err = <-got
@@ -68,6 +68,27 @@ func TestAPruneThatADeadlockHasUndoneIsRepeated(t *testing.T) {
 		return
 	}
 	t.Fatal("it never waited for long enough")
+}
+
+// A leader has five seconds to look at what people ask, before it begins and then four times a
+// second. One round trip for each job that somebody has asked for would take longer.
+func TestALookAtTheRequestsOfManyJobsTakesFewStatements(t *testing.T) {
+	t.Parallel()
+	server := mytest.Start(t)
+	s := open(t, server.Database(t))
+	require.NoError(t, s.Migrate(ctx))
+	const jobs = 500
+	exec(t, s.DB(), `INSERT INTO scheduler_requests (job, requested_at, requested_by, reason)
+		SELECT concat('j', seq), now(6), 'ann', '' FROM seq_1_to_500`)
+	selects := func() int {
+		return value[int](t, s.DB(), `SELECT variable_value
+			FROM information_schema.global_status WHERE variable_name = 'COM_SELECT'`)
+	}
+	before := selects()
+	in, err := s.Pending(ctx)
+	require.NoError(t, err)
+	require.Len(t, in.Requests, jobs)
+	require.Less(t, selects()-before, 10)
 }
 
 // Another sql_mode lets a hand write what is no time.
