@@ -211,6 +211,43 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 	})
 }
 
+// What is repeated finds nothing to abandon: the statement before has marked it.
+func TestAnAbandonedRunIsToldOfOnceThoughTheAnswerWasLost(t *testing.T) {
+	for name, fails := range map[string][]string{
+		"the answer is lost":        {"abandon"},
+		"the ledger fails after it": {"retries"},
+		"both":                      {"abandon", "retries"},
+		"the answer is lost, and others come late": {"abandon", "pending", "jobs"},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			var (
+				d diary
+				f failures
+			)
+			before := at(5 * time.Second)
+			jobs := []Job{d.job("j", before, time.Hour), once(d.job("mail", before, time.Hour))}
+			first := w.leader(jobs)
+			sleepUntil(6 * time.Second)
+			first.link.set(on(hang))
+			second := w.standby(jobs)
+			sleepUntil(6*time.Second + ttl + 5*time.Second)
+			require.True(t, second.leads())
+			second.link.set(on(hang))
+			third := w.join(jobs, WithOnRun(f.add))
+			third.link.set(on(lose, fails...))
+			third.start()
+			sleepUntil(6*time.Second + 2*ttl + 20*time.Second)
+			require.True(t, third.leads())
+			third.link.set(nil)
+			sleepUntil(6*time.Second + 2*ttl + 30*time.Second)
+			require.Len(t, f.read(), 1, "not that of the term before")
+			assert.Equal(t, "j", f.read()[0].Job)
+			assert.Equal(t, ledger.Abandoned, f.read()[0].Status)
+			assert.Equal(t, 1, third.log.count("run abandoned by its leader"))
+		})
+	}
+}
+
 func TestARunThatKillsEachOfItsLeadersIsGivenUp(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", at(5*time.Second), time.Hour)}

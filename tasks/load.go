@@ -51,8 +51,14 @@ func (t *term) load(ctx context.Context) error {
 	return nil
 }
 
-// abandon marks the runs that their leader did not end.
+// abandon marks the runs that their leader did not end, and tells of them. A load that is
+// repeated has nothing more to mark: who led before can start nothing any more.
 func (t *term) abandon(ctx context.Context) error {
+	if t.marked {
+		return nil
+	}
+	again := t.marking
+	t.marking = true
 	abandoned, err := t.ledger.Abandon(ctx, t.lease.Ref(), func(r ledger.Run) time.Time {
 		if j := t.job(r.Job); j != nil {
 			return j.retryAt(t.lease.Now(), r.Attempt, true)
@@ -62,12 +68,34 @@ func (t *term) abandon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.marked = true
+	if again && len(abandoned) == 0 {
+		abandoned = t.unanswered(ctx)
+	}
 	for _, r := range abandoned {
 		t.tell(RunEvent{Run: t.run(r), Status: ledger.Abandoned, Count: 1, Err: errAbandoned,
 			RetryAt: r.RetryAt})
 		t.sayFailed(r, errAbandoned, 0)
 	}
 	return nil
+}
+
+// unanswered returns what this term has marked as abandoned without having learnt of it. No term
+// waits for that: what can't be read is not told of.
+func (t *term) unanswered(ctx context.Context) (marked []ledger.Run) {
+	const newest = 1000 // of each job: its run was under way not long ago
+	t.mu.Lock()
+	began := t.live.Add(-clockSlack)
+	t.mu.Unlock()
+	for _, j := range t.jobs {
+		runs, _ := t.ledger.Runs(ctx, j.Name, newest)
+		for _, r := range runs {
+			if r.Status == ledger.Abandoned && r.FinishedAt.After(began) {
+				marked = append(marked, r)
+			}
+		}
+	}
+	return marked
 }
 
 // owed returns the attempts that runs are owed, and gives those up that the job's

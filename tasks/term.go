@@ -36,6 +36,9 @@ type term struct {
 	poke   chan struct{}  // look into the inbox at once
 	helper sync.WaitGroup // what start has begun besides the alarms
 
+	// Whether load has asked the ledger to mark what earlier leaders left, and has learnt of it.
+	marking, marked bool
+
 	shut chan struct{} // closed, under mu, when nothing new starts any more
 
 	mu      sync.Mutex     // guards what follows

@@ -65,6 +65,9 @@ var _ ledger.Store = (*Store)(nil)
 
 // A Store keeps the lock row in one MariaDB database. All methods are safe for
 // concurrent use.
+//
+// It has all methods of [ledger.Store], such as Runs and Trigger. Some are not listed here: they
+// are promoted from a type of an internal package.
 type Store struct {
 	driver.Base // what this database lacks
 	runLedger   // Decide and so on: see ledger.go

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -109,12 +111,25 @@ WITH ended AS (
 )
 SELECT EXISTS (SELECT FROM ended)`
 
-// Finish implements ledger.Store.
+// Finish implements ledger.Store. Where the database, or its client, has another encoding than
+// UTF8, an error may have letters that it lacks: without them the run ends all the same.
 func (s *Store) Finish(ctx context.Context, run ledger.Run,
 	end ledger.End) (written bool, err error) {
-	err = s.runs.QueryRow(ctx, sqlFinish, s.mode(), string(end.Status),
-		ledger.Cut(text(ledger.Cut(end.Error))), optional(end.RetryAt),
-		run.ID, run.Term, int32(run.Attempt), max(end.Took, 0).Microseconds()).Scan(&written)
+	finish := func(why string) error {
+		return s.runs.QueryRow(ctx, sqlFinish, s.mode(), string(end.Status), why,
+			optional(end.RetryAt), run.ID, run.Term, int32(run.Attempt),
+			max(end.Took, 0).Microseconds()).Scan(&written)
+	}
+	why := ledger.Cut(text(ledger.Cut(end.Error)))
+	err = finish(why)
+	if c := code(err); c == codeNotInEncoding || c == codeUntranslatable {
+		err = finish(strings.Map(func(r rune) rune {
+			if r >= utf8.RuneSelf {
+				return '?'
+			}
+			return r
+		}, why))
+	}
 	return written, s.explain(err)
 }
 

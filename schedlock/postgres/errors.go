@@ -13,18 +13,20 @@ import (
 
 // SQLSTATEs, from appendix A of the PostgreSQL manual.
 const (
-	codeReadOnly      = "25006" // read_only_sql_transaction
-	codeInvalidAuth   = "28000" // invalid_authorization_specification
-	codeBadPassword   = "28P01" // invalid_password
-	codeNoDatabase    = "3D000" // invalid_catalog_name
-	codeNoSchema      = "3F000" // invalid_schema_name
-	codeSerialization = "40001" // serialization_failure
-	codeDeadlock      = "40P01" // deadlock_detected
-	codeNoPrivilege   = "42501" // insufficient_privilege
-	codeNoColumn      = "42703" // undefined_column
-	codeNoTable       = "42P01" // undefined_table
-	codeLockTimeout   = "55P03" // lock_not_available
-	codeUnique        = "23505" // unique_violation
+	codeNotInEncoding  = "22021" // character_not_in_repertoire
+	codeUntranslatable = "22P05" // untranslatable_character
+	codeReadOnly       = "25006" // read_only_sql_transaction
+	codeInvalidAuth    = "28000" // invalid_authorization_specification
+	codeBadPassword    = "28P01" // invalid_password
+	codeNoDatabase     = "3D000" // invalid_catalog_name
+	codeNoSchema       = "3F000" // invalid_schema_name
+	codeSerialization  = "40001" // serialization_failure
+	codeDeadlock       = "40P01" // deadlock_detected
+	codeNoPrivilege    = "42501" // insufficient_privilege
+	codeNoColumn       = "42703" // undefined_column
+	codeNoTable        = "42P01" // undefined_table
+	codeLockTimeout    = "55P03" // lock_not_available
+	codeUnique         = "23505" // unique_violation
 )
 
 // code is the SQLSTATE of an error, "" if it did not come from the server.

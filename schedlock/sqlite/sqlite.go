@@ -40,6 +40,9 @@ var _ ledger.Store = (*Store)(nil)
 // A Store keeps the lock row in one SQLite file. All methods are safe for
 // concurrent use. What the lock needs goes over one connection that nothing
 // else can use up; reading the history uses the pool.
+//
+// It has all methods of [ledger.Store], such as Runs and Trigger. Some are not listed here: they
+// are promoted from a type of an internal package.
 type Store struct {
 	driver.Base // what this database lacks
 	runLedger   // Decide and so on: see ledger.go

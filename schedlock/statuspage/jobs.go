@@ -119,11 +119,10 @@ func summary(counts map[ledger.Status]int, all int) string {
 
 // describeRun is the tooltip of a run.
 func describeRun(r ledger.Run) string {
-	const layout = "2 Jan 15:04:05"
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", r.ScheduledAt.UTC().Format(layout), statusWords(r.Status))
+	fmt.Fprintf(&b, "%s: %s", dayAndTime(r.ScheduledAt), statusWords(r.Status))
 	if r.Count > 1 {
-		fmt.Fprintf(&b, ", %d ticks until %s", r.Count, r.Until.UTC().Format(layout))
+		fmt.Fprintf(&b, ", %d ticks until %s", r.Count, dayAndTime(r.Until))
 	}
 	if r.Attempt > 1 {
 		fmt.Fprintf(&b, ", attempt %d", r.Attempt)
@@ -141,7 +140,7 @@ func describeRun(r ledger.Run) string {
 		fmt.Fprintf(&b, "\n%s", cut(r.Error, 120))
 	}
 	if !r.RetryAt.IsZero() {
-		fmt.Fprintf(&b, "\nagain at %s", r.RetryAt.UTC().Format(layout))
+		fmt.Fprintf(&b, "\nagain at %s", dayAndTime(r.RetryAt))
 	}
 	return b.String()
 }

@@ -166,6 +166,11 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if !canFlush(w) {
+		http.Error(w, "a middleware of this app hides http.Flusher, so nothing would arrive here: "+
+			"give its ResponseWriter a method Unwrap", http.StatusNotImplemented)
+		return
+	}
 	s := h.live.join()
 	if s == nil {
 		w.Header().Set("Retry-After", "10")
@@ -219,6 +224,20 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil {
 			return
+		}
+	}
+}
+
+// canFlush reports whether a ResponseController can flush w: it would begin the answer to find out.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
 		}
 	}
 }

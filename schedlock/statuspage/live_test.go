@@ -325,6 +325,33 @@ func (w *stuckWriter) SetWriteDeadline(t time.Time) error {
 }
 
 func (w *stuckWriter) Write([]byte) (int, error) { return 0, errors.New("i/o timeout") }
+func (w *stuckWriter) Flush()                    {}
+
+// A wrapped writer is that of a middleware which does not know of http.Flusher.
+type wrapped struct{ http.ResponseWriter }
+
+type unwraps struct{ wrapped }
+
+func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func TestAMiddlewareThatHidesTheFlusherIsNamed(t *testing.T) {
+	t.Parallel()
+	h := newHandler(t, newDatabase(), nil)
+	events := func(wrap func(http.ResponseWriter) http.ResponseWriter) *client {
+		base, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(wrap(w), r)
+		}), nil)
+		return open(t, base)
+	}
+	c := events(func(w http.ResponseWriter) http.ResponseWriter { return wrapped{w} })
+	assert.Equal(t, http.StatusNotImplemented, c.res.StatusCode)
+	text, err := c.lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, text, "http.Flusher")
+	c = events(func(w http.ResponseWriter) http.ResponseWriter { return unwraps{wrapped{w}} })
+	assert.Equal(t, http.StatusOK, c.res.StatusCode)
+	c.next()
+}
 
 func TestAClientThatTakesNothingIsLetGo(t *testing.T) {
 	t.Parallel()

@@ -285,14 +285,13 @@ func (h *Handler) readRuns(ctx context.Context, store ledger.Store, q runsQuery)
 
 // between is which time was asked for in other words than those of a span.
 func (q runsQuery) between() string {
-	const layout = "2 Jan 15:04:05 UTC"
 	if q.one() {
-		return "at " + q.since.UTC().Format(layout)
+		return "at " + dayAndTime(q.since) + " UTC"
 	}
 	var parts []string
 	for i, t := range []time.Time{q.since, q.until, q.after} {
 		if !t.IsZero() {
-			parts = append(parts, []string{"from ", "up to ", "after "}[i]+t.UTC().Format(layout))
+			parts = append(parts, []string{"from ", "up to ", "after "}[i]+dayAndTime(t)+" UTC")
 		}
 	}
 	return strings.Join(parts, " ")

@@ -15,7 +15,7 @@
 // The page works without JavaScript, and then loads itself again every ten
 // seconds. With it, one stream of server-sent events keeps it up to date. All
 // open pages of a replica share one reader of the database, which runs only
-// while there is one.
+// while there is one. A middleware must let [net/http.ResponseController] flush the stream.
 package statuspage
 
 import (

@@ -94,9 +94,16 @@ func stamp(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339Nano),
-		t.Format("2 Jan 15:04:05")))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`,
+		t.UTC().Format(time.RFC3339Nano), dayAndTime(t)))
+}
+
+// dayAndTime has the year if people would take the day for another one without it.
+func dayAndTime(t time.Time) string {
+	if time.Since(t).Abs() > 300*day {
+		return t.UTC().Format("2 Jan 2006 15:04:05")
+	}
+	return t.UTC().Format("2 Jan 15:04:05")
 }
 
 // palette is how many colours style.css has for holders.

@@ -3,12 +3,15 @@ package statuspage
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 )
 
 // A length that stands twice on a page looks the same, whatever it is the length of.
@@ -72,4 +75,22 @@ func TestAReasonIsNotOlderThanWhoLeads(t *testing.T) {
 		s.blind = true
 		assert.True(t, strings.HasPrefix(h.reason(s), tt.reason[:20]), "nothing newer is known")
 	}
+}
+
+// A row of a monthly job may be years old.
+func TestADayOfAnotherYearHasItsYear(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // it is the year 2000
+		for at, want := range map[string]string{
+			"2000-01-01T00:00:00Z": "1 Jan 00:00:00", "1999-11-30T23:59:58Z": "30 Nov 23:59:58",
+			"1999-01-01T00:00:00Z": "1 Jan 1999 00:00:00", "2001-01-02T03:04:05Z": "2 Jan 2001 03:04:05",
+		} {
+			when, err := time.Parse(time.RFC3339, at)
+			require.NoError(t, err)
+			assert.Contains(t, string(stamp(when)), ">"+want+"<")
+			run := ledger.Run{ScheduledAt: when, Until: when, Count: 2, RetryAt: when}
+			assert.Equal(t, 3, strings.Count(describeRun(run), want), "%s", describeRun(run))
+			assert.Equal(t, "from "+want+" UTC", runsQuery{since: when}.between())
+		}
+	})
 }
