@@ -14,6 +14,7 @@ import (
 
 	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
