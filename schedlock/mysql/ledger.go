@@ -150,7 +150,7 @@ DELETE FROM scheduler_audit WHERE id <= ?`,
 // delete, or reads the rows of other jobs. What it locks then keeps other transactions waiting.
 const (
 	// What it finds cannot start again: it is final.
-	sqlOldest = `
+	sqlFinal = `
 SELECT id FROM scheduler_runs FORCE INDEX (scheduler_runs_tick)
 WHERE job = ? AND status <> 'in_progress' AND retry_at IS NULL
   AND scheduled_at <= (SELECT scheduled_at FROM scheduler_runs WHERE job = ?
@@ -169,7 +169,7 @@ func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (deleted
 			id  int64
 			ids []string
 		)
-		rows, err := tx.QueryContext(ctx, sqlOldest, text(job), text(job), max(keep, 0),
+		rows, err := tx.QueryContext(ctx, sqlFinal, text(job), text(job), max(keep, 0),
 			max(limit, 0))
 		err = columns.Each(rows, err, []any{&id}, func() error {
 			ids = append(ids, strconv.FormatInt(id, 10))
