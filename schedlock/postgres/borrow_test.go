@@ -75,9 +75,7 @@ func TestABorrowedStatementNeitherEndsTheSessionNorKeepsTheHeartbeatsForLong(t *
 		_, err := store.Jobs(impatient)
 		answered <- err
 	}()
-	eventually(t, "the statement waits", func() bool {
-		return value[int](t, conn, `SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0
-	})
+	waiting(t, conn, 1)
 	cancel()
 	heartbeat(t, store, ref)
 	require.ErrorContains(t, <-answered, "keeps a row or a table locked",
