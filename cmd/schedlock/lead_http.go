@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +40,11 @@ func listen(addr string) (net.Listener, error) {
 	if !isSocket {
 		return net.Listen("tcp", addr)
 	}
+	folder, err := lockFolder(filepath.Dir(path)) // of several at once, one replaces the socket
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	defer folder.Close()
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()

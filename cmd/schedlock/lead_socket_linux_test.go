@@ -1,0 +1,43 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A process that has died left its socket behind, and several begin at once.
+func TestOneOfSeveralSidecarsReplacesASocket(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(folder(t), "lead.sock")
+	for range 50 {
+		dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+		require.NoError(t, err)
+		dead.SetUnlinkOnClose(false)
+		require.NoError(t, dead.Close())
+		var (
+			all  sync.WaitGroup
+			mu   sync.Mutex
+			live []net.Listener
+		)
+		for range 8 {
+			all.Go(func() {
+				l, err := listen("unix:" + socket)
+				if err != nil {
+					assert.ErrorContains(t, err, "another process answers there")
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				live = append(live, l)
+			})
+		}
+		all.Wait()
+		require.Len(t, live, 1)
+		require.NoError(t, live[0].Close())
+	}
+}
