@@ -81,8 +81,12 @@ func newPostgres(t testing.TB, slots int, appPool, pooler, small,
 		}
 		s.tunnel = t.TempDir()
 	}
-	s.server = pgtest.Start(t, fmt.Sprintf("max_connections=%d", pgConnections),
-		"min_wal_size=32MB", "max_wal_size=48MB")
+	settings := []string{fmt.Sprintf("max_connections=%d", pgConnections), "min_wal_size=32MB",
+		"max_wal_size=48MB"}
+	if small { // the full disk is to be met by what writes, and not by shared memory
+		settings = append(settings, "dynamic_shared_memory_type=posix")
+	}
+	s.server = pgtest.Start(t, settings...)
 	if small {
 		s.server.Stop(t, "fast")
 		data := filepath.Join(s.server.Dir(), "data")

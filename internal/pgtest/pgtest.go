@@ -42,11 +42,13 @@ import (
 )
 
 // defaults come first in postgresql.conf: the settings of a caller win. What a standby has yet to
-// fetch must outlast the checkpoints of all tests.
+// fetch must outlast the checkpoints of all tests. Shared memory is a file of the cluster (mmap), and
+// ends with it: what is in /dev/shm (posix) outlives a server that is killed and not started again.
 const defaults = `
 fsync = off
 max_connections = 200
 shared_buffers = 16MB
+dynamic_shared_memory_type = mmap
 wal_level = replica
 max_wal_senders = 10
 wal_keep_size = 64MB

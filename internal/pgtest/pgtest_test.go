@@ -5,8 +5,10 @@ package pgtest_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -162,6 +164,12 @@ func TestAKilledTestBinaryLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, err, line)
 	require.NoError(t, syscall.Kill(pid, 0))
 	require.DirExists(t, dir)
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if !errors.Is(err, fs.ErrNotExist) { // Linux
+		require.NoError(t, err)
+		require.Contains(t, string(maps), dir)
+		require.NotContains(t, string(maps), "/dev/shm/PostgreSQL", "it would stay")
+	}
 	require.NoError(t, cmd.Process.Kill())
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(dir)
