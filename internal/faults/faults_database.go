@@ -9,14 +9,21 @@ import (
 
 // BlockPart: a foreign process holds the write lock for 0.4 TTL. Bound: the
 // leader stays, in the same term. (Half a TTL is survived at the default
-// settings; at a TTL of two seconds the fixed busy time-out weighs too much.)
+// settings; at a TTL of two seconds the fixed busy time-out weighs too much.) It holds some
+// tables already while it waits for others, a second if that is a deadlock: such a wait counts.
 func BlockPart(ctx context.Context, c *Cluster, in *Injection, _ *process, b Belief) error {
+	since := bootTime()
 	unblock, err := c.db.Block(ctx)
 	if err != nil {
 		return err
 	}
-	sleep(ctx, c.TTL*2/5)
+	left := since + c.TTL*2/5 - bootTime()
+	sleep(ctx, left)
 	unblock()
+	if left < 0 {
+		in.To, in.Bound = bootTime(), c.boundTTL()
+		return nil
+	}
 	in.Keeps, in.Bound = b.Term, c.TTL/4
 	return nil
 }
