@@ -86,8 +86,8 @@ func checkJobs(jobs []Job) error {
 			errs = append(errs, fmt.Errorf("job %q: %d attempts, but it is AtMostOnce",
 				j.Name, j.Retry.Attempts))
 		}
-		for _, err := range []error{j.Spec.ForJob(j.Name).Validate(), j.CatchUp.validate(),
-			j.Overlap.validate(), j.Retry.validate()} {
+		for _, err := range append(j.Retry.validate(), j.Spec.ForJob(j.Name).Validate(),
+			j.CatchUp.validate(), j.Overlap.validate()) {
 			if err != nil {
 				errs = append(errs, fmt.Errorf("job %q: %w", j.Name, err))
 			}

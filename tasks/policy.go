@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -113,8 +112,7 @@ const (
 	maxAttempts       = 1000
 )
 
-func (r Retry) validate() error {
-	var errs []error
+func (r Retry) validate() (errs []error) {
 	if r.Attempts < 0 || r.Attempts > maxAttempts {
 		errs = append(errs, fmt.Errorf("retry: %d attempts: the number must be between 0 and %d",
 			r.Attempts, maxAttempts))
@@ -126,7 +124,7 @@ func (r Retry) validate() error {
 		errs = append(errs, fmt.Errorf("retry: longest backoff %v is below the backoff of %v",
 			r.MaxBackoff, r.Backoff))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // longest is MaxBackoff, or its default.

@@ -31,6 +31,7 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		{Name: "idle", Spec: Every(time.Hour)},
 		{Name: "hasty", Spec: Every(time.Millisecond), Do: nothing},
 		{Name: "never", Do: nothing},
+		{Name: "eager", Spec: Every(time.Hour), Do: nothing, Retry: Retry{Attempts: -1, Backoff: -1}},
 	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
@@ -39,6 +40,7 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at ` +
 			`least 100ms`, `job "never": schedule is empty`,
+		`job "eager": retry: -1 attempts`, `job "eager": retry: backoff -1ns is below 0`,
 	} {
 		assert.ErrorContains(t, err, want)
 	}

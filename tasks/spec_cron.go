@@ -169,11 +169,11 @@ func cronZone(zone string) (*time.Location, error) {
 			errors.New("the zone belongs to the files of one machine: use a name such as Europe/Berlin")
 	}
 	loc, err := time.LoadLocation(zone)
-	if err == nil && zone != "" && !cronZoneName.MatchString(zone) {
-		// Europe//Berlin is a path to the same file, but no name.
-		return nil, errors.New("unknown time zone: a name is such as Europe/Berlin")
+	// Europe//Berlin is a path to the same file, but no name.
+	if err != nil || zone != "" && !cronZoneName.MatchString(zone) {
+		return nil, errors.New("unknown time zone: use a name such as Europe/Berlin")
 	}
-	return loc, err
+	return loc, nil
 }
 
 func (c *cronSpec) String() string { return "cron " + c.expr + " " + c.zone }

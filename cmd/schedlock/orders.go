@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -155,16 +156,22 @@ func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, err
 		}
 		done.pauseJSON = newPauseJSON(p)
-		what, prefix := words.Argument(o.Job), ""
-		if *all {
-			what = "--all"
-		}
+		prefix := ""
 		if done.AlreadyPaused {
 			prefix = "nothing has changed: "
 		}
-		t.say(done, "%s%s; it ends with: schedlock resume %s", prefix, t.pauseWords(p), what)
+		t.say(done, "%s%s; it ends with: schedlock resume %s", prefix, t.pauseWords(p),
+			resumed(p.Job))
 		return exitDone, nil
 	}
+}
+
+// resumed is the argument of resume that ends the pause of a job, or with "" of the scheduler.
+func resumed(job string) string {
+	if job == "" {
+		return "--all"
+	}
+	return words.Argument(job)
 }
 
 type pausedJSON struct {
@@ -280,7 +287,12 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 		judged  assessment
 	)
 	err := t.bounded(ctx, func(ctx context.Context) (err error) {
-		if request, err = s.Trigger(ctx, o); err != nil {
+		request, err = s.Trigger(ctx, o)
+		if paused, is := errors.AsType[*ledger.PausedError](err); is {
+			return fmt.Errorf("run: %w; it ends with: schedlock resume %s", err,
+				resumed(paused.Job))
+		}
+		if err != nil {
 			return t.offerJobs(ctx, s, o.Job, fmt.Errorf("run: %w", err))
 		}
 		view, err := assess.LookAtSession(ctx, s)

@@ -159,7 +159,9 @@ func TestOrders(t *testing.T) {
 	var p pausedJSON
 	strict(t, tool(exitDone, "pause", "work", "--reason", "broken", "--json"), &p)
 	assert.Equal(t, pausedJSON{pauseJSON{"work", p.Since, "ann", "broken"}, false}, p)
-	assert.Contains(t, tool(exitUnknown, "run", "work"), `job "work" is paused by ann`)
+	refused := tool(exitUnknown, "run", "work")
+	assert.Contains(t, refused, `job "work" is paused by ann`)
+	assert.Contains(t, refused, "; it ends with: schedlock resume work\n")
 	assert.Contains(t, call(t, "jobs", "-o", "wide", "--db", path).out, `job "work" is paused by ann`)
 	var resumed resumeJSON
 	strict(t, tool(exitDone, "resume", "work", "--json"), &resumed)

@@ -113,6 +113,8 @@ func schemeError(name string) error {
 		return errors.New("write mysql:// for MariaDB, too")
 	case "file":
 		return errors.New("write file: once")
+	case "sqlite", "sqlite3":
+		return errors.New("write file:app.db, or only the path")
 	}
 	return fmt.Errorf("%s:// is unknown: only file: URIs, postgres:// URLs and mysql:// URLs "+
 		"are supported", name)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,16 @@ import (
 	"example.com/schedlock/schedlock/postgres"
 	"example.com/schedlock/tasks/queue"
 )
+
+// Such as of a variable that nobody has set: the driver then looks for a server of its own accord.
+func TestTheErrorOfAnEmptyURLSaysThatItIsEmpty(t *testing.T) {
+	t.Setenv("PGHOST", t.TempDir()) // no server listens there
+	for url, empty := range map[string]bool{"": true, " ": true, "dbname=app": false} {
+		_, err := postgres.Open(ctx, url, silent)
+		require.Error(t, err)
+		assert.Equal(t, empty, strings.Contains(err.Error(), "the database URL is empty"), err)
+	}
+}
 
 func TestAServerThatIsTooOldIsRefused(t *testing.T) {
 	t.Parallel()

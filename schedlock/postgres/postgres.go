@@ -148,7 +148,12 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database URL is not %s: %w", pgdsn.Form, err)
 	}
-	return open(ctx, config, opts)
+	store, err := open(ctx, config, opts)
+	if err != nil && strings.TrimSpace(url) == "" {
+		return nil, fmt.Errorf("the database URL is empty, so variables such as PGHOST count: %w",
+			err)
+	}
+	return store, err
 }
 
 // connectTimeout is how long one attempt to connect may take, unless the URL

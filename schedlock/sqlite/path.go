@@ -43,8 +43,12 @@ func parseDSN(dsn string) (dataSource, error) {
 	shown := datasource.Shown(dsn) // what it has else may be a password
 	if kind, err := datasource.Of(dsn); err != nil {
 		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI: %w", shown, err)
+	} else if kind == datasource.MySQL {
+		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI: "+
+			"it is for package mysql", shown)
 	} else if kind != datasource.File {
-		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI", shown)
+		return dataSource{}, fmt.Errorf("DSN %q is not a path or a file: URI: "+
+			"it is for package postgres", shown)
 	}
 	path, rawQuery, err := datasource.SplitFile(dsn)
 	if err != nil {
