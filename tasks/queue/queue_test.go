@@ -136,7 +136,8 @@ func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
 // An operator looks the tasks up by what the error says.
 func TestHandlersThatDoNotReturnAreNamedInFull(t *testing.T) {
 	t.Parallel()
-	stuck := &queue.StuckError{Queue: "mail", IDs: []string{"order-2026-000017", "order-2026-000018"}}
+	stuck := &queue.StuckError{Queue: "mail",
+		IDs: []string{"order-2026-000017", "order-2026-000018"}}
 	require.Contains(t, stuck.Error(), `tasks "order-2026-000017", "order-2026-000018" are left`)
 	for i := range 98 {
 		stuck.IDs = append(stuck.IDs, fmt.Sprint(i))
