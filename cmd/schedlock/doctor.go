@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
 	"example.com/schedlock/internal/message"
@@ -23,7 +24,7 @@ Examples:
 func examine(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 	quiet := flags.Bool("quiet", false, "")
 	return func(ctx context.Context) (int, error) {
-		ctx, cancel := context.WithTimeout(ctx, 6*t.timeout)
+		ctx, cancel := context.WithTimeout(ctx, 6*min(t.timeout, math.MaxInt64/6))
 		defer cancel()
 		report := doctor.Examine(ctx, t.dsn, t.inside)
 		if *quiet {

@@ -111,7 +111,7 @@ func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			if from, err = after(ctx, s); err != nil {
 				return err
 			}
-			terms, err = s.Terms(ctx, *n+1) // one more for the gap before the last
+			terms, err = s.Terms(ctx, min(*n, keptTerms)+1) // one more for the gap before the last
 			return err
 		})
 		if err != nil {

@@ -12,7 +12,9 @@ import (
 
 	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
+	"example.com/schedlock/internal/message"
 	"example.com/schedlock/internal/names"
+	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -284,7 +286,8 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 	wait time.Duration) (int, error) {
 	var (
 		request ledger.Request
-		judged  assessment
+		view    driver.Snapshot
+		unseen  error // why nobody knows who leads: what was asked for stays asked for
 	)
 	err := t.bounded(ctx, func(ctx context.Context) (err error) {
 		request, err = s.Trigger(ctx, o)
@@ -295,9 +298,8 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 		if err != nil {
 			return t.offerJobs(ctx, s, o.Job, fmt.Errorf("run: %w", err))
 		}
-		view, err := assess.LookAtSession(ctx, s)
-		judged = judge(view)
-		return err
+		view, unseen = assess.LookAtSession(ctx, s)
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -306,7 +308,10 @@ func (t *tool) trigger(ctx context.Context, s store, o ledger.Action,
 		Reason: o.Reason}
 	if !t.json {
 		fmt.Fprintf(t.out, "job %q is asked to run, at %s\n", o.Job, t.at(request.At))
-		if judged.verdict != held {
+		switch judged := judge(view); {
+		case unseen != nil:
+			t.say(nil, "whether anybody leads is not known: %s", message.OneLine(unseen.Error()))
+		case judged.verdict != held:
 			fmt.Fprintln(t.out, t.paint(yellow,
 				plain("it starts once somebody leads; "+judged.summary)))
 		}

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/schedlock/sqlite"
 	"example.com/schedlock/tasks/queue"
@@ -172,4 +175,35 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	strict(t, tool(exitDone, "locks", "--json"), &held)
 	require.Equal(t, &named.Revocation{By: "ann", Reason: "it hangs"}, held[0].Revoked)
 	require.Error(t, lock.Unlock(ctx))
+}
+
+// Who takes an error for "not asked" asks again, and the job runs twice.
+func TestARunThatWasAskedForIsNoErrorThoughNobodyKnowsWhoLeads(t *testing.T) {
+	t.Parallel()
+	for _, asJSON := range []bool{false, true} {
+		var out strings.Builder
+		tool := &tool{out: &out, json: asJSON, timeout: time.Minute}
+		code, err := tool.trigger(t.Context(), unseen{}, ledger.Action{Job: "import", By: "ann"}, 0)
+		require.NoError(t, err)
+		require.Equal(t, exitDone, code)
+		if asJSON {
+			var answer requestJSON
+			strict(t, out.String(), &answer)
+			require.Equal(t, "import", answer.Job)
+			continue
+		}
+		require.Contains(t, out.String(), `job "import" is asked to run, at `)
+		require.Contains(t, out.String(), "whether anybody leads is not known: it went away")
+	}
+}
+
+// unseen is a store that takes an order, and cannot be read then.
+type unseen struct{ store }
+
+func (unseen) Trigger(context.Context, ledger.Action) (ledger.Request, error) {
+	return ledger.Request{At: time.Now()}, nil
+}
+
+func (unseen) LookAtSession(context.Context) (driver.Snapshot, error) {
+	return driver.Snapshot{}, errors.New("it went away")
 }

@@ -185,6 +185,10 @@ func TestHistorySince(t *testing.T) {
 	var list []historyJSON
 	strict(t, call(t, "history", "--since", "90m", "--json", "--db", path).out, &list)
 	assert.NotNil(t, list[0].GapBeforeSeconds, "the term before it is known, though not shown")
+	for _, n := range []int{30, math.MaxInt} {
+		strict(t, call(t, "history", "-n", fmt.Sprint(n), "--json", "--db", path).out, &list)
+		assert.Len(t, list, 30, n)
+	}
 }
 
 // Two apps that share a lock by mistake are told apart in its history.

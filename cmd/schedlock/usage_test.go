@@ -242,6 +242,8 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, exitDone, call(t, "doctor", "--db", path).code)
 	assert.Equal(t, result{code: exitDone}, call(t, "doctor", "--quiet", "--db", path),
 		"a job of cron says something only if somebody must act")
+	assert.Equal(t, result{code: exitDone}, call(t, "doctor", "--quiet", "--db", path, "--timeout",
+		"500000h"), "as good as none")
 	edit(t, path, `DELETE FROM scheduler_lock`)
 	for _, args := range [][]string{{"doctor"}, {"doctor", "--quiet"}} {
 		r := call(t, append(args, "--db", path)...)

@@ -13,6 +13,8 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
+var errNoText = errors.New("an error without a text")
+
 // An attempt is one call of the handler.
 type attempt struct {
 	*workers
@@ -161,7 +163,11 @@ func (a *attempt) finish(e Event, cause error) {
 	default:
 		e.Kind = EventFailed
 		write = func(ctx context.Context) error {
-			return a.q.Fail(ctx, a.task, e.Err, a.retryDelay(a.task.Info))
+			why := e.Err
+			if why.Error() == "" { // by its text the next retryDelay knows that it has failed
+				why = errNoText
+			}
+			return a.q.Fail(ctx, a.task, why, a.retryDelay(a.task.Info))
 		}
 	}
 	if e.Kind != EventEnded {

@@ -16,17 +16,22 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
+	return "lost: task " + some(e.Tasks, func(t *Task) string {
+		return fmt.Sprintf("%q of queue %q", t.ID, t.Queue)
+	}) + ": the time-out has passed, or it was ended before"
+}
+
+// some are the names of as many of a list as a message has room for.
+func some[T any](list []T, name func(T) string) string {
 	const most = 10
 	var names []string
-	for i, t := range e.Tasks {
-		if i == most {
-			names = append(names, fmt.Sprintf("and %d more", len(e.Tasks)-most))
-			break
-		}
-		names = append(names, fmt.Sprintf("%q of queue %q", t.ID, t.Queue))
+	for _, of := range list[:min(most, len(list))] {
+		names = append(names, name(of))
 	}
-	return "lost: task " + strings.Join(names, ", ") +
-		": the time-out has passed, or it was ended before"
+	if more := len(list) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // Is makes it a schedlock.ErrLost.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"example.com/schedlock/internal/bounded"
@@ -98,8 +99,8 @@ type StuckError struct {
 
 func (e *StuckError) Error() string {
 	return fmt.Sprintf("queue %q: %d handlers have not returned within %v after the end of their "+
-		"contexts; their tasks %.10q are left to their time-outs",
-		e.Queue, len(e.IDs), stuckAfter, e.IDs)
+		"contexts; their tasks %s are left to their time-outs",
+		e.Queue, len(e.IDs), stuckAfter, some(e.IDs, strconv.Quote))
 }
 
 const (

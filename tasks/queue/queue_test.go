@@ -133,6 +133,19 @@ func TestDoneNamesWhatIsLostAndEndsTheRest(t *testing.T) {
 	require.Contains(t, many.Error(), `"9" of queue "q", and 90 more: `)
 }
 
+// An operator looks the tasks up by what the error says.
+func TestHandlersThatDoNotReturnAreNamedInFull(t *testing.T) {
+	t.Parallel()
+	stuck := &queue.StuckError{Queue: "mail",
+		IDs: []string{"order-2026-000017", "order-2026-000018"}}
+	require.Contains(t, stuck.Error(), `tasks "order-2026-000017", "order-2026-000018" are left`)
+	for i := range 98 {
+		stuck.IDs = append(stuck.IDs, fmt.Sprint(i))
+	}
+	require.Contains(t, stuck.Error(), `tasks "order-2026-000017", `)
+	require.Contains(t, stuck.Error(), `"7", and 90 more are left`)
+}
+
 // What is left of a task is counted from before it was asked for, and on the
 // safe side.
 func TestATaskKnowsWhatIsLeft(t *testing.T) {

@@ -277,6 +277,22 @@ func TestAFailureIsTriedAgainAfterADelayThatDoubles(t *testing.T) {
 	})
 }
 
+// A task that has failed is told from one that has not by its error.
+func TestAnErrorWithoutATextIsAFailureToo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		q := newQueues(t)
+		add(t, q, "q", 9, "a")
+		b := work(t, q, func(context.Context, *queue.Task) error { return &brokenError{} },
+			queue.WorkOptions{RetryDelay: time.Hour, MaxRetryDelay: 9 * time.Hour})
+		time.Sleep(time.Hour + time.Minute)
+		failed := b.get("a")
+		require.Equal(t, 2, failed.Attempts)
+		require.Equal(t, 2*time.Hour, failed.VisibleAt.Sub(failed.UpdatedAt))
+		require.Equal(t, "an error without a text", failed.LastError)
+		b.end()
+	})
+}
+
 // A deployment may interrupt a long task many times before it fails once.
 func TestAReleaseDoesNotDelayARetry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
