@@ -40,11 +40,7 @@ func listen(addr string) (net.Listener, error) {
 	if !isSocket {
 		return net.Listen("tcp", addr)
 	}
-	folder, err := lockFolder(filepath.Dir(path)) // of several at once, one replaces the socket
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
-	}
-	defer folder.Close()
+	defer lockFolder(filepath.Dir(path)).Close() // of several at once, one replaces the socket
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()

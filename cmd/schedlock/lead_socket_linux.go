@@ -2,24 +2,26 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"syscall"
 	"time"
 )
 
-// lockFolder keeps other sidecars that do the same waiting until the folder is closed.
-func lockFolder(path string) (*os.File, error) {
+// lockFolder keeps other sidecars that do the same waiting until the folder is closed. It goes on
+// without if it may not, or if somebody else keeps it locked, which systemd recommends to those
+// whose folder is not to be cleaned: see tmpfiles.d(5).
+func lockFolder(path string) io.Closer {
 	folder, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return io.NopCloser(nil)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); {
 		err = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return folder, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline):
-			return nil, errors.Join(&os.PathError{Op: "flock", Path: path, Err: err}, folder.Close())
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
+	return folder
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,13 @@ func TestOneOfSeveralSidecarsReplacesASocket(t *testing.T) {
 		require.NoError(t, err)
 		dead.SetUnlinkOnClose(false)
 		require.NoError(t, dead.Close())
+		require.Eventually(t, func() bool { // a process that another test starts may still have it
+			conn, err := net.Dial("unix", socket)
+			if err == nil {
+				conn.Close()
+			}
+			return err != nil
+		}, time.Minute, time.Millisecond)
 		var (
 			all  sync.WaitGroup
 			mu   sync.Mutex
