@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,8 +77,6 @@ type faulty struct {
 	loss   chan error // what AwaitLoss returns
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
-
-	acquiring atomic.Int64 // acquisitions that may still be applied
 }
 
 func newFaulty(inner driver.Store) *faulty {
@@ -146,19 +143,11 @@ func call[T any](f *faulty, ctx context.Context, op string,
 	}
 	thawed, onCall := f.thawed, f.onCall
 	f.mu.Unlock()
-	var acquisitions int64
-	if op == "acquire" {
-		acquisitions = 1
-	}
-	f.acquiring.Add(acquisitions)
-	defer f.acquiring.Add(-acquisitions)
 	if onCall != nil {
 		onCall(op)
 	}
 	later := func() {
-		f.acquiring.Add(acquisitions)
 		f.flying.Go(func() {
-			defer f.acquiring.Add(-acquisitions)
 			time.Sleep(fa.after)
 			_, _ = apply(context.Background())
 		})
