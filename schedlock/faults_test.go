@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -249,31 +248,6 @@ func (f *faulty) AwaitLoss(ctx context.Context, _ driver.Ref) error {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// logText is what was logged.
-type logText struct {
-	mu  sync.Mutex
-	all string
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all += string(p)
-	return len(p), nil
-}
-
-// count is how many lines contain a text.
-func (l *logText) count(text string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.all) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // events is an observer that remembers.
