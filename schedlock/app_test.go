@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -82,16 +83,16 @@ func TestAStandbyOfAnotherAppSaysSoOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newRenewing(t, db)
 		a.lead()
-		var text logText
+		var text logtest.Log
 		b := newReplica(t, db, schedlock.WithApp("billing"), logTo(&text))
 		theApp(t, db, driver.App{Name: "acme.com/cmd/shop", Program: "acme.com/cmd/shop"})
 		b.stand(t.Context())
 		time.Sleep(3 * ttl)
-		require.Equal(t, 1, text.count("another app leads with this lock"))
-		require.Equal(t, 1, text.count("level=WARN"))
-		require.Equal(t, 1, text.count(`app=billing holder_app=acme.com/cmd/shop`))
+		require.Equal(t, 1, text.Count("another app leads with this lock"))
+		require.Equal(t, 1, text.Count("level=WARN"))
+		require.Equal(t, 1, text.Count(`app=billing holder_app=acme.com/cmd/shop`))
 		require.Equal(t, 1,
-			text.count(`to_do="give each app a lock of its own: postgres.WithSchema(`))
+			text.Count(`to_do="give each app a lock of its own: postgres.WithSchema(`))
 		reason := b.lock.Status().Reason
 		require.Contains(t, reason, `another app, "acme.com/cmd/shop", leads with this lock (pid `)
 		require.Contains(t, reason, `postgres.WithSchema("...")`)

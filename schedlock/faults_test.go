@@ -5,9 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,8 +76,6 @@ type faulty struct {
 	loss   chan error // what AwaitLoss returns
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
-
-	acquiring atomic.Int64 // acquisitions that may still be applied
 }
 
 func newFaulty(inner driver.Store) *faulty {
@@ -146,19 +142,11 @@ func call[T any](f *faulty, ctx context.Context, op string,
 	}
 	thawed, onCall := f.thawed, f.onCall
 	f.mu.Unlock()
-	var acquisitions int64
-	if op == "acquire" {
-		acquisitions = 1
-	}
-	f.acquiring.Add(acquisitions)
-	defer f.acquiring.Add(-acquisitions)
 	if onCall != nil {
 		onCall(op)
 	}
 	later := func() {
-		f.acquiring.Add(acquisitions)
 		f.flying.Go(func() {
-			defer f.acquiring.Add(-acquisitions)
 			time.Sleep(fa.after)
 			_, _ = apply(context.Background())
 		})
@@ -260,31 +248,6 @@ func (f *faulty) AwaitLoss(ctx context.Context, _ driver.Ref) error {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// logText is what was logged.
-type logText struct {
-	mu  sync.Mutex
-	all string
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all += string(p)
-	return len(p), nil
-}
-
-// count is how many lines contain a text.
-func (l *logText) count(text string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.all) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
 }
 
 // events is an observer that remembers.

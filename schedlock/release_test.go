@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/memory"
@@ -151,24 +152,24 @@ func TestReleaseHasADeadlineOfItsOwn(t *testing.T) {
 // What the next try does not find the first one has deleted.
 func TestAReleaseWhoseAnswerIsLostWarnsOfNobodyWhoHasEditedTheTable(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		var log logText
+		var log logtest.Log
 		a := newReplica(t, db, logTo(&log))
 		lease := a.lead()
 		a.db.next(fault{kind: lost}, "release")
 		require.NoError(t, lease.Release(ctx))
 		require.Equal(t, 2, a.db.count("release"))
-		require.Zero(t, log.count("nothing to release"))
+		require.Zero(t, log.Count("nothing to release"))
 	})
 }
 
 func TestReleaseOfARowThatIsAnothersIsANoOpWithAWarning(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		var log logText
+		var log logtest.Log
 		a := newReplica(t, db, logTo(&log))
 		lease := a.lead()
 		db.Edit(func(r *driver.Row) { r.PID = 4711 })
 		require.NoError(t, lease.Release(ctx))
-		require.Equal(t, 1, log.count(`level=WARN msg="nothing to release: the row is not ours"`))
+		require.Equal(t, 1, log.Count(`level=WARN msg="nothing to release: the row is not ours"`))
 		require.Equal(t, 4711, rowOf(t, db).PID, "the row of another stays")
 	})
 }

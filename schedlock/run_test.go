@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -33,7 +34,7 @@ func untilTheEnd(ctx context.Context, _ *schedlock.Lease) error {
 	return ctx.Err()
 }
 
-func logTo(text *logText) schedlock.Option {
+func logTo(text *logtest.Log) schedlock.Option {
 	return schedlock.WithLogger(slog.New(slog.NewTextHandler(text, nil)))
 }
 
@@ -120,7 +121,7 @@ func TestRunGoesOnWhenItsFunctionReturns(t *testing.T) {
 	for name, result := range map[string]error{"without an error": nil,
 		"with an error": errors.New("no such table")} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
-			text := new(logText)
+			text := new(logtest.Log)
 			a := newRenewing(t, db, logTo(text))
 			var calls atomic.Int32
 			ended := a.run(t.Context(), func(context.Context, *schedlock.Lease) error {
@@ -133,7 +134,7 @@ func TestRunGoesOnWhenItsFunctionReturns(t *testing.T) {
 			require.NoError(t, a.lock.Stop(ctx))
 			require.ErrorIs(t, <-ended, schedlock.ErrStopped)
 			require.Equal(t, result != nil,
-				text.count("the work under the lock has failed") > 0)
+				text.Count("the work under the lock has failed") > 0)
 		})
 	}
 }
@@ -391,23 +392,23 @@ func TestWhoAsksInVainIsToldOnceWhatToCall(t *testing.T) {
 			}
 		}
 		said := "but it does not campaign for the lock"
-		text := new(logText)
+		text := new(logtest.Log)
 		a := newRenewing(t, db, logTo(text))
 		ask(a, ttl)
-		require.Zero(t, text.count(said))
+		require.Zero(t, text.Count(said))
 		ask(a, 10*ttl)
-		require.Equal(t, 1, text.count(said))
-		require.Equal(t, 1, text.count("Lock.Start"))
+		require.Equal(t, 1, text.Count(said))
+		require.Equal(t, 1, text.Count("Lock.Start"))
 
 		// Who has led once, and does not campaign again.
-		text = new(logText)
+		text = new(logtest.Log)
 		b := newRenewing(t, db, logTo(text))
 		require.NoError(t, b.lead().Release(ctx))
 		ask(b, 2*ttl)
-		require.Equal(t, 1, text.count(said))
+		require.Equal(t, 1, text.Count(said))
 
 		// A standby is asked for good reason, and so is who has work that returns.
-		text = new(logText)
+		text = new(logtest.Log)
 		c, d := newRenewing(t, db, logTo(text)), newRenewing(t, db, logTo(text))
 		c.lock.Start()
 		synctest.Wait()
@@ -420,24 +421,24 @@ func TestWhoAsksInVainIsToldOnceWhatToCall(t *testing.T) {
 		lease.StepDown(errBroken)
 		ask(e, 3*ttl)
 		require.NoError(t, lease.Release(ctx))
-		require.Zero(t, text.count(said))
+		require.Zero(t, text.Count(said))
 	})
 }
 
 func TestASchedulerThatAsksAfterStopIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
-		text := new(logText)
+		text := new(logtest.Log)
 		a := newRenewing(t, db, logTo(text))
 		a.lock.Start()
 		time.Sleep(time.Minute)
 		require.NoError(t, a.lock.IsLeader(ctx))
 		require.NoError(t, a.lock.Stop(ctx))
 		said := "though the lock was stopped"
-		require.Zero(t, text.count(said), "it was shut down first")
+		require.Zero(t, text.Count(said), "it was shut down first")
 		for range 3 {
 			require.ErrorIs(t, a.lock.IsLeader(ctx), schedlock.ErrNotLeader)
 		}
-		require.Equal(t, 1, text.count(said))
+		require.Equal(t, 1, text.Count(said))
 	})
 }
 

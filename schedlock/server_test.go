@@ -17,9 +17,6 @@ import (
 // a test says otherwise.
 const grace = 5 * time.Second // as package startup has it
 
-// patience is how long a client waits for an answer at the most.
-const patience = time.Minute
-
 // A server is a database that knows the sessions of its clients, so that the
 // end of the holder's is a sign to others.
 type server struct {
@@ -77,7 +74,6 @@ type client struct {
 
 	session *session      // guarded by server.mu, as is what follows
 	refused bool          // it cannot connect
-	silent  bool          // nothing that it sends arrives, and it hears of nothing
 	slow    time.Duration // how late its answers are
 	asked   int           // how often it looked at the holder's session
 	stopped chan struct{} // nil: its process runs; else closed when it goes on
@@ -155,18 +151,6 @@ func (c *client) use(ctx context.Context, statement func(x *session) error) erro
 	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.silent {
-		x := c.session
-		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		<-ctx.Done()
-		if x != nil {
-			x.notice() // a client gives up the connection that does not answer
-		}
-		c.mu.Lock()
-		return context.Cause(ctx)
-	}
 	if x := c.session; x != nil && x.over.Load() {
 		x.notice() // this is how it learns of it
 	}

@@ -68,7 +68,7 @@ func TestARunIsTriedAgainThoughTheAnswerToItsEndWasLost(t *testing.T) {
 			sleepUntil(time.Minute)
 			assert.Equal(t, []string{"j 00:00:05 attempt 1", "j 00:00:05 attempt 2"}, d.read())
 			assert.Equal(t, []string{"00:00:05 done"}, w.rows("j"))
-			assert.Zero(t, a.log.count("end of run came too late"))
+			assert.Zero(t, a.log.Count("end of run came too late"))
 		})
 	}
 }
@@ -84,7 +84,7 @@ func TestNobodyIsAskedForEverWhoHasEndedARun(t *testing.T) {
 		a.link.set(on(refuse, "run"))
 		sleepUntil(16 * time.Second)
 		assert.Equal(t, []string{"j 00:00:05", "j 00:00:15"}, d.read())
-		assert.Equal(t, 1, a.log.count("end of run came too late"))
+		assert.Equal(t, 1, a.log.Count("end of run came too late"))
 	})
 }
 
@@ -119,8 +119,8 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 		assert.Equal(t, 3, runs[0].Attempt)
 		assert.True(t, runs[0].Final())
 		assert.Empty(t, runs[0].Error)
-		assert.Equal(t, 2, a.log.count("run failed"))
-		assert.Equal(t, 1, a.log.count(`msg="run done" job=j`))
+		assert.Equal(t, 2, a.log.Count("run failed"))
+		assert.Equal(t, 1, a.log.Count(`msg="run done" job=j`))
 
 		require.Len(t, f.read(), 2)
 		for i, x := range f.read() {
@@ -201,7 +201,7 @@ func TestARunThatItsLeaderLeftIsTakenUpByTheNext(t *testing.T) {
 		mail := w.runs("mail")[0]
 		assert.Equal(t, ledger.Abandoned, mail.Status)
 		assert.Equal(t, 1, mail.Attempt)
-		assert.Equal(t, 1, b.log.count("run abandoned by its leader: it is not repeated"))
+		assert.Equal(t, 1, b.log.Count("run abandoned by its leader: it is not repeated"))
 		wrote := d.read()
 		slices.Sort(wrote)
 		assert.Equal(t, []string{"j 00:00:05", "j 00:00:05", "mail 00:00:05"}, wrote)
@@ -243,7 +243,7 @@ func TestAnAbandonedRunIsToldOfOnceThoughTheAnswerWasLost(t *testing.T) {
 			require.Len(t, f.read(), 1, "not that of the term before")
 			assert.Equal(t, "j", f.read()[0].Job)
 			assert.Equal(t, ledger.Abandoned, f.read()[0].Status)
-			assert.Equal(t, 1, third.log.count("run abandoned by its leader"))
+			assert.Equal(t, 1, third.log.Count("run abandoned by its leader"))
 		})
 	}
 }
@@ -329,7 +329,7 @@ func TestWhatIsOwedFollowsTheCodeOfTheLeader(t *testing.T) {
 		sleepUntil(20 * time.Minute)
 		assert.Len(t, d.read(), 3, "now it must not be repeated")
 		assert.True(t, w.runs("j")[1].Final())
-		assert.Equal(t, 1, e.log.count("run is not tried again"))
+		assert.Equal(t, 1, e.log.Count("run is not tried again"))
 	})
 }
 

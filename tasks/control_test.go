@@ -36,7 +36,7 @@ func TestAStandbyTriggersAJobThatTheLeaderRunsWithinASecond(t *testing.T) {
 		sleepUntil(time.Minute)
 		assert.Equal(t, []string{"j 00:00:10"}, ofA.read())
 		assert.Empty(t, ofB.read())
-		assert.Equal(t, 1, a.log.count("requested_by=alice"))
+		assert.Equal(t, 1, a.log.Count("requested_by=alice"))
 	})
 }
 
@@ -167,7 +167,7 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 				want = 2
 			}
 			require.Len(t, w.rows("other"), want)
-			require.Equal(t, 1, a.log.count("paused: nothing starts"))
+			require.Equal(t, 1, a.log.Count("paused: nothing starts"))
 			info, err := b.runner.Jobs(ctx)
 			require.NoError(t, err)
 			require.Equal(t, "alice", info[0].Pause.By)
@@ -186,7 +186,7 @@ func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 			assert.Equal(t, []string{"00:00:10 done", "00:00:20 done",
 				"00:00:30-00:00:40 (2) skipped paused", "00:00:50 done"}, w.rows("j"),
 				"the newest that was missed, and the retries")
-			assert.Equal(t, 1, a.log.count("msg=resumed"))
+			assert.Equal(t, 1, a.log.Count("msg=resumed"))
 			sleepUntil(90 * time.Second)
 			wantEachTickOnce(t, w, "j", failing.Spec, midnight, midnight.Add(90*time.Second))
 			wantEachTickOnce(t, w, "other", failing.Spec, midnight,
@@ -316,7 +316,7 @@ func TestAPruningThatFailsIsTriedAgain(t *testing.T) {
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)}, WithKeepRuns(10))
 		a.link.set(on(refuse, "prune"))
 		sleepUntil(30 * time.Second)
-		require.Equal(t, 1, a.log.count("run ledger not pruned"))
+		require.Equal(t, 1, a.log.Count("run ledger not pruned"))
 		a.link.set(nil)
 		sleepUntil(pruneDelay + pruneInterval + 500*time.Millisecond)
 		assert.LessOrEqual(t, len(w.runs("j")), 11, "and a tick at the same instant")

@@ -114,7 +114,7 @@ func TestACursorThatStandsTooFarAheadIsPutBackWhenATermBegins(t *testing.T) {
 		sleepUntil(65 * time.Minute)
 		assert.Equal(t, []string{"00:50:00", "00:50:00", "01:00:00", "01:00:00"},
 			clocks(d.read()[far:]))
-		assert.Equal(t, 2, b.log.count("the cursor of a job stood too far ahead, and was put back"),
+		assert.Equal(t, 2, b.log.Count("the cursor of a job stood too far ahead, and was put back"),
 			"once for each job")
 	})
 }
@@ -161,7 +161,7 @@ func TestACursorAtTheNextTickIsLeftAlone(t *testing.T) {
 		require.NoError(t, a.runner.Stop(ctx))
 		b := w.leader(jobs)
 		sleepUntil(2 * time.Minute)
-		assert.Zero(t, b.log.count("put back"))
+		assert.Zero(t, b.log.Count("put back"))
 		for _, j := range jobs {
 			rows := w.runs(j.Name)
 			wantEachTickOnce(t, w, j.Name, j.Spec, midnight, rows[len(rows)-1].ScheduledAt)
@@ -193,7 +193,7 @@ func TestACursorIsPutBackNoFurtherThanTheLedgerGoes(t *testing.T) {
 				assert.False(t, seen[r], "%s ran twice", r)
 				seen[r] = true
 			}
-			assert.Equal(t, 1, b.log.count("put back"))
+			assert.Equal(t, 1, b.log.Count("put back"))
 			assert.True(t, seen["j 01:30:00"], "it runs again")
 		})
 	}
@@ -218,7 +218,7 @@ func TestAnUnreadableCursorIsSaidAndCountsAsNow(t *testing.T) {
 		sleepUntil(45 * time.Minute)
 		assert.Equal(t, []string{"00:10:00", "00:10:00", "00:30:00", "00:40:00", "00:40:00"},
 			clocks(d.read()), "the ticks of k were missed, those of j nobody knows")
-		assert.Equal(t, 1, b.log.count(`the cursor of a job could not be read: it counts as now" `+
+		assert.Equal(t, 1, b.log.Count(`the cursor of a job could not be read: it counts as now" `+
 			`job=j cursor="\"yesterday\""`))
 		rows, err := w.db.Jobs(ctx)
 		require.NoError(t, err)

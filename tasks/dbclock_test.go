@@ -26,7 +26,7 @@ func TestTheDatabasesClockIsSetForward(t *testing.T) {
 		assert.Equal(t, "j 01:20:00", d.read()[2], "and the alarm follows the new time")
 		wantEachTickOnce(t, w, "j", spec, midnight, midnight.Add(85*time.Minute))
 		assert.Equal(t, term, a.lock.Lease().Term())
-		assert.Equal(t, 1, a.log.count(`"the database's clock was set" by=1h0m0s`))
+		assert.Equal(t, 1, a.log.Count(`"the database's clock was set" by=1h0m0s`))
 	})
 }
 
@@ -65,7 +65,7 @@ func TestTheDatabasesClockIsSetBack(t *testing.T) {
 		require.Len(t, d.read(), 9)
 		w.setClock(-time.Hour)
 		sleepUntil((90 + 60 + 10) * time.Minute)
-		require.Equal(t, 1, a.log.count(`"the database's clock was set" by=-1h0m0s`))
+		require.Equal(t, 1, a.log.Count(`"the database's clock was set" by=-1h0m0s`))
 		require.Equal(t, "j 01:40:00", d.read()[9], "it waits until the cursor is passed")
 		require.Len(t, d.read(), 10)
 		sleepUntil((90 + 60 + 30) * time.Minute)

@@ -76,7 +76,7 @@ func TestPresenceThatCannotBeWrittenChangesNothing(t *testing.T) {
 			require.True(t, a.leads())
 			require.Len(t, w.terms(), before)
 			if f != freeze { // that never comes back, so there is nothing to tell
-				assert.Equal(t, 1, a.log.count("cannot tell of itself"), "%s", a.log)
+				assert.Equal(t, 1, a.log.Count("cannot tell of itself"), "%s", a.log)
 			}
 			begin := time.Now()
 			require.NoError(t, a.runner.Stop(ctx))

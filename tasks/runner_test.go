@@ -323,7 +323,7 @@ func TestALeaderWhoseTicksAreDueButNeverStartStepsDown(t *testing.T) {
 		sleepUntil(15*time.Second + ttl + every)
 		assert.False(t, a.leads())
 		assert.Equal(t, 1,
-			a.log.count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
+			a.log.Count(`stepped down: the tick of job \"j\" at 2000-01-01T00:00:15Z is due for`))
 		sleepUntil(15*time.Second + ttl + 2*every)
 		assert.True(t, b.leads(), "the row was given back")
 		require.Greater(t, len(d.read()), 1)

@@ -20,7 +20,7 @@ func TestStopRepeatsAReleaseThatFails(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() { a.link.set(nil) })
 		require.NoError(t, a.runner.Stop(ctx))
 		assert.Nil(t, w.holder())
-		assert.Zero(t, a.log.count("release failed; it is repeated"))
+		assert.Zero(t, a.log.Count("release failed; it is repeated"))
 	})
 }
 

@@ -114,7 +114,7 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 		require.Len(t, d.causes(), 1, "the other was cancelled")
 		sleepUntil(15*time.Second + drainGrace)
 		require.Equal(t, []string{"1 deaf"}, told.read())
-		assert.Equal(t, 1, a.log.count("job does not return although it was cancelled"))
+		assert.Equal(t, 1, a.log.Count("job does not return although it was cancelled"))
 
 		sleepUntil(10*time.Second + 5*time.Minute)
 		require.ErrorIs(t, <-stopped, context.DeadlineExceeded)
@@ -375,7 +375,7 @@ func TestAChangedSpecIsSaidAndStartsAtNow(t *testing.T) {
 		sleepUntil(80 * time.Second)
 		assert.Equal(t, []string{"j 00:00:10", "j 00:00:20", "j 00:01:01", "j 00:01:16"}, d.read())
 		assert.Len(t, w.rows("j"), 4, "the ticks of the old spec are not made up")
-		assert.Equal(t, 1, b.log.count("job has a new spec"))
+		assert.Equal(t, 1, b.log.Count("job has a new spec"))
 	})
 }
 
@@ -389,6 +389,6 @@ func TestASlowHeartbeatIsNoStepOfTheClock(t *testing.T) {
 		sleepUntil(2*every + time.Second)
 		assert.True(t, a.leads())
 		assert.Equal(t, midnight.Add(2*every), w.holder().HeartbeatAt)
-		assert.Zero(t, a.log.count(`"the database's clock was set"`))
+		assert.Zero(t, a.log.Count(`"the database's clock was set"`))
 	})
 }

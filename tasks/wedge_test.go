@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/bounded"
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -24,13 +25,13 @@ import (
 
 // A pipe is a log that nobody reads until it is opened.
 type pipe struct {
-	logText
+	logtest.Log
 	open chan struct{}
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
 	<-p.open
-	return p.logText.Write(b)
+	return p.Log.Write(b)
 }
 
 func TestALogThatNobodyReadsHoldsUpNothing(t *testing.T) {
@@ -115,8 +116,8 @@ func TestWhatAnAppDoesInACallbackIsInNobodysWay(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(begin), callbackLimit)
 			word := map[string]string{"it blocks": " does not return",
 				"it panics": " has panicked", "it goexits": " has called runtime.Goexit"}[name]
-			assert.Positive(t, a.log.count("OnRun"+word))
-			assert.Less(t, a.log.count("does not keep up"), 10)
+			assert.Positive(t, a.log.Count("OnRun"+word))
+			assert.Less(t, a.log.Count("does not keep up"), 10)
 		})
 	}
 }
@@ -126,7 +127,7 @@ func TestCallbacksAreCalledInOrderAndOneThatHangsIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			d   diary
-			log logText
+			log logtest.Log
 		)
 		c := &callbacks{name: "OnRun", log: slog.New(slog.NewTextHandler(&log, nil))}
 		hung := make(chan struct{})
@@ -141,7 +142,7 @@ func TestCallbacksAreCalledInOrderAndOneThatHangsIsPassed(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"b", "0", "1", "2", "3", "4"}, d.read())
 		require.Equal(t, 1,
-			log.count(`level=ERROR msg="OnRun does not return: nothing waits for it any more" job=a`))
+			log.Count(`level=ERROR msg="OnRun does not return: nothing waits for it any more" job=a`))
 		c.wait(0)
 		close(hung)
 		synctest.Wait()
@@ -157,13 +158,13 @@ func TestCallbacksAreCalledInOrderAndOneThatHangsIsPassed(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		require.Equal(t, maxHung, hanging(c))
-		require.Equal(t, 1, log.count("does not keep up"))
+		require.Equal(t, 1, log.Count("does not keep up"))
 		close(again)
 		synctest.Wait()
 		c.call("e", func() { d.write("e") })
 		synctest.Wait()
 		require.Equal(t, "e", d.read()[7], "it is told again")
-		require.Equal(t, 1, log.count("OnRun is told again"))
+		require.Equal(t, 1, log.Count("OnRun is told again"))
 	})
 }
 
@@ -208,7 +209,7 @@ func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
 		assert.False(t, a.leads())
 		sleepUntil(15*time.Second + ttl + 4*every)
 		assert.True(t, b.leads(), "the row was given back")
-		assert.Equal(t, 1, a.log.count(`stepped down: the tick of job \"j\"`))
+		assert.Equal(t, 1, a.log.Count(`stepped down: the tick of job \"j\"`))
 	})
 }
 
@@ -232,7 +233,7 @@ func TestADrainDoesNotWaitForeverForTheEndOfARun(t *testing.T) {
 			require.False(t, b.leads(), "it goes on trying for a TTL")
 			sleepUntil(15*time.Second + ttl)
 			assert.True(t, b.leads())
-			assert.Equal(t, 1, a.log.count("end of run not recorded"))
+			assert.Equal(t, 1, a.log.Count("end of run not recorded"))
 			assert.Equal(t, []string{"00:00:05 abandoned"}, w.rows("j"))
 		})
 	}

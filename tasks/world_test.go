@@ -1,13 +1,11 @@
 package tasks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -160,14 +159,14 @@ type replica struct {
 	link   *link
 	lock   *schedlock.Lock
 	runner *Runner
-	log    *logText
+	log    *logtest.Log
 }
 
 // join makes a replica that has jobs. It does not campaign yet.
 func (w *world) join(jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
 	w.replicas++
-	r := &replica{w: w, link: newLink(w.db), log: &logText{}}
+	r := &replica{w: w, link: newLink(w.db), log: &logtest.Log{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if w.grace > 0 {
@@ -251,36 +250,6 @@ func (r *replica) await(request ledger.Request) ledger.Run {
 }
 
 func (r *replica) leads() bool { return r.lock.IsLeader(ctx) == nil }
-
-// logText is what was logged.
-type logText struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// count is how many lines contain a text.
-func (l *logText) count(text string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
 
 // A diary is what the jobs of a test have done.
 type diary struct {

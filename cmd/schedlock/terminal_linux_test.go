@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -20,7 +21,7 @@ type terminal struct {
 	master *os.File
 	cmd    *exec.Cmd
 	read   chan struct{} // closed when all was read that it wrote
-	shown  said
+	shown  logtest.Log
 }
 
 func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {

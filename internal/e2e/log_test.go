@@ -3,16 +3,16 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/logtest"
 )
 
 func TestLogHasALinePerChangeOfStateAndNonePerHeartbeat(t *testing.T) {
@@ -76,22 +76,7 @@ func (r *replica) messages(wanted ...string) (found []string) {
 }
 
 // logBuffer is what a replica has written so far.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
+type logBuffer struct{ logtest.Log }
 
 // with returns the lines that contain all of the words. A line that is being
 // written is none yet.

@@ -14,7 +14,7 @@ const maxSchema = 48
 // begin with a digit, and is none of the server's own. It needs no care in a
 // shell then, and stands the same in logs, GRANTs and channels.
 func CheckSchema(name string) error {
-	rule := ""
+	var rule string
 	switch {
 	case name == "":
 		rule = "it is empty"

@@ -3,7 +3,6 @@
 package servertest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -224,27 +223,4 @@ func Listen(t testing.TB, serve func(net.Conn)) *net.TCPAddr {
 		all.Wait()
 	})
 	return listener.Addr().(*net.TCPAddr)
-}
-
-// A Log is what a logger writes to while a test reads it.
-type Log struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Logger writes to the log.
-func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// Write implements io.Writer.
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// String is all that was written.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }

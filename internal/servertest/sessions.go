@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -213,7 +214,7 @@ func replacedAfterTheGrace(t *testing.T, d Database) {
 
 // Sign tries whether the end of the holder's session is a sign. If not, the TTL decides, for the
 // reason why, and both sides say so once. It closes the holder.
-func Sign(t *testing.T, holder, standby Store, log *Log, why string) {
+func Sign(t *testing.T, holder, standby Store, log *logtest.Log, why string) {
 	t.Helper()
 	for range 2 {
 		ref, s := AcquireWatched(t, holder, time.Minute)

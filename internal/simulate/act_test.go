@@ -2,6 +2,8 @@ package simulate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,6 +39,8 @@ func (w *world) act(f fault) {
 				r.Beat += 1000
 			case "ttl":
 				r.Timing.TTL = time.Millisecond
+			case "state":
+				r.State = driver.StateRevoked
 			}
 		})
 	case revoke:
@@ -44,7 +48,7 @@ func (w *world) act(f fault) {
 			_, _ = w.db.Revoke(ctx, v.Row.Term, "operator", "")
 		}
 	case crash, leave:
-		if p == nil {
+		if p == nil || w.witnessing() {
 			return
 		}
 		ended := w.planned() + f.For
@@ -60,7 +64,62 @@ func (w *world) act(f fault) {
 		w.trigger(p)
 	case pause:
 		w.pause(p, f.For)
+	case endSession, unread:
+		if p != nil {
+			p.endSession(f)
+		}
+	case backup:
+		w.backUp(f)
 	}
+}
+
+// backUp makes a backup of the database, and restores it a while later: if it knows less than the
+// database then, all replicas know the newest term, and none is about to acquire the lock. After
+// that only they know the terms that were lost, so none starts or ends until somebody has won.
+// That a replica which was not there may lead too early is a limit of the design.
+func (w *world) backUp(f fault) {
+	restore, term := w.db.Backup(), w.newest()
+	w.mu.Lock()
+	commits, writes := maps.Clone(w.commits), slices.Clone(w.history.Writes)
+	w.mu.Unlock()
+	time.Sleep(f.At + f.For - w.planned())
+	newest := w.newest()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paused := func(f fault) bool { return f.Kind == pause && f.At <= w.planned() } // or was
+	if term == newest || w.acquiring.Load() > 0 || w.restored != 0 ||
+		slices.ContainsFunc(w.plan.Faults, paused) {
+		return
+	}
+	for _, p := range w.now {
+		if p == nil || !p.cached.Load() || p.asked.Load() != 0 || p.known.Load() != newest {
+			return
+		}
+	}
+	w.note("a backup is restored: newest term %d instead of %d", term, newest)
+	for _, p := range w.all {
+		for tx := range p.open {
+			_ = tx.Rollback()
+		}
+	}
+	restore()
+	w.commits, w.history.Writes, w.restored = commits, writes, w.at()
+}
+
+// witnessing reports whether nobody has won since a backup was restored.
+func (w *world) witnessing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restored != 0
+}
+
+// newest is the newest term of the history, 0 if there is none.
+func (w *world) newest() int64 {
+	v, err := w.db.Look(context.Background())
+	if err != nil || v.Newest == nil {
+		return 0
+	}
+	return v.Newest.Term
 }
 
 // order writes a step of an order down, and returns its number.

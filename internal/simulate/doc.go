@@ -5,9 +5,9 @@
 // A seed makes a plan, which is data: the replicas, and what goes wrong when. The network to the
 // database loses or delays requests and answers, of one kind of statement or of all. A full disk
 // takes no writes. Replicas crash, stand still, sleep with their machine, leave and come back.
-// Their clocks run at different rates, and are set, as is the database's. Jobs do not hear that
-// they must end. An operator triggers, pauses and revokes, and spoils the lock row. Then all
-// faults end.
+// Their clocks run at different rates, and are set, as is the database's. Their sessions end, and
+// they are told late. Jobs do not hear that they must end. An operator triggers, pauses and
+// revokes, spoils the lock row, and restores backups. Then all faults end.
 //
 // Each history is judged by the rules of package faults, which knows no processes but their
 // records, and by some that only a simulation can ask exactly: at the moment of each election

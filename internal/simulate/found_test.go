@@ -105,6 +105,22 @@ var found = []struct {
 			{At: 500 * time.Millisecond, For: 20 * time.Second, Kind: loseRequest, Replica: 0, Ops: "lock"},
 		},
 	}},
+	{"the database forgets the first term", plan{
+		Members: []member{{Timing: 2, Start: time.Second}, {Timing: 2, Start: 3 * time.Second / 2}},
+		Faults:  []fault{{At: 0, For: 18600 * time.Millisecond, Kind: backup}},
+	}},
+	{"a leader is told late that its session has ended", plan{
+		Members: []member{{Timing: 2, Grace: 5 * time.Second}, {Timing: 2, Grace: 5 * time.Second}},
+		Faults: []fault{{At: 20 * time.Second, For: time.Second, Kind: endSession, Replica: leader,
+			Delay: 1250 * time.Millisecond}},
+	}},
+	{"a session ends while its leader stands still", plan{
+		Members: []member{{Timing: 2, Grace: 5 * time.Second}, {Timing: 2, Grace: 5 * time.Second}},
+		Faults: []fault{
+			{At: 20300 * time.Millisecond, For: 10 * time.Second, Kind: stall, Replica: leader},
+			{At: 20400 * time.Millisecond, For: time.Second, Kind: endSession, Replica: leader},
+		},
+	}},
 }
 
 // TestFound lets what was found happen again. Not every run of a plan is the same, so there are

@@ -53,6 +53,9 @@ func (w *world) read() error {
 	}
 	w.peace = len(terms) > 0 && terms[0].EndReason != driver.EndLost
 	for _, t := range terms {
+		if t.EndReason == driver.EndSessionEnded {
+			w.ends++
+		}
 		h.Terms = append(h.Terms, t.Term)
 	}
 	for _, r := range pending.Requests {
@@ -74,11 +77,14 @@ type verdict struct {
 }
 
 // A tally counts what has happened.
-type tally struct{ elections, losses, runs, retries, skipped, requests, writes int }
+type tally struct {
+	elections, losses, sessionsEnded, restored, runs, retries, skipped, requests, writes int
+}
 
 func (a tally) plus(b tally) tally {
-	return tally{a.elections + b.elections, a.losses + b.losses, a.runs + b.runs,
-		a.retries + b.retries, a.skipped + b.skipped, a.requests + b.requests, a.writes + b.writes}
+	return tally{a.elections + b.elections, a.losses + b.losses, a.sessionsEnded + b.sessionsEnded,
+		a.restored + b.restored, a.runs + b.runs, a.retries + b.retries, a.skipped + b.skipped,
+		a.requests + b.requests, a.writes + b.writes}
 }
 
 // String is what was wrong, a line each.
@@ -104,7 +110,7 @@ func (w *world) judge() verdict {
 		died[p.name] = p.died
 		for _, b := range p.beliefs {
 			if b.Last == (faults.Sample{}) {
-				at := max(p.died, b.First.After)
+				at := max(p.believed, b.First.After)
 				if p.died == 0 {
 					at = last
 				}
@@ -127,10 +133,11 @@ func (w *world) judge() verdict {
 			From: f.At + origin, To: f.At + f.For + statementLimit + origin, Until: last,
 			Muted: f.mutes()})
 	}
+	h.Stops = w.stops()
 	vs := slices.Concat(w.own, faults.Check(h, 0, nil), w.endings())
 	v := verdict{plan: w.plan, violations: vs, trace: w.trace}
 	v.tally = tally{elections: len(h.Beliefs), losses: w.losses, runs: len(h.Runs),
-		writes: len(h.Writes)}
+		sessionsEnded: w.ends, restored: len(h.Forgot), writes: len(h.Writes)}
 	for _, row := range h.Ledger {
 		switch {
 		case row.AskedBy != "":
@@ -151,6 +158,21 @@ func (w *world) judge() verdict {
 	}
 	slices.Sort(v.starts)
 	return v
+}
+
+// stops are the times for which incarnations stood still that watch a session: see stood.
+func (w *world) stops() map[string][]faults.Span {
+	stops := map[string][]faults.Span{}
+	for i, f := range w.plan.Faults {
+		for _, p := range w.all {
+			if f.stops() && w.hits(i, p.replica) &&
+				w.plan.Members[p.replica].Grace > 0 {
+				stops[p.name] = append(stops[p.name],
+					faults.Span{From: f.At + origin, To: f.At + f.For + origin})
+			}
+		}
+	}
+	return stops
 }
 
 // endings: after a leader that has released its lease no attempt is in progress, but one of which

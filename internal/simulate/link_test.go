@@ -39,19 +39,25 @@ func (h *hearing) AwaitHint(ctx context.Context, _ driver.Snapshot) (told driver
 	return told
 }
 
-// notify tells everybody who hears, as late as the plan wants.
+// notify tells everybody who hears, as late as the plan wants. Once a second is enough: a replica
+// that gives back what it has acquired, as no answer comes, hears of that, and would do it again at
+// once.
 func (w *world) notify(r driver.Release) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.at() < w.notified+time.Second {
+		return
+	}
+	w.notified = w.at()
 	for _, p := range w.now {
 		if p == nil || !w.plan.Members[p.replica].Hears {
 			continue
 		}
 		late := p.latency
 		switch f := w.network(p.replica, "news"); f.Kind {
-		case refuse, loseRequest, loseAnswer, failAfter:
+		case refuse, loseRequest, loseAnswer, failAfter, hang:
 			continue
-		case slowRequest, slowAnswer:
+		case slowRequest, slowAnswer, lateAnswer:
 			late += f.Delay
 		}
 		time.AfterFunc(late, func() { p.hear(r) })
@@ -82,9 +88,17 @@ func (p *process) send(s wire.Statement) (any, error) {
 	}
 	there, back := p.latency, p.latency
 	f := p.w.network(p.replica, s.Op)
+	p.w.land(f.Delay)
+	if s.Op == "acquire" {
+		p.w.acquiring.Add(1)
+		defer p.w.acquiring.Add(-1)
+	}
 	switch f.Kind {
 	case refuse:
 		return nil, errRefused
+	case hang:
+		time.Sleep(f.Delay)
+		return nil, errReset
 	case loseRequest:
 		return nil, p.inVain(ctx)
 	case slowRequest:
@@ -96,16 +110,19 @@ func (p *process) send(s wire.Statement) (any, error) {
 		sent := time.Now()
 		if err := p.await(ctx, there); err != nil {
 			left := there - time.Since(sent)
-			p.w.land(left)
+			p.w.acquiring.Add(1) // whatever it is
 			time.AfterFunc(left, func() {
-				answer, _ := p.w.arrive(s)
+				defer p.w.acquiring.Add(-1)
+				answer, _ := p.arrive(s)
 				p.w.unheard(answer)
 			})
 			return nil, err
 		}
 	}
-	answer, err := p.w.arrive(s)
+	answer, err := p.arrive(s)
 	switch f.Kind {
+	case lateAnswer:
+		time.Sleep(f.Delay)
 	case failAfter:
 		p.w.unheard(answer)
 		return nil, errReset
@@ -123,11 +140,21 @@ func (p *process) send(s wire.Statement) (any, error) {
 	if p.crashed() {
 		return nil, errCrashed
 	}
+	switch a := answer.(type) {
+	case driver.Grant:
+		p.known.Store(a.Term)
+	case driver.Snapshot:
+		if a.Newest != nil {
+			p.known.Store(a.Newest.Term)
+		}
+	}
 	return answer, err
 }
 
 // arrive lets the database carry a statement out, and remembers when it started a run or a pause.
-func (w *world) arrive(s wire.Statement) (any, error) {
+func (p *process) arrive(s wire.Statement) (any, error) {
+	w := p.w
+	p.connected()
 	if s.Op == "trigger" {
 		time.Sleep(137 * time.Microsecond) // a tick at just that time would be the outcome
 	}
@@ -167,7 +194,7 @@ func (w *world) network(replica int, op string) fault {
 	at := w.planned()
 	for i, f := range w.plan.Faults {
 		switch f.Kind {
-		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
+		case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer, hang, lateAnswer:
 			if f.active(at) && w.hits(i, replica) && f.concernsOp(op) {
 				return f
 			}
@@ -176,7 +203,7 @@ func (w *world) network(replica int, op string) fault {
 	return fault{}
 }
 
-// land remembers that a statement arrives although nobody waits for it.
+// land remembers that a statement may be under way for so long.
 func (w *world) land(in time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,5 +237,6 @@ func (p *process) await(ctx context.Context, d time.Duration) error {
 
 // inVain waits for an answer that does not come.
 func (p *process) inVain(ctx context.Context) error {
+	defer p.giveUp()
 	return cmp.Or(p.await(ctx, statementLimit), context.DeadlineExceeded)
 }

@@ -25,6 +25,7 @@ type member struct {
 	Latency time.Duration // of each way to the database
 	Rate    int           // of its clock, in ‰ beyond that of others; no two differ by over 10 %
 	Hears   bool          // is notified of releases
+	Grace   time.Duration // after the end of its session; 0: the TTL decides
 }
 
 // A fault is what happens from At on, for a while. The zero Replica is the first.
@@ -52,6 +53,10 @@ const (
 	failAfter   kind = "fail after"   // they are done, and the answer is an error
 	slowRequest kind = "slow request" // they arrive late, whether somebody waits or not
 	slowAnswer  kind = "slow answer"  // they are done, and answered late
+
+	// Without regard to the caller's context:
+	hang       kind = "hang"        // they never arrive, and the answer is a late error
+	lateAnswer kind = "late answer" // they are done, and answered late
 )
 
 // What happens to replicas.
@@ -74,6 +79,14 @@ const (
 	pause     kind = "pause" // of all jobs
 	deleteRow kind = "delete row"
 	editRow   kind = "edit row" // Ops says what of it
+
+	// The database ends the session of a replica, which is told late, by Delay; or it sends
+	// something that is not read for a while.
+	endSession kind = "end session"
+	unread     kind = "unread"
+
+	// A backup of when it begins is restored when it ends.
+	backup kind = "backup"
 
 	// Who hears of releases hears of one that never was. Ops: the row is deleted, too.
 	falseNews kind = "false news"
@@ -117,8 +130,8 @@ var concern = []string{"", "", "lock", "heartbeats", "elections", "looks", "star
 
 var often = []kind{refuse, loseRequest, loseRequest, loseAnswer, loseAnswer, failAfter, slowRequest,
 	slowRequest, slowAnswer, slowAnswer, stall, stall, suspend, wall, crash, crash, leave, deaf,
-	clock, revoke, trigger, trigger, pause, deleteRow,
-	editRow, falseNews}
+	clock, revoke, trigger, trigger, pause, deleteRow, editRow, falseNews, endSession, endSession,
+	endSession, unread, backup, backup, hang, lateAnswer}
 
 // concernsOp reports whether a fault of the network meets a statement.
 func (f fault) concernsOp(op string) bool {
@@ -127,10 +140,13 @@ func (f fault) concernsOp(op string) bool {
 
 func (f fault) active(at time.Duration) bool { return f.At <= at && at < f.At+f.For }
 
+// stops reports whether a replica stands still.
+func (f fault) stops() bool { return f.Kind == stall || f.Kind == suspend }
+
 // mutes reports whether something may have been done whose answer never came, or came late.
 func (f fault) mutes() bool {
-	return slices.Contains([]kind{loseAnswer, failAfter, slowRequest, slowAnswer, stall,
-		suspend}, f.Kind)
+	return slices.Contains([]kind{loseAnswer, failAfter, slowRequest, slowAnswer, lateAnswer,
+		stall, suspend}, f.Kind)
 }
 
 // planOf is the plan of a seed.
@@ -150,6 +166,7 @@ func planOf(seed uint64) plan {
 		}
 		m.Rate = []int{-45, 0, 0, 0, 50}[r.IntN(5)]
 		m.Hears = r.IntN(2) == 0
+		m.Grace = []time.Duration{0, time.Second, 3 * time.Second, 5 * time.Second}[r.IntN(4)]
 		p.Members = append(p.Members, m)
 	}
 	for range 2 + r.IntN(9) {
@@ -180,22 +197,24 @@ func drawFault(r *rand.Rand, ms func(time.Duration) time.Duration, members int) 
 		f.For = ms(30 * time.Second)
 	}
 	switch f.Kind {
-	case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer:
+	case refuse, loseRequest, loseAnswer, failAfter, slowRequest, slowAnswer, hang, lateAnswer:
 		f.Ops = concern[r.IntN(len(concern))]
 		if r.IntN(4) == 0 {
 			f.Replica = everybody
 		}
 		switch {
-		case f.Kind != slowRequest && f.Kind != slowAnswer:
+		case !slices.Contains([]kind{slowRequest, slowAnswer, hang, lateAnswer}, f.Kind):
 		case r.IntN(2) == 0:
 			f.Delay = ms(3 * time.Second) // somebody may still wait
 		default:
 			f.Delay = ms(maxDelay)
 		}
 	case editRow:
-		f.Ops = []string{"token", "term", "beat", "ttl"}[r.IntN(4)]
+		f.Ops = []string{"token", "term", "beat", "ttl", "state"}[r.IntN(5)]
 	case falseNews:
 		f.Ops = []string{"", "row"}[r.IntN(2)]
+	case endSession:
+		f.Delay = ms(1250 * time.Millisecond)
 	case clock, wall:
 		f.Delay = []time.Duration{-time.Hour, -3 * time.Second, 3 * time.Second, time.Minute,
 			time.Hour}[r.IntN(5)]
@@ -217,7 +236,8 @@ func (p plan) String() string {
 	fmt.Fprintln(&b, "plan{\n\tMembers: []member{")
 	for _, m := range p.Members {
 		fmt.Fprintf(&b, "\t\t{Timing: %d, Strict: %v, Start: %d, Latency: %d, Rate: %d, "+
-			"Hears: %v},\n", m.Timing, m.Strict, m.Start, m.Latency, m.Rate, m.Hears)
+			"Hears: %v, Grace: %d},\n", m.Timing, m.Strict, m.Start, m.Latency, m.Rate,
+			m.Hears, m.Grace)
 	}
 	fmt.Fprintln(&b, "\t},\n\tFaults: []fault{")
 	for _, f := range p.Faults {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/schedlock/internal/bounded"
@@ -30,41 +31,51 @@ type world struct {
 	targets []atomic.Int32
 	offset  atomic.Int64  // of the database's clock
 	over    chan struct{} // closed: nothing is started any more
+	// acquiring counts the acquisitions that may still arrive, and what else is late.
+	acquiring atomic.Int64
 
-	mu      sync.Mutex // guards what follows; nobody waits while he has it
-	now     []*process // the incarnation of each replica, nil while it is down
-	all     []*process
-	landed  time.Duration // when the last statement arrives whose caller has gone
-	history faults.History
-	asks    int // orders that the operator has numbered
-	orders  []faults.Record
-	commits map[string]time.Duration // when what was committed first, as records count
-	rows    []ledger.Run             // of the database, in the end
-	peace   bool                     // the last leader released its lease
-	own     []faults.Violation       // of the rules that the world asks itself
-	trace   []string
-	losses  int // of leases
-	ended   time.Duration
+	mu       sync.Mutex // guards what follows; nobody waits while he has it
+	now      []*process // the incarnation of each replica, nil while it is down
+	all      []*process
+	landed   time.Duration // when the last late statement arrives, or its answer does
+	history  faults.History
+	asks     int // orders that the operator has numbered
+	orders   []faults.Record
+	commits  map[string]time.Duration  // when what was committed first, as records count
+	held     map[driver.Token]*session // what the row tells of its holder, by its token
+	restored time.Duration             // when a backup was; 0: somebody has won since
+	rows     []ledger.Run              // of the database, in the end
+	peace    bool                      // the last leader released its lease
+	own      []faults.Violation        // of the rules that the world asks itself
+	trace    []string
+	notified time.Duration // when somebody was told of a release
+	losses   int           // of leases
+	ends     int           // of terms, by the end of a session
+	ended    time.Duration
 }
 
 // A process is one incarnation of a replica.
 type process struct {
-	w       *world
-	replica int
-	name    string
-	latency time.Duration
-	app     *startup.App
-	stop    context.CancelFunc
-	asked   atomic.Int64        // when it was told to stop first
-	news    chan driver.Release // has one element if a notification has come
-	dead    chan struct{}       // closed: it has crashed
-	ended   chan struct{}       // closed: its app has stopped, with err
-	err     error
-	died    time.Duration // when it has crashed, or the history was over
-	beliefs []faults.Belief
-	open    map[*memory.Tx]struct{} // ended by a crash, as a database ends them
-	cached  atomic.Bool             // the app's own stage is up
-	giving  bool                    // it has clocks
+	w        *world
+	replica  int
+	name     string
+	latency  time.Duration
+	app      *startup.App
+	stop     context.CancelFunc
+	asked    atomic.Int64        // when it was told to stop first
+	news     chan driver.Release // has one element if a notification has come
+	dead     chan struct{}       // closed: it has crashed
+	ended    chan struct{}       // closed: its app has stopped, with err
+	err      error
+	died     time.Duration // when it has crashed, or the history was over
+	believed time.Duration // until when it may have believed to lead, if it has crashed
+	beliefs  []faults.Belief
+	open     map[*memory.Tx]struct{} // ended by a crash, as a database ends them
+	cached   atomic.Bool             // the app's own stage is up
+	giving   bool                    // it has clocks
+	known    atomic.Int64            // the newest term it was told of
+	session  *session                // nil: none yet
+	closed   bool                    // it has no other session
 }
 
 // origin is when a history begins, as its records count: 0 has a meaning of its own in them.
@@ -180,6 +191,7 @@ func (w *world) launch(replica int) {
 		Lock: []schedlock.Option{
 			schedlock.WithTTL(timing.TTL), schedlock.WithRenewDeadline(timing.RenewDeadline),
 			schedlock.WithHeartbeatInterval(timing.HeartbeatInterval),
+			schedlock.WithSessionGrace(m.Grace),
 			schedlock.WithOwner(driver.Owner{PID: 1, Hostname: p.name}),
 			schedlock.WithObserver(p.observe), p.hasClock,
 		},
@@ -218,6 +230,7 @@ func (p *process) run(ctx context.Context) {
 	w := p.w
 	w.mu.Lock()
 	asked := ctx.Err() != nil
+	p.disconnect()
 	if w.now[p.replica] == p {
 		w.now[p.replica] = nil
 	}
@@ -265,8 +278,10 @@ func (w *world) running() (ps []*process) {
 func (p *process) kill() {
 	w := p.w
 	w.mu.Lock()
-	p.died = w.at()
+	since, _ := p.stood()
+	p.died, p.believed = w.at(), since+origin
 	close(p.dead)
+	p.disconnect()
 	w.now[p.replica] = nil
 	w.note("%s crashes", p.name)
 	for tx := range p.open {
@@ -283,8 +298,31 @@ func (p *process) holds() bool {
 		return false
 	}
 	lease := lock.Lease()
-	return lease != nil && lease.Context().Err() == nil || lock.IsLeader(context.Background()) == nil
+	goesOn := lease != nil && lease.Context().Err() == nil
+	if _, stood := p.stood(); stood {
+		goesOn = false
+	}
+	return goesOn || lock.IsLeader(context.Background()) == nil
 }
+
+// stood reports whether an incarnation that watches a session stands still, or did so a moment ago,
+// and since when. It looks at the session, and so ends what runs, only after that; meanwhile it
+// starts nothing, since the leader check says no.
+func (p *process) stood() (since time.Duration, yes bool) {
+	since = p.w.planned()
+	if p.w.plan.Members[p.replica].Grace == 0 {
+		return since, false
+	}
+	for i, f := range slices.Backward(p.w.plan.Faults) {
+		if f.stops() && f.At <= since && since < f.At+f.For+resumes && p.w.hits(i, p.replica) {
+			since, yes = f.At, true
+		}
+	}
+	return since, yes
+}
+
+// resumes is how long an incarnation may need, after it stood still, to end what runs.
+const resumes = 100 * time.Millisecond
 
 // observe writes down when the replica believes that it leads.
 func (p *process) observe(e schedlock.Event) {
@@ -298,22 +336,31 @@ func (p *process) observe(e schedlock.Event) {
 		w.losses++
 		w.mu.Unlock()
 	}
-	if e.Kind != schedlock.EventElected {
+	if e.Kind != schedlock.EventElected && e.Kind != schedlock.EventResumed {
 		return
 	}
 	for _, other := range w.running() {
 		if other != p && other.holds() {
-			w.violate(faults.RuleOneLeader, "%s was elected while %s led", p.name, other.name)
+			w.violate(faults.RuleOneLeader, "%s was elected, or resumed, while %s led", p.name,
+				other.name)
 		}
+	}
+	if e.Kind == schedlock.EventResumed {
+		return
 	}
 	now := faults.Sample{Before: w.at(), After: w.at()}
 	w.mu.Lock()
+	if w.restored != 0 {
+		w.history.Forgot = append(w.history.Forgot, faults.Span{From: w.restored, To: w.at()})
+		w.restored = 0
+	}
 	i := len(p.beliefs)
 	p.beliefs = append(p.beliefs, faults.Belief{Process: p.name, Term: e.Term, First: now,
 		Last: now})
 	w.mu.Unlock()
 	end := func() {
-		at := w.at()
+		since, _ := p.stood()
+		at := max(since+origin, now.After)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if p.died == 0 {
@@ -332,13 +379,13 @@ func (p *process) observe(e schedlock.Event) {
 func (w *world) live(t *testing.T) {
 	w.start = time.Now()
 	w.now, w.over = make([]*process, len(w.plan.Members)), make(chan struct{})
-	w.commits = map[string]time.Duration{}
+	w.commits, w.held = map[string]time.Duration{}, map[driver.Token]*session{}
 	w.db = memory.New(memory.WithClock(func() time.Time {
 		return time.Now().Add(time.Duration(w.offset.Load()))
 	}))
 	w.targets = make([]atomic.Int32, len(w.plan.Faults))
 	for i, f := range w.plan.Faults {
-		if f.Replica == leader {
+		if f.Replica == leader || f.stops() {
 			f.Replica = nobody
 		}
 		w.targets[i].Store(int32(f.Replica))
@@ -350,15 +397,21 @@ func (w *world) live(t *testing.T) {
 			w.launch(i)
 		})
 	}
+	quiet := make(chan struct{}, 1)
 	last := 10 * time.Second // a history without faults has that
 	for i, f := range w.plan.Faults {
 		last = max(last, f.At+f.For)
 		acting.Go(func() {
 			time.Sleep(f.At)
+			if f.stops() { // nothing that runs may hold a mutex while it does not go on
+				quiet <- struct{}{}
+				synctest.Wait()
+				<-quiet
+			}
 			if f.Replica == leader {
 				f.Replica = w.leader()
-				w.targets[i].Store(int32(f.Replica))
 			}
+			w.targets[i].Store(int32(f.Replica))
 			w.log("%s of %d %q for %v (%v)", f.Kind, f.Replica, f.Ops, f.For, f.Delay)
 			w.act(f)
 		})
@@ -407,6 +460,19 @@ func (w *world) recover() {
 	if what := w.waiting(healed); what != "" {
 		w.violate("nothing waits for ever", "%v after all faults have ended: %s", rest, what)
 	}
+	time.Sleep(5 * time.Second) // the next heartbeat notices what was edited
+	before, lost := w.leader(), w.lost()
+	time.Sleep(maxTTL)
+	if after := w.leader(); leads && (after != before || w.lost() != lost) {
+		w.violate(faults.RuleKeeps, "%d leads, and led before, though nothing was wrong", after)
+	}
+}
+
+// lost is how many leases were lost.
+func (w *world) lost() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.losses
 }
 
 // up reports whether each replica has opened its database.

@@ -32,7 +32,8 @@ type Started struct {
 	OK  bool
 }
 
-func send[T any](s *Store, ctx context.Context, op, detail string,
+// Send makes the call for a statement that wants an answer of its own.
+func Send[T any](s *Store, ctx context.Context, op, detail string,
 	do func(context.Context) (T, error)) (T, error) {
 	answer, err := s.On(Statement{ctx, op, detail, func(ctx context.Context) (any, error) {
 		return do(ctx)
@@ -43,7 +44,7 @@ func send[T any](s *Store, ctx context.Context, op, detail string,
 
 func sendRun(s *Store, ctx context.Context, op string,
 	do func(context.Context) (ledger.Run, bool, error)) (ledger.Run, bool, error) {
-	answer, err := send(s, ctx, op, "", func(ctx context.Context) (a Started, err error) {
+	answer, err := Send(s, ctx, op, "", func(ctx context.Context) (a Started, err error) {
 		a.Run, a.OK, err = do(ctx)
 		return a, err
 	})
@@ -52,39 +53,39 @@ func sendRun(s *Store, ctx context.Context, op string,
 
 func sendOnly(s *Store, ctx context.Context, op, detail string,
 	do func(context.Context) error) error {
-	_, err := send(s, ctx, op, detail, func(ctx context.Context) (any, error) {
+	_, err := Send(s, ctx, op, detail, func(ctx context.Context) (any, error) {
 		return nil, do(ctx)
 	})
 	return err
 }
 
 func (s *Store) Look(ctx context.Context) (driver.Snapshot, error) {
-	return send(s, ctx, "look", "", s.Store.Look)
+	return Send(s, ctx, "look", "", s.Store.Look)
 }
 
 func (s *Store) Acquire(ctx context.Context, c driver.Claim) (driver.Grant, error) {
-	return send(s, ctx, "acquire", "", func(ctx context.Context) (driver.Grant, error) {
+	return Send(s, ctx, "acquire", "", func(ctx context.Context) (driver.Grant, error) {
 		return s.Store.Acquire(ctx, c)
 	})
 }
 
 func (s *Store) Heartbeat(ctx context.Context, ref driver.Ref,
 	state driver.State) (driver.Renewal, error) {
-	return send(s, ctx, "heartbeat", string(state),
+	return Send(s, ctx, "heartbeat", string(state),
 		func(ctx context.Context) (driver.Renewal, error) {
 			return s.Store.Heartbeat(ctx, ref, state)
 		})
 }
 
 func (s *Store) Release(ctx context.Context, ref driver.Ref, why driver.EndReason) (bool, error) {
-	return send(s, ctx, "release", string(why), func(ctx context.Context) (bool, error) {
+	return Send(s, ctx, "release", string(why), func(ctx context.Context) (bool, error) {
 		return s.Store.Release(ctx, ref, why)
 	})
 }
 
 func (s *Store) Revoke(ctx context.Context, term int64, by,
 	reason string) (driver.Revocation, error) {
-	return send(s, ctx, "revoke", by, func(ctx context.Context) (driver.Revocation, error) {
+	return Send(s, ctx, "revoke", by, func(ctx context.Context) (driver.Revocation, error) {
 		return s.Store.Revoke(ctx, term, by, reason)
 	})
 }
@@ -96,26 +97,26 @@ func (s *Store) Fence(ctx context.Context, tx any, ref driver.Ref) error {
 }
 
 func (s *Store) Jobs(ctx context.Context) ([]ledger.Job, error) {
-	return send(s, ctx, "jobs", "", s.Store.Jobs)
+	return Send(s, ctx, "jobs", "", s.Store.Jobs)
 }
 
 func (s *Store) Retries(ctx context.Context) ([]ledger.Run, error) {
-	return send(s, ctx, "retries", "", s.Store.Retries)
+	return Send(s, ctx, "retries", "", s.Store.Retries)
 }
 
 func (s *Store) Pending(ctx context.Context) (ledger.Pending, error) {
-	return send(s, ctx, "pending", "", s.Store.Pending)
+	return Send(s, ctx, "pending", "", s.Store.Pending)
 }
 
 func (s *Store) Runs(ctx context.Context, job string, limit int) ([]ledger.Run, error) {
-	return send(s, ctx, "runs", "", func(ctx context.Context) ([]ledger.Run, error) {
+	return Send(s, ctx, "runs", "", func(ctx context.Context) ([]ledger.Run, error) {
 		return s.Store.Runs(ctx, job, limit)
 	})
 }
 
 func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 	retryAt func(ledger.Run) time.Time) ([]ledger.Run, error) {
-	return send(s, ctx, "abandon", "", func(ctx context.Context) ([]ledger.Run, error) {
+	return Send(s, ctx, "abandon", "", func(ctx context.Context) ([]ledger.Run, error) {
 		return s.Store.Abandon(ctx, ref, retryAt)
 	})
 }
@@ -147,31 +148,31 @@ func (s *Store) Answer(ctx context.Context, ref driver.Ref, r ledger.Request,
 }
 
 func (s *Store) GiveUp(ctx context.Context, ref driver.Ref, r ledger.Run) (bool, error) {
-	return send(s, ctx, "give up", "", func(ctx context.Context) (bool, error) {
+	return Send(s, ctx, "give up", "", func(ctx context.Context) (bool, error) {
 		return s.Store.GiveUp(ctx, ref, r)
 	})
 }
 
 func (s *Store) Finish(ctx context.Context, r ledger.Run, end ledger.End) (bool, error) {
-	return send(s, ctx, "finish", string(end.Status), func(ctx context.Context) (bool, error) {
+	return Send(s, ctx, "finish", string(end.Status), func(ctx context.Context) (bool, error) {
 		return s.Store.Finish(ctx, r, end)
 	})
 }
 
 func (s *Store) Prune(ctx context.Context, job string, keep, limit int) (int64, error) {
-	return send(s, ctx, "prune", "", func(ctx context.Context) (int64, error) {
+	return Send(s, ctx, "prune", "", func(ctx context.Context) (int64, error) {
 		return s.Store.Prune(ctx, job, keep, limit)
 	})
 }
 
 func (s *Store) Trigger(ctx context.Context, a ledger.Action) (ledger.Request, error) {
-	return send(s, ctx, "trigger", "", func(ctx context.Context) (ledger.Request, error) {
+	return Send(s, ctx, "trigger", "", func(ctx context.Context) (ledger.Request, error) {
 		return s.Store.Trigger(ctx, a)
 	})
 }
 
 func (s *Store) Pause(ctx context.Context, a ledger.Action) (ledger.Pause, error) {
-	return send(s, ctx, "pause", "", func(ctx context.Context) (ledger.Pause, error) {
+	return Send(s, ctx, "pause", "", func(ctx context.Context) (ledger.Pause, error) {
 		return s.Store.Pause(ctx, a)
 	})
 }

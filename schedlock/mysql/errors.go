@@ -120,7 +120,7 @@ func (s *Store) explain(err error) error {
 			return err
 		}
 	}
-	advice := ""
+	var advice string
 	switch n := number(err); {
 	case n == errNoTable || n == errNoColumn:
 		advice = "run the migrations, or correct the name of the database"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
@@ -79,7 +80,7 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log servertest.Log
+			var log logtest.Log
 			holder := open(t, tc.url(t), append(tc.opts, mysql.WithLogger(log.Logger()))...)
 			servertest.Sign(t, holder, open(t, direct), &log, tc.why)
 		})

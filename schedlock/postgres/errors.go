@@ -75,7 +75,7 @@ func (s *Store) explain(err error) error {
 		return err
 	}
 	err = pgdsn.Safe(err)
-	advice := ""
+	var advice string
 	switch c := code(err); c {
 	case codeNoTable, codeNoColumn:
 		advice = fmt.Sprintf("run the migrations, or set the search_path to the schema "+

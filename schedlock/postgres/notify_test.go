@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -48,7 +48,7 @@ func TestAFullNotifyQueueKeepsNobodyFromReleasing(t *testing.T) {
 	server := pgtest.Start(t)
 	url := server.Database(t)
 	migrate(t, url)
-	var log servertest.Log
+	var log logtest.Log
 	holder := open(t, url, postgres.WithLogger(log.Logger()))
 	conn := session(t, url)
 	ref := acquire(t, holder, time.Minute)
@@ -78,7 +78,7 @@ func TestACommitThatNotifiesAndHangsKeepsNobodyFromReleasing(t *testing.T) {
 	server := pgtest.Start(t)
 	url := server.Database(t)
 	migrate(t, url)
-	var log servertest.Log
+	var log logtest.Log
 	holder, conn, stuck := open(t, url, postgres.WithLogger(log.Logger())), session(t, url),
 		session(t, url)
 	ref := acquire(t, holder, time.Minute)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/pgtest"
-	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/postgres"
 )
 
@@ -18,7 +18,7 @@ func TestAPoolerIsRecognisedAndItsRestartHeals(t *testing.T) {
 	server := pgtest.Shared(t)
 	direct := migrated(t)
 	pooler := pgtest.PgBouncer(t, server)
-	var log servertest.Log
+	var log logtest.Log
 	store := open(t, pooler.URL(databaseName(t, direct)),
 		postgres.WithLogger(log.Logger()))
 	require.True(t, store.Pooled())

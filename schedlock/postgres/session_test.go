@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
@@ -94,7 +95,7 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log servertest.Log
+			var log logtest.Log
 			holder := open(t, tc.url(t), append(tc.opts, postgres.WithLogger(log.Logger()))...)
 			servertest.Sign(t, holder, open(t, direct), &log, tc.why)
 		})
@@ -117,7 +118,7 @@ func TestWhatAnotherRoleSeesIsNoSign(t *testing.T) {
 	role := newRole(t, url, "")
 	admin := session(t, url)
 	exec(t, admin, `GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
-	var log servertest.Log
+	var log logtest.Log
 	holder := open(t, url)
 	stranger := open(t, as(t, url, role),
 		postgres.WithLogger(log.Logger()))

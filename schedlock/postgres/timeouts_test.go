@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
@@ -120,7 +121,7 @@ func TestATimeOutThatCannotBeSetTurnsTheSignOff(t *testing.T) {
 			unset(t, admin, role, tc.refuse, tc.setting)
 			for _, v := range []string{tc.short, tc.long} {
 				exec(t, admin, fmt.Sprintf(`ALTER ROLE %s SET %s = '%s'`, role, tc.setting, v))
-				var log servertest.Log
+				var log logtest.Log
 				holder := open(t, as(t, databaseURL, role),
 					postgres.WithLogger(log.Logger()))
 				ref, s := acquireWatched(t, holder, time.Minute)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -261,8 +262,8 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	missing.Long(t, "takes seconds")
 	t.Parallel()
 	s := newStore(t)
-	log := &lines{}
-	lock := newLock(t, s, log.option(), schedlock.WithTTL(time.Minute),
+	log := &logtest.Log{}
+	lock := newLock(t, s, schedlock.WithLogger(log.Logger()), schedlock.WithTTL(time.Minute),
 		schedlock.WithHeartbeatInterval(time.Second))
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
@@ -273,12 +274,12 @@ func TestALeaderWhoseFileGetsASecondNameSaysSoAndLeadsOn(t *testing.T) {
 	}
 	require.NoError(t, os.Link(s.Path(), s.Path()+".hard"))
 	beat()
-	eventually(t, "the log has a line", func() bool { return log.count("has 2 names") > 0 })
+	eventually(t, "the log has a line", func() bool { return log.Count("has 2 names") > 0 })
 	for range 5 {
 		time.Sleep(watchInterval / 4) // it looks, and has nothing new to say
 		beat()
 	}
-	assert.Equal(t, 1, log.count("has 2 names"))
+	assert.Equal(t, 1, log.Count("has 2 names"))
 	status := lock.Status()
 	assert.True(t, status.Leader)
 	assert.Contains(t, status.Reason, "has 2 names (hard links)")

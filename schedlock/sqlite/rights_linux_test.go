@@ -21,6 +21,7 @@ import (
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/leasefile"
 	"example.com/schedlock/internal/leasefile/leasefiletest"
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -140,8 +141,8 @@ func readableByAll(t *testing.T) string {
 // returns what that replica logs.
 func takesOver(t *testing.T, path string) string {
 	t.Helper()
-	log := &lines{}
-	lock := newLock(t, mustOpen(t, path), log.option())
+	log := &logtest.Log{}
+	lock := newLock(t, mustOpen(t, path), schedlock.WithLogger(log.Logger()))
 	began := time.Now()
 	lease, err := lock.Acquire(bg)
 	require.NoError(t, err)
@@ -262,11 +263,11 @@ func TestAnOddFileInTheWayOfTheLeaseFile(t *testing.T) {
 		t.Run(wants, func(t *testing.T) {
 			path := leasefiletest.NewDatabase(t)
 			require.NoError(t, put(path+"-lease"))
-			log := &lines{}
+			log := &logtest.Log{}
 			s := mustOpen(t, path)
 			require.NoError(t, s.Migrate(bg))
 			require.ErrorContains(t, s.ProofOfDeath(), path+"-lease "+wants)
-			lock := newLock(t, s, log.option())
+			lock := newLock(t, s, schedlock.WithLogger(log.Logger()))
 			for range 2 {
 				lease, err := lock.Acquire(bg)
 				require.NoError(t, err)
@@ -275,8 +276,8 @@ func TestAnOddFileInTheWayOfTheLeaseFile(t *testing.T) {
 				assert.Contains(t, look(t, s).Row.TTLOnly, wants)
 				require.NoError(t, lease.Release(bg))
 			}
-			assert.Equal(t, 1, log.count(wants), log)
-			assert.Equal(t, 1, log.count("level=WARN"), log)
+			assert.Equal(t, 1, log.Count(wants), log)
+			assert.Equal(t, 1, log.Count("level=WARN"), log)
 
 			require.NoError(t, os.RemoveAll(path+"-lease"))
 			for range 2 {
@@ -286,7 +287,7 @@ func TestAnOddFileInTheWayOfTheLeaseFile(t *testing.T) {
 				assert.Equal(t, driver.SignAlive, look(t, s).Sign)
 				require.NoError(t, lease.Release(bg))
 			}
-			assert.Equal(t, 1, log.count("deaths can be proven again"), log)
+			assert.Equal(t, 1, log.Count("deaths can be proven again"), log)
 		})
 	}
 }
@@ -297,18 +298,18 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	a, b := mustOpen(t, path), mustOpen(t, path)
 	require.NoError(t, a.Migrate(bg))
 	acquire(t, a, nobody)
-	log := &lines{}
-	lock := newLock(t, b, log.option(), schedlock.WithHeartbeatInterval(100*time.Millisecond))
+	log := &logtest.Log{}
+	lock := newLock(t, b, schedlock.WithLogger(log.Logger()), schedlock.WithHeartbeatInterval(100*time.Millisecond))
 	ctx, cancel := context.WithCancel(bg)
 	waited := make(chan error, 1)
 	go func() { _, err := lock.Wait(ctx); waited <- err }()
 	assert.Eventually(t, func() bool {
-		return log.count("is a named pipe") > 0
+		return log.Count("is a named pipe") > 0
 	}, 20*time.Second, 5*time.Millisecond)
 	looks := func() bool { return lock.Status().State == schedlock.SelfStandby }
 	require.Eventually(t, looks, 20*time.Second, 5*time.Millisecond)
 	assert.Contains(t, lock.Status().Reason, "deaths cannot be proven here")
 	cancel()
 	require.ErrorIs(t, <-waited, context.Canceled)
-	assert.Equal(t, 1, log.count("is a named pipe"))
+	assert.Equal(t, 1, log.Count("is a named pipe"))
 }

@@ -269,30 +269,6 @@ func newLock(t testing.TB, s *Store, opts ...schedlock.Option) *schedlock.Lock {
 	return lock
 }
 
-// lines are what was logged.
-type lines struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
-}
-
-func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
-
-func (l *lines) option() schedlock.Option {
-	return schedlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
-}
-
 // A clock that stands still until it is told to move.
 type stoppedClock struct {
 	mu sync.Mutex

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/mytest"
-	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestALockOnMariaDBLogsWhereTheAppDoes(t *testing.T) {
 	server := mytest.Start(t)
 	server.Exec(t, `CREATE DATABASE app`)
-	var log servertest.Log
+	var log logtest.Log
 	store, err := openLock(server.URL("app"), log.Logger())(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.(io.Closer).Close()) })

@@ -71,9 +71,6 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 		"a few rounds of each, to try the program out: the figures say nothing")
 	only := flags.String("only", "", "the parts to measure, separated by commas: "+
 		names()+"; empty: all")
-	wait := flags.Duration("wait", 0,
-		"how long to wait, in all, for moments in which other programs use less than a tenth "+
-			"of the machine")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -85,7 +82,6 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	m.wait = *wait
 	defer func() { err = errors.Join(err, m.close()) }()
 
 	m.report.Date = time.Now().UTC()

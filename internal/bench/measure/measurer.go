@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"example.com/schedlock/internal/bench/host"
 	"example.com/schedlock/internal/mytest"
@@ -26,8 +25,7 @@ var databases = []string{dbSQLite, dbPostgres, dbMariaDB}
 
 // A measurer has what the parts need to measure, and their results.
 type measurer struct {
-	quick  bool          // few rounds, to try the program out
-	wait   time.Duration // what is left of the time to wait for a calm machine
+	quick  bool // few rounds, to try the program out
 	root   string
 	dir    string // temporary, on the file system that is measured
 	report *report

@@ -29,26 +29,19 @@ type noiseSample struct {
 // calm is how much of the cores others may use for a machine to be called calm.
 const calm = 0.1
 
-// noise takes a sample. It waits until the machine is calm, as long as there is
-// time left for that.
+// noise takes a sample.
 func (m *measurer) noise(ctx context.Context, before string) {
 	s := noiseSample{Before: before}
-	for {
-		idle := time.Second
-		if m.quick {
-			idle /= 10
-		}
-		was := readProcessors()
-		if rest(ctx, idle) != nil {
-			return
-		}
-		now := readProcessors()
-		s.Others = 1 - now.part(was, func(p processors) int64 { return p.idle })
-		if s.Others <= calm || m.wait <= 0 {
-			break
-		}
-		m.wait -= idle
+	idle := time.Second
+	if m.quick {
+		idle /= 10
 	}
+	was := readProcessors()
+	if rest(ctx, idle) != nil {
+		return
+	}
+	busy := readProcessors()
+	s.Others = 1 - busy.part(was, func(p processors) int64 { return p.idle })
 	work := make([]byte, 1<<20)
 	var cpu, flush []time.Duration
 	for range m.rounds(200) {
