@@ -42,8 +42,8 @@ import (
 )
 
 // defaults come first in postgresql.conf: the settings of a caller win. What a standby has yet to
-// fetch must outlast the checkpoints of all tests. Shared memory is a file of the cluster (mmap), and
-// ends with it: what is in /dev/shm (posix) outlives a server that is killed and not started again.
+// fetch must outlast the checkpoints of all tests. Shared memory is a file of the cluster (mmap),
+// and ends with it: what is in /dev/shm (posix) outlives a server that is killed.
 const defaults = `
 fsync = off
 max_connections = 200
