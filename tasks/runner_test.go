@@ -31,7 +31,8 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		{Name: "idle", Spec: Every(time.Hour)},
 		{Name: "hasty", Spec: Every(time.Millisecond), Do: nothing},
 		{Name: "never", Do: nothing},
-		{Name: "eager", Spec: Every(time.Hour), Do: nothing, Retry: Retry{Attempts: -1, Backoff: -1}},
+		{Name: "eager", Spec: Every(time.Hour), Do: nothing,
+			Retry: Retry{Attempts: -1, Backoff: -1}},
 	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",

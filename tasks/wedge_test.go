@@ -142,7 +142,8 @@ func TestCallbacksAreCalledInOrderAndOneThatHangsIsPassed(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"b", "0", "1", "2", "3", "4"}, d.read())
 		require.Equal(t, 1,
-			log.Count(`level=ERROR msg="OnRun does not return: nothing waits for it any more" job=a`))
+			log.Count(`level=ERROR msg="OnRun does not return: nothing waits for it any more" `+
+				`job=a`))
 		c.wait(0)
 		close(hung)
 		synctest.Wait()

@@ -299,7 +299,8 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	require.NoError(t, a.Migrate(bg))
 	acquire(t, a, nobody)
 	log := &logtest.Log{}
-	lock := newLock(t, b, schedlock.WithLogger(log.Logger()), schedlock.WithHeartbeatInterval(100*time.Millisecond))
+	lock := newLock(t, b, schedlock.WithLogger(log.Logger()),
+		schedlock.WithHeartbeatInterval(100*time.Millisecond))
 	ctx, cancel := context.WithCancel(bg)
 	waited := make(chan error, 1)
 	go func() { _, err := lock.Wait(ctx); waited <- err }()
