@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/rules"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -50,6 +51,7 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 		told driver.Release
 	)
 	for {
+		alone := false // nothing ends the pause
 		if err := l.ended(ctx); err != nil {
 			return nil, err
 		}
@@ -89,6 +91,8 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 				return nil, err
 			}
 			left = l.retryAfter(err)
+			// Else the news of our own release would end each pause, as long as answers are lost.
+			alone = l.gaveBack.Swap(false)
 		case once && view.Row != nil:
 			moved := seen != nil && (seen.Token != j.Key.Token || seen.Beat != j.Key.Beat)
 			if moved || rules.Fresh(view, j.TTL) && (j.Grace == 0 || l.grace == 0) {
@@ -96,7 +100,11 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			seen = &j.Key
 		}
-		told = l.pause(ctx, view, left)
+		if told = (driver.Release{}); alone {
+			bounded.Sleep(ctx, left)
+		} else {
+			told = l.pause(ctx, view, left)
+		}
 	}
 }
 

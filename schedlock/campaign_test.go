@@ -197,6 +197,52 @@ func TestARowThatAppearsAfterItsAcquisitionWasGivenUpIsDropped(t *testing.T) {
 	}
 }
 
+// Whoever gives back what it has acquired without knowing hears of that release, too.
+func TestTheNewsOfItsOwnReleaseEndsNoPauseOfAReplica(t *testing.T) {
+	campaigns := func(t *testing.T, r *replica, mayFind bool) {
+		told, unsure := make(chan driver.Release, 1), false
+		r.db.planned(func(op string) fault {
+			defer func() { unsure = op == "acquire" }()
+			switch {
+			case op == "acquire":
+				return fault{kind: lost, after: 10 * time.Millisecond}
+			case op == "look" && unsure && !mayFind:
+				return fault{kind: broken}
+			}
+			return fault{}
+		})
+		r.db.onCall = func(op string) {
+			if op == "release" {
+				select {
+				case told <- driver.Release{}:
+				default:
+				}
+			}
+		}
+		r.db.hint = func(ctx context.Context, _ driver.Snapshot) driver.Release {
+			select {
+			case release := <-told:
+				return release
+			case <-ctx.Done():
+				return driver.Release{}
+			}
+		}
+		limited, cancel := context.WithTimeout(ctx, ttl)
+		defer cancel()
+		_, err := r.lock.Wait(limited)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Greater(t, r.db.count("release"), 10)
+		require.LessOrEqual(t, r.db.count("acquire"), int(ttl/retry)+1)
+	}
+	serve(t, "whose session would be a sign", func(t *testing.T, db *server) {
+		r, _ := newHeld(t, db)
+		campaigns(t, r, true)
+	})
+	bubble(t, "that cannot look after its row", func(t *testing.T, db *memory.Store) {
+		campaigns(t, newReplica(t, db), false)
+	})
+}
+
 func TestACancelledWaitNeverLeadsAfterwards(t *testing.T) {
 	for name, fa := range map[string]fault{
 		"while the acquisition hangs":      {kind: hang},

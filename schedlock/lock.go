@@ -37,6 +37,7 @@ type Lock struct {
 	// The last write failed: that a look succeeds is no recovery (a disk that
 	// is full can be read).
 	unwritable atomic.Bool
+	gaveBack   atomic.Bool // an acquisition whose answer was lost, since the last one that failed
 
 	campaigning bounded.Turn // one campaign at a time; guards believed
 	believed    int64        // the term whose release was believed last

@@ -173,6 +173,7 @@ func (l *Lock) dropLateClaim(ctx context.Context) error {
 func (l *Lock) dropClaim(ctx context.Context, ref driver.Ref) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
 	defer cancel()
+	l.gaveBack.Store(true) // also if that answer is lost
 	_, err := l.store.Release(ctx, ref, driver.EndReleased)
 	if err == nil {
 		l.forget(ref.Token)

@@ -39,16 +39,10 @@ func (h *hearing) AwaitHint(ctx context.Context, _ driver.Snapshot) (told driver
 	return told
 }
 
-// notify tells everybody who hears, as late as the plan wants. Once a second is enough: a replica
-// that gives back what it has acquired, as no answer comes, hears of that, and would do it again at
-// once.
+// notify tells everybody who hears, as late as the plan wants.
 func (w *world) notify(r driver.Release) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.at() < w.notified+time.Second {
-		return
-	}
-	w.notified = w.at()
 	for _, p := range w.now {
 		if p == nil || !w.plan.Members[p.replica].Hears {
 			continue

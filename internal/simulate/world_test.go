@@ -48,9 +48,8 @@ type world struct {
 	peace    bool                      // the last leader released its lease
 	own      []faults.Violation        // of the rules that the world asks itself
 	trace    []string
-	notified time.Duration // when somebody was told of a release
-	losses   int           // of leases
-	ends     int           // of terms, by the end of a session
+	losses   int // of leases
+	ends     int // of terms, by the end of a session
 	ended    time.Duration
 }
 
