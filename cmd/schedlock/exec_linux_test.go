@@ -270,7 +270,8 @@ func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 	}
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "--ttl", ttl.String(), "sh", "-c",
-			`(trap '' USR1; exec sleep 1000) & trap 'echo told' USR1; echo up; while :; do wait; done`)
+			`(trap '' USR1 USR2; exec sleep 1000) & trap 'echo told' USR1; `+
+				`trap 'sleep 3; echo rested' USR2; echo up; while :; do wait; done`)
 		w.line()
 		require.NoError(t, w.cmd.Process.Signal(unix.SIGSTOP))
 		time.Sleep(ttl + time.Second) // the fault: past the TTL
@@ -279,6 +280,9 @@ func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 			require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
 			require.Equal(t, "told", w.line())
 		}
+		// A signal puts off the next look, which is due a second later.
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR2))
+		require.Equal(t, "rested", w.line())
 	})
 }
 
