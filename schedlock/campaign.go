@@ -100,11 +100,12 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			seen = &j.Key
 		}
-		if told = (driver.Release{}); alone {
+		if alone {
+			told = driver.Release{}
 			bounded.Sleep(ctx, left)
-		} else {
-			told = l.pause(ctx, view, left)
+			continue
 		}
+		told = l.pause(ctx, view, left)
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,6 +109,18 @@ func TestACommitThatNotifiesAndHangsKeepsNobodyFromReleasing(t *testing.T) {
 	require.False(t, look(t, holder).Newest.Open())
 	require.Equal(t, 1, strings.Count(log.String(), "does not notify the standbys"), log.String())
 	stays(t, hangs)
+}
+
+// So a campaign does not listen after it has given back what it acquired.
+func TestAReplicaIsToldOfItsOwnRelease(t *testing.T) {
+	t.Parallel()
+	store := open(t, migrated(t))
+	ref := acquire(t, store, time.Minute)
+	held := look(t, store)
+	release(t, store, ref)
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	require.Equal(t, ref.Term, store.AwaitHint(limited, held).Term)
 }
 
 func TestAReleaseThatHasWaitedForItsRowIsToldOf(t *testing.T) {
