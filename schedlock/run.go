@@ -27,6 +27,9 @@ import (
 // After Stop it returns ErrStopped. While somebody holds a lease of Wait or Acquire
 // the error wraps ErrUnreleased, and that lease stays theirs.
 func (l *Lock) Run(ctx context.Context, lead func(ctx context.Context, lease *Lease) error) error {
+	if lead == nil {
+		return errors.New("schedlock: Run: lead is nil")
+	}
 	g, err := l.begin(ctx, false)
 	if err != nil {
 		return err

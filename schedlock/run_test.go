@@ -224,6 +224,12 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 	})
 }
 
+func TestRunNeedsAFunction(t *testing.T) {
+	lock, err := schedlock.New(memory.New())
+	require.NoError(t, err)
+	require.ErrorContains(t, lock.Run(t.Context(), nil), "lead is nil")
+}
+
 func TestRunReleasesIfItsFunctionPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *memory.Store) {
 		a := newRenewing(t, db)

@@ -444,7 +444,9 @@ func (a *App) stopWorkerMode(ctx context.Context) error {
 }
 
 func (a *App) startHTTP(ctx context.Context) error {
-	a.server = a.cfg.Server(a)
+	if a.server = a.cfg.Server(a); a.server == nil {
+		return errors.New("Config.Server has returned nil; without a server, set no Config.Server")
+	}
 	var base context.Context
 	base, a.endRequests = context.WithCancel(context.Background())
 	own := a.server.BaseContext

@@ -317,6 +317,8 @@ func TestAStageThatFailsRollsBackTheLockAndTheDatabase(t *testing.T) {
 		"a server that cannot be made": {startup.Config{Server: func(*startup.App) *http.Server {
 			panic("no certificate")
 		}}, "no certificate", "http"},
+		"no server": {startup.Config{Server: func(*startup.App) *http.Server { return nil }},
+			"Config.Server has returned nil", "http"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d diary

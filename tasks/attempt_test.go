@@ -119,7 +119,7 @@ func TestARunThatFailsIsTriedAgainByItsPolicy(t *testing.T) {
 		assert.Equal(t, 3, runs[0].Attempt)
 		assert.True(t, runs[0].Final())
 		assert.Empty(t, runs[0].Error)
-		assert.Equal(t, 2, a.log.Count("run failed"))
+		assert.Equal(t, 2, a.log.Count(`level=WARN msg="run failed"`), "it is tried again")
 		assert.Equal(t, 1, a.log.Count(`msg="run done" job=j`))
 
 		require.Len(t, f.read(), 2)
@@ -151,9 +151,11 @@ func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
 			)
 			job := d.failing("j", Every(10*time.Minute).Offset(5*time.Second), 99)
 			job.Retry, job.AtMostOnce = tc.retry, tc.once
-			w.leader([]Job{job}, WithOnRun(f.add))
+			a := w.leader([]Job{job}, WithOnRun(f.add))
 			sleepUntil(9 * time.Minute)
 			assert.Len(t, d.read(), tc.want)
+			assert.Equal(t, tc.want-1, a.log.Count(`level=WARN msg="run failed"`), "before the last")
+			assert.Equal(t, 1, a.log.Count(`level=ERROR msg="run failed"`), "the last")
 			r := w.runs("j")[0]
 			assert.Equal(t, ledger.Failed, r.Status)
 			assert.Equal(t, tc.want, r.Attempt)

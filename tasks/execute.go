@@ -142,12 +142,13 @@ var errAbandoned = errors.New("its leader died, or lost the lock, before it ende
 // sayFailed logs an attempt that did not succeed.
 func (t *term) sayFailed(r ledger.Run, err error, took time.Duration) {
 	log := t.log.With("job", r.Job, "tick", r.ScheduledAt, "term", r.Term, "attempt", r.Attempt)
-	if !r.RetryAt.IsZero() {
-		log = log.With("retry_at", r.RetryAt)
+	level := slog.LevelError
+	if !r.RetryAt.IsZero() { // the next attempt decides
+		log, level = log.With("retry_at", r.RetryAt), slog.LevelWarn
 	}
 	switch {
 	case r.Status == ledger.Failed:
-		log.Error("run failed", "took", took, "err", err)
+		log.Log(t.ctx, level, "run failed", "took", took, "err", err)
 	case r.RetryAt.IsZero():
 		log.Error("run abandoned by its leader: it is not repeated")
 	default:

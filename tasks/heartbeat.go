@@ -51,10 +51,10 @@ func startHeartbeat(lease *schedlock.Lease, timing driver.Timing,
 	}
 	h.job, err = h.cron.NewJob(gocron.DurationJob(timing.HeartbeatInterval), gocron.NewTask(h.beat),
 		gocron.WithName("heartbeat"), gocron.WithSingletonMode(gocron.LimitModeReschedule))
-	if err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
+	if err == nil {
+		err = lease.TakeRenewal()
 	}
-	if err := lease.TakeRenewal(); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("heartbeat: %w", err), h.cron.Shutdown())
 	}
 	h.cron.Start()

@@ -69,9 +69,9 @@ func checkJobs(jobs []Job) error {
 	for i, j := range jobs {
 		switch wrong := names.Check("the name", j.Name); {
 		case strings.TrimSpace(j.Name) == "":
-			errs = append(errs, fmt.Errorf("job %d has no name", i))
+			errs = append(errs, fmt.Errorf("job %d of %d has no name", i+1, len(jobs)))
 		case wrong != nil:
-			errs = append(errs, fmt.Errorf("job %d: %w", i, wrong))
+			errs = append(errs, fmt.Errorf("job %d of %d: %w", i+1, len(jobs), wrong))
 		case seen[j.Name]:
 			errs = append(errs, fmt.Errorf("job %q is there twice", j.Name))
 		}

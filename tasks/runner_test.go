@@ -37,7 +37,7 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
 		"the function for stuck jobs is nil",
-		"job 0 has no name", "the name has 201 bytes, 200 are allowed",
+		"job 1 of 8 has no name", "job 2 of 8: the name has 201 bytes, 200 are allowed",
 		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at ` +
 			`least 100ms`, `job "never": schedule is empty`,

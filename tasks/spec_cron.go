@@ -141,7 +141,7 @@ func cronFields(expr string) ([]string, error) {
 		fields = append([]string{"0"}, fields...)
 	case 6:
 	default:
-		return nil, fmt.Errorf("it has %d fields: five are wanted, or six with seconds in front",
+		return nil, fmt.Errorf("five fields are wanted, or six with seconds in front, and it has %d",
 			len(fields))
 	}
 	for _, field := range fields {

@@ -74,9 +74,10 @@ func (l *Locks) TryLock(ctx context.Context, name string) (*Lock, error) {
 // 10 s is given up and tried again, over another connection if the old one is
 // dead; the third one in a row ends the wait.
 //
-// It looks, with growing pauses between 50 ms and 1 s (WithMaxPause), of which
-// none lasts longer than what is left to the holder, and holds no connection
-// meanwhile. Of several that wait any may be next: there is no queue.
+// It looks, with pauses that grow from 50 ms to 1 s (WithMaxPause), each less up
+// to a half at random, of which none lasts longer than what is left to the
+// holder, and holds no connection meanwhile. Of several that wait any may be
+// next: there is no queue.
 func (l *Locks) Lock(ctx context.Context, name string) (*Lock, error) {
 	return l.wait(ctx, Key{Kind: KindLock, Name: name}, nil)
 }

@@ -59,7 +59,8 @@ func WithTTL(d time.Duration) Option {
 }
 
 // WithMaxPause sets how long one who waits for a lock pauses at the most
-// between two looks; default 1 s, at least 50 ms. The first pause is 50 ms.
+// between two looks; default 1 s, at least 50 ms. The first pause is at most
+// 50 ms. Each is shortened by up to a half, at random.
 func WithMaxPause(d time.Duration) Option {
 	return func(s *settings) error {
 		s.maxPause = setting[time.Duration]{d, "option WithMaxPause"}

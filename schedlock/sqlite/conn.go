@@ -34,7 +34,7 @@ func (s *Store) unexplained(ctx context.Context, do func(context.Context, *sql.C
 	// Also with the turn: whoever takes a connection after Close keeps it for good.
 	select {
 	case <-s.closed:
-		return fmt.Errorf("database %s was closed", s.files.path)
+		return fmt.Errorf("database %s was closed: stop the lock first", s.files.path)
 	default:
 	}
 	if ctx.Err() != nil { // not every driver asks before it runs a statement

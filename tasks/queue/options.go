@@ -18,8 +18,9 @@ type WorkOptions struct {
 	Workers int
 
 	// MaxPause is how long Work pauses at most when the queue has nothing to
-	// capture. It begins with 50 ms and doubles. From 1 ms; 0 means 1 s. So a
-	// new task waits for a free worker for up to MaxPause.
+	// capture. It begins with 50 ms and doubles; each pause is shortened by up to
+	// a half, at random. From 1 ms; 0 means 1 s. So a new task waits for a free
+	// worker for up to MaxPause.
 	MaxPause time.Duration
 
 	// RetryDelay is how long a task waits after its first failure. After a further
