@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/schedlock/ledger"
 )
 
 const auditHelp = `The orders that were carried out: pause, resume, run, hand-over (the leader was
 told to leave) and reset-cursor. With JOB only those for that job: an order for
-every job is not among them.
-
-  -n N            how many, newest first (default 20); the newest 1,000 are kept
+every job is not among them. The newest 1,000 are kept.
 
 Examples:
   schedlock audit
@@ -33,8 +32,8 @@ func newAuditJSON(a ledger.AuditEntry) auditJSON {
 	return auditJSON{a.ID, timestamp(a.At), a.What, a.Job, a.By, a.Reason}
 }
 
-func audit(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	n := flags.Int("n", 20, "")
+func audit(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	n := limitFlag(flags, 20, "how many, newest first")
 	return func(ctx context.Context) (int, error) {
 		none := "nobody has given an order"
 		if t.job() != "" {

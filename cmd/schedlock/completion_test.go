@@ -1,9 +1,7 @@
 package main
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,79 +13,43 @@ import (
 
 func TestWordsAreCompleted(t *testing.T) {
 	t.Parallel()
+	const file, none = ":0", ":4"
 	for typed, want := range map[string]string{
-		"stat":                           "status",
-		"re":                             "replicas release resume reset-cursor",
-		"--ver":                          "",
-		"--no":                           "--no-color",
-		"--db ":                          ":files",
-		"--db postgres://h/d stat":       "status",
-		"--db=":                          ":files",
-		"--db=app.db stat":               "status",
-		"exec --restart=on":              "--restart=on-failure",
-		"exec --restart=":                "--restart=never --restart=on-failure --restart=always",
-		"exec --nonsense=":               "",
-		"--json ru":                      "runs run",
-		"status --sch":                   "--schema",
-		"exec --re":                      "--restart",
-		"exec --restart ":                "never on-failure always",
-		"exec --restart on":              "on-failure",
-		"exec --no-wait -- ":             ":programs",
-		"exec -- sh ":                    ":files",
-		"exec sh scri":                   ":files",
-		"help fen":                       "fence",
-		"completion ":                    "bash zsh fish",
-		"queue re":                       "requeue",
-		"locks ":                         "release",
-		"nonsense ":                      "",
-		"status ":                        "",
-		"history -n ":                    "",
-		"--db postgres://u:p@h/d queue ": "count list requeue prune",
-	} {
-		got := callWith(t, nil, append([]string{"completion", "words", "--"},
-			strings.Split(typed, " ")...)...)
-		assert.Zero(t, got.code, got.err)
-		assert.Equal(t, want, strings.Join(strings.Fields(got.out), " "), typed)
-	}
-}
+		"stat":                     "status " + none,
+		"re":                       "replicas release resume reset-cursor " + none,
+		"--no":                     "--no-color " + none,
+		"--db ":                    file,
+		"--db postgres://h/d stat": "status " + none,
+		"--db=app.db stat":         "status " + none,
+		"-o ":                      "json wide " + none,
+		"--json ru":                "runs run " + none,
+		"status --sch":             "--schema " + none,
+		"exec --re":                "--restart " + none,
+		"exec --restart ":          "never on-failure always " + none,
+		"exec --restart=":          "never on-failure always " + none,
+		"exec --no-wait -- ":       file,
+		"exec sh scri":             file,
+		"queue list --state ":      "pending in_progress done failed " + none,
+		"runs --status ":           "in_progress done failed abandoned skipped " + none,
+		"help fen":                 "fence " + none,
+		"completion ":              "bash zsh fish powershell " + none,
+		"locks ":                   "release " + none,
+		"status ":                  none,
+		"history -n ":              none,
 
-// The scripts, in the shells that they are for.
-func TestShellsComplete(t *testing.T) {
-	t.Parallel()
-	dir := folder(t)
-	tool := process(t)
-	require.NoError(t, os.Symlink(tool.Path, filepath.Join(dir, "schedlock")))
-	in := map[string]string{
-		"fish": `complete -C "schedlock exec --restart on"
-			complete -C "schedlock --db=app.db exec --restart=on"
-			complete -C "schedlock --db=there"`,
-		// What compadd would offer.
-		"zsh": `compadd() { print -l -- ${(P)3}; }
-			words=(schedlock exec --restart on); CURRENT=4; _schedlock
-			words=(schedlock --db=app.db exec --restart=on); CURRENT=4; _schedlock
-			compset() { :; }
-			_files() { echo --db=there.db; }
-			words=(schedlock --db=there); CURRENT=2; _schedlock`,
+		"--db postgres://u:p@h/d queue ": "list requeue prune " + none,
+	} {
+		got := call(t, append([]string{"__complete"}, strings.Split(typed, " ")...)...)
+		assert.Zero(t, got.code, got.err)
+		var words []string
+		for line := range strings.Lines(got.out) {
+			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			words = append(words, word)
+		}
+		assert.Equal(t, want, strings.Join(words, " "), typed)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "there.db"), nil, 0o600))
-	for shell, then := range in {
-		t.Run(shell, func(t *testing.T) {
-			t.Parallel()
-			path, err := exec.LookPath(shell)
-			if err != nil {
-				missing.Skip(t, "%s, on the PATH", shell)
-			}
-			script := call(t, "completion", shell).out
-			if shell == "zsh" {
-				script = "compdef() { :; }\n" + script
-			}
-			cmd := exec.Command(path, "-c", script+then)
-			cmd.Dir = dir
-			cmd.Env = append(tool.Env, "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, string(out))
-			require.Equal(t, "on-failure\n--restart=on-failure\n--db=there.db\n", string(out))
-		})
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		assert.Contains(t, expect(t, exitDone, "completion", shell), "__complete", shell)
 	}
 }
 
@@ -104,10 +66,21 @@ func TestTheManualPage(t *testing.T) {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	require.Empty(t, warnings.String())
+	everyCommand(func(c command, path string) {
+		require.Contains(t, string(out), path)
+		help := strings.Replace(c.help, "Examples:\n", "", 1)
+		for _, line := range strings.Split(help, "\n") {
+			require.Contains(t, string(out), strings.TrimSpace(line), path)
+		}
+	})
+}
+
+// everyCommand is told of each command and of what stands behind "schedlock" for it.
+func everyCommand(do func(c command, path string)) {
 	for _, c := range commands {
-		require.Contains(t, string(out), c.name)
-		for _, line := range strings.Split(c.help, "\n") {
-			require.Contains(t, string(out), strings.TrimSpace(line), c.name)
+		do(c, c.name())
+		for _, part := range c.parts {
+			do(part, c.name()+" "+part.name())
 		}
 	}
 }
@@ -127,7 +100,8 @@ func TestASlipInACommandIsNamed(t *testing.T) {
 func TestASlipInAFlagIsNamed(t *testing.T) {
 	t.Parallel()
 	for typed, meant := range map[string]string{"status --jsno": "--json",
-		"--tiemout=3s status": "--timeout", "release --forse": "--force", "pause -al": "--all"} {
+		"--tiemout=3s status": "--timeout", "release --forse": "--force", "pause --al": "--all",
+		"-db x status": "--db"} {
 		assert.Contains(t, expect(t, exitUsage, strings.Fields(typed)...),
 			"did you mean "+meant+"?", typed)
 	}

@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/doctor"
 	"example.com/schedlock/internal/message"
@@ -14,15 +15,13 @@ const doctorHelp = `Looks at the database, its files and settings, and at what t
 tells what to do. It repairs nothing. All of it takes six times --timeout at
 most.
 
-  --quiet         warnings and errors only; nothing if there are none
-
 Examples:
   schedlock doctor
   schedlock doctor --quiet
 `
 
-func examine(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	quiet := flags.Bool("quiet", false, "")
+func examine(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	quiet := flags.Bool("quiet", false, "warnings and errors only; nothing if there are none")
 	return func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, 6*min(t.timeout, math.MaxInt64/6))
 		defer cancel()

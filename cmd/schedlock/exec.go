@@ -3,10 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/guard"
 	"example.com/schedlock/internal/names"
@@ -15,35 +16,11 @@ import (
 	"example.com/schedlock/schedlock/named"
 )
 
-const execHelp = `  --name NAME       hold this named lock instead of the scheduler's
-  --ttl 60s         the lock's TTL: how long others wait after a crash that
-                    nothing proves
-  --grace 10s       from SIGTERM to SIGKILL when the command has to stop; it
-                    must fit between the renew deadline (3/4 of the TTL) and the
-                    TTL, less 250 ms
-  --restart WHEN    if the command ends by itself: never (default), on-failure,
-                    or always. Another machine may have the lock in between
-  --no-wait         if another holds the lock, exit with 75 at once
-  --timeout 30s     or unless it was had within that time (default: wait for
-                    ever)
-  --once-per D      with --name: run at most once in D, on whichever machine
-                    comes first; a run that fails counts, a command that cannot
-                    be started does not
-  --at-most D       with --once-per: after how long others take over from a
-                    machine that died (default and minimum: D of --once-per);
-                    the command has 3/4 of it
-  --skip-ok         exit with 0 instead of 75, if another has the lock
-  --pid-namespace   in a PID namespace of its own, so that nothing outlives exec
-                    even if both of its processes are killed. The command has
-                    other pids there, cannot signal processes outside, and sudo
-                    fails unless exec runs as root
-  -v, --verbose     log also who leads
-
-It waits until it has the lock, runs the command, and gives the lock back when
-the command and all that it has started have ended. It stops the command if the
-lock is lost, if an operator hands it over (schedlock release), or on SIGTERM,
-SIGINT, SIGHUP or SIGQUIT. Other signals are passed on. After a loss it waits
-for the lock again.
+const execHelp = `It waits until it has the lock, at most for --timeout if that is given, runs the
+command, and gives the lock back when the command and all that it has started
+have ended. It stops the command if the lock is lost, if an operator hands it
+over (schedlock release), or on SIGTERM, SIGINT, SIGHUP or SIGQUIT. Other
+signals are passed on. After a loss it waits for the lock again.
 
 The command's environment has SCHEDLOCK_NAME, SCHEDLOCK_KIND, SCHEDLOCK_TERM,
 which is the fencing token, SCHEDLOCK_TOKEN and SCHEDLOCK_HOLDER. It migrates
@@ -66,6 +43,7 @@ const (
 // An execution is one call of exec.
 type execution struct {
 	tool    *tool
+	flags   *pflag.FlagSet
 	name    string // "": the scheduler's lock
 	ttl     time.Duration
 	grace   time.Duration
@@ -81,22 +59,32 @@ type execution struct {
 	owner        driver.Owner // what the lock's row shows
 }
 
-func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	x := &execution{tool: t}
-	t.remedies = "give --name, or --schema on PostgreSQL, or another --db"
-	flags.StringVar(&x.name, "name", "", "")
-	flags.DurationVar(&x.ttl, "ttl", 0, "")
-	flags.DurationVar(&x.grace, "grace", 0, "")
-	flags.StringVar(&x.restart, "restart", restartNever, "")
-	flags.BoolVar(&x.noWait, "no-wait", false, "")
-	flags.DurationVar(&x.oncePer, "once-per", 0, "")
-	flags.DurationVar(&x.atMost, "at-most", 0, "")
-	flags.BoolVar(&x.skipOK, "skip-ok", false, "")
-	flags.BoolVar(&x.pidNamespace, "pid-namespace", false, "")
-	flags.BoolVar(&x.verbose, "verbose", false, "")
-	flags.BoolVar(&x.verbose, "v", false, "")
+func runCommand(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	x := &execution{tool: t, flags: flags}
+	flags.StringVar(&x.name, "name", "", "hold the named lock `NAME` instead of the scheduler's")
+	flags.DurationVar(&x.ttl, "ttl", rules.DefaultTTL,
+		"the lock's TTL: how long others wait after a crash that nothing proves")
+	flags.DurationVar(&x.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the "+
+		"command has to stop; it must fit between the renew deadline (3/4 of the TTL) and the "+
+		"TTL, less 250 ms")
+	choice(flags, &x.restart, "restart", restartNever, "if the command ends by itself; another "+
+		"machine may have the lock in between", restartNever, restartOnFailure, restartAlways)
+	flags.BoolVar(&x.noWait, "no-wait", false, "if another holds the lock, exit with 75 at once")
+	flags.DurationVar(&x.oncePer, "once-per", 0, "with --name: run at most once in `D`, on "+
+		"whichever machine comes first; a run that fails counts, a command that cannot be "+
+		"started does not")
+	flags.DurationVar(&x.atMost, "at-most", 0, "with --once-per: after how long others take over "+
+		"from a machine that died (default and minimum: `D` of --once-per); the command has 3/4 "+
+		"of it")
+	flags.BoolVar(&x.skipOK, "skip-ok", false, "exit with 0 instead of 75, if another has the lock")
+	flags.BoolVar(&x.pidNamespace, "pid-namespace", false, "in a PID namespace of its own, so "+
+		"that nothing outlives exec even if both of its processes are killed. The command has "+
+		"other pids there, cannot signal processes outside, and sudo fails unless exec runs as "+
+		"root")
+	flags.BoolVarP(&x.verbose, "verbose", "v", false, "log also who leads")
 	return func(ctx context.Context) (int, error) {
-		if t.timeoutGiven || given(flags, "timeout") {
+		t.remedies = "give --name, or --schema on PostgreSQL, or another --db"
+		if flags.Changed("timeout") {
 			x.within = t.timeout
 		}
 		if err := x.check(flags); err != nil {
@@ -108,7 +96,7 @@ func runCommand(t *tool, flags *flag.FlagSet) func(context.Context) (int, error)
 
 // check returns what is wrong with the call, and fills in what follows from other
 // flags.
-func (x *execution) check(flags *flag.FlagSet) error {
+func (x *execution) check(flags *pflag.FlagSet) error {
 	if len(x.tool.args) == 0 {
 		return fmt.Errorf("the command is missing: schedlock exec [flags] -- COMMAND")
 	}
@@ -116,7 +104,7 @@ func (x *execution) check(flags *flag.FlagSet) error {
 		return fmt.Errorf("--restart %q is neither %s, %s nor %s", x.restart, restartNever,
 			restartOnFailure, restartAlways)
 	}
-	if given(flags, "name") {
+	if flags.Changed("name") {
 		if x.name == "" {
 			return fmt.Errorf("--name is empty")
 		}
@@ -132,23 +120,23 @@ func (x *execution) check(flags *flag.FlagSet) error {
 	case x.skipOK && !x.noWait && x.within == 0 && x.oncePer == 0:
 		return fmt.Errorf("--skip-ok needs --no-wait, --timeout or --once-per: " +
 			"without them exec waits for ever")
-	case given(flags, "once-per"):
+	case flags.Changed("once-per"):
 		return x.checkTask(flags)
-	case given(flags, "at-most"):
+	case flags.Changed("at-most"):
 		return fmt.Errorf("--at-most %v needs --once-per", x.atMost)
 	}
 	return x.checkTimes(flags)
 }
 
 // checkTask is check for --once-per.
-func (x *execution) checkTask(flags *flag.FlagSet) error {
+func (x *execution) checkTask(flags *pflag.FlagSet) error {
 	switch {
 	case x.name == "":
 		return fmt.Errorf("--once-per %v needs --name", x.oncePer)
 	case x.within > 0:
 		return fmt.Errorf("--once-per %v and --timeout %v exclude each other: it never waits",
 			x.oncePer, x.within)
-	case given(flags, "ttl"):
+	case flags.Changed("ttl"):
 		return fmt.Errorf("--once-per %v and --ttl %v exclude each other: see --at-most",
 			x.oncePer, x.ttl)
 	case x.restart != restartNever:
@@ -164,8 +152,8 @@ func (x *execution) checkTask(flags *flag.FlagSet) error {
 }
 
 // checkTimes makes sure that the command has ended before another may run it.
-func (x *execution) checkTimes(flags *flag.FlagSet) error {
-	asked := given(flags, "ttl")
+func (x *execution) checkTimes(flags *pflag.FlagSet) error {
+	asked := flags.Changed("ttl")
 	if !asked {
 		x.ttl = cmp.Or(x.ttl, rules.DefaultTTL)
 	}
@@ -180,7 +168,7 @@ func (x *execution) checkTimes(flags *flag.FlagSet) error {
 		return fmt.Errorf("TTL %v is too short: between the renew deadline of %v and the TTL "+
 			"there is no time to stop a command, which takes more than %v", x.ttl, trusted,
 			guard.Slack)
-	case !given(flags, "grace"):
+	case !flags.Changed("grace"):
 		x.grace = min(10*time.Second, room)
 	case x.grace < 0:
 		return fmt.Errorf("--grace %v is below 0", x.grace)

@@ -80,7 +80,7 @@ func TestTheProcessThatHoldsTheLockDoesNotShowTheAddress(t *testing.T) {
 	t.Parallel()
 	dsn := filepath.Join(folder(t), "app.db")
 	for _, args := range [][]string{{"exec", "--db", dsn, "--name", "--db", "--"},
-		{"-db=" + dsn, "exec", "--name=--db"}, {"--db", "other", "exec", "-v", "-db", dsn}} {
+		{"--db=" + dsn, "exec", "--name=--db"}, {"--db", "other", "exec", "-v", "--db", dsn}} {
 		cmd := process(t, append(args, "sh", "-c",
 			`tr '\0' ' ' </proc/$PPID/cmdline; env | grep DATABASE_URL`, "--db", "x")...)
 		another := filepath.Join(folder(t), "another.db")

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"example.com/schedlock/cmd/schedlock/internal/guard"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -50,23 +52,14 @@ func (x *execution) run(context.Context) (int, error) {
 
 // withoutAddress are the arguments of the program but --db: everybody can see those of a
 // process, and the address may have a password.
-func (x *execution) withoutAddress() (kept []string) {
-	args := x.tool.argv[:len(x.tool.argv)-len(x.tool.args)]
-	flags := flagsOf(findCommand("exec"))
-	for len(args) > 0 {
-		words := 1
-		name, _, whole := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
-		f := flags.Lookup(name)
-		isFlag := f != nil && strings.HasPrefix(args[0], "-")
-		if isFlag && !whole && !isBool(f) {
-			words = 2
+func (x *execution) withoutAddress() []string {
+	args := []string{"exec"}
+	x.flags.Visit(func(f *pflag.Flag) {
+		if f.Name != "db" {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
 		}
-		if !isFlag || name != "db" {
-			kept = append(kept, args[:words]...)
-		}
-		args = args[words:]
-	}
-	return append(kept, x.tool.args...)
+	})
+	return append(append(args, "--"), x.tool.args...)
 }
 
 // notStarted gives an error of guard.Inner.Run, or of guard.Find, its exit code.

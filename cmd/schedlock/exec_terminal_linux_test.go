@@ -167,29 +167,3 @@ func TestExecOnATerminalWithoutAShell(t *testing.T) {
 	s.enter("\x03")
 	require.Equal(t, 7, s.wait())
 }
-
-// A Tab in bash, which splits the words of a line at = and : as well.
-func TestBashCompletesAtATab(t *testing.T) {
-	missing.Long(t, "starts processes")
-	t.Parallel()
-	dir := folder(t)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "there.db"), nil, 0o600))
-	s := startShell(t)
-	require.NoError(t, os.Symlink(toolPath(t), filepath.Join(dir, "schedlock")))
-	s.enter("cd " + dir + "; PATH=$PWD:$PATH; TERM=dumb; source <(schedlock completion bash)\n")
-	s.await(prompt)
-	for typed, completed := range map[string]string{
-		"schedlock stat":                       "us ",
-		"schedlock exec --restart on-f":        "ailure ",
-		"schedlock exec --restart=on-f":        "ailure ",
-		"schedlock --db postgres://a@b/c stat": "us ",
-		"schedlock --db=app.db exec --no-w":    "ait ",
-		"schedlock --db th":                    "ere.db ",
-		"schedlock --db=th":                    "ere.db ",
-		"true; A=1 schedlock stat":             "us ",
-	} {
-		s.enter(typed + "\t")
-		s.await(typed + completed)
-		s.enter("\x15") // the line is discarded
-	}
-}

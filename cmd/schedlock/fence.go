@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/driver"
@@ -36,7 +37,7 @@ const (
 // named locks.
 const kindScheduler = "scheduler"
 
-func fence(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func fence(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
 		statement, err := t.fence()
 		if err != nil {

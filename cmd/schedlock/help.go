@@ -2,33 +2,17 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"example.com/schedlock/internal/build"
 	"example.com/schedlock/migrations"
 )
-
-func (t *tool) usage(w io.Writer) {
-	fmt.Fprint(w, "schedlock: "+whatItDoes+".\n\n"+
-		"Usage: schedlock [flags] command [flags] [arguments]\n\nCommands:\n")
-	for _, c := range commands {
-		name := c.name + strings.TrimRight(" "+c.args, " ")
-		if len(name) > 18 {
-			name += "\n" + strings.Repeat(" ", 20)
-		}
-		fmt.Fprintf(w, "  %-18s %s\n", name, c.summary)
-	}
-	fmt.Fprint(w, "\n"+globalHelp+
-		"  --version       without a command: what the command version says\n\nExamples:\n"+
-		"  schedlock --db /srv/app/app.db status\n"+
-		"  "+databaseVariable+"=postgres://app@db/app schedlock history -n 5\n\n"+
-		"Exit codes:\n"+exitHelp)
-}
 
 const whatItDoes = "show who holds the scheduler lock of a fleet, and let operators act"
 
@@ -48,99 +32,7 @@ all      4 cannot tell, cannot do it, or not in time; 64 called wrongly, or
          without a --force that is needed: then nothing was done
 `
 
-const globalHelp = `Flags of every command, before or behind it:
-  --db DSN        path of a SQLite file, file: URI, postgres:// or mysql:// URL;
-                  default: the environment variable ` + databaseVariable + `
-  --schema NAME   the app's schema on PostgreSQL (postgres.WithSchema), if any
-  -o json|wide    JSON (also: --json); or tables with all columns, uncut
-  --local         times of this machine's zone instead of UTC, except in JSON
-  --timeout 5s    how long the database may take to answer; migrate: 1m
-  --no-color      no colours (also: NO_COLOR)
-`
-
-func (t *tool) help(args []string) (int, error) {
-	flags := t.flagSet("help")
-	if err := t.parse(flags, args); err != nil {
-		return t.flagError(nil, flags, args, err)
-	}
-	switch len(t.args) {
-	case 0:
-		return t.helpFor(nil)
-	case 1:
-		if cmd := findCommand(t.args[0]); cmd != nil {
-			return t.helpFor(cmd)
-		}
-		return 0, t.unknown(t.args[0])
-	}
-	return 0, wrong("help does not take %s", t.shown(t.args[1]))
-}
-
-// helpFor is the help for a command, or for all; nil: none.
-func (t *tool) helpFor(cmd *command) (int, error) {
-	if cmd == nil || cmd.setUp == nil {
-		t.usage(t.out)
-		return exitDone, nil
-	}
-	fmt.Fprintf(t.out, "Usage: schedlock %s [flags]%s\n\n%s: %s.\n\n", cmd.name,
-		strings.TrimRight(" "+cmd.args, " "), cmd.name, cmd.summary)
-	if cmd.help != "" {
-		fmt.Fprintln(t.out, cmd.help)
-	}
-	fmt.Fprintln(t.out, "Flags of every command, and exit codes: schedlock help")
-	return exitDone, nil
-}
-
-// unknown says that there is no such command, and which one may be meant.
-func (t *tool) unknown(name string) error {
-	shown, meant := t.shown(name), ""
-	if strings.Contains(shown, name) { // else nothing near it is, either
-		meant = didYouMean(name, "", convert(commands, func(c command) string { return c.name }))
-	}
-	return wrong("command %s is unknown%s", shown, meant)
-}
-
-// didYouMean is what an error adds about a word that is none of the known ones: the one that
-// may be meant, behind a prefix, or "".
-func didYouMean(word, prefix string, known []string) string {
-	if meant := nearest(word, known); meant != "" {
-		return "; did you mean " + prefix + meant + "?"
-	}
-	return ""
-}
-
-// nearest is the known word that a slip may have made the given one of; "": none is near.
-func nearest(word string, known []string) (meant string) {
-	best := min(3, len(word)) // more than a slip
-	for _, k := range known {
-		if d := distance(word, k); d < best {
-			best, meant = d, k
-		}
-	}
-	return meant
-}
-
-// distance is how many letters have to be added, removed or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // from what of a was seen, to each beginning of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			changed := before
-			if a[i] != b[j] {
-				changed++
-			}
-			before = row[j+1]
-			row[j+1] = min(changed, before+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
-}
-
-func version(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func version(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
 		v := versionJSON{Version: build.Version(), Go: runtime.Version(),
 			SchemaVersion: migrations.Latest}
@@ -170,35 +62,45 @@ Examples:
   schedlock man > /usr/local/share/man/man1/schedlock.1
 `
 
-func man(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func man(t *tool, _ *pflag.FlagSet) action {
 	return func(context.Context) (int, error) {
-		fmt.Fprint(t.out, manPage())
+		root := (&tool{}).root() // with nothing of this call
+		fmt.Fprint(t.out, manPage(root))
 		return exitDone, nil
 	}
 }
 
-func manPage() string {
+func manPage(root *cobra.Command) string {
 	var b strings.Builder
 	text := func(s string) { b.WriteString(roff(strings.TrimRight(s, "\n")) + "\n") }
 	asIs := func(s string) {
-		b.WriteString(".nf\n")
-		text(s)
-		b.WriteString(".fi\n")
+		if s != "" {
+			b.WriteString(".PP\n.nf\n")
+			text(s)
+			b.WriteString(".fi\n")
+		}
 	}
 	fmt.Fprintf(&b, ".TH SCHEDLOCK 1 \"\" %q\n", "schedlock "+build.Version())
 	b.WriteString(".SH NAME\nschedlock \\- " + roff(whatItDoes) + "\n.SH SYNOPSIS\n")
-	text("schedlock [flags] command [flags] [arguments]")
+	text(root.UseLine())
 	b.WriteString(".SH COMMANDS\n")
-	for _, c := range commands {
-		b.WriteString(".SS " + roff(c.name+strings.TrimRight(" "+c.args, " ")) + "\n")
-		text(strings.ToUpper(c.summary[:1]) + c.summary[1:] + ".")
-		if c.help != "" {
-			b.WriteString(".PP\n")
-			asIs(c.help)
+	var describe func(*cobra.Command)
+	describe = func(cmd *cobra.Command) {
+		_, use, _ := strings.Cut(cmd.UseLine(), " ")
+		b.WriteString(".SS " + roff(use) + "\n")
+		text(strings.ToUpper(cmd.Short[:1]) + cmd.Short[1:] + ".")
+		asIs(cmd.Long)
+		asIs(cmd.LocalFlags().FlagUsagesWrapped(80))
+		asIs(cmd.Example)
+		for _, part := range cmd.Commands() {
+			describe(part)
 		}
 	}
+	for _, cmd := range root.Commands() {
+		describe(cmd)
+	}
 	b.WriteString(".SH FLAGS\n")
-	asIs(globalHelp)
+	asIs(root.PersistentFlags().FlagUsagesWrapped(80))
 	b.WriteString(".SH EXIT STATUS\n")
 	asIs(exitHelp)
 	b.WriteString(".SH ENVIRONMENT\n.TP\n.B " + databaseVariable + "\n")

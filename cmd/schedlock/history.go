@@ -2,21 +2,21 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/driver"
 )
 
-const historyHelp = `  -n N            how many, newest first (default 20; all with --since); the
-                  newest 1,000 are kept
-` + sinceHelp + `
+const historyHelp = `The newest 1,000 terms are kept.
+
 With -o wide it also shows the term, and "gap before": for how long nobody led.
 That is not known (?) after a term whose end nobody wrote when it happened: a
 crash, or a loss.
@@ -87,11 +87,11 @@ func entries(terms []driver.Term, now time.Time) []entry {
 	return list
 }
 
-func history(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	n := flags.Int("n", 20, "")
-	since := flags.String("since", "", "")
+func history(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	n := limitFlag(flags, 20, "how many, newest first; all with --since")
+	since := flags.String("since", "", sinceUsage)
 	return func(ctx context.Context) (int, error) {
-		if *since != "" && !given(flags, "n") {
+		if *since != "" && !flags.Changed("limit") {
 			*n = keptTerms
 		}
 		after, err := t.since(*since)
@@ -163,8 +163,7 @@ func (t *tool) showHistory(list []entry) {
 	t.table(b)
 }
 
-const sinceHelp = `  --since WHEN    not before that: 90m, 7d, 2026-03-01, or 2026-03-01T02:00:00Z
-`
+const sinceUsage = "not before `WHEN`: 90m, 7d, 2026-03-01, or 2026-03-01T02:00:00Z"
 
 var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
 

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/hosts"
 	"example.com/schedlock/internal/message"
@@ -22,18 +22,7 @@ import (
 	"example.com/schedlock/schedlock/sqlite"
 )
 
-const leadHelp = `  --listen ADDR     where it answers: a port of this machine, or a Unix socket
-                    such as unix:/run/app/lead.sock (default 127.0.0.1:7070)
-  --host NAME       answer requests for this host too, besides those for
-                    localhost and for the address that they come to; may be
-                    repeated
-  --ttl 60s         the lock's TTL: after a crash nobody leads for so long
-  --valid-for 5s    how long an answer of GET /leader may be relied on, at most;
-                    the lock is given back no earlier than that after the last
-                    such answer
-  -v, --verbose     log also who leads
-
-It runs beside a program that cannot take the lock itself, campaigns for the
+const leadHelp = `It runs beside a program that cannot take the lock itself, campaigns for the
 scheduler's lock on its behalf, and answers until SIGTERM or SIGINT:
 
   GET /leader       200 if this replica leads, 503 otherwise:
@@ -77,21 +66,22 @@ type sidecar struct {
 	promised time.Time        // when the last answer ends that may be relied on
 }
 
-func sidecars(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func sidecars(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	s := &sidecar{tool: t}
-	t.remedies = "give --schema on PostgreSQL, or another --db"
-	flags.StringVar(&s.listen, "listen", defaultListen, "")
-	flags.Func("host", "", func(name string) error {
-		s.names = append(s.names, name)
-		return nil
-	})
-	flags.DurationVar(&s.ttl, "ttl", rules.DefaultTTL, "")
-	flags.DurationVar(&s.validFor, "valid-for", 0, "")
-	flags.BoolVar(&s.verbose, "verbose", false, "")
-	flags.BoolVar(&s.verbose, "v", false, "")
+	flags.StringVar(&s.listen, "listen", defaultListen, "where it answers: the `ADDR` of a port of "+
+		"this machine, or of a Unix socket such as unix:/run/app/lead.sock")
+	flags.StringArrayVar(&s.names, "host", nil, "answer requests for the host `NAME` too, besides "+
+		"those for localhost and for the address that they come to; may be repeated")
+	flags.DurationVar(&s.ttl, "ttl", rules.DefaultTTL,
+		"the lock's TTL: after a crash nobody leads for so long")
+	flags.DurationVar(&s.validFor, "valid-for", defaultValidFor, "how long an answer of "+
+		"GET /leader may be relied on, at most; the lock is given back no earlier than that after "+
+		"the last such answer")
+	flags.BoolVarP(&s.verbose, "verbose", "v", false, "log also who leads")
 	return func(ctx context.Context) (int, error) {
+		t.remedies = "give --schema on PostgreSQL, or another --db"
 		t.stepAside()
-		if err := s.check(given(flags, "valid-for")); err != nil {
+		if err := s.check(flags.Changed("valid-for")); err != nil {
 			return 0, wrong("%v", err)
 		}
 		return exitDone, s.run(ctx)
@@ -123,7 +113,9 @@ func (s *sidecar) check(validFor bool) (err error) {
 		return fmt.Errorf("--ttl %v: %w", s.ttl, err)
 	}
 	trusted := lock.Timing().RenewDeadline
-	s.validFor = cmp.Or(s.validFor, min(defaultValidFor, trusted))
+	if !validFor {
+		s.validFor = min(defaultValidFor, trusted)
+	}
 	switch {
 	case s.validFor > trusted:
 		return fmt.Errorf("--valid-for %v is above %v, the renew deadline for a TTL of %v",

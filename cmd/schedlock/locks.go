@@ -3,31 +3,30 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/schedlock/named"
 )
 
-const locksHelp = `Without arguments it lists the named locks, task locks, time-out locks and
-elections that somebody holds, that rest, or that were revoked and not taken
-since.
-
-"locks release KIND NAME" tells the holder of a lock to leave: it finds out at
-its next extension, within a third of its TTL. Nobody takes the lock before the
-time of the holder's last extension is over, so two never hold it. A lock that
-rests, or a time-out lock, is free at once. Who and why stay until the lock is
-taken again. KIND is lock, task, timeout or election.
-
-  --force         required for release
-  --reason TEXT   why (required for release)
-  --by NAME       who (default: user@host)
+const locksHelp = `It lists the named locks, task locks, time-out locks and elections that somebody
+holds, that rest, or that were revoked and not taken since.
 
 Examples:
   schedlock locks
+`
+
+const releaseLockHelp = `It tells the holder of a lock to leave: it finds out at its next extension,
+within a third of its TTL. Nobody takes the lock before the time of the holder's
+last extension is over, so two never hold it. A lock that rests, or a time-out
+lock, is free at once. Who and why stay until the lock is taken again. KIND is
+lock, task, timeout or election.
+
+Examples:
   schedlock locks release lock import --force --reason "the import hangs"
 `
 
@@ -57,34 +56,28 @@ func newNamedLockJSON(i named.Info) namedLockJSON {
 
 var allKinds = convert(named.Kinds, func(k named.Kind) string { return string(k) })
 
-func locks(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func locks(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) { return t.listLocks }
+
+func releaseLock(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	var o insistence
 	o.declare(flags)
-	parts := map[string]string{"force": "release", "reason": "release", "by": "release"}
 	return func(ctx context.Context) (int, error) {
 		switch {
-		case len(t.args) == 0:
-			if err := checkPart(flags, "", parts); err != nil {
-				return 0, err
-			}
-			return t.listLocks(ctx)
-		case t.args[0] != "release":
-			return 0, wrong("locks does not take %s: only release", t.shown(t.args[0]))
-		case len(t.args) != 3:
+		case len(t.args) != 2:
 			return 0, wrong("locks release needs the kind of the lock and its name")
-		case !slices.Contains(allKinds, t.args[1]):
+		case !slices.Contains(allKinds, t.args[0]):
 			return 0, wrong("kind %s is none of lock, task, timeout and election%s",
-				t.shown(t.args[1]), didYouMean(t.args[1], "", allKinds))
-		case t.args[2] == "":
+				t.shown(t.args[0]), didYouMean(t.args[0], "", allKinds))
+		case t.args[1] == "":
 			return 0, wrong("the name of the lock is empty")
 		}
-		if err := names.Check("the name of the lock", t.args[2]); err != nil {
+		if err := names.Check("the name of the lock", t.args[1]); err != nil {
 			return 0, wrong("%v", err)
 		}
 		if err := o.check(whyForceLock, "row"); err != nil {
 			return 0, err
 		}
-		return t.releaseLock(ctx, named.Key{Kind: named.Kind(t.args[1]), Name: t.args[2]}, o)
+		return t.releaseLock(ctx, named.Key{Kind: named.Kind(t.args[0]), Name: t.args[1]}, o)
 	}
 }
 

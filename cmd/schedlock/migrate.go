@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/migrations"
 )
 
-const migrateHelp = `  --dry-run       only say what it would do; nothing is written
-
-A replica does the same when it starts. Migrations only add: replicas of the
+const migrateHelp = `A replica does the same when it starts. Migrations only add: replicas of the
 version before go on working. It makes no database file. For a SQLite file run
 it as the user of the app, who must be able to use the -migrate.lock file beside
 it. The database has a minute for it, unless --timeout says otherwise: large
@@ -29,8 +28,8 @@ type migrateJSON struct {
 	Message string `json:"message"`
 }
 
-func migrate(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	dry := flags.Bool("dry-run", false, "")
+func migrate(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	dry := flags.Bool("dry-run", false, "only say what it would do; nothing is written")
 	return func(ctx context.Context) (int, error) {
 		m, err := t.migrate(ctx, *dry)
 		if err != nil {

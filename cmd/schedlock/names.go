@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -52,19 +50,43 @@ func someNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-var flagIsUnknown = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-
-// meantFlag is what an error about an unknown flag adds: the flag that may be meant, or "".
-func meantFlag(text string, flags *flag.FlagSet) string {
-	m := flagIsUnknown.FindStringSubmatch(text)
-	if m == nil {
-		return ""
+// didYouMean is what an error adds about a word that is none of the known ones: the one that
+// may be meant, behind a prefix, or "".
+func didYouMean(word, prefix string, known []string) string {
+	if meant := nearest(word, known); meant != "" {
+		return "; did you mean " + prefix + meant + "?"
 	}
-	var known []string
-	flags.VisitAll(func(f *flag.Flag) {
-		if len(f.Name) > 1 { // one letter is near everything
-			known = append(known, f.Name)
+	return ""
+}
+
+// nearest is the known word that a slip may have made the given one of; "": none is near.
+func nearest(word string, known []string) (meant string) {
+	best := min(3, len(word)) // more than a slip
+	for _, k := range known {
+		if d := distance(word, k); d < best {
+			best, meant = d, k
 		}
-	})
-	return didYouMean(m[1], "--", known)
+	}
+	return meant
+}
+
+// distance is how many letters have to be added, removed or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // from what of a was seen, to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			changed := before
+			if a[i] != b[j] {
+				changed++
+			}
+			before = row[j+1]
+			row[j+1] = min(changed, before+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }

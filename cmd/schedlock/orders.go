@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
@@ -18,16 +19,10 @@ import (
 	"example.com/schedlock/schedlock/ledger"
 )
 
-const orderHelp = `  --by NAME       who (default: user@host)
-  --reason TEXT   why
-`
-
 const pauseHelp = `Once it has returned nothing starts any more, whoever leads; what runs goes on.
 With --all instead of JOB it pauses the whole scheduler. Ticks that are due
 meanwhile are missed ones, for which the job's catch-up rule decides.
 
-  --all           every job, also those to come
-` + orderHelp + `
 Examples:
   schedlock pause import --reason "the disk is full"
   schedlock pause --all
@@ -36,25 +31,24 @@ Examples:
 const resumeHelp = `Ends the pause of JOB, or with --all the one of the whole scheduler: neither
 ends the other. It says which pauses still keep jobs from starting.
 
-  --all           the pause of every job
-  --by NAME       who (default: user@host)
-
 Examples:
   schedlock resume import
 `
 
 const runHelp = `The leader starts it within a second; if nobody leads, whoever leads next does.
 
-` + orderHelp + `  --wait 30s      wait for its outcome, retries included
-
 Examples:
   schedlock run import --reason "the list is new" --wait 1m
 `
 
-func orderFlags(flags *flag.FlagSet) *ledger.Action {
+func byFlag(flags *pflag.FlagSet, by *string) {
+	flags.StringVar(by, "by", userAtHost(), "who: the `NAME` of a user")
+}
+
+func orderFlags(flags *pflag.FlagSet) *ledger.Action {
 	o := &ledger.Action{}
-	flags.StringVar(&o.By, "by", userAtHost(), "")
-	flags.StringVar(&o.Reason, "reason", "", "")
+	byFlag(flags, &o.By)
+	flags.StringVar(&o.Reason, "reason", "", "why: a `TEXT`")
 	return o
 }
 
@@ -127,9 +121,9 @@ func (t *tool) jobOrAll(command string, all bool) (string, error) {
 	return job, nil
 }
 
-func pause(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func pause(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	o := orderFlags(flags)
-	all := flags.Bool("all", false, "")
+	all := flags.Bool("all", false, "every job, also those to come")
 	return func(ctx context.Context) (_ int, err error) {
 		if o.Job, err = t.jobOrAll("pause", *all); err != nil {
 			return 0, err
@@ -201,20 +195,21 @@ func stillPaused(inbox ledger.Pending, job string) (left []ledger.Pause) {
 	return left
 }
 
-func resume(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	by := flags.String("by", userAtHost(), "")
-	all := flags.Bool("all", false, "")
+func resume(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	var by string
+	byFlag(flags, &by)
+	all := flags.Bool("all", false, "end the pause of the whole scheduler")
 	return func(ctx context.Context) (code int, err error) {
-		done := resumeJSON{By: *by}
+		done := resumeJSON{By: by}
 		var left []ledger.Pause
 		if done.Job, err = t.jobOrAll("resume", *all); err != nil {
 			return 0, err
 		}
-		if err := checkOrder(ledger.Action{Job: done.Job, By: *by}); err != nil {
+		if err := checkOrder(ledger.Action{Job: done.Job, By: by}); err != nil {
 			return 0, err
 		}
 		err = t.actOnce(ctx, "", func(ctx context.Context, s store) (err error) {
-			if done.Resumed, err = s.Resume(ctx, done.Job, *by); err != nil {
+			if done.Resumed, err = s.Resume(ctx, done.Job, by); err != nil {
 				return t.offerJobs(ctx, s, done.Job, err)
 			}
 			if !done.Resumed && done.Job != "" {
@@ -261,9 +256,9 @@ type requestJSON struct {
 	Run         *runJSON  `json:"run"` // null: its end was not waited for
 }
 
-func runJob(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func runJob(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	o := orderFlags(flags)
-	wait := flags.Duration("wait", 0, "")
+	wait := flags.Duration("wait", 0, "wait so long for its outcome, retries included")
 	return func(ctx context.Context) (code int, err error) {
 		if o.Job = t.job(); o.Job == "" {
 			return 0, wrong("run needs the name of a job")
@@ -348,7 +343,6 @@ already do not run again, as long as the ledger has their runs.
 
 Whoever leads goes on from there within one heartbeat interval.
 
-` + orderHelp + `
 Examples:
   schedlock reset-cursor import --reason "the clock was a year ahead"
 `
@@ -360,7 +354,7 @@ type cursorJSON struct {
 	NextTick timestamp `json:"next_tick"`
 }
 
-func resetCursor(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func resetCursor(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	o := orderFlags(flags)
 	return func(ctx context.Context) (int, error) {
 		if o.Job = t.job(); o.Job == "" {

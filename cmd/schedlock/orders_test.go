@@ -144,7 +144,7 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	var counts []countJSON
 	strict(t, tool(exitDone, "queue", "--json"), &counts)
 	require.Equal(t, []countJSON{{Queue: "mail", Pending: 1, Done: 1, Failed: 1}}, counts)
-	require.Contains(t, tool(exitDone, "queue", "count"), "mail")
+	require.Contains(t, tool(exitDone, "queue"), "mail")
 	var list []taskJSON
 	strict(t, tool(exitDone, "queue", "list", "mail", "--state", "failed", "--json"), &list)
 	require.Len(t, list, 1)

@@ -1,31 +1,40 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/internal/names"
 	"example.com/schedlock/tasks/queue"
 )
 
-const queueHelp = `  queue [count]                 how many tasks each queue has, by state
-  queue list QUEUE              its tasks, of all states or one
-  queue requeue QUEUE ID...     make tasks pending again that are done or failed
-  queue prune QUEUE             delete tasks that are done or failed
+const queueHelp = `How many tasks each queue has, by state.
 
-  --state S          list: pending, in_progress, done or failed only
-  -n N               list: how many of each state (default 20)
-  --retries N        requeue: how many retries they get (default 0)
-  --older-than 168h  prune: only what ended so long ago (required)
+Examples:
+  schedlock queue
+  schedlock queue list mail --state failed
+`
+
+const listHelp = `The tasks of a queue, of all states or one.
 
 Examples:
   schedlock queue list mail --state failed
+`
+
+const requeueHelp = `Makes tasks pending again that are done or failed.
+
+Examples:
   schedlock queue requeue mail order-17 order-18 --retries 3
+`
+
+const pruneHelp = `Deletes tasks that are done or failed.
+
+Examples:
   schedlock queue prune mail --older-than 720h
 `
 
@@ -56,30 +65,13 @@ func newTaskJSON(i queue.Info) taskJSON {
 		timestamp(i.AddedAt), timestamp(i.UpdatedAt)}
 }
 
-// queueOptions are the flags of queue.
-type queueOptions struct {
-	state      string
-	n, retries int
-	olderThan  time.Duration
-}
-
-// queueFlags says which part of queue reads a flag.
-var queueFlags = map[string]string{"state": "list", "n": "list", "retries": "requeue",
-	"older-than": "prune"}
-
-// check returns what package queue would refuse: args are a queue and tasks.
-func (o queueOptions) check(args []string) error {
-	switch {
-	case o.state != "" && !slices.Contains(allStates, o.state):
-		return wrong("--state %s is none of pending, in_progress, done and failed%s",
-			message.Shown(o.state), didYouMean(o.state, "", allStates))
-	case o.n > queue.MaxLimit:
-		return wrong("-n %d is above %d", o.n, queue.MaxLimit)
-	case o.retries < 0 || o.retries > queue.MaxRetries:
-		return wrong("--retries %d is not from 0 to %d", o.retries, queue.MaxRetries)
-	}
+// checkTasks returns what package queue would refuse of the arguments: a queue and tasks.
+func (t *tool) checkTasks() error {
 	what := "the name of the queue"
-	for _, name := range args {
+	if len(t.args) == 0 {
+		return wrong("%s is missing", what)
+	}
+	for _, name := range t.args {
 		if name == "" {
 			return wrong("%s is empty", what)
 		}
@@ -93,47 +85,55 @@ func (o queueOptions) check(args []string) error {
 
 var allStates = convert(queue.States, func(s queue.State) string { return string(s) })
 
-func queues(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	var o queueOptions
-	flags.StringVar(&o.state, "state", "", "")
-	flags.IntVar(&o.n, "n", 20, "")
-	flags.IntVar(&o.retries, "retries", 0, "")
-	flags.DurationVar(&o.olderThan, "older-than", -1, "")
+func tasksOf(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	var state string
+	choice(flags, &state, "state", "", "tasks of this state only", allStates...)
+	n := limitFlag(flags, 20, "how many of each state")
 	return func(ctx context.Context) (int, error) {
-		what, args := "count", t.args
-		if len(args) > 0 {
-			what, args = args[0], args[1:]
-		}
 		switch {
-		case what == "count" && len(args) > 0:
-			return 0, wrong("queue count takes no arguments")
-		case what == "count": // needs no name
-		case what != "list" && what != "requeue" && what != "prune":
-			return 0, wrong("queue does not take %s: only count, list, requeue and prune",
-				t.shown(what))
-		case len(args) == 0 || args[0] == "":
-			return 0, wrong("queue %s needs the name of a queue", what)
-		case what != "requeue" && len(args) > 1:
-			return 0, wrong("queue %s does not take %s", what, t.shown(args[1]))
-		case what == "requeue" && len(args) < 2:
-			return 0, wrong("queue requeue needs the ids of tasks")
-		case what == "prune" && o.olderThan < 0:
-			return 0, wrong("queue prune needs --older-than, not below 0")
+		case state != "" && !slices.Contains(allStates, state):
+			return 0, wrong("--state %s is none of pending, in_progress, done and failed%s",
+				message.Shown(state), didYouMean(state, "", allStates))
+		case *n > queue.MaxLimit:
+			return 0, wrong("-n %d is above %d", *n, queue.MaxLimit)
 		}
-		if err := cmp.Or(checkPart(flags, what, queueFlags), o.check(args)); err != nil {
+		if err := t.checkTasks(); err != nil {
 			return 0, err
 		}
-		switch what {
-		case "count":
-			return t.countTasks(ctx)
-		case "list":
-			return t.listTasks(ctx, args[0], o)
-		case "requeue":
-			return t.requeue(ctx, args[0], o.retries, args[1:])
-		}
-		return exitDone, t.prune(ctx, args[0], o.olderThan)
+		return t.listTasks(ctx, t.args[0], state, *n)
 	}
 }
+
+func requeue(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	retries := flags.Int("retries", 0, "how many retries they get")
+	return func(ctx context.Context) (int, error) {
+		if err := t.checkTasks(); err != nil {
+			return 0, err
+		}
+		switch {
+		case len(t.args) == 1:
+			return 0, wrong("the ids of tasks are missing")
+		case *retries < 0 || *retries > queue.MaxRetries:
+			return 0, wrong("--retries %d is not from 0 to %d", *retries, queue.MaxRetries)
+		}
+		return t.requeue(ctx, t.args[0], *retries, t.args[1:])
+	}
+}
+
+func prune(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	olderThan := flags.Duration("older-than", -1, "only what ended so long ago (required)")
+	return func(ctx context.Context) (int, error) {
+		if err := t.checkTasks(); err != nil {
+			return 0, err
+		}
+		if *olderThan < 0 {
+			return 0, wrong("queue prune needs --older-than, not below 0")
+		}
+		return exitDone, t.prune(ctx, t.args[0], *olderThan)
+	}
+}
+
+func queues(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) { return t.countTasks }
 
 func (t *tool) countTasks(ctx context.Context) (int, error) {
 	return list(ctx, t, func(ctx context.Context, s store) ([]queue.Count, error) {
@@ -158,17 +158,17 @@ func (t *tool) showCounts(counts []queue.Count) {
 	t.table(b)
 }
 
-func (t *tool) listTasks(ctx context.Context, name string, o queueOptions) (int, error) {
+func (t *tool) listTasks(ctx context.Context, name, state string, n int) (int, error) {
 	states := queue.States
-	if o.state != "" {
-		states = []queue.State{queue.State(o.state)}
+	if state != "" {
+		states = []queue.State{queue.State(state)}
 	}
 	return list(ctx, t, func(ctx context.Context, s store) (all []queue.Info, err error) {
 		q, err := queue.New(s.Queue())
 		for _, state := range states {
 			if err == nil {
 				var some []queue.Info
-				some, err = q.List(ctx, name, state, o.n)
+				some, err = q.List(ctx, name, state, n)
 				all = append(all, some...)
 			}
 		}

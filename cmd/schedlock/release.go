@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/user"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
@@ -22,13 +23,6 @@ for what runs up to its drain limit, and releases the lock; another replica
 leads then, or the same one again if there is no other. The history keeps who
 and why. It deletes no row: that of a dead or hung holder goes by the rules of
 every other one, never earlier.
-
-  --force         required
-  --reason TEXT   why (required)
-  --by NAME       who (default: user@host)
-  --yes           do not ask; without a terminal it is required
-  --wait 60s      how long to wait until the term has ended
-  --no-wait       do not wait
 
 Examples:
   schedlock release --force --reason "host is going down"
@@ -54,10 +48,10 @@ type insistence struct {
 	by, reason string
 }
 
-func (i *insistence) declare(flags *flag.FlagSet) {
-	flags.BoolVar(&i.force, "force", false, "")
-	flags.StringVar(&i.by, "by", userAtHost(), "")
-	flags.StringVar(&i.reason, "reason", "", "")
+func (i *insistence) declare(flags *pflag.FlagSet) {
+	flags.BoolVar(&i.force, "force", false, "required")
+	flags.StringVar(&i.reason, "reason", "", "why: a `TEXT` (required)")
+	byFlag(flags, &i.by)
 }
 
 // check returns what is missing; why is why it has to be forced.
@@ -85,12 +79,13 @@ type releaseJSON struct {
 	Message  string       `json:"message"`
 }
 
-func release(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
+func release(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	var o releaseOrder
 	o.declare(flags)
-	flags.BoolVar(&o.yes, "yes", false, "")
-	flags.BoolVar(&o.noWait, "no-wait", false, "")
-	flags.DurationVar(&o.wait, "wait", time.Minute, "")
+	flags.BoolVar(&o.yes, "yes", false, "do not ask; without a terminal it is required")
+	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait until the term has ended")
+	flags.DurationVar(&o.wait, "wait", time.Minute,
+		"how long to wait until the term has ended")
 	return func(ctx context.Context) (int, error) {
 		if err := o.check(whyForce, "history"); err != nil {
 			return 0, err

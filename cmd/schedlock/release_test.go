@@ -249,10 +249,11 @@ func TestMigrateHasMoreTimeThanOthers(t *testing.T) {
 		{"--timeout 5s migrate --timeout 9s", 9 * time.Second},
 	} {
 		none := func(string) (string, bool) { return "", false }
-		tool := &tool{lookup: none, out: io.Discard, errOut: io.Discard, timeout: defaultTimeout}
+		var said bytes.Buffer
+		tool := &tool{lookup: none, out: io.Discard, errOut: &said}
 		args := append(strings.Fields(tc.args), "--db", filepath.Join(t.TempDir(), "no.db"))
-		_, err := tool.do(bg, args)
-		require.ErrorContains(t, err, "file does not exist", tc.args)
+		assert.Equal(t, exitUnknown, tool.run(bg, args))
+		require.Contains(t, said.String(), "file does not exist", tc.args)
 		assert.Equal(t, tc.want, tool.timeout, tc.args)
 	}
 	assert.Contains(t, call(t, "migrate", "--help").out, "has a minute")

@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"flag"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/schedlock/ledger"
 )
@@ -33,7 +34,7 @@ func newReplicaJSON(r ledger.Replica) replicaJSON {
 		timestamp(r.SeenAt), r.Silent.Seconds(), r.Ready()}
 }
 
-func replicas(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func replicas(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Replica, error) {
 			return s.Replicas(ctx)

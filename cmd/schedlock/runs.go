@@ -2,23 +2,21 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
 
-const runsHelp = `  -n N            how many, newest first (default 20; all with --since)
-  --job J         of one job only
-  --status S,…    only these: in_progress, done, failed, abandoned, skipped
-  --attempts      each attempt of a run: the newest 101, each with its error
-` + sinceHelp + `                  (the tick; of a skipped range its first)
+const runsHelp = `What --since compares is the tick; of a skipped range it is the first. With
+--attempts each attempt of a run is there, the newest 101, each with its error.
 
 Examples:
   schedlock runs --job import -n 3
@@ -81,17 +79,18 @@ func length(started, finished time.Time) string {
 	return ""
 }
 
-func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	n := flags.Int("n", 20, "")
-	job := flags.String("job", "", "")
-	status := flags.String("status", "", "")
-	since := flags.String("since", "", "")
-	each := flags.Bool("attempts", false, "")
+func runs(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	n := limitFlag(flags, 20, "how many, newest first; all with --since")
+	job := flags.String("job", "", "of the job `NAME` only")
+	var status string
+	choice(flags, &status, "status", "", "only these, separated by commas", allStatuses...)
+	since := flags.String("since", "", sinceUsage)
+	each := flags.Bool("attempts", false, "each attempt of a run")
 	return func(ctx context.Context) (int, error) {
-		if *since != "" && !given(flags, "n") {
+		if *since != "" && !flags.Changed("limit") {
 			*n = math.MaxInt
 		}
-		wanted, err := statuses(*status)
+		wanted, err := statuses(status)
 		if err != nil {
 			return 0, err
 		}
@@ -100,7 +99,7 @@ func runs(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
 			return 0, err
 		}
 		none := "there are no runs"
-		if *job != "" || *status != "" || *since != "" {
+		if *job != "" || status != "" || *since != "" {
 			none += " that match"
 		}
 		attempts := map[int64][]ledger.Attempt{} // by the ids of the runs
@@ -257,7 +256,7 @@ type jobJSON struct {
 	Paused        *pauseJSON `json:"paused"`   // its own pause, or that of the whole scheduler
 }
 
-func jobs(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func jobs(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		var inbox ledger.Pending
 		return list(ctx, t, func(ctx context.Context, s store) ([]ledger.Job, error) {

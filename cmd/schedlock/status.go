@@ -3,9 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"slices"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/words"
 	"example.com/schedlock/internal/assess"
@@ -65,7 +66,7 @@ func (t *tool) situation(ctx context.Context,
 	return found, err
 }
 
-func status(t *tool, _ *flag.FlagSet) func(context.Context) (int, error) {
+func status(t *tool, _ *pflag.FlagSet) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		s, err := t.situation(ctx, func(ctx context.Context, st store, found *situation) error {
 			list, err := st.Jobs(ctx)

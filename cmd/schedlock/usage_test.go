@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -36,14 +37,15 @@ func TestUsageErrors(t *testing.T) {
 		{"help stauts", `command "stauts" is unknown`},
 		{"help status extra", `help does not take "extra"`},
 		{"completion bash extra", `completion does not take "extra"`},
-		{"completion", `shell "" is none of bash, zsh and fish`},
-		{"--nonsense status", "-nonsense"},
-		{"status --nonsense", "-nonsense"},
+		{"completion tcsh", `completion does not take "tcsh": only bash, zsh, fish, powershell`},
+		{"completion", "completion needs the name of a shell: bash, zsh, fish, powershell"},
+		{"--nonsense status", "there is no flag --nonsense"},
+		{"status --nonsense", "there is no flag --nonsense"},
 		{"status", "give --db or set SCHEDLOCK_DATABASE_URL"},
 		{"status more --db x", `status does not take "more"`},
 		{"run a b --db x", `run does not take "b"`},
 		{"status --db x --timeout 5",
-			`invalid value "5" for flag -timeout: it is not a duration such as 10s or 1m30s`},
+			`--timeout "5" is not a duration such as 10s or 1m30s`},
 		{"status --db x --timeout 0s", "--timeout 0s is not above 0"},
 		{"exec --db x", "the command is missing"},
 		{"fence --db x", "SCHEDLOCK_TOKEN has no token"},
@@ -59,12 +61,13 @@ func TestUsageErrors(t *testing.T) {
 		{"lead --db x --listen localhost:http", `--listen "localhost:http" is neither HOST:PORT`},
 		{"lead --db x --listen unix:", `--listen "unix:" is neither`},
 		{"lead --db x --host a/b", `host "a/b" is not a host name or an IP address`},
-		{"queue --db x --state failed", "--state is a flag of queue list"},
-		{"queue count --db x -n 3", "-n is a flag of queue list"},
-		{"queue list mail --db x --retries 3", "--retries is a flag of queue requeue"},
-		{"queue requeue mail a --db x --older-than 1h", "--older-than is a flag of queue prune"},
-		{"queue prune mail --db x --older-than 1h --state done", "--state is a flag of queue list"},
-		{"locks --db x --force", "--force is a flag of locks release"},
+		{"queue --db x --state failed", "there is no flag --state"},
+		{"queue count --db x", `queue does not take "count": only list, requeue, prune`},
+		{"queue list --db x", "the name of the queue is missing"},
+		{"queue list --db x a b", `queue list does not take "b"`},
+		{"queue requeue mail --db x", "the ids of tasks are missing"},
+		{"queue prune mail --db x", "queue prune needs --older-than"},
+		{"locks --db x --force", "there is no flag --force"},
 		{"queue list mail --db x --state faled", `--state "faled" is none of pending, ` +
 			`in_progress, done and failed; did you mean failed?`},
 		{"queue list mail --db x -n 10001", "-n 10001 is above 10000"},
@@ -143,7 +146,7 @@ func TestUsageErrors(t *testing.T) {
 	})
 	t.Run("flags stand anywhere", func(t *testing.T) {
 		for _, args := range [][]string{{"--db", path, "status"}, {"status", "--db=" + path},
-			{"-db", path, "status", "--timeout", "9s"}} {
+			{"--db", path, "status", "--timeout", "9s"}} {
 			assert.Equal(t, exitNothing, call(t, args...).code, args)
 		}
 		r := call(t, "run", "nightly", "--by", "ann", "--db", path)
@@ -160,34 +163,26 @@ func TestUsageErrors(t *testing.T) {
 // What holds for every command stands in one place, and there is one table of exit codes.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "help"},
-		{"help", "--json"}} {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"help", "--json"}} {
 		assert.Contains(t, expect(t, exitDone, args...), "Commands:")
 	}
-	for _, c := range commands {
-		if c.setUp == nil {
-			continue
+	everyCommand(func(c command, path string) {
+		words := strings.Fields(path)
+		out := call(t, append([]string{"help"}, words...)...).out
+		for _, flag := range []string{"-h", "--help"} {
+			assert.Equal(t, result{out: out}, call(t, append(slices.Clone(words), flag)...))
 		}
-		out := call(t, "help", c.name).out
-		for _, args := range [][]string{{c.name, "-h"}, {c.name, "--help"}} {
-			assert.Equal(t, result{out: out}, call(t, args...))
+		assert.Contains(t, out, "Usage:\n  schedlock "+path, path)
+		assert.NotContains(t, out, "Exit codes:", path)
+		assert.NotContains(t, out, "\n\n\n", path)
+		if path != "version" {
+			assert.Contains(t, out, "Examples:\n  schedlock ", path)
 		}
-		assert.True(t, strings.HasPrefix(out, "Usage: schedlock "+c.name), c.name)
-		if c.name != "version" {
-			assert.Contains(t, out, "Examples:\n  schedlock ", c.name)
-		}
-		assert.NotContains(t, out, "Exit codes:", c.name)
-		assert.NotContains(t, out, "--no-color", c.name)
-		assert.NotContains(t, out, "\n\n\n", c.name)
-		assert.True(t, strings.HasSuffix(out,
-			"\n\nFlags of every command, and exit codes: schedlock help\n"), c.name)
-	}
-	general, page := call(t, "help").out, call(t, "man").out
-	for _, c := range commands {
-		for line := range strings.Lines(call(t, "help", c.name).out) {
+		for line := range strings.Lines(out) {
 			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 		}
-	}
+	})
+	general, page := call(t, "help").out, call(t, "man").out
 	for _, once := range []string{"no-color", "was not paused", "did not have"} {
 		assert.Equal(t, 1, strings.Count(general, once), "help: %s", once)
 		assert.Equal(t, 1, strings.Count(strings.ReplaceAll(page, "\\-", "-"), once), "man: %s", once)
@@ -199,13 +194,12 @@ func TestVersion(t *testing.T) {
 	said := call(t, "version").out
 	assert.Equal(t, fmt.Sprintf("schedlock %s (%s), tables of version %d\n", build.Version(),
 		runtime.Version(), migrations.Latest), said)
-	for _, args := range [][]string{{"--version"}, {"-version"}, {"--db", "x", "--version"}} {
+	for _, args := range [][]string{{"--version"}, {"--db", "x", "--version"}} {
 		r := call(t, args...)
 		assert.Equal(t, exitDone, r.code, args)
 		assert.Equal(t, said, r.out, args)
 	}
-	assert.Contains(t, expect(t, exitUsage, "--version", "status"),
-		`version does not take "status"`)
+	assert.Contains(t, expect(t, exitUsage, "--version", "status"), "there is no flag --version")
 	var v versionJSON
 	strict(t, call(t, "version", "--json").out, &v)
 	assert.Equal(t, migrations.Latest, v.SchemaVersion)

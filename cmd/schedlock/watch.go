@@ -2,22 +2,21 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/driver"
 )
 
-const watchHelp = `  --interval 500ms   how often it looks
-
-It prints the state, then one line for every change: who leads, its state, a
+const watchHelp = `It prints the state, then one line for every change: who leads, its state, a
 revocation, a holder that is late (it has missed two heartbeats, or its renew
 deadline), silent for its TTL or dead, how a term ended, outages of the database
-and their end. The first look must succeed. Changes that come and
-go between two looks are not seen, except terms.
+and their end. The first look must succeed. Changes that come and go between two
+looks are not seen, except terms.
 
 Examples:
   schedlock watch
@@ -39,8 +38,8 @@ type change struct {
 	Message  string       `json:"message"`
 }
 
-func watch(t *tool, flags *flag.FlagSet) func(context.Context) (int, error) {
-	interval := flags.Duration("interval", 500*time.Millisecond, "")
+func watch(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
+	interval := flags.Duration("interval", 500*time.Millisecond, "how often it looks")
 	return func(ctx context.Context) (int, error) {
 		if *interval < 10*time.Millisecond {
 			return 0, wrong("--interval %v is below 10ms", *interval)

@@ -61,7 +61,7 @@ var others = map[string][]string{
 	"`locks`, each":                                   {inCommand + ".namedLockJSON"},
 	"`locks release`":                                 {inCommand + ".releasedLockJSON"},
 	"`revoked` of `locks`":                            {inNamed + ".Revocation"},
-	"`queue count`, each":                             {inCommand + ".countJSON"},
+	"`queue`, each":                                   {inCommand + ".countJSON"},
 	"`queue list`, each":                              {inCommand + ".taskJSON"},
 	"`queue requeue`":                                 {inCommand + ".requeuedJSON"},
 	"`queue prune`":                                   {inCommand + ".prunedJSON"},

@@ -4,14 +4,14 @@
 package message
 
 import (
-	"flag"
+	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spf13/pflag"
 )
 
 // OneLine puts a message of several lines, such as pgx has, into one.
@@ -70,53 +70,49 @@ func isWord(value string) bool {
 	})
 }
 
-var (
-	password   = regexp.MustCompile(`(?i)p\w{0,3}[sw]\w*=`)
-	noSuchFlag = regexp.MustCompile(`^flag provided but not defined: -(.*)$`)
-	noArgument = regexp.MustCompile(`^flag needs an argument: -(.*)$`)
-	wrongValue = regexp.MustCompile(
-		`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z-]+): `)
-)
+var password = regexp.MustCompile(`(?i)p\w{0,3}[sw]\w*=`)
 
-// FlagError is an error of package flag, which shows all that was given, with the rule of the
-// flag in place of "parse error". others are the arguments.
-func FlagError(flags *flag.FlagSet, err error, others ...string) string {
-	text := harmless(err, others)
-	before, unknown := strings.CutSuffix(text, ": parse error")
-	if m := wrongValue.FindStringSubmatch(text); unknown && m != nil {
-		return before + ": it is not " + Wanted(flags.Lookup(m[2]))
-	}
-	return text
-}
-
-func harmless(err error, others []string) string {
-	text := err.Error()
-	if m := noSuchFlag.FindStringSubmatch(text); m != nil && Argument(m[1], others...) != hidden {
-		return text
-	}
-	if m := noArgument.FindStringSubmatch(text); m != nil && Argument(m[1], others...) != hidden {
-		return text
-	}
-	if m := wrongValue.FindStringSubmatch(text); m != nil {
-		if value, err := strconv.Unquote(m[1]); err == nil && Argument(value, others...) != hidden {
-			return text
+// FlagError is an error of package pflag, which shows all that was given, with the rule of the
+// flag. others are the arguments.
+func FlagError(err error, others ...string) string {
+	const hidden = "and not shown, as it may have a password"
+	var (
+		unknown *pflag.NotExistError
+		value   *pflag.InvalidValueError
+		none    *pflag.ValueRequiredError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name, dashes = short, "-"
 		}
-		return "the value of -" + m[2] + " is wrong, and not shown, as it may have a password"
+		if isShown(name, others) {
+			return "there is no flag " + dashes + name
+		}
+	case errors.As(err, &none):
+		return "flag --" + none.GetFlag().Name + " needs a value"
+	case errors.As(err, &value):
+		f := value.GetFlag()
+		if isShown(value.GetValue(), others) {
+			return fmt.Sprintf("--%s %q is not %s", f.Name, value.GetValue(), Wanted(f))
+		}
+		return "the value of --" + f.Name + " is wrong, " + hidden
 	}
-	return "a flag is written wrongly, and not shown, as it may have a password"
+	return "a flag is written wrongly, " + hidden
 }
+
+func isShown(value string, others []string) bool { return Argument(value, others...) != hidden }
 
 // Wanted says what a flag takes.
-func Wanted(f *flag.Flag) string {
-	if g, ok := f.Value.(flag.Getter); ok {
-		switch g.Get().(type) {
-		case time.Duration:
-			return "a duration such as 10s or 1m30s"
-		case int:
-			return "a whole number"
-		case bool:
-			return "true or false"
-		}
+func Wanted(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "duration":
+		return "a duration such as 10s or 1m30s"
+	case "int":
+		return "a whole number"
+	case "bool":
+		return "true or false"
 	}
 	return "valid"
 }

@@ -1,12 +1,10 @@
 package message
 
 import (
-	"errors"
-	"flag"
-	"io"
 	"strconv"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -37,25 +35,26 @@ func TestWhatMayHaveAPasswordIsNotShown(t *testing.T) {
 
 func TestAFlagErrorShowsNoMoreThanItMay(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"-nonsense", "flag provided but not defined: -nonsense"},
-		{"-wait=sixty", `value "sixty" for flag -wait: it is not a duration such as 10s or 1m30s`},
-		{"-wait", "flag needs an argument: -wait"},
-		{"-all=maybe", `boolean value "maybe" for -all: it is not true or false`},
-		{"-n=few", `invalid value "few" for flag -n: it is not a whole number`},
-		{"-n=99999999999999999999", "value out of range"},
-		{"-form=xml", `invalid value "xml" for flag -form: it is no form`},
-		{"-wait=postgres://u:geheim@h", "the value of -wait is wrong, and not shown"},
-		{"-all=postgres://u:geheim@h", "the value of -all is wrong, and not shown"},
+		{"--nonsense", "there is no flag --nonsense"},
+		{"-x", "there is no flag -x"},
+		{"-nx", "--limit \"x\" is not a whole number"},
+		{"--wait=sixty", `--wait "sixty" is not a duration such as 10s or 1m30s`},
+		{"--wait", "flag --wait needs a value"},
+		{"-n", "flag --limit needs a value"},
+		{"--all=maybe", `--all "maybe" is not true or false`},
+		{"--limit=few", `--limit "few" is not a whole number`},
+		{"--limit=99999999999999999999", "is not a whole number"},
+		{"--wait=postgres://u:geheim@h", "the value of --wait is wrong, and not shown"},
+		{"--all=postgres://u:geheim@h", "the value of --all is wrong, and not shown"},
+		{"--postgres://u:geheim@h", "a flag is written wrongly, and not shown"},
 		{"-postgres://u:geheim@h", "a flag is written wrongly, and not shown"},
 		{"---geheim=x", "a flag is written wrongly, and not shown"},
 	} {
-		fs := flag.NewFlagSet("", flag.ContinueOnError)
-		fs.SetOutput(io.Discard)
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 		fs.Duration("wait", 0, "")
-		fs.Int("n", 0, "")
+		fs.IntP("limit", "n", 0, "")
 		fs.Bool("all", false, "")
-		fs.Func("form", "", func(string) error { return errors.New("it is no form") })
-		text := FlagError(fs, fs.Parse([]string{tc.args}), tc.args)
+		text := FlagError(fs.Parse([]string{tc.args}), tc.args)
 		assert.Contains(t, text, tc.want)
 		assert.NotContains(t, text, "geheim")
 	}

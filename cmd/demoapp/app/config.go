@@ -2,7 +2,6 @@ package app
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/hosts"
 	"example.com/schedlock/internal/message"
@@ -47,7 +48,7 @@ type Config struct {
 	logFormat       string
 }
 
-// errVersion is the answer to --version, as flag.ErrHelp is to -h.
+// errVersion is the answer to --version, as pflag.ErrHelp is to -h.
 var errVersion = errors.New("the version is asked for")
 
 const envPrefix = "DEMOAPP_"
@@ -65,7 +66,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 	usage io.Writer) (Config, error) {
 	c := Config{timing: driver.Timing{TTL: 60 * time.Second, HeartbeatInterval: 10 * time.Second}}
 	var names, catchUp, overlap string
-	fs := flag.NewFlagSet("demoapp", flag.ContinueOnError)
+	fs := pflag.NewFlagSet("demoapp", pflag.ContinueOnError)
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "listen address")
 	fs.StringVar(&names, "hosts", "",
 		"host names that it answers besides the loopback ones and its listen address, "+
@@ -106,7 +107,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 	fs.StringVar(&c.logFormat, "log", "text", "log format: text or json")
 
 	var errs []error
-	fs.VisitAll(func(f *flag.Flag) {
+	fs.VisitAll(func(f *pflag.Flag) {
 		f.Usage += " [" + variable(f.Name) + "]"
 		value, ok := getenv(variable(f.Name))
 		if !ok || value == "" {
@@ -121,12 +122,12 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 	asked := fs.Bool("version", false, "say the version, and do nothing else") // has no variable
 	// an error is one line, without the usage
 	fs.SetOutput(io.Discard)
-	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		fs.SetOutput(usage)
 		fs.Usage()
 		return c, err
 	} else if err != nil {
-		return c, errors.New(message.FlagError(fs, err,
+		return c, errors.New(message.FlagError(err,
 			append(args, c.databaseURL, c.lockDatabaseURL)...))
 	}
 	if *asked {

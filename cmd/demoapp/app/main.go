@@ -5,7 +5,6 @@ package app
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"example.com/schedlock/internal/bounded"
 	"example.com/schedlock/internal/build"
@@ -37,7 +38,7 @@ func Main(args []string, stderr io.Writer) int {
 	}
 	cfg, err := LoadConfig(args, os.LookupEnv, stderr)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, pflag.ErrHelp):
 		return 0
 	case errors.Is(err, errVersion):
 		fmt.Println("demoapp", build.Version())
