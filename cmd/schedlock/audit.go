@@ -33,7 +33,7 @@ func newAuditJSON(a ledger.AuditEntry) auditJSON {
 }
 
 func audit(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
-	n := limitFlag(flags, 20, "how many, newest first")
+	n := limitFlag(flags, "how many, newest first")
 	return func(ctx context.Context) (int, error) {
 		none := "nobody has given an order"
 		if t.job() != "" {

@@ -197,8 +197,8 @@ func choice(flags *pflag.FlagSet, p *string, name, preset, usage string, words .
 	_ = flags.SetAnnotation(name, choices, words) // there is the flag
 }
 
-func limitFlag(flags *pflag.FlagSet, preset int, usage string) *int {
-	return flags.IntP("limit", "n", preset, usage)
+func limitFlag(flags *pflag.FlagSet, usage string) *int {
+	return flags.IntP("limit", "n", 20, usage)
 }
 
 // complete says what a flag is completed with.

@@ -88,7 +88,7 @@ func entries(terms []driver.Term, now time.Time) []entry {
 }
 
 func history(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
-	n := limitFlag(flags, 20, "how many, newest first; all with --since")
+	n := limitFlag(flags, "how many, newest first; all with --since")
 	since := flags.String("since", "", sinceUsage)
 	return func(ctx context.Context) (int, error) {
 		if *since != "" && !flags.Changed("limit") {

@@ -150,7 +150,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	}
 	text := plain(message.OneLine(t.ownRemedies(err.Error())))
 	fmt.Fprintln(t.errOut, "schedlock:", text)
-	if t.json {
+	if t.json || t.form == "json" {
 		t.encodeWith("", errorJSON{text}) // in one line, as watch writes everything
 	}
 	var usage *usageError
@@ -174,6 +174,7 @@ func (e *codeError) Unwrap() error { return e.err }
 
 // perform does what a command is for, once its flags are parsed.
 func (t *tool) perform(ctx context.Context, cmd *cobra.Command, c *command, action action) error {
+	t.json, t.wide = t.json || t.form == "json", t.form == "wide"
 	name, flags := commandOf(cmd), cmd.Flags()
 	switch {
 	case c.args != anyProgram && len(t.args) > c.args:
@@ -187,7 +188,6 @@ func (t *tool) perform(ctx context.Context, cmd *cobra.Command, c *command, acti
 	case t.timeout <= 0:
 		return wrong("--timeout %v is not above 0", t.timeout)
 	}
-	t.json, t.wide = t.json || t.form == "json", t.form == "wide"
 	if n, err := flags.GetInt("limit"); err == nil && n < 1 {
 		return wrong("-n %v is not above 0", n)
 	}

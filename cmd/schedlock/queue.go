@@ -88,7 +88,7 @@ var allStates = convert(queue.States, func(s queue.State) string { return string
 func tasksOf(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	var state string
 	choice(flags, &state, "state", "", "tasks of this state only", allStates...)
-	n := limitFlag(flags, 20, "how many of each state")
+	n := limitFlag(flags, "how many of each state")
 	return func(ctx context.Context) (int, error) {
 		switch {
 		case state != "" && !slices.Contains(allStates, state):

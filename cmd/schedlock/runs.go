@@ -80,7 +80,7 @@ func length(started, finished time.Time) string {
 }
 
 func runs(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
-	n := limitFlag(flags, 20, "how many, newest first; all with --since")
+	n := limitFlag(flags, "how many, newest first; all with --since")
 	job := flags.String("job", "", "of the job `NAME` only")
 	var status string
 	choice(flags, &status, "status", "", "only these, separated by commas", allStatuses...)

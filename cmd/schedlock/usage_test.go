@@ -22,7 +22,7 @@ import (
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	path, long := migrated(t, folder(t)), strings.Repeat("x", names.Max+1)
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		args string
 		says string
 	}{
@@ -117,7 +117,8 @@ func TestUsageErrors(t *testing.T) {
 			assert.Contains(t, r.err, "(see: schedlock help")
 			assert.Empty(t, r.out)
 			assert.NotContains(t, r.err, "heim")
-			r = call(t, append(strings.Fields(tc.args), "--json")...)
+			json := []string{"--json", "-o=json"}[i%2]
+			r = call(t, append(strings.Fields(tc.args), json)...)
 			assert.Equal(t, exitUsage, r.code)
 			var e errorJSON
 			if tc.args != "" && tc.args != "--db x" { // there is no command to have a flag
