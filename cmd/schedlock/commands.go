@@ -126,8 +126,9 @@ func (t *tool) root() *cobra.Command {
 		return &usageError{commandOf(cmd), message.FlagError(err, append(t.argv, t.dsn)...) +
 			t.meantFlag(cmd.Flags(), err)}
 	})
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages", "FlagUsagesWrapped 80") +
-		"{{if not .HasParent}}\nExit codes:\n" + exitHelp + "{{end}}")
+	root.SetUsageTemplate(
+		strings.ReplaceAll(root.UsageTemplate(), "FlagUsages", "FlagUsagesWrapped 80") +
+			"{{if not .HasParent}}\nExit codes:\n" + exitHelp + "{{end}}")
 	for i := range commands {
 		root.AddCommand(t.cobra(&commands[i]))
 	}
@@ -144,12 +145,12 @@ func (t *tool) root() *cobra.Command {
 var outputs = []string{"", "json", "wide"}
 
 func (t *tool) globalFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.dsn, "db", "", "`DSN` of the database: the path of a SQLite file, a file: URI, "+
-		"a postgres:// or a mysql:// URL; default: the environment variable "+databaseVariable)
+	flags.StringVar(&t.dsn, "db", "", "`DSN` of the database: the path of a SQLite file, a file: "+
+		"URI, a postgres:// or a mysql:// URL; default: the environment variable "+databaseVariable)
 	flags.StringVar(&t.inside, "schema", "", "the `NAME` of the app's schema on PostgreSQL "+
 		"(postgres.WithSchema), if any")
-	flags.StringVarP(&t.form, "output", "o", "", "`FORM` of the output: json, or wide for tables with all "+
-		"columns, uncut")
+	flags.StringVarP(&t.form, "output", "o", "", "`FORM` of the output: json, or wide for tables "+
+		"with all columns, uncut")
 	flags.BoolVar(&t.json, "json", false, "the same as -o json")
 	flags.BoolVar(&t.local, "local", false, "times of this machine's zone instead of UTC, except "+
 		"in JSON")

@@ -68,8 +68,8 @@ type sidecar struct {
 
 func sidecars(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 	s := &sidecar{tool: t}
-	flags.StringVar(&s.listen, "listen", defaultListen, "where it answers: the `ADDR` of a port of "+
-		"this machine, or of a Unix socket such as unix:/run/app/lead.sock")
+	flags.StringVar(&s.listen, "listen", defaultListen, "where it answers: the `ADDR` of a port "+
+		"of this machine, or of a Unix socket such as unix:/run/app/lead.sock")
 	flags.StringArrayVar(&s.names, "host", nil, "answer requests for the host `NAME` too, besides "+
 		"those for localhost and for the address that they come to; may be repeated")
 	flags.DurationVar(&s.ttl, "ttl", rules.DefaultTTL,

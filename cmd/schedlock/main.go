@@ -182,7 +182,8 @@ func (t *tool) perform(ctx context.Context, cmd *cobra.Command, c *command, acti
 	case c.args != anyProgram && slices.ContainsFunc(t.args, isAddress):
 		return wrong("an argument looks like the address of a database: give that with --db")
 	case !slices.Contains(outputs, t.form):
-		return wrong("-o %s is none of %s", message.Shown(t.form), strings.Join(outputs[1:], " and "))
+		return wrong("-o %s is none of %s", message.Shown(t.form),
+			strings.Join(outputs[1:], " and "))
 	case name == "migrate" && !flags.Changed("timeout"):
 		t.timeout = migrateTimeout
 	case t.timeout <= 0:

@@ -329,7 +329,7 @@ func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
 func TestFlagOverridesItsVariable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.prepareWith([]string{"-lock-ttl=90s", "--database-url", "file:other.db"}, "LOCK_TTL=70s",
+	r := f.prepareWith([]string{"--lock-ttl=90s", "--database-url", "file:other.db"}, "LOCK_TTL=70s",
 		"LOCK_HEARTBEAT=7s", "WORKERS=4", "MODE=standby")
 	r.begin()
 	r.awaitServing()

@@ -134,7 +134,7 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 
 func TestWrongFlagIsRefusedInOneLine(t *testing.T) {
 	t.Parallel()
-	for _, arg := range []string{"-lock-ttl=sixty", "-nonsense"} {
+	for _, arg := range []string{"--lock-ttl=sixty", "--nonsense"} {
 		f := newShortFleet(t)
 		r := f.prepareWith([]string{arg})
 		r.begin()

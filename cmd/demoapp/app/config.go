@@ -120,11 +120,8 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		}
 	})
 	asked := fs.Bool("version", false, "say the version, and do nothing else") // has no variable
-	// an error is one line, without the usage
-	fs.SetOutput(io.Discard)
+	fs.SetOutput(usage)                                                        // of --help; an error is returned without it
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fs.SetOutput(usage)
-		fs.Usage()
 		return c, err
 	} else if err != nil {
 		return c, errors.New(message.FlagError(err,
