@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"example.com/schedlock/internal/flags"
 	"example.com/schedlock/internal/message"
 )
 
@@ -123,7 +124,7 @@ func (t *tool) root() *cobra.Command {
 			return t.unknown(args[0])
 		}
 		t.json = t.json || asksForJSON(t.argv)
-		return &usageError{commandOf(cmd), message.FlagError(err, append(t.argv, t.dsn)...) +
+		return &usageError{commandOf(cmd), flags.Explain(err, append(t.argv, t.dsn)...) +
 			t.meantFlag(cmd.Flags(), err)}
 	})
 	root.SetUsageTemplate(

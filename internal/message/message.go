@@ -4,14 +4,11 @@
 package message
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/spf13/pflag"
 )
 
 // OneLine puts a message of several lines, such as pgx has, into one.
@@ -46,21 +43,29 @@ func Shown(value string) string {
 
 const hidden = "a value that is not shown, as it may have a password,"
 
-// Argument is Shown for an argument that nobody has asked for. The pairs of an
+// Argument is Shown for an argument that nobody has asked for, by the rule of IsShown.
+func Argument(value string, others ...string) string {
+	if !IsShown(value, others...) {
+		return hidden
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+// IsShown reports whether an argument that nobody has asked for may be shown. The pairs of an
 // address that were not quoted come as arguments of their own, so among them
 // nothing is shown: others are what else was given.
-func Argument(value string, others ...string) string {
+func IsShown(value string, others ...string) bool {
 	if !isWord(value) {
-		return hidden
+		return false
 	}
 	for _, o := range others {
 		uri := strings.Contains(o, "://") || strings.HasPrefix(o, "file:")
 		if strings.Contains(o, "=") && !strings.HasPrefix(o, "-") &&
 			(!uri || password.MatchString(o)) {
-			return hidden
+			return false
 		}
 	}
-	return fmt.Sprintf("%q", value)
+	return true
 }
 
 // isWord reports whether a value has at most 40 letters, numbers, and . _ + -.
@@ -71,48 +76,3 @@ func isWord(value string) bool {
 }
 
 var password = regexp.MustCompile(`(?i)p\w{0,3}[sw]\w*=`)
-
-// FlagError is an error of package pflag, which shows all that was given, with the rule of the
-// flag. others are the arguments.
-func FlagError(err error, others ...string) string {
-	const hidden = "and not shown, as it may have a password"
-	var (
-		unknown *pflag.NotExistError
-		value   *pflag.InvalidValueError
-		none    *pflag.ValueRequiredError
-	)
-	switch {
-	case errors.As(err, &unknown):
-		name, dashes := unknown.GetSpecifiedName(), "--"
-		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			name, dashes = short, "-"
-		}
-		if isShown(name, others) {
-			return "there is no flag " + dashes + name
-		}
-	case errors.As(err, &none):
-		return "flag --" + none.GetFlag().Name + " needs a value"
-	case errors.As(err, &value):
-		f := value.GetFlag()
-		if isShown(value.GetValue(), others) {
-			return fmt.Sprintf("--%s %q is not %s", f.Name, value.GetValue(), Wanted(f))
-		}
-		return "the value of --" + f.Name + " is wrong, " + hidden
-	}
-	return "a flag is written wrongly, " + hidden
-}
-
-func isShown(value string, others []string) bool { return Argument(value, others...) != hidden }
-
-// Wanted says what a flag takes.
-func Wanted(f *pflag.Flag) string {
-	switch f.Value.Type() {
-	case "duration":
-		return "a duration such as 10s or 1m30s"
-	case "int":
-		return "a whole number"
-	case "bool":
-		return "true or false"
-	}
-	return "valid"
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"example.com/schedlock/internal/flags"
 	"example.com/schedlock/internal/hosts"
 	"example.com/schedlock/internal/message"
 	"example.com/schedlock/schedlock/driver"
@@ -115,7 +116,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		}
 		if fs.Set(f.Name, value) != nil {
 			errs = append(errs, fmt.Errorf("%s=%s is not %s",
-				variable(f.Name), message.Shown(value), message.Wanted(f)))
+				variable(f.Name), message.Shown(value), flags.Wanted(f)))
 			_ = fs.Set(f.Name, f.DefValue) // so that nothing else is said of it
 		}
 	})
@@ -124,7 +125,7 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return c, err
 	} else if err != nil {
-		return c, errors.New(message.FlagError(err,
+		return c, errors.New(flags.Explain(err,
 			append(args, c.databaseURL, c.lockDatabaseURL)...))
 	}
 	if *asked {
