@@ -121,7 +121,8 @@ func LoadConfig(args []string, getenv func(string) (string, bool),
 		}
 	})
 	asked := fs.Bool("version", false, "say the version, and do nothing else") // has no variable
-	fs.SetOutput(usage)                                                        // of --help; an error is returned without it
+	// of --help; an error is returned without it
+	fs.SetOutput(usage)
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return c, err
 	} else if err != nil {
