@@ -89,8 +89,8 @@
 // # Running it
 //
 // In the default run, which shares the processors with other tests, the processes
-// look at locks, and users and workers do something, less often than in a soak; and
-// some clusters on a server have two processes.
+// look at locks, and users and workers do something, less often than in a soak; on a server
+// leases and heartbeats are shorter; and some clusters there have two processes.
 //
 //	# every fault of SQLite twice, of PostgreSQL once or more; the same choices again
 //	go test ./internal/faults/

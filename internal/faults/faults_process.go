@@ -234,15 +234,8 @@ func PanicJob(ctx context.Context, c *Cluster, in *Injection, p *process, b Beli
 func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	c.steer(p.slot, func(s *Control) { s.Fail = true })
 	defer c.steer(p.slot, func(s *Control) { s.Fail = false })
-	sleep(ctx, heed)
-	since := bootTime()
-	var failed Record
-	if !await(ctx, 10*c.Tick+5*time.Second, func() (ended bool) {
-		failed, ended = p.last(func(r Record) bool {
-			return r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since
-		})
-		return ended
-	}) {
+	failed, ended := c.awaitOdd(ctx, p)
+	if !ended {
 		return nil // it lost the lock meanwhile
 	}
 	// its end is written down meanwhile, or not
@@ -254,6 +247,20 @@ func FailJob(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belie
 		in.note("the run of %s for %d was not started again", failed.Job, failed.Tick)
 	}
 	return nil
+}
+
+// awaitOdd waits until a first attempt of the odd job has ended that was told what the process
+// was told before. It may take no time, so it is not seen under way.
+func (c *Cluster) awaitOdd(ctx context.Context, p *process) (r Record, ended bool) {
+	sleep(ctx, heed)
+	since := bootTime()
+	await(ctx, 10*c.Tick+5*time.Second, func() bool {
+		r, ended = p.last(func(r Record) bool {
+			return r.Kind == KindEnd && r.Job == jobOdd && r.Attempt == 1 && r.At > since
+		})
+		return ended
+	})
+	return r, ended
 }
 
 // startedAgain reports whether some process has started a later attempt.
@@ -275,8 +282,7 @@ func (c *Cluster) startedAgain(failed Record) bool {
 // KillLeader.
 func ChildLeft(ctx context.Context, c *Cluster, in *Injection, p *process, _ Belief) error {
 	c.steer(p.slot, func(s *Control) { s.Child = 2 * c.TTL })
-	c.awaitStart(ctx, p, jobOdd)
-	sleep(ctx, 50*time.Millisecond)
+	c.awaitOdd(ctx, p)
 	c.steer(p.slot, func(s *Control) { s.Child = 0 })
 	c.kill(ctx, in, p)
 	return nil

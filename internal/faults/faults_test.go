@@ -248,8 +248,7 @@ var errClusterLimit = fmt.Errorf("the cluster has not come to its end within %v"
 func (r *testRun) once(t *testing.T, g group, number int,
 	do func(context.Context, *Cluster) (map[string]error, error), another bool) (late string) {
 	dir := r.dir(t, g, number)
-	starting <- struct{}{}
-	started := sync.OnceFunc(func() { <-starting })
+	started := awaitTurn(number)
 	defer started()
 	defer enter()()
 	db, err := g.open(t, dir)
@@ -386,10 +385,10 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
 	run := newTestRun(t)
 	var together together
-	run.inject(&together, fileClusters(), 0, 1)
+	run.inject(&together, fileClusters(), 100, 1)
 	for n := range 4 {
 		together.run(t, fmt.Sprint("corruption, ", n), func(t *testing.T) {
-			run.with(t, group{name: "corruption"}, 100+n,
+			run.with(t, group{name: "corruption"}, 200+n,
 				func(ctx context.Context, c *Cluster) (map[string]error, error) {
 					return nil, c.Inject(ctx,
 						fault([]string{"header corrupted", "pages corrupted"}[n%2]))
@@ -398,7 +397,7 @@ func TestNoFaultMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	}
 	if missing.Full() {
 		together.run(t, "storm", func(t *testing.T) {
-			run.with(t, group{name: "storm", appPool: true}, 200,
+			run.with(t, group{name: "storm", appPool: true}, 90,
 				func(ctx context.Context, c *Cluster) (map[string]error, error) {
 					return c.Storm(ctx, survivable(true, Faults...), 8, 0)
 				})

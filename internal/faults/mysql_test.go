@@ -71,6 +71,6 @@ func TestNoFaultOfMariaDBMakesTwoLeadersOrNoneForLong(t *testing.T) {
 		groups = mysqlGroups
 	}
 	var together together
-	run.inject(&together, groups, 700, 2)
+	run.inject(&together, groups, 40, 2)
 	together.Wait()
 }

@@ -30,6 +30,6 @@ func TestNoFaultMakesTwoHoldersOfALockOrLosesATask(t *testing.T) {
 	missing.Long(t, "takes 20 seconds")
 	run := newTestRun(t)
 	var together together
-	run.inject(&together, lockClusters(), 500, 1)
+	run.inject(&together, lockClusters(), 20, 1)
 	together.Wait()
 }

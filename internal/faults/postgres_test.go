@@ -81,7 +81,7 @@ var histories = []Fault{
 func TestNoFaultOfAServerMakesTwoLeadersOrNoneForLong(t *testing.T) {
 	missing.Long(t, "takes a minute")
 	var together together
-	newTestRun(t).inject(&together, serverClusters(), 300, 1)
+	newTestRun(t).inject(&together, serverClusters(), 0, 1)
 	together.Wait()
 }
 

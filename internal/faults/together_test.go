@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,9 +20,34 @@ func (w *together) run(t *testing.T, name string, do func(*testing.T)) {
 	w.Go(func() { t.Run(name, do) })
 }
 
-// starting is for the clusters that start: a server and its processes are most of the work of a
-// cluster, and all of them at once may take a slow machine longer than one of them may take.
-var starting = make(chan struct{}, 2)
+// starting lets two clusters start at a time: a server and its processes are most of the work of a
+// cluster, and all of them at once may take a slow machine longer than one of them may take. Of
+// those that wait the lowest number is the next, so that what takes long does not come last, when
+// the processors have nothing else to do.
+var starting = struct {
+	*sync.Cond
+	free    int
+	waiting []int
+}{sync.NewCond(new(sync.Mutex)), 2, nil}
+
+func awaitTurn(number int) (started func()) {
+	s := &starting
+	s.L.Lock()
+	defer s.L.Unlock()
+	s.waiting = append(s.waiting, number)
+	for s.free == 0 || slices.Min(s.waiting) != number {
+		s.Wait()
+	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(n int) bool { return n == number })
+	s.free--
+	s.Broadcast()
+	return sync.OnceFunc(func() {
+		s.L.Lock()
+		defer s.L.Unlock()
+		s.free++
+		s.Broadcast()
+	})
+}
 
 // room is for the clusters that are being started, or go on: so many in any case, and more
 // while the processors have little to do. A long run has room for all.
