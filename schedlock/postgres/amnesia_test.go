@@ -72,40 +72,57 @@ var histories = []history{
 	}},
 }
 
-// A forgetting is a database of which a promoted server has the history, and
-// nothing that came later.
-type forgetting[T any] struct {
-	name     string
-	view     driver.Snapshot // before the fail-over
-	promoted string          // URL on the promoted server
-	lost     T               // what came later
+var held = []history{{"the lock is held", func(t *testing.T, store *postgres.Store) {
+	acquire(t, store, time.Minute)
+}}}
+
+// A loss is what a fail-over may take away: later adds it to a database that has one of the
+// histories, and returns what must hold on the promoted server, at the URL.
+type loss struct {
+	name  string
+	of    []history
+	later func(t *testing.T, store *postgres.Store) (check func(t *testing.T, promoted string))
 }
 
-// failOver makes databases, and one fail-over of all of them.
-func failOver[T any](t *testing.T, of []history, later func(t *testing.T,
-	store *postgres.Store) T) []forgetting[T] {
-	t.Helper()
-	var (
-		all    []forgetting[T]
-		stores []*postgres.Store
-		names  []string
-	)
-	for _, h := range of {
-		url := migrated(t)
-		store := open(t, url)
-		h.make(t, store)
-		all = append(all, forgetting[T]{name: h.name, view: look(t, store)})
-		stores, names = append(stores, store), append(names, databaseName(t, url))
+// One fail-over is for all: it costs more than they do.
+func TestAFailOverThatLosesWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	type database struct {
+		name, in string
+		store    *postgres.Store
+		later    func(t *testing.T, store *postgres.Store) func(*testing.T, string)
+		check    func(t *testing.T, promoted string)
 	}
-	replica := cutOff(t, pgtest.Shared(t))
-	for i := range all {
-		all[i].lost = later(t, stores[i])
+	var all []*database
+	for _, l := range losses {
+		for _, h := range l.of {
+			url := server.Filled(t, func(url string) { migrate(t, url) })
+			d := &database{l.name + "/" + h.name, databaseName(t, url), open(t, url), l.later, nil}
+			h.make(t, d.store)
+			all = append(all, d)
+		}
+	}
+	replica := cutOff(t, server)
+	for _, d := range all {
+		d.check = d.later(t, d.store)
 	}
 	replica.Promote(t)
-	for i := range all {
-		all[i].promoted = replica.URL(names[i])
+	for _, d := range all {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			d.check(t, replica.URL(d.in))
+		})
 	}
-	return all
+}
+
+var losses = []loss{
+	{"nobody leads while the leader of a lost term does", histories[:2], leadsOn},
+	{"a claim does not travel", histories, claimsWhatItSaw},
+	{"a free lock is free on the timeline of its newest term only", histories[:2], isFree},
+	{"a late release vouches for no timeline", held, releases(false)},
+	{"a late heartbeat vouches for no timeline", held, releases(true)},
+	{"terms grow whatever the clocks say", histories, growsOn},
 }
 
 // A renewed lock is one whose lease is renewed until stop.
@@ -143,96 +160,89 @@ func (r *renewed) stop(t *testing.T) int64 {
 	return lease.Term()
 }
 
-func nothing(*testing.T, *postgres.Store) (none struct{}) { return none }
-
-func TestNobodyLeadsOnAPromotedServerWhileTheLeaderOfALostTermDoes(t *testing.T) {
-	t.Parallel()
+func leadsOn(t *testing.T, store *postgres.Store) func(*testing.T, string) {
 	const ttl = 12 * time.Second
-	for _, f := range failOver(t, histories[:2], func(t *testing.T,
-		store *postgres.Store) *renewed {
-		lock, err := leads(t, ctx, store, ttl)
+	lock, err := leads(t, ctx, store, ttl)
+	require.NoError(t, err)
+	lost := renew(t, lock)
+	return func(t *testing.T, url string) {
+		promoted := open(t, url)
+		require.True(t, look(t, promoted).FailedOver)
+		term := lost.stop(t) // until now its server went on, and it with it
+		next, err := leads(t, ctx, promoted, ttl)
 		require.NoError(t, err)
-		return renew(t, lock)
-	}) {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			promoted := open(t, f.promoted)
-			require.True(t, look(t, promoted).FailedOver)
-			term := f.lost.stop(t) // until now its server went on, and it with it
-			lock, err := leads(t, ctx, promoted, ttl)
-			require.NoError(t, err)
-			require.ErrorIs(t, f.lost.lock.IsLeader(ctx), schedlock.ErrNotLeader, "two leaders")
-			require.Greater(t, lock.Lease().Term(), term)
-		})
+		require.ErrorIs(t, lock.IsLeader(ctx), schedlock.ErrNotLeader, "two leaders")
+		require.Greater(t, next.Lease().Term(), term)
 	}
 }
 
 // What a replica has read before the fail-over is no judgement of the server
 // that comes after it.
-func TestAClaimDoesNotTravelOverAFailOver(t *testing.T) {
-	t.Parallel()
-	for _, f := range failOver(t, histories, nothing) {
-		t.Run(f.name, func(t *testing.T) {
-			promoted := open(t, f.promoted)
-			for _, c := range []driver.Claim{unwatched(f.view), claim(f.view, time.Minute)} {
-				_, err := promoted.Acquire(ctx, c)
-				require.ErrorIs(t, err, driver.ErrConflict)
-			}
-			require.Equal(t, f.view.Row == nil, look(t, promoted).Row == nil)
-		})
+func claimsWhatItSaw(t *testing.T, store *postgres.Store) func(*testing.T, string) {
+	view := look(t, store)
+	return func(t *testing.T, url string) {
+		promoted := open(t, url)
+		for _, c := range []driver.Claim{unwatched(view), claim(view, time.Minute)} {
+			_, err := promoted.Acquire(ctx, c)
+			require.ErrorIs(t, err, driver.ErrConflict)
+		}
+		require.Equal(t, view.Row == nil, look(t, promoted).Row == nil)
 	}
 }
 
 // The statement asks on which timeline the newest term was acquired, whatever
 // the claimant has made of its look.
-func TestAFreeLockIsFreeOnTheTimelineOfItsNewestTermOnly(t *testing.T) {
-	t.Parallel()
-	for _, f := range failOver(t, histories[:2], nothing) {
-		t.Run(f.name, func(t *testing.T) {
-			promoted := open(t, f.promoted)
-			view := look(t, promoted)
-			require.True(t, view.FailedOver)
-			require.NotEqual(t, f.view.Incarnation, view.Incarnation)
-			_, err := promoted.Acquire(ctx, unwatched(view))
-			require.ErrorIs(t, err, driver.ErrConflict)
-			_, err = promoted.Acquire(ctx, claim(view, time.Minute)) // it was watched for a TTL
-			require.NoError(t, err)
-			require.False(t, look(t, promoted).FailedOver, "the newest term is of this timeline")
-		})
+func isFree(t *testing.T, store *postgres.Store) func(*testing.T, string) {
+	before := look(t, store).Incarnation
+	return func(t *testing.T, url string) {
+		promoted := open(t, url)
+		view := look(t, promoted)
+		require.True(t, view.FailedOver)
+		require.NotEqual(t, before, view.Incarnation)
+		_, err := promoted.Acquire(ctx, unwatched(view))
+		require.ErrorIs(t, err, driver.ErrConflict)
+		_, err = promoted.Acquire(ctx, claim(view, time.Minute)) // it was watched for a TTL
+		require.NoError(t, err)
+		require.False(t, look(t, promoted).FailedOver, "the newest term is of this timeline")
 	}
 }
 
 // The release and the term that followed it are lost. Then the release comes
 // once more, after a heartbeat that was on its way for long, or without one.
-func TestWhatALeaderWritesAfterItsEndDoesNotVouchForAnotherTimeline(t *testing.T) {
-	t.Parallel()
-	var refs []driver.Ref
-	held := func(t *testing.T, store *postgres.Store) {
-		refs = append(refs, acquire(t, store, time.Minute))
-	}
-	i := -1
-	for n, f := range failOver(t, []history{{"release", held}, {"heartbeat", held}},
-		func(t *testing.T, store *postgres.Store) *schedlock.Lock {
-			i++
-			release(t, store, refs[i])
-			lock, err := leads(t, ctx, store, 10*time.Minute)
-			require.NoError(t, err)
-			return lock
-		}) {
-		t.Run(f.name, func(t *testing.T) {
-			promoted := open(t, f.promoted)
-			if f.name == "heartbeat" {
-				heartbeat(t, promoted, refs[n])
+func releases(beats bool) func(*testing.T, *postgres.Store) func(*testing.T, string) {
+	return func(t *testing.T, store *postgres.Store) func(*testing.T, string) {
+		ref := look(t, store).Row.Ref
+		release(t, store, ref)
+		lost, err := leads(t, ctx, store, 10*time.Minute)
+		require.NoError(t, err)
+		return func(t *testing.T, url string) {
+			promoted := open(t, url)
+			if beats {
+				heartbeat(t, promoted, ref)
 			}
 			require.True(t, look(t, promoted).FailedOver)
-			release(t, promoted, refs[n])
+			release(t, promoted, ref)
 			require.True(t, look(t, promoted).FailedOver)
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			_, err := leads(t, short, promoted, time.Minute)
-			require.NoError(t, f.lost.IsLeader(ctx))
+			require.NoError(t, lost.IsLeader(ctx))
 			require.ErrorIs(t, err, context.DeadlineExceeded, "two leaders")
-		})
+		}
+	}
+}
+
+func growsOn(t *testing.T, store *postgres.Store) func(*testing.T, string) {
+	acquire(t, store, time.Second)
+	lost := acquire(t, store, time.Second)
+	return func(t *testing.T, url string) {
+		promoted := open(t, lags(t, url))
+		require.Greater(t, time.Since(look(t, promoted).Now), 59*time.Minute)
+		ref := acquire(t, promoted, time.Minute)
+		require.Greater(t, ref.Term, lost.Term)
+		require.Less(t, ref.Term, int64(1)<<53, "a number for JavaScript")
+		next := acquire(t, promoted, time.Minute)
+		require.Equal(t, ref.Term+1, next.Term, "on one timeline they grow as ever")
 	}
 }
 
@@ -256,32 +266,15 @@ func lags(t *testing.T, url string) string {
 	return shadow(t, url, "late", `now := now - interval '1 hour';`)
 }
 
-func TestTermsGrowOverAFailOverWhateverTheClocksSay(t *testing.T) {
-	t.Parallel()
-	for _, f := range failOver(t, histories, func(t *testing.T, store *postgres.Store) driver.Ref {
-		acquire(t, store, time.Second)
-		return acquire(t, store, time.Second)
-	}) {
-		t.Run(f.name, func(t *testing.T) {
-			promoted := open(t, lags(t, f.promoted))
-			view := look(t, promoted)
-			require.Greater(t, time.Since(view.Now), 59*time.Minute)
-			ref := acquire(t, promoted, time.Minute)
-			require.Greater(t, ref.Term, f.lost.Term)
-			require.Less(t, ref.Term, int64(1)<<53, "a number for JavaScript")
-			next := acquire(t, promoted, time.Minute)
-			require.Equal(t, ref.Term+1, next.Term, "on one timeline they grow as ever")
-		})
-	}
-}
-
 func TestTermsGrowOverTwoFailOversThatHaveEachLostTheNewest(t *testing.T) {
 	missing.OnlyFull(t, "starts two replicas; by default terms grow over one fail-over")
 	t.Parallel()
-	url := migrated(t)
+	server := pgtest.Start(t)
+	url := server.Database(t)
+	migrate(t, url)
 	store, database := open(t, url), databaseName(t, url)
 	acquire(t, store, time.Second)
-	first := cutOff(t, pgtest.Shared(t))
+	first := cutOff(t, server)
 	acquire(t, store, time.Second)
 
 	first.Promote(t)

@@ -77,17 +77,12 @@ func TestMigrationsIntoAMissingSchemaAreForAnOperator(t *testing.T) {
 	require.ErrorContains(t, err, "search_path")
 }
 
-// raise makes the lock's statements fail: they call clock_timestamp, and find
-// this one first.
-func raise(t testing.TB, databaseURL, code string) {
-	exec(t, session(t, databaseURL), fmt.Sprintf(`CREATE SCHEMA IF NOT EXISTS shadow;
-		CREATE OR REPLACE FUNCTION shadow.clock_timestamp()
-			RETURNS timestamptz LANGUAGE plpgsql AS $$
-		BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '%s'; END $$`, code))
-}
-
 func TestErrorsThatTimeMayMend(t *testing.T) {
 	t.Parallel()
+	url := migrated(t)
+	conn := session(t, url)
+	store := open(t, as(t, url, "postgres", "search_path", "shadow,pg_catalog,public"))
+	ref := acquire(t, store, time.Minute)
 	for _, tc := range []struct {
 		code      string
 		permanent bool
@@ -101,10 +96,10 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 		{code: "XX001", damaged: true}, {code: "XX002", damaged: true},
 	} {
 		t.Run(tc.code, func(t *testing.T) {
-			url := migrated(t)
-			store := open(t, as(t, url, "postgres", "search_path", "shadow,pg_catalog,public"))
-			ref := acquire(t, store, time.Minute)
-			raise(t, url, tc.code)
+			// The lock's statements call clock_timestamp, and find this one first.
+			exec(t, conn, fmt.Sprintf(`CREATE SCHEMA shadow;
+				CREATE FUNCTION shadow.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$
+				BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '%s'; END $$`, tc.code))
 			_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
 			_, lookErr := store.Look(ctx)
 			for _, err := range []error{err, lookErr} {
@@ -115,7 +110,7 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 				require.Equal(t, tc.damaged, errors.Is(err, driver.ErrCorrupt), err)
 				require.NotErrorIs(t, err, driver.ErrLost)
 			}
-			exec(t, session(t, url), `DROP FUNCTION shadow.clock_timestamp`)
+			exec(t, conn, `DROP SCHEMA shadow CASCADE`)
 			heartbeat(t, store, ref)
 		})
 	}

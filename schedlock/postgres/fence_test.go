@@ -172,7 +172,7 @@ func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
 	t.Parallel()
 	const limit = 90 * time.Second
 	url := migrated(t)
-	store := open(t, url)
+	store, conn := open(t, url), session(t, url)
 	n, q := store.Named(), store.Queue()
 	ref, lock := acquire(t, store, limit), takeNamed(t, n, namedClaim(lockA, time.Hour))
 	addTasks(t, q, 0, "a")
@@ -192,7 +192,6 @@ func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
 			"2min": "90s", "1d": "90s", "2500ms": "2500ms"} {
 			t.Run(what+", "+own, func(t *testing.T) {
 				const sqlLimit = `SHOW idle_in_transaction_session_timeout`
-				conn := session(t, url)
 				exec(t, conn, `SET idle_in_transaction_session_timeout = '`+own+`'`)
 				tx, err := conn.Begin(ctx)
 				require.NoError(t, err)
