@@ -85,7 +85,7 @@ func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 			assert.Equal(t, 1, r.Attempt)
 		}
 		for _, r := range []*replica{a, b} {
-			assert.NotRegexp(t, "level=(INFO|WARN|ERROR).* job=j", r.log.String(), "no line per run")
+			assert.NotRegexp(t, "level=(INFO|WARN|ERROR).* job=j", r.log.String(), "of a run")
 		}
 	})
 }
