@@ -84,6 +84,9 @@ func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 			assert.Equal(t, r.ScheduledAt, r.StartedAt)
 			assert.Equal(t, 1, r.Attempt)
 		}
+		for _, r := range []*replica{a, b} {
+			assert.NotRegexp(t, "level=(INFO|WARN|ERROR).* job=j", r.log.String(), "of a run")
+		}
 	})
 }
 

@@ -139,6 +139,12 @@ type pauseRow struct {
 	Reason string    `json:"reason"`
 }
 
+// decode reads JSON.
+func decode(t *testing.T, body []byte, v any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(body, v), "%s", body)
+}
+
 // read is get for an answer whose status must be 200. A database that can't be read
 // is asked again: the machine may be busy, or a pooler that has died starts anew.
 func (r *replica) read(path string) (a answer) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -91,77 +90,5 @@ func TestJobsAndRetriesAnswerAsTheirContractSays(t *testing.T) {
 			"requested_by": "web page"}).check(t, a.body)
 		job.with(shape{"failure_streak": "^1$", "failed": "^3$",
 			"last_error": "time-out of 100ms"}).check(t, tick(leader))
-	})
-}
-
-func TestARunThatIsCutShortIsTakenUpByTheNextLeader(t *testing.T) {
-	onEachDatabase(t, func(t *testing.T, newFleet maker) {
-		for _, once := range []bool{false, true} {
-			t.Run(fmt.Sprintf("at most once %v", once), func(t *testing.T) {
-				t.Parallel()
-				f := newFleet(t, "TICK=1s", "TICK_OVERLAP=allow", "LOCK_TTL=4s",
-					"LOCK_HEARTBEAT=300ms", fmt.Sprintf("TICK_AT_MOST_ONCE=%v", once), everyRun)
-				leader, term := f.startLeader("JOB_DURATION=1h")
-				var took []time.Duration
-				for range soakRounds(20) {
-					next := f.start("JOB_DURATION=1h")
-					cut := leader.awaitRun("a run is under way", func(r runRow) bool {
-						return r.Status == "in_progress" && r.Term == term && r.Attempt == 1
-					})
-					leader.kill()
-					before := term
-					leader, term = next, next.awaitLeading()
-					acquired := leader.terms()[0].AcquiredAt
-					var found, again runRow
-					eventually(t, "it is abandoned, and what follows", func() error {
-						for _, r := range leader.runs("tick") {
-							if !r.ScheduledAt.Equal(cut.ScheduledAt) {
-								continue
-							}
-							if r.Status == "abandoned" {
-								found = r
-							}
-							if again = r; r.Attempt == 2 || once && r.Status == "abandoned" {
-								return nil
-							}
-						}
-						return fmt.Errorf("%+v", again)
-					})
-					if found.Attempt == 1 { // else this test has looked too late
-						require.Equal(t, before, found.Term)
-						took = append(took, found.FinishedAt.Sub(acquired))
-						require.Equal(t, once, found.RetryAt.IsZero())
-					}
-					if !once {
-						require.Equal(t, term, again.Term)
-						require.GreaterOrEqual(t, again.StartedAt.Sub(acquired),
-							400*time.Millisecond, "after its backoff")
-					}
-					j := leader.job("tick")
-					require.False(t, j.LastFailed.Before(acquired))
-					require.Less(t, j.LastFailed.Sub(acquired), soon(3*time.Second),
-						"it is milliseconds on a quiet machine")
-					leader.awaitLine("run abandoned by its leader", "attempt=1")
-					require.Positive(t, leader.metric("schedlock_runs_total",
-						"job_name", "tick", "status", "abandoned"))
-					if once {
-						leader.awaitLine("run abandoned by its leader: it is not repeated")
-						leader.awaitRun("the next tick runs", func(r runRow) bool {
-							return r.ScheduledAt.After(cut.ScheduledAt) && r.Term == term
-						})
-						// The longest backoff, and more: nothing must happen until then.
-						time.Sleep(time.Until(acquired.Add(1500 * time.Millisecond)))
-						kept := leader.awaitRun("it is there", func(r runRow) bool {
-							return r.ScheduledAt.Equal(cut.ScheduledAt)
-						})
-						require.Equal(t, found, kept)
-					}
-				}
-				if len(took) > 0 {
-					logTimes(t, "from the acquisition until what was cut short is abandoned", took)
-				}
-				f.requireStartedOnce(leader)
-			})
-		}
 	})
 }

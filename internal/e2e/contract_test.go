@@ -7,15 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
-
-	"example.com/schedlock/internal/child"
 )
 
 const stampPattern = `^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"$`
@@ -219,10 +219,7 @@ func TestLimitIs100ByDefaultAndAtMost100000(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet maker) {
 		f := newFleet(t)
 		r, _ := f.startLeader()
-		rows := 100_001
-		if child.Raced() || f.server != "" && !*soak {
-			rows = 101 // so many take their time, and the limit is the app's, whatever the database
-		}
+		rows := sized(101, 101, 100_001) // which takes its time
 		insert := `INSERT INTO scheduler_runs
 			(job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
 			SELECT 'old', timestamptz '2001-01-01Z' + i * interval '1 s', '2001-01-01Z',
@@ -329,8 +326,8 @@ func TestEveryPathAnswersWithSafeHeadersAndOnlyToGET(t *testing.T) {
 func TestFlagOverridesItsVariable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	r := f.prepareWith([]string{"--lock-ttl=90s", "--database-url", "file:other.db"}, "LOCK_TTL=70s",
-		"LOCK_HEARTBEAT=7s", "WORKERS=4", "MODE=standby")
+	r := f.prepareWith([]string{"--lock-ttl=90s", "--database-url", "file:other.db", "--log=json"},
+		"LOCK_TTL=70s", "LOCK_HEARTBEAT=7s", "WORKERS=4", "MODE=standby", "LOG=text")
 	r.begin()
 	r.awaitServing()
 	r.awaitLeading()
@@ -339,6 +336,13 @@ func TestFlagOverridesItsVariable(t *testing.T) {
 	require.InDelta(t, 7, lock.HeartbeatSeconds, 0)
 	require.Contains(t, f.files(), "other.db")
 	require.NotContains(t, f.files(), "bans.db")
+	r.stop()
+	for line := range strings.Lines(r.log.String()) {
+		var said map[string]any
+		decode(t, []byte(line), &said)
+		require.Subset(t, slices.Collect(maps.Keys(said)), []string{"time", "msg"}, line)
+		require.Contains(t, []any{"INFO", "WARN"}, said["level"], line)
+	}
 }
 
 func TestDatabaseMayBeAPlainPathWithAnyCharacters(t *testing.T) {

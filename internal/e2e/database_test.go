@@ -113,11 +113,12 @@ func (f *fleet) holdWriteLock() (done func()) {
 	}
 }
 
-// requireNoRow checks that nobody holds the lock and that every term has an
-// end.
+// requireNoRow checks that nobody holds the lock, and that every term and every run has an end.
 func (f *fleet) requireNoRow() {
 	f.t.Helper()
 	require.Equal(f.t, "0", f.sql(`SELECT count(*) FROM scheduler_lock`), "lock rows")
 	require.Equal(f.t, "0", f.sql(`SELECT count(*) FROM scheduler_terms WHERE ended_at IS NULL`),
 		"terms without an end")
+	require.Equal(f.t, "0", f.sql(`SELECT count(*) FROM scheduler_runs
+		WHERE status = 'in_progress'`), "runs without an end")
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,37 +44,55 @@ func (r *replica) everything() string {
 	return b.String()
 }
 
-func TestNoAnswerTellsAPath(t *testing.T) {
+// The server is stopped while a leader has a password in its URL, and comes back.
+func TestInAnOutageNobodyLeadsAllServeAndNothingTellsThePassword(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "CONTROL=true")
-	r, _ := f.startLeader()
-	require.NotContains(t, r.everything(), f.dir)
-	require.NoError(t, os.Rename(f.db, f.db+".away"))
-	require.True(t, r.get("/lock").contains("is not the one that was opened"))
-	text := r.everything()
-	require.NotContains(t, text, f.dir, "while the database is gone")
-	require.NotContains(t, text, "bans.db")
-}
-
-func TestNoAnswerAndNoLogLineTellsAPassword(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Start(t)
-	u, err := url.Parse(s.Database(t))
+	server := pgtest.Start(t)
+	u, err := url.Parse(server.Database(t))
 	require.NoError(t, err)
 	const password = "s3cret&w0rd"
 	u.User = url.UserPassword(u.User.Username(), password) // the server does not ask for it
-	f := newFleetOn(t, u.String(), "CONTROL=true", "LOCK_TTL=3s", "LOCK_HEARTBEAT=300ms")
-	r, _ := f.startLeader()
-	text := r.everything()
-	s.Stop(t, "immediate")
-	eventually(t, "it has noticed", func() error {
-		if a := r.get("/readyz"); a.status != http.StatusServiceUnavailable {
-			return fmt.Errorf("%d", a.status)
+	f := newFleetOn(t, u.String(), "CONTROL=true", "LOCK_TTL=3s", "LOCK_HEARTBEAT=300ms",
+		"TICK=200ms")
+	leader, term := f.startLeader()
+	f.start()
+	text := leader.everything()
+	require.Equal(t, http.StatusOK, leader.order("/jobs/tick/resume").status) // it has paused it
+	leader, term = awaitOneLeader(t, f.replicas, term-1)
+	server.Stop(t, "immediate")
+	eventually(t, "the leader steps down, and all serve meanwhile", func() error {
+		for _, r := range f.replicas {
+			asked := time.Now()
+			if a := r.get("/readyz"); a.status != http.StatusServiceUnavailable {
+				return fmt.Errorf("GET /readyz: %d", a.status)
+			}
+			require.Less(t, time.Since(asked), soon(10*time.Second),
+				"an answer of /readyz is bounded by 2 s")
+			require.Equal(t, http.StatusOK, r.get("/healthz").status)
+			require.True(t, r.get("/").contains(">This replica</h2>"))
+		}
+		var said struct{ Self selfState }
+		decode(t, leader.get("/lock").body, &said)
+		if said.Self.Leader {
+			return fmt.Errorf("%+v", said)
 		}
 		return nil
 	})
-	r.awaitLine("lost the lock")
-	text += r.everything() + r.log.String()
+	leader.awaitLine("lost the lock", fmt.Sprintf("term=%d", term))
+	asked := time.Now()
+	require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status)
+	require.Less(t, time.Since(asked), soon(2*orderTimeout))
+	text += leader.everything()
+
+	server.StartAgain(t)
+	leader, term = awaitOneLeader(t, f.replicas, term)
+	leader.awaitStatus("done", term)
+	requireNoTickTwice(t, leader)
+	for _, r := range f.replicas {
+		r.stop()
+		text += r.log.String()
+	}
+	f.requireNoRow()
 	for _, form := range []string{password, url.QueryEscape(password), "s3cret", "w0rd"} {
 		require.NotContains(t, text, form)
 	}

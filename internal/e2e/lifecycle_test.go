@@ -25,22 +25,6 @@ func leftFiles(name string) []string {
 	return []string{name, name + "-lease", name + "-migrate.lock"}
 }
 
-func TestStartingAndStoppingManyTimesLeavesNoRowAndNoFileBehind(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "LOCK_HEARTBEAT=300ms")
-	for i := range sized(3, 10, 200) {
-		r, _ := f.startLeader()
-		r.stop()
-		require.Empty(t, r.errorLines())
-		f.requireNoRow()
-		extra := slices.DeleteFunc(f.files(), func(name string) bool {
-			return slices.Contains(leftFiles("bans.db"), name)
-		})
-		require.Empty(t, extra, "files after %d starts", i+1)
-	}
-	require.Equal(t, "0", f.sql(`SELECT count(*) FROM scheduler_runs WHERE status = 'in_progress'`))
-}
-
 // Not parallel: it counts what this very process has open.
 func TestStartingAndStoppingInOneProcessLeavesNothingOpen(t *testing.T) {
 	f := newFleet(t)

@@ -313,6 +313,7 @@ func TestAnOrderThatTheDatabaseDoesNotTakeIsRefusedInTime(t *testing.T) {
 	r, _ := f.startLeader()
 	r.awaitJob()
 	done := f.holdWriteLock()
+	require.Equal(t, http.StatusOK, r.get("/readyz").status, "the database can be read")
 	for _, path := range []string{"/jobs/tick/run", "/jobs/tick/pause", "/pause?all=true"} {
 		begun := time.Now()
 		a := r.order(path)

@@ -19,17 +19,10 @@ func TestTheFenceGuardsTheAppsTablesOnlyInTheDatabaseOfTheLock(t *testing.T) {
 		urls   func(t *testing.T, f *fleet) (app, lock string)
 		fenced bool
 	}{
-		{"one URL", func(t *testing.T, f *fleet) (string, string) {
-			db := pgtest.Shared(t).Database(t)
-			return db, db
-		}, true},
 		{"two URLs of one database", func(t *testing.T, f *fleet) (string, string) {
 			db := pgtest.Shared(t).Database(t)
 			return db + "&pool_max_conns=2&default_query_exec_mode=simple_protocol", db
 		}, true},
-		{"two databases", func(t *testing.T, f *fleet) (string, string) {
-			return pgtest.Shared(t).Database(t), pgtest.Shared(t).Database(t)
-		}, false},
 		{"two databases that both have a lock", func(t *testing.T, f *fleet) (string, string) {
 			app := pgtest.Shared(t).Database(t)
 			f.url = app

@@ -5,15 +5,11 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,140 +91,6 @@ func TestThroughPgBouncerReplicasStartAtOnceAndHandOver(t *testing.T) {
 	}
 }
 
-func TestOnPostgresThatIsRestartedTheLeaderStaysAndInAnOutageNobodyLeads(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Start(t)
-	f := newFleetOn(t, server.Database(t), "LOCK_TTL=6s", "LOCK_HEARTBEAT=300ms", "TICK=200ms",
-		"CONTROL=true")
-	replicas := []*replica{f.start(), f.start(), f.start()}
-	leader, term := awaitOneLeader(t, replicas, 0)
-
-	// It stays if the server is back within half the session grace, 2.5 s. A machine that
-	// has never done that in ten restarts cannot tell.
-	short := false
-	for range 10 {
-		before := len(leader.terms())
-		begun := time.Now()
-		server.Restart(t, "fast")
-		away := time.Since(begun)
-		short = short || away < time.Second
-		eventually(t, "all are ready again", func() error {
-			for _, r := range replicas {
-				if a := r.get("/readyz"); a.status != http.StatusOK {
-					return fmt.Errorf("%s", a.body)
-				}
-			}
-			return nil
-		})
-		again, same := awaitOneLeader(t, replicas, 0)
-		if same == term {
-			leader.awaitHeartbeats(3)
-			require.Equal(t, leader.pid(), again.pid())
-			require.Len(t, leader.terms(), before)
-			short = false // nothing is left to tell
-			break
-		}
-		t.Logf("a restart took %v: term %d is followed by %d", away, term, same)
-		leader, term = again, same
-	}
-	require.False(t, short, "the server was back in time, and no leader has stayed")
-
-	for _, outage := range []struct {
-		name       string
-		begin, end func()
-	}{
-		{"stopped", func() { server.Stop(t, "immediate") }, func() { server.StartAgain(t) }},
-		{"hung", func() {
-			signalTree(t, server.PID(), syscall.SIGSTOP)
-		}, func() { signalTree(t, server.PID(), syscall.SIGCONT) }},
-	} {
-		leader, term = awaitOneLeader(t, replicas, 0)
-		outage.begin()
-		t.Cleanup(func() { // a failed test must be able to stop the server
-			if pid := server.PID(); pid != 0 {
-				signalTree(t, pid, syscall.SIGCONT)
-			}
-		})
-		eventually(t, "the leader steps down, and all serve meanwhile", func() error {
-			var asking sync.WaitGroup // at once, as each answer takes until its limit
-			for _, r := range replicas {
-				ask := func(path string, check func(answer)) {
-					asking.Go(func() {
-						a, err := r.try(http.MethodGet, path)
-						if assert.NoError(t, err) {
-							check(a)
-						}
-					})
-				}
-				asked := time.Now()
-				ask("/readyz", func(a answer) {
-					assert.Equal(t, http.StatusServiceUnavailable, a.status, outage.name)
-					assert.Less(t, time.Since(asked), soon(10*time.Second),
-						"an answer of /readyz is bounded by 2 s")
-				})
-				ask("/healthz", func(a answer) { assert.Equal(t, http.StatusOK, a.status) })
-				ask("/", func(a answer) {
-					assert.Contains(t, string(a.body), ">This replica</h2>")
-				})
-			}
-			if asking.Wait(); t.Failed() {
-				t.FailNow()
-			}
-			var self struct{ Self selfState }
-			decode(t, leader.get("/lock").body, &self)
-			if self.Self.Leader {
-				return fmt.Errorf("%+v", self)
-			}
-			return nil
-		})
-		leader.awaitLine("lost the lock", fmt.Sprintf("term=%d", term))
-		asked := time.Now()
-		require.Equal(t, http.StatusServiceUnavailable, leader.order("/jobs/nonsense/run").status,
-			outage.name)
-		require.Less(t, time.Since(asked), soon(2*orderTimeout))
-		outage.end()
-		leader, term = awaitOneLeader(t, replicas, term)
-		leader.awaitStatus("done", term)
-		requireNoTickTwice(t, leader)
-	}
-	for _, r := range replicas {
-		require.False(t, r.hasExited())
-		r.stop()
-	}
-	f.requireNoRow()
-}
-
-func TestARowThatIsLockedIsShownWithWhoLocksIt(t *testing.T) {
-	t.Parallel()
-	// What the dead leader leaves must be there still when its row is locked.
-	f := newPostgresFleet(t, "LOCK_TTL=5s", "LOCK_HEARTBEAT=500ms")
-	leader, term := f.startLeader()
-	standby := f.start()
-	conn, err := pgx.Connect(context.Background(), f.server+"&application_name=report")
-	require.NoError(t, err)
-	defer conn.Close(context.Background())
-	leader.kill()
-	_, err = conn.Exec(context.Background(), `BEGIN; SELECT FROM scheduler_lock FOR UPDATE`)
-	require.NoError(t, err)
-	eventually(t, "the standby says who is in the way", func() error {
-		a, page := standby.get("/lock"), standby.get("/")
-		var found struct {
-			Lock struct {
-				BlockedBy string `json:"blocked_by"`
-			}
-		}
-		decode(t, a.body, &found)
-		if !strings.Contains(found.Lock.BlockedBy, `application "report"`) ||
-			!page.contains("locked by backend") {
-			return fmt.Errorf("%s, page %s", a.body, page.body)
-		}
-		return nil
-	})
-	_, err = conn.Exec(context.Background(), `ROLLBACK`)
-	require.NoError(t, err)
-	require.Greater(t, standby.awaitLeading(), term)
-}
-
 func TestPostgresThatCannotBeUsedAtStartIsSaidInOneLine(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Shared(t) // the rule and the roles are this test's own
@@ -262,14 +124,6 @@ func TestPostgresThatCannotBeUsedAtStartIsSaidInOneLine(t *testing.T) {
 		GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO reader;
 		REVOKE INSERT, DELETE ON bans FROM reader`)
 	require.NoError(t, err)
-	halfway := server.Database(t)
-	f.url = halfway
-	other, _ := f.startLeader()
-	other.stop()
-	_, err = queryServer(halfway,
-		`GRANT ALL ON ALL TABLES IN SCHEMA public TO reader;
-		REVOKE UPDATE ON scheduler_lock FROM reader`)
-	require.NoError(t, err)
 
 	empty := server.Database(t)
 	t.Run("cases", func(t *testing.T) { // which wait for each other before the databases go
@@ -289,8 +143,6 @@ func TestPostgresThatCannotBeUsedAtStartIsSaidInOneLine(t *testing.T) {
 				[]string{`GRANT CREATE ON SCHEMA "public" TO "reader"`}},
 			{"may not create its own table", as("reader", empty), migrated,
 				[]string{"bans", "GRANT USAGE, CREATE ON SCHEMA", "DEMOAPP_DATABASE_URL"}},
-			{"may not use the lock", as("reader", halfway), "",
-				[]string{"GRANT UPDATE ON public.scheduler_lock TO reader"}},
 			{"may not use its own table", as("reader", migrated), "",
 				[]string{"GRANT DELETE ON public.bans TO reader; " +
 					"GRANT INSERT ON public.bans TO reader"}},

@@ -404,6 +404,9 @@ func (f *fleet) freeze(r *replica) {
 	f.t.Helper()
 	eventually(f.t, "the replica is stopped outside a transaction", func() error {
 		r.signal(syscall.SIGSTOP)
+		// Its threads run on until one of them has come to see the signal.
+		_, err := syscall.Wait4(r.pid(), nil, syscall.WUNTRACED, nil)
+		require.NoError(f.t, err)
 		probe := `BEGIN IMMEDIATE; ROLLBACK`
 		if f.server != "" {
 			probe = `SELECT id FROM scheduler_lock FOR UPDATE NOWAIT`

@@ -150,9 +150,9 @@ func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 // again: every tick is in the ledger exactly once, and nothing starts twice.
 func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet maker) {
-		interval, rounds := 200*time.Millisecond, 6 // each fault twice
+		interval, rounds := 200*time.Millisecond, sized(3, 6, 30) // three faults in turn
 		if *soak {
-			interval, rounds = time.Second, 30
+			interval = time.Second
 		}
 		f := newFleet(t, "LOCK_TTL=2s", "LOCK_HEARTBEAT=200ms", "TICK="+interval.String(),
 			"JOB_DURATION="+(interval/3).String(), everyRun)

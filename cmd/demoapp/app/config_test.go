@@ -2,28 +2,65 @@ package app
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/tasks"
 )
+
+// load reads a configuration from NAME=value.
+func load(t *testing.T, env ...string) Config {
+	t.Helper()
+	cfg, err := LoadConfig(nil, func(name string) (string, bool) {
+		for _, v := range env {
+			if value, ok := strings.CutPrefix(v, strings.TrimPrefix(name, envPrefix)+"="); ok {
+				return value, true
+			}
+		}
+		return "", false
+	}, io.Discard)
+	require.NoError(t, err)
+	return cfg
+}
+
+func TestHostsAreAddedByTheirVariableAndTheListenAddress(t *testing.T) {
+	t.Parallel()
+	some := "HOSTS=app.example, Other.Example:443 ,192.0.2.7"
+	for _, tc := range []struct {
+		env, host string
+		want      bool
+	}{
+		{some, "app.example", true},
+		{some, "other.example", true},
+		{some, "192.0.2.7:80", true},
+		{some, "localhost", true},
+		{some, "evil.example", false},
+		{"HOSTS=*", "evil.example", true},
+		{"ADDR=named.example:0", "named.example", true}, // is answered by that name
+		{"ADDR=127.0.0.1:0", "named.example", false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = tc.host
+		require.Equal(t, tc.want, load(t, tc.env).hosts.Allows(r), "%+v", tc)
+	}
+}
+
+func TestALockWhoseRowIsLockedSaysByWhom(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, encoded(t, newLockJSON(&schedlock.LockInfo{Blocker: "backend 7"})),
+		`"blocked_by":"backend 7"`)
+}
 
 func TestJobsTakeTheirPoliciesFromTheConfiguration(t *testing.T) {
 	t.Parallel()
 	jobs := func(env ...string) (tick, imports tasks.Job) {
-		cfg, err := LoadConfig(nil, func(name string) (string, bool) {
-			for _, v := range env {
-				if value, ok := strings.CutPrefix(v, strings.TrimPrefix(name, envPrefix)+"="); ok {
-					return value, true
-				}
-			}
-			return "", false
-		}, io.Discard)
-		require.NoError(t, err)
-		all := (&app{cfg: cfg}).jobs()
+		all := (&app{cfg: load(t, env...)}).jobs()
 		require.Equal(t, []string{"tick", "import", "expire"},
 			[]string{all[0].Name, all[1].Name, all[2].Name})
 		all[0].Do, all[1].Do = nil, nil
