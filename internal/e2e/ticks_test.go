@@ -150,7 +150,7 @@ func awaitAnyLeader(t *testing.T, replicas []*replica, after int64) (leader *rep
 // again: every tick is in the ledger exactly once, and nothing starts twice.
 func TestWhateverHappensToItsLeadersEveryTickIsInTheLedgerOnce(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, newFleet maker) {
-		interval, rounds := 200*time.Millisecond, sized(3, 6, 30) // three faults in turn
+		interval, rounds := 200*time.Millisecond, sized(6, 6, 30) // each fault twice
 		if *soak {
 			interval = time.Second
 		}
