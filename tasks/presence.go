@@ -50,9 +50,11 @@ func (p *presence) run(ctx context.Context) {
 			told = time.Now()
 			p.self.State, p.self.Reason = state, status.PublicReason(inLog)
 			forget := status.State == schedlock.SelfLeading
-			p.try(ctx, func(ctx context.Context) error {
+			if !p.try(ctx, func(ctx context.Context) error {
 				return p.ledger.Present(ctx, p.self, forget)
-			})
+			}) {
+				told = time.Time{} // what others see may be of long ago
+			}
 		}
 		if !bounded.Sleep(ctx, presencePoll) {
 			break
@@ -66,15 +68,18 @@ func (p *presence) run(ctx context.Context) {
 // inLog stands for an error, whose text may name files and servers.
 func inLog(error) string { return "see the log of this replica" }
 
-// try logs the first failure only: all that is missing is what operators see.
-func (p *presence) try(ctx context.Context, do func(context.Context) error) {
+// try reports whether it was done. It logs the first failure only: all that is missing
+// is what operators see.
+func (p *presence) try(ctx context.Context, do func(context.Context) error) bool {
 	limited, cancel := context.WithTimeout(ctx, presenceLimit)
 	defer cancel()
-	if err := do(limited); err != nil && ctx.Err() == nil && !p.failed {
+	err := do(limited)
+	if err != nil && ctx.Err() == nil && !p.failed {
 		p.failed = true
 		p.log.Warn("this replica cannot tell of itself; that changes nothing for the lock",
 			"err", err)
 	}
+	return err == nil
 }
 
 // appVersion is that of the program, "" if Go has recorded none.

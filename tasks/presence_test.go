@@ -48,6 +48,27 @@ func TestReplicasTellOfThemselvesWhereThatIsSwitchedOn(t *testing.T) {
 	})
 }
 
+func TestAStateThatCouldNotBeToldIsToldASecondLater(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.join(nil, WithPresence())
+		w.usurp()
+		a.stand()
+		time.Sleep(2 * presencePoll)
+		synctest.Wait()
+		require.Equal(t, "standby", w.present()[0].State)
+
+		a.link.set(on(refuse, "present"))
+		time.Sleep(ttl + 10*time.Second)
+		synctest.Wait()
+		require.True(t, a.leads())
+		require.Equal(t, "standby", w.present()[0].State)
+		a.link.set(nil)
+		time.Sleep(presencePoll)
+		synctest.Wait()
+		require.Equal(t, "leading", w.present()[0].State)
+	})
+}
+
 func TestTheLeaderDeletesReplicasThatWereSilentForLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		require.NoError(t, w.db.Present(ctx, ledger.Replica{Instance: "x", PID: 99}, false))
