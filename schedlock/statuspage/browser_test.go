@@ -142,17 +142,21 @@ var (
 	fewLooks = []string{"light", "dark", "phone", "no-script"}
 )
 
-// How somebody looks at the page; the first is how each state is looked at.
-var looks = []browsertest.Look{
+// How somebody looks at the page: each window, of which the first is how each state is looked at …
+var windows = []browsertest.Look{
 	{Name: "light", Width: 1280, Height: 900},
-	{Name: "dark", Width: 1280, Height: 900, Dark: true},
-	{Name: "forced", Width: 1280, Height: 900, Forced: true},
 	{Name: "print", Width: 768, Height: 1000, Print: true},
 	{Name: "phone", Width: 360, Height: 740},
 	{Name: "tablet", Width: 768, Height: 1024},
 	{Name: "wide", Width: 3840, Height: 2160},
-	{Name: "no-script", Width: 1280, Height: 900, NoScript: true},
 }
+
+// … and other looks at the first.
+var looks = slices.Concat(windows, []browsertest.Look{
+	{Name: "dark", Width: 1280, Height: 900, Dark: true},
+	{Name: "forced", Width: 1280, Height: 900, Forced: true},
+	{Name: "no-script", Width: 1280, Height: 900, NoScript: true},
+})
 
 func TestThePageInEachState(t *testing.T) {
 	t.Parallel()
@@ -195,8 +199,8 @@ func TestThePageInEachState(t *testing.T) {
 				requireGood(t, b, look)
 				if j == 0 { // the others are looks at the same page
 					assert.Empty(t, browsertest.Eval[[]string](b, belowTheFold))
-					for _, l := range looks {
-						b.Look(browsertest.Look{Width: l.Width, Height: l.Height})
+					for _, l := range windows {
+						b.Look(l)
 						assert.LessOrEqual(t, browsertest.Eval[int64](b, pageWidth), l.Width)
 					}
 				}
@@ -250,8 +254,8 @@ func TestLongNamesMakeNoPageWide(t *testing.T) {
 	t.Cleanup(server.Close)
 	for _, path := range []string{"", runLink(run), "orders/resume?job=" + long} {
 		b.Do(chromedp.Navigate(server.URL + "/" + path))
-		for _, l := range looks {
-			b.Look(browsertest.Look{Width: l.Width, Height: l.Height, Print: l.Print})
+		for _, l := range windows {
+			b.Look(l)
 			assert.LessOrEqual(t, browsertest.Eval[int64](b, pageWidth), l.Width, path)
 		}
 	}
