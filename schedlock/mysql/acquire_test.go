@@ -38,15 +38,6 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 	twentyClaim(t, byHand(t, url), []string{url})
 }
 
-// The same with the replicas on three nodes.
-func TestOfTwentyClaimantsOnThreeNodesOneWins(t *testing.T) {
-	t.Parallel()
-	missing.OnlyFull(t, "takes half a minute; by default other tests have nodes")
-	all, urls := nodes(t, 3)
-	twentyClaim(t, all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
-		"wsrep_sync_wait=7"), urls)
-}
-
 // twentyClaim needs tables; db is the same database.
 func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 	for _, path := range []struct {
