@@ -40,6 +40,10 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 
 // twentyClaim needs tables; db is the same database.
 func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
+	stores := make([]*mysql.Store, 20)
+	for i := range stores {
+		stores[i] = open(t, urls[i%len(urls)])
+	}
 	for _, path := range []struct {
 		name   string
 		before func(t *testing.T, s *mysql.Store, ref driver.Ref)
@@ -54,10 +58,6 @@ func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 	} {
 		t.Run(path.name, func(t *testing.T) {
 			empty(t, db)
-			stores := make([]*mysql.Store, 20)
-			for i := range stores {
-				stores[i] = open(t, urls[i%len(urls)])
-			}
 			last := acquire(t, stores[0])
 			moved, busy := 0, 0
 			for round := range rounds() {
