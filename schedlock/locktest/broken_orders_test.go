@@ -120,12 +120,12 @@ var brokenOrders = []broken{
 		after(func(c *resumeCall) { c.resumed = c.err == nil })},
 	{84, "the newest come first", "oldest first",
 		after(func(c *pendingCall) { slices.Reverse(c.in.Requests) })},
-	{84, "the inbox has no bound", "500", after(func(c *pendingCall) {
-		if len(c.in.Requests) == 500 {
-			c.in.Requests = append(c.in.Requests, c.in.Requests[499])
+	{84, "the inbox has no bound", "300", after(func(c *pendingCall) {
+		if len(c.in.Requests) == 300 {
+			c.in.Requests = append(c.in.Requests, c.in.Requests[299])
 		}
 	})},
-	{84, "the limit is for all jobs together", "500", after(func(c *pendingCall) {
+	{84, "the limit is for all jobs together", "300", after(func(c *pendingCall) {
 		c.in.Requests = c.in.Requests[:min(len(c.in.Requests), 100)]
 	})},
 	{85, "the limit is no limit", "keep 2, limit",

@@ -38,17 +38,12 @@ func TestOfTwentyClaimantsOneWins(t *testing.T) {
 	twentyClaim(t, byHand(t, url), []string{url})
 }
 
-// The same with the replicas on three nodes.
-func TestOfTwentyClaimantsOnThreeNodesOneWins(t *testing.T) {
-	t.Parallel()
-	missing.OnlyFull(t, "takes half a minute; by default other tests have nodes")
-	all, urls := nodes(t, 3)
-	twentyClaim(t, all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
-		"wsrep_sync_wait=7"), urls)
-}
-
 // twentyClaim needs tables; db is the same database.
 func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
+	stores := make([]*mysql.Store, 20)
+	for i := range stores {
+		stores[i] = open(t, urls[i%len(urls)])
+	}
 	for _, path := range []struct {
 		name   string
 		before func(t *testing.T, s *mysql.Store, ref driver.Ref)
@@ -63,10 +58,6 @@ func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 	} {
 		t.Run(path.name, func(t *testing.T) {
 			empty(t, db)
-			stores := make([]*mysql.Store, 20)
-			for i := range stores {
-				stores[i] = open(t, urls[i%len(urls)])
-			}
 			last := acquire(t, stores[0])
 			moved, busy := 0, 0
 			for round := range rounds() {

@@ -2,7 +2,6 @@ package mysql_test
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -12,27 +11,8 @@ import (
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/mysql"
 )
-
-// cluster is a primary that has the tables, a replica that has them too, and the URL of a
-// user of the app's, who may not write to a replica, through a proxy to the primary.
-func cluster(t testing.TB) (primary, replica *mytest.Server, through *servertest.Wire,
-	appURL string) {
-	primary = mytest.Primary(t)
-	replica = primary.Replica(t)
-	database := primary.Database(t)
-	s := open(t, database)
-	require.NoError(t, s.Migrate(ctx))
-	require.NoError(t, s.Close())
-	primary.Exec(t, "CREATE USER app")
-	primary.Exec(t, "GRANT ALL ON "+mytest.Name(database)+".* TO app")
-	through, database = servertest.Through(t, database)
-	u, err := url.Parse(database)
-	require.NoError(t, err)
-	u.User = url.User("app")
-	follows(t, primary, replica)
-	return primary, replica, through, u.String()
-}
 
 // follows waits until the replica has all of the primary.
 func follows(t testing.TB, primary, replica *mytest.Server) {
@@ -42,63 +22,88 @@ func follows(t testing.TB, primary, replica *mytest.Server) {
 		`SELECT master_gtid_wait(?, 20)`, at))
 }
 
-// What was acknowledged may be lost with the primary. So a lock that the promoted server
-// finds free is not free before a TTL has passed.
-func TestAPromotedReplicaMayHaveLostATerm(t *testing.T) {
+// One fail-over is for three locks: one that was acquired in the last moment, one that a standby
+// watches, and one whose holder goes on. The primary becomes read-only, and new connections lead to
+// the replica. The app's user may not write to a replica.
+func TestAFailOverToAReplica(t *testing.T) {
 	t.Parallel()
-	primary, replica, through, appURL := cluster(t)
-	s := open(t, appURL)
-	ref := acquire(t, s)
-	release(t, s, ref)
-	require.False(t, look(t, s).FailedOver)
+	primary := mytest.Primary(t)
+	replica := primary.Replica(t)
+	primary.Exec(t, "CREATE USER app")
+	var lines []*servertest.Wire
+	database := func() (s *mysql.Store, app string) {
+		root := primary.Database(t)
+		require.NoError(t, open(t, root).Migrate(ctx))
+		primary.Exec(t, "GRANT ALL ON "+mytest.Name(root)+".* TO app")
+		line, through := servertest.Through(t, root)
+		lines = append(lines, line)
+		app = strings.Replace(through, "root@", "app@", 1)
+		return open(t, app), app
+	}
+	lost, appURL := database()
+	watched, _ := database()
+	kept, _ := database()
+	ref := acquire(t, lost)
+	release(t, lost, ref)
+	require.False(t, look(t, lost).FailedOver)
+	acquire(t, watched)
+	keeps := acquire(t, kept)
 	follows(t, primary, replica)
+	judged, before := look(t, watched), look(t, kept)
 	replica.Exec(t, "STOP SLAVE")
-	lost := acquire(t, s)
-	primary.Kill(t)
-	replica.Promote(t)
-
-	promoted := open(t, strings.Replace(appURL, through.Address, replica.Address(), 1))
-	view := look(t, promoted)
-	require.Nil(t, view.Row)
-	require.Equal(t, ref.Term, view.Newest.Term)
-	require.True(t, view.FailedOver)
-	c := claim(view)
-	c.Watched = false
-	_, err := promoted.Acquire(ctx, c)
-	require.ErrorIs(t, err, driver.ErrConflict)
-	c.Watched = true
-	grant, err := promoted.Acquire(ctx, c)
-	require.NoError(t, err)
-	require.Greater(t, grant.Term, lost.Term)
-	require.False(t, look(t, promoted).FailedOver)
-}
-
-// A server that has become read-only is left, and a holder that goes on at another one
-// vouches for it.
-func TestAReadOnlyServerIsLeft(t *testing.T) {
-	t.Parallel()
-	primary, replica, through, appURL := cluster(t)
-	s := open(t, appURL)
-	ref := acquire(t, s)
-	before := look(t, s)
-	follows(t, primary, replica)
+	last := acquire(t, lost)
 	primary.Exec(t, "SET GLOBAL read_only = 1")
 	replica.Promote(t)
-	through.LeadTo(replica.Address())
-	_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
-	require.ErrorContains(t, err, "read-only; connecting anew")
-	require.NotErrorIs(t, err, driver.ErrPermanent)
-	require.NotErrorIs(t, err, driver.ErrLost)
-	heartbeat(t, s, ref)
-	now := look(t, s)
-	require.NotEqual(t, before.Incarnation, now.Incarnation)
-	require.True(t, now.FailedOver, "the first heartbeat may have come late")
-	heartbeat(t, s, ref) // sent by a holder that has the answer, and still trusts its lease
-	require.False(t, look(t, s).FailedOver)
-	release(t, s, ref)
-	require.False(t, look(t, s).FailedOver)
-	_, err = s.Terms(ctx, 1)
-	require.NoError(t, err)
+	for _, line := range lines {
+		line.LeadTo(replica.Address())
+	}
+
+	// What was acknowledged may be lost with the primary. So a lock that the promoted server
+	// finds free is not free before a TTL has passed.
+	t.Run("a promoted replica may have lost a term", func(t *testing.T) {
+		promoted := open(t, appURL)
+		view := look(t, promoted)
+		require.Nil(t, view.Row)
+		require.Equal(t, ref.Term, view.Newest.Term)
+		require.True(t, view.FailedOver)
+		c := claim(view)
+		c.Watched = false
+		_, err := promoted.Acquire(ctx, c)
+		require.ErrorIs(t, err, driver.ErrConflict)
+		c.Watched = true
+		grant, err := promoted.Acquire(ctx, c)
+		require.NoError(t, err)
+		require.Greater(t, grant.Term, last.Term)
+		require.False(t, look(t, promoted).FailedOver)
+	})
+	// A look at a replica finds what the primary has, and another server.
+	t.Run("a watch does not span servers", func(t *testing.T) {
+		lines[1].End()
+		c := claim(judged) // watched for a TTL, on the primary
+		eventually(t, "an answer of the other server", func() bool {
+			_, err := watched.Acquire(ctx, c)
+			return errors.Is(err, driver.ErrConflict)
+		})
+		require.True(t, look(t, watched).FailedOver)
+	})
+	// A server that has become read-only is left, and a holder that goes on at another one
+	// vouches for it.
+	t.Run("a read-only server is left", func(t *testing.T) {
+		_, err := kept.Heartbeat(ctx, keeps, driver.StateLeading)
+		require.ErrorContains(t, err, "read-only; connecting anew")
+		require.NotErrorIs(t, err, driver.ErrPermanent)
+		require.NotErrorIs(t, err, driver.ErrLost)
+		heartbeat(t, kept, keeps)
+		now := look(t, kept)
+		require.NotEqual(t, before.Incarnation, now.Incarnation)
+		require.True(t, now.FailedOver, "the first heartbeat may have come late")
+		heartbeat(t, kept, keeps) // sent by a holder that has the answer, and still trusts its lease
+		require.False(t, look(t, kept).FailedOver)
+		release(t, kept, keeps)
+		require.False(t, look(t, kept).FailedOver)
+		_, err = kept.Terms(ctx, 1)
+		require.NoError(t, err)
+	})
 }
 
 // The server refuses nothing to a user with READ_ONLY ADMIN, and MariaDB has prepared the
@@ -147,25 +152,5 @@ func TestAReleaseWithoutAHeartbeatDoesNotVouch(t *testing.T) {
 	exec(t, db, `UPDATE scheduler_lock SET server = 'another 1'`)
 	exec(t, db, `UPDATE scheduler_terms SET server = 'another 1'`)
 	release(t, s, ref)
-	require.True(t, look(t, s).FailedOver)
-}
-
-// A look at a replica finds what the primary has, and another server.
-func TestAWatchDoesNotSpanServers(t *testing.T) {
-	t.Parallel()
-	primary, replica, through, appURL := cluster(t)
-	s := open(t, appURL)
-	acquire(t, s)
-	follows(t, primary, replica)
-	judged := look(t, s)
-	primary.Kill(t)
-	replica.Promote(t)
-	through.LeadTo(replica.Address())
-	through.End()
-	c := claim(judged) // watched for a TTL, on the primary
-	eventually(t, "an answer of the other server", func() bool {
-		_, err := s.Acquire(ctx, c)
-		return errors.Is(err, driver.ErrConflict)
-	})
 	require.True(t, look(t, s).FailedOver)
 }

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -16,32 +17,47 @@ import (
 	"example.com/schedlock/schedlock/mysql"
 )
 
-// nodes are those of a cluster, with the URL of a database that has its tables on each.
-func nodes(t testing.TB, n int) (all []*mytest.Server, urls []string) {
-	all = mytest.Galera(t, n)
-	all[0].Exec(t, "CREATE DATABASE app")
-	for _, node := range all {
-		urls = append(urls, node.URL("app"))
+// One cluster is for all: its start costs more than most of them.
+func TestGalera(t *testing.T) {
+	t.Parallel()
+	c := galera{nodes: mytest.Galera(t, 3)}
+	c.nodes[0].Exec(t, "CREATE DATABASE app")
+	for _, node := range c.nodes {
+		c.urls = append(c.urls, node.URL("app"))
 	}
-	s := open(t, urls[0])
+	s := open(t, c.urls[0])
 	require.NoError(t, s.Migrate(ctx))
 	require.NoError(t, s.Close())
-	return all, urls
+	t.Run("conformance", c.conformance)
+	t.Run("of twenty claimants one wins", func(t *testing.T) {
+		missing.OnlyFull(t, "takes half a minute; by default they are on one server")
+		twentyClaim(t, c.open(t, 0), c.urls)
+	})
+	t.Run("a fence holds across nodes", c.fenceHolds)
+	t.Run("a fence on another node finds the acquisition", c.fenceFinds)
+	t.Run("the nodes are one server", c.oneServer) // the last: it kills two
+}
+
+// A galera is a cluster: its nodes, with the URL of a database that has its tables on each.
+type galera struct {
+	nodes []*mytest.Server
+	urls  []string
+}
+
+// open opens the database of a node for the test itself.
+func (c galera) open(t testing.TB, node int) *sql.DB {
+	return c.nodes[node].Open(t, c.urls[node], "time_zone='%2B00:00'", "interpolateParams=true",
+		"wsrep_sync_wait=7")
 }
 
 // Each replica is on another node.
-func TestConformanceOnGalera(t *testing.T) {
-	t.Parallel()
+func (c galera) conformance(t *testing.T) {
 	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
-	all, urls := nodes(t, 3)
-	db := all[0].Open(t, urls[0], "time_zone='%2B00:00'", "interpolateParams=true",
-		"wsrep_sync_wait=7")
 	var next atomic.Int64
 	// A lock of GET_LOCK is known on its node only. A fence does not keep another node from taking
-	// over: it keeps its own transaction from being committed after that. See
-	// TestAFenceHoldsAcrossNodes.
-	database := suite(db, func(t testing.TB) driver.Store {
-		return open(t, urls[next.Add(1)%int64(len(urls))])
+	// over: it keeps its own transaction from being committed after that.
+	database := suite(c.open(t, 0), func(t testing.TB) driver.Store {
+		return open(t, c.urls[next.Add(1)%int64(len(c.urls))])
 	}, locktest.Hints, locktest.Fences)
 	locktest.Run(t, func(t testing.TB) locktest.Database {
 		d := database(t)
@@ -53,12 +69,9 @@ func TestConformanceOnGalera(t *testing.T) {
 // A fence on one node against a take-over on another: what is written under the fence is
 // either there before the take-over, or never. In every other round its node has so much to
 // do that it is behind: it commits what another node must refuse.
-func TestAFenceHoldsAcrossNodes(t *testing.T) {
-	t.Parallel()
-	all, urls := nodes(t, 2)
-	here, there := open(t, urls[0]), open(t, urls[1])
-	db := all[0].Open(t, urls[0], "interpolateParams=true")
-	elsewhere := all[1].Open(t, urls[1], "interpolateParams=true", "wsrep_sync_wait=1")
+func (c galera) fenceHolds(t *testing.T) {
+	here, there := open(t, c.urls[0]), open(t, c.urls[1])
+	db, elsewhere := c.open(t, 0), c.open(t, 1)
 	exec(t, db, `CREATE TABLE writes (term bigint PRIMARY KEY, n bigint NOT NULL)`)
 	exec(t, db, `CREATE TABLE ballast (id bigint PRIMARY KEY, n bigint NOT NULL)`)
 	exec(t, db, `INSERT INTO ballast SELECT seq, 0 FROM seq_1_to_10000`)
@@ -67,7 +80,7 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 		late := round%2 == 1
 		ref := acquire(t, here)
 		exec(t, db, `INSERT INTO writes VALUES (?, 0)`, ref.Term)
-		c := claim(look(t, there))
+		taking := claim(look(t, there))
 		done := make(chan error, 1)
 		tx, err := db.BeginTx(ctx, nil)
 		require.NoError(t, err)
@@ -79,7 +92,7 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 			exec(t, elsewhere, `UPDATE ballast SET n = n + 1`)
 		}
 		go func() {
-			_, err := there.Acquire(ctx, c)
+			_, err := there.Acquire(ctx, taking)
 			if err == nil { // what the successor finds must stay as it is
 				err = elsewhere.QueryRow(`SELECT n FROM writes WHERE term = ?`, ref.Term).Scan(&seen)
 			}
@@ -122,12 +135,9 @@ func TestAFenceHoldsAcrossNodes(t *testing.T) {
 }
 
 // The transactions of the app may be on another node than the lock's connection.
-func TestAFenceOnAnotherNodeFindsTheAcquisition(t *testing.T) {
-	t.Parallel()
-	missing.OnlyFull(t, "starts nodes; by default a fence is on the node of the lock")
-	all, urls := nodes(t, 2)
-	s := open(t, urls[0])
-	db := all[1].Open(t, urls[1], "interpolateParams=true", "wsrep_sync_wait=1")
+func (c galera) fenceFinds(t *testing.T) {
+	missing.OnlyFull(t, "repeats what other tests try on the node of the lock")
+	s, db := open(t, c.urls[0]), c.open(t, 1)
 	for range rounds() * 10 {
 		ref := acquire(t, s)
 		tx, err := db.BeginTx(ctx, nil)
@@ -138,12 +148,11 @@ func TestAFenceOnAnotherNodeFindsTheAcquisition(t *testing.T) {
 }
 
 // The nodes are one server to the history; the session of a holder is of its node.
-func TestNodesOfGaleraAreOneServer(t *testing.T) {
-	t.Parallel()
-	all, urls := nodes(t, 3)
+func (c galera) oneServer(t *testing.T) {
+	all, urls := c.nodes, c.urls
 	holder, beside, elsewhere := open(t, urls[0]), open(t, urls[0]), open(t, urls[1])
 	require.Zero(t, holder.Setting(ctx, "wsrep_retry_autocommit"), "a node repeats a block, whose "+
-		"answer is then malformed: TestOfTwentyClaimantsOnThreeNodesOneWins may panic")
+		"answer is then malformed: twentyClaim may panic")
 	ref, session := acquireWatched(t, holder)
 	require.NotNil(t, session)
 	require.False(t, look(t, elsewhere).FailedOver)
@@ -157,18 +166,18 @@ func TestNodesOfGaleraAreOneServer(t *testing.T) {
 	elsewhere.AwaitHint(short, look(t, elsewhere))
 	require.Error(t, short.Err(), "no lock to wait for")
 	release(t, holder, ref)
-	c := claim(look(t, elsewhere))
-	c.Watched, c.Grace = false, grace
-	grant, err := elsewhere.Acquire(ctx, c)
+	free := claim(look(t, elsewhere))
+	free.Watched, free.Grace = false, grace
+	grant, err := elsewhere.Acquire(ctx, free)
 	require.NoError(t, err, "a free lock is free on each node")
-	c.Term = grant.Term
+	free.Term = grant.Term
 
 	// A node that is left alone is no leader's database, and is left, whether a heartbeat is the
 	// holder's first on a new session, one of many, or the first that the session sends. That
 	// has to be parsed, which the node refuses as if a row were locked.
 	before := look(t, elsewhere)
 	renewed, first, alone := open(t, urls[1]), open(t, urls[1]), all[1].Open(t, urls[1])
-	heartbeat(t, renewed, c.Ref)
+	heartbeat(t, renewed, free.Ref)
 	killHolder(t, alone)
 	eventually(t, "the holder has a new session", func() bool {
 		_, err := elsewhere.Look(ctx)
@@ -179,12 +188,14 @@ func TestNodesOfGaleraAreOneServer(t *testing.T) {
 			WHERE variable_name = 'WSREP_READY'`)
 	}
 	require.Equal(t, "ON", ready())
+	all[1].Exec(t, "SET GLOBAL wsrep_provider_options = 'evs.suspect_timeout=PT1S; "+
+		"evs.inactive_timeout=PT2S; evs.install_timeout=PT2S'")
 	all[0].Kill(t)
 	all[2].Kill(t)
 	require.Eventually(t, func() bool { return ready() == "OFF" }, 3*patience,
 		100*time.Millisecond)
 	for _, s := range []*mysql.Store{elsewhere, renewed, first} {
-		_, lost := s.Heartbeat(ctx, c.Ref, driver.StateLeading)
+		_, lost := s.Heartbeat(ctx, free.Ref, driver.StateLeading)
 		require.ErrorContains(t, lost, "primary component")
 		require.NotErrorIs(t, lost, driver.ErrLost)
 		require.NotErrorIs(t, lost, driver.ErrPermanent)
@@ -197,7 +208,7 @@ func TestNodesOfGaleraAreOneServer(t *testing.T) {
 	// Made anew by hand, it has what it had, and each watch begins anew.
 	all[1].Exec(t, "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
 	require.Eventually(t, func() bool {
-		_, err = elsewhere.Heartbeat(ctx, c.Ref, driver.StateLeading)
+		_, err = elsewhere.Heartbeat(ctx, free.Ref, driver.StateLeading)
 		return err == nil
 	}, 3*patience, 100*time.Millisecond)
 	require.NotEqual(t, before.Incarnation, look(t, elsewhere).Incarnation)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -61,29 +62,24 @@ func TestWhateverAHandWritesCanBeRead(t *testing.T) {
 			acquire(t, store, time.Minute)
 		})
 	}
-}
-
-// A hand has written a 0, which is no term, where the next term belongs.
-func TestANextTermOfZeroLetsSomebodyLead(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	s := open(t, url)
-	release(t, s, acquire(t, s, time.Minute))
-	exec(t, session(t, url), `UPDATE scheduler_terms SET next_term = 0`)
-	require.NotZero(t, acquire(t, s, time.Minute).Term)
-}
-
-func TestATTLThatAHandHasWrittenBreaksNoFence(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	store, admin := open(t, url), session(t, url)
-	ref := acquire(t, store, time.Minute)
-	for ms, want := range map[int64]string{3_000_000_000: "1d", 0: "1d", -5: "1d", 60_000: "1min"} {
-		exec(t, admin, `UPDATE scheduler_lock SET ttl_ms = $1`, ms)
-		tx := begin(t, url, pgx.TxOptions{})
-		require.NoError(t, store.Fence(ctx, tx, ref))
-		require.Equal(t, want, value[string](t, tx.Conn(),
-			`SELECT current_setting('idle_in_transaction_session_timeout')`))
-		require.NoError(t, tx.Rollback(ctx))
-	}
+	t.Run("a next term of 0, which is none, lets somebody lead", func(t *testing.T) {
+		empty(t, admin)
+		release(t, store, acquire(t, store, time.Minute))
+		exec(t, admin, `UPDATE scheduler_terms SET next_term = 0`)
+		require.NotZero(t, acquire(t, store, time.Minute).Term)
+	})
+	t.Run("a TTL breaks no fence", func(t *testing.T) {
+		empty(t, admin)
+		ref := acquire(t, store, time.Minute)
+		for ms, want := range map[int64]string{3_000_000_000: "1d", 0: "1d", -5: "1d",
+			60_000: "1min"} {
+			exec(t, admin, `UPDATE scheduler_lock SET ttl_ms = $1`, ms)
+			require.ErrorIs(t, pgx.BeginFunc(ctx, admin, func(tx pgx.Tx) error {
+				require.NoError(t, store.Fence(ctx, tx, ref))
+				require.Equal(t, want, value[string](t, tx.Conn(),
+					`SELECT current_setting('idle_in_transaction_session_timeout')`))
+				return context.Canceled
+			}), context.Canceled)
+		}
+	})
 }

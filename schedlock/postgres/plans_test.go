@@ -24,7 +24,7 @@ INSERT INTO scheduler_runs
     (job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
 SELECT 'job ' || CASE WHEN n % 3 = 0 THEN n / 3 % 10 + 1 ELSE 1 END,
     $1::timestamptz - n * interval '1 minute', $1, $1, 'done', 1, 1, 'host', 1
-FROM generate_series(1, 50000) AS n`
+FROM generate_series(1, 10000) AS n`
 )
 
 func TestNothingReadsTheWholeLedger(t *testing.T) {
@@ -34,9 +34,9 @@ func TestNothingReadsTheWholeLedger(t *testing.T) {
 	exec(t, writer, sqlManyJobs, tick)
 	exec(t, writer, sqlManyRuns, tick)
 	exec(t, writer,
-		`UPDATE scheduler_runs SET status = 'in_progress', finished_at = NULL WHERE id % 10000 = 1`)
+		`UPDATE scheduler_runs SET status = 'in_progress', finished_at = NULL WHERE id % 2000 = 1`)
 	exec(t, writer,
-		`UPDATE scheduler_runs SET status = 'failed', retry_at = started_at WHERE id % 10000 = 2`)
+		`UPDATE scheduler_runs SET status = 'failed', retry_at = started_at WHERE id % 2000 = 2`)
 	exec(t, writer, `ANALYZE`)
 	ref := acquire(t, open(t, url), time.Minute)
 	conn := session(t, url)
