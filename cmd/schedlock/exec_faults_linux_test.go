@@ -133,7 +133,7 @@ func (f *execFleet) start(i int) {
 	if f.links != nil {
 		dsn = f.links[i].dsn
 	}
-	cmd := execOf(f.t, dsn, "--ttl", "3s", "--restart", "always", "--", "env",
+	cmd := execOf(f.t, dsn, "--ttl", faultsTTL.String(), "--restart", "always", "--", "env",
 		childEnv+"=beacon", toolPath(f.t), f.beats.path)
 	cmd.Stderr = os.Stderr
 	require.NoError(f.t, cmd.Start())
@@ -185,8 +185,11 @@ func (f *execFleet) leading(term int64) (l led, ok bool) {
 	return led{}, false
 }
 
-// past is how long the faults last that are to outlast the TTL of 3 s.
-const past = 4 * time.Second
+// past is how long the faults last that are to outlast the TTL.
+const (
+	faultsTTL = 2 * time.Second
+	past      = faultsTTL + time.Second
+)
 
 // A fault makes the term of a call end.
 type execFault struct {

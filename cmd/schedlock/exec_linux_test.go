@@ -37,25 +37,34 @@ func execOf(t testing.TB, dsn string, args ...string) *exec.Cmd {
 
 func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
 	missing.Long(t, "starts many processes")
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	run := func(args ...string) result { return finish(t, execOf(t, dsn, args...)) }
+	require.Equal(t, result{0, "", ""}, run("true"))
+	require.Equal(t, result{1, "", ""}, run("--", "false"))
+	require.Equal(t, result{7, "out\n", "err\n"},
+		run("sh", "-c", "echo out; echo err >&2; exit 7"))
+	require.Equal(t, 128+9, run("sh", "-c", "kill -9 $$").code)
+	require.Equal(t, 128+15, run("sh", "-c", "kill -15 $$").code)
+
+	r := run("no-such-command-anywhere")
+	require.Equal(t, 127, r.code)
+	require.Equal(t, "schedlock: \"no-such-command-anywhere\": no such command in PATH\n", r.err)
+	r = run("/dev/null/none")
+	require.Equal(t, 126, r.code, r.err)
+	r = run("/etc/passwd")
+	require.Equal(t, 126, r.code, r.err)
+	require.Contains(t, r.err, "permission denied")
+	input := execOf(t, dsn, "cat")
+	input.Stdin = strings.NewReader("from stdin")
+	require.Equal(t, result{0, "from stdin", ""}, finish(t, input))
+}
+
+func TestExecTakesItsLockAndGivesItBack(t *testing.T) {
+	missing.Long(t, "starts many processes")
 	inAll(t, func(t *testing.T, dsn string) {
 		run := func(args ...string) result { return finish(t, execOf(t, dsn, args...)) }
-		require.Equal(t, result{0, "", ""}, run("true"))
-		require.Equal(t, result{1, "", ""}, run("--", "false"))
-		require.Equal(t, result{7, "out\n", "err\n"},
-			run("sh", "-c", "echo out; echo err >&2; exit 7"))
-		require.Equal(t, 128+9, run("sh", "-c", "kill -9 $$").code)
-		require.Equal(t, 128+15, run("sh", "-c", "kill -15 $$").code)
-
-		r := run("no-such-command-anywhere")
-		require.Equal(t, 127, r.code)
-		require.Equal(t, "schedlock: \"no-such-command-anywhere\": no such command in PATH\n", r.err)
-		r = run("/dev/null/none")
-		require.Equal(t, 126, r.code, r.err)
-		r = run("/etc/passwd")
-		require.Equal(t, 126, r.code, r.err)
-		require.Contains(t, r.err, "permission denied")
-
-		r = run("sh", "-c", `echo "$SCHEDLOCK_NAME $SCHEDLOCK_TERM $SCHEDLOCK_TOKEN"; `+
+		r := run("sh", "-c", `echo "$SCHEDLOCK_NAME $SCHEDLOCK_TERM $SCHEDLOCK_TOKEN"; `+
 			`[ -n "$SCHEDLOCK_HOLDER" ]`)
 		require.Zero(t, r.code)
 		require.Regexp(t, `^scheduler [1-9]\d* [0-9a-f]{32}\n$`, r.out)
@@ -76,9 +85,6 @@ func TestExecPassesOnWhatTheCommandSays(t *testing.T) {
 			require.Equal(t, code, r.code, r)
 		}
 		require.Equal(t, result{}, run("--name", "weekly", "--once-per", "1h", "true"))
-		input := execOf(t, dsn, "cat")
-		input.Stdin = strings.NewReader("from stdin")
-		require.Equal(t, result{0, "from stdin", ""}, finish(t, input))
 		require.Equal(t, exitNothing, call(t, "status", "--db", dsn).code, "it is given back")
 	})
 }
@@ -264,64 +270,64 @@ func TestExecWaitsForAServerNoLongerThanItMay(t *testing.T) {
 // An outer process that was stopped past the TTL acts on what inner knows by then.
 func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 	missing.Long(t, "stops a process for its TTL")
-	ttl := 10 * time.Second // on a starved machine, too, inner renews within it
+	ttl := 5 * time.Second // on a starved machine, too, inner renews within it
 	if missing.Full() {
 		ttl = 20 * time.Second // also beside others that starve
 	}
-	inBoth(t, func(t *testing.T, dsn string) {
-		w := startExec(t, dsn, "--ttl", ttl.String(), "sh", "-c",
-			`(trap '' USR1 USR2; exec sleep 1000) & trap 'echo told' USR1; `+
-				`trap 'sleep 3; echo rested' USR2; echo up; while :; do wait; done`)
-		w.line()
-		require.NoError(t, w.cmd.Process.Signal(unix.SIGSTOP))
-		time.Sleep(ttl + time.Second) // the fault: past the TTL
-		require.NoError(t, w.cmd.Process.Signal(unix.SIGCONT))
-		for range 5 {
-			require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
-			require.Equal(t, "told", w.line())
-		}
-		// A signal puts off the next look, which is due a second later.
-		require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR2))
-		require.Equal(t, "rested", w.line())
-	})
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	w := startExec(t, dsn, "--ttl", ttl.String(), "sh", "-c",
+		`(trap '' USR1 USR2; exec sleep 1000) & trap 'echo told' USR1; `+
+			`trap 'sleep 2; echo rested' USR2; echo up; while :; do wait; done`)
+	w.line()
+	require.NoError(t, w.cmd.Process.Signal(unix.SIGSTOP))
+	time.Sleep(ttl + time.Second) // the fault: past the TTL
+	require.NoError(t, w.cmd.Process.Signal(unix.SIGCONT))
+	for range 5 {
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
+		require.Equal(t, "told", w.line())
+	}
+	// A signal puts off the next look, which is due a second later.
+	require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR2))
+	require.Equal(t, "rested", w.line())
 }
 
 func TestExecGivesTheCommandItsGrace(t *testing.T) {
 	missing.Long(t, "starts processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		w := startExec(t, dsn, "sh", "-c", `trap 'sleep 0.3; echo told; exit 3' TERM; echo up; `+
-			`while :; do sleep 0.02; done`)
-		w.line()
-		require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
-		require.Equal(t, "told", w.line())
-		require.Equal(t, 3, w.wait())
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	w := startExec(t, dsn, "sh", "-c", `trap 'sleep 0.3; echo told; exit 3' TERM; echo up; `+
+		`while :; do sleep 0.02; done`)
+	w.line()
+	require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
+	require.Equal(t, "told", w.line())
+	require.Equal(t, 3, w.wait())
 
-		w = startExec(t, dsn, "--grace", "300ms", "sh", "-c", `trap '' TERM; echo up; `+
-			`while :; do sleep 0.02; done`)
-		w.line()
-		require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
-		require.Equal(t, 128+9, w.wait())
+	w = startExec(t, dsn, "--grace", "300ms", "sh", "-c", `trap '' TERM; echo up; `+
+		`while :; do sleep 0.02; done`)
+	w.line()
+	require.NoError(t, w.cmd.Process.Signal(unix.SIGTERM))
+	require.Equal(t, 128+9, w.wait())
 
-		w = startExec(t, dsn, "sh", "-c", `trap 'echo again' USR1; echo up; `+
-			`while :; do sleep 0.02; done`)
-		w.line()
-		for range 2 {
-			require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
-			require.Equal(t, "again", w.line())
-		}
-	})
+	w = startExec(t, dsn, "sh", "-c", `trap 'echo again' USR1; echo up; `+
+		`while :; do sleep 0.02; done`)
+	w.line()
+	for range 2 {
+		require.NoError(t, w.cmd.Process.Signal(unix.SIGUSR1))
+		require.Equal(t, "again", w.line())
+	}
 }
 
 func TestExecEndsWhatTheCommandLeavesBehind(t *testing.T) {
-	inBoth(t, func(t *testing.T, dsn string) {
-		// A daemon that has left the group, and whose parents have ended.
-		r := finish(t, execOf(t, dsn, "sh", "-c",
-			`(setsid sh -c 'sleep 1000 & echo $!; exec sleep 1000' </dev/null &) ; sleep 0.1`))
-		require.Zero(t, r.code, r.err)
-		pid, err := strconv.Atoi(strings.TrimSpace(r.out))
-		require.NoError(t, err)
-		require.Equal(t, unix.ESRCH, unix.Kill(pid, 0))
-	})
+	t.Parallel()
+	dsn := filepath.Join(folder(t), "app.db")
+	// A daemon that has left the group, and whose parents have ended.
+	r := finish(t, execOf(t, dsn, "sh", "-c",
+		`(setsid sh -c 'sleep 1000 & echo $!; exec sleep 1000' </dev/null &) ; sleep 0.1`))
+	require.Zero(t, r.code, r.err)
+	pid, err := strconv.Atoi(strings.TrimSpace(r.out))
+	require.NoError(t, err)
+	require.Equal(t, unix.ESRCH, unix.Kill(pid, 0))
 }
 
 func TestExecIsHandedOverByAnOperator(t *testing.T) {
@@ -360,27 +366,27 @@ func TestExecStartsTheCommandAgain(t *testing.T) {
 
 func TestNothingOutlivesWhoeverIsKilled(t *testing.T) {
 	missing.Long(t, "kills processes")
-	inBoth(t, func(t *testing.T, dsn string) {
-		for name, target := range map[string]func(w *worker) int{
-			"outer": (*worker).pid,
-			"inner": (*worker).inner,
-			"the command": func(w *worker) int {
-				pids := childrenOf(w.inner())
-				require.NotEmpty(t, pids)
-				return pids[0]
-			},
-		} {
-			w := startExec(t, dsn, "--ttl", "3s", "sh", "-c",
-				"setsid sleep 1000 & echo $!; exec sleep 1000")
-			daemon, err := strconv.Atoi(w.line())
-			require.NoError(t, err)
-			require.NoError(t, unix.Kill(target(w), unix.SIGKILL), name)
-			require.Eventually(t, func() bool {
-				return unix.Kill(daemon, 0) == unix.ESRCH
-			}, time.Minute, time.Millisecond, "what the command has started, after %s", name)
-			require.NotZero(t, w.wait())
-		}
-	})
+	for name, target := range map[string]func(w *worker) int{
+		"outer": (*worker).pid,
+		"inner": (*worker).inner,
+		"the command": func(w *worker) int {
+			pids := childrenOf(w.inner())
+			require.NotEmpty(w.t, pids)
+			return pids[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T, dsn string) {
+				w := startExec(t, dsn, "--ttl", "3s", "sh", "-c",
+					"setsid sleep 1000 & echo $!; exec sleep 1000")
+				daemon, err := strconv.Atoi(w.line())
+				require.NoError(t, err)
+				require.NoError(t, unix.Kill(target(w), unix.SIGKILL))
+				awaitEnd(t, []int{daemon})
+				require.NotZero(t, w.wait())
+			})
+		})
+	}
 }
 
 // stopped reports whether SIGSTOP has stopped all threads of a process. They run on

@@ -52,39 +52,41 @@ const daemonAndPIDs = `setsid sleep 1000 & echo $$ $PPID; exec sleep 1000`
 func TestNothingOutlivesBothProcessesInANamespace(t *testing.T) {
 	missing.Long(t, "kills processes")
 	namespaces(t)
-	inBoth(t, func(t *testing.T, dsn string) {
-		for name, hurt := range map[string]func(outer, inner int){
-			"both killed": func(outer, inner int) {
-				_ = unix.Kill(outer, unix.SIGKILL)
-				_ = unix.Kill(inner, unix.SIGKILL)
-			},
-			"both stopped, then inner killed": func(outer, inner int) {
-				_ = unix.Kill(outer, unix.SIGSTOP)
-				_ = unix.Kill(inner, unix.SIGSTOP)
-				_ = unix.Kill(inner, unix.SIGKILL)
-			},
-			"both stopped, then outer killed": func(outer, inner int) {
-				_ = unix.Kill(outer, unix.SIGSTOP)
-				_ = unix.Kill(inner, unix.SIGSTOP)
-				_ = unix.Kill(outer, unix.SIGKILL)
-			},
-		} {
-			w := startExec(t, dsn, "--ttl", "3s", "--pid-namespace", "sh", "-c", daemonAndPIDs)
-			require.Regexp(t, `^\d+ 1$`, w.line(), name)
-			inner := w.inner()
-			var pids []int
-			require.Eventually(t, func() bool {
-				pids = descendants(inner)
-				return len(pids) == 2
-			}, time.Minute, time.Millisecond, "%s: the command and its daemon", name)
-			begun := time.Now()
-			hurt(w.pid(), inner)
-			awaitEnd(t, pids)
-			t.Logf("%s: the tree is gone after %v", name, time.Since(begun))
-			_ = unix.Kill(w.pid(), unix.SIGKILL)
-			w.wait()
-		}
-	})
+	for name, hurt := range map[string]func(outer, inner int){
+		"both killed": func(outer, inner int) {
+			_ = unix.Kill(outer, unix.SIGKILL)
+			_ = unix.Kill(inner, unix.SIGKILL)
+		},
+		"both stopped, then inner killed": func(outer, inner int) {
+			_ = unix.Kill(outer, unix.SIGSTOP)
+			_ = unix.Kill(inner, unix.SIGSTOP)
+			_ = unix.Kill(inner, unix.SIGKILL)
+		},
+		"both stopped, then outer killed": func(outer, inner int) {
+			_ = unix.Kill(outer, unix.SIGSTOP)
+			_ = unix.Kill(inner, unix.SIGSTOP)
+			_ = unix.Kill(outer, unix.SIGKILL)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T, dsn string) {
+				w := startExec(t, dsn, "--ttl", "3s", "--pid-namespace", "sh", "-c", daemonAndPIDs)
+				require.Regexp(t, `^\d+ 1$`, w.line())
+				inner := w.inner()
+				var pids []int
+				require.Eventually(t, func() bool {
+					pids = descendants(inner)
+					return len(pids) == 2
+				}, time.Minute, time.Millisecond, "the command and its daemon")
+				begun := time.Now()
+				hurt(w.pid(), inner)
+				awaitEnd(t, pids)
+				t.Logf("the tree is gone after %v", time.Since(begun))
+				_ = unix.Kill(w.pid(), unix.SIGKILL)
+				w.wait()
+			})
+		})
+	}
 }
 
 // The command sees a /proc of its own; who looks from outside sees the pid of exec.

@@ -48,19 +48,20 @@ func TestNothingOutlivesItsLeaseWhateverHappensToStderr(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "takes seconds")
 	for _, full := range []bool{true, false} {
-		dsn := filepath.Join(folder(t), "app.db")
-		stderr := newLameStderr(t)
-		w := startExecTo(t, stderr.File, dsn, "--ttl", "3s", "sh", "-c",
-			"setsid sleep 1000 & echo $!; exec sleep 1000")
-		daemon, err := strconv.Atoi(w.line())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
-		stderr.lame(t, full)
-		require.NoError(t, unix.Kill(w.inner(), unix.SIGSTOP))
-		eventually(t, "the command has ended", func() bool {
-			return unix.Kill(daemon, 0) == unix.ESRCH
+		t.Run(fmt.Sprintf("full=%v", full), func(t *testing.T) {
+			t.Parallel()
+			dsn := filepath.Join(folder(t), "app.db")
+			stderr := newLameStderr(t)
+			w := startExecTo(t, stderr.File, dsn, "--ttl", "3s", "sh", "-c",
+				"setsid sleep 1000 & echo $!; exec sleep 1000")
+			daemon, err := strconv.Atoi(w.line())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
+			stderr.lame(t, full)
+			require.NoError(t, unix.Kill(w.inner(), unix.SIGSTOP))
+			awaitEnd(t, []int{daemon})
+			require.Equal(t, 128+9, w.wait())
 		})
-		require.Equal(t, 128+9, w.wait())
 	}
 }
 
@@ -91,7 +92,7 @@ func TestLeadGoesOnWithoutAReaderOfItsStderr(t *testing.T) {
 	t.Parallel()
 	missing.Long(t, "starts processes")
 	dsn := filepath.Join(folder(t), "app.db")
-	b := startLead(t, dsn, "unix:"+filepath.Join(folder(t), "lead.sock"))
+	b := startLead(t, dsn, "unix:"+filepath.Join(folder(t), "lead.sock"), "--ttl", "2s")
 	eventually(t, "it leads", func() bool {
 		return call(t, "status", "--db", dsn).code == exitDone
 	})

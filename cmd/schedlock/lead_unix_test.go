@@ -389,7 +389,7 @@ func TestTheStoreOfMariaDBIsSilent(t *testing.T) {
 		r := finish(t, process(t, append(command, "--db", through)...))
 		assert.Empty(t, r.err, command)
 	}
-	a := startLead(t, through, "127.0.0.1:0")
+	a := startLead(t, through, "127.0.0.1:0", "--valid-for", "100ms")
 	a.awaitLead()
 	require.Zero(t, a.told())
 	assert.NotContains(t, a.said.String(), "INFO")

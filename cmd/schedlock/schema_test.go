@@ -16,6 +16,7 @@ import (
 
 // Every command works on the schema of an app, and on no other.
 func TestCommandsActOnTheSchemaThatTheyAreGiven(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	for _, pooled := range []bool{false, true} {
 		direct := server.Database(t)

@@ -123,8 +123,7 @@ func TestStatusOfEveryServer(t *testing.T) {
 		} {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
-				r := finish(t, process(t, "status", "--db", tc.url, "--timeout",
-					patience.String()))
+				r := call(t, "status", "--db", tc.url)
 				assert.Equal(t, tc.code, r.code, r)
 				first, _, _ := strings.Cut(r.out+r.err, "\n")
 				for _, s := range tc.says {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -334,49 +332,4 @@ func (s *stack) refuseTheFileAlone() {
 		}
 		return nil
 	})
-}
-
-func TestDockerHealthcheckCommand(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	// Whoever sets a proxy for all containers does not mean this request.
-	f.environ = []string{"HTTP_PROXY=http://127.0.0.1:9", "http_proxy=http://127.0.0.1:9"}
-	check := func(addr string) (code int, said string) {
-		t.Helper()
-		r := f.prepareWith([]string{"healthcheck"}, "ADDR="+addr)
-		r.begin()
-		return r.wait(), r.log.String()
-	}
-
-	r := f.start()
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(r.url, "http://"))
-	require.NoError(t, err)
-	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "localhost"} {
-		code, said := check(net.JoinHostPort(host, port))
-		require.Zero(t, code, "%q: %s", host, said)
-		require.Empty(t, said)
-	}
-	r.stop()
-	code, said := check("127.0.0.1:" + port)
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, said, "connection refused")
-
-	code, said = check("no port")
-	require.Equal(t, exitFailed, code, "the engine knows 0 and 1 alone")
-	require.Contains(t, said, "DEMOAPP_ADDR")
-
-	sick := httptest.NewServer(http.NotFoundHandler())
-	defer sick.Close()
-	code, said = check(sick.Listener.Addr().String())
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, said, "404")
-
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer silent.Close()
-	begun := time.Now()
-	code, said = check(silent.Addr().String())
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, said, "deadline exceeded")
-	require.GreaterOrEqual(t, time.Since(begun), healthcheckTimeout)
 }

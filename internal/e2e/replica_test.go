@@ -38,10 +38,9 @@ const (
 	exitBadConfig = 2
 	exitHeld      = 3
 
-	orderTimeout       = 5 * time.Second        // of the database's part in an order
-	readyTimeout       = 2 * time.Second        // of an answer of /readyz
-	healthcheckTimeout = 2 * time.Second        // of a healthcheck
-	together           = 500 * time.Millisecond // how long signals count as the first one
+	orderTimeout = 5 * time.Second        // of the database's part in an order
+	readyTimeout = 2 * time.Second        // of an answer of /readyz
+	together     = 500 * time.Millisecond // how long signals count as the first one
 )
 
 // everyRun is for newFleet: the logs have a line for every start of a run.

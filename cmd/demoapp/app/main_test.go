@@ -1,6 +1,9 @@
 package app
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -102,4 +105,45 @@ func TestWrongConfigurationIsRefusedInOneLine(t *testing.T) {
 	}
 	refused(t, []string{"--lock-ttl=sixty"}, "-lock-ttl")
 	refused(t, []string{"--nonsense"}, "-nonsense")
+}
+
+// checked runs the command of a healthcheck.
+func checked(addr string) (code int, said string) {
+	var out strings.Builder
+	code = Main([]string{"healthcheck", "--addr", addr}, &out)
+	return code, out.String()
+}
+
+func TestAHealthcheckAsksThisMachine(t *testing.T) {
+	// Whoever sets a proxy for all containers does not mean this request.
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:9")
+	t.Setenv("http_proxy", "http://127.0.0.1:9")
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	require.NoError(t, err)
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", "", "localhost"} {
+		code, said := checked(net.JoinHostPort(host, port))
+		require.Zero(t, code, "%q: %s", host, said)
+		require.Empty(t, said)
+	}
+}
+
+func TestAHealthcheckThatFailsSaysWhy(t *testing.T) {
+	t.Parallel()
+	sick := httptest.NewServer(http.NotFoundHandler())
+	defer sick.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+	for addr, why := range map[string]string{
+		"127.0.0.1:1": "connection refused", "no port": variable("addr"),
+		sick.Listener.Addr().String(): "404", silent.Addr().String(): "deadline exceeded",
+	} {
+		code, said := checked(addr)
+		require.Equal(t, exitFailed, code, "the engine knows 0 and 1 alone")
+		require.Contains(t, said, why)
+	}
 }
