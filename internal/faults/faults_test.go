@@ -270,9 +270,6 @@ func (r *testRun) once(t *testing.T, g group, number int,
 	}
 	if g.server() { // a request may take a second
 		config.TTL, config.Heartbeat = 3*time.Second, 400*time.Millisecond
-		if !g.full() { // and nothing is judged by how long it takes
-			config.TTL, config.Heartbeat = 2400*time.Millisecond, 320*time.Millisecond
-		}
 		if config.Frugal { // and takes the server some time
 			config.Tick = 400 * time.Millisecond
 		}
@@ -281,10 +278,6 @@ func (r *testRun) once(t *testing.T, g group, number int,
 		config.TTL, config.Heartbeat, config.Grace = 8*time.Second, time.Second, 2*time.Second
 		if *soakFor == 0 && !g.load { // the default run has little time
 			config.TTL, config.Heartbeat = 5*time.Second, 500*time.Millisecond
-		}
-		if !g.full() {
-			config.TTL, config.Heartbeat = 4*time.Second, 400*time.Millisecond
-			config.Grace = 1600 * time.Millisecond
 		}
 	}
 	if g.on == kindGalera { // nobody can write while the nodes are not sure who is gone
