@@ -42,13 +42,13 @@ Examples:
 `
 
 func byFlag(flags *pflag.FlagSet, by *string) {
-	flags.StringVar(by, "by", userAtHost(), "who: the `NAME` of a user")
+	flags.StringVar(by, "by", userAtHost(), "who")
 }
 
 func orderFlags(flags *pflag.FlagSet) *ledger.Action {
 	o := &ledger.Action{}
 	byFlag(flags, &o.By)
-	flags.StringVar(&o.Reason, "reason", "", "why: a `TEXT`")
+	flags.StringVar(&o.Reason, "reason", "", "why")
 	return o
 }
 

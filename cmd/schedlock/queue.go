@@ -121,12 +121,12 @@ func requeue(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
 }
 
 func prune(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error) {
-	olderThan := flags.Duration("older-than", -1, "only what ended so long ago (required)")
+	olderThan := flags.Duration("older-than", 0, "only what ended so long ago (required)")
 	return func(ctx context.Context) (int, error) {
 		if err := t.checkTasks(); err != nil {
 			return 0, err
 		}
-		if *olderThan < 0 {
+		if !flags.Changed("older-than") || *olderThan < 0 {
 			return 0, wrong("queue prune needs --older-than, not below 0")
 		}
 		return exitDone, t.prune(ctx, t.args[0], *olderThan)

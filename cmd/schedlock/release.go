@@ -50,7 +50,7 @@ type insistence struct {
 
 func (i *insistence) declare(flags *pflag.FlagSet) {
 	flags.BoolVar(&i.force, "force", false, "required")
-	flags.StringVar(&i.reason, "reason", "", "why: a `TEXT` (required)")
+	flags.StringVar(&i.reason, "reason", "", "why (required)")
 	byFlag(flags, &i.by)
 }
 

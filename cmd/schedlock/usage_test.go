@@ -67,6 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		{"queue list --db x a b", `queue list does not take "b"`},
 		{"queue requeue mail --db x", "the ids of tasks are missing"},
 		{"queue prune mail --db x", "queue prune needs --older-than"},
+		{"queue prune mail --db x --older-than -1s", "queue prune needs --older-than, not below 0"},
 		{"locks --db x --force", "there is no flag --force"},
 		{"queue list mail --db x --state faled", `--state "faled" is none of pending, ` +
 			`in_progress, done and failed; did you mean failed?`},
