@@ -97,7 +97,8 @@ func TestAFailOverToAReplica(t *testing.T) {
 		now := look(t, kept)
 		require.NotEqual(t, before.Incarnation, now.Incarnation)
 		require.True(t, now.FailedOver, "the first heartbeat may have come late")
-		heartbeat(t, kept, keeps) // sent by a holder that has the answer, and still trusts its lease
+		// sent by a holder that has the answer, and still trusts its lease
+		heartbeat(t, kept, keeps)
 		require.False(t, look(t, kept).FailedOver)
 		release(t, kept, keeps)
 		require.False(t, look(t, kept).FailedOver)
