@@ -51,8 +51,7 @@ const everyRun = "TEST_EVERY_RUN=1"
 const seldom = "TICK=1000h"
 
 var soak = flag.Bool("soak", false, "repeat what is scaled down by default: "+
-	"20 rounds of 20 replicas, 200 starts and stops, 30 faults of a leader, "+
-	"100,001 runs on PostgreSQL")
+	"20 rounds of 20 replicas, 200 starts and stops, 30 faults of a leader, a list of 100,001 runs")
 
 // patience bounds every wait for something that must happen soon, also on a
 // machine that does many other things. A test that is about a time checks that
