@@ -154,7 +154,7 @@ func TestARunIsGivenUpAfterItsLastAttempt(t *testing.T) {
 			a := w.leader([]Job{job}, WithOnRun(f.add))
 			sleepUntil(9 * time.Minute)
 			assert.Len(t, d.read(), tc.want)
-			assert.Equal(t, tc.want-1, a.log.Count(`level=WARN msg="run failed"`), "before the last")
+			assert.Equal(t, tc.want-1, a.log.Count(`level=WARN msg="run failed"`))
 			assert.Equal(t, 1, a.log.Count(`level=ERROR msg="run failed"`), "the last")
 			r := w.runs("j")[0]
 			assert.Equal(t, ledger.Failed, r.Status)

@@ -141,8 +141,8 @@ func cronFields(expr string) ([]string, error) {
 		fields = append([]string{"0"}, fields...)
 	case 6:
 	default:
-		return nil, fmt.Errorf("five fields are wanted, or six with seconds in front, and it has %d",
-			len(fields))
+		return nil, fmt.Errorf("five fields are wanted, or six with seconds in front, and it has "+
+			"%d", len(fields))
 	}
 	for _, field := range fields {
 		for element := range strings.SplitSeq(field, ",") {
