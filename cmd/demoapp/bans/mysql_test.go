@@ -11,8 +11,7 @@ import (
 
 // An import counts what it has written, and no ban twice, on MariaDB too.
 func TestImportOnMariaDB(t *testing.T) {
-	server := mytest.Shared(t)
-	t.Cleanup(mytest.Close) // before the check for goroutines that are left
+	server := mytest.Start(t) // of its own: its goroutines are gone before those left are looked for
 	db := server.Open(t, server.Database(t), "parseTime=true", "time_zone='%2B00:00'",
 		"interpolateParams=true")
 	s := NewStore(db, MySQL)
