@@ -167,14 +167,14 @@ func TestPostgresAnUpgradeThatWaitsForAReaderLetsOthersRead(t *testing.T) {
 	_, err = reader.ExecContext(t.Context(), `SELECT count(*) FROM scheduler_runs`)
 	require.NoError(t, err)
 
-	err = inVain(t, db, migrations.PostgreSQL, 4*time.Second, func(err error) bool {
+	err = inVain(t, db, migrations.PostgreSQL, 1500*time.Millisecond, func(err error) bool {
 		return strings.Contains(err.Error(), "lock timeout")
 	})
 	require.ErrorContains(t, err, "lock timeout")
 
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()
-	for range 5 {
+	for range 3 {
 		require.Eventually(t, func() bool {
 			return lines(t, db,
 				`SELECT count(*) FROM pg_locks
