@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -278,11 +279,11 @@ func (t *tool) meantFlag(flags *pflag.FlagSet, err error) string {
 	if !ok {
 		return ""
 	}
+	name := cmp.Or(unknown.GetSpecifiedShortnames(), unknown.GetSpecifiedName())
+	if !message.IsShown(name, append(t.argv, t.dsn)...) {
+		return "" // nor is anything near it
+	}
 	var known []string
 	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-	name := unknown.GetSpecifiedName()
-	if short := unknown.GetSpecifiedShortnames(); short != "" {
-		name = short
-	}
 	return didYouMean(name, "--", known)
 }

@@ -106,6 +106,6 @@ func TestASlipInAFlagIsNamed(t *testing.T) {
 			"did you mean "+meant+"?", typed)
 	}
 	assert.NotContains(t, call(t, "status", "--nonsense").err, "did you mean")
-	assert.NotContains(t, call(t, "--db", "host=h", "password=x", "--jsno").err, "jsno",
+	assert.NotContains(t, call(t, "--db", "host=h", "password=x", "--jsno").err, "js",
 		"it may be a part of the password")
 }
