@@ -87,7 +87,7 @@ func runCommand(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error
 		if flags.Changed("timeout") {
 			x.within = t.timeout
 		}
-		if err := x.check(flags); err != nil {
+		if err := x.check(); err != nil {
 			return 0, wrong("%v", err)
 		}
 		return x.run(ctx)
@@ -96,7 +96,7 @@ func runCommand(t *tool, flags *pflag.FlagSet) func(context.Context) (int, error
 
 // check returns what is wrong with the call, and fills in what follows from other
 // flags.
-func (x *execution) check(flags *pflag.FlagSet) error {
+func (x *execution) check() error {
 	if len(x.tool.args) == 0 {
 		return fmt.Errorf("the command is missing: schedlock exec [flags] -- COMMAND")
 	}
@@ -104,7 +104,7 @@ func (x *execution) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--restart %q is neither %s, %s nor %s", x.restart, restartNever,
 			restartOnFailure, restartAlways)
 	}
-	if flags.Changed("name") {
+	if x.flags.Changed("name") {
 		if x.name == "" {
 			return fmt.Errorf("--name is empty")
 		}
@@ -120,23 +120,23 @@ func (x *execution) check(flags *pflag.FlagSet) error {
 	case x.skipOK && !x.noWait && x.within == 0 && x.oncePer == 0:
 		return fmt.Errorf("--skip-ok needs --no-wait, --timeout or --once-per: " +
 			"without them exec waits for ever")
-	case flags.Changed("once-per"):
-		return x.checkTask(flags)
-	case flags.Changed("at-most"):
+	case x.flags.Changed("once-per"):
+		return x.checkTask()
+	case x.flags.Changed("at-most"):
 		return fmt.Errorf("--at-most %v needs --once-per", x.atMost)
 	}
-	return x.checkTimes(flags)
+	return x.checkTimes()
 }
 
 // checkTask is check for --once-per.
-func (x *execution) checkTask(flags *pflag.FlagSet) error {
+func (x *execution) checkTask() error {
 	switch {
 	case x.name == "":
 		return fmt.Errorf("--once-per %v needs --name", x.oncePer)
 	case x.within > 0:
 		return fmt.Errorf("--once-per %v and --timeout %v exclude each other: it never waits",
 			x.oncePer, x.within)
-	case flags.Changed("ttl"):
+	case x.flags.Changed("ttl"):
 		return fmt.Errorf("--once-per %v and --ttl %v exclude each other: see --at-most",
 			x.oncePer, x.ttl)
 	case x.restart != restartNever:
@@ -148,12 +148,12 @@ func (x *execution) checkTask(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--once-per %v, --at-most %v: %w", x.oncePer, x.atMost, err)
 	}
 	x.ttl = x.atMost
-	return x.checkTimes(flags)
+	return x.checkTimes()
 }
 
 // checkTimes makes sure that the command has ended before another may run it.
-func (x *execution) checkTimes(flags *pflag.FlagSet) error {
-	asked := flags.Changed("ttl")
+func (x *execution) checkTimes() error {
+	asked := x.flags.Changed("ttl")
 	if !asked {
 		x.ttl = cmp.Or(x.ttl, rules.DefaultTTL)
 	}
@@ -168,7 +168,7 @@ func (x *execution) checkTimes(flags *pflag.FlagSet) error {
 		return fmt.Errorf("TTL %v is too short: between the renew deadline of %v and the TTL "+
 			"there is no time to stop a command, which takes more than %v", x.ttl, trusted,
 			guard.Slack)
-	case !flags.Changed("grace"):
+	case !x.flags.Changed("grace"):
 		x.grace = min(10*time.Second, room)
 	case x.grace < 0:
 		return fmt.Errorf("--grace %v is below 0", x.grace)
