@@ -73,6 +73,8 @@ type Server struct {
 	original sync.Once // makes the database of Filled
 	filled   bool
 
+	copied sync.RWMutex // as long as it is, no database is dropped: the copy would fail
+
 	mu      sync.Mutex
 	session *pgx.Conn // of the superuser, in the database postgres; may be nil
 }
@@ -123,18 +125,18 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Standby returns a running streaming replica of s, stopped and deleted at the end of the test. No
-// database may be dropped meanwhile: the copy would fail. It has all of them, so a server that
-// many tests share takes long.
+// Standby returns a running streaming replica of s, stopped and deleted at the end of the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
 	p, err := tempserver.New(s.disk, "postgres", "nobody")
 	tempserver.Need(t, err)
 	t.Cleanup(p.Remove)
 	standby := &Server{process: p, bin: s.bin, disk: s.disk}
+	s.copied.Lock()
 	err = p.Run(filepath.Join(s.bin, "pg_basebackup"), "-D", standby.data(), "-R",
 		"-X", "fetch", "-c", "fast", "--no-sync", "--no-manifest",
 		"-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres")
+	s.copied.Unlock()
 	tempserver.Need(t, err)
 	tempserver.Need(t, standby.startOnFreePort())
 	return standby
@@ -175,6 +177,8 @@ func (s *Server) Copy(t testing.TB, of string) string {
 		if s.PID() == 0 {
 			return // the test has stopped its server
 		}
+		s.copied.RLock()
+		defer s.copied.RUnlock()
 		if err := s.admin("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)"); err != nil {
 			t.Error(err)
 		}
