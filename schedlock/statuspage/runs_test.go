@@ -91,7 +91,11 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	_, started, err := db.Retry(ctx, ref, run)
 	require.NoError(t, err)
 	require.True(t, started)
-	w := get(newHandler(t, db, nil), "/job-runs?job=mail")
+	h := newHandler(t, db, nil)
+	page := get(h, "/").Body.String()
+	assert.Contains(t, page, "a run that failed is being tried again")
+	assert.NotContains(t, page, "no run failed")
+	w := get(h, "/job-runs?job=mail")
 	require.Equal(t, http.StatusOK, w.Code)
 	for _, text := range []string{"asked for by ann: a &lt;test&gt;", "no &lt;host&gt;",
 		`">2<span class="unseen"> attempts`, "in progress", "so far", "pid 41 on web-1"} {

@@ -15,6 +15,7 @@ const day = 24 * time.Hour
 type tiles struct {
 	Failed  int  // runs of the last day that failed or were abandoned, of those that were read
 	AtLeast bool // older runs of that day were not read
+	Again   bool // a run that is none of those has failed, and its next attempt is under way
 	Last    *ledger.Run
 	Jobs    []jobFailures // most failures first
 	More    bool          // jobs that failed are left out
@@ -62,6 +63,7 @@ func newTiles(s *snapshot) tiles {
 		j := &s.jobs[i]
 		for r := range j.runs {
 			run := &j.runs[r]
+			t.Again = t.Again || run.Status == ledger.InProgress && run.Attempt > 1
 			if run.ScheduledAt.Before(from) {
 				break
 			}
