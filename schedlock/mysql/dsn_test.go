@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,25 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrPermanent)
 	require.ErrorContains(t, err, "check the password")
 	require.NotContains(t, err.Error(), "hush")
+}
+
+// PostgreSQL is such a server: it waits until the client has spoken.
+func TestAServerThatSaysNothingIsNamed(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	for limit := 50 * time.Millisecond; ; limit *= 2 { // until a busy machine has got that far
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err := mysql.Open(ctx, "mysql://root:hush@"+silent.Addr().String()+"/app")
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotContains(t, err.Error(), "hush")
+		if strings.Contains(err.Error(), "does not answer as MariaDB does") {
+			return
+		}
+		require.Less(t, limit, time.Minute, "%v", err)
+	}
 }
 
 // FuzzNoErrorOfOpenHasAPartOfAPassword tries every spelling, also broken ones, of

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -21,6 +23,7 @@ type connector struct {
 	sqldriver.Connector
 	lines  *bounded.Opener[line]
 	opened func(*session)
+	dialed *atomic.Bool // the newest attempt has reached a port
 }
 
 // A line is a connection for the lock, and its session.
@@ -29,20 +32,28 @@ type line struct {
 	session *session
 }
 
-// dialed is the key of the place for what package net has opened.
+// dialed is the key of what is told which connection package net has opened.
 type dialed struct{}
 
 func (c connector) open(ctx context.Context) (l line, err error) {
 	l.session = &session{ended: make(chan struct{})}
-	l.conn, err = c.Connector.Connect(context.WithValue(ctx, dialed{}, &l.session.conn))
+	c.dialed.Store(false)
+	l.conn, err = c.Connector.Connect(context.WithValue(ctx, dialed{}, func(conn net.Conn) {
+		l.session.conn = conn
+		c.dialed.Store(true)
+	}))
 	return l, err
 }
 
 // Connect implements the connector of database/sql.
 func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	l, err := c.lines.Get(ctx, statementTimeout)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.opened(l.session)
+	case ctx.Err() != nil && c.dialed.Load(): // in this protocol the server speaks first
+		err = fmt.Errorf("something takes connections there, but does not answer as MariaDB does: "+
+			"it hangs, or it is another kind of server: %w", err)
 	}
 	return l.conn, err
 }
@@ -53,11 +64,11 @@ func (c connector) Close() error {
 	return nil
 }
 
-// dial is that of the driver, and keeps the connection for the session.
+// dial is that of the driver, and tells of the connection.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if place, ok := ctx.Value(dialed{}).(*net.Conn); ok && err == nil {
-		*place = conn
+	if told, ok := ctx.Value(dialed{}).(func(net.Conn)); ok && err == nil {
+		told(conn)
 	}
 	return conn, err
 }
@@ -81,7 +92,7 @@ func (s *Store) lockConnector(settings *mysql.Config) (sqldriver.Connector, erro
 		if last := s.session.Swap(x); last != nil {
 			last.end()
 		}
-	}}
+	}, new(atomic.Bool)}
 	c.lines.Open, c.lines.Close = c.open, func(l line) { _ = l.conn.Close() }
 	return c, err
 }
