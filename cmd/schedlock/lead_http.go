@@ -51,7 +51,7 @@ func listen(addr string) (net.Listener, error) {
 			_ = os.Remove(path)
 		}
 	}
-	listener, err := net.Listen("unix", path)
+	listener, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, err
 	}

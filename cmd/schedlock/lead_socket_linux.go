@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -25,3 +26,9 @@ func lockFolder(path string) io.Closer {
 	}
 	return folder
 }
+
+// private makes sockets that nobody else may use from the beginning, whatever the umask is: bind
+// gives the file the mode that the socket has. Where that fails, listen's chmod comes later.
+var private = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+}}

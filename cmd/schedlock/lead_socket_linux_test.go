@@ -1,7 +1,9 @@
 package main
 
 import (
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -48,4 +50,16 @@ func TestOneOfSeveralSidecarsReplacesASocket(t *testing.T) {
 		require.Len(t, live, 1)
 		require.NoError(t, live[0].Close())
 	}
+}
+
+// Whoever connects before a chmod stays connected after it.
+func TestASocketIsPrivateFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(folder(t), "lead.sock")
+	l, err := private.Listen(t.Context(), "unix", socket)
+	require.NoError(t, err)
+	defer l.Close()
+	info, err := os.Stat(socket)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
 }
