@@ -243,6 +243,7 @@ func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 			request := a.trigger("j", "test", "")
 			sleepUntil(59 * time.Second)
 			require.Positive(t, lost)
+			require.Positive(t, a.log.Count(`msg="run ledger does not answer" job=j`))
 			want := []string{}
 			for _, tick := range []time.Time{request.At, midnight.Add(10 * time.Second),
 				midnight.Add(20 * time.Second), midnight.Add(30 * time.Second),

@@ -65,7 +65,7 @@ func (t *term) execute(j *termJob, r ledger.Run) {
 		tries++
 		written, err = t.ledger.Finish(ctx, r, end)
 		return err
-	})
+	}, "job", r.Job)
 	if err == nil && !written && tries > 1 {
 		written = t.wrote(endCtx, r, end)
 	}
@@ -112,7 +112,7 @@ func (t *term) wrote(ctx context.Context, r ledger.Run, end ledger.End) (mine bo
 		mine = found && row.ID == r.ID && row.Term == r.Term && row.Attempt == r.Attempt &&
 			row.Status == end.Status
 		return err
-	})
+	}, "job", r.Job)
 	return err != nil || mine
 }
 

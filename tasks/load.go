@@ -203,5 +203,5 @@ func (t *term) reload(j *termJob) error {
 		}
 		j.row = findJob(rows, j.Name)
 		return t.putBack(ctx, j)
-	})
+	}, "job", j.Name)
 }

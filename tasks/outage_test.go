@@ -115,6 +115,7 @@ func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
 		sleepUntil(time.Minute)
 		require.NotNil(t, w.holder())
 		assert.Equal(t, []string{"j 00:00:01"}, d.read(), "the job has returned")
+		assert.Equal(t, 1, a.log.Count(`msg="run ledger does not answer" job=j`))
 		a.link.set(nil)
 		sleepUntil(time.Minute + 2*retry)
 		assert.Nil(t, w.holder())

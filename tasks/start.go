@@ -124,7 +124,7 @@ func (t *term) adopt(j *termJob, tick time.Time, attempt int) (run ledger.Run, m
 	err := t.retry(t.ctx, func(ctx context.Context) (err error) {
 		run, mine, err = t.ledger.Run(ctx, j.Name, tick)
 		return err
-	})
+	}, "job", j.Name)
 	t.mu.Lock()
 	_, executing := t.running[run.ID]
 	t.mu.Unlock()

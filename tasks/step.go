@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -124,7 +125,7 @@ func (t *term) write(s *step) (run ledger.Run, started bool, err error) {
 			run, started, err = t.ledger.Answer(ctx, ref, s.request, s.skip)
 		}
 		return err
-	})
+	}, "job", cmp.Or(s.decision.Job, s.attempt.run.Job, s.request.Job))
 	s.again = tries > 1
 	return run, started, err
 }

@@ -131,8 +131,9 @@ func (t *term) rearm(jump time.Duration) {
 	}
 }
 
-// retry repeats do while it fails for a reason that may pass.
-func (t *term) retry(ctx context.Context, do func(context.Context) error) error {
+// retry repeats do while it fails for a reason that may pass. about are attributes for the log, such
+// as the job that it concerns.
+func (t *term) retry(ctx context.Context, do func(context.Context) error, about ...any) error {
 	for said := false; ; {
 		opCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 		err := do(opCtx)
@@ -144,12 +145,13 @@ func (t *term) retry(ctx context.Context, do func(context.Context) error) error 
 		if err == nil || errors.Is(err, schedlock.ErrLost) || errors.Is(err, driver.ErrConflict) ||
 			errors.Is(err, ledger.ErrPaused) || ctx.Err() != nil {
 			if said && ctx.Err() == nil {
-				t.log.Info("run ledger answers again", "term", t.lease.Term())
+				t.log.Info("run ledger answers again", append(about, "term", t.lease.Term())...)
 			}
 			return err
 		}
 		if !said {
-			t.log.Warn("run ledger does not answer", "term", t.lease.Term(), "err", err)
+			t.log.Warn("run ledger does not answer",
+				append(about, "term", t.lease.Term(), "err", err)...)
 			said = true
 		}
 		if !bounded.Sleep(ctx, t.lock.Timing().RetryInterval()) {
