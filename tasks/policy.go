@@ -25,7 +25,8 @@ const (
 // unless the job allows overlaps. 1 ≤ max ≤ 1,000.
 func All(max int) CatchUp {
 	if max < 1 {
-		return CatchUp(max - 2) // so that its error can name it; -1 is taken
+		// So that its error can name it; -1 is taken. max-2 is the larger one if it overflows.
+		return CatchUp(min(max, max-2))
 	}
 	return CatchUp(max)
 }

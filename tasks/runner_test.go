@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -33,15 +34,19 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		{Name: "never", Do: nothing},
 		{Name: "eager", Spec: Every(time.Hour), Do: nothing,
 			Retry: Retry{Attempts: -1, Backoff: -1}},
+		{Name: "zero", Spec: Every(time.Hour), Do: nothing, CatchUp: All(0)},
+		{Name: "lowest", Spec: Every(time.Hour), Do: nothing, CatchUp: All(math.MinInt)},
 	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
 		"the function for stuck jobs is nil",
-		"job 1 of 8 has no name", "job 2 of 8: the name has 201 bytes, 200 are allowed",
+		"job 1 of 10 has no name", "job 2 of 10: the name has 201 bytes, 200 are allowed",
 		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at ` +
 			`least 100ms`, `job "never": schedule is empty`,
 		`job "eager": retry: -1 attempts`, `job "eager": retry: backoff -1ns is below 0`,
+		`job "zero": catch-up All(0): the number must be between 1 and 1000`,
+		`job "lowest": catch-up All(-92`,
 	} {
 		assert.ErrorContains(t, err, want)
 	}
