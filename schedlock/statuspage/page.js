@@ -230,6 +230,7 @@
 	// The stream.
 	let source = null;
 	let cutAt = 0; // when it was cut, by performance.now(); 0: it is not
+	let refusal = ""; // what the server has answered in place of a stream
 	let heard = 0; // when anything came last
 	let self = body.dataset.self;
 	let again = 0;
@@ -245,7 +246,8 @@
 		setText(el, cutAt ? "not connected" : "live");
 		if (cutAt) {
 			const banner = byId("cut");
-			setText(banner, `Connection to ${self} lost, trying again. What you see may be old.`);
+			const why = refusal ? `No live data: ${refusal}. Trying again.` : `Connection to ${self} lost, trying again.`;
+			setText(banner, `${why} What you see may be old.`);
 			banner.className = "banner";
 			banner.hidden = false;
 		}
@@ -261,6 +263,7 @@
 		up = true;
 		if (cutAt) {
 			cutAt = 0;
+			refusal = "";
 			if (!goneTimer) byId("cut").hidden = true;
 		}
 		if (who && who !== self && known) {
@@ -298,6 +301,20 @@
 		found(m.self);
 		draw();
 	};
+	// An EventSource does not tell what a refusal said.
+	const askWhy = async (refused) => {
+		let text = "";
+		try {
+			const answer = await fetch(refused.url, { signal: limit() });
+			if (answer.ok) await answer.body.cancel();
+			else text = (await answer.text()).trim().slice(0, 300);
+		} catch {
+			// no answer
+		}
+		if (source !== refused) return;
+		refusal = text;
+		drawStream();
+	};
 	const disconnect = () => {
 		clearTimeout(again);
 		if (source) source.close();
@@ -318,7 +335,10 @@
 		source.onerror = () => {
 			lost();
 			// It tries again by itself unless the answer was no stream at all.
-			if (source.readyState === EventSource.CLOSED) again = setTimeout(connect, 5000);
+			if (source.readyState === EventSource.CLOSED) {
+				again = setTimeout(connect, 5000);
+				askWhy(source);
+			} else refusal = "";
 		};
 	};
 
