@@ -236,7 +236,8 @@ func (l *Lease) Heartbeat(ctx context.Context) error {
 	if beat.State == driver.StateRevoked {
 		l.revoke.Do(func() {
 			close(l.revoked)
-			l.observe(Event{Kind: EventRevoked})
+			v, _ := l.lookToTell(ctx) // without an answer nobody is told who gave the order
+			l.observe(Event{Kind: EventRevoked, Holder: v.Info()})
 		})
 	}
 	return l.Err()

@@ -54,7 +54,11 @@ func (o *logObserver) observe(e Event) {
 	case EventDraining:
 		o.log.Info("draining", "term", e.Term)
 	case EventRevoked:
-		o.log.Warn("revoked by an operator", "term", e.Term)
+		attrs := []any{"term", e.Term}
+		if e.Holder != nil && e.Holder.Revoked.By != "" {
+			attrs = append(attrs, "by", e.Holder.Revoked.By, "reason", e.Holder.Revoked.Reason)
+		}
+		o.log.Warn("revoked by an operator", attrs...)
 	case EventSuspended:
 		o.log.Warn("the database session has ended: nothing starts until a heartbeat on a new one "+
 			"succeeds", "term", e.Term)

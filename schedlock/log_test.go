@@ -77,6 +77,31 @@ func TestLogOfAQuietLifeHasNoLinePerHeartbeat(t *testing.T) {
 	})
 }
 
+func TestLogSaysWhoHasRevokedTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		for _, hangs := range []bool{false, true} {
+			a, log := newLogged(t, db)
+			lease := a.lead()
+			_, err := schedlock.Revoke(ctx, db, lease.Term(), "alice", "the disk is full")
+			require.NoError(t, err)
+			if hangs {
+				a.db.set(fault{kind: hang}, "look")
+			}
+			require.NoError(t, lease.Heartbeat(ctx))
+			a.db.heal()
+			require.Equal(t, 1, log.count("revoked by an operator"), log.all())
+			said := log.attrs[len(log.attrs)-1]
+			if hangs {
+				require.NotContains(t, said, "by")
+			} else {
+				require.Equal(t, "alice", said["by"].String())
+				require.Equal(t, "the disk is full", said["reason"].String())
+			}
+			require.NoError(t, lease.Release(ctx))
+		}
+	})
+}
+
 func TestLogOfAnOutage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault fault

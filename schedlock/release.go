@@ -122,11 +122,16 @@ func (e endedLease) release(ctx context.Context) error {
 
 // successor is who stands in our place, nil if nobody does or we cannot tell.
 func (e endedLease) successor(ctx context.Context) *LockInfo {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	v, err := e.lock.store.Look(ctx)
+	v, err := e.lookToTell(ctx)
 	if err != nil || v.Row != nil && v.Row.Token == e.ref.Token && v.Row.Term == e.ref.Term {
 		return nil
 	}
 	return v.Info()
+}
+
+// lookToTell reads what others see, for what is told of a change. It has a second.
+func (l *Lease) lookToTell(ctx context.Context) (driver.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return l.lock.store.Look(ctx)
 }
