@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/datasource/dsntest"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/mysql"
@@ -74,16 +75,21 @@ func TestAServerThatSaysNothingIsNamed(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
-	for limit := 50 * time.Millisecond; ; limit *= 2 { // until a busy machine has got that far
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
+	says := func(ctx context.Context) bool {
 		_, err := mysql.Open(ctx, "mysql://root:hush@"+silent.Addr().String()+"/app")
-		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotContains(t, err.Error(), "hush")
-		if strings.Contains(err.Error(), "does not answer as MariaDB does") {
-			return
-		}
-		require.Less(t, limit, time.Minute, "%v", err)
+		return strings.Contains(err.Error(), "does not answer as MariaDB does")
+	}
+	limit, said := 50*time.Millisecond, false
+	for ; !said && limit < time.Minute; limit *= 2 { // until a busy machine has got that far
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		said = says(ctx)
+		cancel()
+	}
+	require.True(t, said)
+	if missing.Full() { // the attempt has a limit of its own, of 10 s
+		require.True(t, says(t.Context()))
 	}
 }
 

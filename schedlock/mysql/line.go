@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	switch {
 	case err == nil:
 		c.opened(l.session)
-	case ctx.Err() != nil && c.dialed.Load(): // in this protocol the server speaks first
+	case errors.Is(err, context.DeadlineExceeded) && c.dialed.Load(): // the server speaks first
 		err = fmt.Errorf("something takes connections there, but does not answer as MariaDB does: "+
 			"it hangs, or it is another kind of server: %w", err)
 	}
