@@ -129,9 +129,11 @@ func (e endedLease) successor(ctx context.Context) *LockInfo {
 	return v.Info()
 }
 
-// lookToTell reads what others see, for what is told of a change. It has a second.
+// lookToTell reads what others see, for what is told of a change. It has a retry interval, as
+// heartbeats wait for it.
 func (l *Lease) lookToTell(ctx context.Context) (driver.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		l.lock.timing.RetryInterval())
 	defer cancel()
 	return l.lock.store.Look(ctx)
 }
