@@ -173,6 +173,7 @@ func TestAnOrderAsksFirst(t *testing.T) {
 	} {
 		w := get(h, path)
 		assert.Equal(t, http.StatusOK, w.Code, path)
+		assert.NotContains(t, w.Body.String(), "<script")
 		for _, text := range want {
 			assert.Contains(t, w.Body.String(), text, path)
 		}
