@@ -151,7 +151,7 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 		job := d.job("j", Every(time.Hour).Offset(0), 0)
 		job.AtOnce = true
 		time.Sleep(7 * time.Second)
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(8 * time.Second)
 		require.Equal(t, []string{"j 00:00:07"}, d.read())
 		sleepUntil(time.Hour)

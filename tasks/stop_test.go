@@ -95,8 +95,8 @@ func TestStop(t *testing.T) {
 		sleepUntil(2 * time.Minute)
 		assert.Len(t, w.terms(), 1)
 	})
-	runInWorld(t, "with little time it goes on in the background", func(t *testing.T, w *world) {
-		var d diary
+	runInDiary(t, "with little time it goes on in the background", func(t *testing.T, w *world,
+		d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
 		sleepUntil(2 * time.Second)
 		short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
@@ -111,8 +111,7 @@ func TestStop(t *testing.T) {
 		assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
 		assert.NoError(t, a.runner.Stop(ctx))
 	})
-	runInWorld(t, "by several at once", func(t *testing.T, w *world) {
-		var d diary
+	runInDiary(t, "by several at once", func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
 		sleepUntil(2 * time.Second)
 		for range 5 {
