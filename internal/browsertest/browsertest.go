@@ -93,6 +93,12 @@ func New(t *testing.T) *Browser {
 			b.mu.Unlock()
 		}
 	}))
+	// Else only one window has the focus, and the others show none.
+	b.With(func(ctx context.Context) error {
+		_, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled,
+			emulation.SetFocusEmulationEnabledParams{Enabled: true})
+		return err
+	})
 	return b
 }
 

@@ -31,7 +31,8 @@ func TestOnlyAReplicaThatWasHeardIsMissed(t *testing.T) {
 		}
 		first.ServeHTTP(w, r)
 	}))
-	require.Empty(t, browsertest.Eval[string](k.Browser, `document.getElementById("cut").textContent`))
+	require.Empty(t, browsertest.Eval[string](k.Browser,
+		`document.getElementById("cut").textContent`))
 
 	back.Store(true)
 	server.CloseClientConnections()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -235,43 +234,4 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 	next := db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
 	k.sees("#handover .progress strong", "web-2 leads")
 	k.walk(fmt.Sprint("handover-", next.Term))
-}
-
-// Without a script each order is a page of its own, and leads back.
-func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
-	missing.OnlyFull(t, "opens a browser; by default the forms are sent without one")
-	b := browsertest.New(t)
-	db := newDatabase()
-	db.set(time.Now())
-	ref := db.lead(t, other, "")
-	db.run(t, ref, "import", ledger.Done, "")
-	server := httptest.NewServer(newHandler(t, db, withControl))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	k.Look(looks[slices.IndexFunc(looks, func(l browsertest.Look) bool { return l.NoScript })])
-	k.Do(chromedp.Navigate(server.URL))
-	order := func(id, question string) {
-		t.Helper()
-		k.sees("#"+id, "…")
-		k.walk(id)
-		k.press(kb.Enter)
-		k.sees("h1", question)
-		k.walk("by")
-		k.press("ann", kb.Enter)
-		k.sees("#leader-title", "Who leads")
-	}
-	for _, of := range []struct{ id, job, what string }{
-		{"pause-job-import", "import", "import"}, {"pause-all", "", "everything"},
-	} {
-		order(of.id, "Pause "+of.what+"?")
-		inbox := db.inbox(t)
-		require.Equal(t, "ann", inbox.Paused(of.job).By)
-		order(of.id, "Resume "+of.what+"?")
-		inbox = db.inbox(t)
-		require.Nil(t, inbox.Paused(of.job))
-	}
-	order("run-job-import", "Run import now?")
-	require.Equal(t, "ann", db.inbox(t).Requests[0].By)
-	order(fmt.Sprint("handover-", ref.Term), "Hand over the lead?")
-	require.Equal(t, "ann", db.terms(t)[0].Revoked.By)
 }
