@@ -27,9 +27,9 @@ import (
 func TestAJobGoesOnWhateverAHandWritesIntoACursor(t *testing.T) {
 	missing.Long(t, "tries many values")
 	t.Parallel()
-	for _, text := range []string{`datetime('now')`, `'yesterday'`, `''`,
-		`'2999-01-01T00:00:00.000000Z'`, `'0001-01-01T00:00:00.000000Z'`, `'99999-01-01'`,
-		`char(0)`, `cast(x'ff' AS TEXT)`} {
+	for _, text := range missing.Some(`'2999-01-01T00:00:00.000000Z'`, `datetime('now')`,
+		`'yesterday'`, `''`, `'99999-01-01'`, `char(0)`, `cast(x'ff' AS TEXT)`,
+		`'0001-01-01T00:00:00.000000Z'`) {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			goesOnAfter(t, text)

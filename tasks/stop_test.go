@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -75,6 +76,7 @@ func TestStop(t *testing.T) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Stop(ctx))
 		require.NoError(t, a.runner.Stop(ctx))
+		require.ErrorIs(t, a.runner.Acquire(ctx), schedlock.ErrStopped)
 		a.runner.Campaign()
 		sleepUntil(time.Minute)
 		assert.False(t, a.leads(), "it was stopped")

@@ -60,16 +60,6 @@ func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
 	})
 }
 
-func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
-	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		sleepUntil(3*time.Second + 500*time.Millisecond)
-		begin := time.Now()
-		require.NoError(t, a.runner.Stop(ctx))
-		assert.Zero(t, time.Since(begin))
-	})
-}
-
 func TestADrainCancelsTheJobsAtItsLimit(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"after 3 s": 3 * time.Second, "at once": 0} {
 		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
