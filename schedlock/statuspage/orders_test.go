@@ -212,7 +212,8 @@ func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
 		link = regexp.MustCompile(`href="([^"]*)"`).FindStringSubmatch(link)[1]
 		page := get(h, "/"+html.UnescapeString(link)).Body.String()
 		require.Contains(t, page, `<h1 id="order-title">`+question)
-		require.Regexp(t, `(?s)<form .*<input name="by".*<button .*</form>`, page)
+		require.Regexp(t, `(?s)<form .*<input name="by".*<button class="[a-z]+">.*</form>`, page,
+			"a button that sends it: one of another type does not")
 		form := url.Values{"by": {"ann"}}
 		for _, field := range hidden.FindAllStringSubmatch(page, -1) {
 			form.Add(field[1], html.UnescapeString(field[2]))
