@@ -207,10 +207,13 @@ func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
 	h := newHandler(t, db, withControl)
 	order := func(id, question string) {
 		t.Helper()
-		link := regexp.MustCompile(`<a [^>]*\bid="` + id + `"[^>]*>`).
-			FindString(get(h, "/").Body.String())
-		link = regexp.MustCompile(`href="([^"]*)"`).FindStringSubmatch(link)[1]
-		page := get(h, "/"+html.UnescapeString(link)).Body.String()
+		find := func(pattern, text string) string {
+			found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+			require.NotNil(t, found, pattern)
+			return html.UnescapeString(found[1])
+		}
+		link := find(`(<a [^>]*\bid="`+id+`"[^>]*>)`, get(h, "/").Body.String())
+		page := get(h, "/"+find(`href="([^"]*)"`, link)).Body.String()
 		require.Contains(t, page, `<h1 id="order-title">`+question)
 		require.Regexp(t, `(?s)<form .*<input name="by".*<button class="[a-z]+">.*</form>`, page,
 			"a button that sends it: one of another type does not")
@@ -218,8 +221,7 @@ func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
 		for _, field := range hidden.FindAllStringSubmatch(page, -1) {
 			form.Add(field[1], html.UnescapeString(field[2]))
 		}
-		action := regexp.MustCompile(`<form method="post" action="(\w+)"`).FindStringSubmatch(page)
-		w := post(h, "/orders/"+action[1], form)
+		w := post(h, "/orders/"+find(`<form method="post" action="(\w+)"`, page), form)
 		require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
 		require.Regexp(t, `^\.\./(#|$)`, w.Header().Get("Location"))
 	}
