@@ -373,11 +373,11 @@ func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
 	s := pgtest.Start(t)
 	db := openPostgres(t, s.Database(t))
 	s.Stop(t, "immediate")
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	err := migrations.Up(ctx, db, migrations.PostgreSQL)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "failed to connect") // refused, or on a busy machine not answered
+	const refused = "failed to connect" // or on a busy machine not answered
+	err := inVain(t, db, migrations.PostgreSQL, time.Second/2, func(err error) bool {
+		return strings.Contains(err.Error(), refused)
+	})
+	require.ErrorContains(t, err, refused)
 
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(context.Background(), db, migrations.PostgreSQL) }()

@@ -241,13 +241,11 @@ func TestLogOfASessionThatEnds(t *testing.T) {
 		conn.end() // another can be had at once
 		sleepUntil(log.start, 20*time.Second)
 		require.True(t, a.leads())
-		conn.refuse(true)
-		conn.end()
+		conn.cut()
 		sleepUntil(log.start, 22*time.Second)
 		conn.refuse(false)
 		sleepUntil(log.start, 30*time.Second)
-		conn.refuse(true)
-		conn.end()
+		conn.cut()
 		sleepUntil(log.start, 40*time.Second)
 		const suspended = "WARN the database session has ended: " +
 			"nothing starts until a heartbeat on a new one succeeds"

@@ -102,6 +102,12 @@ func (c *client) endUnseen() *session {
 // refuse says whether the client cannot get another session.
 func (c *client) refuse(yes bool) { c.set(func() { c.refused = yes }) }
 
+// cut ends the session, and the client cannot get another one.
+func (c *client) cut() {
+	c.refuse(true)
+	c.end()
+}
+
 // set changes what the client meets.
 func (c *client) set(change func()) {
 	c.mu.Lock()

@@ -235,8 +235,7 @@ func TestAHolderThatIsBackBeforeTheTakeOverKeepsItsRow(t *testing.T) {
 			}
 		}
 		ref := lease.Ref()
-		conn.refuse(true)
-		conn.end()
+		conn.cut()
 		waiter := b.stand(t.Context())
 		time.AfterFunc(grace+retry/10, func() {
 			_, _ = conn.Heartbeat(ctx, ref, driver.StateLeading)

@@ -57,8 +57,7 @@ func TestARunIsTriedAgainThoughTheAnswerToItsEndWasLost(t *testing.T) {
 		"the ledger answers again":    nil,
 		"it does not say what it has": on(refuse, "run"),
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			job := d.failing("j", at(5*time.Second), 1)
 			job.Retry = Retry{Attempts: 2, Backoff: 10 * time.Second}
 			a := w.leader([]Job{job})
@@ -184,7 +183,7 @@ func TestATimeoutEndsTheContextOfARun(t *testing.T) {
 		deaf.Timeout = 3 * time.Second
 		quick := d.job("quick", at(5*time.Second), 2*time.Second)
 		quick.Timeout = 3 * time.Second
-		w.join([]Job{slow, plain, deaf, quick}).lead()
+		w.leader([]Job{slow, plain, deaf, quick})
 		sleepUntil(8 * time.Second)
 		for _, name := range []string{"slow", "plain"} {
 			r := w.runs(name)[0]
@@ -226,8 +225,7 @@ func TestAJobRenamedAndAJobRemovedAndAddedAgain(t *testing.T) {
 // Whatever was written, and whose answer was lost, is done: not lost, not twice.
 func TestAStartWhoseAnswerWasLostIsCarriedOut(t *testing.T) {
 	for _, op := range []string{"decide", "retry", "answer"} {
-		runInWorld(t, op, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, op, func(t *testing.T, w *world, d *diary) {
 			job := d.failing("j", Every(10*time.Second).Offset(0), 1)
 			job.Retry = Retry{Attempts: 2}
 			a := w.leader([]Job{job})
@@ -290,7 +288,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 		require.NoError(t, <-stopped)
 		assert.Equal(t, []string{"j 00:06:00", "j 00:07:00"}, d.read(),
 			"and the one that was being started")
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(10*time.Minute + 50*time.Second)
 		wantEachTickOnce(t, w, "j", job.Spec, midnight, midnight.Add(10*time.Minute))
 		assert.Len(t, d.read(), 5, "the next leader makes up the rest")
@@ -301,8 +299,7 @@ func TestADrainStopsWhatIsBeingMadeUp(t *testing.T) {
 // a request had exactly the time of the tick.
 func TestATickThatIsInTheLedgerIsNotCarriedOutAgain(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"it runs": 5 * time.Second, "it has run": 0} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			job := d.job("j", Every(10*time.Second).Offset(0), takes)
 			job.Overlap = OverlapAllow
 			w.leader([]Job{job})

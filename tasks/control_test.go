@@ -75,8 +75,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 		OverlapQueue: {"00:00:05 done", "00:00:06 done"},
 		OverlapAllow: {"00:00:05 done", "00:00:06 done"},
 	} {
-		runInWorld(t, fmt.Sprint(overlap), func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, fmt.Sprint(overlap), func(t *testing.T, w *world, d *diary) {
 			job := d.job("j", at(5*time.Second), 10*time.Second)
 			job.Overlap = overlap
 			a := w.leader([]Job{job})
@@ -135,8 +134,7 @@ func TestWhatCannotBeAskedIsRefusedInWords(t *testing.T) {
 
 func TestAPauseKeepsEverythingFromStarting(t *testing.T) {
 	for _, what := range []string{"j", ""} {
-		runInWorld(t, what, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, what, func(t *testing.T, w *world, d *diary) {
 			failing := d.failing("j", Every(10*time.Second).Offset(0), 1)
 			failing.Retry = Retry{Attempts: 2, Backoff: 4 * time.Second}
 			jobs := []Job{failing, d.job("other", Every(10*time.Second).Offset(0), 0)}
@@ -358,8 +356,7 @@ func TestAwaitGivesUpOnAnErrorThatStays(t *testing.T) {
 
 // Whoever awaits a run has the time that it takes: one look must not take all of that.
 func TestAwaitAsksAgainAfterALookThatHangs(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Hour), time.Second)})
 		request := a.trigger("j", "alice", "")
 		a.link.set(on(hang, "run"))
@@ -374,8 +371,7 @@ func TestAwaitAsksAgainAfterALookThatHangs(t *testing.T) {
 }
 
 func TestAStopDoesNotWaitForWhoAwaitsARun(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		var d diary
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Hour), time.Hour)})
 		request, err := a.runner.Trigger(ctx, "j", "alice", "")
 		require.NoError(t, err)

@@ -42,8 +42,7 @@ func TestARunDoesNotOverlapWhatTheClockHasPassedOver(t *testing.T) {
 		"queue": {Job{Overlap: OverlapQueue}, []string{"00:01:00 done",
 			"01:01:00-02:01:00 (2) skipped missed", "03:01:00 done"}},
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			tc.job.Name, tc.job.Spec = "j", Every(time.Hour).Offset(time.Minute)
 			tc.job.Do = d.job("j", tc.job.Spec, time.Minute).Do
 			w.leader([]Job{tc.job})
@@ -136,8 +135,7 @@ func TestAJobGoesOnAfterTheClockWasAhead(t *testing.T) {
 				a.w.leader([]Job{job})
 			}},
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			tc.job.Name, tc.job.Spec = "j", Every(time.Minute).Offset(0)
 			tc.job.Do = d.job("j", tc.job.Spec, tc.takes).Do
 			a := w.leader([]Job{tc.job})

@@ -114,9 +114,8 @@ func TestARunThatADrainHasCutIsTakenUpByTheNextLeader(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		jobs := []Job{d.job("j", at(5*time.Second), 30*time.Second),
 			once(d.job("mail", at(5*time.Second), 30*time.Second))}
-		a, b := w.join(jobs, WithDrain(time.Second)), w.join(jobs)
-		a.lead()
-		b.stand()
+		a := w.leader(jobs, WithDrain(time.Second))
+		w.standby(jobs)
 		sleepUntil(6 * time.Second)
 		require.NoError(t, a.runner.Stop(ctx))
 		r := w.runs("j")[0]

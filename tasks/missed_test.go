@@ -26,13 +26,12 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 				"00:09:00 done", "00:10:00 done", "00:11:00 done"}},
 		"Skip": {Skip, nil, []string{"00:02:00-00:11:00 (10) skipped missed"}},
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			job := d.job("j", minute, 2*time.Second)
 			job.CatchUp = tc.catchUp
 			w.leadsUntil(90*time.Second, []Job{job})
 			sleepUntil(11*time.Minute + 5*time.Second)
-			w.join([]Job{job}).lead()
+			w.leader([]Job{job})
 			sleepUntil(11*time.Minute + 30*time.Second)
 			assert.Equal(t, append([]string{"j 00:01:00"}, tc.ran...), d.read())
 			assert.Equal(t, append([]string{"00:01:00 done"}, tc.rows...), w.rows("j"))
@@ -53,8 +52,7 @@ func TestTicksMissedForTenMinutes(t *testing.T) {
 // The second leader dies in the middle of what it makes up.
 func TestWhatIsMadeUpOutlivesItsLeader(t *testing.T) {
 	for i := range 20 { // things that happen at one instant happen in any order
-		runInWorld(t, strconv.Itoa(i), func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, strconv.Itoa(i), func(t *testing.T, w *world, d *diary) {
 			job := d.job("j", Every(time.Minute).Offset(0), 10*time.Second)
 			job.CatchUp = All(5)
 			lead := func(from, upto time.Duration) {
@@ -80,7 +78,7 @@ func TestMakingUpComesToAnEnd(t *testing.T) {
 		job.CatchUp = All(4)
 		w.leadsUntil(1500*time.Millisecond, []Job{job})
 		sleepUntil(20*time.Second + 100*time.Millisecond)
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(37 * time.Second)
 		assert.Equal(t, []string{
 			"00:00:17 done", "00:00:18 done", "00:00:19 done", "00:00:20 done", // until 30.1 s
@@ -99,7 +97,7 @@ func TestAWeekWithoutALeaderIsARowOrTwo(t *testing.T) {
 		w.leadsUntil(2500*time.Millisecond, jobs)
 		const week = 7 * 24 * time.Hour
 		sleepUntil(week + 500*time.Millisecond)
-		w.join(jobs).lead()
+		w.leader(jobs)
 		sleepUntil(week + 600*time.Millisecond)
 		for _, j := range jobs {
 			rows := w.rows(j.Name)

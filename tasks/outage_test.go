@@ -13,8 +13,7 @@ import (
 
 func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
 			a.link.set(on(f, "abandon", "jobs"))
 			a.start()
@@ -125,8 +124,7 @@ func TestOnStuckIsNotAskedForALedgerThatDoesNotAnswer(t *testing.T) {
 
 func TestAnOutageShorterThanTheRenewDeadlineLosesNoTick(t *testing.T) {
 	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			spec := Every(time.Second).Offset(0)
 			a := w.leader([]Job{d.job("j", spec, 300*time.Millisecond)})
 			term := a.lock.Lease().Term()

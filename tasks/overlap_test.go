@@ -21,8 +21,7 @@ func TestAJobThatIsLongerThanItsInterval(t *testing.T) {
 		OverlapAllow: {"00:00:01 done", "00:00:02 done", "00:00:03 done", "00:00:04 done",
 			"00:00:05 in_progress", "00:00:06 in_progress", "00:00:07 in_progress"},
 	} {
-		runInWorld(t, fmt.Sprint(overlap), func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, fmt.Sprint(overlap), func(t *testing.T, w *world, d *diary) {
 			job := d.job("j", Every(time.Second).Offset(0), 2500*time.Millisecond)
 			job.Overlap = overlap
 			w.leader([]Job{job})
@@ -43,7 +42,7 @@ func TestAQueuedTickOutlivesItsLeader(t *testing.T) {
 		sleepUntil(2*time.Minute + 10*time.Second) // the second waits for the first
 		require.NoError(t, a.runner.Stop(ctx))
 		require.Len(t, d.read(), 1)
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(2*time.Minute + 31*time.Second)
 		assert.Equal(t, []string{"j 00:01:00", "j 00:02:00"}, d.read())
 	})
@@ -63,7 +62,7 @@ func TestARetryWaitsForARunThatIsUnderWay(t *testing.T) {
 				}
 				return nil
 			}}
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(time.Minute)
 		// Due between 22 and 26 s, while the run of 00:00:20 is under way.
 		assert.Equal(t, []string{"00:00:10 attempt 1 at 10s", "00:00:20 attempt 1 at 20s"},

@@ -20,10 +20,8 @@ func (w *world) present() []ledger.Replica {
 
 func TestReplicasTellOfThemselvesWhereThatIsSwitchedOn(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, b, silent := w.join(nil, WithPresence()), w.join(nil, WithPresence()), w.join(nil)
-		a.lead()
-		b.stand()
-		silent.stand()
+		a, b := w.leader(nil, WithPresence()), w.standby(nil, WithPresence())
+		w.standby(nil)
 		time.Sleep(presencePoll)
 		synctest.Wait()
 		list := w.present()

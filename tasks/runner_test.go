@@ -72,7 +72,9 @@ func TestJobsRunOnTheLeaderOnlyAndEachTickOnce(t *testing.T) {
 		b := w.standby([]Job{ofB.job("j", second, 0)})
 
 		sleepUntil(10*time.Second + 500*time.Millisecond)
+		begin := time.Now()
 		require.NoError(t, a.runner.Stop(ctx))
+		assert.Zero(t, time.Since(begin), "an idle leader leaves at once")
 		sleepUntil(20*time.Second + 500*time.Millisecond)
 
 		assert.Len(t, ofA.read(), 10)
@@ -156,7 +158,7 @@ func TestAtOnceRunsANewJobAtOnceAndOnlyThen(t *testing.T) {
 		job := d.job("j", Every(time.Hour).Offset(0), 0)
 		job.AtOnce = true
 		time.Sleep(7 * time.Second)
-		w.join([]Job{job}).lead()
+		w.leader([]Job{job})
 		sleepUntil(8 * time.Second)
 		require.Equal(t, []string{"j 00:00:07"}, d.read())
 		sleepUntil(time.Hour)
@@ -201,29 +203,6 @@ func TestTheDatabaseRefusesTheStartOfARunToAnybodyButTheHolder(t *testing.T) {
 	})
 }
 
-// The database may have said yes before the replica was stopped for a while.
-func TestTheLocalCheckComesAfterTheDatabases(t *testing.T) {
-	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		a := w.leader([]Job{d.job("j", at(5*time.Second), 0)})
-		a.link.set(func(op string) fault {
-			switch op {
-			case "decide":
-				return freeze
-			case "heartbeat":
-				return hang
-			}
-			return none
-		})
-		sleepUntil(5 * time.Second)
-		require.Equal(t, []string{"00:00:05 in_progress"}, w.rows("j"), "the database has agreed")
-		sleepUntil(renew + time.Second)
-		require.False(t, a.leads())
-		a.link.set(on(hang, "look")) // the answer arrives
-		sleepUntil(2 * time.Minute)
-		assert.Empty(t, d.read())
-	})
-}
-
 func TestNothingRunsBeforeStart(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		a := w.join([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
@@ -264,16 +243,6 @@ func TestAcquireOfARunnerThatCampaignsIsRefused(t *testing.T) {
 		}
 		assert.Zero(t, time.Since(begin))
 		assert.True(t, a.leads())
-	})
-}
-
-func TestAcquireAfterStopIsRefusedAndHoldsNothing(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.join(nil)
-		require.NoError(t, a.runner.Stop(ctx))
-		require.ErrorIs(t, a.runner.Acquire(ctx), schedlock.ErrStopped)
-		assert.False(t, a.leads())
-		assert.Nil(t, w.holder())
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
@@ -75,6 +76,7 @@ func TestStop(t *testing.T) {
 		a := w.join(nil)
 		require.NoError(t, a.runner.Stop(ctx))
 		require.NoError(t, a.runner.Stop(ctx))
+		require.ErrorIs(t, a.runner.Acquire(ctx), schedlock.ErrStopped)
 		a.runner.Campaign()
 		sleepUntil(time.Minute)
 		assert.False(t, a.leads(), "it was stopped")
@@ -95,8 +97,8 @@ func TestStop(t *testing.T) {
 		sleepUntil(2 * time.Minute)
 		assert.Len(t, w.terms(), 1)
 	})
-	runInWorld(t, "with little time it goes on in the background", func(t *testing.T, w *world) {
-		var d diary
+	runInDiary(t, "with little time it goes on in the background", func(t *testing.T, w *world,
+		d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
 		sleepUntil(2 * time.Second)
 		short, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no patience"))
@@ -111,8 +113,7 @@ func TestStop(t *testing.T) {
 		assert.Equal(t, []string{"00:00:01 done"}, w.rows("j"))
 		assert.NoError(t, a.runner.Stop(ctx))
 	})
-	runInWorld(t, "by several at once", func(t *testing.T, w *world) {
-		var d diary
+	runInDiary(t, "by several at once", func(t *testing.T, w *world, d *diary) {
 		a := w.leader([]Job{d.job("j", at(time.Second), 10*time.Second)})
 		sleepUntil(2 * time.Second)
 		for range 5 {

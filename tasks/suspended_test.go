@@ -71,9 +71,8 @@ func (r *replica) resume() {
 }
 
 func TestNothingStartsWhileSuspended(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.grace = grace
-		var d diary
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(2500 * time.Millisecond)
 		a.suspend()
@@ -153,9 +152,8 @@ func TestWhatTheDatabaseHadAgreedToDoesNotStartIfTheLeaseIsLost(t *testing.T) {
 }
 
 func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.grace = grace
-		var d diary
 		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
 		sleepUntil(2500 * time.Millisecond)
 		a.suspend()
@@ -172,9 +170,8 @@ func TestADrainWhileSuspendedStartsNothing(t *testing.T) {
 }
 
 func TestARunGoesOnWhileSuspended(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.grace = grace
-		var d diary
 		a := w.leader([]Job{d.job("j", at(5*time.Second), 3*time.Second)})
 		sleepUntil(7 * time.Second)
 		a.suspend()
@@ -217,8 +214,7 @@ func TestARunDoesNotStartIfTheLeaseHasEndedJustBeforeTheCall(t *testing.T) {
 			time.Sleep(2 * defaultDrain)
 		},
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			mayGoOn := make(chan struct{})
 			jobs := []Job{
 				d.job("j", at(5*time.Second), 0),
@@ -249,9 +245,8 @@ func TestARunDoesNotStartIfTheLeaseHasEndedJustBeforeTheCall(t *testing.T) {
 }
 
 func TestARunWaitsIfTheSessionHasEndedJustBeforeTheCall(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.grace = grace
-		var d diary
 		mayGoOn := make(chan struct{})
 		a := w.standsStill([]Job{d.job("j", at(5*time.Second), 0)}, mayGoOn)
 		sleepUntil(6 * time.Second)

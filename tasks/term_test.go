@@ -60,20 +60,9 @@ func TestADrainWaitsForRunningJobsAndReleasesLast(t *testing.T) {
 	})
 }
 
-func TestAnIdleLeaderLeavesAtOnce(t *testing.T) {
-	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		a := w.leader([]Job{d.job("j", Every(time.Second).Offset(0), 0)})
-		sleepUntil(3*time.Second + 500*time.Millisecond)
-		begin := time.Now()
-		require.NoError(t, a.runner.Stop(ctx))
-		assert.Zero(t, time.Since(begin))
-	})
-}
-
 func TestADrainCancelsTheJobsAtItsLimit(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"after 3 s": 3 * time.Second, "at once": 0} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			a := w.leader([]Job{d.job("j", at(time.Second), time.Hour)}, WithDrain(limit),
 				WithOnStuck(func([]Run) { d.write("stuck") }))
 			sleepUntil(2 * time.Second)
@@ -97,12 +86,10 @@ func TestAJobThatIgnoresItsCancellationKeepsTheLock(t *testing.T) {
 		mayReturn := make(chan struct{})
 		jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn),
 			d.job("good", at(2*time.Second), time.Hour)}
-		a := w.join(jobs, WithDrain(5*time.Second), WithOnStuck(func(runs []Run) {
+		a := w.leader(jobs, WithDrain(5*time.Second), WithOnStuck(func(runs []Run) {
 			told.write("%d %s", len(runs), runs[0].Job)
 		}))
-		b := w.join(nil)
-		a.lead()
-		b.stand()
+		b := w.standby(nil)
 		sleepUntil(10 * time.Second)
 		patience, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
@@ -228,15 +215,12 @@ func wantEachTickOnce(t *testing.T, w *world, job string, spec Spec, after, upto
 func TestOnStuckIsAskedBeforeAnotherMayLead(t *testing.T) {
 	for name, drainFirst := range map[string]bool{"after a loss": false,
 		"after a loss while it drains": true} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			mayReturn := make(chan struct{})
 			var stuckAt atomic.Int64
-			a := w.join([]Job{d.deaf("deaf", at(time.Second), mayReturn)}, WithDrain(time.Hour),
+			a := w.leader([]Job{d.deaf("deaf", at(time.Second), mayReturn)}, WithDrain(time.Hour),
 				WithOnStuck(func([]Run) { stuckAt.Store(int64(time.Since(midnight))) }))
-			b := w.join(nil)
-			a.lead()
-			b.stand()
+			b := w.standby(nil)
 			sleepUntil(12 * time.Second)
 			a.link.set(on(hang)) // the beat of 10 s was the last
 			if drainFirst {

@@ -87,18 +87,15 @@ var misbehaviours = map[string]func(hung chan struct{}){
 
 func TestWhatAnAppDoesInACallbackIsInNobodysWay(t *testing.T) {
 	for name, misbehave := range misbehaviours {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			hung := make(chan struct{})
 			defer close(hung)
 			jobs := []Job{d.failing("failing", Every(time.Second).Offset(0), 99),
 				d.job("j", Every(time.Second).Offset(0), 0)}
 			var told atomic.Int64
-			a := w.join(jobs, WithOnRun(func(RunEvent) { misbehave(hung) }),
+			a := w.leader(jobs, WithOnRun(func(RunEvent) { misbehave(hung) }),
 				WithOnRun(func(RunEvent) { told.Add(1) }))
-			b := w.join(jobs)
-			a.lead()
-			b.stand()
+			b := w.standby(jobs)
 			sleepUntil(5*time.Minute + 500*time.Millisecond)
 			for _, j := range jobs {
 				assert.Len(t, w.runs(j.Name), 300, "the runs of %q", j.Name)
@@ -177,16 +174,13 @@ func hanging(c *callbacks) int {
 
 func TestOnStuckHoldsUpNothing(t *testing.T) {
 	for name, misbehave := range misbehaviours {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			hung, mayReturn := make(chan struct{}), make(chan struct{})
 			defer close(hung)
 			jobs := []Job{d.deaf("deaf", at(time.Second), mayReturn)}
-			a, b := w.join(jobs, WithDrain(time.Second), WithOnStuck(func([]Run) {
-				misbehave(hung)
-			})), w.join(nil)
-			a.lead()
-			b.stand()
+			a := w.leader(jobs, WithDrain(time.Second),
+				WithOnStuck(func([]Run) { misbehave(hung) }))
+			b := w.standby(nil)
 			sleepUntil(2 * time.Second)
 			go func() { _ = a.runner.Stop(ctx) }()
 			sleepUntil(30 * time.Second)
@@ -223,8 +217,7 @@ func TestADrainDoesNotWaitForeverForTheEndOfARun(t *testing.T) {
 			return err
 		},
 	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var d diary
+		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			job := once(d.job("j", at(5*time.Second), time.Second))
 			a, b := w.leader([]Job{job}, WithDrain(5*time.Second)), w.standby([]Job{job})
 			a.link.set(on(refuse, "finish"))

@@ -72,6 +72,12 @@ func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) { inWorld(t, f) })
 }
 
+// runInDiary is inDiary as a subtest.
+func runInDiary(t *testing.T, name string, f func(t *testing.T, w *world, d *diary)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inDiary(t, f) })
+}
+
 // now is the database's time.
 func (w *world) now() time.Time {
 	w.mu.Lock()

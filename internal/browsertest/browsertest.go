@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ const patience = time.Minute
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
 	"chrome"}
 
-// A Browser is a Chromium with one tab.
+// A Browser is a window of Chromium with one tab, and with cookies of its own.
 type Browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -37,28 +38,39 @@ type Browser struct {
 	requests []string
 }
 
-// New starts a browser, which ends with the test. The test is skipped where there is none.
+// tests runs the tests of a package, and then ends the process of their windows.
+type tests struct{ runner }
+
+type runner interface{ Run() int }
+
+// process is the Chromium that the tests of a package share: to start one takes longer than most
+// of what they do with it.
+var process struct {
+	sync.Mutex
+	ctx context.Context // nil: none runs
+	end func()
+}
+
+// EndAfter is m for TestMain. It ends the browser after the tests.
+func EndAfter(m runner) runner { return tests{m} }
+
+func (m tests) Run() int {
+	defer func() {
+		if process.end != nil {
+			process.end()
+		}
+	}()
+	return m.runner.Run()
+}
+
+// New opens a window, which closes with the test. The test is skipped where there is no browser.
 func New(t *testing.T) *Browser {
 	t.Helper()
-	program := ""
-	for _, name := range programs {
-		if path, err := exec.LookPath(name); err == nil {
-			program = path
-			break
-		}
-	}
-	if program == "" {
-		missing.Skip(t, "Chromium, on the PATH (Debian: apt-get install chromium)")
-	}
-	dir, err := os.MkdirTemp("", "browser") // it leaves folders behind
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(program),
-		chromedp.Headless, chromedp.Env("TMPDIR="+dir),
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("disable-gpu", true))
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(running(t), chromedp.WithNewBrowserContext())
+	// It closes before the cleanups: else a server would wait for the streams of its pages.
+	closed := make(chan struct{})
+	context.AfterFunc(t.Context(), func() { cancel(); close(closed) })
+	t.Cleanup(func() { <-closed })
 	b := &Browser{t: t, ctx: ctx}
 	messages := chromedp.Console(ctx)
 	go func() {
@@ -81,7 +93,46 @@ func New(t *testing.T) *Browser {
 			b.mu.Unlock()
 		}
 	}))
+	// Else only one window has the focus, and the others show none.
+	b.With(func(ctx context.Context) error {
+		_, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled,
+			emulation.SetFocusEmulationEnabledParams{Enabled: true})
+		return err
+	})
 	return b
+}
+
+// running is the context of the browser, which it starts if nobody has done so.
+func running(t *testing.T) context.Context {
+	t.Helper()
+	process.Lock()
+	defer process.Unlock()
+	if process.ctx != nil {
+		return process.ctx
+	}
+	program := ""
+	for _, name := range programs {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		missing.Skip(t, "Chromium, on the PATH (Debian: apt-get install chromium)")
+	}
+	dir, err := os.MkdirTemp("", "browser") // it leaves folders behind
+	require.NoError(t, err)
+	ctx, stop := chromedp.NewExecAllocator(context.Background(),
+		append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(program),
+			chromedp.Env("TMPDIR="+dir), chromedp.Flag("disable-gpu", true))...)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	process.ctx, process.end = ctx, func() {
+		closeTab()
+		stop()
+		_ = os.RemoveAll(dir)
+	}
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
+	return ctx
 }
 
 // With calls do with a context that ends when a step has taken too long.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/cmd/demoapp/app"
+	"example.com/schedlock/internal/browsertest"
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
@@ -109,7 +110,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(replicaVariable) != "" {
 		os.Exit(replicaMain())
 	}
-	os.Exit(pgtest.RunSeated(m))
+	os.Exit(pgtest.RunSeated(browsertest.EndAfter(m)))
 }
 
 // replicaMain waits until it is told to go, so that many can start in the same

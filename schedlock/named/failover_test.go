@@ -17,8 +17,7 @@ import (
 // waits waits for longer than that; who does not is told why.
 func TestNobodyTakesALockBesideOneWhoseAcquisitionWasLost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		require.NoError(t, try(t, b, "used before").Unlock(ctx))
 		restore := w.db.Backup()
 		names := []string{"x", "used before"}
@@ -135,34 +134,31 @@ func TestNoWaitSpansAnotherFailOver(t *testing.T) {
 // out for longer than a TTL after that, and a living one goes on.
 func TestAClockThatIsSetBackKeepsALockForNoLongerThanItsTTL(t *testing.T) {
 	for _, step := range []time.Duration{ttl / 2, time.Hour, 24 * time.Hour} {
-		t.Run(step.String(), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a, _ := w.replica(1)
-				b, _ := w.replica(2)
-				dead := try(t, a, "dead")
-				alive := try(t, a, "alive")
-				alive.KeepAlive()
-				start := at()
-				time.AfterFunc(time.Second, func() { w.db.AgeNamed(-step) })
-				lock, err := b.Lock(ctx, "dead")
-				require.NoError(t, err)
-				require.ErrorIs(t, dead.Err(), driver.ErrLost)
-				require.Less(t, at()-start, ttl+3*time.Second)
-				require.NoError(t, lock.Unlock(ctx))
-				require.Error(t, dead.Unlock(ctx))
+		runInWorld(t, step.String(), func(t *testing.T, w *world) {
+			a, b := w.two()
+			dead := try(t, a, "dead")
+			alive := try(t, a, "alive")
+			alive.KeepAlive()
+			start := at()
+			time.AfterFunc(time.Second, func() { w.db.AgeNamed(-step) })
+			lock, err := b.Lock(ctx, "dead")
+			require.NoError(t, err)
+			require.ErrorIs(t, dead.Err(), driver.ErrLost)
+			require.Less(t, at()-start, ttl+3*time.Second)
+			require.NoError(t, lock.Unlock(ctx))
+			require.Error(t, dead.Unlock(ctx))
 
-				try(t, a, "dead")
-				time.Sleep(time.Second)
-				w.db.AgeNamed(-step)
-				_, err = b.TryLock(ctx, "dead")
-				require.LessOrEqual(t, heldBy(t, err, 1).Info.Left, ttl)
-				time.Sleep(ttl)
-				require.NoError(t, try(t, b, "dead").Unlock(ctx))
-				_, err = b.TryLock(ctx, "alive")
-				heldBy(t, err, 1)
-				require.NoError(t, alive.Unlock(ctx))
-				time.Sleep(ttl)
-			})
+			try(t, a, "dead")
+			time.Sleep(time.Second)
+			w.db.AgeNamed(-step)
+			_, err = b.TryLock(ctx, "dead")
+			require.LessOrEqual(t, heldBy(t, err, 1).Info.Left, ttl)
+			time.Sleep(ttl)
+			require.NoError(t, try(t, b, "dead").Unlock(ctx))
+			_, err = b.TryLock(ctx, "alive")
+			heldBy(t, err, 1)
+			require.NoError(t, alive.Unlock(ctx))
+			time.Sleep(ttl)
 		})
 	}
 }

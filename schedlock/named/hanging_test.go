@@ -17,41 +17,39 @@ import (
 // answer; the next ones go over another.
 func TestAWaitGoesOnAfterAStatementWithoutAnAnswer(t *testing.T) {
 	for _, op := range []string{"look", "take"} {
-		t.Run(op, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a, _ := w.replica(1)
-				for name, wait := range map[string]func(*testing.T) (*faulty,
-					func() (*named.Lock, error)){
-					"x": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
-						b, store := w.replica(2)
-						return store, func() (*named.Lock, error) { return b.Lock(ctx, "x") }
-					},
-					"office": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
-						b, store := w.election(2)
-						return store, func() (*named.Lock, error) { return b.WaitForLeader(ctx) }
-					},
-				} {
-					store, lock := wait(t)
-					held := make(chan error, 1)
-					holder := try(t, a, name)
-					go func() { time.Sleep(time.Second); held <- holder.Unlock(ctx) }()
-					left := 2
-					store.during(func(ctx context.Context, o string) error {
-						if o != op || left == 0 {
-							return nil
-						}
-						left--
-						return hang(op)(ctx, o)
-					}, nil)
-					start := at()
-					got, err := lock()
-					require.NoError(t, err, name)
-					require.NoError(t, got.Check())
-					require.NoError(t, <-held)
-					require.Less(t, at()-start, 30*time.Second, name)
-					require.NoError(t, got.Unlock(ctx))
-				}
-			})
+		runInWorld(t, op, func(t *testing.T, w *world) {
+			a, _ := w.replica(1)
+			for name, wait := range map[string]func(*testing.T) (*faulty,
+				func() (*named.Lock, error)){
+				"x": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
+					b, store := w.replica(2)
+					return store, func() (*named.Lock, error) { return b.Lock(ctx, "x") }
+				},
+				"office": func(*testing.T) (*faulty, func() (*named.Lock, error)) {
+					b, store := w.election(2)
+					return store, func() (*named.Lock, error) { return b.WaitForLeader(ctx) }
+				},
+			} {
+				store, lock := wait(t)
+				held := make(chan error, 1)
+				holder := try(t, a, name)
+				go func() { time.Sleep(time.Second); held <- holder.Unlock(ctx) }()
+				left := 2
+				store.during(func(ctx context.Context, o string) error {
+					if o != op || left == 0 {
+						return nil
+					}
+					left--
+					return hang(op)(ctx, o)
+				}, nil)
+				start := at()
+				got, err := lock()
+				require.NoError(t, err, name)
+				require.NoError(t, got.Check())
+				require.NoError(t, <-held)
+				require.Less(t, at()-start, 30*time.Second, name)
+				require.NoError(t, got.Unlock(ctx))
+			}
 		})
 	}
 }
@@ -105,19 +103,16 @@ func TestUnlockCutsOffAnExtensionThatHangs(t *testing.T) {
 			time.AfterFunc(ttl/3, func() { _ = lock.Extend(ctx) })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a, store := w.replica(1)
-				lock := try(t, a, "x")
-				store.during(hang("extend"), nil)
-				extend(lock)
-				time.Sleep(ttl/3 + time.Second)
-				require.Equal(t, 1, store.count("extend"))
-				start := at()
-				require.NoError(t, lock.Unlock(ctx))
-				require.Equal(t, time.Second, at()-start, "it had no time to end by itself")
-				require.Nil(t, w.row(named.KindLock, "x"))
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			lock, store := w.held()
+			store.during(hang("extend"), nil)
+			extend(lock)
+			time.Sleep(ttl/3 + time.Second)
+			require.Equal(t, 1, store.count("extend"))
+			start := at()
+			require.NoError(t, lock.Unlock(ctx))
+			require.Equal(t, time.Second, at()-start, "it had no time to end by itself")
+			require.Nil(t, w.row(named.KindLock, "x"))
 		})
 	}
 }
@@ -148,8 +143,7 @@ func (u undecided) Enabled(context.Context, slog.Level) bool { <-u.decided; retu
 // Whoever keeps a lock alive may be stuck in a driver that heeds no context. The release is not.
 func TestUnlockDoesNotWaitForAnExtensionThatHeedsNoContext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		lock.KeepAlive()
 		stuck := make(chan struct{})
 		store.during(func(_ context.Context, op string) error {

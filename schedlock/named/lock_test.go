@@ -19,8 +19,7 @@ import (
 
 func TestALockIsHeldUntilItIsReleased(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		held, err := a.Locked(ctx, "x")
 		require.NoError(t, err)
 		require.False(t, held)
@@ -68,8 +67,7 @@ func TestALockIsHeldUntilItIsReleased(t *testing.T) {
 // enter, and what it says late touches nothing.
 func TestAHolderThatSleepsLosesItsLockBeforeAnotherHasIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		start := at()
 		lock := try(t, a, "x")
 		ended := make(chan time.Duration, 1)
@@ -94,8 +92,7 @@ func TestAHolderThatSleepsLosesItsLockBeforeAnotherHasIt(t *testing.T) {
 
 func TestALostLockFreesItsRowWhereItIsStillOurs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		lock := try(t, a, "x")
+		lock, _ := w.held()
 		<-lock.Done()
 		require.NotNil(t, w.row(named.KindLock, "x"))
 		require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
@@ -105,8 +102,7 @@ func TestALostLockFreesItsRowWhereItIsStillOurs(t *testing.T) {
 
 func TestKeepAlive(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		for range 2 {
 			lock.KeepAlive()
 		}
@@ -138,8 +134,7 @@ func TestKeepAlive(t *testing.T) {
 func TestKeepAliveCountsFromTheLastSuccess(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		// More than a third of the TTL has passed since the lock was taken.
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		time.Sleep(trusted - time.Second)
 		lock.KeepAlive()
 		synctest.Wait()
@@ -147,12 +142,7 @@ func TestKeepAliveCountsFromTheLastSuccess(t *testing.T) {
 		require.Zero(t, lock.Confirmed())
 
 		// Each answer takes nearly as long as there is time for it.
-		store.during(nil, func(_ context.Context, op string) error {
-			if op == "extend" {
-				time.Sleep(ttl/3 - time.Second)
-			}
-			return nil
-		})
+		store.during(nil, slow("extend", ttl/3-time.Second))
 		n := store.count("extend")
 		time.Sleep(time.Hour + time.Millisecond)
 		require.NoError(t, lock.Check())
@@ -191,14 +181,8 @@ func TestKeepAliveWaitsForNoAttributesOfTheLog(t *testing.T) {
 // What counts is when it was sent: a slow answer does not stretch a lock.
 func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
-		store.during(nil, func(_ context.Context, op string) error {
-			if op == "extend" {
-				time.Sleep(5 * time.Second)
-			}
-			return nil
-		})
+		lock, store := w.held()
+		store.during(nil, slow("extend", 5*time.Second))
 		start := at()
 		require.NoError(t, lock.Extend(ctx))
 		require.Equal(t, 5*time.Second, lock.Confirmed())
@@ -215,29 +199,21 @@ func TestALockLastsFromWhenExtendWasSent(t *testing.T) {
 // An answer that comes too late does not revive a lock, whatever it says.
 func TestALateAnswerRevivesNothing(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{
-		"late": func(_ context.Context, op string) error {
-			if op == "extend" {
-				time.Sleep(trusted) // it ignores its context
-			}
-			return nil
-		},
+		"late":  slow("extend", trusted),
 		"never": hang("extend"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a, store := w.replica(1)
-				start := at()
-				lock := try(t, a, "x")
-				store.during(nil, fault)
-				time.Sleep(trusted - time.Second)
-				done := make(chan error)
-				go func() { done <- lock.Extend(ctx) }()
-				<-lock.Done()
-				require.Equal(t, trusted, at()-start)
-				require.ErrorIs(t, <-done, driver.ErrLost)
-				wantLost(t, lock)
-				require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			start := at()
+			lock, store := w.held()
+			store.during(nil, fault)
+			time.Sleep(trusted - time.Second)
+			done := make(chan error)
+			go func() { done <- lock.Extend(ctx) }()
+			<-lock.Done()
+			require.Equal(t, trusted, at()-start)
+			require.ErrorIs(t, <-done, driver.ErrLost)
+			wantLost(t, lock)
+			require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		})
 	}
 }
@@ -252,27 +228,23 @@ func TestALockIsLostAtOnceIfItsRowIsAnothers(t *testing.T) {
 		},
 		"expired": func(w *world) { w.db.AgeNamed(ttl) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				a, _ := w.replica(1)
-				start := at()
-				lock := try(t, a, "x")
-				lock.KeepAlive()
-				spoil(w)
-				<-lock.Done()
-				require.Equal(t, ttl/3, at()-start)
-				wantLost(t, lock)
-				require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
-				require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
-			})
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			start := at()
+			lock, _ := w.held()
+			lock.KeepAlive()
+			spoil(w)
+			<-lock.Done()
+			require.Equal(t, ttl/3, at()-start)
+			wantLost(t, lock)
+			require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
+			require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		})
 	}
 }
 
 func TestAReleaseFindsOutThatTheLockWasLost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		lock := try(t, a, "x")
+		lock, _ := w.held()
 		w.db.AgeNamed(ttl)
 		require.NoError(t, lock.Check(), "nobody has told it yet")
 		for range 2 {
@@ -313,8 +285,7 @@ func TestALockThatIsLostEndsBeforeAnybodyAsksWhy(t *testing.T) {
 // A job may extend a lock with its own context, which a loss of leadership ends.
 func TestTheEndOfALeaseIsNoEndOfALock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		job, cancel := context.WithCancelCause(ctx)
 		store.during(hangs("extend"), nil)
 		time.AfterFunc(time.Millisecond, func() { cancel(driver.ErrLost) })
@@ -403,8 +374,7 @@ func TestCleaningUpByTheWay(t *testing.T) {
 
 func TestCheckAllocatesNothing(t *testing.T) {
 	w := &world{t: t, db: memory.New()}
-	a, _ := w.replica(1)
-	lock := try(t, a, "x")
+	lock, _ := w.held()
 	defer lock.Unlock(ctx)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		if lock.Check() != nil {

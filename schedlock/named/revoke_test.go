@@ -65,12 +65,7 @@ func TestWhoHasRevokedALockIsSaidWhenItIsKnown(t *testing.T) {
 			key := named.Key{Kind: named.KindLock, Name: "import"}
 			_, err := locks.Revoke(ctx, key, lock.Term(), "ann", "it hangs")
 			assert.NoError(t, err)
-			store.during(func(_ context.Context, op string) error {
-				if op == "look" {
-					time.Sleep(time.Second / 2)
-				}
-				return nil
-			}, nil)
+			store.during(slow("look", time.Second/2), nil)
 			<-ctx.Done()
 			cause := context.Cause(ctx)
 			assert.Equal(t, ttl/3, at()-start)

@@ -17,8 +17,7 @@ import (
 // Two replicas wake up for the same work, the second three seconds later.
 func TestATaskLockIsHeldForAtLeastSoLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		ran := 0
 		work := func(context.Context, *named.Lock) error { ran++; return nil }
 		for range 3 {
@@ -45,8 +44,7 @@ func TestATaskLockIsHeldForAtLeastSoLong(t *testing.T) {
 
 func TestATaskLockIsHeldForAtMostSoLong(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		start := at()
 		lock, err := a.TryTask(ctx, "report", 0, time.Minute)
 		require.NoError(t, err)
@@ -125,8 +123,7 @@ func TestTimesOfTaskLocksThatAreRefused(t *testing.T) {
 
 func TestATimeOutLockIsTakenOnceInItsTime(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		const day = 24 * time.Hour
 		first, err := a.OncePer(ctx, "report", day)
 		require.NoError(t, err)

@@ -17,8 +17,7 @@ import (
 // No longer ours, context cancelled, and only then the database.
 func TestTheOrderOfARelease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		released := false
 		store.during(func(_ context.Context, op string) error {
 			if op == "release" {
@@ -35,8 +34,7 @@ func TestTheOrderOfARelease(t *testing.T) {
 
 func TestUnlockWorksWithAContextThatHasEndedAndCanBeRepeated(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		store.during(only("release", errRefused), nil)
@@ -89,8 +87,7 @@ func TestUnlockAfterOneThatFailedTellsOfARevocation(t *testing.T) {
 
 func TestUnlockWaitsForAnExtendThatIsUnderWay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, store := w.replica(1)
-		lock := try(t, a, "x")
+		lock, store := w.held()
 		lock.KeepAlive()
 		store.during(func(ctx context.Context, op string) error {
 			if op == "extend" && !bounded.Sleep(ctx, 1500*time.Millisecond) {

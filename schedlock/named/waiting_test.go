@@ -35,8 +35,7 @@ func TestLockWaitsForARelease(t *testing.T) {
 
 func TestLockGivesUpWithItsContext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
-		b, _ := w.replica(2)
+		a, b := w.two()
 		lock := try(t, a, "x")
 		lock.KeepAlive()
 		short, cancel := context.WithTimeout(ctx, time.Minute)
@@ -111,12 +110,7 @@ func TestAnAcquisitionWithoutAnAnswerIsGivenBack(t *testing.T) {
 func TestAnAnswerThatCameTooLateToBeTrustedIsGivenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a, store := w.replica(1, named.WithTTL(4*time.Second))
-		store.during(func(_ context.Context, op string) error {
-			if op == "take" {
-				time.Sleep(3 * time.Second)
-			}
-			return nil
-		}, nil)
+		store.during(slow("take", 3*time.Second), nil)
 		_, err := a.TryLock(ctx, "x")
 		require.ErrorContains(t, err, "answered after 3s")
 		require.Nil(t, w.row(named.KindLock, "x"))

@@ -41,6 +41,11 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { f(t, &world{t, memory.New()}) })
 }
 
+// runInWorld is inWorld as a subtest.
+func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) { inWorld(t, f) })
+}
+
 // A faulty store does to its operations what a test says.
 type faulty struct {
 	namedlock.Store
@@ -146,6 +151,16 @@ func hang(op string) func(context.Context, string) error {
 	}
 }
 
+// slow lets one kind of operation take so long, whatever its context.
+func slow(op string, d time.Duration) func(context.Context, string) error {
+	return func(_ context.Context, o string) error {
+		if o == op {
+			time.Sleep(d)
+		}
+		return nil
+	}
+}
+
 var silent = named.WithLogger(slog.New(slog.DiscardHandler))
 
 // replica is another replica.
@@ -156,6 +171,21 @@ func (w *world) replica(pid int, opts ...named.Option) (*named.Locks, *faulty) {
 		named.WithOwner(driver.Owner{PID: pid, Hostname: "test"})}, opts...)...)
 	require.NoError(w.t, err)
 	return locks, store
+}
+
+// held is the lock "x", which a replica has.
+func (w *world) held() (*named.Lock, *faulty) {
+	w.t.Helper()
+	a, store := w.replica(1)
+	return try(w.t, a, "x"), store
+}
+
+// two are two replicas without faults.
+func (w *world) two() (a, b *named.Locks) {
+	w.t.Helper()
+	a, _ = w.replica(1)
+	b, _ = w.replica(2)
+	return a, b
 }
 
 func (w *world) election(pid int, opts ...named.Option) (*named.Election, *faulty) {

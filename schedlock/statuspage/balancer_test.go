@@ -2,15 +2,12 @@ package statuspage
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/browsertest"
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
@@ -18,29 +15,24 @@ import (
 // Behind a load balancer the stream is often from another replica than the page.
 func TestOnlyAReplicaThatWasHeardIsMissed(t *testing.T) {
 	t.Parallel()
-	missing.Long(t, "opens a browser")
-	b := browsertest.New(t)
 	db, _ := led(t)
-	first := newHandler(t, db, nil)
-	second := newHandler(t, db, func(c *Config) {
+	first := newPage(t, db, nil)
+	second := newPage(t, db, func(c *Config) {
 		there := driver.Owner{PID: 64, Hostname: "there"}
 		lock, err := schedlock.New(db, schedlock.WithOwner(there), schedlock.WithLogger(c.Log))
 		require.NoError(t, err)
 		c.Lock, c.Runner = lock, nil
 	})
 	var back atomic.Bool // the stream is from the first one too
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	k, server := browse(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" && !back.Load() {
 			second.ServeHTTP(w, r)
 			return
 		}
 		first.ServeHTTP(w, r)
 	}))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	b.Do(chromedp.Navigate(server.URL))
-	k.sees("#stream", "live")
-	require.Empty(t, browsertest.Eval[string](b, `document.getElementById("cut").textContent`))
+	require.Empty(t, browsertest.Eval[string](k.Browser,
+		`document.getElementById("cut").textContent`))
 
 	back.Store(true)
 	server.CloseClientConnections()

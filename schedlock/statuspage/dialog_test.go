@@ -3,29 +3,24 @@ package statuspage
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/browsertest"
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 	t.Parallel()
-	missing.Long(t, "opens a browser")
-	b := browsertest.New(t)
 	db := newDatabase()
 	db.set(time.Now())
 	ref := db.lead(t, other, "")
 	db.run(t, ref, "import", ledger.Done, "")
-	page := newHandler(t, db, withControl)
+	page := newPage(t, db, withControl)
 	release, sent := make(chan struct{}), make(chan struct{}, 2)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	k, _ := browse(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/orders/pause" {
 			page.ServeHTTP(w, r)
 			return
@@ -37,11 +32,7 @@ func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 		page.ServeHTTP(w, r)
 		sent <- struct{}{}
 	}))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	b.Do(chromedp.Navigate(server.URL))
-	k.sees("#stream", "live")
-	browsertest.Eval[bool](b, `(() => {
+	browsertest.Eval[bool](k.Browser, `(() => {
 		window.shown = [];
 		window.said = [];
 		const say = document.getElementById("say");
@@ -52,7 +43,7 @@ func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 		return true;
 	})()`)
 	click := func(selector string) {
-		browsertest.Eval[bool](b,
+		browsertest.Eval[bool](k.Browser,
 			fmt.Sprintf(`(document.querySelector(%q).click(), true)`, selector))
 	}
 	answer := func() { release <- struct{}{}; <-sent }
@@ -66,7 +57,7 @@ func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 	click("#run-job-import") // its answer comes after the slow one
 	k.sees("dialog[open] h1", "Run import now?")
 	require.Equal(t, []string{"Run import now?", "Run import now?"},
-		browsertest.Eval[[]string](b, `shown`))
+		browsertest.Eval[[]string](k.Browser, `shown`))
 	click("dialog .cancel")
 	k.closed()
 
@@ -80,9 +71,7 @@ func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
 	click("#run-job-import")
 	k.sees("dialog[open] h1", "Run import now?")
 	answer()
-	eventually(t, "the page knows that it is carried out", func() bool {
-		return browsertest.Eval[bool](b, `said.includes("asked for: Pause")`)
-	})
+	k.until("the page knows that it is carried out", `said.includes("asked for: Pause")`)
 	k.sees("dialog[open] h1", "Run import now?")
-	b.RequireSilence()
+	k.RequireSilence()
 }

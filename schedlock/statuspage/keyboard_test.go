@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,6 +28,30 @@ type keyboard struct {
 	t *testing.T
 }
 
+// browse opens a page in a browser, and waits until it hears what changes. Scripts run before it.
+func browse(t *testing.T, h http.Handler, scripts ...string) (keyboard, *httptest.Server) {
+	t.Helper()
+	missing.Long(t, "opens a browser")
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	k := keyboard{browsertest.New(t), t}
+	k.Look(looks[0])
+	for _, script := range scripts {
+		k.Before(script)
+	}
+	k.Do(chromedp.Navigate(server.URL))
+	k.sees("#stream", "live")
+	return k, server
+}
+
+// until waits until an expression is true on the page.
+func (k keyboard) until(what, expression string) {
+	k.t.Helper()
+	await(k.t, 20*time.Millisecond, what, func() bool {
+		return browsertest.Eval[bool](k.Browser, expression)
+	})
+}
+
 func (k keyboard) press(keys ...string) {
 	k.t.Helper()
 	for _, key := range keys {
@@ -45,7 +68,7 @@ func (k keyboard) on(name string) {
 			k.t.Log("focus", where)
 		}
 	}()
-	eventually(k.t, "focus on "+name, func() bool {
+	await(k.t, 20*time.Millisecond, "focus on "+name, func() bool {
 		where = k.where()
 		return where[0] == "" && where[1] == name
 	})
@@ -81,25 +104,13 @@ func (k keyboard) walk(to string) {
 
 func (k keyboard) sees(selector, text string) {
 	k.t.Helper()
-	eventually(k.t, fmt.Sprintf("%s shows %q", selector, text), func() bool {
-		return strings.Contains(browsertest.Eval[string](k.Browser, fmt.Sprintf(
-			`document.querySelector(%q)?.innerText ?? ""`, selector)), text)
-	})
+	k.until(fmt.Sprintf("%s shows %q", selector, text), fmt.Sprintf(
+		`(document.querySelector(%q)?.innerText ?? "").includes(%q)`, selector, text))
 }
 
 func (k keyboard) closed() {
 	k.t.Helper()
-	var shown string
-	defer func() {
-		if k.t.Failed() {
-			k.t.Log(shown)
-		}
-	}()
-	eventually(k.t, "the dialog is closed", func() bool {
-		shown = browsertest.Eval[string](k.Browser,
-			`document.querySelector("dialog[open]")?.innerText ?? ""`)
-		return shown == ""
-	})
+	k.until("the dialog is closed", `!document.querySelector("dialog[open]")?.innerText`)
 }
 
 // opens presses Enter on a link for so long that the key repeats, and waits for the question.
@@ -122,28 +133,21 @@ func (k keyboard) opens(question string) {
 
 func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 	t.Parallel()
-	missing.Long(t, "opens a browser")
-	b := browsertest.New(t)
 	db := newDatabase()
 	db.set(time.Now()) // it stands still, so that no heartbeat is missing
 	ref := db.lead(t, other, "")
 	for _, name := range []string{"clean", "import"} {
 		db.run(t, ref, name, ledger.Done, "")
 	}
-	page := newHandler(t, db, withControl)
+	page := newPage(t, db, withControl)
 	var away atomic.Bool // orders lead to a login
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	k, _ := browse(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && away.Load() {
 			http.Redirect(w, r, "/", http.StatusSeeOther)
 			return
 		}
 		page.ServeHTTP(w, r)
 	}))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	k.Look(looks[0])
-	k.Do(chromedp.Navigate(server.URL))
-	k.sees("#stream", "live")
 	paused := func(job string) bool {
 		p := db.inbox(t)
 		return p.Paused(job) != nil
@@ -164,7 +168,7 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 		k.on(of.id) // also while the page changes
 		k.opens("Resume")
 		k.sees("dialog", "Paused by ann since")
-		assert.Equal(t, "ann", browsertest.Eval[string](b, `document.activeElement.value`))
+		assert.Equal(t, "ann", browsertest.Eval[string](k.Browser, `document.activeElement.value`))
 		k.press(kb.Escape)
 		k.closed()
 		k.on(of.id)
@@ -203,7 +207,7 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 	db.paused(t, "import", "bob", "")
 	k.press(kb.Enter)
 	k.sees("dialog [role=alert]", "; resume it first")
-	assert.Equal(t, []string{"ann", "again"}, browsertest.Eval[[]string](b,
+	assert.Equal(t, []string{"ann", "again"}, browsertest.Eval[[]string](k.Browser,
 		`[...document.querySelectorAll("dialog input:not([type=hidden])")].map((e) => e.value)`))
 	k.on("by")
 	k.press(kb.Escape)
@@ -215,9 +219,7 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 	k.opens("Resume import?")
 	k.press(kb.Enter)
 	k.closed()
-	eventually(t, "it is gone", func() bool {
-		return browsertest.Eval[bool](b, `!document.querySelector("#findings section")`)
-	})
+	k.until("it is gone", `!document.querySelector("#findings section")`)
 	k.on("findings")
 
 	k.walk(fmt.Sprint("handover-", ref.Term))
@@ -232,43 +234,4 @@ func TestOrdersAreGivenAndUndoneByKeyboard(t *testing.T) {
 	next := db.lead(t, driver.Owner{PID: 52, Hostname: "web-2"}, "")
 	k.sees("#handover .progress strong", "web-2 leads")
 	k.walk(fmt.Sprint("handover-", next.Term))
-}
-
-// Without a script each order is a page of its own, and leads back.
-func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
-	missing.OnlyFull(t, "opens a browser; by default the forms are sent without one")
-	b := browsertest.New(t)
-	db := newDatabase()
-	db.set(time.Now())
-	ref := db.lead(t, other, "")
-	db.run(t, ref, "import", ledger.Done, "")
-	server := httptest.NewServer(newHandler(t, db, withControl))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	k.Look(looks[slices.IndexFunc(looks, func(l browsertest.Look) bool { return l.NoScript })])
-	k.Do(chromedp.Navigate(server.URL))
-	order := func(id, question string) {
-		t.Helper()
-		k.sees("#"+id, "…")
-		k.walk(id)
-		k.press(kb.Enter)
-		k.sees("h1", question)
-		k.walk("by")
-		k.press("ann", kb.Enter)
-		k.sees("#leader-title", "Who leads")
-	}
-	for _, of := range []struct{ id, job, what string }{
-		{"pause-job-import", "import", "import"}, {"pause-all", "", "everything"},
-	} {
-		order(of.id, "Pause "+of.what+"?")
-		inbox := db.inbox(t)
-		require.Equal(t, "ann", inbox.Paused(of.job).By)
-		order(of.id, "Resume "+of.what+"?")
-		inbox = db.inbox(t)
-		require.Nil(t, inbox.Paused(of.job))
-	}
-	order("run-job-import", "Run import now?")
-	require.Equal(t, "ann", db.inbox(t).Requests[0].By)
-	order(fmt.Sprint("handover-", ref.Term), "Hand over the lead?")
-	require.Equal(t, "ann", db.terms(t)[0].Revoked.By)
 }

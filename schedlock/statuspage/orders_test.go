@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -173,6 +175,7 @@ func TestAnOrderAsksFirst(t *testing.T) {
 	} {
 		w := get(h, path)
 		assert.Equal(t, http.StatusOK, w.Code, path)
+		assert.NotContains(t, w.Body.String(), "<script")
 		for _, text := range want {
 			assert.Contains(t, w.Body.String(), text, path)
 		}
@@ -192,6 +195,50 @@ func TestAnOrderAsksFirst(t *testing.T) {
 		`value="bob"`, `value="why &#34;so&#34;"`} {
 		assert.Contains(t, w.Body.String(), text)
 	}
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="(\w+)" value="([^"]*)">`)
+
+// Without a script each order is a page of its own, and leads back.
+func TestOrdersAreGivenAndUndoneWithoutAScript(t *testing.T) {
+	t.Parallel()
+	db, ref := led(t)
+	db.run(t, ref, "import", ledger.Done, "")
+	h := newHandler(t, db, withControl)
+	order := func(id, question string) {
+		t.Helper()
+		find := func(pattern, text string) string {
+			found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+			require.NotNil(t, found, pattern)
+			return html.UnescapeString(found[1])
+		}
+		link := find(`(<a [^>]*\bid="`+id+`"[^>]*>)`, get(h, "/").Body.String())
+		page := get(h, "/"+find(`href="([^"]*)"`, link)).Body.String()
+		require.Contains(t, page, `<h1 id="order-title">`+question)
+		require.Regexp(t, `(?s)<form .*<input name="by".*<button class="[a-z]+">.*</form>`, page,
+			"a button that sends it: one of another type does not")
+		form := url.Values{"by": {"ann"}}
+		for _, field := range hidden.FindAllStringSubmatch(page, -1) {
+			form.Add(field[1], html.UnescapeString(field[2]))
+		}
+		w := post(h, "/orders/"+find(`<form method="post" action="(\w+)"`, page), form)
+		require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
+		require.Regexp(t, `^\.\./(#|$)`, w.Header().Get("Location"))
+	}
+	for _, of := range []struct{ id, job, what string }{
+		{"pause-job-import", "import", "import"}, {"pause-all", "", "everything"},
+	} {
+		order(of.id, "Pause "+of.what+"?")
+		inbox := db.inbox(t)
+		require.Equal(t, "ann", inbox.Paused(of.job).By)
+		order(of.id, "Resume "+of.what+"?")
+		inbox = db.inbox(t)
+		require.Nil(t, inbox.Paused(of.job))
+	}
+	order("run-job-import", "Run import now?")
+	require.Equal(t, "ann", db.inbox(t).Requests[0].By)
+	order(fmt.Sprint("handover-", ref.Term), "Hand over the lead?")
+	require.Equal(t, "ann", db.terms(t)[0].Revoked.By)
 }
 
 func TestAPageWithoutARunnerHasNoJobsAndHandsOver(t *testing.T) {

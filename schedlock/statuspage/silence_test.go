@@ -3,16 +3,13 @@ package statuspage
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/schedlock/internal/browsertest"
-	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
 )
 
@@ -29,31 +26,23 @@ const fast = `(() => {
 // A network that swallows everything ends no connection, and gives no error.
 func TestASilentServerIsMissed(t *testing.T) {
 	t.Parallel()
-	missing.Long(t, "opens a browser")
-	b := browsertest.New(t)
 	db := newDatabase()
 	db.set(time.Now())
 	ref := db.lead(t, other, "")
 	db.run(t, ref, "import", ledger.Done, "")
-	h := newHandler(t, db, withControl)
+	h := newPage(t, db, withControl)
 	h.live.silence = 50 * time.Millisecond
 	var silent atomic.Bool
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	k, server := browse(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if silent.Load() && (r.URL.Path == "/events" || r.Method == http.MethodPost) {
 			_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
 			<-r.Context().Done()
 			return
 		}
 		h.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() {
-		server.CloseClientConnections() // else it waits for what it does not answer
-		server.Close()
-	})
-	b.Before(fast)
-	k := keyboard{b, t}
-	b.Do(chromedp.Navigate(server.URL))
-	k.sees("#stream", "live")
+	}), fast)
+	// Before it is closed: else that waits for what it does not answer.
+	t.Cleanup(server.CloseClientConnections)
 
 	silent.Store(true)
 	k.walk("run-job-import")
@@ -63,7 +52,7 @@ func TestASilentServerIsMissed(t *testing.T) {
 	k.press(kb.Escape)
 
 	// The page is hidden for a while, and its stream begins anew.
-	browsertest.Eval[bool](b, `(() => {
+	browsertest.Eval[bool](k.Browser, `(() => {
 		let hidden = true;
 		Object.defineProperty(document, "hidden", { get: () => hidden });
 		document.dispatchEvent(new Event("visibilitychange"));

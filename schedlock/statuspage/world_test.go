@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"example.com/schedlock/internal/browsertest"
 	"example.com/schedlock/internal/child"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -28,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) {
 	child.InMemory()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(browsertest.EndAfter(m))
 }
 
 var (
@@ -319,6 +320,14 @@ func newHandler(t testing.TB, db store, change func(*Config)) *Handler {
 	return h
 }
 
+// newPage makes a page for a browser, which draws less often.
+func newPage(t testing.TB, db store, change func(*Config)) *Handler {
+	t.Helper()
+	h := newHandler(t, db, change)
+	h.live.every = 50 * time.Millisecond
+	return h
+}
+
 func withControl(c *Config) { c.Control = true }
 
 var orderPaths = []string{"/orders/run", "/orders/pause", "/orders/resume", "/orders/handover"}
@@ -351,7 +360,13 @@ func post(h http.Handler, path string, form url.Values,
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	await(t, 2*time.Millisecond, what, ok)
+}
+
+// await asks that often.
+func await(t testing.TB, every time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(every) {
 		if time.Now().After(end) {
 			t.Fatalf("not in 20 s: %s", what)
 		}
