@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
-	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/mysql"
@@ -52,12 +52,9 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	})
 }
 
-var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+var lockA = servertest.LockNamed("a")
 
-func namedClaim() namedlock.Claim {
-	return namedlock.Claim{Key: lockA, Owner: driver.Owner{PID: 1, Hostname: "test"},
-		Token: driver.NewToken(), TTL: time.Minute}
-}
+func namedClaim() namedlock.Claim { return servertest.NamedClaim(lockA, time.Minute) }
 
 func TestAFenceOfANamedLockHoldsAtEachLevel(t *testing.T) {
 	t.Parallel()
@@ -142,10 +139,5 @@ func TestCleanPassesOverWhatAnAppHasFenced(t *testing.T) {
 // takeNamed takes a named lock that is free.
 func takeNamed(t testing.TB, s *mysql.Store, key namedlock.Key) namedlock.Ref {
 	t.Helper()
-	c := namedClaim()
-	c.Key = key
-	term, _, err := s.Named().Take(ctx, c)
-	require.NoError(t, err)
-	require.NotZero(t, term)
-	return namedlock.Ref{Key: key, Token: c.Token, Term: term}
+	return servertest.TakeNamed(t, s.Named(), servertest.NamedClaim(key, time.Minute))
 }

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"database/sql"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/named"
@@ -51,26 +49,6 @@ func (s suite) named(t testing.TB) locktest.NamedDatabase {
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	locktest.RunNamed(t, asApp(t).named)
-}
-
-var lockA = lockNamed("a")
-
-func lockNamed(name string) namedlock.Key {
-	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
-}
-
-func namedClaim(key namedlock.Key, ttl time.Duration) namedlock.Claim {
-	return namedlock.Claim{Key: key, Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},
-		Token: driver.NewToken(), TTL: ttl}
-}
-
-// takeNamed takes a key that must be free.
-func takeNamed(t testing.TB, n namedlock.Store, c namedlock.Claim) namedlock.Ref {
-	t.Helper()
-	term, holder, err := n.Take(ctx, c)
-	require.NoError(t, err)
-	require.NotZero(t, term, "held: %+v", holder)
-	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
 }
 
 func expire(t testing.TB, conn *pgx.Conn) {

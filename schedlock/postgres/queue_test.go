@@ -38,26 +38,6 @@ func TestQueueConformance(t *testing.T) {
 	locktest.RunQueue(t, asApp(t).queue)
 }
 
-func addTasks(t testing.TB, q taskqueue.Store, retries int, ids ...string) {
-	t.Helper()
-	added, err := q.Add(ctx, "q", retries, ids)
-	require.NoError(t, err)
-	require.Len(t, added, len(ids))
-}
-
-func captureTasks(t testing.TB, q taskqueue.Store, hold time.Duration,
-	limit int) (driver.Token, []string) {
-	t.Helper()
-	token := driver.NewToken()
-	tasks, err := q.Capture(ctx, "q", token, hold, limit)
-	require.NoError(t, err)
-	var ids []string
-	for _, task := range tasks {
-		ids = append(ids, task.ID)
-	}
-	return token, ids
-}
-
 // A capture passes over what another is about to take. If it only looked for the oldest task and
 // wrote that it is its own, the second of two would wait for the first, and get the same task.
 func TestACaptureThatIsUnderWayIsPassedOver(t *testing.T) {

@@ -41,7 +41,7 @@ func retries(t testing.TB, s *Store) []ledger.Run {
 func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	other := foreign(t, s)
 	for _, name := range []string{"a", "b"} {
 		r, _ := decide(t, s, ref, ledger.Decision{Job: name, Spec: "s", To: noon, Start: noon})
@@ -93,7 +93,7 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 func TestARunThatWasSetBackIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
 	for _, text := range []string{"first", "once more"} {
 		finish(t, s, r, ledger.End{Status: ledger.Failed, Error: text, RetryAt: noon})
@@ -139,7 +139,7 @@ func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
 	request, err := s.Trigger(bg, order)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
-	decide(t, s, acquire(t, s, nobody), ledger.Decision{Job: "j", Spec: "s", To: noon})
+	decide(t, s, acquire(t, s), ledger.Decision{Job: "j", Spec: "s", To: noon})
 	for i := range 20 {
 		r, err := s.Trigger(bg, order)
 		require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	other := foreign(t, s)
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
 	for _, at := range []string{"now", "", "2026-03-01 12:00:00", "2026-03-01T12:00:00Z"} {
