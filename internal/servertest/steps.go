@@ -53,3 +53,22 @@ func CaptureTasks(t testing.TB, q taskqueue.Store, hold time.Duration,
 	}
 	return token, ids
 }
+
+// Reopened opens stores for a conformance suite, as a process that goes on has them: one that has
+// served a rule serves the next, as new sessions cost more than the rules.
+func Reopened[S any](run testing.TB, open func(testing.TB) S) func(testing.TB) S {
+	var free []S
+	return func(t testing.TB) (store S) {
+		if last := len(free) - 1; last >= 0 {
+			store, free = free[last], free[:last]
+		} else {
+			store = open(run)
+		}
+		t.Cleanup(func() {
+			if !t.Failed() {
+				free = append(free, store)
+			}
+		})
+		return store
+	}
+}

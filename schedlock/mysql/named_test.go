@@ -18,13 +18,14 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
+	again := servertest.Reopened(t, func(t testing.TB) *mysql.Store { return open(t, url) })
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
 		exec(t, db, `DELETE FROM named_locks`)
 		exec(t, db, `DELETE FROM named_locks_fence`)
 		exec(t, db, `UPDATE named_locks_floor SET term = 0, since = NULL,
 			server = (SELECT server FROM scheduler_lock_schema WHERE version = 1)`)
 		return locktest.NamedDatabase{
-			Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
+			Open: func(t testing.TB) namedlock.Store { return again(t).Named() },
 			Age: func(t testing.TB, d time.Duration) {
 				exec(t, db, `UPDATE named_locks
 					SET acquired_at = acquired_at - INTERVAL ? MICROSECOND,
