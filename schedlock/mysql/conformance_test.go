@@ -103,6 +103,11 @@ func begin(t testing.TB, db *sql.DB, options *sql.TxOptions) locktest.Tx {
 
 func edit(t testing.TB, db *sql.DB, e locktest.Edit) {
 	t.Helper()
+	if e.Silent != "" {
+		exec(t, db, `UPDATE scheduler_replicas SET seen_at = seen_at - INTERVAL ? MICROSECOND
+			WHERE instance = ?`, e.For.Microseconds(), e.Silent)
+		return
+	}
 	if e.CursorOf != "" {
 		text := "0000-00-00 00:00:00"
 		if !e.CursorAt.IsZero() {

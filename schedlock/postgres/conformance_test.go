@@ -101,6 +101,11 @@ func (s suite) lock(t testing.TB, without ...locktest.Feature) locktest.Database
 				FROM generate_series(1, $1)`, f.Orders)
 		},
 		Edit: func(t testing.TB, e locktest.Edit) {
+			if e.Silent != "" {
+				exec(t, admin, `UPDATE scheduler_replicas SET seen_at = seen_at - $1::interval
+					WHERE instance = $2`, e.For, e.Silent)
+				return
+			}
 			if e.CursorOf != "" {
 				text := "infinity"
 				if !e.CursorAt.IsZero() {

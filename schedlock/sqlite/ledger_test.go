@@ -134,24 +134,6 @@ func inbox(t testing.TB, s *Store) ledger.Pending {
 	return in
 }
 
-// A tick of the schedule may come to stand where a request stands.
-func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	s := newStore(t, WithClock(clock.now))
-	ref := acquire(t, s)
-	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
-	request, err := s.Trigger(bg, order)
-	require.NoError(t, err)
-	tick, _ := decide(t, s, ref, ledger.Decision{Job: "j",
-		Spec: "s", From: noon, To: request.At, Start: request.At})
-	_, started, err := s.Answer(bg, ref, request, "")
-	require.NoError(t, err)
-	assert.False(t, started)
-	assert.Equal(t, []ledger.Run{tick}, runs(t, s, "j"))
-	assert.Empty(t, inbox(t, s).Requests)
-}
-
 // Those of many at the same time: see rule 72 of locktest.
 func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 	t.Parallel()
@@ -192,31 +174,4 @@ func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 	run(t, other, `UPDATE scheduler_pauses SET resumed_at = 'tuesday', resumed_by = 'a hand'`)
 	assert.Nil(t, ledger.Pending{Pauses: inbox(t, s).Pauses}.Paused("j"))
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: noon, To: noon, Start: noon})
-}
-
-func TestTheLeaderForgetsReplicasThatAreSilent(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	s := newStore(t, WithClock(clock.now))
-	present := func(instance string, forget bool) []ledger.Replica {
-		t.Helper()
-		require.NoError(t, s.Present(bg, ledger.Replica{Instance: instance, PID: 1, Hostname: "h",
-			State: "standby"}, forget))
-		list, err := s.Replicas(bg)
-		require.NoError(t, err)
-		return list
-	}
-	present("a", false)
-	clock.add(ledger.ReplicaGone)
-	list := present("b", true)
-	require.Len(t, list, 2, "not longer than that")
-	assert.Equal(t, ledger.ReplicaGone, list[0].Silent)
-	assert.False(t, list[0].Ready())
-	assert.True(t, list[1].Ready())
-	assert.Equal(t, 1, ledger.Ready(list))
-	clock.add(time.Second)
-	require.Len(t, present("b", false), 2, "a standby deletes nothing")
-	list = present("b", true)
-	require.Len(t, list, 1)
-	assert.Equal(t, "b", list[0].Instance)
 }
