@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 )
 
 // sqlHistory is of terms that have ended, from 1 on; $1 is how many.
