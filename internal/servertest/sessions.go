@@ -240,43 +240,48 @@ func Sign(t *testing.T, holder, standby Store, log *logtest.Log, why string) {
 	})
 }
 
-// NoSignAfterARestart tries each way to restart the server, after which the holder has not ended:
-// the server may have ended its session without a word to it.
-func NoSignAfterARestart(t *testing.T, open func(testing.TB) Store, restarts ...func()) {
+// A Restart is a way to restart a server.
+type Restart struct{ Stop, Start func() }
+
+// OutlivesRestarts tries each way to restart the server. The holder has not ended, although the
+// server may have ended its session without a word to it. Whoever has judged before the restart
+// must judge anew: the server may have lost what it had acknowledged.
+func OutlivesRestarts(t *testing.T, open func(testing.TB) Store, ways ...Restart) {
 	holder, standby := open(t), open(t)
-	for _, restart := range restarts {
+	_, err := holder.Terms(ctx, 1) // on a connection of its own
+	require.NoError(t, err)
+	for _, way := range ways {
 		ref, s := AcquireWatched(t, holder, time.Minute)
-		restart()
+		before := Look(t, standby)
+		require.Equal(t, before.Incarnation, Look(t, standby).Incarnation)
+		way.Stop()
 		Ends(t, s.Ended())
-		Eventually(t, "a look", func() bool {
-			_, err := standby.LookAtSession(ctx)
-			return err == nil
-		})
+		beat := func() error { return err1(holder.Heartbeat(ctx, ref, driver.StateLeading)) }
+		terms := func() error { return err1(holder.Terms(ctx, 1)) }
+		for _, call := range []func() error{beat, beat, terms} {
+			err := call()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, driver.ErrLost)
+			require.NotErrorIs(t, err, driver.ErrPermanent)
+		}
+		way.Start()
+		look := func() bool { return err1(standby.LookAtSession(ctx)) == nil }
+		Eventually(t, "a look", look)
+		for Look(t, standby).Incarnation == before.Incarnation { // within the same second
+			way.Stop()
+			way.Start()
+			Eventually(t, "a look", look)
+		}
 		require.Equal(t, driver.SignNone, LookAtSession(t, standby).Sign)
-		var beat driver.Renewal
-		Eventually(t, "a heartbeat", func() bool {
-			var err error
-			beat, err = holder.Heartbeat(ctx, ref, driver.StateLeading)
-			return err == nil
-		})
-		require.NotNil(t, beat.Session)
+		Eventually(t, "a heartbeat", func() bool { return beat() == nil })
+		require.NotNil(t, Heartbeat(t, holder, ref).Session)
 		require.Equal(t, driver.SignNone, LookAtSession(t, standby).Sign)
+		Eventually(t, "the terms", func() bool { return terms() == nil })
+		c := Claim(Look(t, standby), time.Minute)
+		c.Expected.Incarnation = before.Incarnation
+		require.ErrorIs(t, err1(standby.Acquire(ctx, c)), driver.ErrConflict)
 		Release(t, holder, ref)
 	}
 }
 
-// LeadsSoon asserts that a lock that waits leads long before it would look again.
-func LeadsSoon(t *testing.T, holder, standby driver.Store) {
-	best := Patience // of five: that hides the machine's own pauses
-	for range 5 {
-		ref := Acquire(t, holder, time.Minute)
-		_, won := Waiting(t, standby, time.Minute)
-		time.Sleep(50 * time.Millisecond)
-		released := time.Now()
-		Release(t, holder, ref)
-		lease := <-won
-		best = min(best, time.Since(released))
-		require.NoError(t, lease.Release(ctx))
-	}
-	require.Less(t, best, 500*time.Millisecond)
-}
+func err1[T any](_ T, err error) error { return err }

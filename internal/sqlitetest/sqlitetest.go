@@ -41,6 +41,12 @@ func (d Database) Lock() locktest.Database {
 }
 
 func (d Database) edit(t testing.TB, e locktest.Edit) {
+	if e.Silent != "" {
+		d.run(t, `
+UPDATE scheduler_replicas SET seen_at = strftime('%Y-%m-%dT%H:%M:%f000Z', seen_at, ?)
+WHERE instance = ?`, fmt.Sprintf("%+.3f seconds", -e.For.Seconds()), e.Silent)
+		return
+	}
 	if e.CursorOf != "" {
 		text := "yesterday"
 		if !e.CursorAt.IsZero() {

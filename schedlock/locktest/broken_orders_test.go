@@ -252,6 +252,21 @@ var brokenOrders = []broken{
 	{105, "Present has no context", "Present with", deaf[*presentCall]},
 	{105, "Absent has no context", "Absent with", deaf[*absentCall]},
 	{105, "Replicas has no context", "Replicas with", deaf[*replicasCall]},
+	{110, "a request that a tick has answered stays", "requests, after the answer",
+		func(c *answerCall) {
+			if _, had, _ := c.s.Run(c.ctx, c.request.Job, c.request.At); !had {
+				c.do()
+			}
+		}},
+	{110, "a tick that has run starts again", "of a tick that has run",
+		after(func(c *answerCall) { c.started = true })},
+	{111, "nobody is forgotten", "with forget", before(func(c *presentCall) { c.forget = false })},
+	{111, "a standby forgets", "without forget", before(func(c *presentCall) { c.forget = true })},
+	{111, "each has told lately", "Silent", after(func(c *replicasCall) {
+		for i := range c.list {
+			c.list[i].Silent = 0
+		}
+	})},
 }
 
 func told(s *sound) []ledger.Replica {

@@ -211,6 +211,10 @@
 //     context that has ended returns an error, soon.
 //  109. Acquire that judged no row and an end of the newest term, without a watch, returns
 //     ErrConflict, and deletes nothing, if there is a row or that term has no end.
+//  110. Answer of a request whose time a tick of its job has by then removes it and returns started
+//     = false; the run of the tick stays as it was.
+//  111. Present with forget deletes the rows of other instances that have told nothing for longer
+//     than ReplicaGone; without forget it deletes none.
 //
 // # Contract of a store of named locks
 //

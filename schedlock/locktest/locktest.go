@@ -61,8 +61,8 @@ const (
 	Revocations Feature = "revocations" // the store revokes
 )
 
-// An Edit changes the lock row, or a cursor, where a field is not zero, and
-// nothing else.
+// An Edit changes the lock row, a cursor, or the row of a replica, where a field is
+// not zero, and nothing else.
 type Edit struct {
 	Token string // any text
 	Term  int64
@@ -77,6 +77,11 @@ type Edit struct {
 	// is zero. It comes alone.
 	CursorOf string
 	CursorAt time.Time
+
+	// Silent is the instance of a replica that has told nothing for so much longer. It
+	// comes alone. The others may be silent for longer, too.
+	Silent string
+	For    time.Duration
 }
 
 // A Fill is rows of one of three kinds.

@@ -91,3 +91,49 @@ var replicaCases = []testCase{
 			require.Len(e, e.replicas(), 1)
 		}},
 }
+
+// What is left behind comes to an end.
+var leftoverCases = []testCase{
+	{Rule: Rule{110, "a tick may have a request's time",
+		"Answer of a request whose time a tick of its job has by then removes it and returns " +
+			"started = false; the run of the tick stays as it was.",
+		"a request is answered for ever, or overwrites a run.", []Feature{Ledger}},
+		run: func(e *env) {
+			ref := e.win(alice)
+			e.decide(ref, ledger.Decision{Job: "a", Spec: "s", To: time.Unix(0, 0)})
+			r := e.trigger("a")
+			tick := e.start(ref, "a", r.At)
+			_, started, err := e.ledger().Answer(e.ctx, ref, r, "")
+			require.NoError(e, err)
+			require.False(e, started, "Answer: started, of a tick that has run")
+			require.Equal(e, []ledger.Run{tick}, e.runs("a", 10))
+			require.Empty(e, e.inbox().Requests, "requests, after the answer")
+		}},
+	{Rule: Rule{111, "a silent replica is forgotten",
+		"Present with forget deletes the rows of other instances that have told nothing for " +
+			"longer than ReplicaGone; without forget it deletes none.",
+		"replicas that have crashed are shown for ever, or live ones go.",
+		[]Feature{Ledger, Edits}},
+		run: func(e *env) {
+			present := func(instance string, forget bool) []ledger.Replica {
+				e.Helper()
+				e.present(ledger.Replica{Instance: instance, PID: 1, Hostname: "h",
+					State: "standby"}, forget)
+				return e.replicas()
+			}
+			present("a", false)
+			e.edit(Edit{Silent: "a", For: ledger.ReplicaGone - time.Minute})
+			list := present("b", true)
+			require.Len(e, list, 2, "not longer than ReplicaGone")
+			require.GreaterOrEqual(e, list[0].Silent, ledger.ReplicaGone-time.Minute, "Silent")
+			require.Equal(e, 1, ledger.Ready(list), "who has told lately")
+			e.edit(Edit{Silent: "a", For: 2 * time.Minute})
+			require.Len(e, present("b", false), 2, "without forget")
+			list = present("b", true)
+			require.Len(e, list, 1, "with forget")
+			require.Equal(e, "b", list[0].Instance)
+			e.edit(Edit{Silent: "b", For: time.Hour})
+			list = present("b", true)
+			require.Equal(e, 1, ledger.Ready(list), "it has come back itself")
+		}},
+}

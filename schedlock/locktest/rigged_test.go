@@ -156,7 +156,10 @@ func (r rigged) AwaitHint(ctx context.Context, v driver.Snapshot) driver.Release
 
 // database is a new one whose store has a fault, or none.
 func database(fault any) Database {
-	s := &sound{Store: memory.New()}
+	var ahead time.Duration
+	s := &sound{Store: memory.New(memory.WithClock(func() time.Time {
+		return time.Now().Add(ahead)
+	}))}
 	empty := s.Backup()
 	return Database{
 		Open:                func(testing.TB) driver.Store { return rigged{s, fault} },
@@ -164,6 +167,9 @@ func database(fault any) Database {
 		HeartbeatsPassFence: true,
 		Begin:               func(testing.TB) Tx { return begin(s.Store, &s.open) },
 		Edit: func(_ testing.TB, e Edit) {
+			if ahead += e.For; e.Silent != "" {
+				return
+			}
 			if e.CursorOf != "" {
 				raw := "edited"
 				if e.CursorAt.IsZero() {

@@ -86,7 +86,7 @@ func cases() []testCase {
 	return slices.Concat(lookCases, acquireCases, heartbeatCases, releaseCases, fenceCases,
 		hintCases, ledgerCases, runCases, retryCases, orderCases, pauseCases, pruneCases,
 		revokeCases, cursorCases, appCases, auditCases, replicaCases,
-		attemptCases, hearsayCases)
+		attemptCases, hearsayCases, leftoverCases)
 }
 
 func namedCases() []namedCase {

@@ -42,26 +42,6 @@ func TestRequestsHaveTimesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestATickThatTookTheTimeOfARequestAnswersIt(t *testing.T) {
-	db, tick := decided(t)
-	ref := look(t, db).Row.Ref
-	r, err := db.Trigger(ctx, ann)
-	require.NoError(t, err)
-	run, started, err := db.Decide(ctx, ref, ledger.Decision{Job: "j",
-		From: tick, To: tick, Start: r.At})
-	require.NoError(t, err)
-	require.True(t, started)
-	_, started, err = db.Answer(ctx, ref, r, "")
-	require.NoError(t, err)
-	require.False(t, started)
-	in, err := db.Pending(ctx)
-	require.NoError(t, err)
-	require.Empty(t, in.Requests)
-	got, _, err := db.Run(ctx, "j", r.At)
-	require.NoError(t, err)
-	require.Equal(t, run, got)
-}
-
 func TestABackupHasAllTables(t *testing.T) {
 	db, tick := decided(t)
 	ref := look(t, db).Row.Ref

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/internal/mytest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/mysql"
@@ -106,68 +105,6 @@ func twentyClaim(t *testing.T, db *sql.DB, urls []string) {
 				"and %d times that it is busy", rounds(), moved, busy)
 		})
 	}
-}
-
-// A lock that was last acquired on another server is not free before a TTL has passed,
-// and its next term is above all that may be lost.
-func TestAfterAFailOverALockIsNotFreeAtOnce(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	db, s := byHand(t, url), open(t, url)
-	ref := acquire(t, s)
-	require.False(t, look(t, s).FailedOver)
-	release(t, s, ref)
-	require.False(t, look(t, s).FailedOver)
-	exec(t, db, `UPDATE scheduler_terms SET server = 'another 1'`)
-	view := look(t, s)
-	require.True(t, view.FailedOver)
-	c := claim(view)
-	c.Watched = false
-	_, err := s.Acquire(ctx, c)
-	require.ErrorIs(t, err, driver.ErrConflict)
-	c.Watched = true
-	grant, err := s.Acquire(ctx, c)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, grant.Term, ref.Term+1<<36)
-	require.False(t, look(t, s).FailedOver)
-
-	// So is an empty history.
-	empty(t, db)
-	exec(t, db, `UPDATE scheduler_lock_schema SET server = 'another 1' WHERE version = 1`)
-	view = look(t, s)
-	require.True(t, view.FailedOver)
-	c = claim(view)
-	c.Watched = false
-	_, err = s.Acquire(ctx, c)
-	require.ErrorIs(t, err, driver.ErrConflict)
-}
-
-func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
-	t.Parallel()
-	server := mytest.Start(t)
-	url := server.Database(t)
-	s := open(t, url)
-	require.NoError(t, s.Migrate(ctx))
-	ref := acquire(t, s)
-	before := look(t, s)
-	require.Equal(t, before.Incarnation, look(t, s).Incarnation)
-	server.Kill(t)
-	_, err := s.Heartbeat(ctx, ref, driver.StateLeading)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, driver.ErrLost)
-	server.StartAgain(t)
-	heartbeat(t, s, ref)
-	for look(t, s).Incarnation == before.Incarnation { // within the same second
-		server.Kill(t)
-		server.StartAgain(t)
-	}
-	c := claim(look(t, s))
-	c.Expected.Incarnation = before.Incarnation
-	_, err = s.Acquire(ctx, c)
-	require.ErrorIs(t, err, driver.ErrConflict)
-
-	exec(t, server.Open(t, url), `SET GLOBAL server_id = @@server_id + 1`)
-	require.True(t, look(t, s).FailedOver)
 }
 
 // An acquisition clears old terms away by chance, so rule 33 seldom sees how many stay.

@@ -22,9 +22,9 @@ func follows(t testing.TB, primary, replica *mytest.Server) {
 		`SELECT master_gtid_wait(?, 20)`, at))
 }
 
-// One fail-over is for three locks: one that was acquired in the last moment, one that a standby
-// watches, and one whose holder goes on. The primary becomes read-only, and new connections lead to
-// the replica. The app's user may not write to a replica.
+// One fail-over is for four locks: one that was acquired in the last moment, one that a standby
+// watches, one whose holder goes on, and one that nobody has held. The primary becomes read-only,
+// and new connections lead to the replica. The app's user may not write to a replica.
 func TestAFailOverToAReplica(t *testing.T) {
 	t.Parallel()
 	primary := mytest.Primary(t)
@@ -43,6 +43,7 @@ func TestAFailOverToAReplica(t *testing.T) {
 	lost, appURL := database()
 	watched, _ := database()
 	kept, _ := database()
+	_, emptyURL := database()
 	ref := acquire(t, lost)
 	release(t, lost, ref)
 	require.False(t, look(t, lost).FailedOver)
@@ -74,7 +75,16 @@ func TestAFailOverToAReplica(t *testing.T) {
 		grant, err := promoted.Acquire(ctx, c)
 		require.NoError(t, err)
 		require.Greater(t, grant.Term, last.Term)
+		require.GreaterOrEqual(t, grant.Term, ref.Term+1<<36)
 		require.False(t, look(t, promoted).FailedOver)
+	})
+	t.Run("it may have lost the whole history", func(t *testing.T) {
+		view := look(t, open(t, emptyURL))
+		require.True(t, view.FailedOver)
+		c := claim(view)
+		c.Watched = false
+		_, err := open(t, emptyURL).Acquire(ctx, c)
+		require.ErrorIs(t, err, driver.ErrConflict)
 	})
 	// A look at a replica finds what the primary has, and another server.
 	t.Run("a watch does not span servers", func(t *testing.T) {

@@ -7,27 +7,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/mysql"
 )
 
-func TestAReleaseWakesAStandby(t *testing.T) {
-	t.Parallel()
+// Not in parallel: see servertest.Hints.
+func TestHints(t *testing.T) {
 	url := migrated(t)
-	holder, standby := open(t, url), open(t, url)
-	for range 2 { // on one session
-		ref := acquire(t, holder)
-		view := look(t, standby)
-		done := awaiting(t.Context(), standby, view)
-		stays(t, done)
-		heartbeat(t, holder, ref)
-		stays(t, done)
-		release(t, holder, ref)
-		ends(t, done)
-		stays(t, awaiting(t.Context(), standby, view)) // that lock is over: nobody spins
-	}
+	db := byHand(t, url)
+	servertest.Hints(t, func(t testing.TB) servertest.Store { return open(t, url) }, func() int {
+		return value[int](t, db, `SELECT count(*) FROM information_schema.processlist
+			WHERE db = database() AND id <> connection_id()`)
+	})
 }
 
 func TestTheEndOfTheSessionWakesAStandby(t *testing.T) {
@@ -61,6 +53,7 @@ func TestAWaitGoesOnForLong(t *testing.T) {
 	stays(t, done)
 	release(t, holder, ref)
 	ends(t, done)
+	stays(t, awaiting(t.Context(), standby, view)) // that lock is over: nobody spins
 }
 
 func TestWithPollingNobodyIsWoken(t *testing.T) {
@@ -106,58 +99,4 @@ func TestTwentyStandbysAreNoHerd(t *testing.T) {
 	t.Logf("the first after %v, the last after %v", woken[0].Sub(released),
 		woken[19].Sub(released))
 	require.Greater(t, woken[19].Sub(woken[0]), 19*mysql.PassOn/2)
-}
-
-func TestAWaitingLockLeadsLongBeforeItWouldLookAgain(t *testing.T) {
-	url := migrated(t)
-	servertest.LeadsSoon(t, open(t, url), open(t, url))
-}
-
-func TestCloseEndsAWaitAtOnce(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	holder, db := open(t, url), byHand(t, url)
-	ref := acquire(t, holder)
-	store := open(t, url)
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	view := look(t, store)
-	done := awaiting(waiting, store, view)
-	stays(t, done)
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = store.Close()
-	}()
-	ends(t, closed)
-	_, err := store.Look(ctx)
-	require.ErrorContains(t, err, "closed")
-	stays(t, awaiting(waiting, store, view)) // nobody spins
-	cancel()
-	ends(t, done)
-	release(t, holder, ref)
-	require.NoError(t, holder.Close())
-	eventually(t, "no session", func() bool {
-		return value[int](t, db, `SELECT count(*) FROM information_schema.processlist
-			WHERE db = database() AND id <> connection_id()`) == 0
-	})
-}
-
-func TestNoGoroutineStaysBehind(t *testing.T) {
-	url := migrated(t)
-	before := goleak.IgnoreCurrent()
-	holder, err := mysql.Open(ctx, url)
-	require.NoError(t, err)
-	store, err := mysql.Open(ctx, url)
-	require.NoError(t, err)
-	ref, _ := acquireWatched(t, holder)
-	done := awaiting(t.Context(), store, look(t, store))
-	_, err = store.Terms(ctx, 1)
-	require.NoError(t, err)
-	release(t, holder, ref)
-	ends(t, done)
-	acquireWatched(t, holder)
-	require.NoError(t, holder.Close())
-	require.NoError(t, store.Close())
-	goleak.VerifyNone(t, before)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
-	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/mysql"
@@ -18,13 +18,14 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
+	again := servertest.Reopened(t, func(t testing.TB) *mysql.Store { return open(t, url) })
 	locktest.RunNamed(t, func(t testing.TB) locktest.NamedDatabase {
 		exec(t, db, `DELETE FROM named_locks`)
 		exec(t, db, `DELETE FROM named_locks_fence`)
 		exec(t, db, `UPDATE named_locks_floor SET term = 0, since = NULL,
 			server = (SELECT server FROM scheduler_lock_schema WHERE version = 1)`)
 		return locktest.NamedDatabase{
-			Open: func(t testing.TB) namedlock.Store { return open(t, url).Named() },
+			Open: func(t testing.TB) namedlock.Store { return again(t).Named() },
 			Age: func(t testing.TB, d time.Duration) {
 				exec(t, db, `UPDATE named_locks
 					SET acquired_at = acquired_at - INTERVAL ? MICROSECOND,
@@ -52,12 +53,9 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	})
 }
 
-var lockA = namedlock.Key{Kind: namedlock.KindLock, Name: "a"}
+var lockA = servertest.LockNamed("a")
 
-func namedClaim() namedlock.Claim {
-	return namedlock.Claim{Key: lockA, Owner: driver.Owner{PID: 1, Hostname: "test"},
-		Token: driver.NewToken(), TTL: time.Minute}
-}
+func namedClaim() namedlock.Claim { return servertest.NamedClaim(lockA, time.Minute) }
 
 func TestAFenceOfANamedLockHoldsAtEachLevel(t *testing.T) {
 	t.Parallel()
@@ -142,10 +140,5 @@ func TestCleanPassesOverWhatAnAppHasFenced(t *testing.T) {
 // takeNamed takes a named lock that is free.
 func takeNamed(t testing.TB, s *mysql.Store, key namedlock.Key) namedlock.Ref {
 	t.Helper()
-	c := namedClaim()
-	c.Key = key
-	term, _, err := s.Named().Take(ctx, c)
-	require.NoError(t, err)
-	require.NotZero(t, term)
-	return namedlock.Ref{Key: key, Token: c.Token, Term: term}
+	return servertest.TakeNamed(t, s.Named(), servertest.NamedClaim(key, time.Minute))
 }

@@ -8,18 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/locktest"
+	"example.com/schedlock/schedlock/mysql"
 )
 
 func TestConformanceOfQueues(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	db := byHand(t, url)
+	again := servertest.Reopened(t, func(t testing.TB) *mysql.Store { return open(t, url) })
 	locktest.RunQueue(t, func(t testing.TB) locktest.QueueDatabase {
 		exec(t, db, `DELETE FROM queue_tasks`)
 		return locktest.QueueDatabase{
-			Open:  func(t testing.TB) taskqueue.Store { return open(t, url).Queue() },
+			Open:  func(t testing.TB) taskqueue.Store { return again(t).Queue() },
 			Begin: func(t testing.TB) locktest.Tx { return begin(t, db, nil) },
 			SetBack: func(t testing.TB, d time.Duration) {
 				exec(t, db, `UPDATE queue_tasks

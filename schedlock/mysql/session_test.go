@@ -87,15 +87,19 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 	}
 }
 
-// An id is another's once the server has begun anew.
-func TestARestartOfTheServerIsNoSign(t *testing.T) {
+// The id of a session is another's once the server has begun anew.
+func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
 	t.Parallel()
 	server := mytest.Start(t)
 	url := server.Database(t)
-	require.NoError(t, open(t, url).Migrate(ctx))
-	servertest.NoSignAfterARestart(t,
+	s := open(t, url)
+	require.NoError(t, s.Migrate(ctx))
+	servertest.OutlivesRestarts(t,
 		func(t testing.TB) servertest.Store { return open(t, url) },
-		func() { server.Kill(t); server.StartAgain(t) })
+		servertest.Restart{Stop: func() { server.Kill(t) }, Start: func() { server.StartAgain(t) }})
+	release(t, s, acquire(t, s))
+	exec(t, server.Open(t, url), `SET GLOBAL server_id = @@server_id + 1`)
+	require.True(t, look(t, s).FailedOver)
 }
 
 // A holder whose token was edited stops at its next heartbeat.

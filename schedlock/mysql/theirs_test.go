@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
-	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/mysql"
 )
@@ -34,8 +34,7 @@ func allInTheirs(t *testing.T, s *mysql.Store, lease driver.Ref, suffix string) 
 	require.Len(t, tasks, 1)
 	c := namedClaim()
 	c.Name += suffix
-	term, _, err := n.Take(ctx, c)
-	require.NoError(t, err)
+	lock := servertest.TakeNamed(t, n, c)
 	one := func(list []string, err error) error {
 		if err == nil && len(list) != 1 {
 			err = fmt.Errorf("%q is not one task", list)
@@ -45,8 +44,7 @@ func allInTheirs(t *testing.T, s *mysql.Store, lease driver.Ref, suffix string) 
 	return []inTheirs{
 		{"Fence", driver.ErrNoFence, func(tx *sql.Tx) error { return s.Fence(ctx, tx, lease) }},
 		{"Fence of a named lock", driver.ErrNoFence, func(tx *sql.Tx) error {
-			held, err := n.Fence(ctx, tx, namedlock.Ref{Key: c.Key, Token: c.Token, Term: term},
-				time.Minute)
+			held, err := n.Fence(ctx, tx, lock, time.Minute)
 			if err == nil && !held {
 				err = driver.ErrLost
 			}

@@ -13,6 +13,7 @@ import (
 
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/pgtest"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/postgres"
@@ -72,7 +73,9 @@ type suite struct {
 func asApp(t testing.TB) suite {
 	admin, role, url := granted(t, "databases.md", "locks.md")
 	exec(t, admin, `GRANT INSERT, UPDATE, DELETE ON scheduler_replicas TO `+role) // for Presence
-	return suite{admin, url, reopened(t, url)}
+	return suite{admin, url, servertest.Reopened(t, func(t testing.TB) *postgres.Store {
+		return open(t, url)
+	})}
 }
 
 func (s suite) begin(t testing.TB) locktest.Tx {
@@ -98,6 +101,11 @@ func (s suite) lock(t testing.TB, without ...locktest.Feature) locktest.Database
 				FROM generate_series(1, $1)`, f.Orders)
 		},
 		Edit: func(t testing.TB, e locktest.Edit) {
+			if e.Silent != "" {
+				exec(t, admin, `UPDATE scheduler_replicas SET seen_at = seen_at - $1::interval
+					WHERE instance = $2`, e.For, e.Silent)
+				return
+			}
 			if e.CursorOf != "" {
 				text := "infinity"
 				if !e.CursorAt.IsZero() {
@@ -172,26 +180,6 @@ func TestConformanceInASchemaThroughAPooler(t *testing.T) {
 	})
 	t.Run("named locks", func(t *testing.T) { locktest.RunNamed(t, s.named) })
 	t.Run("queues", func(t *testing.T) { locktest.RunQueue(t, s.queue) })
-}
-
-// reopened opens stores as a process that goes on has them: one that has served a
-// rule serves the next, as new sessions cost more than the rules. The suites
-// through a pooler, where sessions are shared anyway, open each store anew.
-func reopened(run testing.TB, url string) func(t testing.TB) *postgres.Store {
-	var free []*postgres.Store
-	return func(t testing.TB) (store *postgres.Store) {
-		if last := len(free) - 1; last >= 0 {
-			store, free = free[last], free[:last]
-		} else {
-			store = open(run, url)
-		}
-		t.Cleanup(func() {
-			if !t.Failed() {
-				free = append(free, store)
-			}
-		})
-		return store
-	}
 }
 
 // empty makes the tables as good as new, which is faster than a new database.

@@ -111,49 +111,6 @@ func TestErrorsThatTimeMayMend(t *testing.T) {
 	}
 }
 
-func TestAStoreOutlivesTheEndOfItsSessionsAndOfTheServer(t *testing.T) {
-	t.Parallel()
-	server := pgtest.Start(t)
-	url := server.Database(t)
-	migrate(t, url)
-	store := open(t, url)
-	ref := acquire(t, store, time.Minute)
-	fails := func(f func() error) {
-		t.Helper()
-		err := f()
-		require.Error(t, err)
-		require.NotErrorIs(t, err, driver.ErrPermanent)
-		require.NotErrorIs(t, err, driver.ErrLost)
-	}
-	beat := func() error {
-		_, err := store.Heartbeat(ctx, ref, driver.StateLeading)
-		return err
-	}
-	exec(t, session(t, url), sqlTerminate)
-	fails(beat)
-	heartbeat(t, store, ref)
-
-	_, err := store.Terms(ctx, 1)
-	require.NoError(t, err)
-	for _, mode := range []string{"fast", "immediate"} {
-		before := look(t, store).Incarnation
-		server.Stop(t, mode)
-		fails(beat)
-		fails(beat)
-		fails(func() error { _, err := store.Terms(ctx, 1); return err })
-		server.StartAgain(t)
-		heartbeat(t, store, ref)
-		require.NotEqual(t, before, look(t, store).Incarnation,
-			"a restarted server may have lost what it had acknowledged")
-		c := claim(look(t, store), time.Minute)
-		c.Expected.Incarnation = before
-		_, err = store.Acquire(ctx, c)
-		require.ErrorIs(t, err, driver.ErrConflict)
-		_, err = store.Terms(ctx, 1)
-		require.NoError(t, err)
-	}
-}
-
 func TestTooManyConnectionsPass(t *testing.T) {
 	t.Parallel()
 	admin, role, url := granted(t)

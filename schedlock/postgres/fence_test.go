@@ -204,22 +204,6 @@ func TestAFencedTransactionMayBeIdleForTheTTLOnly(t *testing.T) {
 	}
 }
 
-func TestADeadClientsFencedTransactionEndsWithTheTTL(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	store := open(t, url)
-	ref := acquire(t, store, time.Second)
-	tx := begin(t, url, pgx.TxOptions{})
-	require.NoError(t, store.Fence(ctx, tx, ref))
-	began := time.Now()
-	eventually(t, "the take-over", func() bool {
-		_, err := store.Acquire(ctx, claim(look(t, store), time.Minute))
-		return err == nil
-	})
-	require.Greater(t, time.Since(began), 700*time.Millisecond)
-	require.Error(t, tx.Commit(ctx))
-}
-
 func TestNoFenceForWhatIsNotOnTheDatabaseOfTheLock(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)

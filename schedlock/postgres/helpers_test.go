@@ -26,6 +26,11 @@ var (
 	heartbeat, release    = servertest.Heartbeat, servertest.Release
 	newLock, eventually   = servertest.NewLock, servertest.Eventually
 	awaiting, stays, ends = servertest.Awaiting, servertest.Stays, servertest.Ends
+	addTasks              = servertest.AddTasks
+	captureTasks          = servertest.CaptureTasks
+	takeNamed, namedClaim = servertest.TakeNamed, servertest.NamedClaim
+	lockNamed             = servertest.LockNamed
+	lockA                 = lockNamed("a")
 )
 
 func value[T any](t testing.TB, conn *pgx.Conn, query string, args ...any) (v T) {

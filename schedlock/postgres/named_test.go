@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"database/sql"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
-	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/locktest"
 	"example.com/schedlock/schedlock/named"
@@ -51,26 +49,6 @@ func (s suite) named(t testing.TB) locktest.NamedDatabase {
 func TestConformanceOfNamedLocks(t *testing.T) {
 	t.Parallel()
 	locktest.RunNamed(t, asApp(t).named)
-}
-
-var lockA = lockNamed("a")
-
-func lockNamed(name string) namedlock.Key {
-	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
-}
-
-func namedClaim(key namedlock.Key, ttl time.Duration) namedlock.Claim {
-	return namedlock.Claim{Key: key, Owner: driver.Owner{PID: os.Getpid(), Hostname: "test"},
-		Token: driver.NewToken(), TTL: ttl}
-}
-
-// takeNamed takes a key that must be free.
-func takeNamed(t testing.TB, n namedlock.Store, c namedlock.Claim) namedlock.Ref {
-	t.Helper()
-	term, holder, err := n.Take(ctx, c)
-	require.NoError(t, err)
-	require.NotZero(t, term, "held: %+v", holder)
-	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
 }
 
 func expire(t testing.TB, conn *pgx.Conn) {
@@ -193,20 +171,6 @@ func TestAskingForWhatIsHeldWritesNothing(t *testing.T) {
 	require.NotEqual(t, before, version(), "the test sees a lock")
 }
 
-func TestEachStatementOfNamedLocksIsOneRoundTrip(t *testing.T) {
-	t.Parallel()
-	trips, url := countTrips(t, migrated(t))
-	n := open(t, url).Named()
-	for round := range 3 { // at first they are prepared
-		everyNamedCall(t, n, func(what string, f func() error) {
-			t.Helper()
-			if got := trips.during(func() { require.NoError(t, f(), what) }); round == 2 {
-				require.Equal(t, 1, got, what)
-			}
-		})
-	}
-}
-
 // everyNamedCall calls each method of a store in which the key is free.
 func everyNamedCall(t testing.TB, n namedlock.Store, one func(what string, f func() error)) {
 	t.Helper()
@@ -271,29 +235,6 @@ func TestTermsGrowBesideACleanUp(t *testing.T) {
 		}
 	}
 	t.Logf("cleaned up at once after %d of 200", cleaned)
-}
-
-func TestTakingANamedLockIsDurableWhateverTheSessionSays(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	commits := noteCommits(t, session(t, url), "named_locks")
-	store := open(t, url)
-	n := store.Named()
-	committed := func(wanted string) {
-		t.Helper()
-		require.Equal(t, []string{wanted}, commits())
-		noLeak(t, store)
-	}
-	for range 2 {
-		ref := takeNamed(t, n, namedClaim(lockA, time.Minute))
-		committed("on")
-		_, err := n.Extend(ctx, ref, time.Minute)
-		require.NoError(t, err)
-		committed("local")
-		_, err = n.Release(ctx, ref, true)
-		require.NoError(t, err)
-		committed("local")
-	}
 }
 
 // Neither a lock nor a clean-up reads all rows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,73 +20,21 @@ import (
 const sqlWaiting = `SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'schedlock' AND wait_event_type = 'Lock'`
 
-// What queues and named locks may wait for uses up neither the connections of
-// the scheduler's runs nor all of their own.
-func TestAddsThatWaitStopNeitherRunsNorOtherLocks(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	store := open(t, url)
-	ref := acquire(t, store, time.Minute)
-	lock := takeNamed(t, store.Named(), namedClaim(lockA, time.Minute))
-	watcher := session(t, url)
-
-	other := begin(t, url, pgx.TxOptions{})
-	_, err := store.Queue().AddTx(ctx, other, "q", 0, []string{"same"})
-	require.NoError(t, err)
-	var adds sync.WaitGroup
-	ended := make(chan string, 10)
-	for range cap(ended) {
-		adds.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, 10*patience)
-			defer cancel()
-			added, err := store.Queue().Add(ctx, "q", 0, []string{"same"})
-			ended <- fmt.Sprint(added, err)
-		})
-	}
-	defer adds.Wait()
-	defer other.Rollback(ctx)
-	eventually(t, "some wait", func() bool { return value[int](t, watcher, sqlWaiting) > 0 })
-
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for i := range 10 {
-		at := tick.Add(time.Duration(i) * time.Second)
-		_, started, err := store.Decide(ctx, ref, ledger.Decision{Job: fmt.Sprint("j", i),
-			Spec: "s", To: at, Start: at})
-		require.NoError(t, err, "the scheduler's runs go on")
-		require.True(t, started)
-		ours, err := store.Named().Extend(ctx, lock, time.Minute)
-		require.NoError(t, err, "a lock of another name is kept")
-		require.True(t, ours)
-		_, _, err = store.Queue().Get(ctx, "q", "same")
-		require.NoError(t, err)
-		_, _, err = store.Named().Take(ctx,
-			namedClaim(lockNamed(fmt.Sprint(i)), time.Minute))
-		require.NoError(t, err)
-	}
-	require.Empty(t, ended, "nobody can tell yet whether the task is new")
-	require.NoError(t, other.Rollback(ctx))
-	adds.Wait()
-	close(ended)
-	added := 0
-	for what := range ended {
-		if what == "[same] <nil>" {
-			added++
-		} else {
-			require.Equal(t, "[] <nil>", what)
-		}
-	}
-	require.Equal(t, 1, added, "one of them")
-}
-
-// The tasks of a worker that ends them in a long transaction wait for it.
+// What waits for a long transaction of an app uses up neither the connections of the scheduler's
+// runs nor all that named locks need.
 func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
 	s, watcher := open(t, url), session(t, url)
 	q, token := s.Queue(), driver.NewToken()
+	ref := acquire(t, s, time.Minute)
 	lock := takeNamed(t, s.Named(), namedClaim(lockA, time.Minute))
+	var added atomic.Int32
 	for name, wait := range map[string]func(ctx context.Context, ids []string){
+		"Add": func(ctx context.Context, ids []string) {
+			ours, _ := q.Add(ctx, "q", 0, ids)
+			added.Add(int32(len(ours)))
+		},
 		"Extend": func(ctx context.Context, ids []string) {
 			_, _ = q.Extend(ctx, "q", token, time.Hour, ids)
 		},
@@ -101,13 +50,19 @@ func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ids := []string{name}
-			addTasks(t, q, 0, name)
-			eventually(t, "the task is ours", func() bool {
-				tasks, err := q.Capture(ctx, "q", token, time.Hour, 1)
-				return err == nil && len(tasks) == 1 && tasks[0].ID == name
-			})
 			app := begin(t, url, pgx.TxOptions{})
-			done, err := q.DoneTx(ctx, app, "q", token, time.Hour, ids)
+			inTheWay := func() ([]string, error) { return q.AddTx(ctx, app, "q", 0, ids) }
+			if name != "Add" {
+				addTasks(t, q, 0, name)
+				eventually(t, "the task is ours", func() bool {
+					tasks, err := q.Capture(ctx, "q", token, time.Hour, 1)
+					return err == nil && len(tasks) == 1 && tasks[0].ID == name
+				})
+				inTheWay = func() ([]string, error) {
+					return q.DoneTx(ctx, app, "q", token, time.Hour, ids)
+				}
+			}
+			done, err := inTheWay()
 			require.NoError(t, err)
 			require.Equal(t, ids, done)
 			var all sync.WaitGroup
@@ -124,13 +79,32 @@ func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
 			eventually(t, "as many wait as may", func() bool {
 				return value[int](t, watcher, sqlWaiting) >= 3
 			})
-			for range 20 {
+			bounded, cancelBounded := context.WithTimeout(ctx, patience)
+			defer cancelBounded()
+			for i := range 20 {
 				require.Less(t, value[int](t, watcher, sqlWaiting), 4, "all connections wait")
-				time.Sleep(10 * time.Millisecond)
+				key, at := fmt.Sprint(name, i), tick.Add(time.Duration(i)*time.Second)
+				_, started, err := s.Decide(bounded, ref, ledger.Decision{Job: key, Spec: "s",
+					To: at, Start: at})
+				require.NoError(t, err, "the scheduler's runs go on")
+				require.True(t, started)
+				ours, err := s.Named().Extend(bounded, lock, time.Minute)
+				require.NoError(t, err, "a lock of another name is kept")
+				require.True(t, ours)
+				_, _, err = q.Get(bounded, "q", name)
+				require.NoError(t, err)
+				if name == "Add" { // Take has its turn after those that wait for a second each
+					takeNamed(t, s.Named(), namedClaim(lockNamed(key), time.Minute))
+				}
 			}
-			ours, err := s.Named().Extend(ctx, lock, time.Minute)
-			require.NoError(t, err)
-			require.True(t, ours)
+			if name == "Add" {
+				require.Zero(t, added.Load(), "nobody can tell yet whether the task is new")
+				require.NoError(t, app.Rollback(ctx))
+				eventually(t, "it is added", func() bool { return added.Load() > 0 })
+				cancel()
+				all.Wait()
+				require.EqualValues(t, 1, added.Load(), "once")
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -36,26 +37,6 @@ func (s suite) queue(t testing.TB) locktest.QueueDatabase {
 func TestQueueConformance(t *testing.T) {
 	t.Parallel()
 	locktest.RunQueue(t, asApp(t).queue)
-}
-
-func addTasks(t testing.TB, q taskqueue.Store, retries int, ids ...string) {
-	t.Helper()
-	added, err := q.Add(ctx, "q", retries, ids)
-	require.NoError(t, err)
-	require.Len(t, added, len(ids))
-}
-
-func captureTasks(t testing.TB, q taskqueue.Store, hold time.Duration,
-	limit int) (driver.Token, []string) {
-	t.Helper()
-	token := driver.NewToken()
-	tasks, err := q.Capture(ctx, "q", token, hold, limit)
-	require.NoError(t, err)
-	var ids []string
-	for _, task := range tasks {
-		ids = append(ids, task.ID)
-	}
-	return token, ids
 }
 
 // A capture passes over what another is about to take. If it only looked for the oldest task and
@@ -113,7 +94,9 @@ func TestNoTimeOfAWorkerIsSent(t *testing.T) {
 	t.Parallel()
 	sniff := &sniffer{}
 	store := configured(t, migrated(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = sniff })
-	everyCall(t, store.Queue(), func(_ string, f func()) { f() })
+	everyCall(t, store.Queue(), func(what string, f func() error) {
+		require.NoError(t, f(), what)
+	})
 	sniff.mu.Lock()
 	defer sniff.mu.Unlock()
 	require.Contains(t, sniff.texts, postgres.SQLCaptureTasks(10))
@@ -121,79 +104,47 @@ func TestNoTimeOfAWorkerIsSent(t *testing.T) {
 }
 
 // everyCall calls each method with success.
-func everyCall(t testing.TB, q taskqueue.Store, one func(what string, f func())) {
+func everyCall(t testing.TB, q taskqueue.Store, one func(what string, f func() error)) {
 	t.Helper()
-	var (
-		token driver.Token
-		err   error
-	)
-	some := func(ids []string, err error) {
-		t.Helper()
-		require.NoError(t, err)
-		require.NotEmpty(t, ids)
+	var token driver.Token
+	some := func(ids []string, err error) error {
+		if err == nil && len(ids) == 0 {
+			err = errors.New("no task")
+		}
+		return err
 	}
-	one("Add", func() { some(q.Add(ctx, "q", 3, []string{"a", "b", "c"})) })
-	one("Capture", func() { token, _ = captureTasks(t, q, time.Hour, 10) })
-	one("Extend", func() { some(q.Extend(ctx, "q", token, time.Hour, []string{"a", "b", "c"})) })
-	one("Fail", func() {
-		var ended bool
-		ended, err = q.Fail(ctx, "q", token, "a", "why", time.Hour)
-		require.NoError(t, err)
+	capture := func() error { token, _ = captureTasks(t, q, time.Hour, 10); return nil }
+	one("Add", func() error { return some(q.Add(ctx, "q", 3, []string{"a", "b", "c"})) })
+	one("Capture", capture)
+	one("Extend", func() error {
+		return some(q.Extend(ctx, "q", token, time.Hour, []string{"a", "b", "c"}))
+	})
+	one("Fail", func() error {
+		ended, err := q.Fail(ctx, "q", token, "a", "why", time.Hour)
 		require.True(t, ended)
+		return err
 	})
-	one("Release", func() { some(q.Release(ctx, "q", token, []string{"b"})) })
-	one("Done", func() { some(q.Done(ctx, "q", token, []string{"c"})) })
-	one("Get", func() {
+	one("Release", func() error { return some(q.Release(ctx, "q", token, []string{"b"})) })
+	one("Done", func() error { return some(q.Done(ctx, "q", token, []string{"c"})) })
+	one("Get", func() error {
 		_, found, err := q.Get(ctx, "q", "a")
-		require.NoError(t, err)
 		require.True(t, found)
+		return err
 	})
-	one("Prune", func() {
+	one("Prune", func() error {
 		deleted, err := q.Prune(ctx, "q", 0, 10)
-		require.NoError(t, err)
 		require.EqualValues(t, 1, deleted)
+		return err
 	})
-	one("Capture of the rest", func() { token, _ = captureTasks(t, q, time.Hour, 10) })
-	one("Capture of none", func() {
+	one("Capture of the rest", capture)
+	one("Capture of none", func() error {
 		_, err := q.Capture(ctx, "q", token, time.Hour, 10)
 		require.ErrorIs(t, err, taskqueue.ErrAllHeld)
+		return nil
 	})
-	some(q.Done(ctx, "q", token, []string{"b"}))
-	_, err = q.Prune(ctx, "q", 0, 10)
+	require.NoError(t, some(q.Done(ctx, "q", token, []string{"b"})))
+	_, err := q.Prune(ctx, "q", 0, 10)
 	require.NoError(t, err)
-}
-
-func TestEachCallOfAQueueIsOneRoundTrip(t *testing.T) {
-	t.Parallel()
-	direct := migrated(t)
-	trips, url := countTrips(t, direct)
-	store := open(t, url)
-	q := store.Queue()
-	defer store.HoldMending("q")() // it is a round trip of its own, once a second
-	for _, round := range []string{"what is prepared once", "counted"} {
-		exec(t, session(t, direct), `TRUNCATE queue_tasks`)
-		everyCall(t, q, func(what string, f func()) {
-			if n := trips.during(f); round == "counted" {
-				require.Equal(t, 1, n, what)
-			}
-		})
-	}
-}
-
-func TestWhatAQueueCommitsIsDurable(t *testing.T) {
-	t.Parallel()
-	url := migrated(t)
-	commits := noteCommits(t, session(t, url), "queue_tasks")
-	everyCall(t, open(t, url).Queue(), func(what string, f func()) {
-		f()
-		switch noted := commits(); what {
-		case "Add", "Capture", "Extend", "Fail", "Release", "Done":
-			require.Equal(t, []string{"on"}, noted, what)
-		case "Prune": // what is deleted again is of no harm
-		default:
-			require.Subset(t, []string{"on"}, noted, what)
-		}
-	})
 }
 
 // A queue of some months: no call reads what has ended, or all that waits.
@@ -229,10 +180,10 @@ FROM pg_stat_user_tables t WHERE t.relname = 'queue_tasks'`).Scan(&scans, &rows)
 		require.NoError(t, err)
 	}
 	most := 200
-	cheap := func(what string, f func()) {
+	cheap := func(what string, f func() error) {
 		flush()
 		scansBefore, rowsBefore := read()
-		f()
+		require.NoError(t, f(), what)
 		flush()
 		scans, rows := read()
 		require.Equal(t, scansBefore, scans, "%s reads the whole table", what)
@@ -241,9 +192,12 @@ FROM pg_stat_user_tables t WHERE t.relname = 'queue_tasks'`).Scan(&scans, &rows)
 	everyCall(t, q, cheap)
 	exec(t, session(t, url), fmt.Sprintf(sqlMany, `('ready ', 'pending', NULL::timestamptz)`))
 	exec(t, session(t, url), `VACUUM ANALYZE queue_tasks`)
-	cheap("Capture of those that are ready", func() { captureTasks(t, q, time.Hour, 10) })
+	capture := func(limit int) func() error {
+		return func() error { captureTasks(t, q, time.Hour, limit); return nil }
+	}
+	cheap("Capture of those that are ready", capture(10))
 	most = 4000
-	cheap("Capture of a thousand", func() { captureTasks(t, q, time.Hour, 1000) })
+	cheap("Capture of a thousand", capture(1000))
 }
 
 // What looks for a step of the clock reads what is held, and not what has ended.

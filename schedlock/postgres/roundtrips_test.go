@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock/driver"
+	"example.com/schedlock/schedlock/driver/namedlock"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/schedlock/postgres"
 )
@@ -126,21 +128,25 @@ func TestEachStatementOfTheLockIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-func TestEachStatementOfTheLedgerIsOneRoundTrip(t *testing.T) {
+// At first they are prepared, and a connection to the pool is opened: only the last round counts.
+func TestEachStatementOfTheLedgerOfQueuesAndNamedLocksIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	trips, url := countTrips(t, migrated(t))
+	direct := migrated(t)
+	trips, url := countTrips(t, direct)
 	store := open(t, url)
 	ref := acquire(t, store, time.Minute)
-	_, err := store.Jobs(ctx) // opens the connection
-	require.NoError(t, err)
-	for _, job := range []string{"what is prepared once", "j"} {
+	defer store.HoldMending("q")() // it is a round trip of its own, once a second
+	for round := range 3 {
 		one := func(what string, f func() error) {
 			t.Helper()
-			if n := trips.during(func() { require.NoError(t, f(), what) }); job == "j" {
+			if n := trips.during(func() { require.NoError(t, f(), what) }); round == 2 {
 				require.Equal(t, 1, n, what)
 			}
 		}
-		oneRoundTripEach(t, store, ref, job, one)
+		oneRoundTripEach(t, store, ref, fmt.Sprint("j", round), one)
+		exec(t, session(t, direct), `TRUNCATE queue_tasks`)
+		everyCall(t, store.Queue(), one)
+		everyNamedCall(t, store.Named(), one)
 	}
 }
 
@@ -251,7 +257,7 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	url := migrated(t)
 	conn := session(t, url)
 	commits := noteCommits(t, conn, "scheduler_lock", "scheduler_runs", "scheduler_requests",
-		"scheduler_pauses")
+		"scheduler_pauses", "named_locks", "queue_tasks")
 
 	var own *pgx.Conn // the store's
 	store := configured(t, url, func(config *pgxpool.Config) {
@@ -315,4 +321,27 @@ func TestCommitsAreDurableWhateverTheSessionSays(t *testing.T) {
 	})
 	committed("off", func() { release(t, store, ref) })
 	committed("on", func() { acquire(t, store, time.Minute) }) // of a free lock
+	n := store.Named()
+	for range 2 {
+		var ref namedlock.Ref
+		committed("on", func() { ref = takeNamed(t, n, namedClaim(lockA, time.Minute)) })
+		committed("local", func() {
+			_, err := n.Extend(ctx, ref, time.Minute)
+			require.NoError(t, err)
+		})
+		committed("local", func() {
+			_, err := n.Release(ctx, ref, true)
+			require.NoError(t, err)
+		})
+	}
+	everyCall(t, store.Queue(), func(what string, f func() error) {
+		require.NoError(t, f(), what)
+		switch noted := commits(); what {
+		case "Add", "Capture", "Extend", "Fail", "Release", "Done":
+			require.Equal(t, []string{"on"}, noted, what)
+		case "Prune": // what is deleted again is of no harm
+		default:
+			require.Subset(t, []string{"on"}, noted, what)
+		}
+	})
 }

@@ -102,14 +102,17 @@ func TestWhereTheEndOfASessionIsNoSign(t *testing.T) {
 	}
 }
 
-func TestARestartOfTheServerIsNoSign(t *testing.T) {
+func TestARestartOfTheServerEndsAWatchAndNotTheLease(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Database(t)
 	migrate(t, url)
-	servertest.NoSignAfterARestart(t,
-		func(t testing.TB) servertest.Store { return open(t, url) },
-		func() { server.Restart(t, "fast") }, func() { server.Restart(t, "immediate") })
+	way := func(mode string) servertest.Restart {
+		return servertest.Restart{Stop: func() { server.Stop(t, mode) },
+			Start: func() { server.StartAgain(t) }}
+	}
+	servertest.OutlivesRestarts(t, func(t testing.TB) servertest.Store { return open(t, url) },
+		way("fast"), way("immediate"))
 }
 
 func TestWhatAnotherRoleSeesIsNoSign(t *testing.T) {

@@ -201,7 +201,7 @@ func TestAConnectionToRemovedFilesLeavesWhatOthersHaveWritten(t *testing.T) {
 func TestWhileFilesAreLostNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	tx, err := s.DB().BeginTx(bg, &sql.TxOptions{ReadOnly: true}) // keeps a connection open
 	require.NoError(t, err)
 	ask[int](t, tx, `SELECT count(*) FROM scheduler_lock`)

@@ -203,7 +203,7 @@ func TestAllPartsAreToldThatTheDiskIsFull(t *testing.T) {
 // Decisions, ends and refusals in one transaction.
 func TestALeaderAndAnOldOneShareNothing(t *testing.T) {
 	s := newStore(t)
-	old, ref := acquire(t, s, nobody), acquire(t, s, nobody)
+	old, ref := acquire(t, s), acquire(t, s)
 	free := held(t, s)
 	var wg sync.WaitGroup
 	gather(t, s, &wg, 30, func(i int) {

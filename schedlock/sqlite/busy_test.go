@@ -30,7 +30,7 @@ func ops(ctx context.Context, s *Store, ref driver.Ref) map[string]func() error 
 			if err != nil {
 				return err
 			}
-			return errOf(s.Acquire(ctx, claimOf(v, nobody)))
+			return errOf(s.Acquire(ctx, claimOf(v)))
 		},
 		"heartbeat": func() error { return errOf(s.Heartbeat(ctx, ref, driver.StateLeading)) },
 		"release":   func() error { return errOf(s.Release(ctx, ref, driver.EndReleased)) },
@@ -97,7 +97,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	other := foreign(t, s)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	cancelled, rounds := 0, 20
 	if missing.Full() {
 		rounds = 50
@@ -127,7 +127,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 					`DELETE FROM scheduler_jobs;
 					DELETE FROM scheduler_runs;
 					DELETE FROM scheduler_requests`)
-				ref = acquire(t, s, nobody)
+				ref = acquire(t, s)
 				seed(t, other, ref)
 			}
 		}
@@ -135,7 +135,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 	t.Logf("%d were cancelled under way, in %d rounds", cancelled, rounds)
 	require.Positive(t, cancelled)
 	// The store works after all that.
-	ref = acquire(t, s, nobody)
+	ref = acquire(t, s)
 	beat(t, s, ref)
 }
 
@@ -164,7 +164,7 @@ func TestAnOperationThatFailsInTheMiddleIsRolledBack(t *testing.T) {
 			t.Run(tc.op+" "+tc.when+", "+how, func(t *testing.T) {
 				s := newStore(t)
 				other := foreign(t, s)
-				ref := acquire(t, s, nobody)
+				ref := acquire(t, s)
 				seed(t, other, ref)
 				op := ops(bg, s, ref)[tc.op]
 				if tc.op == "resume" {
@@ -190,7 +190,7 @@ func TestAForeignWriterIsReportedInHalfASecond(t *testing.T) {
 	each := func(t *testing.T, name string) {
 		t.Parallel()
 		s := newStore(t)
-		ref := acquire(t, s, nobody)
+		ref := acquire(t, s)
 		op := ops(bg, s, ref)[name]
 		other := foreign(t, s)
 		run(t, other, `BEGIN IMMEDIATE`)

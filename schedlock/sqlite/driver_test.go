@@ -162,7 +162,7 @@ func TestAnotherDriverDoesToo(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	s := storeOn(t, db)
 	require.Nil(t, look(t, s).Newest, "without a history")
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	assert.Equal(t, ref, look(t, s).Row.Ref)
 	beat(t, s, ref)
 	release(t, s, ref)
@@ -174,7 +174,7 @@ func TestAnotherDriverDoesToo(t *testing.T) {
 func TestARowWithoutAHistoryIsRead(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	run(t, foreign(t, s), `DELETE FROM scheduler_terms`)
 	v := look(t, s)
 	require.NotNil(t, v.Row)

@@ -36,7 +36,7 @@ func flushes(t testing.TB, s *Store) (level int) {
 func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	write := func(ctx context.Context) error {
 		return s.write(ctx, func(context.Context, tx) error {
 			assert.Equal(t, full, synchronous(t, s.conn))
@@ -65,7 +65,7 @@ func TestOnlyHeartbeatsAndReleasesAreNotFlushed(t *testing.T) {
 	require.NoError(t, write(bg), "on another connection")
 	release(t, s, ref)
 	assert.Equal(t, normal, flushes(t, s))
-	acquire(t, s, nobody)
+	acquire(t, s)
 	assert.Equal(t, full, flushes(t, s))
 }
 
@@ -112,7 +112,7 @@ func TestAConnectionIsGivenBackAsItWas(t *testing.T) {
 		store, err := Use(db)(bg)
 		require.NoError(t, err)
 		s := store.(*Store)
-		ref := acquire(t, s, nobody)
+		ref := acquire(t, s)
 		beat(t, s, ref)
 		s.dropByte(ref.Token)
 		require.NoError(t, s.Close())

@@ -50,7 +50,7 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 	} {
 		t.Run(edit, func(t *testing.T) {
 			s := newStore(t)
-			acquire(t, s, nobody)
+			acquire(t, s)
 			want := look(t, s).Row
 			change(want)
 			run(t, foreign(t, s), `UPDATE scheduler_lock SET `+edit)
@@ -58,7 +58,7 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 			_, err := schedlock.GetLockInfo(bg, s)
 			assert.NoError(t, err)
 			if want.Term < math.MaxInt64 {
-				acquire(t, s, nobody) // whoever has judged this row can replace it
+				acquire(t, s) // whoever has judged this row can replace it
 			}
 		})
 	}
@@ -67,7 +67,7 @@ func TestARowThatAHandHasEditedIsStillRead(t *testing.T) {
 func TestAHistoryThatAHandHasEditedIsStillRead(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	release(t, s, ref)
 	for _, edit := range []string{`ended_at = 'long ago'`, `ended_at = ''`,
 		`acquired_at = 'x', token = 'y', ttl_ms = -1`} {
@@ -83,7 +83,7 @@ func TestAPlainShellCanReadTheTimes(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	clock.add(90 * time.Second)
 	beat(t, s, ref)
 	const query = `

@@ -175,7 +175,7 @@ func TestAPoolOpensTheFileThatWasOpenedWhereverItsPathLeads(t *testing.T) {
 	t.Run("a link is switched", func(t *testing.T) {
 		dir, swap := twoFolders(t)
 		s := mustOpen(t, filepath.Join(dir, "current", "app.db"))
-		acquire(t, s, nobody)
+		acquire(t, s)
 		swap()
 		assert.Equal(t, 1, terms(s))
 	})
@@ -183,7 +183,7 @@ func TestAPoolOpensTheFileThatWasOpenedWhereverItsPathLeads(t *testing.T) {
 		dir, _ := twoFolders(t)
 		t.Chdir(filepath.Join(dir, "one"))
 		s := mustOpen(t, "app.db")
-		ref := acquire(t, s, nobody)
+		ref := acquire(t, s)
 		t.Chdir(filepath.Join(dir, "two"))
 		assert.Equal(t, 1, terms(s))
 		assert.NoError(t, s.CheckFile())

@@ -46,7 +46,7 @@ func TestADayOfHeartbeatsDoesNotGrowTheFiles(t *testing.T) {
 	missing.Long(t, "writes 10,000 heartbeats")
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	first, more := 1200, 1200
 	if missing.Full() {
 		first, more = 2000, 8000
@@ -68,7 +68,7 @@ func TestAReaderThatNeverEndsGrowsTheWALByAPageABeat(t *testing.T) {
 	missing.Long(t, "writes many heartbeats")
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	reader := foreign(t, s)
 	run(t, reader, `BEGIN`)
 	seen := func() int64 { return ask[int64](t, reader, `SELECT beat FROM scheduler_lock`) }

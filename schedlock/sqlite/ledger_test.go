@@ -41,7 +41,7 @@ func retries(t testing.TB, s *Store) []ledger.Run {
 func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	other := foreign(t, s)
 	for _, name := range []string{"a", "b"} {
 		r, _ := decide(t, s, ref, ledger.Decision{Job: name, Spec: "s", To: noon, Start: noon})
@@ -93,7 +93,7 @@ func TestASpoiledTimeConcernsItsRowOnly(t *testing.T) {
 func TestARunThatWasSetBackIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	r, _ := decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon})
 	for _, text := range []string{"first", "once more"} {
 		finish(t, s, r, ledger.End{Status: ledger.Failed, Error: text, RetryAt: noon})
@@ -134,30 +134,12 @@ func inbox(t testing.TB, s *Store) ledger.Pending {
 	return in
 }
 
-// A tick of the schedule may come to stand where a request stands.
-func TestARequestWhoseTimeBecameATickIsRemoved(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	s := newStore(t, WithClock(clock.now))
-	ref := acquire(t, s, nobody)
-	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
-	request, err := s.Trigger(bg, order)
-	require.NoError(t, err)
-	tick, _ := decide(t, s, ref, ledger.Decision{Job: "j",
-		Spec: "s", From: noon, To: request.At, Start: request.At})
-	_, started, err := s.Answer(bg, ref, request, "")
-	require.NoError(t, err)
-	assert.False(t, started)
-	assert.Equal(t, []ledger.Run{tick}, runs(t, s, "j"))
-	assert.Empty(t, inbox(t, s).Requests)
-}
-
 // Those of many at the same time: see rule 72 of locktest.
 func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	clock := newClock()
 	s := newStore(t, WithClock(clock.now))
-	decide(t, s, acquire(t, s, nobody), ledger.Decision{Job: "j", Spec: "s", To: noon})
+	decide(t, s, acquire(t, s), ledger.Decision{Job: "j", Spec: "s", To: noon})
 	for i := range 20 {
 		r, err := s.Trigger(bg, order)
 		require.NoError(t, err)
@@ -169,7 +151,7 @@ func TestRequestsOfOneMomentGetTimesOfTheirOwn(t *testing.T) {
 func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	other := foreign(t, s)
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", To: noon})
 	for _, at := range []string{"now", "", "2026-03-01 12:00:00", "2026-03-01T12:00:00Z"} {
@@ -192,31 +174,4 @@ func TestASpoiledRequestOrPauseConcernsItsRowOnly(t *testing.T) {
 	run(t, other, `UPDATE scheduler_pauses SET resumed_at = 'tuesday', resumed_by = 'a hand'`)
 	assert.Nil(t, ledger.Pending{Pauses: inbox(t, s).Pauses}.Paused("j"))
 	decide(t, s, ref, ledger.Decision{Job: "j", Spec: "s", From: noon, To: noon, Start: noon})
-}
-
-func TestTheLeaderForgetsReplicasThatAreSilent(t *testing.T) {
-	t.Parallel()
-	clock := newClock()
-	s := newStore(t, WithClock(clock.now))
-	present := func(instance string, forget bool) []ledger.Replica {
-		t.Helper()
-		require.NoError(t, s.Present(bg, ledger.Replica{Instance: instance, PID: 1, Hostname: "h",
-			State: "standby"}, forget))
-		list, err := s.Replicas(bg)
-		require.NoError(t, err)
-		return list
-	}
-	present("a", false)
-	clock.add(ledger.ReplicaGone)
-	list := present("b", true)
-	require.Len(t, list, 2, "not longer than that")
-	assert.Equal(t, ledger.ReplicaGone, list[0].Silent)
-	assert.False(t, list[0].Ready())
-	assert.True(t, list[1].Ready())
-	assert.Equal(t, 1, ledger.Ready(list))
-	clock.add(time.Second)
-	require.Len(t, present("b", false), 2, "a standby deletes nothing")
-	list = present("b", true)
-	require.Len(t, list, 1)
-	assert.Equal(t, "b", list[0].Instance)
 }

@@ -11,7 +11,7 @@ import (
 func TestAFenceMayBeTheFirstStatementOfADeferredTransaction(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	db := appPool(t, "file:"+s.Path()+"?_pragma=busy_timeout(5000)")
 	for range 20 {
 		tx := begin(t, db)
@@ -28,7 +28,7 @@ func TestAFenceOutlivesTheRollBackToASavepoint(t *testing.T) {
 	for _, mode := range []string{"immediate", "deferred"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newStore(t)
-			ref := acquire(t, s, nobody)
+			ref := acquire(t, s)
 			tx := begin(t, appPool(t, "file:"+s.Path()+"?_txlock="+mode))
 			_, err := tx.ExecContext(bg, `SAVEPOINT a`)
 			require.NoError(t, err)

@@ -30,25 +30,6 @@ func TestConformanceOfNamedLocks(t *testing.T) {
 	})
 }
 
-var lockA = lockKey("a")
-
-func lockKey(name string) namedlock.Key {
-	return namedlock.Key{Kind: namedlock.KindLock, Name: name}
-}
-
-func namedClaim(key namedlock.Key, ttl, hold time.Duration) namedlock.Claim {
-	return namedlock.Claim{Key: key, Owner: nobody, Token: driver.NewToken(), TTL: ttl, Hold: hold}
-}
-
-// takeNamed takes a key that must be free.
-func takeNamed(t testing.TB, n namedlock.Store, c namedlock.Claim) namedlock.Ref {
-	t.Helper()
-	term, holder, err := n.Take(bg, c)
-	require.NoError(t, err)
-	require.NotZero(t, term, "held: %+v", holder)
-	return namedlock.Ref{Key: c.Key, Token: c.Token, Term: term}
-}
-
 func lookNamed(t testing.TB, n namedlock.Store, key namedlock.Key) *namedlock.Row {
 	t.Helper()
 	row, err := n.Look(bg, key)
@@ -191,7 +172,7 @@ func TestARestDoesNotEndWithARestartOfTheMachine(t *testing.T) {
 func TestNamedLocksTakeNoByteOfTheLeaseFile(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	held := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -44,7 +44,7 @@ func TestAFileThatIsGoneOrReplacedIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
 			run(t, foreign(t, s), `VACUUM INTO '`+s.Path()+`.copy'`)
-			ref := acquire(t, s, nobody)
+			ref := acquire(t, s)
 			beat(t, s, ref)
 			named := s.Named()
 			held := takeNamed(t, named, namedClaim(lockA, time.Minute, 0))

@@ -23,7 +23,7 @@ func unreleased(t *testing.T) (*Store, driver.Ref) {
 	missing.Long(t, "waits for a writer")
 	s := newStore(t)
 	needProof(t, s)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	writer := foreign(t, s)
 	run(t, writer, `BEGIN IMMEDIATE`)
 	_, err := s.Release(bg, ref, driver.EndReleased)
@@ -64,7 +64,7 @@ func TestWhatAFailedReleaseHasLeftDelaysNoLaterStart(t *testing.T) {
 		t.Parallel()
 		s, first := unreleased(t)
 		next := mustOpen(t, s.Path())
-		ref := acquire(t, next, nobody)
+		ref := acquire(t, next)
 		look(t, s)
 		release(t, next, ref)
 		assert.False(t, s.heldFile(first.Token).Valid, "it has seen that its row is another's")
@@ -84,7 +84,7 @@ func TestAStoreThatIsClosedKeepsTheByteOfALeaseThatLasts(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	needProof(t, s)
-	acquire(t, s, nobody)
+	acquire(t, s)
 	require.NoError(t, s.Close())
 	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
 }
@@ -107,7 +107,7 @@ func TestAFailedCommitOfAnAcquisitionLeavesNothingBehind(t *testing.T) {
 		s := newStore(t, opts...)
 		view := look(t, s)
 		atCommit(t, s, func() bool { return false })
-		_, err := s.Acquire(bg, claimOf(view, nobody))
+		_, err := s.Acquire(bg, claimOf(view))
 		require.Error(t, err)
 		return s
 	}
@@ -132,7 +132,7 @@ func TestAFailedCommitOfAnAcquisitionLeavesNothingBehind(t *testing.T) {
 				<-s.closed
 				return false
 			})
-			_, err := s.Acquire(bg, claimOf(view, nobody))
+			_, err := s.Acquire(bg, claimOf(view))
 			require.Error(t, err)
 			require.NoError(t, <-closed)
 			require.NotEqual(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)
@@ -159,7 +159,7 @@ func TestAStoreThatIsClosedKeepsTheByteOfAnAcquisitionThatReturns(t *testing.T) 
 		<-s.closed
 		return true
 	})
-	_, err := s.Acquire(bg, claimOf(view, nobody))
+	_, err := s.Acquire(bg, claimOf(view))
 	require.NoError(t, err)
 	require.NoError(t, <-closed)
 	assert.Equal(t, driver.SignAlive, look(t, mustOpen(t, s.Path())).Sign)

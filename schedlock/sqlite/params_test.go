@@ -87,7 +87,7 @@ func TestADSNThatSaysTheSameInOtherWordsIsAccepted(t *testing.T) {
 			a := mustOpen(t, "file:"+path+"?"+params)
 			require.NoError(t, a.Migrate(bg))
 			b := mustOpen(t, "file:"+path+"?"+params)
-			ref := acquire(t, a, nobody)
+			ref := acquire(t, a)
 			require.Equal(t, ref.Token, look(t, b).Row.Token)
 		})
 	}
@@ -166,7 +166,7 @@ func TestUseAcceptsWhatKeepsThePromise(t *testing.T) {
 		t.Run(cmp.Or(params, "none"), func(t *testing.T) {
 			s := storeOn(t, appPool(t, "file:"+filepath.Join(t.TempDir(), "app.db")+"?"+params))
 			require.NoError(t, s.Migrate(bg))
-			acquire(t, s, nobody)
+			acquire(t, s)
 		})
 	}
 }

@@ -53,7 +53,7 @@ func scans(plan string) (found []string) {
 // everyOperation calls what runs statements of the ledger, so that the store has prepared them.
 func everyOperation(t *testing.T, s *Store) {
 	t.Helper()
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	d := ledger.Decision{Job: "j", Spec: "s", To: noon, Start: noon,
 		Skipped: []ledger.Skip{{First: noon.Add(-1), Last: noon, Count: 2, Reason: ledger.Missed}}}
 	r, _ := decide(t, s, ref, d)

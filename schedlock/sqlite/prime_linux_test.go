@@ -44,7 +44,7 @@ func opensOf(t *testing.T, folder string, during func()) (n int) {
 func TestAStandbyPreparesWhatItWillNeed(t *testing.T) {
 	for range 2 {
 		leader := newStore(t)
-		held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+		held := acquire(t, leader)
 		standby := mustOpen(t, leader.Path())
 		view := look(t, standby)
 		compiled := func() int { return len(standby.stmts) + len(standby.rows) }
@@ -56,7 +56,7 @@ func TestAStandbyPreparesWhatItWillNeed(t *testing.T) {
 
 		folder := filepath.Dir(leader.Path())
 		require.Zero(t, opensOf(t, folder, func() {
-			ref := acquire(t, standby, driver.Owner{PID: 2, Hostname: "b"})
+			ref := acquire(t, standby)
 			_, err := standby.Heartbeat(bg, ref, driver.StateLeading)
 			require.NoError(t, err)
 			release(t, standby, ref)
@@ -65,7 +65,7 @@ func TestAStandbyPreparesWhatItWillNeed(t *testing.T) {
 
 		cold := mustOpen(t, leader.Path())
 		require.Equal(t, 1, opensOf(t, folder, func() {
-			acquire(t, cold, driver.Owner{PID: 3, Hostname: "c"})
+			acquire(t, cold)
 		}), "whoever has not stood by syncs twice")
 	}
 }
@@ -85,7 +85,7 @@ func TestAStandbyTakesOneInstanceOfInotify(t *testing.T) {
 	}
 	before := instances()
 	leader := newStore(t)
-	held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+	held := acquire(t, leader)
 	standby := mustOpen(t, leader.Path())
 	require.Eventually(t, func() bool { return instances() == before+2 }, 20*time.Second,
 		time.Millisecond, "each watches the folder of the database")
@@ -106,7 +106,7 @@ func TestAWriteThatAStandbyHasLostFailsTheNextDurableCommit(t *testing.T) {
 	leader, err := d.open("app.db")
 	require.NoError(t, err)
 	cleanUp(t, leader)
-	held := acquire(t, leader, driver.Owner{PID: 1, Hostname: "a"})
+	held := acquire(t, leader)
 	standby, err := d.open("app.db")
 	require.NoError(t, err)
 	cleanUp(t, standby)
@@ -117,9 +117,9 @@ func TestAWriteThatAStandbyHasLostFailsTheNextDurableCommit(t *testing.T) {
 	d.mu.Unlock()
 	standby.AwaitHint(bg, view)
 	view = look(t, standby)
-	_, err = standby.Acquire(bg, claimOf(view, driver.Owner{PID: 2, Hostname: "b"}))
+	_, err = standby.Acquire(bg, claimOf(view))
 	require.ErrorContains(t, err, "input/output error")
-	acquire(t, standby, driver.Owner{PID: 2, Hostname: "b"})
+	acquire(t, standby)
 }
 
 // What is heard of the files does not wait for a tick; what else happens in the folder, and what
@@ -130,7 +130,7 @@ func TestAStoreHearsOfItsFilesOnly(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link.db")
 	require.NoError(t, os.Symlink(path, link))
 	s := mustOpen(t, link)
-	acquire(t, s, driver.Owner{PID: 1, Hostname: "a"})
+	acquire(t, s)
 	heard, told := make(chan struct{}, 1), func(channel chan struct{}, what string) {
 		t.Helper()
 		select {

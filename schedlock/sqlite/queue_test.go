@@ -30,26 +30,6 @@ func TestQueueConformance(t *testing.T) {
 	})
 }
 
-func addTasks(t testing.TB, q taskqueue.Store, retries int, ids ...string) {
-	t.Helper()
-	added, err := q.Add(bg, "q", retries, ids)
-	require.NoError(t, err)
-	require.Len(t, added, len(ids))
-}
-
-func captureTask(t testing.TB, q taskqueue.Store, hold time.Duration,
-	limit int) (driver.Token, []string) {
-	t.Helper()
-	token := driver.NewToken()
-	tasks, err := q.Capture(bg, "q", token, hold, limit)
-	require.NoError(t, err)
-	var ids []string
-	for _, task := range tasks {
-		ids = append(ids, task.ID)
-	}
-	return token, ids
-}
-
 // A replica whose wall clock is an hour ahead neither takes what another holds,
 // nor loses what it has, nor waits less for a delay.
 func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
@@ -61,11 +41,11 @@ func TestAWallClockAnHourAheadMattersToNobody(t *testing.T) {
 			return time.Now().Add(by)
 		})).Queue()
 		addTasks(t, right, 1, "a", "b", "c")
-		tokenA, ids := captureTask(t, right, time.Minute, 1)
+		tokenA, ids := captureTasks(t, right, time.Minute, 1)
 		require.Equal(t, []string{"a"}, ids)
-		tokenB, ids := captureTask(t, wrong, time.Minute, 1)
+		tokenB, ids := captureTasks(t, wrong, time.Minute, 1)
 		require.Equal(t, []string{"b"}, ids)
-		tokenC, ids := captureTask(t, wrong, time.Minute, 9)
+		tokenC, ids := captureTasks(t, wrong, time.Minute, 9)
 		require.Equal(t, []string{"c"}, ids)
 		ended, err := wrong.Fail(bg, "q", tokenC, "c", "", time.Minute)
 		require.NoError(t, err)
@@ -100,11 +80,11 @@ func TestARestartOfTheMachineEndsAllHoldsAndNoDelay(t *testing.T) {
 			s := newStore(t)
 			q := s.Queue()
 			addTasks(t, q, 1, "lost", "delayed")
-			token, _ := captureTask(t, q, time.Hour, 2)
+			token, _ := captureTasks(t, q, time.Hour, 2)
 			_, err := q.Fail(bg, "q", token, "delayed", "", time.Hour)
 			require.NoError(t, err)
 			addTasks(t, q, 0, "exhausted")
-			_, ids := captureTask(t, q, time.Hour, 1)
+			_, ids := captureTasks(t, q, time.Hour, 1)
 			require.Equal(t, []string{"exhausted"}, ids)
 			run(t, foreign(t, s),
 				`UPDATE queue_tasks SET boot_id = ?, visible_ms = visible_ms - 1000000000`, boot)
@@ -112,7 +92,7 @@ func TestARestartOfTheMachineEndsAllHoldsAndNoDelay(t *testing.T) {
 			done, err := q.Done(bg, "q", token, []string{"lost"})
 			require.NoError(t, err)
 			require.Empty(t, done, "by a worker that cannot have survived")
-			_, ids = captureTask(t, q, time.Hour, 9)
+			_, ids = captureTasks(t, q, time.Hour, 9)
 			require.Equal(t, []string{"lost"}, ids, "%q", boot)
 			var left int64
 			conn := foreign(t, s)
@@ -130,7 +110,7 @@ func TestARestartOfTheMachineEndsAllHoldsAndNoDelay(t *testing.T) {
 			run(t, foreign(t, s), `UPDATE queue_tasks
 				SET boot_id = ?, visible_at = '2020-01-01T00:00:00.000000Z'
 				WHERE id = 'delayed'`, boot)
-			_, ids = captureTask(t, q, time.Hour, 9)
+			_, ids = captureTasks(t, q, time.Hour, 9)
 			require.Equal(t, []string{"delayed"}, ids, "it is over by the wall clock")
 			info, _, err := q.Get(bg, "q", "exhausted")
 			require.NoError(t, err)
@@ -222,7 +202,7 @@ func TestCallsOfManyWorkersShareACommit(t *testing.T) {
 		ids = append(ids, fmt.Sprint(i))
 	}
 	addTasks(t, q, 0, ids...)
-	token, _ := captureTask(t, q, time.Hour, 100)
+	token, _ := captureTasks(t, q, time.Hour, 100)
 	release := held(t, s)
 	var wg sync.WaitGroup
 	gather(t, s, &wg, len(ids), func(i int) {
@@ -248,7 +228,7 @@ func TestTheCallsForATaskAreNotPlannedAnew(t *testing.T) {
 		ids = append(ids, fmt.Sprint(i))
 	}
 	addTasks(t, s.Queue(), 3, ids...)
-	captureTask(t, s.Queue(), time.Hour, 500)
+	captureTasks(t, s.Queue(), time.Hour, 500)
 	conn := foreign(t, s)
 	run(t, conn, `ANALYZE`)
 	const now, hold = int64(1), int64(1)

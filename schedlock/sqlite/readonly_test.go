@@ -69,7 +69,7 @@ func TestReadMakesAndChangesNothing(t *testing.T) {
 	})
 	t.Run("of one that is in use", func(t *testing.T) {
 		s := newStore(t)
-		ref := acquire(t, s, nobody)
+		ref := acquire(t, s)
 		view := look(t, s.Path())
 		require.NotNil(t, view.Row)
 		assert.Equal(t, ref.Term, view.Row.Term)
@@ -79,7 +79,7 @@ func TestReadMakesAndChangesNothing(t *testing.T) {
 	})
 	t.Run("of one whose lease file is lost", func(t *testing.T) {
 		s := newStore(t)
-		acquire(t, s, nobody)
+		acquire(t, s)
 		require.NoError(t, os.Remove(s.Path()+"-lease"))
 		assert.Equal(t, driver.SignNone, look(t, s.Path()).Sign)
 	})
@@ -156,7 +156,7 @@ func TestReadWithoutSharedMemory(t *testing.T) {
 	missing.Long(t, "takes a second")
 	t.Parallel()
 	s := newStore(t)
-	acquire(t, s, nobody)
+	acquire(t, s)
 	dir := t.TempDir()
 	for _, suffix := range []string{"", "-wal"} {
 		raw, err := os.ReadFile(s.Path() + suffix)
@@ -182,7 +182,7 @@ func TestOpenExistingKeepsTheJournalMode(t *testing.T) {
 	s, err := OpenExisting(bg, path)
 	require.NoError(t, err)
 	assert.NoFileExists(t, path+"-lease")
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	_, err = schedlock.Revoke(bg, s, ref.Term, "ann", "")
 	require.NoError(t, err)
 	assert.Equal(t, driver.StateRevoked, look(t, s).Row.State)

@@ -297,7 +297,7 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	require.NoError(t, unix.Mkfifo(path+"-lease", 0o666))
 	a, b := mustOpen(t, path), mustOpen(t, path)
 	require.NoError(t, a.Migrate(bg))
-	acquire(t, a, nobody)
+	acquire(t, a)
 	log := &logtest.Log{}
 	lock := newLock(t, b, schedlock.WithLogger(log.Logger()),
 		schedlock.WithHeartbeatInterval(100*time.Millisecond))

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/servertest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/namedlock"
@@ -29,12 +30,31 @@ import (
 const soon = 30 * time.Second
 
 var (
-	bg     = context.Background()
-	timing = driver.Timing{TTL: time.Minute, RenewDeadline: 45 * time.Second,
-		HeartbeatInterval: 10 * time.Second}
-	quiet  = slog.New(slog.DiscardHandler)
-	nobody = driver.Owner{PID: 1, Hostname: "container"}
+	bg    = context.Background()
+	quiet = slog.New(slog.DiscardHandler)
+
+	look, beat, release = servertest.Look, servertest.Heartbeat, servertest.Release
+	addTasks            = servertest.AddTasks
+	captureTasks        = servertest.CaptureTasks
+	takeNamed, lockKey  = servertest.TakeNamed, servertest.LockNamed
+	lockA               = lockKey("a")
 )
+
+// claimOf asks for what was judged, as one does who has watched it for its TTL.
+func claimOf(judged driver.Snapshot) driver.Claim { return servertest.Claim(judged, time.Minute) }
+
+// acquire takes the lock as it is now.
+func acquire(t testing.TB, s *Store) driver.Ref {
+	t.Helper()
+	return servertest.Acquire(t, s, time.Minute)
+}
+
+// namedClaim asks for a key that is to rest.
+func namedClaim(key namedlock.Key, ttl, hold time.Duration) namedlock.Claim {
+	c := servertest.NamedClaim(key, ttl)
+	c.Hold = hold
+	return c
+}
 
 // mustOpen opens a store that is closed when the test ends.
 func mustOpen(t testing.TB, dsn string, opts ...Option) *Store {
@@ -206,29 +226,6 @@ func rowsOf(t testing.TB, conn *sql.Conn, query string, args ...any) (all [][]an
 	return all
 }
 
-func look(t testing.TB, s *Store) driver.Snapshot {
-	t.Helper()
-	v, err := s.Look(bg)
-	require.NoError(t, err)
-	return v
-}
-
-// claimOf asks for what was judged, as one does who has watched it for its TTL.
-func claimOf(judged driver.Snapshot, owner driver.Owner) driver.Claim {
-	return driver.Claim{Ref: driver.Ref{Owner: owner, Token: driver.NewToken()},
-		Timing: timing, Expected: judged, Reason: driver.EndExpired, Watched: true}
-}
-
-// acquire takes the lock as it is now.
-func acquire(t testing.TB, s *Store, owner driver.Owner) driver.Ref {
-	t.Helper()
-	c := claimOf(look(t, s), owner)
-	g, err := s.Acquire(bg, c)
-	require.NoError(t, err)
-	c.Ref.Term = g.Term
-	return c.Ref
-}
-
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // decide writes a decision that must succeed.
@@ -244,20 +241,6 @@ func runs(t testing.TB, s *Store, job string) []ledger.Run {
 	runs, err := s.Runs(bg, job, 1000)
 	require.NoError(t, err)
 	return runs
-}
-
-func beat(t testing.TB, s *Store, ref driver.Ref) {
-	t.Helper()
-	_, err := s.Heartbeat(bg, ref, driver.StateLeading)
-	require.NoError(t, err)
-}
-
-// release gives back a lock that is held.
-func release(t testing.TB, s *Store, ref driver.Ref) {
-	t.Helper()
-	deleted, err := s.Release(bg, ref, driver.EndReleased)
-	require.NoError(t, err)
-	require.True(t, deleted)
 }
 
 // newLock makes a lock on a store, without a log unless an option says so.
@@ -321,7 +304,7 @@ func TestTheUsersOwnPragmasAreKept(t *testing.T) {
 		"busy_timeout": "77"} {
 		assert.Equal(t, want, ask[string](t, s.DB(), `PRAGMA `+name), name)
 	}
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	beat(t, s, ref)
 }
 
@@ -397,7 +380,7 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 		defer conn.Close()
 	}
 	ctx := lasting(t, 30*time.Second)
-	for name, op := range ops(ctx, s, acquire(t, s, nobody)) {
+	for name, op := range ops(ctx, s, acquire(t, s)) {
 		_ = op() // whatever the database answers
 		require.NoError(t, ctx.Err(), "%s waits for a connection", name)
 	}
@@ -406,7 +389,7 @@ func TestAnExhaustedPoolOfTheAppHasNoEffect(t *testing.T) {
 func TestALostConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	require.NoError(t, s.use(bg, func(_ context.Context, conn *sql.Conn) error {
 		return conn.Close()
 	}))
@@ -420,7 +403,7 @@ func TestALostConnectionIsReplaced(t *testing.T) {
 func TestAfterCloseNothingIsDone(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	_, err := s.Look(bg)

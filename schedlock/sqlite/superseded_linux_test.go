@@ -137,7 +137,7 @@ func TestAHeldByteIsDisregardedByTheRuleOnly(t *testing.T) {
 			require.NoError(t, lock.Stop(bg))
 
 			if before.Row == nil { // the claim of one who has looked before the edit
-				c := claimOf(before, nobody)
+				c := claimOf(before)
 				c.Watched = false
 				_, err := newcomer.Acquire(bg, c)
 				require.ErrorIs(t, err, driver.ErrConflict,
@@ -159,13 +159,13 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	needProof(t, s)
-	first := acquire(t, s, nobody)
+	first := acquire(t, s)
 	state, err := s.lease.Probe(first.Token)
 	require.NoError(t, err)
 	file := state.ID
 	rival := mustOpen(t, s.Path())
 
-	claim := claimOf(look(t, rival), nobody)
+	claim := claimOf(look(t, rival))
 	claim.Watched, claim.Expected.Sign, claim.Expected.Probe = false, driver.SignNone, nil
 	grant, err := rival.Acquire(bg, claim)
 	require.NoError(t, err)
@@ -173,14 +173,14 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 		"neither watched nor proven dead")
 
 	unproven := claim.Token
-	alive := claimOf(look(t, s), nobody)
+	alive := claimOf(look(t, s))
 	require.Equal(t, driver.SignAlive, alive.Expected.Sign)
 	alive.Watched = false
 	second, err := s.Acquire(bg, alive)
 	require.NoError(t, err)
 	assert.Equal(t, sql.NullString{}, endedBeside(t, s, grant.Term), "its byte was seen to be held")
 
-	claim = claimOf(look(t, s), nobody)
+	claim = claimOf(look(t, s))
 	next, err := s.Acquire(bg, claim)
 	require.NoError(t, err)
 	assert.Equal(t, sql.NullString{String: file, Valid: true}, endedBeside(t, s, second.Term),
@@ -190,7 +190,7 @@ func TestAnEndBearsTheLeaseFileAfterAWatchOrAProofOnly(t *testing.T) {
 	s.dropByte(alive.Token)
 	s.dropByte(claim.Token) // as if it had died
 	rival.dropByte(unproven)
-	dead := claimOf(look(t, rival), nobody)
+	dead := claimOf(look(t, rival))
 	require.Equal(t, driver.SignDead, dead.Expected.Sign)
 	dead.Watched, dead.Reason = false, driver.EndProvenDead
 	last, err := rival.Acquire(bg, dead)

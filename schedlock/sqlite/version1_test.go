@@ -71,7 +71,7 @@ func TestCodeOfVersion1WorksOnTheseTables(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	old := foreign(t, s) // what code of version 1 would do
-	ref := acquire(t, s, nobody)
+	ref := acquire(t, s)
 	at := func(h int) string { return formatTime(noon.Add(time.Duration(h) * time.Hour)) }
 
 	// What this code has left, and code of version 1 does not know.
@@ -102,7 +102,7 @@ func TestCodeOfVersion1WorksOnTheseTables(t *testing.T) {
 	assert.EqualValues(t, 3, affected(t, old, v1RunsOfJob, 10, "j"))
 
 	// This code takes up what is there.
-	ref = acquire(t, s, nobody)
+	ref = acquire(t, s)
 	left := retries(t, s)
 	require.Len(t, left, 1, "what code of version 1 has given up is over")
 	assert.Equal(t, owed.ID, left[0].ID)
