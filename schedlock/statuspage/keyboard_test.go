@@ -28,8 +28,16 @@ type keyboard struct {
 	t *testing.T
 }
 
-// browse opens a page in a browser, and waits until it hears what changes. Scripts run before it.
+// browse visits a page, and waits until it hears what changes.
 func browse(t *testing.T, h http.Handler, scripts ...string) (keyboard, *httptest.Server) {
+	t.Helper()
+	k, server := visit(t, h, scripts...)
+	k.sees("#stream", "live")
+	return k, server
+}
+
+// visit opens a page in a browser. Scripts run before it.
+func visit(t *testing.T, h http.Handler, scripts ...string) (keyboard, *httptest.Server) {
 	t.Helper()
 	missing.Long(t, "opens a browser")
 	server := httptest.NewServer(h)
@@ -40,7 +48,6 @@ func browse(t *testing.T, h http.Handler, scripts ...string) (keyboard, *httptes
 		k.Before(script)
 	}
 	k.Do(chromedp.Navigate(server.URL))
-	k.sees("#stream", "live")
 	return k, server
 }
 

@@ -68,19 +68,14 @@ func TestASilentServerIsMissed(t *testing.T) {
 // An EventSource does not tell the page what was answered.
 func TestAStreamThatIsRefusedSaysWhy(t *testing.T) {
 	t.Parallel()
-	missing.Long(t, "opens a browser")
-	b := browsertest.New(t)
 	db, _ := led(t)
-	h := newHandler(t, db, nil)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := newPage(t, db, nil)
+	k, _ := visit(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
 			w = wrapped{w}
 		}
 		h.ServeHTTP(w, r)
 	}))
-	t.Cleanup(server.Close)
-	k := keyboard{b, t}
-	b.Do(chromedp.Navigate(server.URL))
 	k.sees("#cut", "No live data: a middleware of this app hides http.Flusher")
 	k.sees("#stream", "not connected")
 }
