@@ -50,8 +50,8 @@ type Event struct {
 	Term int64
 	Took time.Duration // of the statement behind the event
 	Err  error
-	// standby: who leads. elected: whom we replaced. revoked: ourselves, and in Revoked who has told
-	// us to leave; nil: not known. lost: whom we found in our place
+	// standby: who leads. elected: whom we replaced. revoked: ourselves, and in Revoked who has
+	// told us to leave; nil: not known. lost: whom we found in our place
 	Holder *LockInfo
 	// elected: how the term before ended, "" if there was none. released: how our own term ended
 	Reason driver.EndReason

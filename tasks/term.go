@@ -131,8 +131,8 @@ func (t *term) rearm(jump time.Duration) {
 	}
 }
 
-// retry repeats do while it fails for a reason that may pass. about are attributes for the log, such
-// as the job that it concerns.
+// retry repeats do while it fails for a reason that may pass. about are attributes for the log,
+// such as the job that it concerns.
 func (t *term) retry(ctx context.Context, do func(context.Context) error, about ...any) error {
 	for said := false; ; {
 		opCtx, cancel := context.WithTimeout(ctx, decideTimeout)

@@ -1,5 +1,6 @@
-// Package servertest has what the tests of the stores share: steps in the life of a replica, and for
-// those on a server the rules for hints, and for sessions whose end is a sign of their holder's death.
+// Package servertest has what the tests of the stores share: steps in the life of a replica, and
+// for those on a server the rules for hints, and for sessions whose end is a sign of their holder's
+// death.
 package servertest
 
 import (
