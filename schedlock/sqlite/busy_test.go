@@ -102,7 +102,9 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 	if missing.Full() {
 		rounds = 50
 	}
-	for i := range rounds {
+	// On a busy machine an operation may always be over before its context is.
+	end := time.Now().Add(time.Minute)
+	for i := 0; i < rounds || cancelled == 0 && time.Now().Before(end); i++ {
 		for name := range ops(bg, s, ref) {
 			ctx, cancel := context.WithCancel(bg)
 			done := make(chan struct{})
@@ -132,7 +134,7 @@ func TestNoOperationLeavesAWriteLockBehindHoweverItEnds(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d were cancelled under way, in %d rounds", cancelled, rounds)
+	t.Logf("%d were cancelled under way", cancelled)
 	require.Positive(t, cancelled)
 	// The store works after all that.
 	ref = acquire(t, s)
