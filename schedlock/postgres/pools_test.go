@@ -79,9 +79,9 @@ func TestTasksThatWaitLeaveAConnectionToNamedLocks(t *testing.T) {
 			eventually(t, "as many wait as may", func() bool {
 				return value[int](t, watcher, sqlWaiting) >= 3
 			})
-			bounded, cancelBounded := context.WithTimeout(ctx, patience)
-			defer cancelBounded()
 			for i := range 20 {
+				bounded, cancel := context.WithTimeout(ctx, patience)
+				defer cancel()
 				require.Less(t, value[int](t, watcher, sqlWaiting), 4, "all connections wait")
 				key, at := fmt.Sprint(name, i), tick.Add(time.Duration(i)*time.Second)
 				_, started, err := s.Decide(bounded, ref, ledger.Decision{Job: key, Spec: "s",
