@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -87,7 +88,11 @@ func TestLogSaysWhoHasRevokedTheLease(t *testing.T) {
 			if hangs {
 				a.db.set(fault{kind: hang}, "look")
 			}
-			require.NoError(t, lease.Heartbeat(ctx))
+			renewed := make(chan error, 1)
+			go func() { renewed <- lease.Heartbeat(ctx) }()
+			synctest.Wait()
+			require.True(t, isClosed(lease.Revoked()), "the order is followed before it is told of")
+			require.NoError(t, <-renewed)
 			a.db.heal()
 			require.Equal(t, 1, log.count("revoked by an operator"), log.all())
 			said := log.attrs[len(log.attrs)-1]

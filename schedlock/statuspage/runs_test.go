@@ -93,7 +93,7 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	require.True(t, started)
 	h := newHandler(t, db, nil)
 	page := get(h, "/").Body.String()
-	assert.Contains(t, page, "a run that failed is being tried again")
+	assert.Contains(t, page, "a run is being tried again")
 	assert.NotContains(t, page, "no run failed")
 	w := get(h, "/job-runs?job=mail")
 	require.Equal(t, http.StatusOK, w.Code)

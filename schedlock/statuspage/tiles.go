@@ -15,7 +15,7 @@ const day = 24 * time.Hour
 type tiles struct {
 	Failed  int  // runs of the last day that failed or were abandoned, of those that were read
 	AtLeast bool // older runs of that day were not read
-	Again   bool // a run that is none of those has failed, and its next attempt is under way
+	Again   bool // a run that is none of those is under way again, after an attempt without success
 	Last    *ledger.Run
 	Jobs    []jobFailures // most failures first
 	More    bool          // jobs that failed are left out
