@@ -23,6 +23,9 @@ func TestAssessSaysWhatAStandbyGoesBy(t *testing.T) {
 			(a.Grace > 0) != (j.Grace > 0) {
 			t.Fatalf("%+v, but a standby judges %+v", a, j)
 		}
+		if v.Row != nil && v.Row.Timing.TTL > 0 && !v.FailedOver && a.TTL != j.TTL {
+			t.Fatalf("%+v, but a standby watches for %v", a, j.TTL)
+		}
 		switch a.Verdict {
 		case Free:
 			if v.Row != nil || a.AtOnce == v.FailedOver {

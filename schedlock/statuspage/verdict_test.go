@@ -156,10 +156,10 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 	}
 }
 
-// pooled is a database in which the end of a session is no sign.
+// pooled is a server with sessions, in which the end of one is no sign.
 type pooled struct{ *database }
 
-func (p pooled) Look(ctx context.Context) (driver.Snapshot, error) {
+func (p pooled) LookAtSession(ctx context.Context) (driver.Snapshot, error) {
 	view, err := p.database.Look(ctx)
 	if view.Row != nil {
 		view.Row.TTLOnly = "a pooler is between the holder and the server"
