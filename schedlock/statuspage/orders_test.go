@@ -261,6 +261,11 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 	db.run(t, ref, "tick", "", "")
 	db.run(t, ref, "paused", "", "")
 	db.paused(t, "paused", "bob", "")
+	db.run(t, ref, "full", "", "")
+	for range ledger.MaxPending {
+		_, err := db.Trigger(ctx, ledger.Action{Job: "full", By: "ann"})
+		require.NoError(t, err)
+	}
 	h := newHandler(t, db, withControl)
 	for _, tt := range []struct {
 		path   string
@@ -279,6 +284,7 @@ func TestOrdersThatCannotBeCarriedOutSayWhy(t *testing.T) {
 		{"/orders/pause", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
 		{"/orders/resume", url.Values{"job": {"nope"}}, 404, `no leader has had a job "nope" yet`},
 		{"/orders/run", url.Values{"job": {"paused"}}, 409, `job "paused" is paused by bob since`},
+		{"/orders/run", url.Values{"job": {"full"}}, 429, "1000 are the limit"},
 		{"/orders/run", url.Values{"job": {"tick"}, "by": {strings.Repeat("x", 201)}}, 400,
 			"the name of who asks has 201 bytes, 200 are allowed"},
 		{"/orders/handover", url.Values{"term": {"1"}, "reason": {strings.Repeat("x", 1001)}}, 400,

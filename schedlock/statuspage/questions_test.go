@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,10 +47,18 @@ func TestTheChangeOfLeadersSaysWhatJobsHaveLost(t *testing.T) {
 	require.Len(t, rows, 3)
 	assert.Equal(t, "nothing abandoned or missed", rows[0].Lost)
 	assert.Equal(t, "1 run abandoned, 2 ticks missed", rows[1].Lost)
-	s.more = 1 // jobs whose runs were not read
-	rows = newTermRows(s)
-	assert.Empty(t, rows[0].Lost)
-	assert.Equal(t, "at least 1 run abandoned, 2 ticks missed", rows[1].Lost)
+	assert.False(t, newTiles(s).AtLeast)
+	clean := &s.jobs[slices.IndexFunc(s.jobs, func(j job) bool { return j.Name == "clean" })]
+	for _, unread := range []func(){
+		func() { s.more = 1 },                              // the runs of other jobs
+		func() { s.more, clean.read = 0, len(clean.runs) }, // older ones of this job
+	} {
+		unread()
+		rows = newTermRows(s)
+		assert.Empty(t, rows[0].Lost)
+		assert.Equal(t, "at least 1 run abandoned, 2 ticks missed", rows[1].Lost)
+		assert.True(t, newTiles(s).AtLeast)
+	}
 }
 
 // What people ask at three in the morning, and where the answer stands: no click away, or one.

@@ -86,12 +86,19 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	db, ref := led(t)
 	db.run(t, ref, "mail", "", "")
 	run := db.asked(t, ref, "mail", "ann", "a <test>")
+	h := newHandler(t, db, nil)
+	stands := func(step string) {
+		t.Helper()
+		assert.Contains(t, get(h, "/").Body.String(), `<strong aria-current="step">`+step+"<")
+	}
+	stands("running")
 	db.finish(t, run, ledger.End{Status: ledger.Failed, Error: "no <host>", RetryAt: time.Now()})
+	stands("attempt 1 failed, to be tried again")
 	run.Status = ledger.Failed
 	_, started, err := db.Retry(ctx, ref, run)
 	require.NoError(t, err)
 	require.True(t, started)
-	h := newHandler(t, db, nil)
+	stands("running")
 	page := get(h, "/").Body.String()
 	assert.Contains(t, page, "a run is being tried again")
 	assert.NotContains(t, page, "no run failed")
@@ -103,6 +110,16 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	}
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "form-action 'none'")
 	assert.NotContains(t, w.Body.String(), "<script")
+
+	db.run(t, ref, "post", "", "")
+	request, err := db.Trigger(ctx, ledger.Action{Job: "post", By: "ann"})
+	require.NoError(t, err)
+	_, started, err = db.Answer(ctx, ref, request, ledger.Overlap)
+	require.NoError(t, err)
+	require.False(t, started)
+	skipped := get(h, "/job-runs?job=post").Body.String()
+	assert.Contains(t, skipped, ledger.Overlap)
+	assert.NotRegexp(t, "so far|0001", skipped, "it has not begun")
 }
 
 // The number of its attempts, and its bar on the axis, lead to the run alone.

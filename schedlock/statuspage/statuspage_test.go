@@ -263,8 +263,9 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.view.Now = now
-			l := newLeader(newHandler(t, newDatabase(), nil), &snapshot{now: now, view: tt.view,
-				app: driver.App{Name: "billing", Program: "acme.com/billing"}})
+			s := &snapshot{now: now, view: tt.view,
+				app: driver.App{Name: "billing", Program: "acme.com/billing"}}
+			l := newLeader(newHandler(t, newDatabase(), nil), s)
 			assert.Equal(t, tt.headline, l.Headline)
 			assert.Contains(t, strings.Join(append(l.Words, l.Alerts...), " "), tt.words)
 			if tt.headline == leads {
@@ -272,6 +273,11 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 				assert.Equal(t, iconStandby, l.Icon)
 			} else {
 				assert.Equal(t, iconNobody, l.Icon)
+			}
+			if b := newBeat(s); b != nil {
+				silent := now.Sub(tt.view.Row.HeartbeatAt)
+				assert.Equal(t, silent >= timing.RenewDeadline, b.Class() == "low")
+				assert.Equal(t, l.Late, b.Class() == "late")
 			}
 			if l.Silent {
 				assert.NotContains(t, strings.Join(l.Words, " "), "what runs has returned",

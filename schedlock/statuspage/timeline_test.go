@@ -54,12 +54,15 @@ func TestATimeWithoutALeaderIsMarked(t *testing.T) {
 	assert.InDelta(t, line.Bars[4].X, line.Gaps[2].X+line.Gaps[2].Width, 0.001)
 	s.terms = s.terms[1:]
 
+	s.terms = append(s.terms, held("w", 25*min, 19*min, driver.EndReleased), // by another clock
+		held("v", 30*min, -1, "")) // its row was deleted by hand
 	rows := newTermRows(s)
 	var gaps []string
 	for _, r := range rows {
 		gaps = append(gaps, r.Gap)
 	}
-	assert.Equal(t, []string{"500 ms", "1 min without a heartbeat", "2 min", ""}, gaps)
+	assert.Equal(t, []string{"500 ms", "1 min without a heartbeat", "2 min", "–", "not known", ""},
+		gaps)
 
 	// A row whose holder is silent.
 	s = &snapshot{now: noon, terms: []driver.Term{held("a", 10*min, -1, "")}}
