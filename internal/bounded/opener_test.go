@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -56,7 +57,6 @@ func (s *slow) get(caller time.Duration) (int, error) {
 
 func TestWhatOpensTooLateForItsCallerIsForTheNext(t *testing.T) {
 	errRefused := errors.New("refused")
-	const patience = time.Second // of each caller
 	for name, c := range map[string]struct {
 		takes []time.Duration
 		fails map[int]error
@@ -64,9 +64,14 @@ func TestWhatOpensTooLateForItsCallerIsForTheNext(t *testing.T) {
 		want  []error       // one for each caller; nil: it gets …
 		got   int           // … this
 		begun int           // how many attempts
+		waits time.Duration // each caller, instead of a second
 	}{
 		"in time": {
 			takes: []time.Duration{time.Second / 2}, want: []error{nil}, begun: 1,
+		},
+		"a caller waits for longer than the limit": {
+			takes: []time.Duration{20 * time.Second}, waits: time.Minute, want: []error{nil},
+			begun: 1,
 		},
 		"while the second waits": {
 			takes: []time.Duration{3 * time.Second / 2},
@@ -107,7 +112,7 @@ func TestWhatOpensTooLateForItsCallerIsForTheNext(t *testing.T) {
 				s.fails = c.fails
 				for i, want := range c.want {
 					time.Sleep(c.pause)
-					n, err := s.get(patience)
+					n, err := s.get(cmp.Or(c.waits, time.Second))
 					require.ErrorIs(t, err, want, "caller %d", i)
 					if want == nil {
 						require.NoError(t, err, "caller %d", i)

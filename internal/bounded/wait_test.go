@@ -45,9 +45,11 @@ func TestAPatientContextLastsAMomentLonger(t *testing.T) {
 		assert.Equal(t, time.Minute+Moment, time.Since(begin))
 		assert.ErrorIs(t, child.Err(), context.DeadlineExceeded)
 
-		own, stop := context.WithCancel(t.Context())
+		own, stop := context.WithTimeout(t.Context(), time.Second)
 		ctx, cancel = Patient(own, time.Minute)
 		defer cancel()
+		until, _ = ctx.Deadline()
+		assert.Equal(t, time.Now().Add(time.Second), until, "the earlier one")
 		assert.NoError(t, ctx.Err())
 		stop()
 		<-ctx.Done()
@@ -99,9 +101,17 @@ func TestATurnIsOnesAtATime(t *testing.T) {
 	require.True(t, x.TryTake())
 }
 
-type broken struct{ text string }
+type broken struct{ method string } // of which a call panics
 
-func (b *broken) Error() string { return b.text }
+func (b *broken) Error() string { return b.method }
+func (b *broken) Is(error) bool { return b.panics("Is") }
+func (b *broken) As(any) bool   { return b.panics("As") }
+func (b *broken) panics(method string) bool {
+	if method == b.method {
+		panic("boom in " + method)
+	}
+	return false
+}
 
 func TestAFunctionMayEndAsItLikes(t *testing.T) {
 	boom := errors.New("boom")
@@ -119,6 +129,10 @@ func TestAFunctionMayEndAsItLikes(t *testing.T) {
 			text: "panic: [1]", isPanic: true},
 		"it returns an error whose methods panic": {func() error { return (*broken)(nil) },
 			"panic: runtime error: invalid memory address or nil pointer dereference", nil, true},
+		"its error cannot be compared": {func() error { return &broken{"Is"} },
+			"panic: boom in Is", nil, true},
+		"its error cannot be converted": {func() error { return &broken{"As"} },
+			"panic: boom in As", nil, true},
 		"it ends its goroutine": {f: func() error { runtime.Goexit(); return nil },
 			text: "called runtime.Goexit instead of returning", isPanic: true},
 	} {
