@@ -55,6 +55,10 @@ func TestAPatientContextLastsAMomentLonger(t *testing.T) {
 		<-ctx.Done()
 		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		assert.Equal(t, time.Minute+Moment, time.Since(begin), "at once")
+
+		ctx, cancel = Patient(t.Context(), time.Minute)
+		cancel()
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 	})
 }
 

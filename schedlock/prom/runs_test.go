@@ -201,6 +201,17 @@ func TestAJobWithARunUnderWayIsNotOverdue(t *testing.T) {
 	})
 }
 
+func TestAJobOfWhichNothingWasDecidedIsNotOverdue(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.prepare(every("import", time.Hour, nothing))
+		a.link.set(refuse("decide"))
+		a.campaign()
+		s := a.scrape()
+		s.is(0, "schedlock_job_overdue_seconds", "job_name=import")
+		require.NotContains(t, s.families, "schedlock_job_next_tick_timestamp_seconds")
+	})
+}
+
 func TestAScrapeAsksTheDatabaseAtMostEveryFiveSeconds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.join(every("import", time.Hour, nothing))
@@ -229,8 +240,9 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 				thawed := make(chan struct{})
 				thaw := sync.OnceFunc(func() { close(thawed) })
 				defer thaw()
+				time.AfterFunc(time.Hour, thaw) // a scrape that waits for it fails
 				a.link.set(func(ctx context.Context, op string) error {
-					if op != "jobs" {
+					if op != "jobs" && op != "count" {
 						return nil
 					}
 					if heeds {
@@ -279,6 +291,8 @@ func TestWhatAFormerTermHasReadIsForgotten(t *testing.T) {
 		require.NoError(t, a.lock.IsLeader(ctx), "it leads again")
 		a.link.set(refuse("jobs"))
 		require.NotContains(t, a.scrape().families, "schedlock_job_overdue_seconds")
+		a.link.set(nil)
+		require.Contains(t, a.scrape().families, "schedlock_job_overdue_seconds", "asked anew")
 	})
 }
 

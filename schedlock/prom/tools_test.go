@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/tasks/queue"
 )
@@ -62,22 +60,11 @@ func TestTheLeaderTellsOfLocksAndQueues(t *testing.T) {
 	})
 }
 
-// hungQueue answers no question for its counts.
-type hungQueue struct{ taskqueue.Store }
-
-func (hungQueue) Count(ctx context.Context) ([]taskqueue.Count, error) {
-	<-ctx.Done()
-	return nil, context.Cause(ctx)
-}
-
 func TestAQueueThatIsSlowToCountKeepsNothingElse(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.prepare(every("import", time.Hour, nothing))
-		a.link.queue = hungQueue{w.db.Queue()}
-		a.metrics.Watch(a.lock, a.runner)
-		a.runner.Start()
-		a.runner.Campaign()
-		synctest.Wait()
+		a.link.set(hang("count"))
+		a.campaign()
 		for i, want := range []time.Duration{time.Second, 0, 0, time.Second} {
 			begin := time.Now()
 			s := a.scrape()
@@ -87,6 +74,25 @@ func TestAQueueThatIsSlowToCountKeepsNothingElse(t *testing.T) {
 			require.Contains(t, s.families, "schedlock_named_locks")
 			require.NotContains(t, s.families, "schedlock_queue_tasks")
 			sleep([]time.Duration{10 * time.Second, 89 * time.Second, 2 * time.Second, 0}[i])
+		}
+
+		const takes = 900 * time.Millisecond
+		a.link.set(func(_ context.Context, op string) error {
+			if op == "count" {
+				time.Sleep(takes)
+			}
+			return nil
+		})
+		queues, err := queue.New(w.db.Queue())
+		require.NoError(t, err)
+		_, err = queues.Add(ctx, "mail", 0, "1")
+		require.NoError(t, err)
+		sleep(101 * time.Second)
+		for _, want := range []time.Duration{takes, 0} {
+			begin := time.Now()
+			require.Contains(t, a.scrape().families, "schedlock_queue_tasks", "as of 80 s ago")
+			require.Equal(t, want, time.Since(begin))
+			sleep(80 * time.Second)
 		}
 	})
 }

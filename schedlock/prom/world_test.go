@@ -64,11 +64,15 @@ type replica struct {
 func (w *world) join(jobs ...tasks.Job) *replica {
 	w.t.Helper()
 	r := w.prepare(jobs...)
+	r.campaign()
+	return r
+}
+
+func (r *replica) campaign() {
 	r.metrics.Watch(r.lock, r.runner)
 	r.runner.Start()
 	r.runner.Campaign()
 	synctest.Wait()
-	return r
 }
 
 func (w *world) prepare(jobs ...tasks.Job) *replica {
@@ -111,8 +115,7 @@ func sleep(d time.Duration) {
 type link struct {
 	*wire.Store
 	before atomic.Pointer[func(ctx context.Context, op string) error]
-	reads  atomic.Int64    // of the jobs
-	queue  taskqueue.Store // nil: the store's own
+	reads  atomic.Int64 // of the jobs
 }
 
 func newLink(db *memory.Store) *link {
@@ -126,11 +129,18 @@ func newLink(db *memory.Store) *link {
 	return l
 }
 
-func (l *link) Queue() taskqueue.Store {
-	if l.queue != nil {
-		return l.queue
+func (l *link) Queue() taskqueue.Store { return queueLink{l.Store.Queue(), l} }
+
+type queueLink struct {
+	taskqueue.Store
+	link *link
+}
+
+func (q queueLink) Count(ctx context.Context) ([]taskqueue.Count, error) {
+	if err := q.link.meet(ctx, "count"); err != nil {
+		return nil, err
 	}
-	return l.Store.Queue()
+	return q.Store.Count(ctx)
 }
 
 // set says what happens before each statement; nil: nothing.
