@@ -107,6 +107,8 @@ func TestOrdersAreCarriedOut(t *testing.T) {
 	assert.Equal(t, []string{"eve", "deploy"}, []string{revoked.By, revoked.Reason})
 	body = get(h, "/").Body.String()
 	assert.Contains(t, body, "Told to leave by eve (deploy); leaves at its next heartbeat")
+	assert.Contains(t, body, "Hand-over asked for by eve: deploy<br>"+
+		`<strong aria-current="step">asked</strong>`)
 	assert.NotContains(t, body, "handover-")
 }
 

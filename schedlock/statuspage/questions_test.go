@@ -47,7 +47,10 @@ func TestTheChangeOfLeadersSaysWhatJobsHaveLost(t *testing.T) {
 	require.Len(t, rows, 3)
 	assert.Equal(t, "nothing abandoned or missed", rows[0].Lost)
 	assert.Equal(t, "1 run abandoned, 2 ticks missed", rows[1].Lost)
-	assert.False(t, newTiles(s).AtLeast)
+	n := newTiles(s)
+	require.NotNil(t, n.Last)
+	assert.Equal(t, ledger.Abandoned, n.Last.Status, "it ended after the one that failed")
+	assert.False(t, n.AtLeast)
 	clean := &s.jobs[slices.IndexFunc(s.jobs, func(j job) bool { return j.Name == "clean" })]
 	for _, unread := range []func(){
 		func() { s.more = 1 },                              // the runs of other jobs

@@ -46,6 +46,7 @@ func TestThePageOfAJobShowsItsRuns(t *testing.T) {
 	}
 	front := page("/")
 	assert.NotEmpty(t, linkOn(front, "mail &amp; more"), "beside the axis")
+	assert.NotContains(t, front, "asked for by")
 	first := page(linkOn(front, "all runs"))
 	assert.Contains(t, first, "<h1 id=\"runs-title\">Runs of mail &amp; more</h1>")
 	assert.Len(t, ticksOn(first), runsOnAPage)

@@ -274,7 +274,11 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 			} else {
 				assert.Equal(t, iconNobody, l.Icon)
 			}
+			if tt.words == "" {
+				assert.Empty(t, l.Words)
+			}
 			if b := newBeat(s); b != nil {
+				assert.Equal(t, l.Late, l.State == "late")
 				silent := now.Sub(tt.view.Row.HeartbeatAt)
 				assert.Equal(t, silent >= timing.RenewDeadline, b.Class() == "low")
 				assert.Equal(t, l.Late, b.Class() == "late")
