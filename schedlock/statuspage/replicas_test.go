@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,9 @@ func TestReplicasThatTellOfThemselvesAreShown(t *testing.T) {
 		`state">standby<div class="quiet">pid 12 &lt;b&gt; leads<`, page())
 	require.NoError(t, db.Absent(ctx, "b"))
 	require.Contains(t, page(), "</strong>, 1 standby ready, 1 job OK")
+	db.set(time.Now().Add(4 * ledger.PresenceInterval))
+	require.Contains(t, page(), `id="standbys"><p class="number bad"><strong>0<`, "it is silent")
+	db.at.Store(nil)
 	require.NoError(t, db.Absent(ctx, "c"))
 	require.Regexp(t, `(?s)id="standbys"><p class="number bad"><strong>0</strong>.*Nobody takes over`+
 		`.*No standby is ready</span> · <a href="#replicas-title">the replicas</a>`, page())

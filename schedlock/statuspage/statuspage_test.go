@@ -263,7 +263,7 @@ func TestItSaysHowTheLockStands(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.view.Now = now
-			s := &snapshot{now: now, view: tt.view,
+			s := &snapshot{now: now, view: tt.view, owner: other, // as in another container
 				app: driver.App{Name: "billing", Program: "acme.com/billing"}}
 			l := newLeader(newHandler(t, newDatabase(), nil), s)
 			assert.Equal(t, tt.headline, l.Headline)

@@ -62,6 +62,8 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 		j.Streak = int64(failed)
 		return []job{j}
 	}
+	owed := retried(1)
+	owed[0].runs[0] = ledger.Run{Status: ledger.Failed, Attempt: 1, RetryAt: now}
 	paused := &ledger.Pause{Action: ledger.Action{Job: "clean", By: "ann"},
 		Since: now.Add(-time.Hour)}
 	for _, tt := range []struct {
@@ -88,6 +90,8 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 			"import has failed", 0},
 		{"a job fails", snapshot{view: led, jobs: jobs(nil, streak(150))}, warning,
 			"import has failed 150 times in a row", 0},
+		{"a job will be tried again", snapshot{view: led, jobs: owed}, fine,
+			"Healthy: web-1 has led for ago, 1 job OK", 0},
 		{"a job is tried again", snapshot{view: led, jobs: retried(2)}, fine,
 			"Healthy: web-1 has led for ago, 1 job OK", 0},
 		{"a job is tried again and again", snapshot{view: led, jobs: retried(3)}, warning,
