@@ -96,7 +96,7 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	db.finish(t, run, ledger.End{Status: ledger.Failed, Error: "no <host>", RetryAt: time.Now()})
 	stands("attempt 1 failed, to be tried again")
 	run.Status = ledger.Failed
-	_, started, err := db.Retry(ctx, ref, run)
+	run, started, err := db.Retry(ctx, ref, run)
 	require.NoError(t, err)
 	require.True(t, started)
 	stands("running")
@@ -121,6 +121,11 @@ func TestARunSaysWhoAskedAndWhatBecameOfIt(t *testing.T) {
 	skipped := get(h, "/job-runs?job=post").Body.String()
 	assert.Contains(t, skipped, ledger.Overlap)
 	assert.NotRegexp(t, "so far|0001", skipped, "it has not begun")
+
+	db.finish(t, run, ledger.End{Status: ledger.Done})
+	stands("done")
+	db.set(time.Now().Add(recently + time.Minute))
+	assert.NotContains(t, get(h, "/").Body.String(), "Run asked for by")
 }
 
 // The number of its attempts, and its bar on the axis, lead to the run alone.

@@ -31,6 +31,8 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 	foreign.App = driver.App{Name: "shop", Program: "shop"}
 	unproven := row(0)
 	unproven.TTLOnly = "a pooler is between"
+	revoked, drains := row(0), row(0)
+	revoked.State, drains.State = driver.StateRevoked, driver.StateDraining
 	jobs := func(change ...func(*tasks.JobInfo)) (list []job) {
 		for i, name := range []string{"clean", "import", "mail"} {
 			j := job{JobInfo: tasks.JobInfo{Job: ledger.Job{Name: name}, Known: true}}
@@ -75,6 +77,8 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 	}{
 		{"all is well", snapshot{view: led, jobs: jobs()}, fine,
 			"Healthy: web-1 has led for ago, 3 jobs OK", 0},
+		{"more jobs than are shown", snapshot{view: led, jobs: jobs(), more: 2}, fine,
+			"Healthy: web-1 has led for ago, 5 jobs OK", 0},
 		{"without jobs", snapshot{view: led}, fine, "Healthy: web-1 has led for ago", 0},
 		{"a crash shows by the TTL only", snapshot{view: driver.Snapshot{Row: unproven}}, fine,
 			"Healthy: web-1 has led for ago", 0},
@@ -86,6 +90,10 @@ func TestTheFirstLineAndTheTabAreTheWorstFinding(t *testing.T) {
 			"pid 41 on web-1 is late: no heartbeat for ago", 0},
 		{"past the renew deadline", snapshot{view: driver.Snapshot{Row: row(45 * time.Second)}},
 			bad, "pid 41 on web-1 is past its deadline: it has stopped itself", 0},
+		{"told to leave", snapshot{view: driver.Snapshot{Row: revoked}}, warning,
+			"pid 41 on web-1 is leaving", 0},
+		{"it drains", snapshot{view: driver.Snapshot{Row: drains}}, warning,
+			"pid 41 on web-1 is leaving", 0},
 		{"a job failed", snapshot{view: led, jobs: jobs(nil, streak(1))}, warning,
 			"import has failed", 0},
 		{"a job fails", snapshot{view: led, jobs: jobs(nil, streak(150))}, warning,
