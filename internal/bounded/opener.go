@@ -75,8 +75,9 @@ func (o *Opener[T]) Get(ctx context.Context, limit time.Duration) (T, error) {
 }
 
 func (o *Opener[T]) begin(ctx context.Context, limit time.Duration) *attempt[T] {
-	until, _ := ctx.Deadline() // long ago if it has none
-	limit = max(limit, time.Until(until))
+	if until, ok := ctx.Deadline(); ok {
+		limit = max(limit, time.Until(until))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	a := &attempt[T]{cancel: cancel}
 	a.done = Go(func() (err error) {
