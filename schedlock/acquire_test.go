@@ -78,8 +78,10 @@ func TestAcquireThatLosesTheRaceSaysWhoWon(t *testing.T) {
 				a.lead()
 			}
 		}
+		start := time.Now()
 		_, err := b.lock.Acquire(ctx)
 		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
 		requireOneLeader(t, a, b)
 	})
 }

@@ -262,6 +262,8 @@ func TestACancelledWaitNeverLeadsAfterwards(t *testing.T) {
 			require.ErrorIs(t, got.err, context.Canceled)
 			require.Nil(t, got.lease)
 			require.False(t, a.leads())
+			require.Equal(t, fa.kind == lateApply, a.seen.count(schedlock.EventStoreFailed) > 0,
+				"that the caller has gone is no failure of the database")
 			a.db.planned(nil)
 			time.Sleep(30 * time.Second)
 			require.False(t, a.leads())
