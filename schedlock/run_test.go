@@ -427,6 +427,7 @@ func TestWhoAsksInVainIsToldOnceWhatToCall(t *testing.T) {
 		lease.StepDown(errBroken)
 		ask(e, 3*ttl)
 		require.NoError(t, lease.Release(ctx))
+		ask(e, ttl)
 		require.Zero(t, text.Count(said))
 	})
 }
