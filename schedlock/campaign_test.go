@@ -49,9 +49,16 @@ func TestADeadHolderIsReplacedAfterItsFullTTLAndNotBefore(t *testing.T) {
 		"one that came when it was long past":     59 * time.Second,
 		"one that came when the stamp was stale":  2 * time.Hour,
 		"one that came with the stamp an age old": 1000 * time.Hour,
+		"one that finds the history emptied":      -1,
 	} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a, b := newReplica(t, db), newReplica(t, db)
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				if joined < 0 {
+					v.Newest = nil
+				}
+				return v
+			}
 			first := a.lead()
 			a.crash()
 			time.Sleep(joined)
