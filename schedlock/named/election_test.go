@@ -109,6 +109,7 @@ func TestALeaderWithoutItsDatabaseStepsDownAndComesBack(t *testing.T) {
 		require.NoError(t, third.Check())
 		require.Greater(t, third.Term(), second.Term())
 		require.NoError(t, a.Resign(ctx))
+		synctest.Wait() // for what it might say of that
 		for says, n := range map[string]int{
 			`msg=leading election=office`:         2,
 			`msg="lost the election"`:             1,
