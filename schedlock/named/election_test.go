@@ -212,6 +212,8 @@ func TestALeaderThatCannotExtendSaysSoOnce(t *testing.T) {
 				log.String())
 			require.Equal(t, outage, strings.Count(log.String(), "the lock is extended again"),
 				log.String())
+			require.Equal(t, outage, strings.Count(log.String(),
+				" lost_in="+(trusted-ttl/3).String()), log.String())
 		}
 		require.NoError(t, e.Resign(ctx))
 	})
