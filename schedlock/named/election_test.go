@@ -137,6 +137,7 @@ func TestACampaignEndsWithItsContext(t *testing.T) {
 			start := at()
 			_, err := b.WaitForLeader(ended)
 			require.ErrorIs(t, err, why, name)
+			require.ErrorIs(t, err, schedlock.ErrHeld, "%s: who was in the way", name)
 			require.Equal(t, time.Minute, at()-start, name)
 		}
 		// Of two campaigns one waits for the other.
