@@ -78,8 +78,10 @@ func TestAcquireThatLosesTheRaceSaysWhoWon(t *testing.T) {
 				a.lead()
 			}
 		}
+		start := time.Now()
 		_, err := b.lock.Acquire(ctx)
 		require.ErrorIs(t, err, schedlock.ErrHeld)
+		require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
 		requireOneLeader(t, a, b)
 	})
 }
@@ -145,6 +147,9 @@ func TestADatabaseThatOnlyAnOperatorCanMendIsAskedNowAndThen(t *testing.T) {
 			won := a.stand(t.Context())
 			sleepUntil(start, time.Minute+retry/2)
 			assert.Equal(t, 7, a.db.count(op), "every tenth retry interval")
+			assert.Contains(t, a.lock.Status().Reason, map[string]string{
+				"look":    "cannot read the lock: ",
+				"acquire": "the lock is free; about to take it"}[op])
 			a.db.set(fault{kind: broken}, op)
 			sleepUntil(start, time.Minute+20*retry+retry/2)
 			assert.GreaterOrEqual(t, a.db.count(op), 17,

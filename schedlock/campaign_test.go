@@ -49,9 +49,16 @@ func TestADeadHolderIsReplacedAfterItsFullTTLAndNotBefore(t *testing.T) {
 		"one that came when it was long past":     59 * time.Second,
 		"one that came when the stamp was stale":  2 * time.Hour,
 		"one that came with the stamp an age old": 1000 * time.Hour,
+		"one that finds the history emptied":      -1,
 	} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
 			a, b := newReplica(t, db), newReplica(t, db)
+			b.db.onView = func(v driver.Snapshot) driver.Snapshot {
+				if joined < 0 {
+					v.Newest = nil
+				}
+				return v
+			}
 			first := a.lead()
 			a.crash()
 			time.Sleep(joined)
@@ -262,6 +269,8 @@ func TestACancelledWaitNeverLeadsAfterwards(t *testing.T) {
 			require.ErrorIs(t, got.err, context.Canceled)
 			require.Nil(t, got.lease)
 			require.False(t, a.leads())
+			require.Equal(t, fa.kind == lateApply, a.seen.count(schedlock.EventStoreFailed) > 0,
+				"that the caller has gone is no failure of the database")
 			a.db.planned(nil)
 			time.Sleep(30 * time.Second)
 			require.False(t, a.leads())

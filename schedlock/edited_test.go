@@ -55,6 +55,7 @@ func TestARestoredBackupDoesNotMakeAStandbyForgetTheHolder(t *testing.T) {
 		"an empty database": func(*replica) {},
 		"one whose newest term was released": func(a *replica) {
 			require.NoError(a.t, a.lead().Release(ctx))
+			require.NotZero(a.t, schedlock.Known(a.lock).EndedAt, "it knows of its own end")
 		},
 	} {
 		bubble(t, name, func(t *testing.T, db *memory.Store) {
@@ -76,6 +77,27 @@ func TestARestoredBackupDoesNotMakeAStandbyForgetTheHolder(t *testing.T) {
 				"though the database has forgotten that term")
 		})
 	}
+	bubble(t, "a standby that has released an old lease since", func(t *testing.T,
+		db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		restore := db.Backup()
+		old := a.lead()
+		a.crash()
+		lease := wins(t, b.stand(t.Context())).lease
+		defer beat(lease)()
+		a.db.set(fault{kind: broken}, "release")
+		require.Error(t, old.Release(ctx))
+		waiter := a.stand(t.Context())
+		time.Sleep(retry / 2)
+		require.Equal(t, lease.Term(), schedlock.Known(a.lock).Term)
+		a.db.heal()
+		time.Sleep(2 * retry)
+		require.Equal(t, 1, a.seen.count(schedlock.EventReleased))
+		restore()
+		time.Sleep(retry)
+		require.True(t, b.leads(), "it cannot know yet")
+		require.Empty(t, waiter, "the term of the other has no end")
+	})
 }
 
 func TestATermThatOnlyTheRowBearsIsRemembered(t *testing.T) {

@@ -74,6 +74,7 @@ type faulty struct {
 	// hint is AwaitHint.
 	hint   func(context.Context, driver.Snapshot) driver.Release
 	loss   chan error // what AwaitLoss returns
+	advice error      // what Warning returns
 	calls  map[string]int
 	flying sync.WaitGroup // statements that will be applied later
 }
@@ -239,6 +240,12 @@ func (f *faulty) AwaitHint(ctx context.Context, v driver.Snapshot) driver.Releas
 		return f.Base.AwaitHint(ctx, v)
 	}
 	return f.hint(ctx, v)
+}
+
+func (f *faulty) Warning() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.advice
 }
 
 func (f *faulty) AwaitLoss(ctx context.Context, _ driver.Ref) error {

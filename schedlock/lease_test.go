@@ -134,6 +134,18 @@ func TestALateAnswerDoesNotReviveALease(t *testing.T) {
 		require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
 		require.Equal(t, sent, a.db.count("heartbeat"), "nor is another one sent")
 	})
+	for when, sent := range map[string]int{"before it is sent": 0, "while it is under way": 1} {
+		bubble(t, "the machine sleeps "+when, func(t *testing.T, db *memory.Store) {
+			a, lease := newLeader(t, db)
+			synctest.Wait()
+			sleep := func(string) { a.clock.Suspend(renew) } // no timer notices
+			if a.db.onCall = sleep; sent == 0 {
+				sleep("")
+			}
+			require.ErrorIs(t, lease.Heartbeat(ctx), schedlock.ErrLost)
+			require.Equal(t, sent, a.db.count("heartbeat"))
+		})
+	}
 }
 
 func TestAHeartbeatThatItsCallerCancelledIsNoOutage(t *testing.T) {

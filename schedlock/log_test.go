@@ -68,12 +68,18 @@ func TestLogOfAQuietLifeHasNoLinePerHeartbeat(t *testing.T) {
 		a, log := newLogged(t, db)
 		lease := a.lead()
 		stop := beat(lease)
-		time.Sleep(time.Hour + time.Second)
+		time.Sleep(time.Hour - time.Second/2)
+		a.db.mu.Lock()
+		a.db.advice = errBroken
+		a.db.mu.Unlock()
+		time.Sleep(time.Hour + 3*time.Second/2)
+		require.Contains(t, a.lock.Status().Reason, "; but "+errBroken.Error())
 		stop()
 		lease.Drain()
 		require.NoError(t, lease.Release(ctx))
-		require.Equal(t, []string{"0s INFO leading", "1h0m1s INFO draining",
-			"1h0m1s INFO released"}, log.all())
+		require.Equal(t, []string{"0s INFO leading",
+			"1h0m0s WARN leads on, but somebody should act", "2h0m1s INFO draining",
+			"2h0m1s INFO released"}, log.all())
 		require.Equal(t, lease.Term(), log.attrs[0]["term"].Int64())
 	})
 }

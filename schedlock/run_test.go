@@ -145,6 +145,12 @@ type hollow struct{}
 func (hollow) Error() string   { return "hollow" }
 func (hollow) Unwrap() []error { return nil }
 
+// Another word for the end of a context, as package net has one.
+type cancelled struct{}
+
+func (cancelled) Error() string        { return "operation was canceled" }
+func (cancelled) Is(target error) bool { return target == context.Canceled }
+
 func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 	bad := errors.New("cannot be saved")
 	for name, tc := range map[string]struct {
@@ -153,6 +159,7 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 	}{
 		"the context's error":    {context.Context.Err, nil},
 		"the cause of it":        {context.Cause, nil},
+		"another word for it":    {func(context.Context) error { return cancelled{} }, nil},
 		"nothing":                {func(context.Context) error { return nil }, nil},
 		"an error of the work's": {func(context.Context) error { return bad }, bad},
 		"both": {func(ctx context.Context) error {
@@ -207,7 +214,8 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 		require.ErrorIs(t, <-ended, errBroken)
 	})
 	bubble(t, "a release that the campaign has made up for", func(t *testing.T, db *memory.Store) {
-		a, b := newRenewing(t, db), newRenewing(t, db)
+		text := new(logtest.Log)
+		a, b := newRenewing(t, db, logTo(text)), newRenewing(t, db)
 		one, stop := context.WithCancel(t.Context())
 		ended := a.run(one, func(context.Context, *schedlock.Lease) error { // once
 			a.db.set(fault{kind: broken}, "release", "acquire")
@@ -218,6 +226,7 @@ func TestRunReturnsWhatWentWrongInTheEnd(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		a.db.set(fault{kind: broken}, "acquire")
 		require.NoError(t, (<-waiter).err)
+		require.Equal(t, 1, text.Count("it is repeated while this process runs"))
 		time.Sleep(time.Minute)
 		stop()
 		require.NoError(t, <-ended)
@@ -427,6 +436,7 @@ func TestWhoAsksInVainIsToldOnceWhatToCall(t *testing.T) {
 		lease.StepDown(errBroken)
 		ask(e, 3*ttl)
 		require.NoError(t, lease.Release(ctx))
+		ask(e, ttl)
 		require.Zero(t, text.Count(said))
 	})
 }

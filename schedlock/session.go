@@ -114,7 +114,7 @@ func (l *Lease) lookAgain(ended <-chan struct{}) bool {
 func (l *Lease) suspend() {
 	v := &l.sight
 	v.mu.Lock()
-	if v.session == nil || v.ended || l.ctx.Err() != nil {
+	if v.session == nil || l.ctx.Err() != nil {
 		v.mu.Unlock()
 		return
 	}
@@ -139,7 +139,7 @@ func (l *Lease) resume(changed <-chan struct{}) {
 	for {
 		// Each try may take a quarter of the grace: one that hangs leaves time
 		// for another.
-		ctx, cancel := context.WithTimeout(l.ctx, max(l.lock.grace/4, minSessionGrace/4))
+		ctx, cancel := context.WithTimeout(l.ctx, l.lock.grace/4)
 		_ = l.Heartbeat(ctx) // reported by its event
 		cancel()
 		select {

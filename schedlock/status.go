@@ -89,7 +89,7 @@ func (l *Lock) status() Status {
 		}
 	}
 	l.mu.Lock()
-	if next := l.current.Load(); next != nil && next != lease { // elected meanwhile
+	if l.current.Load() != lease { // elected meanwhile, or ended
 		l.mu.Unlock()
 		return l.status()
 	}
@@ -137,7 +137,7 @@ func (l *Lock) standbyReason(s standby) string {
 	case s.view.FailedOver && r == nil:
 		return fmt.Sprintf("the server has failed over and may have lost the newest term: "+
 			"waits %v more for its TTL", left)
-	case r == nil && s.judged.Verdict == rules.Free:
+	case s.judged.Verdict == rules.Free:
 		return "the lock is free; about to take it"
 	case r == nil && s.judged.Verdict == rules.Gone:
 		return fmt.Sprintf("there is no lock row, and the holder of term %d, which has no end, "+
@@ -150,7 +150,7 @@ func (l *Lock) standbyReason(s standby) string {
 			"waits %v more for its TTL", s.judged.Key.Newest, left)
 	case s.judged.Verdict == rules.Gone:
 		return fmt.Sprintf("pid %d on host %q is gone; about to take over", r.PID, r.Hostname)
-	case s.judged.Grace > 0 && l.grace > 0:
+	case s.judged.Grace > 0:
 		left = max(min(left, l.silence.Remaining(max(s.judged.Grace, l.grace), now)),
 			0).Round(100 * time.Millisecond)
 		return fmt.Sprintf("the database session of pid %d on host %q (term %d) has ended; "+

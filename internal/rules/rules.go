@@ -113,8 +113,8 @@ func Judge(v driver.Snapshot, known driver.Term, fallback time.Duration) Judgeme
 	if j.TTL <= 0 {
 		j.TTL = clampTTL(fallback)
 	}
-	if v.Row != nil && v.Row.Grace > 0 && v.Sign == driver.SignEnded && j.Verdict == Wait &&
-		!forgotten && !v.FailedOver {
+	if v.Row != nil && v.Sign == driver.SignEnded && j.Verdict == Wait && !forgotten &&
+		!v.FailedOver {
 		j.Grace = clampTTL(v.Row.Grace)
 	}
 	return j

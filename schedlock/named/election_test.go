@@ -109,6 +109,7 @@ func TestALeaderWithoutItsDatabaseStepsDownAndComesBack(t *testing.T) {
 		require.NoError(t, third.Check())
 		require.Greater(t, third.Term(), second.Term())
 		require.NoError(t, a.Resign(ctx))
+		synctest.Wait() // for what it might say of that
 		for says, n := range map[string]int{
 			`msg=leading election=office`:         2,
 			`msg="lost the election"`:             1,
@@ -136,6 +137,7 @@ func TestACampaignEndsWithItsContext(t *testing.T) {
 			start := at()
 			_, err := b.WaitForLeader(ended)
 			require.ErrorIs(t, err, why, name)
+			require.ErrorIs(t, err, schedlock.ErrHeld, "%s: who was in the way", name)
 			require.Equal(t, time.Minute, at()-start, name)
 		}
 		// Of two campaigns one waits for the other.
@@ -211,6 +213,8 @@ func TestALeaderThatCannotExtendSaysSoOnce(t *testing.T) {
 				log.String())
 			require.Equal(t, outage, strings.Count(log.String(), "the lock is extended again"),
 				log.String())
+			require.Equal(t, outage, strings.Count(log.String(),
+				" lost_in="+(trusted-ttl/3).String()), log.String())
 		}
 		require.NoError(t, e.Resign(ctx))
 	})

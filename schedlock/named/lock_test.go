@@ -2,6 +2,7 @@ package named_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -219,24 +220,32 @@ func TestALateAnswerRevivesNothing(t *testing.T) {
 }
 
 func TestALockIsLostAtOnceIfItsRowIsAnothers(t *testing.T) {
-	for name, spoil := range map[string]func(w *world){
-		"deleted": func(w *world) {
+	for name, spoil := range map[string]func(w *world, store *faulty){
+		"deleted": func(w *world, _ *faulty) {
 			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 0)
 		},
-		"edited": func(w *world) {
+		"edited": func(w *world, _ *faulty) {
 			w.db.SetNamedTerm(named.Key{Kind: named.KindLock, Name: "x"}, 7)
 		},
-		"expired": func(w *world) { w.db.AgeNamed(ttl) },
+		"expired": func(w *world, _ *faulty) { w.db.AgeNamed(ttl) },
+		"in a file that was replaced": func(_ *world, store *faulty) {
+			store.during(only("extend", fmt.Errorf("%w: replaced", driver.ErrLost)), nil)
+		},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			start := at()
-			lock, _ := w.held()
+			lock, store := w.held()
 			lock.KeepAlive()
-			spoil(w)
+			spoil(w, store)
 			<-lock.Done()
 			require.Equal(t, ttl/3, at()-start)
 			wantLost(t, lock)
-			require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
+			if name == "in a file that was replaced" {
+				require.ErrorContains(t, lock.Err(), "it could not be extended")
+				require.ErrorContains(t, lock.Err(), ": replaced")
+			} else {
+				require.ErrorContains(t, lock.Err(), "its row has expired, or is another's")
+			}
 			require.ErrorIs(t, lock.Unlock(ctx), driver.ErrLost)
 		})
 	}

@@ -19,7 +19,7 @@ import (
 // has the lock before that.
 func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		locks, _ := w.replica(1)
+		locks, store := w.replica(1)
 		lock := try(t, locks, "import")
 		lock.KeepAlive()
 		time.Sleep(time.Minute)
@@ -27,6 +27,12 @@ func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
 		key := named.Key{Kind: named.KindLock, Name: "import"}
 		_, err := locks.Revoke(ctx, key, lock.Term()+1, "ann", "")
 		require.ErrorIs(t, err, named.ErrNotHeld)
+		_, err = locks.Revoke(ctx, named.Key{Kind: named.KindLock, Name: "free"}, 1, "ann", "")
+		require.ErrorIs(t, err, named.ErrNotHeld)
+		store.during(only("revoke", errRefused), nil)
+		_, err = locks.Revoke(ctx, key, lock.Term(), "ann", "")
+		require.ErrorIs(t, err, errRefused)
+		store.during(nil, nil)
 		for _, by := range []string{"", " \t"} {
 			_, err = locks.Revoke(ctx, key, lock.Term(), by, "")
 			require.EqualError(t, err, "revoke: it does not say by whom")
@@ -39,6 +45,8 @@ func TestAHolderLearnsWhoHasRevokedItsLockBeforeAnotherHasIt(t *testing.T) {
 		again, err := locks.Revoke(ctx, key, lock.Term(), "bob", "me too")
 		require.NoError(t, err)
 		require.Equal(t, order, again, "the first order stays")
+		_, err = locks.Revoke(ctx, key, lock.Term()+1, "bob", "")
+		require.ErrorIs(t, err, named.ErrNotHeld)
 		list, err := locks.List(ctx)
 		require.NoError(t, err)
 		require.Len(t, list, 1)

@@ -1,8 +1,10 @@
 package named_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -19,7 +21,8 @@ import (
 
 func TestWithLockReleasesWhateverHappens(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a, _ := w.replica(1)
+		var log bytes.Buffer
+		a, _ := w.replica(1, named.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		ran := 0
 		work := func(end func() error) func(context.Context, *named.Lock) error {
 			return func(ctx context.Context, lock *named.Lock) error {
@@ -50,6 +53,7 @@ func TestWithLockReleasesWhateverHappens(t *testing.T) {
 		heldBy(t, a.TryWithLock(ctx, "x", work(nil)), 1)
 		require.Equal(t, 4, ran)
 		require.NoError(t, lock.Unlock(ctx))
+		require.Empty(t, log.String())
 	})
 }
 

@@ -125,6 +125,15 @@ func (f *faulty) Release(ctx context.Context, ref namedlock.Ref,
 	return ours, err
 }
 
+func (f *faulty) Revoke(ctx context.Context, key named.Key, term int64,
+	mark string) (revoked bool, err error) {
+	err = f.do(ctx, "revoke", func() (err error) {
+		revoked, err = f.Store.Revoke(ctx, key, term, mark)
+		return err
+	})
+	return revoked, err
+}
+
 func (f *faulty) Clean(ctx context.Context, limit int) (n int64, err error) {
 	err = f.do(ctx, "clean", func() (err error) { n, err = f.Store.Clean(ctx, limit); return err })
 	return n, err
