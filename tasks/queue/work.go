@@ -144,7 +144,7 @@ func (w *workers) capture(ctx context.Context) {
 		}
 		wait := time.Duration(0)
 		switch {
-		case err == nil && len(tasks) == n:
+		case len(tasks) == n:
 			empty = 0
 		case err == nil || errors.Is(err, ErrNone):
 			if len(tasks) > 0 {

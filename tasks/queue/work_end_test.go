@@ -141,18 +141,24 @@ func TestAStopDrainsThenInterruptsAndReleases(t *testing.T) {
 func TestAHandlerThatIgnoresItsContextIsLeftToTheTimeOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		q := newQueues(t)
-		add(t, q, "q", 1, "a")
+		add(t, q, "q", 1, "good", "a")
 		began, hang := time.Now(), make(chan struct{})
-		b := work(t, q, func(context.Context, *queue.Task) error {
-			<-hang
+		var log logtest.Log
+		b := work(t, q, func(_ context.Context, task *queue.Task) error {
+			if task.ID == "a" {
+				<-hang
+			}
 			return nil
-		}, queue.WorkOptions{Drain: 1})
+		}, queue.WorkOptions{Drain: 1, Log: log.Logger()})
 		time.Sleep(time.Second)
 		b.stop()
 		var stuck *queue.StuckError
 		require.ErrorAs(t, <-b.out, &stuck)
 		require.Equal(t, []string{"a"}, stuck.IDs)
 		require.LessOrEqual(t, time.Since(began), 13*time.Second)
+		require.Len(t, b.of(queue.EventStuck), 1)
+		require.Equal(t, 1, log.Count("the contexts of the running handlers end"))
+		require.Equal(t, 1, log.Count("handlers do not return"))
 		require.Equal(t, queue.InProgress, b.get("a").State)
 		time.Sleep(2 * time.Minute)
 		require.Len(t, capture(t, q, "q", 1), 1, "after the time-out another worker has it")

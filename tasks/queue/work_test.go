@@ -187,7 +187,8 @@ func counted(t *testing.T, opts ...queue.Option) (*counting, *queue.Queues) {
 func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, q := counted(t)
-		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second})
+		var log logtest.Log
+		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second, Log: log.Logger()})
 		time.Sleep(100 * time.Second)
 		n := c.captures.Load()
 		require.Greater(t, n, int64(15))
@@ -203,6 +204,8 @@ func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 		add(t, q, "q", 0, "a")
 		time.Sleep(time.Minute)
 		require.Equal(t, queue.Done, b.get("a").State, "after the outage")
+		require.Equal(t, 1, log.Count("no task can be captured"))
+		require.Equal(t, 1, log.Count("tasks can be captured again"))
 		b.end()
 	})
 }
@@ -337,9 +340,11 @@ func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 		}
 		var calls atomic.Int64
 		var good atomic.Bool
+		var did []time.Time
 		b := work(t, q, func(context.Context, *queue.Task) error {
 			calls.Add(1)
 			if good.Load() {
+				did = append(did, time.Now())
 				return nil
 			}
 			return errors.New("the mail server is down")
@@ -350,6 +355,7 @@ func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.EqualValues(t, 100, calls.Load())
 		b.end()
+		require.Equal(t, did[0], did[len(did)-1], "no pause while there are tasks")
 	})
 }
 
