@@ -210,7 +210,7 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(10*time.Second).Offset(0), time.Second)
 		job.CatchUp = Skip
-		a := w.leader([]Job{job})
+		a := w.leader([]Job{job, d.job("other", job.Spec, 25*time.Second)})
 		sleepUntil(15 * time.Second)
 		_, err := a.runner.Pause(ctx, "j", "alice", "")
 		require.NoError(t, err)
@@ -220,6 +220,8 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 		sleepUntil(55 * time.Second)
 		assert.Equal(t, []string{"00:00:10 done", "00:00:20-00:00:40 (3) skipped paused",
 			"00:00:50 done"}, w.rows("j"))
+		assert.Equal(t, []string{"00:00:10 done", "00:00:20 skipped overlap",
+			"00:00:30 skipped overlap", "00:00:40 in_progress", "00:00:50 skipped overlap"}, w.rows("other"), "not paused")
 	})
 }
 
