@@ -96,12 +96,17 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leadsUntil(0, []Job{d.job("j", at(time.Hour), 0)})
-		a := w.leader(nil)
+		var told diary
+		a := w.leader(nil, WithOnRun(func(e RunEvent) {
+			told.write("%s %s ×%d: %s", e.Job, e.Status, e.Count, e.Reason)
+		}))
 		request := a.trigger("j", "alice", "")
 		run := a.await(request)
 		assert.Equal(t, ledger.Skipped, run.Status)
 		assert.Equal(t, ledger.UnknownJob, run.Error)
 		assert.Empty(t, d.read())
+		assert.Equal(t, []string{"j skipped ×1: " + ledger.UnknownJob}, told.read())
+		assert.Equal(t, 1, a.log.Count("request skipped"))
 	})
 }
 
@@ -222,6 +227,7 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 			"00:00:50 done"}, w.rows("j"))
 		assert.Equal(t, []string{"00:00:10 done", "00:00:20 skipped overlap",
 			"00:00:30 skipped overlap", "00:00:40 in_progress", "00:00:50 skipped overlap"}, w.rows("other"), "not paused")
+		assert.Equal(t, 1, a.log.Count("ticks skipped\" job=j reason=paused"))
 	})
 }
 
