@@ -266,7 +266,7 @@ const flushLimit = time.Second
 // app, Run returns what that Stop does.
 func (a *App) Run(ctx context.Context) error {
 	if err := a.Start(ctx); err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		if errors.Is(err, context.Cause(ctx)) { // which is nil while ctx goes on
 			return a.Stop(context.WithoutCancel(ctx)) // the errors of its roll-back
 		}
 		return err
