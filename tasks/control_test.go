@@ -84,6 +84,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 			run := a.await(request)
 			sleepUntil(30 * time.Second)
 			assert.Equal(t, want, w.rows("j"))
+			assert.Equal(t, overlap == OverlapSkip, a.log.Count("request skipped") == 1)
 			started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second,
 				OverlapAllow: 6 * time.Second}[overlap]
 			if started > 0 {
