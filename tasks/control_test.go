@@ -227,7 +227,8 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 		assert.Equal(t, []string{"00:00:10 done", "00:00:20-00:00:40 (3) skipped paused",
 			"00:00:50 done"}, w.rows("j"))
 		assert.Equal(t, []string{"00:00:10 done", "00:00:20 skipped overlap",
-			"00:00:30 skipped overlap", "00:00:40 in_progress", "00:00:50 skipped overlap"}, w.rows("other"), "not paused")
+			"00:00:30 skipped overlap", "00:00:40 in_progress", "00:00:50 skipped overlap"},
+			w.rows("other"), "not paused")
 		assert.Equal(t, 1, a.log.Count("ticks skipped\" job=j reason=paused"))
 	})
 }

@@ -51,6 +51,7 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 	add(t, q, "q", 1, "a")
 	task := capture(t, q, "q", 1)[0]
 	_, _, noQueue := q.Get(ctx, "", "a")
+	const year = 366 * 24 * time.Hour
 	withTimeout := func(d time.Duration) error {
 		return second(queue.New(memory.New().Queue(), queue.WithTimeout(d)))
 	}
@@ -66,9 +67,9 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 		"the limit 10001 is not":            second(q.Capture(ctx, "q", 10_001)),
 		"capture: the name of the queue":    second(q.Capture(ctx, "", 1)),
 		"the delay -1ns is not from 0":      q.Fail(ctx, task, nil, -1),
-		"the delay 8784h0m0.000000001s is":  q.Fail(ctx, task, nil, 366*24*time.Hour+1),
+		"the delay 8784h0m0.000000001s is":  q.Fail(ctx, task, nil, year+1),
 		"add: the delay -1ns is not from":   second(q.AddAfter(ctx, "q", -1, 0, "b")),
-		"add: the delay 8784h0m0.00000000":  second(q.AddAfter(ctx, "q", 366*24*time.Hour+1, 0, "b")),
+		"add: the delay 8784h0m0.00000000":  second(q.AddAfter(ctx, "q", year+1, 0, "b")),
 		"add: not a transaction of this st": second(q.AddAfterTx(ctx, nil, "q", 0, 0, "b")),
 		`list: the state "open" is none`:    second(q.List(ctx, "q", "open", 1)),
 		"list: the limit 0 is not from 1":   second(q.List(ctx, "q", queue.Pending, 0)),
@@ -87,7 +88,7 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 	require.NoError(t, q.Done(ctx, task), "nothing of it was done")
 	for what, err := range map[string]error{
 		"Add":      second(q.Add(ctx, "q", 1_000_000, "most retries")),
-		"AddAfter": second(q.AddAfter(ctx, "q", 366*24*time.Hour, 0, "longest delay")),
+		"AddAfter": second(q.AddAfter(ctx, "q", year, 0, "longest delay")),
 		"Capture":  second(q.Capture(ctx, "q", 10_000)),
 		"10 ms":    withTimeout(10 * time.Millisecond),
 		"24 h":     withTimeout(24 * time.Hour),

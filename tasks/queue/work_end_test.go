@@ -35,12 +35,13 @@ func TestALostTaskEndsItsHandlersContextFirst(t *testing.T) {
 		fault           fault
 		atLeast, atMost time.Duration
 		ignores         time.Duration // for so long the handler goes on all the same
-		says, stuck     int           // that the database does not answer, that the handler does not
+		says, stuck     int           // that the database, or the handler, does not answer
 	}{
 		"extend hangs": {fault: hangs, atLeast: 8 * time.Second,
 			atMost: 9*time.Second + 100*time.Millisecond, says: 1},
 		"extend hangs, and so does the handler": {fault: hangs, atLeast: 8 * time.Second,
-			atMost: 9*time.Second + 100*time.Millisecond, ignores: 15 * time.Second, says: 1, stuck: 1},
+			atMost: 9*time.Second + 100*time.Millisecond, ignores: 15 * time.Second,
+			says: 1, stuck: 1},
 		"the database says so": {fault: func(context.Context) ([]string, error) { return nil, nil },
 			atLeast: 10 * time.Second / 3, atMost: 10 * time.Second / 3},
 	} {

@@ -139,7 +139,7 @@ type counting struct {
 	taskqueue.Store
 	captures atomic.Int64
 	err      atomic.Pointer[error]
-	captured func()                // is called when tasks were captured, before the answer; nil: nothing is
+	captured func()                // is called once tasks were captured, before the answer
 	fault    atomic.Pointer[fault] // of Extend and Done; nil: none
 }
 
