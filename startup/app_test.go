@@ -220,6 +220,16 @@ func TestEveryMistakeInAConfigIsNamedAtOnce(t *testing.T) {
 	}
 }
 
+// They start before HTTP and the scheduler.
+func TestAStageOfTheAppCannotWaitForHTTPOrTheScheduler(t *testing.T) {
+	for _, late := range []string{"http", "scheduler"} {
+		var d diary
+		_, err := startup.NewApp(startup.Config{Open: newDatabase(&d).open, Log: silence,
+			Server: serveNothing, Stages: []startup.Stage{{Name: "own", After: []string{late}}}})
+		assert.ErrorContains(t, err, "stages wait for each other: own → "+late+" → own")
+	}
+}
+
 func TestMoreThanOneWorkerIsRefusedInStrictModeBeforeTheDatabaseIsTouched(t *testing.T) {
 	var d diary
 	_, err := startup.NewApp(startup.Config{Open: newDatabase(&d).open, Strict: true,

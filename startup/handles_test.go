@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +13,7 @@ import (
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
+	"example.com/schedlock/schedlock/memory"
 	"example.com/schedlock/schedlock/named"
 	"example.com/schedlock/startup"
 	"example.com/schedlock/tasks"
@@ -108,4 +110,30 @@ func TestMetricsThatPanicLeaveNoDatabaseOpen(t *testing.T) {
 	app := newApp(t, startup.Config{Open: newDatabase(&d).open, Metrics: broken{}})
 	require.ErrorContains(t, app.Start(t.Context()), "no registry")
 	assert.Equal(t, []string{"open", "close"}, d.read())
+}
+
+// A pruned is a database that tells how many runs of a job are to stay.
+type pruned struct {
+	*memory.Store
+	keep chan int
+}
+
+func (p pruned) Prune(_ context.Context, _ string, keep, _ int) (int64, error) {
+	p.keep <- keep
+	return 0, nil
+}
+
+func TestAnAppKeepsSoManyRuns(t *testing.T) {
+	for given, want := range map[int]int{0: 10_000, 7: 7} {
+		synctest.Test(t, func(t *testing.T) {
+			db := pruned{memory.New(), make(chan int, 1)}
+			app := newApp(t, startup.Config{KeepRuns: given, Jobs: atOnce("j", func() {}),
+				Open: func(context.Context) (driver.Store, error) { return db, nil }})
+			require.NoError(t, app.Start(t.Context()))
+			time.Sleep(30 * time.Second)
+			require.NoError(t, app.Stop(t.Context()))
+			require.Len(t, db.keep, 1)
+			assert.Equal(t, want, <-db.keep)
+		})
+	}
 }

@@ -293,6 +293,7 @@ func TestStopBeforeStart(t *testing.T) {
 	var d diary
 	g := build(t, d.stage("a", nil, nil))
 	require.NoError(t, g.Stop(t.Context()))
+	require.NoError(t, g.Stop(t.Context()), "again")
 	assert.ErrorIs(t, g.Start(t.Context()), startup.ErrStopped)
 	require.NoError(t, g.Stop(t.Context()))
 	assert.Empty(t, d.read())

@@ -84,6 +84,7 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 			run := a.await(request)
 			sleepUntil(30 * time.Second)
 			assert.Equal(t, want, w.rows("j"))
+			assert.Equal(t, overlap == OverlapSkip, a.log.Count("request skipped") == 1)
 			started := map[Overlap]time.Duration{OverlapQueue: 15 * time.Second,
 				OverlapAllow: 6 * time.Second}[overlap]
 			if started > 0 {
@@ -96,12 +97,17 @@ func TestARequestMeetsARunThatIsUnderWay(t *testing.T) {
 func TestARequestForAJobThatTheLeaderDoesNotHaveIsSkipped(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		w.leadsUntil(0, []Job{d.job("j", at(time.Hour), 0)})
-		a := w.leader(nil)
+		var told diary
+		a := w.leader(nil, WithOnRun(func(e RunEvent) {
+			told.write("%s %s ×%d: %s", e.Job, e.Status, e.Count, e.Reason)
+		}))
 		request := a.trigger("j", "alice", "")
 		run := a.await(request)
 		assert.Equal(t, ledger.Skipped, run.Status)
 		assert.Equal(t, ledger.UnknownJob, run.Error)
 		assert.Empty(t, d.read())
+		assert.Equal(t, []string{"j skipped ×1: " + ledger.UnknownJob}, told.read())
+		assert.Equal(t, 1, a.log.Count("request skipped"))
 	})
 }
 
@@ -210,7 +216,7 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(10*time.Second).Offset(0), time.Second)
 		job.CatchUp = Skip
-		a := w.leader([]Job{job})
+		a := w.leader([]Job{job, d.job("other", job.Spec, 25*time.Second)})
 		sleepUntil(15 * time.Second)
 		_, err := a.runner.Pause(ctx, "j", "alice", "")
 		require.NoError(t, err)
@@ -220,6 +226,10 @@ func TestAJobThatSkipsRunsNothingThatWasDueDuringAPause(t *testing.T) {
 		sleepUntil(55 * time.Second)
 		assert.Equal(t, []string{"00:00:10 done", "00:00:20-00:00:40 (3) skipped paused",
 			"00:00:50 done"}, w.rows("j"))
+		assert.Equal(t, []string{"00:00:10 done", "00:00:20 skipped overlap",
+			"00:00:30 skipped overlap", "00:00:40 in_progress", "00:00:50 skipped overlap"},
+			w.rows("other"), "not paused")
+		assert.Equal(t, 1, a.log.Count("ticks skipped\" job=j reason=paused"))
 	})
 }
 

@@ -48,7 +48,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	}
 	defer j.turn.Give()
 	conflicts := 0 // how often in a row the ledger did not agree with what was just read of it
-	for t.pause(conflicts) && t.ctx.Err() == nil && t.trusted() && t.open() && !t.paused(j.Name) {
+	for t.pause(conflicts) && t.trusted() && t.open() && !t.paused(j.Name) {
 		if run, late := t.landed(j); late {
 			return run, t.begin(j, step{busyFrom: t.lease.Now()}, run)
 		}

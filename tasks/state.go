@@ -93,7 +93,6 @@ func (j *termJob) runReturned() {
 	defer j.mu.Unlock()
 	j.returned++
 	j.returnedAt = time.Now()
-	j.stirred = j.returnedAt
 }
 
 // runEnded notes that the end of a run is recorded, or given up.

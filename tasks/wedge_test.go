@@ -195,14 +195,23 @@ func TestOnStuckHoldsUpNothing(t *testing.T) {
 // The run is over, but nobody can write that down.
 func TestTheWatchdogCountsFromWhenAJobHasReturned(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
-		jobs := []Job{d.job("j", Every(10*time.Second).Offset(5*time.Second), time.Second)}
+		takes := []time.Duration{time.Second, 3 * time.Minute, time.Second}
+		jobs := []Job{{Name: "j", Spec: Every(10 * time.Second).Offset(5 * time.Second),
+			Do: func(context.Context, Run) error {
+				time.Sleep(takes[0])
+				takes = takes[1:]
+				return nil
+			}}}
 		a, b := w.leader(jobs), w.standby(jobs)
+		begin := 3*time.Minute + 20*time.Second
+		sleepUntil(begin)
+		require.Len(t, w.terms(), 1, "a run that goes on is not stalled")
 		a.link.set(on(hang, "finish"))
-		sleepUntil(15*time.Second + ttl)
+		sleepUntil(begin + 15*time.Second + ttl)
 		require.True(t, a.leads(), "not for longer than a TTL")
-		sleepUntil(15*time.Second + ttl + 2*every)
+		sleepUntil(begin + 15*time.Second + ttl + 2*every)
 		assert.False(t, a.leads())
-		sleepUntil(15*time.Second + ttl + 4*every)
+		sleepUntil(begin + 15*time.Second + ttl + 4*every)
 		assert.True(t, b.leads(), "the row was given back")
 		assert.Equal(t, 1, a.log.Count(`stepped down: the tick of job \"j\"`))
 	})

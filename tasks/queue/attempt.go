@@ -65,7 +65,7 @@ func (a *attempt) watch(ctx context.Context, returned <-chan struct{},
 	for ctx.Err() == nil {
 		left := a.task.Left()
 		switch {
-		case left <= 0 && a.task.ended():
+		case a.task.ended():
 			return // by the handler
 		case left <= 0:
 			cancel(&LostError{Tasks: []*Task{a.task}})

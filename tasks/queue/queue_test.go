@@ -51,34 +51,53 @@ func TestWhatMakesNoSenseIsRefusedAndNamed(t *testing.T) {
 	add(t, q, "q", 1, "a")
 	task := capture(t, q, "q", 1)[0]
 	_, _, noQueue := q.Get(ctx, "", "a")
+	const year = 366 * 24 * time.Hour
 	withTimeout := func(d time.Duration) error {
 		return second(queue.New(memory.New().Queue(), queue.WithTimeout(d)))
 	}
 	for says, err := range map[string]error{
-		"the name of the queue is empty":   second(q.Add(ctx, "", 0, "a")),
-		"the id of the task is empty":      second(q.Add(ctx, "q", 0, "a", "")),
-		"has 201 bytes, 200 are allowed":   second(q.Add(ctx, "q", 0, strings.Repeat("x", 201))),
-		`"\xff" is not UTF-8`:              second(q.Add(ctx, "q", 0, "\xff")),
-		`"a\x00b" is not UTF-8, or cont`:   second(q.AddTx(ctx, nil, "a\x00b", 0, "a")),
-		"-1 retries are not from 0":        second(q.Add(ctx, "q", -1, "a")),
-		"1000001 retries are not":          second(q.Add(ctx, "q", 1_000_001, "a")),
-		"the limit 0 is not from 1":        second(q.Capture(ctx, "q", 0)),
-		"the limit 10001 is not":           second(q.Capture(ctx, "q", 10_001)),
-		"capture: the name of the queue":   second(q.Capture(ctx, "", 1)),
-		"the delay -1ns is not from 0":     q.Fail(ctx, task, nil, -1),
-		"the delay 8784h0m0.000000001s is": q.Fail(ctx, task, nil, 366*24*time.Hour+1),
-		"get: the name of the queue":       noQueue,
-		"the age -1s is negative":          second(q.Prune(ctx, "q", -time.Second, 1)),
-		"the batch 0 is below 1":           second(q.Prune(ctx, "q", 0, 0)),
-		"prune: the name of the queue":     second(q.Prune(ctx, "", 0, 1)),
-		"store is nil":                     second(queue.New(nil)),
-		"time-out 9ms is not a whole":      withTimeout(9 * time.Millisecond),
-		"time-out 24h0m0.001s is not":      withTimeout(24*time.Hour + time.Millisecond),
-		"time-out 1.0000005s is not":       withTimeout(time.Second + 500),
+		"the name of the queue is empty":    second(q.Add(ctx, "", 0, "a")),
+		"the id of the task is empty":       second(q.Add(ctx, "q", 0, "a", "")),
+		"has 201 bytes, 200 are allowed":    second(q.Add(ctx, "q", 0, strings.Repeat("x", 201))),
+		`"\xff" is not UTF-8`:               second(q.Add(ctx, "q", 0, "\xff")),
+		`"a\x00b" is not UTF-8, or cont`:    second(q.AddTx(ctx, nil, "a\x00b", 0, "a")),
+		"-1 retries are not from 0":         second(q.Add(ctx, "q", -1, "a")),
+		"1000001 retries are not":           second(q.Add(ctx, "q", 1_000_001, "a")),
+		"the limit 0 is not from 1":         second(q.Capture(ctx, "q", 0)),
+		"the limit 10001 is not":            second(q.Capture(ctx, "q", 10_001)),
+		"capture: the name of the queue":    second(q.Capture(ctx, "", 1)),
+		"the delay -1ns is not from 0":      q.Fail(ctx, task, nil, -1),
+		"the delay 8784h0m0.000000001s is":  q.Fail(ctx, task, nil, year+1),
+		"add: the delay -1ns is not from":   second(q.AddAfter(ctx, "q", -1, 0, "b")),
+		"add: the delay 8784h0m0.00000000":  second(q.AddAfter(ctx, "q", year+1, 0, "b")),
+		"add: not a transaction of this st": second(q.AddAfterTx(ctx, nil, "q", 0, 0, "b")),
+		`list: the state "open" is none`:    second(q.List(ctx, "q", "open", 1)),
+		"list: the limit 0 is not from 1":   second(q.List(ctx, "q", queue.Pending, 0)),
+		"list: the limit 10001 is not":      second(q.List(ctx, "q", queue.Pending, 10_001)),
+		"get: the name of the queue":        noQueue,
+		"the age -1s is negative":           second(q.Prune(ctx, "q", -time.Second, 1)),
+		"the batch 0 is below 1":            second(q.Prune(ctx, "q", 0, 0)),
+		"prune: the name of the queue":      second(q.Prune(ctx, "", 0, 1)),
+		"store is nil":                      second(queue.New(nil)),
+		"time-out 9ms is not a whole":       withTimeout(9 * time.Millisecond),
+		"time-out 24h0m0.001s is not":       withTimeout(24*time.Hour + time.Millisecond),
+		"time-out 1.0000005s is not":        withTimeout(time.Second + 500),
 	} {
 		require.ErrorContains(t, err, says)
 	}
 	require.NoError(t, q.Done(ctx, task), "nothing of it was done")
+	for what, err := range map[string]error{
+		"Add":      second(q.Add(ctx, "q", 1_000_000, "most retries")),
+		"AddAfter": second(q.AddAfter(ctx, "q", year, 0, "longest delay")),
+		"Capture":  second(q.Capture(ctx, "q", 10_000)),
+		"10 ms":    withTimeout(10 * time.Millisecond),
+		"24 h":     withTimeout(24 * time.Hour),
+		"List":     second(q.List(ctx, "q", queue.Pending, 10_000)),
+		"Prune":    second(q.Prune(ctx, "q", 0, 1)),
+		"Count":    second(q.Count(ctx)),
+	} {
+		assert.NoError(t, err, what)
+	}
 }
 
 func TestAddTellsWhatIsNew(t *testing.T) {
@@ -94,6 +113,8 @@ func TestAddTellsWhatIsNew(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, added)
 	_, err = q.AddTx(ctx, "no transaction", "q", 1, "e")
+	require.ErrorIs(t, err, queue.ErrTx)
+	_, err = q.AddAfterTx(ctx, "no transaction", "q", 0, 1, "e")
 	require.ErrorIs(t, err, queue.ErrTx)
 }
 
@@ -241,6 +262,25 @@ func (f *failing) Done(ctx context.Context, name string, token driver.Token,
 	return f.Store.Done(ctx, name, token, ids)
 }
 
+func (f *failing) Fail(context.Context, string, driver.Token, string, string,
+	time.Duration) (bool, error) {
+	return false, f.err
+}
+
+func (f *failing) Get(context.Context, string, string) (queue.Info, bool, error) {
+	return queue.Info{}, false, f.err
+}
+
+func (f *failing) List(context.Context, string, queue.State, int) ([]queue.Info, error) {
+	return nil, f.err
+}
+
+func (f *failing) Count(context.Context) ([]queue.Count, error) { return nil, f.err }
+
+func (f *failing) Prune(context.Context, string, time.Duration, int) (int64, error) {
+	return 0, f.err
+}
+
 // A failure of the database is not a loss, and hides none.
 func TestAFailureIsToldApartFromALoss(t *testing.T) {
 	t.Parallel()
@@ -260,4 +300,14 @@ func TestAFailureIsToldApartFromALoss(t *testing.T) {
 	err = q.Done(ctx, tasks[1])
 	require.ErrorIs(t, err, down)
 	assert.NotErrorIs(t, err, schedlock.ErrLost)
+	err = q.Fail(ctx, tasks[1], nil, 0)
+	require.ErrorIs(t, err, down)
+	assert.NotErrorIs(t, err, schedlock.ErrLost)
+	require.Positive(t, tasks[1].Left(), "it may be tried again")
+
+	_, _, noAnswer := q.Get(ctx, "two", "b")
+	require.ErrorIs(t, noAnswer, down, "nor is it an answer")
+	require.ErrorIs(t, second(q.List(ctx, "two", queue.Pending, 1)), down)
+	require.ErrorIs(t, second(q.Count(ctx)), down)
+	require.ErrorIs(t, second(q.Prune(ctx, "two", 0, 1)), down)
 }

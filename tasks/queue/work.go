@@ -120,27 +120,22 @@ func (w *workers) call(e Event) {
 func (w *workers) capture(ctx context.Context) {
 	var empty, broken int // in a row
 	for {
-		n, ok := w.takeFree(ctx)
-		if !ok {
-			return
-		}
+		n := w.takeFree(ctx)
 		if w.pauseAfterFailures(ctx); ctx.Err() != nil {
 			return
 		}
 		// If the capture were cut off, nobody would work on what it has taken.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		tasks, err := w.q.Capture(bounded, w.queue, n)
-		stopped := ctx.Err() != nil // asked once: each task is given back, or begun
-		if stopped && len(tasks) > 0 {
+		if ctx.Err() != nil { // asked once: each task is given back, or begun
 			if err := w.q.Release(bounded, tasks...); err != nil {
 				w.log.Warn("tasks that were captured during the stop cannot be released: they are left to "+
 					"their time-outs", "err", err)
 			}
-		}
-		cancel()
-		if stopped {
+			cancel()
 			return
 		}
+		cancel()
 		for range n - len(tasks) {
 			<-w.free
 		}
@@ -149,7 +144,7 @@ func (w *workers) capture(ctx context.Context) {
 		}
 		wait := time.Duration(0)
 		switch {
-		case err == nil && len(tasks) == n:
+		case len(tasks) == n:
 			empty = 0
 		case err == nil || errors.Is(err, ErrNone):
 			if len(tasks) > 0 {
@@ -182,18 +177,18 @@ func (w *workers) pauseAfterFailures(ctx context.Context) {
 	}
 }
 
-// takeFree waits for a free worker, and takes all that are free.
-func (w *workers) takeFree(ctx context.Context) (n int, ok bool) {
+// takeFree waits for a free worker, and takes all that are free: none if ctx has ended.
+func (w *workers) takeFree(ctx context.Context) (n int) {
 	select {
 	case <-ctx.Done():
-		return 0, false
+		return 0
 	case w.free <- struct{}{}:
 	}
 	for n = 1; ; n++ {
 		select {
 		case w.free <- struct{}{}:
 		default:
-			return n, true
+			return n
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/driver/taskqueue"
 	"example.com/schedlock/schedlock/memory"
@@ -129,6 +130,7 @@ func TestWorkDoesEachTaskOnceAndEndsWithItsContext(t *testing.T) {
 		require.Len(t, b.of(queue.EventDone), 8)
 		require.Len(t, b.of(queue.EventStarted), 8)
 		require.Equal(t, time.Second, b.of(queue.EventDone)[0].Took)
+		require.Equal(t, "q", b.of(queue.EventDone)[0].Queue)
 	})
 }
 
@@ -137,9 +139,14 @@ type counting struct {
 	taskqueue.Store
 	captures atomic.Int64
 	err      atomic.Pointer[error]
-	hang     atomic.Bool // Extend does not answer
-	captured func()      // is called when tasks were captured, before the answer; nil: nothing is
+	captured func()                // is called once tasks were captured, before the answer
+	fault    atomic.Pointer[fault] // of Extend and Done; nil: none
 }
+
+// A fault answers in the place of the database.
+type fault func(context.Context) ([]string, error)
+
+func (c *counting) set(f fault) { c.fault.Store(&f) }
 
 func (c *counting) Capture(ctx context.Context, name string, token driver.Token, hold time.Duration,
 	limit int) ([]queue.Info, error) {
@@ -156,11 +163,18 @@ func (c *counting) Capture(ctx context.Context, name string, token driver.Token,
 
 func (c *counting) Extend(ctx context.Context, name string, token driver.Token, hold time.Duration,
 	ids []string) ([]string, error) {
-	if c.hang.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	if f := c.fault.Load(); f != nil && *f != nil {
+		return (*f)(ctx)
 	}
 	return c.Store.Extend(ctx, name, token, hold, ids)
+}
+
+func (c *counting) Done(ctx context.Context, name string, token driver.Token,
+	ids []string) ([]string, error) {
+	if f := c.fault.Load(); f != nil && *f != nil {
+		return (*f)(ctx)
+	}
+	return c.Store.Done(ctx, name, token, ids)
 }
 
 func counted(t *testing.T, opts ...queue.Option) (*counting, *queue.Queues) {
@@ -173,7 +187,8 @@ func counted(t *testing.T, opts ...queue.Option) (*counting, *queue.Queues) {
 func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, q := counted(t)
-		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second})
+		var log logtest.Log
+		b := work(t, q, nothing, queue.WorkOptions{MaxPause: 4 * time.Second, Log: log.Logger()})
 		time.Sleep(100 * time.Second)
 		n := c.captures.Load()
 		require.Greater(t, n, int64(15))
@@ -189,6 +204,8 @@ func TestWorkBacksOffWhereThereIsNothing(t *testing.T) {
 		add(t, q, "q", 0, "a")
 		time.Sleep(time.Minute)
 		require.Equal(t, queue.Done, b.get("a").State, "after the outage")
+		require.Equal(t, 1, log.Count("no task can be captured"))
+		require.Equal(t, 1, log.Count("tasks can be captured again"))
 		b.end()
 	})
 }
@@ -226,6 +243,7 @@ func TestAPanicIsAFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		q := newQueues(t)
 		add(t, q, "q", 0, "panic", "goexit", "broken error", "good")
+		var log logtest.Log
 		b := work(t, q, func(_ context.Context, task *queue.Task) error {
 			switch task.ID {
 			case "panic":
@@ -236,9 +254,11 @@ func TestAPanicIsAFailure(t *testing.T) {
 				return (*brokenError)(nil)
 			}
 			return nil
-		}, queue.WorkOptions{})
+		}, queue.WorkOptions{Log: log.Logger()})
 		time.Sleep(10 * time.Second)
 		b.end()
+		require.Equal(t, 3, log.Count("a handler has panicked"))
+		require.Equal(t, 3, log.Count("a task has failed"))
 		require.Equal(t, queue.Failed, b.get("panic").State)
 		require.Equal(t, "panic: at the disco", b.get("panic").LastError)
 		require.Equal(t, queue.Failed, b.get("goexit").State)
@@ -303,10 +323,10 @@ func TestAReleaseDoesNotDelayARetry(t *testing.T) {
 		}
 		b := work(t, q, func(context.Context, *queue.Task) error {
 			return errors.New("why")
-		}, queue.WorkOptions{RetryDelay: 10 * time.Second})
+		}, queue.WorkOptions{})
 		synctest.Wait()
 		failed := b.get("a")
-		require.Equal(t, 10*time.Second, failed.VisibleAt.Sub(failed.UpdatedAt))
+		require.Equal(t, time.Second, failed.VisibleAt.Sub(failed.UpdatedAt))
 		b.end()
 	})
 }
@@ -320,9 +340,11 @@ func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 		}
 		var calls atomic.Int64
 		var good atomic.Bool
+		var did []time.Time
 		b := work(t, q, func(context.Context, *queue.Task) error {
 			calls.Add(1)
 			if good.Load() {
+				did = append(did, time.Now())
 				return nil
 			}
 			return errors.New("the mail server is down")
@@ -333,6 +355,7 @@ func TestWorkPausesAfterFailuresInARow(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.EqualValues(t, 100, calls.Load())
 		b.end()
+		require.Equal(t, did[0], did[len(did)-1], "no pause while there are tasks")
 	})
 }
 
@@ -405,10 +428,15 @@ func TestWorkSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t)
 	err := q.Work(ctx, "", nil, queue.WorkOptions{Workers: 1001, MaxPause: -1,
-		RetryDelay: time.Hour, MaxRetryDelay: time.Second, Limit: -1})
+		RetryDelay: time.Hour, MaxRetryDelay: time.Second, Limit: -1, Drain: -1})
 	for _, says := range []string{"the name of the queue is empty", "the Handler is nil",
 		"Workers 1001 is not from 1 to 1000",
-		"MaxPause -1ns is not", "MaxRetryDelay 1s is not from 1h", "Limit -1ns is not"} {
+		"MaxPause -1ns is not", "MaxRetryDelay 1s is not from 1h", "Limit -1ns is not",
+		"Drain -1ns is not"} {
 		require.ErrorContains(t, err, says)
 	}
+	err = q.Work(ctx, "q", nothing,
+		queue.WorkOptions{Workers: -1, RetryDelay: 367 * 24 * time.Hour})
+	require.ErrorContains(t, err, "Workers -1 is not from 1")
+	require.ErrorContains(t, err, "RetryDelay 8808h0m0s is not from")
 }
