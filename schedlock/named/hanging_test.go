@@ -54,6 +54,40 @@ func TestAWaitGoesOnAfterAStatementWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// What was answered between them begins the count anew.
+func TestThreeLooksInARowWithoutAnAnswerEndAWait(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, _ := w.replica(1)
+		b, store := w.replica(2)
+		looks, answered := 0, 3 // each third
+		store.during(func(ctx context.Context, op string) error {
+			if op == "look" {
+				looks++
+			}
+			if looks%answered == 0 {
+				return nil
+			}
+			return hang("look")(ctx, op)
+		}, nil)
+		holder := try(t, a, "x")
+		holder.KeepAlive()
+		unlocked := make(chan error, 1)
+		time.AfterFunc(5*time.Minute, func() { unlocked <- holder.Unlock(ctx) })
+		got, err := b.Lock(ctx, "x")
+		require.NoError(t, err)
+		require.NoError(t, <-unlocked)
+		require.NoError(t, got.Unlock(ctx))
+
+		holder = try(t, a, "x")
+		holder.KeepAlive()
+		looks, answered = 0, 1000
+		_, err = b.Lock(ctx, "x")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 3, looks)
+		require.NoError(t, holder.Unlock(ctx))
+	})
+}
+
 // Nobody waits for ever for a database that does not answer, though the caller
 // has set no limit.
 func TestADatabaseThatDoesNotAnswerEndsEveryCall(t *testing.T) {
