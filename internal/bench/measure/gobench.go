@@ -29,12 +29,12 @@ type benchRun struct {
 
 var benchRuns = []benchRun{
 	{"^BenchmarkIsLeader", "./schedlock", []string{"-count=5", "-benchtime=0.5s"}},
-	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench",
+	{"^Benchmark(Acquire|Heartbeat|Release|GetLockInfo)$", "./internal/bench/measure",
 		[]string{"-count=3", "-benchtime=0.5s"}},
-	{"^Benchmark(Run|RunParallel)$", "./internal/bench", []string{"-count=1"}},
-	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench",
+	{"^Benchmark(Run|RunParallel)$", "./internal/bench/measure", []string{"-count=1"}},
+	{"^BenchmarkQueue(|Million|Workers)$", "./internal/bench/measure",
 		[]string{"-count=1", "-benchtime=0.3s"}},
-	{"^BenchmarkThousandJobs$", "./internal/bench", []string{"-count=1", "-benchtime=1x"}},
+	{"^BenchmarkThousandJobs$", "./internal/bench/measure", []string{"-count=1", "-benchtime=1x"}},
 }
 
 func (m *measurer) benchmarks(ctx context.Context) error {

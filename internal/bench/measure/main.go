@@ -5,6 +5,10 @@
 //
 //	go run ./internal/bench/measure -o docs/benchmarks.md
 //
+// The benchmarks that need a real database are its tests:
+//
+//	go test -run '^$' -bench . ./internal/bench/measure
+//
 // The replicas are this program itself, started again, with package startup.
 // PostgreSQL and MariaDB are temporary servers; without its programs, one is left out.
 // Everything it starts is stopped, also after Ctrl-C. The databases lie in the

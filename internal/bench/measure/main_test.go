@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/missing"
+	"example.com/schedlock/internal/pgtest"
 )
 
 // The replicas are this binary, started again.
 func TestMain(m *testing.M) {
 	serveReplica()
-	os.Exit(m.Run())
+	os.Exit(pgtest.Run(m))
 }
 
 func TestAPageOfAFewRounds(t *testing.T) {

@@ -1,10 +1,9 @@
-package bench
+package main_test
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -12,14 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/schedlock/internal/pgtest"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
 	"example.com/schedlock/tasks"
 )
-
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 var quiet = slog.New(slog.DiscardHandler)
 

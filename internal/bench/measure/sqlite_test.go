@@ -1,4 +1,4 @@
-package bench
+package main_test
 
 import (
 	"context"
