@@ -64,6 +64,13 @@ func after[C aCall](change func(C)) func(C) {
 	}
 }
 
+// each changes what is in a list.
+func each[T any](list []T, change func(*T)) {
+	for i := range list {
+		change(&list[i])
+	}
+}
+
 // refuse does nothing but return err, where when says so.
 func refuse[C aCall](err error, when func(C) bool) func(C) {
 	return func(c C) {

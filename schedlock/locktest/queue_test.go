@@ -273,11 +273,7 @@ func again(s *soundQueue, name, id string, retries int) {
 
 // eachTask changes what Capture returns.
 func eachTask(change func(*taskqueue.Info)) func(*captureCall) {
-	return after(func(c *captureCall) {
-		for i := range c.tasks {
-			change(&c.tasks[i])
-		}
-	})
+	return after(func(c *captureCall) { each(c.tasks, change) })
 }
 
 // failByRelease makes a failure a release.

@@ -271,29 +271,17 @@ func eachAttempt(change func(ledger.Run, *ledger.Attempt)) func(*attemptsCall) {
 
 // eachOrder changes what Audit returns.
 func eachOrder(change func(*ledger.AuditEntry)) func(*auditCall) {
-	return after(func(c *auditCall) {
-		for i := range c.list {
-			change(&c.list[i])
-		}
-	})
+	return after(func(c *auditCall) { each(c.list, change) })
 }
 
 // eachJob changes what Jobs returns.
 func eachJob(change func(*ledger.Job)) func(*jobsCall) {
-	return after(func(c *jobsCall) {
-		for i := range c.jobs {
-			change(&c.jobs[i])
-		}
-	})
+	return after(func(c *jobsCall) { each(c.jobs, change) })
 }
 
 // eachRun changes what Runs returns.
 func eachRun(change func(*ledger.Run)) func(*runsCall) {
-	return after(func(c *runsCall) {
-		for i := range c.runs {
-			change(&c.runs[i])
-		}
-	})
+	return after(func(c *runsCall) { each(c.runs, change) })
 }
 
 // jobOf is the row of a job.

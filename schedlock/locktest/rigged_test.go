@@ -218,9 +218,5 @@ func swap(f func(now, judged *driver.Row)) func(*acquireCall) {
 
 // eachTerm changes what Terms returns.
 func eachTerm(change func(*driver.Term)) func(*termsCall) {
-	return after(func(c *termsCall) {
-		for i := range c.terms {
-			change(&c.terms[i])
-		}
-	})
+	return after(func(c *termsCall) { each(c.terms, change) })
 }
