@@ -74,9 +74,6 @@ func run(ctx context.Context, args []string, progress io.Writer) (err error) {
 	quick := flags.Bool("quick", false, "a few rounds of each: the figures say nothing")
 	b := &bench{progress: progress, calls: 300, handovers: 20, crashes: 5,
 		idle: 20 * time.Second, patience: 90 * time.Second}
-	flags.IntVar(&b.calls, "calls", b.calls, "calls of each operation")
-	flags.IntVar(&b.handovers, "handovers", b.handovers, "hand-overs of each")
-	flags.IntVar(&b.crashes, "crashes", b.crashes, "crashes of each; 0: leave them out")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
