@@ -146,7 +146,7 @@ func (c *client) wait() {
 }
 
 // use sends a statement: it runs with server.mu held, on the session given.
-func (c *client) use(ctx context.Context, statement func(x *session) error) error {
+func (c *client) use(statement func(x *session) error) error {
 	c.wait()
 	defer func() {
 		c.mu.Lock()
@@ -182,7 +182,7 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 func (c *client) Look(ctx context.Context) (v driver.Snapshot, err error) {
-	err = c.use(ctx, func(*session) error {
+	err = c.use(func(*session) error {
 		v, err = c.Store.Look(ctx)
 		return err
 	})
@@ -190,7 +190,7 @@ func (c *client) Look(ctx context.Context) (v driver.Snapshot, err error) {
 }
 
 func (c *client) LookAtSession(ctx context.Context) (v driver.Snapshot, err error) {
-	err = c.use(ctx, func(*session) error {
+	err = c.use(func(*session) error {
 		c.asked++
 		v, err = c.Store.Look(ctx)
 		if v.Row != nil && c.held[v.Row.Token] != nil && c.held[v.Row.Token].over.Load() {
@@ -202,7 +202,7 @@ func (c *client) LookAtSession(ctx context.Context) (v driver.Snapshot, err erro
 }
 
 func (c *client) Acquire(ctx context.Context, claim driver.Claim) (grant driver.Grant, err error) {
-	err = c.use(ctx, func(x *session) error {
+	err = c.use(func(x *session) error {
 		grant, err = c.Store.Acquire(ctx, claim)
 		if err == nil && claim.Grace > 0 {
 			c.Edit(func(r *driver.Row) { r.Grace = claim.Grace })
@@ -216,7 +216,7 @@ func (c *client) Acquire(ctx context.Context, claim driver.Claim) (grant driver.
 // Heartbeat puts the session in use into the row.
 func (c *client) Heartbeat(ctx context.Context, ref driver.Ref,
 	s driver.State) (beat driver.Renewal, err error) {
-	err = c.use(ctx, func(x *session) error {
+	err = c.use(func(x *session) error {
 		beat, err = c.Store.Heartbeat(ctx, ref, s)
 		if err == nil && c.held[ref.Token] != nil {
 			c.held[ref.Token], beat.Session = x, x
@@ -228,7 +228,7 @@ func (c *client) Heartbeat(ctx context.Context, ref driver.Ref,
 
 func (c *client) Release(ctx context.Context, ref driver.Ref,
 	reason driver.EndReason) (deleted bool, err error) {
-	err = c.use(ctx, func(*session) error {
+	err = c.use(func(*session) error {
 		deleted, err = c.Store.Release(ctx, ref, reason)
 		return err
 	})

@@ -226,11 +226,11 @@ func (r *replica) awaitImport() {
 	})
 }
 
-// awaitBans waits until the page shows a network that is banned.
-func (r *replica) awaitBans(network string) {
+// awaitBans waits until the page shows a network that the sample lists ban.
+func (r *replica) awaitBans() {
 	r.t.Helper()
 	eventually(r.t, "the page shows the bans", func() error {
-		if page := r.get("/"); !page.contains(network) {
+		if page := r.get("/"); !page.contains("192.0.2.0/26") {
 			return fmt.Errorf("%s", page.body)
 		}
 		return nil

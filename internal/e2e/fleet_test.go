@@ -57,7 +57,7 @@ func atOnce(t *testing.T, f *fleet, replicas int) {
 		require.Equal(t, term, lock.Lock.Term)
 		require.Equal(t, r == leader, lock.Self.Leader)
 	}
-	leader.awaitBans("192.0.2.0/26")
+	leader.awaitBans()
 }
 
 // requireStop ends replicas in the same instant, as an operator does.

@@ -14,7 +14,7 @@ func TestOnMariaDBALeaderHandsOver(t *testing.T) {
 	t.Parallel()
 	f := newFleetOn(t, mytest.Start(t).Database(t), "TICK=200ms")
 	leader, term := f.startLeader()
-	leader.awaitBans("192.0.2.0/26")
+	leader.awaitBans()
 	leader.awaitStatus("done", term)
 	standby := f.start()
 	leader.stop()

@@ -131,39 +131,39 @@ var spoiledLedgers = []spoiled{
 		h.Terms, h.Forgot = []int64{3}, []Span{{350 * ms, 360 * ms}}
 	}, ""},
 
-	{"a tick is not in the ledger", func(h *History) { drop(h, 2) }, RuleNoTickLost},
+	{"a tick is not in the ledger", func(h *History) { drop(h) }, RuleNoTickLost},
 	{"it is in a range", func(h *History) {
-		drop(h, 2)
+		drop(h)
 		h.Ledger = append(h.Ledger, skipped(3, 3))
 	}, ""},
 	{"it is in a range that counts one too many", func(h *History) {
-		drop(h, 2)
+		drop(h)
 		h.Ledger = append(h.Ledger, skipped(3, 3))
 		h.Ledger[4].Count = 2
 	}, RuleNoTickLost},
 	{"a range overlaps a run", func(h *History) {
-		drop(h, 2)
+		drop(h)
 		h.Ledger = append(h.Ledger, skipped(3, 4))
 	}, RuleNoTickLost},
 	{"a clock was set", func(h *History) {
 		h.Ledger = append(h.Ledger, skipped(3, 4))
 		h.Injections[0].Fault = "clock stepped"
-		drop(h, 2)
+		drop(h)
 		h.Jobs[0].Cursor = 4 * grid
 	}, ""},
 	{"a clock was set, and a tick is not in the ledger", func(h *History) {
 		h.Injections[0].Fault = "clock stepped"
-		drop(h, 2)
+		drop(h)
 	}, RuleNoTickLost},
 	{"it was set, and the cursor put back was deleted before it came to a tick",
 		func(h *History) {
 			h.Injections[0].Fault = "clock stepped"
-			drop(h, 2)
+			drop(h)
 			h.Anew = []Anew{{Newest: 5, Jobs: []JobRow{{Name: "j", Cursor: 2*grid + 1}}}}
 		}, ""},
 	{"it was set, and a tick before the deleted cursor is not in the ledger", func(h *History) {
 		h.Injections[0].Fault = "clock stepped"
-		drop(h, 2)
+		drop(h)
 		h.Anew = []Anew{{Newest: 5, Jobs: []JobRow{{Name: "j", Cursor: 5*grid + 1}}}}
 	}, RuleNoTickLost},
 	{"a range ends between two ticks", func(h *History) {
@@ -198,7 +198,7 @@ var spoiledLedgers = []spoiled{
 		h.Jobs[0].Cursor = 4 * grid
 	}, RuleNoTickLost},
 	{"the cursors were deleted between", func(h *History) {
-		drop(h, 2)
+		drop(h)
 		h.Anew = []Anew{{Newest: 2}}
 	}, ""},
 	{"ticks have rows from before they were deleted", anew, ""},
@@ -215,44 +215,44 @@ var spoiledLedgers = []spoiled{
 		h.Ledger[6].Tick += 100
 	}, RuleNoTickLost},
 	{"they were deleted elsewhere", func(h *History) {
-		drop(h, 2)
+		drop(h)
 		h.Anew = []Anew{{Newest: 1}, {Newest: 4}}
 	}, RuleNoTickLost},
 
 	{"a request", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
-		h.Ledger = append(h.Ledger, asked(1))
+		ask(h, 501*ms)
+		h.Ledger = append(h.Ledger, asked())
 	}, ""},
-	{"a request that is lost", func(h *History) { ask(h, 1, 500*ms, 501*ms) }, RuleRequests},
+	{"a request that is lost", func(h *History) { ask(h, 501*ms) }, RuleRequests},
 	{"with the database", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
+		ask(h, 501*ms)
 		h.Forgot = []Span{{600 * ms, 610 * ms}}
 	}, ""},
-	{"a request that was not granted", func(h *History) { ask(h, 1, 500*ms, 0) }, ""},
+	{"a request that was not granted", func(h *History) { ask(h, 0) }, ""},
 	{"a request that has made two", func(h *History) {
-		ask(h, 1, 500*ms, 0)
-		h.Ledger = append(h.Ledger, asked(1), asked(1))
+		ask(h, 0)
+		h.Ledger = append(h.Ledger, asked(), asked())
 	}, RuleRequests},
 	{"a request that runs, and waits", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
-		h.Ledger, h.Pending = append(h.Ledger, asked(1)), h.asks()
+		ask(h, 501*ms)
+		h.Ledger, h.Pending = append(h.Ledger, asked()), h.asks()
 	}, RuleRequests},
 	{"a request under another time", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
-		h.Ledger = append(h.Ledger, asked(1))
+		ask(h, 501*ms)
+		h.Ledger = append(h.Ledger, asked())
 		h.Ledger[5].Tick++
 	}, RuleRequests},
 	{"a request that was skipped for no reason", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
-		h.Ledger = append(h.Ledger, asked(1))
+		ask(h, 501*ms)
+		h.Ledger = append(h.Ledger, asked())
 		h.Ledger[5].Started = false
 	}, RuleRequests},
 	{"a request that waits", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
+		ask(h, 501*ms)
 		h.Pending = h.asks()
 	}, ""},
 	{"a request that waits, although somebody leads", func(h *History) {
-		ask(h, 1, 500*ms, 501*ms)
+		ask(h, 501*ms)
 		h.Pending = h.asks()
 		h.Beliefs[2].Last = Sample{11 * time.Second, 11 * time.Second}
 	}, RuleRequests},

@@ -268,11 +268,10 @@ func (c *stoppedClock) now() time.Time {
 	return c.at
 }
 
-func (c *stoppedClock) add(d time.Duration) time.Time {
+func (c *stoppedClock) add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
-	return c.at
 }
 
 func TestEveryConnectionHasTheSettings(t *testing.T) {
