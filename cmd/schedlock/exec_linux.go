@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/guard"
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
@@ -286,6 +287,15 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 	}, nil
 }
 
+// isHeld reports whether somebody holds the lock, as schedlock status says. A lock that is free, but
+// can't be taken, is not held.
+func isHeld(s store) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
+	defer cancel()
+	v, err := assess.LookAtSession(ctx, s)
+	return err == nil && assess.Of(v).Verdict == assess.Held
+}
+
 func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 	lock, err := schedlock.New(s, schedlock.WithTTL(x.ttl), schedlock.WithLogger(log),
 		schedlock.WithApp("schedlock exec"), schedlock.WithOwner(x.owner))
@@ -299,9 +309,8 @@ func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 		}
 		lease, err := take(ctx)
 		if err != nil {
-			s := lock.Status()
-			if ctx.Err() != nil && s.State == schedlock.SelfStandby && s.Err == nil {
-				err = fmt.Errorf("%w: %w: %s", err, schedlock.ErrHeld, s.Reason)
+			if errors.Is(context.Cause(ctx), errLate) && isHeld(s) {
+				err = fmt.Errorf("%w: %w: %s", err, schedlock.ErrHeld, lock.Status().Reason)
 			}
 			return nil, err
 		}

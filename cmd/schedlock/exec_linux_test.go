@@ -267,6 +267,18 @@ func TestExecWaitsForAServerNoLongerThanItMay(t *testing.T) {
 	require.Less(t, time.Since(begun), openLimit)
 }
 
+// The lock is free, but the database takes no writes: that is no other machine that does the work.
+func TestExecDoesNotSkipWhatNobodyDoes(t *testing.T) {
+	missing.Long(t, "takes seconds")
+	t.Parallel()
+	path := filepath.Join(folder(t), "app.db")
+	require.Zero(t, finish(t, execOf(t, path, "true")).code)
+	r := finish(t, execOf(t, "file:"+path+"?_pragma=query_only(1)", "--timeout", "1s", "--skip-ok",
+		"true"))
+	require.Equal(t, exitTemporary, r.code, r)
+	require.NotContains(t, r.err, "is held")
+}
+
 // An outer process that was stopped past the TTL acts on what inner knows by then.
 func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 	missing.Long(t, "stops a process for its TTL")
