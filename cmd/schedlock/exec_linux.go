@@ -176,12 +176,19 @@ func (x *execution) notHad(ctx, within context.Context, err error) (int, error) 
 		return guard.ExitSignal(syscall.Signal(sig)), nil
 	case !late && !taken:
 		return 0, err
-	case x.skipOK && taken: // a database that is silent is no other that does the work
+	case x.skipOK && taken && !failedOver(err):
+		// A database that is silent, or has forgotten, is no other that does the work.
 		return exitDone, nil
 	case late:
 		err = fmt.Errorf("the lock was not had within %v: %w", x.within, err)
 	}
 	return 0, &codeError{exitTemporary, err}
+}
+
+// failedOver reports whether a named lock can't be taken though nobody is known to hold it.
+func failedOver(err error) bool {
+	held, ok := errors.AsType[*named.HeldError](err)
+	return ok && held.Info.FailedOver
 }
 
 // under runs the command, and gives the lock back.

@@ -279,6 +279,22 @@ func TestExecDoesNotSkipWhatNobodyDoes(t *testing.T) {
 	require.NotContains(t, r.err, "is held")
 }
 
+// After a fail-over nobody may take a lock, but nobody is known to hold it either.
+func TestExecDoesNotSkipWhatAFailOverMayHaveForgotten(t *testing.T) {
+	missing.Long(t, "starts a server")
+	t.Parallel()
+	dsn := migratedServer(t)
+	once := []string{"--name", "nightly", "--once-per", "23h", "--skip-ok", "true"}
+	require.Equal(t, result{}, finish(t, execOf(t, dsn, once...)))
+	execute(t, dsn, `UPDATE named_locks_floor SET timeline = '00000000'`)
+	r := finish(t, execOf(t, dsn, once...))
+	require.Zero(t, r.code, "it is known who has run it: %+v", r)
+	once[1] = "another"
+	r = finish(t, execOf(t, dsn, once...))
+	require.Equal(t, exitTemporary, r.code, r)
+	require.Contains(t, r.err, "the database server has failed over")
+}
+
 // An outer process that was stopped past the TTL acts on what inner knows by then.
 func TestExecGoesOnAfterItWasStopped(t *testing.T) {
 	missing.Long(t, "stops a process for its TTL")
