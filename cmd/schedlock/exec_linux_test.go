@@ -180,7 +180,7 @@ func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "sh", "-c", "echo up; exec sleep 1000")
 		w.line()
-		for _, args := range [][]string{{"--no-wait"}, {"--timeout", "300ms"}} {
+		for _, args := range [][]string{{"--no-wait"}, {"--timeout", "2s"}} {
 			r := finish(t, execOf(t, dsn, append(args, "true")...))
 			require.Equal(t, exitTemporary, r.code, r.err)
 			require.NotEmpty(t, r.err)
