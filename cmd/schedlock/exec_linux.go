@@ -294,8 +294,8 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 	}, nil
 }
 
-// isHeld reports whether somebody holds the lock, as schedlock status says. A lock that is free, but
-// can't be taken, is not held.
+// isHeld reports whether somebody holds the lock, as schedlock status says. A lock that is free,
+// but can't be taken, is not held.
 func isHeld(s store) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
