@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"example.com/schedlock/cmd/schedlock/internal/guard"
+	"example.com/schedlock/internal/assess"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/named"
@@ -175,12 +176,19 @@ func (x *execution) notHad(ctx, within context.Context, err error) (int, error) 
 		return guard.ExitSignal(syscall.Signal(sig)), nil
 	case !late && !taken:
 		return 0, err
-	case x.skipOK && taken: // a database that is silent is no other that does the work
+	case x.skipOK && taken && !failedOver(err):
+		// A database that is silent, or has forgotten, is no other that does the work.
 		return exitDone, nil
 	case late:
 		err = fmt.Errorf("the lock was not had within %v: %w", x.within, err)
 	}
 	return 0, &codeError{exitTemporary, err}
+}
+
+// failedOver reports whether a named lock can't be taken though nobody is known to hold it.
+func failedOver(err error) bool {
+	held, ok := errors.AsType[*named.HeldError](err)
+	return ok && held.Info.FailedOver
 }
 
 // under runs the command, and gives the lock back.
@@ -286,6 +294,15 @@ func (x *execution) locks(s store, log *slog.Logger) (taker, error) {
 	}, nil
 }
 
+// isHeld reports whether somebody holds the lock, as schedlock status says. A lock that is free,
+// but can't be taken, is not held.
+func isHeld(s store) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
+	defer cancel()
+	v, err := assess.LookAtSession(ctx, s)
+	return err == nil && assess.Of(v).Verdict == assess.Held
+}
+
 func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 	lock, err := schedlock.New(s, schedlock.WithTTL(x.ttl), schedlock.WithLogger(log),
 		schedlock.WithApp("schedlock exec"), schedlock.WithOwner(x.owner))
@@ -299,9 +316,8 @@ func (x *execution) schedulerLock(s store, log *slog.Logger) (taker, error) {
 		}
 		lease, err := take(ctx)
 		if err != nil {
-			s := lock.Status()
-			if ctx.Err() != nil && s.State == schedlock.SelfStandby && s.Err == nil {
-				err = fmt.Errorf("%w: %w: %s", err, schedlock.ErrHeld, s.Reason)
+			if errors.Is(context.Cause(ctx), errLate) && isHeld(s) {
+				err = fmt.Errorf("%w: %w: %s", err, schedlock.ErrHeld, lock.Status().Reason)
 			}
 			return nil, err
 		}

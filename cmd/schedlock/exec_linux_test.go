@@ -180,7 +180,7 @@ func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
 	inBoth(t, func(t *testing.T, dsn string) {
 		w := startExec(t, dsn, "sh", "-c", "echo up; exec sleep 1000")
 		w.line()
-		for _, args := range [][]string{{"--no-wait"}, {"--timeout", "300ms"}} {
+		for _, args := range [][]string{{"--no-wait"}, {"--timeout", "2s"}} {
 			r := finish(t, execOf(t, dsn, append(args, "true")...))
 			require.Equal(t, exitTemporary, r.code, r.err)
 			require.NotEmpty(t, r.err)
@@ -265,6 +265,34 @@ func TestExecWaitsForAServerNoLongerThanItMay(t *testing.T) {
 	r := finish(t, execOf(t, dsn, "--timeout", "1s", "--skip-ok", "true"))
 	require.Equal(t, exitTemporary, r.code, r)
 	require.Less(t, time.Since(begun), openLimit)
+}
+
+// The lock is free, but the database takes no writes: that is no other machine that does the work.
+func TestExecDoesNotSkipWhatNobodyDoes(t *testing.T) {
+	missing.Long(t, "takes seconds")
+	t.Parallel()
+	path := filepath.Join(folder(t), "app.db")
+	require.Zero(t, finish(t, execOf(t, path, "true")).code)
+	r := finish(t, execOf(t, "file:"+path+"?_pragma=query_only(1)", "--timeout", "1s", "--skip-ok",
+		"true"))
+	require.Equal(t, exitTemporary, r.code, r)
+	require.NotContains(t, r.err, "is held")
+}
+
+// After a fail-over nobody may take a lock, but nobody is known to hold it either.
+func TestExecDoesNotSkipWhatAFailOverMayHaveForgotten(t *testing.T) {
+	missing.Long(t, "starts a server")
+	t.Parallel()
+	dsn := migratedServer(t)
+	once := []string{"--name", "nightly", "--once-per", "23h", "--skip-ok", "true"}
+	require.Equal(t, result{}, finish(t, execOf(t, dsn, once...)))
+	execute(t, dsn, `UPDATE named_locks_floor SET timeline = '00000000'`)
+	r := finish(t, execOf(t, dsn, once...))
+	require.Zero(t, r.code, "it is known who has run it: %+v", r)
+	once[1] = "another"
+	r = finish(t, execOf(t, dsn, once...))
+	require.Equal(t, exitTemporary, r.code, r)
+	require.Contains(t, r.err, "the database server has failed over")
 }
 
 // An outer process that was stopped past the TTL acts on what inner knows by then.

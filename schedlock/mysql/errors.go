@@ -123,7 +123,8 @@ func (s *Store) explain(err error) error {
 	var advice string
 	switch n := number(err); {
 	case n == errNoTable || n == errNoColumn:
-		advice = "run the migrations, or correct the name of the database"
+		advice = "run the migrations (have they nothing to do? restore a backup), " +
+			"or correct the name of the database"
 	case n == errNoDBAccess || n == errNoRight || n == errNoColumnUse || n == errNoPrivilege:
 		advice = fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE on the database to user %q",
 			s.config.User)

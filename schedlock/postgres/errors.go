@@ -78,10 +78,12 @@ func (s *Store) explain(err error) error {
 	var advice string
 	switch c := code(err); c {
 	case codeNoTable, codeNoColumn:
-		advice = fmt.Sprintf("run the migrations, or set the search_path to the schema "+
-			"that has the tables, or GRANT USAGE on it to role %q", s.config.User)
+		advice = fmt.Sprintf("run the migrations (have they nothing to do? restore a backup), "+
+			"or set the search_path to the schema that has the tables, or GRANT USAGE on it to "+
+			"role %q", s.config.User)
 		if s.schema != "" {
-			advice = fmt.Sprintf("run the migrations, or correct WithSchema(%q), "+
+			advice = fmt.Sprintf("run the migrations (have they nothing to do? restore a "+
+				"backup), or correct WithSchema(%q), "+
 				"or GRANT USAGE ON SCHEMA %s TO %q", s.schema, s.path(), s.config.User)
 		}
 	case codeNoSchema:

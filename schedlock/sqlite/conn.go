@@ -322,8 +322,9 @@ func (s *Store) explain(err error) error {
 	case strings.Contains(err.Error(), "no such table: scheduler_"),
 		strings.Contains(err.Error(), "no such table: named_locks"),
 		strings.Contains(err.Error(), "no such table: queue_tasks"):
-		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up)",
-			driver.ErrPermanent, s.files.path, err)
+		return fmt.Errorf("%w: database %s: %w; its migrations were not run (migrations.Up), "+
+			"or the table was dropped since: restore a backup", driver.ErrPermanent,
+			s.files.path, err)
 	case is(err, sqlite3.NOTADB):
 		return &notADatabase{s.files.path, err}
 	case is(err, sqlite3.CORRUPT):

@@ -318,7 +318,8 @@ func TestWithoutItsTablesADatabaseSaysWhatIsMissing(t *testing.T) {
 		},
 	} {
 		err := call()
-		assert.ErrorContains(t, err, "its migrations were not run", name)
+		assert.ErrorContains(t, err, "its migrations were not run (migrations.Up), or the table "+
+			"was dropped since: restore a backup", name)
 		assert.ErrorIs(t, err, driver.ErrPermanent, "%s, as on PostgreSQL", name)
 		assert.ErrorContains(t, err, s.Path(), name)
 	}
