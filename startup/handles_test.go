@@ -112,6 +112,28 @@ func TestMetricsThatPanicLeaveNoDatabaseOpen(t *testing.T) {
 	assert.Equal(t, []string{"open", "close"}, d.read())
 }
 
+type told struct{ diary }
+
+func (m *told) Observe(e schedlock.Event)            { m.write(string(e.Kind)) }
+func (m *told) OnRun(e tasks.RunEvent)               { m.write(e.Job + " " + string(e.Status)) }
+func (m *told) Watch(*schedlock.Lock, *tasks.Runner) { m.write("watch") }
+
+func TestMetricsAreToldOfTheLockAndOfItsRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			d diary
+			m told
+		)
+		app := newApp(t, startup.Config{Open: newDatabase(&d).open, Metrics: &m,
+			Jobs: atOnce("j", func() {})})
+		require.NoError(t, app.Start(t.Context()))
+		synctest.Wait()
+		require.NoError(t, app.Stop(t.Context()))
+		assert.Subset(t, m.read(), []string{"watch", string(schedlock.EventElected), "j in_progress",
+			"j done", string(schedlock.EventReleased)})
+	})
+}
+
 // A pruned is a database that tells how many runs of a job are to stay.
 type pruned struct {
 	*memory.Store

@@ -10,13 +10,12 @@ import (
 	"example.com/schedlock/schedlock/driver"
 )
 
-// The phases of a runner's life. campaign.next says which one follows.
+// The phases of a campaign. campaign.next says which one follows.
 const (
-	starting int32 = iota // nobody has called Campaign or Acquire
-	standby               // has no lease, and waits for one
-	leading               // keeps its lease alive; jobs run once Start was called
-	draining              // starts nothing; waits for what runs, then releases the lock
-	stopped               // for good
+	standby  = iota // has no lease, and waits for one
+	leading         // keeps its lease alive; jobs run once Start was called
+	draining        // starts nothing; waits for what runs, then releases the lock
+	stopped         // for good
 )
 
 const (
@@ -49,7 +48,7 @@ type campaign struct {
 
 // next says which phase follows. It looks only at what is the case, so a phase
 // need not tell how it has ended.
-func (c *campaign) next() int32 {
+func (c *campaign) next() int {
 	stopping := c.ctx.Err() != nil
 	switch {
 	case c.lease == nil && stopping:
@@ -69,9 +68,7 @@ func (c *campaign) run() {
 		defer c.startPresence()()
 	}
 	for {
-		phase := c.next()
-		c.phase.Store(phase)
-		switch phase {
+		switch c.next() {
 		case standby:
 			c.wait()
 		case leading:

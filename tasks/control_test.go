@@ -238,20 +238,21 @@ func TestAPauseOutlivesItsLeader(t *testing.T) {
 	inDiary(t, func(t *testing.T, w *world, d *diary) {
 		job := d.job("j", Every(time.Minute).Offset(0), 0)
 		job.CatchUp = Skip
-		lead := func(from, upto time.Duration) {
+		lead := func(from, upto time.Duration, paused int) {
 			sleepUntil(from)
-			w.leadsUntil(upto, []Job{job})
+			r := w.leadsUntil(upto, []Job{job})
+			assert.Equal(t, paused, r.log.Count("paused: nothing starts"))
 		}
 		ask := w.join(nil).runner
-		lead(0, 90*time.Second)
+		lead(0, 90*time.Second, 0)
 		sleepUntil(150 * time.Second)
 		_, err := ask.PauseAll(ctx, "alice", "")
 		require.NoError(t, err)
-		lead(3*time.Minute+10*time.Second, 5*time.Minute+10*time.Second)
+		lead(3*time.Minute+10*time.Second, 5*time.Minute+10*time.Second, 1)
 		sleepUntil(6*time.Minute + 10*time.Second)
 		_, err = ask.ResumeAll(ctx, "alice")
 		require.NoError(t, err)
-		lead(8*time.Minute+10*time.Second, 9*time.Minute+10*time.Second)
+		lead(8*time.Minute+10*time.Second, 9*time.Minute+10*time.Second, 0)
 		assert.Equal(t, []string{"00:01:00 done",
 			"00:02:00 skipped missed", "00:03:00-00:06:00 (4) skipped paused",
 			"00:07:00-00:08:00 (2) skipped missed", "00:09:00 done"}, w.rows("j"))

@@ -139,6 +139,11 @@ func TestTheCursorsOfAllJobsThatWaitAreReadAtOnce(t *testing.T) {
 			}
 		}
 		assert.InDelta(t, 10, reads, 1, "one every heartbeat interval")
+
+		before := len(d.read())
+		require.True(t, w.db.EditCursor("7", w.now().Add(-10*time.Minute), ""))
+		sleepUntil(15*time.Minute + 13*every)
+		assert.Len(t, d.read(), before+1, "a hand has set it right: it waits for no tick")
 	})
 }
 

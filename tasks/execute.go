@@ -108,9 +108,8 @@ func (t *term) wrote(ctx context.Context, r ledger.Run, end ledger.End) (mine bo
 	ctx, cancel := context.WithTimeout(ctx, finishLimit) // the job waits
 	defer cancel()
 	err := t.retry(ctx, func(ctx context.Context) error {
-		row, found, err := t.ledger.Run(ctx, r.Job, r.ScheduledAt)
-		mine = found && row.ID == r.ID && row.Term == r.Term && row.Attempt == r.Attempt &&
-			row.Status == end.Status
+		row, _, err := t.ledger.Run(ctx, r.Job, r.ScheduledAt)
+		mine = row.ID == r.ID && row.Attempt == r.Attempt && row.Status == end.Status
 		return err
 	}, "job", r.Job)
 	return err != nil || mine

@@ -82,18 +82,14 @@ func (t *term) lookAhead() {
 		return
 	}
 	for j, was := range ahead {
-		row := findJob(rows, j.Name)
-		if row == nil || row.Cursor.Equal(was.Cursor) || !j.turn.TryTake() {
+		if !j.turn.TryTake() {
 			continue
 		}
-		found := j.row == was // else it was decided about meanwhile
-		if found {
-			j.row = row
-		}
-		j.turn.Give()
-		if found {
+		if j.row == was { // else it was decided about meanwhile
+			j.row = findJob(rows, j.Name)
 			go t.wake(j)
 		}
+		j.turn.Give()
 	}
 }
 

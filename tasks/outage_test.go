@@ -12,10 +12,16 @@ import (
 )
 
 func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
-	for name, f := range map[string]fault{"refuses": refuse, "hangs": hang} {
+	for name, f := range map[string]func(string) fault{
+		"refuses":                      on(refuse, "abandon", "jobs"),
+		"hangs":                        on(hang, "abandon", "jobs"),
+		"does not tell what is owed":   on(refuse, "retries"),
+		"does not tell what is asked":  on(refuse, "pending"),
+		"does not tell of the cursors": on(refuse, "jobs"),
+	} {
 		runInDiary(t, name, func(t *testing.T, w *world, d *diary) {
 			a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
-			a.link.set(on(f, "abandon", "jobs"))
+			a.link.set(f)
 			a.start()
 			sleepUntil(2 * time.Minute)
 			require.True(t, a.leads(), "the heartbeats succeed")
@@ -28,6 +34,20 @@ func TestATermWaitsForALedgerThatDoesNotAnswer(t *testing.T) {
 			assert.Equal(t, []string{"j 00:02:10", "j 00:02:20", "j 00:02:30"}, d.read())
 		})
 	}
+}
+
+// It would lead, and nothing would run.
+func TestALeaderWhoseLedgerRefusesItStepsDown(t *testing.T) {
+	inDiary(t, func(t *testing.T, w *world, d *diary) {
+		a := w.join([]Job{d.job("j", Every(10*time.Second).Offset(0), 0)})
+		a.link.set(on(usurp, "abandon"))
+		a.start()
+		sleepUntil(time.Second)
+		require.False(t, a.leads())
+		a.link.set(nil)
+		sleepUntil(20 * time.Second)
+		assert.Equal(t, []string{"j 00:00:10", "j 00:00:20"}, d.read())
+	})
 }
 
 // Its heartbeats succeed, so nobody else would ever lead.

@@ -86,9 +86,8 @@ const clockSlack = time.Second
 // tooFarAhead reports whether a cursor stands further ahead than the job's next
 // tick: the job would wait for a time that nobody knows to come.
 func tooFarAhead(spec Spec, row *ledger.Job, now time.Time) bool {
-	next := spec.Next(now.Add(clockSlack))
-	return row != nil && (next.IsZero() && row.Cursor.After(now.Add(clockSlack)) ||
-		!next.IsZero() && row.Cursor.After(next))
+	now = now.Add(clockSlack)
+	return row != nil && row.Cursor.After(later(now, spec.Next(now)))
 }
 
 // runnable are those ticks of (cursor, upto] that are to run, oldest first.

@@ -27,6 +27,7 @@ func TestReplicasTellOfThemselvesWhereThatIsSwitchedOn(t *testing.T) {
 		list := w.present()
 		require.Len(t, list, 2, "nothing is written where it is not switched on")
 		assert.Equal(t, "leading", list[0].State)
+		assert.Equal(t, "test", list[0].Hostname)
 		assert.Equal(t, "standby", list[1].State)
 		assert.Contains(t, list[1].Reason, "pid 1 on host")
 		assert.NotEqual(t, list[0].Instance, list[1].Instance)

@@ -34,8 +34,8 @@ type Runner struct {
 	open   sync.Once
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
-	phase  atomic.Int32  // starting, standby, …: see campaign
-	done   chan struct{} // closed when the campaign has stopped
+	begun  atomic.Bool   // the campaign has
+	done   chan struct{} // closed when it has stopped
 
 	// The last lease if its release has failed. The campaign uses them; after done
 	// whoever is giving does.
@@ -199,7 +199,7 @@ func (r *Runner) Campaign() { r.begin(nil) }
 // that wraps schedlock.ErrStopped if the runner campaigns already or was
 // stopped.
 func (r *Runner) Acquire(ctx context.Context) error {
-	if r.phase.Load() != starting {
+	if r.begun.Load() {
 		return fmt.Errorf("the runner campaigns already, or was stopped: %w", schedlock.ErrStopped)
 	}
 	lease, err := r.lock.Acquire(ctx)
@@ -215,7 +215,7 @@ func (r *Runner) Acquire(ctx context.Context) error {
 // begin starts the campaign, with the first lease if there is one; false: it was
 // started before.
 func (r *Runner) begin(first *schedlock.Lease) bool {
-	if !r.phase.CompareAndSwap(starting, standby) {
+	if !r.begun.CompareAndSwap(false, true) {
 		return false
 	}
 	c := &campaign{Runner: r, lease: first}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/schedlock/internal/logtest"
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
@@ -36,17 +38,24 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 			Retry: Retry{Attempts: -1, Backoff: -1}},
 		{Name: "zero", Spec: Every(time.Hour), Do: nothing, CatchUp: All(0)},
 		{Name: "lowest", Spec: Every(time.Hour), Do: nothing, CatchUp: All(math.MinInt)},
-	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil))
+		{Name: "greedy", Spec: Every(time.Hour), Do: nothing, CatchUp: All(1001), Overlap: 3,
+			AtMostOnce: true, Timeout: -1,
+			Retry: Retry{Attempts: 1001, Backoff: 2, MaxBackoff: 1}},
+	}, WithLogger(nil), WithDrain(-time.Second), WithOnStuck(nil), WithOnRun(nil),
+		WithKeepRuns(-1))
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
-		"the function for stuck jobs is nil",
-		"job 1 of 10 has no name", "job 2 of 10: the name has 201 bytes, 200 are allowed",
+		"the function for stuck jobs is nil", "the function for runs is nil", "to keep, -1, is below 0",
+		"job 1 of 11 has no name", "job 2 of 11: the name has 201 bytes, 200 are allowed",
 		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at ` +
 			`least 100ms`, `job "never": schedule is empty`,
 		`job "eager": retry: -1 attempts`, `job "eager": retry: backoff -1ns is below 0`,
 		`job "zero": catch-up All(0): the number must be between 1 and 1000`,
-		`job "lowest": catch-up All(-92`,
+		`job "lowest": catch-up All(-92`, `job "greedy": catch-up All(1001)`,
+		`job "greedy": overlap 3`, `job "greedy": time-out -1ns is below 0`,
+		`job "greedy": 1001 attempts, but it is AtMostOnce`, `job "greedy": retry: 1001 attempts`,
+		"retry: longest backoff 1ns is below the backoff of 2ns",
 	} {
 		assert.ErrorContains(t, err, want)
 	}
@@ -343,7 +352,9 @@ func TestStalled(t *testing.T) {
 		j.active = 0
 		tm.pending.Pauses = []ledger.Pause{{Action: ledger.Action{Job: "j"}}}
 		assert.NoError(t, tm.stalled(time.Minute), "is paused")
-		tm.pending.Pauses = nil
+		require.NoError(t, tm.readPending(ctx))
+		assert.NoError(t, tm.stalled(time.Minute), "its pause has just ended")
+		time.Sleep(time.Minute + time.Second)
 		set(&ledger.Job{Name: "j", Spec: "another", Cursor: midnight})
 		assert.NoError(t, tm.stalled(time.Minute), "a changed spec is decided first")
 		tm.end()
@@ -363,14 +374,15 @@ func TestARunnerGoesOnWhenAnotherAppHasTheLockForAWhile(t *testing.T) {
 		lease, err := shop.Acquire(ctx)
 		require.NoError(t, err)
 
-		lock := newLock("billing")
-		r, err := NewRunner(lock, w.db, nil, WithLogger(discard))
+		lock, log := newLock("billing"), &logtest.Log{}
+		r, err := NewRunner(lock, w.db, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		require.NoError(t, err)
 		require.ErrorIs(t, r.Acquire(ctx), driver.ErrPermanent)
 		r.Campaign()
 		r.Start()
-		time.Sleep(3 * ttl)
+		time.Sleep(5 * ttl / 2)
 		require.ErrorIs(t, lock.IsLeader(ctx), schedlock.ErrNotLeader)
+		require.Equal(t, 3, log.Count("campaign refused: it is repeated"))
 		require.NoError(t, lease.Release(ctx))
 		time.Sleep(ttl + retry)
 		synctest.Wait()

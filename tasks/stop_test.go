@@ -63,6 +63,7 @@ func TestStopForgetsAReleaseThatWasMadeUpFor(t *testing.T) {
 		sleepUntil(renew + 10*time.Second)
 		require.False(t, a.leads())
 		require.NotNil(t, w.holder())
+		require.Equal(t, 1, a.log.Count("release failed; it is repeated"))
 		a.link.set(nil)
 		sleepUntil(renew + 15*time.Second)
 		require.True(t, a.leads())
@@ -96,6 +97,16 @@ func TestStop(t *testing.T) {
 		require.NoError(t, a.runner.Stop(ctx))
 		sleepUntil(2 * time.Minute)
 		assert.Len(t, w.terms(), 1)
+	})
+	runInWorld(t, "before the ledger answers", func(t *testing.T, w *world) {
+		a := w.join(nil)
+		a.link.set(on(refuse, "abandon"))
+		a.lead()
+		sleepUntil(time.Minute)
+		patience, cancel := context.WithTimeout(ctx, 2*retry)
+		defer cancel()
+		require.NoError(t, a.runner.Stop(patience))
+		assert.Nil(t, w.holder())
 	})
 	runInDiary(t, "with little time it goes on in the background", func(t *testing.T, w *world,
 		d *diary) {

@@ -166,6 +166,24 @@ func TestCallbacksAreCalledInOrderAndOneThatHangsIsPassed(t *testing.T) {
 	})
 }
 
+func TestStopWaitsForCallbacksButNotForLong(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{2 * time.Second: 3 * time.Second,
+		time.Hour: callbackLimit} {
+		runInDiary(t, takes.String(), func(t *testing.T, w *world, d *diary) {
+			a := w.leader([]Job{d.job("j", at(5*time.Second), 0)},
+				WithOnRun(func(RunEvent) { time.Sleep(takes) })) // of a start, and of an end
+			sleepUntil(6 * time.Second)
+			begin := time.Now()
+			require.NoError(t, a.runner.Stop(ctx))
+			assert.Equal(t, want, time.Since(begin))
+			assert.Equal(t, 1, a.log.Count(`stopping waits for OnRun" job=j calls=2`))
+			assert.Equal(t, want == callbackLimit,
+				a.log.Count("stopped without waiting for OnRun any longer") == 1)
+			time.Sleep(2 * takes) // both return
+		})
+	}
+}
+
 func hanging(c *callbacks) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

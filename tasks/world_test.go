@@ -202,11 +202,12 @@ func (w *world) leader(jobs []Job, opts ...Option) *replica {
 }
 
 // leadsUntil lets a replica lead until that long after midnight, and then leave.
-func (w *world) leadsUntil(upto time.Duration, jobs []Job, opts ...Option) {
+func (w *world) leadsUntil(upto time.Duration, jobs []Job, opts ...Option) *replica {
 	w.t.Helper()
 	r := w.leader(jobs, opts...)
 	sleepUntil(upto)
 	require.NoError(w.t, r.runner.Stop(ctx))
+	return r
 }
 
 // standby makes a replica that stands by.

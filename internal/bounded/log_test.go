@@ -109,6 +109,26 @@ func TestAHandlerThatBlocksHoldsUpNobodyForLong(t *testing.T) {
 	})
 }
 
+func TestWhatAQueueHasLostIsToldInItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		q := Queue{Missed: func(n int) { told = append(told, fmt.Sprint(n, " missed")) }}
+		begin := time.Now()
+		q.Wait(time.Hour)
+		require.Zero(t, time.Since(begin), "for nothing")
+		next := make(chan struct{})
+		for range Capacity + 3 { // the first of them is under way
+			q.Do(func() { <-next })
+		}
+		next <- struct{}{}
+		synctest.Wait()
+		q.Do(func() { told = append(told, "later") })
+		close(next)
+		q.Wait(time.Hour)
+		require.Equal(t, []string{"2 missed", "later"}, told)
+	})
+}
+
 // faulty panics, or ends its goroutine, at some lines.
 type faulty struct{ slog.Handler }
 

@@ -105,6 +105,55 @@ func TestATurnIsOnesAtATime(t *testing.T) {
 	require.True(t, x.TryTake())
 }
 
+func TestWhoTakesAWatchedTurnEndsTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		closed, never := make(chan struct{}), func() bool { return false }
+		x, yields := WatchedTurn{Turn: NewTurn()}, 0
+		yield := func() { yields++ }
+		waiter := make(chan error, 1)
+		take := func() {
+			go func() { waiter <- x.Take(ctx, closed) }()
+			synctest.Wait()
+		}
+		require.NoError(t, x.Turn.Take(ctx))
+		end := x.Watch(yield, never)
+		require.Zero(t, yields, "nobody wants it")
+		x.Interrupt()
+		require.Equal(t, 1, yields)
+		take()
+		require.Equal(t, 2, yields)
+		end()
+		x.Interrupt()
+		require.Equal(t, 2, yields, "the watch has ended")
+		x.Watch(yield, never)()
+		require.Equal(t, 3, yields, "somebody waits still")
+		x.Give()
+		require.NoError(t, <-waiter)
+		x.Watch(yield, never)()
+		require.Equal(t, 3, yields, "nobody waits any more")
+		x.Watch(yield, func() bool { return true })()
+		require.Equal(t, 4, yields)
+
+		take()
+		cancel(io.EOF)
+		require.Equal(t, io.EOF, <-waiter, "no longer than its context lasts")
+		x.Give()
+		for range 100 { // of two cases that are ready select takes either
+			require.Equal(t, io.EOF, x.Take(ctx, closed))
+		}
+		ctx = context.Background()
+		require.NoError(t, x.Take(ctx, closed))
+		take()
+		close(closed)
+		require.Equal(t, ErrClosed, <-waiter)
+		x.Give()
+		for range 100 {
+			require.Equal(t, ErrClosed, x.Take(ctx, closed))
+		}
+	})
+}
+
 type broken struct{ method string } // of which a call panics
 
 func (b *broken) Error() string { return b.method }

@@ -88,13 +88,9 @@ func (l Ledger[T]) GiveUp(ctx context.Context, ref driver.Ref,
 func (l Ledger[T]) Finish(ctx context.Context, run ledger.Run,
 	end ledger.End) (written bool, err error) {
 	message := ledger.Cut(l.d.Text(ledger.Cut(end.Error)))
-	var retryAt any
-	if end.Status == ledger.Failed {
-		retryAt = optional(end.RetryAt)
-	}
 	return within(ctx, l, l.d.Attempt, func(ctx context.Context, t T) (bool, error) {
 		n, err := l.exec(ctx, t, l.d.SQL.Finish, l.stamped(string(end.Status), message,
-			retryAt, run.ID, run.Term, run.Attempt)...)
+			optional(end.RetryAt), run.ID, run.Term, run.Attempt)...)
 		if err != nil || n == 0 {
 			return false, err
 		}

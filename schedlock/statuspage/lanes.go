@@ -73,15 +73,7 @@ func laneJobs(s *snapshot) (jobs []job) {
 	return jobs
 }
 
-func failsFirst(a, b job) int {
-	switch fails := a.Streak > 0; {
-	case fails == (b.Streak > 0):
-		return 0
-	case fails:
-		return -1
-	}
-	return 1
-}
+func failsFirst(a, b job) int { return cmp.Compare(min(b.Streak, 1), min(a.Streak, 1)) }
 
 func newLane(j job, from, to time.Time) lane {
 	l := lane{Job: j.Name}

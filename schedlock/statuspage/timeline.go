@@ -181,10 +181,10 @@ func ending(t driver.Term) string {
 		text = "revoked, it was told to leave"
 	}
 	if t.Revoked != (schedlock.Revocation{}) {
-		text += " by " + cut(t.Revoked.By, 60)
 		if t.EndReason != driver.EndRevoked {
-			text = fmt.Sprintf("%s, told to leave by %s", t.EndReason, cut(t.Revoked.By, 60))
+			text = string(t.EndReason) + ", told to leave"
 		}
+		text += " by " + cut(t.Revoked.By, 60)
 		if t.Revoked.Reason != "" {
 			text += ": " + cut(t.Revoked.Reason, 120)
 		}

@@ -96,3 +96,21 @@ func TestADayOfAnotherYearHasItsYear(t *testing.T) {
 		}
 	})
 }
+
+func TestHowATermEndedInWords(t *testing.T) {
+	t.Parallel()
+	by := schedlock.Revocation{By: "alice", Reason: "deploy"}
+	for want, term := range map[string]driver.Term{
+		"released": {EndReason: driver.EndReleased},
+		"expired, no heartbeat for its TTL of 1 min": {EndReason: driver.EndExpired,
+			TTL: time.Minute},
+		"proven dead: its process gave no sign in the lease file": {
+			EndReason: driver.EndProvenDead},
+		"its database session ended":                     {EndReason: driver.EndSessionEnded},
+		"lost, it stepped down":                          {EndReason: driver.EndLost},
+		"revoked, it was told to leave by alice: deploy": {EndReason: driver.EndRevoked, Revoked: by},
+		"lost, told to leave by alice: deploy":           {EndReason: driver.EndLost, Revoked: by},
+	} {
+		assert.Equal(t, want, ending(term))
+	}
+}
