@@ -50,8 +50,7 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 	conflicts := 0 // how often in a row the ledger did not agree with what was just read of it
 	for t.pause(conflicts) && t.trusted() && t.open() && !t.paused(j.Name) {
 		if run, late := t.landed(j); late {
-			t.begin(j, step{busyFrom: t.lease.Now()}, run)
-			return run, true
+			return run, t.begin(j, step{busyFrom: t.lease.Now()}, run)
 		}
 		s, found := t.choose(j)
 		if !found {
@@ -92,21 +91,25 @@ func (t *term) next(j *termJob) (run ledger.Run, ok bool) {
 			return run, false
 		}
 		if started {
-			t.begin(j, s, run)
-			return run, true
+			return run, t.begin(j, s, run)
 		}
 	}
 	return run, false
 }
 
-// begin notes that a run has started in the ledger.
-func (t *term) begin(j *termJob, s step, run ledger.Run) {
+// begin notes that a run has started in the ledger. The database has agreed; now
+// this replica must still trust its lease, or the run is not executed.
+func (t *term) begin(j *termJob, s step, run ledger.Run) (ok bool) {
+	if !t.trusted() {
+		return false
+	}
 	t.mu.Lock()
 	t.running[run.ID] = execution{Run: t.run(run)}
 	t.mu.Unlock()
 	j.runBegins(s.busyFrom)
 	j.overlapsWait = overlapsFirst
 	j.overlapsAt = t.lease.Now().Add(j.overlapsWait)
+	return true
 }
 
 // overlapsFirst is how long a run has been under way when the ticks that it
