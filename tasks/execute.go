@@ -109,7 +109,8 @@ func (t *term) wrote(ctx context.Context, r ledger.Run, end ledger.End) (mine bo
 	defer cancel()
 	err := t.retry(ctx, func(ctx context.Context) error {
 		row, _, err := t.ledger.Run(ctx, r.Job, r.ScheduledAt)
-		mine = row.ID == r.ID && row.Attempt == r.Attempt && row.Status == end.Status
+		mine = row.ID == r.ID && row.Term == r.Term && row.Attempt == r.Attempt &&
+			row.Status == end.Status
 		return err
 	}, "job", r.Job)
 	return err != nil || mine

@@ -82,11 +82,12 @@ func (t *term) lookAhead() {
 		return
 	}
 	for j, was := range ahead {
-		if !j.turn.TryTake() {
+		row := findJob(rows, j.Name)
+		if row != nil && row.Cursor.Equal(was.Cursor) || !j.turn.TryTake() {
 			continue
 		}
 		if j.row == was { // else it was decided about meanwhile
-			j.row = findJob(rows, j.Name)
+			j.row = row
 			go t.wake(j)
 		}
 		j.turn.Give()
