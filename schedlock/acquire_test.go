@@ -147,9 +147,10 @@ func TestADatabaseThatOnlyAnOperatorCanMendIsAskedNowAndThen(t *testing.T) {
 			won := a.stand(t.Context())
 			sleepUntil(start, time.Minute+retry/2)
 			assert.Equal(t, 7, a.db.count(op), "every tenth retry interval")
-			assert.Contains(t, a.lock.Status().Reason, map[string]string{
-				"look":    "cannot read the lock: ",
-				"acquire": "the lock is free; about to take it"}[op])
+			says := a.lock.Status()
+			assert.Contains(t, says.Reason, map[string]string{
+				"look": "cannot read the lock: ", "acquire": "cannot take the lock: "}[op])
+			assert.ErrorIs(t, says.Err, errNoRight)
 			a.db.set(fault{kind: broken}, op)
 			sleepUntil(start, time.Minute+20*retry+retry/2)
 			assert.GreaterOrEqual(t, a.db.count(op), 17,

@@ -79,6 +79,12 @@ func (l *Lock) campaign(ctx context.Context, once bool) (*Lease, error) {
 			}
 			moved := errors.Is(err, driver.ErrConflict)
 			l.unwritable.Store(!moved)
+			l.mu.Lock()
+			l.standby.claim = nil
+			if !moved {
+				l.standby.claim = err
+			}
+			l.mu.Unlock()
 			if moved {
 				left = time.Duration(1+rand.IntN(10)) * time.Millisecond
 				break
@@ -239,7 +245,11 @@ func (l *Lock) look(ctx context.Context) (v driver.Snapshot, j rules.Judgement, 
 	news := v.Row != nil && (l.last == nil || l.last.ref.Token != v.Row.Token) &&
 		(!l.standby.looked || l.standby.view.Row == nil ||
 			l.standby.view.Row.RawToken != v.Row.RawToken)
-	l.standby = standby{looked: true, view: v, at: answered, judged: j}
+	claim := l.standby.claim
+	if j.Verdict == rules.Wait && left > 0 {
+		claim = nil
+	}
+	l.standby = standby{looked: true, view: v, at: answered, judged: j, claim: claim}
 	if l.last == nil && v.Row != nil && j.Verdict == rules.Wait && left > 0 {
 		l.unwritable.Store(false) // another leads: there is nothing to write
 	}

@@ -69,6 +69,9 @@ type standby struct {
 	at     time.Time // when the look was answered
 	judged rules.Judgement
 	err    error // of the last look, nil if it was answered
+
+	// Why the last claim failed; nil: nobody could do better, or there is nothing to claim now.
+	claim error
 }
 
 // stopped reports whether Stop was called.

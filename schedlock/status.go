@@ -109,6 +109,9 @@ func (l *Lock) status() Status {
 		return s.after.ended("it has not looked at the lock since")
 	case !s.looked:
 		return Status{State: SelfStarting, Reason: "has not looked at the lock yet"}
+	case s.claim != nil && s.view.Blocker == "":
+		return Status{State: SelfStandby, Err: s.claim, Reason: "cannot take the lock: " +
+			s.claim.Error()}
 	}
 	return Status{State: SelfStandby, Reason: l.standbyReason(s)}
 }

@@ -223,3 +223,23 @@ func TestTheElectionSaysForHowLongNobodyLed(t *testing.T) {
 		require.Equal(t, ttl+time.Second, gap(c), "since the acquisition: no heartbeat is known")
 	})
 }
+
+// Why the lock could not be taken is told until somebody has it.
+func TestARefusedClaimIsToldUntilAnotherLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *memory.Store) {
+		a, b := newReplica(t, db), newReplica(t, db)
+		a.db.set(fault{kind: broken, err: errNoRight}, "acquire")
+		_, err := a.lock.Acquire(ctx)
+		require.ErrorIs(t, err, errNoRight)
+		says := a.lock.Status()
+		assert.Contains(t, says.Reason, "cannot take the lock: ")
+		assert.Equal(t, "cannot take the lock: so it goes",
+			says.PublicReason(func(error) string { return "so it goes" }))
+		b.lead()
+		_, err = a.lock.Acquire(ctx)
+		require.ErrorIs(t, err, schedlock.ErrHeld)
+		says = a.lock.Status()
+		assert.Contains(t, says.Reason, "leads (term ")
+		assert.NoError(t, says.Err)
+	})
+}
