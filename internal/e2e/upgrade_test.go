@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,13 +19,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"example.com/schedlock/internal/mytest"
 )
 
 var before = flag.String("before", "",
 	"commits whose demo app works beside this one, separated by commas, such as the last release's")
 
-// buildApp returns the demo app of a commit.
-func buildApp(t *testing.T, commit string) string {
+// buildApp returns the demo app of a commit, and whether it has a store on MariaDB.
+func buildApp(t *testing.T, commit string) (app string, mariaDB bool) {
 	t.Helper()
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "tree")
@@ -36,9 +40,10 @@ func buildApp(t *testing.T, commit string) string {
 	}
 	run(".", "git", "worktree", "add", "--detach", tree, commit)
 	t.Cleanup(func() { run(".", "git", "worktree", "remove", "--force", tree) })
-	app := filepath.Join(dir, "demoapp")
+	app = filepath.Join(dir, "demoapp")
 	run(tree, "go", "build", "-o", app, "./cmd/demoapp")
-	return app
+	_, err := os.Stat(filepath.Join(tree, "schedlock", "mysql"))
+	return app, err == nil
 }
 
 // TestUpgrade takes a fleet from an earlier release to this one and back, one
@@ -50,15 +55,22 @@ func TestUpgrade(t *testing.T) {
 		t.Skip("-before=COMMIT works with the demo app of that commit")
 	}
 	for commit := range strings.SplitSeq(*before, ",") {
-		app := buildApp(t, commit)
-		for _, database := range []string{"sqlite", "postgres"} {
+		app, mariaDB := buildApp(t, commit)
+		databases := []string{"sqlite", "postgres"}
+		if mariaDB {
+			databases = append(databases, "mariadb")
+		}
+		for _, database := range databases {
 			t.Run(commit+" on "+database, func(t *testing.T) {
 				env := []string{"TICK=200ms", "LOCK_TTL=4s", "LOCK_HEARTBEAT=500ms",
 					"TICK_CATCHUP=1000", "TICK_OVERLAP=queue"}
-				if database == "sqlite" {
+				switch database {
+				case "sqlite":
 					upgrade(t, newFleet(t, env...), app)
-				} else {
+				case "postgres":
 					upgrade(t, newPostgresFleet(t, env...), app)
+				case "mariadb":
+					upgrade(t, newFleetOn(t, mytest.Start(t).Database(t), env...), app)
 				}
 			})
 		}
@@ -104,21 +116,31 @@ func upgrade(t *testing.T, f *fleet, old string) {
 		replicas = slices.Insert(replicas, at, started)
 		mu.Unlock()
 	}
-	wanted := []string{"stopped, new after old", "stopped, old after new",
-		"killed, new after old", "killed, old after new"}
-	missing := func() bool {
-		return slices.ContainsFunc(wanted, func(c string) bool { return changes[c] == 0 })
-	}
+	// While one replica of a kind is left, leaders are ended until it has led and one of the other kind
+	// has followed it, in both ways.
 	for _, to := range []string{"", old} {
 		for i := range 3 {
 			replace(current()[i], to, "stopped")
-			last := to == old && i == 1 // of the states in which there are old ones and new ones
-			for n := 0; i < 2 && (n < 2 || last && n < 60 && missing()); n++ {
-				replace(leader, leader.cmd.Path, []string{"killed", "stopped"}[n%2])
+			for range 2 {
+				replace(leader, leader.cmd.Path, eitherWay())
 			}
+			if i != 1 {
+				continue
+			}
+			follows := "new after old"
+			if to == old {
+				follows = "old after new"
+			}
+			for range 60 {
+				if changes["killed, "+follows] > 0 && changes["stopped, "+follows] > 0 {
+					break
+				}
+				replace(leader, leader.cmd.Path, eitherWay())
+			}
+			require.Positive(t, changes["killed, "+follows], "%v", changes)
+			require.Positive(t, changes["stopped, "+follows], "%v", changes)
 		}
 	}
-	require.False(t, missing(), "%v", changes)
 	stopWatching()
 	for _, r := range current() {
 		r.stop()
@@ -134,6 +156,9 @@ func upgrade(t *testing.T, f *fleet, old string) {
 	}
 	t.Logf("%d terms, %d ticks run, %d skipped; %v", len(terms), ran, skipped, changes)
 }
+
+// eitherWay is how a leader ends, by chance: else two may take turns, each ended in one way only.
+func eitherWay() string { return []string{"killed", "stopped"}[rand.IntN(2)] }
 
 func version(r *replica, old string) string {
 	if r.cmd.Path == old {
