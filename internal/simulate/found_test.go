@@ -145,7 +145,7 @@ func TestFound(t *testing.T) {
 // A seed gives one plan. How much of the history it gives, too, the test only tells: tokens and
 // pauses are random, and so is what goroutines of one moment do first.
 func TestASeedGivesThePlanAndMostOfTheHistory(t *testing.T) {
-	seeds, leaders, starts := 10, 0, 0
+	seeds, leaders, starts := 3, 0, 0
 	if missing.Full() {
 		seeds = 100
 	}

@@ -123,8 +123,9 @@ func TestAFailedCommitOfAnAcquisitionLeavesNothingBehind(t *testing.T) {
 		assert.Empty(t, s.tenures)
 	})
 	t.Run("the store is closed meanwhile", func(t *testing.T) {
+		path := newStore(t).Path()
 		for range 20 {
-			s := newStore(t)
+			s := mustOpen(t, path)
 			needProof(t, s)
 			view, closed := look(t, s), make(chan error)
 			atCommit(t, s, func() bool {
