@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS scheduler_lock (
     renew_deadline_ms bigint NOT NULL COMMENT 'this holder stops trusting its lease that long after its last heartbeat',
     heartbeat_ms      bigint NOT NULL COMMENT 'the heartbeat interval of this holder',
     server            varchar(100) COMMENT 'server_uid and server_id of the server on which it was acquired: another one means a fail-over'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'who leads: at most one row, the lock row';
 
 CREATE TABLE IF NOT EXISTS scheduler_terms (
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS scheduler_terms (
     ttl_ms            bigint NOT NULL COMMENT 'the TTL of this leader: what must pass if its lock row is missing',
     server            varchar(100) COMMENT 'server_uid and server_id of the server on which the term was acquired',
     CHECK ((ended_at IS NULL) = (end_reason IS NULL))
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per term: it outlives the lock row, and with it the counter of terms';
 
 -- A heartbeat must pass while a transaction is fenced, a take-over must not. A lock on the lock row
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS scheduler_fence (
     term              bigint NOT NULL COMMENT 'of the lock row; 0: nobody leads',
     token             varchar(255) NOT NULL COMMENT 'of the lock row; empty: nobody leads',
     PRIMARY KEY (term, token)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row: whose transactions may be fenced';
 
 INSERT INTO scheduler_fence (term, token)
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS scheduler_fenced (
     term              bigint NOT NULL COMMENT 'of the leader',
     token             varchar(255) NOT NULL COMMENT 'of the leader',
     FOREIGN KEY (term, token) REFERENCES scheduler_fence (term, token) ON DELETE CASCADE
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'transactions that are fenced: each deletes its own row before it is committed';
 
 CREATE TABLE IF NOT EXISTS scheduler_jobs (
@@ -71,7 +71,7 @@ CREATE TABLE IF NOT EXISTS scheduler_jobs (
     spec              text NOT NULL COMMENT 'when it runs: interval or cron, as text',
     cursor_at         datetime(6) NOT NULL COMMENT 'the newest tick that was decided: run or skipped',
     updated_at        datetime(6) NOT NULL COMMENT 'when this row was last written'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per job: how far its ticks were decided';
 
 CREATE TABLE IF NOT EXISTS scheduler_runs (
@@ -91,14 +91,14 @@ CREATE TABLE IF NOT EXISTS scheduler_runs (
     UNIQUE KEY scheduler_runs_tick (job, scheduled_at),
     KEY scheduler_runs_scheduled_at (scheduled_at),
     KEY scheduler_runs_status (status, term)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'the run ledger: each (job, scheduled time) starts at most once across the fleet';
 
 CREATE TABLE IF NOT EXISTS scheduler_lock_schema (
     version           bigint PRIMARY KEY COMMENT 'version of the migration',
     min_code          bigint NOT NULL COMMENT 'the lowest code version (= newest migration that the code embeds) that still works with it',
     server            varchar(100) COMMENT 'server_uid and server_id of the server that ran the migration'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per migration: every migration inserts its own';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code, server)

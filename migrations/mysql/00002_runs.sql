@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS scheduler_requests (
     requested_by      text NOT NULL COMMENT 'who asked',
     reason            text NOT NULL COMMENT 'why, or empty',
     PRIMARY KEY (job, requested_at)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'runs that somebody asked for, from any replica, until the leader has started them';
 
 CREATE TABLE IF NOT EXISTS scheduler_pauses (
@@ -40,13 +40,13 @@ CREATE TABLE IF NOT EXISTS scheduler_pauses (
     resumed_at        datetime(6) COMMENT 'until when; NULL: it is in force',
     resumed_by        text COMMENT 'who ended it',
     CHECK ((resumed_at IS NULL) = (resumed_by IS NULL))
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'the latest pause of each job, and of the whole scheduler: while one is in force, nothing starts';
 
 -- A pause that is not there yet cannot be locked.
 CREATE TABLE IF NOT EXISTS scheduler_gate (
     id                integer PRIMARY KEY COMMENT 'always 1' CHECK (id = 1)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row: what starts a run refers to it, a new pause deletes it and makes it anew';
 
 INSERT IGNORE INTO scheduler_gate (id) VALUES (1);
@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS scheduler_gated (
     id                bigint PRIMARY KEY AUTO_INCREMENT COMMENT 'of the start',
     gate              integer NOT NULL COMMENT 'always 1',
     FOREIGN KEY (gate) REFERENCES scheduler_gate (id) ON DELETE CASCADE
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'starts that are under way: each deletes its own row before it is committed';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (2, 1);

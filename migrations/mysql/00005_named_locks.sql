@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS named_locks (
     hold_until        datetime(6) COMMENT 'nobody takes it before, even if it is released; NULL: it can be taken at once',
     PRIMARY KEY (kind, name),
     KEY named_locks_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'named locks, task locks, time-out locks and elections: who holds which';
 
 -- As with scheduler_fence: a take-over deletes the row of the term before, and a fenced transaction
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS named_locks_fence (
     name              varchar(200) NOT NULL COMMENT 'of the lock',
     term              bigint NOT NULL COMMENT 'of the lock',
     PRIMARY KEY (kind, name, term)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per name: whose transactions may be fenced';
 
 CREATE TABLE IF NOT EXISTS named_locks_fenced (
@@ -38,14 +38,14 @@ CREATE TABLE IF NOT EXISTS named_locks_fenced (
     name              varchar(200) NOT NULL COMMENT 'of the lock',
     term              bigint NOT NULL COMMENT 'of the holder',
     FOREIGN KEY (kind, name, term) REFERENCES named_locks_fence (kind, name, term) ON DELETE CASCADE
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'transactions that are fenced: each deletes its own row before it is committed';
 
 -- The terms of a name grow, also after its row was cleaned up.
 CREATE TABLE IF NOT EXISTS named_locks_floor (
     id                integer PRIMARY KEY COMMENT 'always 1' CHECK (id = 1),
     term              bigint NOT NULL COMMENT 'no row with a higher term was ever cleaned up'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row: what is left of the terms of names that were cleaned up';
 
 INSERT IGNORE INTO named_locks_floor (id, term) VALUES (1, 0);

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS queue_tasks (
     KEY queue_tasks_ready (queue, state, visible_at, seq),
     KEY queue_tasks_ended (queue, state, updated_at),
     CHECK (CASE state WHEN 'in_progress' THEN token IS NOT NULL AND visible_at IS NOT NULL WHEN 'pending' THEN token IS NULL ELSE visible_at IS NULL END)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'tasks of all queues, without a payload: the data of the app are rows of its own';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (6, 1);

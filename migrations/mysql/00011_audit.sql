@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS scheduler_audit (
     job               varchar(200) NOT NULL COMMENT 'name of the job; empty: every job, or not about a job',
     `by`              text NOT NULL COMMENT 'who',
     reason            text NOT NULL COMMENT 'why, or empty'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per order that was carried out, written together with it; the newest 1,000 stay';
 
 

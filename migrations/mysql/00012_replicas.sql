@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS scheduler_replicas (
     state             varchar(16) NOT NULL COMMENT 'starting, standby, leading, suspended, draining or stopped',
     reason            text NOT NULL COMMENT 'of the state, in words',
     seen_at           datetime(6) NOT NULL COMMENT 'when it last told so'
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per replica that tells of itself: nothing is decided by it';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (12, 1);

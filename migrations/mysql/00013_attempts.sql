@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS scheduler_attempts (
     error             text COMMENT 'of a failed one',
     PRIMARY KEY (run_id, attempt),
     FOREIGN KEY (run_id) REFERENCES scheduler_runs (id) ON DELETE CASCADE
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_nopad_bin
   COMMENT = 'one row per attempt of a run that a later one has replaced, the latest one is in scheduler_runs; of each run the newest 100 stay';
 
 INSERT IGNORE INTO scheduler_lock_schema (version, min_code) VALUES (13, 1);
