@@ -129,8 +129,8 @@ func TestMetricsAreToldOfTheLockAndOfItsRuns(t *testing.T) {
 		require.NoError(t, app.Start(t.Context()))
 		synctest.Wait()
 		require.NoError(t, app.Stop(t.Context()))
-		assert.Subset(t, m.read(), []string{"watch", string(schedlock.EventElected), "j in_progress",
-			"j done", string(schedlock.EventReleased)})
+		assert.Subset(t, m.read(), []string{"watch", string(schedlock.EventElected),
+			"j in_progress", "j done", string(schedlock.EventReleased)})
 	})
 }
 

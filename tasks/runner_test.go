@@ -45,7 +45,8 @@ func TestNewRunnerNamesEverythingThatIsWrong(t *testing.T) {
 		WithKeepRuns(-1))
 	for _, want := range []string{
 		"lock is nil", "ledger is nil", "logger is nil", "drain limit -1s is below 0",
-		"the function for stuck jobs is nil", "the function for runs is nil", "to keep, -1, is below 0",
+		"the function for stuck jobs is nil", "the function for runs is nil",
+		"to keep, -1, is below 0",
 		"job 1 of 11 has no name", "job 2 of 11: the name has 201 bytes, 200 are allowed",
 		`job "twice" is there twice`,
 		`job "idle" has nothing to do`, `job "hasty": schedule every 1ms: the interval must be at ` +

@@ -116,8 +116,8 @@ func upgrade(t *testing.T, f *fleet, old string) {
 		replicas = slices.Insert(replicas, at, started)
 		mu.Unlock()
 	}
-	// While one replica of a kind is left, leaders are ended until it has led and one of the other kind
-	// has followed it, in both ways.
+	// While one replica of a kind is left, leaders are ended until it has led and one of the other
+	// kind has followed it, in both ways.
 	for _, to := range []string{"", old} {
 		for i := range 3 {
 			replace(current()[i], to, "stopped")

@@ -106,10 +106,11 @@ func TestHowATermEndedInWords(t *testing.T) {
 			TTL: time.Minute},
 		"proven dead: its process gave no sign in the lease file": {
 			EndReason: driver.EndProvenDead},
-		"its database session ended":                     {EndReason: driver.EndSessionEnded},
-		"lost, it stepped down":                          {EndReason: driver.EndLost},
-		"revoked, it was told to leave by alice: deploy": {EndReason: driver.EndRevoked, Revoked: by},
-		"lost, told to leave by alice: deploy":           {EndReason: driver.EndLost, Revoked: by},
+		"its database session ended": {EndReason: driver.EndSessionEnded},
+		"lost, it stepped down":      {EndReason: driver.EndLost},
+		"revoked, it was told to leave by alice: deploy": {
+			EndReason: driver.EndRevoked, Revoked: by},
+		"lost, told to leave by alice: deploy": {EndReason: driver.EndLost, Revoked: by},
 	} {
 		assert.Equal(t, want, ending(term))
 	}
