@@ -284,7 +284,8 @@ func (s server) checkRows(ctx context.Context) {
 			"somebody locks them (see "+s.waits+" above), or the server hangs")
 	default:
 		s.fail("tables", "they cannot be read: "+err.Error(),
-			"a right is missing (see grants above); else "+toRestore)
+			"a right is missing (see grants above), or a table was dropped: no migration makes it "+
+				"anew, restore a backup")
 	}
 }
 
