@@ -36,12 +36,34 @@ func init() {
 		}
 		fmt.Println(err)
 	}
+	child.Modes["store on a full disk"] = func() {
+		where, path := os.Args[2], os.Args[3]
+		child.Check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		if err := unix.Mount("tmpfs", where, "tmpfs", 0, "size=1m"); err != nil {
+			fmt.Println("mount:", err)
+			return
+		}
+		s, err := Open(bg, path)
+		child.Check(err)
+		child.Check(s.Migrate(bg))
+		err = os.WriteFile(filepath.Join(where, "full"), make([]byte, 1<<20), 0o600)
+		if !errors.Is(err, syscall.ENOSPC) {
+			child.Check(fmt.Errorf("it has room: %w", err))
+		}
+		_, err = s.db.Exec(`CREATE TABLE one_more AS SELECT zeroblob(1 << 20)`)
+		fmt.Println(s.explain(err))
+	}
 }
 
 // openMounted opens a database in a child that has what mounted at where.
 func openMounted(t *testing.T, what, where, dsn string) string {
 	t.Helper()
-	cmd := child.Command(t, "store mounted", what, where, dsn)
+	return mounted(t, "store mounted", what, where, dsn)
+}
+
+func mounted(t *testing.T, mode, what, where, dsn string) string {
+	t.Helper()
+	cmd := child.Command(t, mode, what, where, dsn)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.Output()
 	if errors.Is(err, os.ErrPermission) {
@@ -108,4 +130,12 @@ func TestAFileWithoutPermission(t *testing.T) {
 			assert.Contains(t, line, tc.path)
 		})
 	}
+}
+
+// The driver says "disk I/O error" of a disk that is full.
+func TestAFullDiskIsNamed(t *testing.T) {
+	t.Parallel()
+	where := t.TempDir()
+	got := mounted(t, "store on a full disk", "", where, filepath.Join(where, "app.db"))
+	assert.Contains(t, got, "; the disk is full")
 }

@@ -27,6 +27,14 @@ const (
 	shown        = 5  // entries of a list in one finding
 )
 
+// What to do about tables that are missing.
+const (
+	toMake = "start the app, which makes them, or run `schedlock migrate`; " +
+		"if the app runs, this is not its database"
+	toRestore = "somebody has dropped a table, and no migration makes it anew: " +
+		"stop all replicas, and restore a backup"
+)
+
 // judge says what the rows mean. seen is what a standby sees of them.
 func judge(f *findings, x facts, seen driver.Snapshot) {
 	if !judgeSchema(f, x) {
@@ -46,9 +54,7 @@ func judge(f *findings, x facts, seen driver.Snapshot) {
 func judgeSchema(f *findings, x facts) bool {
 	switch latest := migrations.Latest; {
 	case x.version == 0:
-		f.fail("schema", "the tables of the scheduler lock are not there",
-			"start the app, which makes them, or run `schedlock migrate`; "+
-				"if the app runs, this is not its database")
+		f.fail("schema", "the tables of the scheduler lock are not there", toMake)
 		return false
 	case x.minCode > latest:
 		f.fail("schema", fmt.Sprintf("version %d, which needs code of version %d or newer; "+

@@ -207,8 +207,7 @@ WHERE table_schema = database() AND (table_name LIKE 'scheduler\_%' OR table_nam
 	case !found:
 		m.fail("tables", fmt.Sprintf("there are no tables of the lock in database %q, or user %s "+
 			"may not see them", m.database, m.user),
-			"start the app, which makes them, or run `schedlock migrate`; "+
-				"if the app runs, this is not its database")
+			m.toMake(ctx))
 	case len(others) > 0:
 		m.fail("tables", "they have engines without transactions: "+list(others),
 			"somebody has changed them: ALTER TABLE … ENGINE = InnoDB, with the app stopped")

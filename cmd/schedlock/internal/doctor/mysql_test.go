@@ -87,6 +87,19 @@ FROM scheduler_lock`, `SELECT group_concat(term, token ORDER BY term) FROM sched
 	server.Exec(t, "SET GLOBAL read_only = OFF") // else the release is repeated for 5 s
 }
 
+func TestADroppedTableIsRestoredFromABackupOnMariaDB(t *testing.T) {
+	t.Parallel()
+	server := mytest.Shared(t)
+	dsn := mariadbOf(t, server)
+	openMariaDB(t, dsn)
+	db := server.Open(t, dsn)
+	for _, table := range []string{"scheduler_jobs", "scheduler_lock"} {
+		_, err := db.Exec("DROP TABLE " + table)
+		require.NoError(t, err)
+		finding(t, examined(dsn), "tables", Error, "restore a backup")
+	}
+}
+
 func TestAMariaDBThatMayForget(t *testing.T) {
 	t.Parallel()
 	server := mytest.Start(t, "--log-bin", "--server-id=7", "--binlog-format=STATEMENT",

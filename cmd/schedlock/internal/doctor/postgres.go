@@ -134,6 +134,7 @@ func (s postgreSQL) checkVersion(ctx context.Context) {
 // checkPooler compares the pid that the protocol announced with the server's.
 func (s postgreSQL) checkPooler(ctx context.Context) {
 	var pid, announced uint32
+	var refused error
 	err := s.bounded(ctx, func(ctx context.Context) error {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
@@ -146,13 +147,26 @@ func (s postgreSQL) checkPooler(ctx context.Context) {
 		}); err != nil {
 			return err
 		}
-		return conn.QueryRowContext(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
+		if err := conn.QueryRowContext(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			return err
+		}
+		_, refused = conn.ExecContext(ctx, `BEGIN`)
+		if refused != nil {
+			return ctx.Err()
+		}
+		_, err = conn.ExecContext(ctx, `ROLLBACK`)
+		return err
 	})
 	switch {
 	case err != nil:
 		s.note("pooler", "not looked at: "+err.Error())
 	case pid == announced:
 		s.ok("pooler", "none: the connection is direct")
+	case refused != nil:
+		s.fail("pooler", "a pooler, such as PgBouncer, is between here and the server, and takes "+
+			"no transaction: "+refused.Error(),
+			"set pool_mode = transaction there, for this database: migrations, jobs and fences "+
+				"need transactions")
 	default:
 		s.note("pooler", "a pooler, such as PgBouncer, is between here and the server: "+
 			"LISTEN does not reach through it, so a standby notices a release by polling, "+

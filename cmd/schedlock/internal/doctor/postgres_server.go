@@ -52,8 +52,7 @@ WHERE c.relname = 'scheduler_lock' AND c.relkind IN ('r', 'p')
 	case here == "" && len(all) == 0:
 		s.fail("tables", fmt.Sprintf("there are no tables of the lock in this database; "+
 			"search_path %s", path),
-			"start the app, which makes them, or run `schedlock migrate`; "+
-				"if the app runs, this is not its database")
+			s.toMake(ctx))
 		return false
 	case here == "" && s.limits.schema != "":
 		s.fail("tables", fmt.Sprintf("schema %s has no tables of the lock; schema %s has",

@@ -251,6 +251,23 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, text(r), "note     settings: idle_session_timeout is 9min: the lock turns")
 }
 
+func TestAPoolerWithoutTransactionsIsAnError(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	bouncer := pgtest.PgBouncer(t, pgtest.Shared(t), "pool_mode=statement")
+	finding(t, examined(bouncer.URL(databaseName(t, dsn))), "pooler", Error, "takes no transaction",
+		"pool_mode = transaction")
+}
+
+func TestADroppedTableIsRestoredFromABackup(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	execute(t, dsn, `DROP TABLE scheduler_jobs`)
+	finding(t, examined(dsn), "tables", Error, "scheduler_jobs", "restore a backup")
+	execute(t, dsn, `DROP TABLE scheduler_lock`)
+	finding(t, examined(dsn), "tables", Error, "no tables of the lock", "restore a backup")
+}
+
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	empty := pgtest.Shared(t).Database(t)

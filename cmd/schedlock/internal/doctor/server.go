@@ -284,8 +284,18 @@ func (s server) checkRows(ctx context.Context) {
 			"somebody locks them (see "+s.waits+" above), or the server hangs")
 	default:
 		s.fail("tables", "they cannot be read: "+err.Error(),
-			"a right is missing (see grants above), or a table: run `schedlock migrate`")
+			"a right is missing (see grants above), or a table was dropped: no migration makes it "+
+				"anew, restore a backup")
 	}
+}
+
+// toMake says what to do if there is no table of the lock.
+func (s server) toMake(ctx context.Context) string {
+	var applied int
+	if s.row(ctx, "tables", s.exists, &applied) && applied > 0 {
+		return toRestore
+	}
+	return toMake
 }
 
 // look is what a standby sees, which is the session of the holder, too.

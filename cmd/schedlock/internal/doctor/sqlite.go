@@ -140,6 +140,8 @@ func failToRead(f *findings, check string, err error) {
 			"overwritten: check the path, or restore it from a backup"
 	case errors.Is(err, sqlite3.CORRUPT):
 		do = "stop the replicas, keep a copy of all its files, and restore it from a backup"
+	case strings.Contains(err.Error(), "no such table: "):
+		do = toRestore
 	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
 		do = "another process keeps it locked: end it, or run this again"
 	case errors.Is(err, sqlite3.READONLY_ROLLBACK):

@@ -305,6 +305,7 @@ func TestSchemasOfAFile(t *testing.T) {
 		{"schema", Error, "98", []string{`INSERT INTO scheduler_lock_schema VALUES (99, 98)`,
 			`DROP TABLE scheduler_lock`}},
 		{"tables", Error, "scheduler_terms", []string{`DROP TABLE scheduler_terms`}},
+		{"tables", Error, "restore a backup", []string{`DROP TABLE scheduler_lock`}},
 	} {
 		path := closed(t)
 		shell(t, path, tc.statements...)
