@@ -442,6 +442,16 @@ func TestTheTTLDecidesAboutWhatOutlivesBothProcesses(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Kill(daemon, unix.SIGKILL) })
 	both := []int{w.pid(), w.inner()}
+	// So do both, for what closes the descriptors that it inherits.
+	for _, pid := range both {
+		eventually(t, "it holds the lease file", func() bool {
+			fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+			return slices.ContainsFunc(fds, func(fd string) bool {
+				file, _ := os.Readlink(fd)
+				return strings.HasSuffix(file, "app.db-lease")
+			})
+		})
+	}
 	for _, pid := range both { // neither sees the other die
 		require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 	}

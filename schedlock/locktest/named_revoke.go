@@ -45,6 +45,8 @@ var namedRevokeCases = []namedCase{
 			e.still(next, "the next holder")
 			require.Nil(e, e.row(aLock).Revoked, "the next holder")
 			revoke(aLock, ref.Term, false, "the term before")
+			e.db.Age(e, namedTTL)
+			revoke(aLock, next.Term, false, "free again")
 		}},
 	{Rule: Rule{32, "what nobody holds can be freed, and all is listed",
 		"Revoke of a row that rests, or of a time-out lock, frees it at once. List returns the " +

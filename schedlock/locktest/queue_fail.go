@@ -69,6 +69,9 @@ var queueFailCases = []queueCase{
 			require.Equal(e, []string{"a"}, idsOf(tasks))
 			require.Equal(e, 1, tasks[0].RetriesLeft)
 			require.Equal(e, "why", tasks[0].LastError)
+			done, err := e.q.Done(e.ctx, "q", token, []string{"b"})
+			require.NoError(e, err)
+			require.Empty(e, done, "Done of what has failed, while it is delayed")
 		}},
 	{Rule: Rule{22, "without a retry a failure is the end",
 		"Fail without a retry left makes a task failed, with the error, whatever the delay; it " +

@@ -64,8 +64,8 @@ func (tx *Tx) end(commit bool) error {
 // store is wrong.
 func (s *Store) inside(ctx context.Context, tx any, wrong error,
 	f func(tx *Tx, t *tables) error) error {
-	own, ok := tx.(*Tx)
-	if !ok || own == nil || own.s != s {
+	own, _ := tx.(*Tx)
+	if own == nil || own.s != s {
 		return fmt.Errorf("%w: %T is no transaction of this memory.Store's Begin", wrong, tx)
 	}
 	return s.do(ctx, func(t *tables, _ time.Time) error {

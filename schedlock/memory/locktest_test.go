@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"cmp"
+	"database/sql"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,9 @@ func TestWhatACallerDoesToAnAnswerChangesNoTransaction(t *testing.T) {
 	require.NoError(t, err)
 	added[0] = "c"
 	require.NoError(t, tx.Commit())
+	require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
+	_, err = q.AddTx(ctx, tx, "q", 0, []string{"d"})
+	require.ErrorIs(t, err, sql.ErrTxDone)
 	tasks, err := q.Capture(ctx, "q", driver.NewToken(), time.Minute, 9)
 	require.NoError(t, err)
 	require.Len(t, tasks, 2)

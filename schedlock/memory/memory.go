@@ -159,7 +159,7 @@ func (s *Store) Acquire(ctx context.Context, c driver.Claim) (grant driver.Grant
 			if old.Open() {
 				old.EndedAt, old.EndReason = now, c.Reason
 			}
-			if old.Term == last && old.NextTerm == 0 {
+			if old.Term == last {
 				old.NextTerm = grant.Term
 			}
 		}

@@ -46,6 +46,7 @@ func win(t *testing.T, db *memory.Store) driver.Ref {
 
 func TestHelpers(t *testing.T) {
 	db := atNoon()
+	defer db.Begin().Rollback() // it fences nothing, so it is in nobody's way
 	require.False(t, db.Edit(func(*driver.Row) { t.Error("there is no row") }))
 	require.False(t, db.DeleteRow())
 	ref := win(t, db)

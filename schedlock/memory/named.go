@@ -23,7 +23,7 @@ type namedLocks struct {
 	floor int64                      // no row with a higher term was cleaned up, or forgotten
 
 	noticed int       // how many fail-overs, and …
-	since   time.Time // … since when the last one; zero: there was none
+	since   time.Time // … since when the last one; zero: there was none, which is long ago
 }
 
 // notice is what the first Take after a fail-over does. What was forgotten has
@@ -42,9 +42,6 @@ func (n *namedLocks) notice(failOvers int, shown, now time.Time) {
 
 // wait is how long nobody takes what is free, because it may not be.
 func (n *namedLocks) wait(ttl time.Duration, now time.Time) time.Duration {
-	if n.since.IsZero() {
-		return 0
-	}
 	return n.since.Add(min(ttl, namedlock.MaxTTL)).Sub(now)
 }
 
@@ -265,15 +262,14 @@ func (s *Store) FailOverNamed() {
 func (s *Store) AgeNamed(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := &s.tables.named; !n.since.IsZero() {
-		n.since = n.since.Add(-d)
-	}
-	for key, r := range s.tables.named.rows {
+	n := &s.tables.named
+	n.since = n.since.Add(-d)
+	for key, r := range n.rows {
 		r.acquired, r.expires = r.acquired.Add(-d), r.expires.Add(-d)
 		if !r.hold.IsZero() {
 			r.hold = r.hold.Add(-d)
 		}
-		s.tables.named.rows[key] = r
+		n.rows[key] = r
 	}
 }
 

@@ -175,6 +175,7 @@ func TestADSNThatCannotBeUsedIsNotShown(t *testing.T) {
 		r := examined(dsn)
 		finding(t, r, says[0], Error, says[1])
 		assert.NotContains(t, text(r), "hunter2")
+		assert.NotEmpty(t, r.Database)
 	}
 }
 

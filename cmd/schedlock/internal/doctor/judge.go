@@ -237,7 +237,7 @@ func judgeHistory(f *findings, x facts) {
 	var lost *term
 	for i, t := range x.terms {
 		age := x.now.Sub(t.acquired.time) // below 0 if a clock was set back since
-		if !t.acquired.time.IsZero() && age > -futureStamp && age < assess.FlapWindow {
+		if age > -futureStamp && age < assess.FlapWindow {
 			if i+1 < len(x.terms) && x.terms[i+1].reason == driver.EndRevoked {
 				handed++ // an operator wanted it
 			} else {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"example.com/schedlock/migrations"
 	"example.com/schedlock/schedlock/driver"
 	"example.com/schedlock/schedlock/ledger"
@@ -93,7 +95,11 @@ func TestWhatRowsSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := led()
 			change(&x)
-			finding(t, judged(x, driver.SignNone), check, level, texts...)
+			r := judged(x, driver.SignNone)
+			finding(t, r, check, level, texts...)
+			if check == "schema" && level == Error {
+				assert.Len(t, r.Findings, 1, "rows that were not read")
+			}
 		})
 	}
 	says("no tables", "schema", Error, func(x *facts) { x.version = 0 }, "schedlock migrate")
@@ -140,7 +146,10 @@ func TestWhatRowsSay(t *testing.T) {
 	for _, reason := range []driver.EndReason{driver.EndExpired, driver.EndLost,
 		driver.EndProvenDead, driver.EndSessionEnded} {
 		says("losses: "+string(reason), "losses", Warning,
-			func(x *facts) { x.terms[1].reason = reason }, "term 99 of pid 8 on b", "log")
+			func(x *facts) {
+				x.terms[1].reason = reason
+				x.terms = append(x.terms, ended(98, 3*time.Hour, reason))
+			}, "a release: 2; the last was term 99 of pid 8 on b", "log")
 	}
 	says("a pause", "pause", Note, func(x *facts) {
 		x.pauses = []ledger.Pause{{Action: ledger.Action{By: "ada", Reason: "deploy"},

@@ -225,7 +225,9 @@ func TestWhatANodeOfGaleraSaysOfItself(t *testing.T) {
 	finding(t, r, "galera", Note, "this node only")
 	finding(t, judged("wsrep_cluster_status", "non-Primary"), "galera", Error, "majority", "bootstrap")
 	finding(t, judged("wsrep_cluster_status", "Disconnected"), "galera", Error, "refuses")
-	finding(t, judged("wsrep_ready", "OFF"), "galera", Error, "not ready")
+	for _, name := range []string{"wsrep_ready", "wsrep_connected"} {
+		finding(t, judged(name, "OFF"), "galera", Error, "not ready")
+	}
 	finding(t, judged("wsrep_local_state_comment", "Donor/Desynced"), "galera", Warning, "old rows")
 	finding(t, judged("wsrep_cluster_size", "2"), "galera", Warning, "arbitrator")
 	finding(t, judged("wsrep_on", "OFF"), "galera", OK, "not a node")

@@ -39,8 +39,6 @@ func NewInner() (*Inner, error) {
 	if err := settle(); err != nil {
 		return nil, err
 	}
-	unix.CloseOnExec(socket)
-	unix.CloseOnExec(memory)
 	page := os.NewFile(uintptr(memory), "deadline")
 	killAt, err := openDeadline(page)
 	page.Close()
