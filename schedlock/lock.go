@@ -70,7 +70,7 @@ type standby struct {
 	judged rules.Judgement
 	err    error // of the last look, nil if it was answered
 
-	// Why the last claim failed; nil: nobody could do better, or there is nothing to claim now.
+	// Why the last claim failed; nil: none has, another was faster, or there is nothing to claim.
 	claim error
 }
 

@@ -416,7 +416,8 @@ func TestAfterCloseNothingIsDone(t *testing.T) {
 func TestAnErrorIsExplainedOnce(t *testing.T) {
 	s := &Store{files: &databaseFiles{path: "/data/app.db"}}
 	for _, err := range []error{sqlite3.NOTADB, sqlite3.CORRUPT, sqlite3.FULL, sqlite3.READONLY,
-		sqlite3.IOERR_WRITE, sqlite3.BUSY, driver.ErrLost, errors.New("no such table: scheduler_lock"),
+		sqlite3.IOERR_WRITE, sqlite3.BUSY, driver.ErrLost,
+		errors.New("no such table: scheduler_lock"),
 		errors.New("no such table: named_locks"), errors.New("no such table: queue_tasks")} {
 		explained := fmt.Errorf("somewhere: %w", s.explain(err))
 		require.ErrorIs(t, explained, err)

@@ -135,8 +135,8 @@ type runsFound struct {
 // search reads the newest runs, those that do not match too, until it has a page of them.
 func (q runsQuery) search(ctx context.Context, store ledger.Store) (f runsFound, err error) {
 	if q.one() {
-		r, _, err := store.Run(ctx, q.job, q.since)
-		if q.matches(r) {
+		r, found, err := store.Run(ctx, q.job, q.since)
+		if found && q.matches(r) {
 			f.runs = []ledger.Run{r}
 		}
 		return f, err
