@@ -177,7 +177,7 @@ func (w *workers) pauseAfterFailures(ctx context.Context) {
 	}
 }
 
-// takeFree waits for a free worker, and takes all that are free: none if ctx has ended.
+// takeFree waits for a free worker or the end of ctx, and takes all workers that are free.
 func (w *workers) takeFree(ctx context.Context) (n int) {
 	select {
 	case <-ctx.Done():
