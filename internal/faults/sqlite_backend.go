@@ -73,13 +73,13 @@ func openSQLite(ctx context.Context, s Settings, now func() time.Time) (b backen
 }
 
 // makeFile makes the file if it does not exist. As sqlite.Open it makes none
-// beside a -wal file, which a new database would delete, with what it has of the
-// old one: that may be moved away, and back.
+// beside a -wal file with something in it, which a new database would delete: the
+// old one may be moved away, and back.
 func makeFile(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		return err // or nil
 	}
-	if _, err := os.Stat(path + "-wal"); err == nil {
+	if wal, err := os.Stat(path + "-wal"); err == nil && wal.Size() > 0 {
 		// Another process may have made both meanwhile, the database first.
 		_, err = os.Stat(path)
 		return err

@@ -144,14 +144,9 @@ func (f *databaseFiles) check() error {
 	if lost := set.lost.Load(); lost != nil {
 		return lost
 	}
-	now, err := examineFile(f.path)
-	switch {
-	case isGone(err):
-		return &FileChangedError{Path: f.path, Err: err}
-	case err != nil:
-		return fmt.Errorf("database %s: %w", f.path, err) // says nothing about the file
-	case now.fileID != f.file:
-		return &FileChangedError{Path: f.path}
+	now, err := f.checkPath()
+	if err != nil {
+		return err
 	}
 	if err := f.checkGiven(); err != nil {
 		return err
@@ -168,6 +163,20 @@ func (f *databaseFiles) check() error {
 	}
 	set.seen.Store(&now)
 	return nil
+}
+
+// checkPath looks what lies where the database was when it was opened.
+func (f *databaseFiles) checkPath() (now fileStat, err error) {
+	now, err = examineFile(f.path)
+	switch {
+	case isGone(err):
+		return now, &FileChangedError{Path: f.path, Err: err}
+	case err != nil:
+		return now, fmt.Errorf("database %s: %w", f.path, err) // says nothing about the file
+	case now.fileID != f.file:
+		return now, &FileChangedError{Path: f.path}
+	}
+	return now, nil
 }
 
 // checkGiven looks where the path leads that the app gave.

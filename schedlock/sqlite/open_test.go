@@ -137,6 +137,37 @@ func TestADeletedFileIsNotMadeAnewByAConnection(t *testing.T) {
 	}
 }
 
+// A removingConnector removes the database when it has been opened, and its -wal file has not.
+type removingConnector struct {
+	sqldriver.Connector
+	path string
+}
+
+func (c removingConnector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		err = errors.Join(err, os.Remove(c.path+suffix))
+	}
+	return conn, err
+}
+
+// Else it would migrate the file that is gone, and a -wal file would lie there that lets nobody
+// make another database.
+func TestADatabaseThatIsRemovedWhileItIsOpenedIsNotUsed(t *testing.T) {
+	path := newStore(t).Path()
+	connector, err := newConnector(fileURI(path) + "?mode=rw")
+	require.NoError(t, err)
+	db := sql.OpenDB(&pool{databaseFiles: must(findFiles(path)),
+		Connector: removingConnector{connector, path}})
+	defer db.Close()
+	var changed *FileChangedError
+	require.ErrorAs(t, db.PingContext(t.Context()), &changed)
+	wal, err := os.Stat(path + "-wal")
+	require.NoError(t, err, "it was opened before it was removed")
+	require.Zero(t, wal.Size())
+	require.NoError(t, mustOpen(t, path).Migrate(t.Context()))
+}
+
 // A brokenConnector counts how often a database is opened, and cannot be.
 type brokenConnector struct {
 	sqldriver.Connector

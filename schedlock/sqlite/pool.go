@@ -130,6 +130,11 @@ func (c *pooledConn) open(ctx context.Context, alone bool) error {
 	if ok && main != c.pool.file {
 		return &FileChangedError{Path: c.pool.path}
 	}
+	// If all was removed before the -wal file was opened, this one is new, and what is put into it
+	// would be in the way of the next database.
+	if _, err := c.pool.checkPath(); err != nil {
+		return err
+	}
 	if ok {
 		if err := c.join(beside); err != nil {
 			return err
