@@ -67,8 +67,8 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 // Not by luck of the polls: here there are none.
 func TestAwaitIsWokenByEvents(t *testing.T) {
 	missing.Long(t, "takes a second")
-	defer func(d time.Duration) { pollBeside = d }(pollBeside)
-	pollBeside = time.Hour
+	defer func(b, w time.Duration) { pollBeside, pollWithout = b, w }(pollBeside, pollWithout)
+	pollBeside, pollWithout = time.Hour, time.Hour
 	f := newLeaseFile(t)
 	for _, where := range []string{"the file", "another file in its place", "a duplicate"} {
 		token := driver.NewToken()
