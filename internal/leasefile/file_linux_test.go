@@ -292,8 +292,11 @@ func TestDatabaseFileIsNeverOpened(t *testing.T) {
 func TestNothingIsLeftBehind(t *testing.T) {
 	missing.Long(t, "repeats it 40 times")
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	dbPath := leasefiletest.NewDatabase(t)
+	dbPath, foreign := leasefiletest.NewDatabase(t), leasefiletest.NewDatabase(t)
+	require.NoError(t, os.WriteFile(foreign+"-lease", nil, 0o644))
 	cycle := func() {
+		_, err := Open(foreign, nil)
+		require.ErrorContains(t, err, "was not made by schedlock")
 		events := &inotify.Watch{}
 		f, err := Open(dbPath, events)
 		require.NoError(t, err)
