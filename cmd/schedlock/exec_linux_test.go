@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,6 +193,28 @@ func TestExecSaysThatAnotherHoldsTheLock(t *testing.T) {
 		require.Zero(t, next.wait())
 		require.Equal(t, 128+15, w.wait(), &w.err)
 	})
+}
+
+// As under nohup: neither process of exec catches what its caller wants ignored, nor does the
+// command.
+func TestExecIgnoresWhatItsCallerIgnores(t *testing.T) {
+	t.Parallel()
+	cmd := execOf(t, filepath.Join(folder(t), "app.db"), "sh", "-c",
+		`outer=$(awk '/^PPid/ { print $2 }' /proc/$PPID/status)
+		grep -h SigIgn /proc/$outer/status /proc/$PPID/status /proc/$$/status`)
+	cmd.Args = append([]string{"sh", "-c", `trap '' HUP INT; exec "$0" "$@"`, cmd.Path},
+		cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	r := finish(t, cmd)
+	require.Equal(t, 0, r.code, r.err)
+	masks := regexp.MustCompile(`[0-9a-f]{16}`).FindAllString(r.out, -1)
+	require.Len(t, masks, 3, r.out)
+	for i, mask := range masks {
+		ignored, err := strconv.ParseUint(mask, 16, 64)
+		require.NoError(t, err)
+		want := uint64(1<<(unix.SIGHUP-1) | 1<<(unix.SIGINT-1))
+		assert.Equal(t, want, ignored&want, [...]string{"outer", "inner", "command"}[i])
+	}
 }
 
 // SIGTERM at the moment in which exec begins to catch it, which the test closes in on:
@@ -448,6 +471,10 @@ func TestExecRefusesWhatDoesNotFit(t *testing.T) {
 		{"--no-wait --timeout 3s", "--no-wait and --timeout 3s exclude each other"},
 		{"--once-per 23h", "--once-per 23h0m0s needs --name"},
 		{"--once-per 25h --name n", "--once-per 25h0m0s"},
+		{"--once-per 23h --name n --timeout 3s", "exclude each other: it never waits"},
+		{"--once-per 23h --name n --ttl 5s", "exclude each other: see --at-most"},
+		{"--once-per 23h --name n --restart always", "exclude each other: it runs once"},
+		{"--name=", "--name is empty"},
 		{"--at-most 23h", "--at-most 23h0m0s needs --once-per"},
 		{"--skip-ok", "--skip-ok needs"},
 	} {

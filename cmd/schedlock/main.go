@@ -203,8 +203,8 @@ func (t *tool) perform(ctx context.Context, cmd *cobra.Command, c *command, acti
 	}
 	t.colour = t.wantsColour()
 	// What guards a program catches signals itself. None may be caught before it does
-	// that: it would be lost.
-	if guards := c.args == anyProgram && !t.inner; t.untilSignal != nil && !guards {
+	// that: it would be lost, and one that the caller wants ignored would not stay so.
+	if t.untilSignal != nil && c.args != anyProgram {
 		var stop context.CancelFunc
 		ctx, stop = t.untilSignal()
 		defer stop()

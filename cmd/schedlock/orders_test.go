@@ -174,7 +174,11 @@ func TestQueueAndLocksOnTheCommandLine(t *testing.T) {
 	var held []namedLockJSON
 	strict(t, tool(exitDone, "locks", "--json"), &held)
 	require.Equal(t, &named.Revocation{By: "ann", Reason: "it hangs"}, held[0].Revoked)
+	require.Contains(t, tool(exitDone, "locks", "-o", "wide"), "revoked by ann: it hangs")
 	require.Error(t, lock.Unlock(ctx))
+	_, err = locks.OncePer(ctx, "report", time.Hour)
+	require.NoError(t, err)
+	require.Regexp(t, "timeout +report .* rests", tool(exitDone, "locks"))
 }
 
 // Who takes an error for "not asked" asks again, and the job runs twice.

@@ -87,6 +87,25 @@ func TestReleaseOfALiveLeader(t *testing.T) {
 	assert.Equal(t, exitDone, watching.stop(t))
 }
 
+// Who is dead reads no order, and what has ended is not drained.
+func TestReleaseOfADeadLeaderSaysThatItIsNotHeeded(t *testing.T) {
+	t.Parallel()
+	path := crashed(t, folder(t))
+	edit(t, path, `INSERT INTO scheduler_runs
+		(job, scheduled_at, started_at, finished_at, status, term, pid, hostname, attempt)
+		SELECT job, '2026-03-01T12:00:00.000000Z', '2026-03-01T12:00:00.000000Z',
+			'2026-03-01T12:00:01.000000Z', 'done', (SELECT term FROM scheduler_lock), 1, 'h', 1
+		FROM scheduler_jobs`)
+	order := []string{"release", "--force", "--yes", "--reason", "r", "--db", path}
+	accepted := expect(t, exitDone, append(order, "--no-wait")...)
+	assert.Regexp(t, "(?m)^ +note +"+notHeeded, accepted)
+	assert.Contains(t, accepted, "(every 1s); "+notHeeded)
+	assert.Regexp(t, "(?m)^ +running +nothing$", accepted)
+	assert.Regexp(t, "(?m)^ +revoked +already, ", expect(t, exitDone, append(order, "--no-wait")...))
+	late := expect(t, exitUnknown, append(order, "--wait", "1ms")...)
+	assert.Contains(t, late, "; "+notHeeded)
+}
+
 func TestReleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	path := migrated(t, folder(t))

@@ -91,11 +91,15 @@ func TestAwaitNeedsNextToNoProcessor(t *testing.T) {
 			return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 		}
 		before, begin := used(), time.Now()
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
-			f.Await(ctx, token, seen)
-			cancel()
-		}
+		probes := countOpens(t, f.path, func() {
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
+				f.Await(ctx, token, seen)
+				cancel()
+			}
+		})
+		// One at the start of each call and one at its end, and what comes between.
+		assert.LessOrEqual(t, probes, 2*(2+int(time.Second/4/pollWithout)))
 		share := float64(used()-before) / float64(time.Since(begin))
 		t.Logf("%.2f %% of a core", 100*share)
 		assert.LessOrEqual(t, share, 0.10, "of a core")

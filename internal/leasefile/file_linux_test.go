@@ -67,8 +67,8 @@ func TestKilledHolderIsNoticed(t *testing.T) {
 // Not by luck of the polls: here there are none.
 func TestAwaitIsWokenByEvents(t *testing.T) {
 	missing.Long(t, "takes a second")
-	defer func(d time.Duration) { pollBeside = d }(pollBeside)
-	pollBeside = time.Hour
+	defer func(b, w time.Duration) { pollBeside, pollWithout = b, w }(pollBeside, pollWithout)
+	pollBeside, pollWithout = time.Hour, time.Hour
 	f := newLeaseFile(t)
 	for _, where := range []string{"the file", "another file in its place", "a duplicate"} {
 		token := driver.NewToken()
@@ -292,8 +292,11 @@ func TestDatabaseFileIsNeverOpened(t *testing.T) {
 func TestNothingIsLeftBehind(t *testing.T) {
 	missing.Long(t, "repeats it 40 times")
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	dbPath := leasefiletest.NewDatabase(t)
+	dbPath, foreign := leasefiletest.NewDatabase(t), leasefiletest.NewDatabase(t)
+	require.NoError(t, os.WriteFile(foreign+"-lease", nil, 0o644))
 	cycle := func() {
+		_, err := Open(foreign, nil)
+		require.ErrorContains(t, err, "was not made by schedlock")
 		events := &inotify.Watch{}
 		f, err := Open(dbPath, events)
 		require.NoError(t, err)

@@ -243,3 +243,49 @@ func TestWhatTheLeaseFileShowsOfManyThatHang(t *testing.T) {
 	assert.True(t, state.Others, "of one it is not known")
 	assert.Equal(t, state, mustProbe(t, f, row, without...), fmt.Sprint(len(without)))
 }
+
+func TestAProbeLeavesOutOnlySoMany(t *testing.T) {
+	f := newLeaseFile(t)
+	hung := map[int64]driver.Token{}
+	for range maxDisregarded + 1 {
+		token := driver.NewToken()
+		mustHold(t, f, token)
+		hung[Offset(token)] = token
+	}
+	state, without, err := f.ProbeWithout(driver.NewToken(),
+		func(_ string, held Span) (driver.Token, bool) { return hung[held.Start], true }, nil)
+	require.NoError(t, err)
+	assert.True(t, state.Others, "%+v", state)
+	assert.Equal(t, maxDisregarded, len(without))
+}
+
+// A byte that hangs in one file says nothing about the same byte of another.
+func TestWhatWasLeftOutCountsAgainInAnotherFile(t *testing.T) {
+	f := newLeaseFile(t)
+	hung := driver.NewToken()
+	mustHold(t, f, hung)
+	var ids []string
+	disregard := func(id string, _ Span) (driver.Token, bool) {
+		if ids = append(ids, id); len(ids) > 1 {
+			return driver.Token{}, false
+		}
+		require.NoError(t, os.Remove(f.path))
+		mustHold(t, f, hung)
+		return hung, true
+	}
+	state, without, err := f.ProbeWithout(driver.NewToken(), disregard, nil)
+	require.NoError(t, err)
+	assert.True(t, state.Others, "%+v", state)
+	assert.Empty(t, without)
+	require.GreaterOrEqual(t, len(ids), 2)
+	assert.NotEqual(t, ids[0], ids[1])
+}
+
+// An inode and a birth time may be the same on two machines, such as on clones of one disk.
+func TestTwoLeaseFilesHaveNotTheSameContent(t *testing.T) {
+	one, err := os.ReadFile(newLeaseFile(t).path)
+	require.NoError(t, err)
+	other, err := os.ReadFile(newLeaseFile(t).path)
+	require.NoError(t, err)
+	assert.NotEqual(t, string(one), string(other))
+}

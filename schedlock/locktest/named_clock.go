@@ -25,7 +25,12 @@ var namedClockCases = []namedCase{
 			"with a time-out lock of a week.",
 		"a lock whose holder has died is held for an hour.", nil},
 		run: func(e *namedEnv) {
+			short := claimOf(aLock, bob)
+			short.TTL = namedTTL / 4
+			e.release(e.take(short), false, true, "the holder's")
 			ref := e.lock(aLock)
+			e.near(namedTTL, e.refused(claimOf(aLock, bob), "of what is held").Left,
+				"what is left of a lock whose holder before had a shorter TTL")
 			task := restingClaim(namedTTL / 2)
 			e.release(e.take(task), true, true, "the holder's")
 			week := claimOf(namedlock.Key{Kind: namedlock.KindTimeout, Name: "week"}, alice)

@@ -132,6 +132,7 @@ func TestARestartOfTheMachineEndsAllLocks(t *testing.T) {
 	require.False(t, ours)
 	require.NoError(t, tx.Rollback())
 	require.Greater(t, takeNamed(t, n, namedClaim(lockA, time.Minute, 0)).Term, old.Term)
+	require.NotNil(t, lookNamed(t, n, lockA), "it is held again")
 }
 
 // At most one run a day, also if the machine is restarted: then the wall clock
@@ -315,4 +316,51 @@ func TestNamedLocksOfARowThatWasEdited(t *testing.T) {
 	run(t, conn, `DELETE FROM named_locks_floor`)
 	require.Greater(t, takeNamed(t, n, namedClaim(lockA, time.Minute, 0)).Term, ref.Term)
 	require.Regexp(t, "Z$", ask[string](t, conn, `SELECT acquired_at FROM named_locks`))
+}
+
+// Its holder may extend it, for longer, between the look and what that leads to.
+func TestWhatWasExtendedMeanwhileIsNotMended(t *testing.T) {
+	t.Parallel()
+	n := (&machine{ms: 1_000_000}).on(newStore(t))
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
+	seen := lookNamed(t, n, lockA)
+	ours, err := n.Extend(bg, ref, time.Hour)
+	require.NoError(t, err)
+	require.True(t, ours)
+	seen.Unsure = true
+	n.mend(bg, seen)
+	require.Equal(t, time.Hour, lookNamed(t, n, lockA).Left)
+}
+
+// Locks that were taken within one millisecond have the same term.
+func TestARevocationIsOfOneLock(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	n := (&machine{ms: 1_000_000}).on(s)
+	other := namedlock.Key{Kind: lockA.Kind, Name: "other"}
+	for _, key := range []namedlock.Key{lockA, other} {
+		takeNamed(t, n, namedClaim(key, time.Minute, 0))
+	}
+	run(t, foreign(t, s), `UPDATE named_locks SET term = 7, ttl_of = 7`)
+	revoked, err := n.Revoke(bg, lockA, 7, namedlock.Revocation{By: "ann"}.Mark())
+	require.NoError(t, err)
+	require.True(t, revoked)
+	require.NotNil(t, lookNamed(t, n, lockA).Revoked)
+	require.Nil(t, lookNamed(t, n, other).Revoked)
+}
+
+// In the millisecond in which others may take it already.
+func TestALockIsNobodysWhenItsTTLHasPassed(t *testing.T) {
+	t.Parallel()
+	s, m := newStore(t), &machine{ms: 1_000_000}
+	n := m.on(s)
+	ref := takeNamed(t, n, namedClaim(lockA, time.Minute, 0))
+	m.pass(time.Minute)
+	require.Nil(t, lookNamed(t, n, lockA))
+	ours, err := n.Extend(bg, ref, time.Minute)
+	require.NoError(t, err)
+	require.False(t, ours)
+	ours, err = n.Fence(bg, begin(t, s.DB()), ref, time.Minute)
+	require.NoError(t, err)
+	require.False(t, ours)
 }

@@ -205,6 +205,50 @@ func TestADatabaseThatCannotBeOpenedIsNotOpenedAllTheTime(t *testing.T) {
 	})
 }
 
+// Nobody has noticed yet that they are gone.
+func TestAConnectionThatFindsOtherFilesThanThoseOfItsPoolIsRefused(t *testing.T) {
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		t.Run("app.db"+suffix, func(t *testing.T) {
+			t.Parallel()
+			path := unused(t)
+			db, err := openPool(must(findFiles(path)), fileURI(path)+
+				"?mode=rw&_pragma=journal_mode(wal)")
+			require.NoError(t, err)
+			defer db.Close()
+			first, err := db.Conn(bg)
+			require.NoError(t, err)
+			defer first.Close()
+			require.NoError(t, os.Remove(path+suffix))
+			if suffix == "" {
+				putDatabase(t, path)
+			}
+			_, err = db.Conn(bg)
+			var changed *FileChangedError
+			require.ErrorAs(t, err, &changed)
+			assert.Equal(t, path+suffix, changed.Path)
+			if suffix != "" {
+				_, err = first.ExecContext(bg, `CREATE TABLE t (n)`)
+				require.Error(t, err, "it would go to a file that nobody else finds")
+			}
+		})
+	}
+}
+
+func TestWhoGivesUpPausesNobody(t *testing.T) {
+	var p openPause
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, sqlite3.INTERRUPT,
+		sqlite3.BUSY} {
+		p.learn(err)
+		require.NoError(t, p.over(), err)
+	}
+	p.learn(sqlite3.CANTOPEN)
+	require.ErrorIs(t, p.over(), sqlite3.CANTOPEN)
+	p.learn(context.Canceled)
+	require.ErrorIs(t, p.over(), sqlite3.CANTOPEN)
+	p.learn(nil)
+	require.NoError(t, p.over())
+}
+
 func TestADatabaseThatWasMendedIsOpened(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

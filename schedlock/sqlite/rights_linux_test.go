@@ -313,4 +313,9 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-waited, context.Canceled)
 	assert.Equal(t, 1, log.Count("is a named pipe"))
+
+	require.NoError(t, os.Remove(path+"-lease"))
+	c := mustOpen(t, path)
+	needProof(t, c)
+	assert.Contains(t, look(t, c).Row.TTLOnly, "the holder could not lock the lease file")
 }
