@@ -134,6 +134,8 @@ func describePostgres(name, host string, port int, schema string) string {
 
 func explainPostgres(s state, err error) error {
 	switch code := sqlState(err); {
+	case takesNoTransaction(err):
+		return fmt.Errorf("%w: a pooler is in between: set pool_mode = transaction there", err)
 	case code == "42501" && s.noSchema:
 		return fmt.Errorf("%w: let an administrator run CREATE SCHEMA %q AUTHORIZATION %q, "+
 			"or GRANT CREATE ON DATABASE to that role", err, s.createIn, s.role)
@@ -186,11 +188,16 @@ var transientStates = []string{
 // isTransient reports whether another attempt may succeed: the connection was lost or refused, the
 // server is busy.
 func isTransient(err error) bool {
-	if code := sqlState(err); code != "" {
+	if code := sqlState(err); code != "" && !takesNoTransaction(err) {
 		return strings.HasPrefix(code, "08") || slices.Contains(transientStates, code)
 	}
 	// pgx says so of a connection that it has closed itself
 	return lostConnection(err) || strings.Contains(err.Error(), "conn closed")
+}
+
+// takesNoTransaction reports an error of PgBouncer, which has one SQLSTATE for all of its own.
+func takesNoTransaction(err error) bool {
+	return strings.Contains(err.Error(), "statement pooling mode")
 }
 
 // lostConnection reports whether the connection to a server was lost or refused.

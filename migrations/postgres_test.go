@@ -258,6 +258,15 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 		err := upPostgres(t, openPostgres(t, s.Database(t)+"&search_path=nowhere"))
 		require.ErrorContains(t, err, "no schema of the search_path exists")
 	})
+	t.Run("a pooler in statement mode", func(t *testing.T) {
+		bouncer := pgtest.PgBouncer(t, s, "pool_mode=statement")
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		db := openPostgres(t, bouncer.URL(databaseName(t, s.Database(t)))+execMode)
+		err := migrations.Up(ctx, db, migrations.PostgreSQL)
+		require.ErrorContains(t, err, "pool_mode = transaction")
+		require.NoError(t, ctx.Err())
+	})
 	t.Run("a table of the same name", func(t *testing.T) {
 		db := openPostgres(t, s.Database(t))
 		exec1(t, db, `CREATE TABLE scheduler_runs (mine text)`)
