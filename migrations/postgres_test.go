@@ -260,7 +260,7 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 	})
 	t.Run("a pooler in statement mode", func(t *testing.T) {
 		bouncer := pgtest.PgBouncer(t, s, "pool_mode=statement")
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		db := openPostgres(t, bouncer.URL(databaseName(t, s.Database(t)))+execMode)
 		err := migrations.Up(ctx, db, migrations.PostgreSQL)
