@@ -148,7 +148,8 @@ func explainPostgres(s state, err error) error {
 			"or GRANT CREATE ON SCHEMA %q TO %q; "+
 			"tables that are there already must belong to that role", err, s.createIn, s.role)
 	case code == "25006": // read_only_sql_transaction
-		return fmt.Errorf("%w: this server is read-only: connect to the primary", err)
+		return fmt.Errorf("%w: this server is read-only: connect to the primary; "+
+			"or default_transaction_read_only is on: find who has set it", err)
 	case code == "3F000": // invalid_schema_name
 		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: "+
 			"create one, or GRANT USAGE, CREATE on it",

@@ -97,7 +97,7 @@ func TestPostgresUpOnACurrentSchemaOnlyReads(t *testing.T) {
 	readOnly := openPostgres(t, url+"&default_transaction_read_only=on")
 	err := upPostgres(t, readOnly)
 	require.ErrorContains(t, err, "25006")
-	require.ErrorContains(t, err, "connect to the primary")
+	require.ErrorContains(t, err, "connect to the primary; or default_transaction_read_only is on")
 	require.ErrorContains(t, err, databaseName(t, url))
 
 	require.NoError(t, upPostgres(t, openPostgres(t, url)))
