@@ -134,6 +134,8 @@ func describePostgres(name, host string, port int, schema string) string {
 
 func explainPostgres(s state, err error) error {
 	switch code := sqlState(err); {
+	case takesNoTransaction(err):
+		return fmt.Errorf("%w: a pooler is in between: set pool_mode = transaction there", err)
 	case code == "42501" && s.noSchema:
 		return fmt.Errorf("%w: let an administrator run CREATE SCHEMA %q AUTHORIZATION %q, "+
 			"or GRANT CREATE ON DATABASE to that role", err, s.createIn, s.role)
@@ -146,7 +148,8 @@ func explainPostgres(s state, err error) error {
 			"or GRANT CREATE ON SCHEMA %q TO %q; "+
 			"tables that are there already must belong to that role", err, s.createIn, s.role)
 	case code == "25006": // read_only_sql_transaction
-		return fmt.Errorf("%w: this server is read-only: connect to the primary", err)
+		return fmt.Errorf("%w: this server is read-only: connect to the primary; "+
+			"or default_transaction_read_only is on: find who has set it", err)
 	case code == "3F000": // invalid_schema_name
 		return fmt.Errorf("%w: no schema of the search_path exists, or role %q may not use it: "+
 			"create one, or GRANT USAGE, CREATE on it",
@@ -186,11 +189,16 @@ var transientStates = []string{
 // isTransient reports whether another attempt may succeed: the connection was lost or refused, the
 // server is busy.
 func isTransient(err error) bool {
-	if code := sqlState(err); code != "" {
+	if code := sqlState(err); code != "" && !takesNoTransaction(err) {
 		return strings.HasPrefix(code, "08") || slices.Contains(transientStates, code)
 	}
 	// pgx says so of a connection that it has closed itself
 	return lostConnection(err) || strings.Contains(err.Error(), "conn closed")
+}
+
+// takesNoTransaction reports an error of PgBouncer, which has one SQLSTATE for all of its own.
+func takesNoTransaction(err error) bool {
+	return strings.Contains(err.Error(), "statement pooling mode")
 }
 
 // lostConnection reports whether the connection to a server was lost or refused.

@@ -97,7 +97,7 @@ func TestPostgresUpOnACurrentSchemaOnlyReads(t *testing.T) {
 	readOnly := openPostgres(t, url+"&default_transaction_read_only=on")
 	err := upPostgres(t, readOnly)
 	require.ErrorContains(t, err, "25006")
-	require.ErrorContains(t, err, "connect to the primary")
+	require.ErrorContains(t, err, "connect to the primary; or default_transaction_read_only is on")
 	require.ErrorContains(t, err, databaseName(t, url))
 
 	require.NoError(t, upPostgres(t, openPostgres(t, url)))
@@ -257,6 +257,15 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 	t.Run("no schema of the search_path exists", func(t *testing.T) {
 		err := upPostgres(t, openPostgres(t, s.Database(t)+"&search_path=nowhere"))
 		require.ErrorContains(t, err, "no schema of the search_path exists")
+	})
+	t.Run("a pooler in statement mode", func(t *testing.T) {
+		bouncer := pgtest.PgBouncer(t, s, "pool_mode=statement")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		db := openPostgres(t, bouncer.URL(databaseName(t, s.Database(t)))+execMode)
+		err := migrations.Up(ctx, db, migrations.PostgreSQL)
+		require.ErrorContains(t, err, "pool_mode = transaction")
+		require.NoError(t, ctx.Err())
 	})
 	t.Run("a table of the same name", func(t *testing.T) {
 		db := openPostgres(t, s.Database(t))

@@ -72,10 +72,23 @@ func TestAWriteUnderAnOldLeaseIsRefused(t *testing.T) {
 	})
 }
 
+// docs/testing.md shows this test.
+func TestALeaderThatCrashedIsReplacedATTLLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memory.New()
+		old := lead(t, db)
+		require.NoError(t, old.TakeRenewal()) // from now on it sends no heartbeat
+		crashed := time.Now()
+		lead(t, db)
+		require.Equal(t, time.Minute, time.Since(crashed).Round(time.Second))
+		require.ErrorIs(t, old.Err(), schedlock.ErrLost)
+	})
+}
+
 func lead(t *testing.T, db driver.Store) *schedlock.Lease {
-	lock, err := schedlock.New(db, schedlock.WithLogger(silence))
+	lock, err := schedlock.New(db, schedlock.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
-	lease, err := lock.Acquire(t.Context())
+	lease, err := lock.Wait(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lease.Release(context.Background()) })
 	return lease

@@ -29,15 +29,23 @@ func Explain(err error, others ...string) string {
 			return "there is no flag " + dashes + name
 		}
 	case errors.As(err, &none):
-		return "flag --" + none.GetFlag().Name + " needs a value"
+		return "flag " + spelt(none.GetFlag()) + " needs a value"
 	case errors.As(err, &value):
 		f := value.GetFlag()
 		if message.IsShown(value.GetValue(), others...) {
-			return fmt.Sprintf("--%s %q is not %s", f.Name, value.GetValue(), Wanted(f))
+			return fmt.Sprintf("%s %q is not %s", spelt(f), value.GetValue(), Wanted(f))
 		}
-		return "the value of --" + f.Name + " is wrong, " + hidden
+		return "the value of " + spelt(f) + " is wrong, " + hidden
 	}
 	return "a flag is written wrongly, " + hidden
+}
+
+// spelt is every name of a flag: package pflag does not tell which of them was given.
+func spelt(f *pflag.Flag) string {
+	if f.Shorthand != "" {
+		return "-" + f.Shorthand + ", --" + f.Name
+	}
+	return "--" + f.Name
 }
 
 // Wanted says what a flag takes.

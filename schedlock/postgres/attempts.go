@@ -142,9 +142,11 @@ SELECT EXISTS (SELECT FROM scheduler_lock l
        AND NOT EXISTS (SELECT FROM scheduler_runs
                        WHERE status = 'in_progress' AND term <> $2)`
 
-	// It holds on to the lock row, as sqlGuard does, so it must not wait for long.
+	// It holds on to the lock row, as sqlGuard does, so it must not wait for long. Its array has
+	// a NULL for each run that is not tried again.
 	sqlAbandonSettings = `
-SELECT clock_timestamp(), set_config('lock_timeout', '1s', true), ` + sqlDurable
+SELECT clock_timestamp(), set_config('lock_timeout', '1s', true),
+       set_config('array_nulls', 'on', true), ` + sqlDurable
 
 	sqlLeft = `
 SELECT ` + columns.RunColumns + ` FROM scheduler_runs
@@ -181,7 +183,7 @@ func (s *Store) Abandon(ctx context.Context, ref driver.Ref,
 	}
 	err = s.runs.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var now time.Time
-		if err := tx.QueryRow(ctx, sqlAbandonSettings).Scan(&now, nil, nil); err != nil {
+		if err := tx.QueryRow(ctx, sqlAbandonSettings).Scan(&now, nil, nil, nil); err != nil {
 			return err
 		}
 		if err := s.Fence(ctx, tx, ref); err != nil {

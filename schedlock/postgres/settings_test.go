@@ -30,6 +30,7 @@ ALTER ROLE %[1]s SET IntervalStyle = 'sql_standard';
 ALTER ROLE %[1]s SET TimeZone = 'Africa/Monrovia';
 ALTER ROLE %[1]s SET bytea_output = 'escape';
 ALTER ROLE %[1]s SET extra_float_digits = -15;
+ALTER ROLE %[1]s SET array_nulls = off;
 ALTER ROLE %[1]s SET idle_in_transaction_session_timeout = '90min'`
 
 // An app may send its own statements in any of the driver's modes; it is the app

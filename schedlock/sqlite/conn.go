@@ -332,7 +332,8 @@ func (s *Store) explain(err error) error {
 			s.files.path, driver.ErrCorrupt, err)
 	case is(err, sqlite3.FULL):
 		hint = "; the disk is full"
-	case errors.Is(err, sqlite3.IOERR_WRITE): // our driver says so of a full disk too
+	case errors.Is(err, sqlite3.IOERR_WRITE), // our driver says so of a full disk too,
+		errors.Is(err, sqlite3.IOERR_SHMSIZE): // and this, if the -shm file finds no room
 		hint = "; the disk is full, or broken"
 	case is(err, sqlite3.READONLY):
 		hint = "; the file, or its folder, cannot be written by this user"

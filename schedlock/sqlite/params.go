@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,6 +17,18 @@ import (
 func checkNUL(path, query string) error {
 	if strings.Contains(path+query, "\x00") || strings.Contains(query, "%00") {
 		return errors.New("the DSN has a NUL byte, at which SQLite would stop reading: remove it")
+	}
+	return nil
+}
+
+// maxPath leaves room for the longest suffix: our driver takes names of 1,024 bytes, and panics at
+// others.
+const maxPath = 1000
+
+func checkLength(path string) error {
+	if full, err := filepath.Abs(path); err == nil && len(full) > maxPath {
+		return fmt.Errorf("its path has %d bytes, %d are allowed: choose a shorter one", len(full),
+			maxPath)
 	}
 	return nil
 }

@@ -74,6 +74,20 @@ func TestADSNThatBreaksThePromiseIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+func TestAPathThatIsTooLongIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	for len(folder) < 800 {
+		folder = filepath.Join(folder, strings.Repeat("d", 100))
+	}
+	longest := filepath.Join(folder, strings.Repeat("n", 1000-len(folder)-1))
+	s, err := Opener(longest).Open(bg)
+	require.NoError(t, err)
+	acquire(t, s)
+	require.NoError(t, s.Close())
+	_, err = Opener(longest + "n").Open(bg)
+	require.ErrorContains(t, err, "its path has 1001 bytes, 1000 are allowed")
+}
+
 func TestADSNThatSaysTheSameInOtherWordsIsAccepted(t *testing.T) {
 	missing.Long(t, "makes ten databases")
 	t.Parallel()

@@ -63,7 +63,8 @@ func parseDSN(dsn string) (dataSource, error) {
 		return dataSource{}, fmt.Errorf("DSN %q names no file: "+
 			"a database in memory cannot be shared, so it can lock nothing", shown)
 	}
-	if err := cmp.Or(checkNUL(path, rawQuery), checkParams(query), checkVFS(query)); err != nil {
+	err = cmp.Or(checkNUL(path, rawQuery), checkLength(path), checkParams(query), checkVFS(query))
+	if err != nil {
 		return dataSource{}, fmt.Errorf("database %s: %w", path, err)
 	}
 	set := query["_pragma"]

@@ -229,7 +229,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	// If the database is busy then, the next call takes it.
 	defer func() { _ = s.use(ctx, func(context.Context, *sql.Conn) error { return nil }) }()
-	return migrations.Up(ctx, s.db, migrations.SQLite)
+	return s.explain(migrations.Up(ctx, s.db, migrations.SQLite))
 }
 
 // Use uses the app's own *sql.DB, on any SQLite driver that locks with the

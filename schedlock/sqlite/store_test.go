@@ -413,6 +413,15 @@ func TestAfterCloseNothingIsDone(t *testing.T) {
 	assert.NotErrorIs(t, err, driver.ErrLost)
 }
 
+func TestAMigrationThatFindsNoRoomSaysSo(t *testing.T) {
+	d := newDisk(t, t.TempDir())
+	s, err := d.open("a.db")
+	require.NoError(t, err)
+	d.failAt = d.tried + 1
+	require.ErrorContains(t, s.Migrate(bg), "; the disk is full, or broken")
+	require.NoError(t, s.Close())
+}
+
 func TestAnErrorIsExplainedOnce(t *testing.T) {
 	s := &Store{files: &databaseFiles{path: "/data/app.db"}}
 	for _, err := range []error{sqlite3.NOTADB, sqlite3.CORRUPT, sqlite3.FULL, sqlite3.READONLY,
@@ -424,6 +433,8 @@ func TestAnErrorIsExplainedOnce(t *testing.T) {
 		require.Equal(t, explained.Error(), s.explain(explained).Error())
 	}
 	require.ErrorContains(t, s.explain(sqlite3.FULL), "database /data/app.db: ")
-	require.ErrorContains(t, s.explain(sqlite3.FULL), "; the disk is full")
+	for _, err := range []error{sqlite3.FULL, sqlite3.IOERR_WRITE, sqlite3.IOERR_SHMSIZE} {
+		require.ErrorContains(t, s.explain(err), "; the disk is full")
+	}
 	require.NoError(t, s.explain(nil))
 }

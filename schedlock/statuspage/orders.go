@@ -43,8 +43,8 @@ func (h *Handler) order(kind string, do func(context.Context, *http.Request,
 	}
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "orders are taken from this page only, not from those of another site",
-			http.StatusForbidden)
+		http.Error(w, "orders are taken from this page only, not from those of another site; "+
+			"a proxy in between must pass on the header Host", http.StatusForbidden)
 	}))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.mayOrder(r) {

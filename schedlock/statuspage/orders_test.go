@@ -24,7 +24,8 @@ func TestARefusedOrderChangesNothing(t *testing.T) {
 	t.Parallel()
 	db, ref := led(t)
 	db.run(t, ref, "tick", "", "")
-	const origin = "orders are taken from this page only"
+	const origin = "orders are taken from this page only, not from those of another site; " +
+		"a proxy in between must pass on the header Host\n"
 	onlyLooks := func(c *Config) {
 		c.Control, c.MayOrder = true, func(*http.Request) bool { return false }
 	}

@@ -50,7 +50,7 @@ func (a *app) order(do func(context.Context, http.ResponseWriter, *http.Request,
 	}
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(refuse("orders are taken from this app's own pages only, " +
-		"not from those of another site"))
+		"not from those of another site; a proxy in between must pass on the header Host"))
 	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o, err := a.readOrder(w, r)
 		if err != nil {

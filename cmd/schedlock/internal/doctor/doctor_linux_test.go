@@ -292,8 +292,10 @@ func TestFileSystems(t *testing.T) {
 	finding(t, judged(mount{"/tmp", "tmpfs", "tmpfs", rw, room}), "file system", Note,
 		"after a reboot")
 	finding(t, judged(mount{"/", "overlay", "overlay", rw, room}), "file system", Note, "volume")
-	finding(t, judged(mount{"/data", "ext4", "/dev/sda1", []string{"ro"}, room}), "file system",
-		Error, "read-only")
+	for _, flags := range [][]string{{"ro"}, {"rw", "emergency_ro"}} {
+		finding(t, judged(mount{"/data", "ext4", "/dev/sda1", flags, room}), "file system",
+			Error, "read-only")
+	}
 
 	m, ok := parseMount(
 		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root ro,errors=continue", "36")

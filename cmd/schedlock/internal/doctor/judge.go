@@ -71,6 +71,10 @@ func judgeSchema(f *findings, x facts) bool {
 	default:
 		f.ok("schema", fmt.Sprintf("version %d", x.version))
 	}
+	if len(x.missing) > 0 {
+		f.fail("tables", "not there, or hidden from this user: "+strings.Join(x.missing, ", "),
+			toRestore)
+	}
 	return true
 }
 

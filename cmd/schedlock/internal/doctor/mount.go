@@ -45,7 +45,8 @@ func checkMount(f *findings, path string) bool {
 func judgeMount(f *findings, m mount) {
 	found := fmt.Sprintf("%s, mounted at %s", m.kind, m.point)
 	switch {
-	case slices.Contains(m.flags, "ro"):
+	case slices.Contains(m.flags, "ro"),
+		slices.Contains(m.flags, "emergency_ro"): // of ext4, beside rw, on new kernels
 		f.fail("file system", found+" read-only",
 			"nobody can acquire or renew the lock: mount it rw; "+
 				"if it was remounted by an error of the disk, see the kernel's log")

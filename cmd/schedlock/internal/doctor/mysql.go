@@ -69,6 +69,8 @@ var mariadbKind = kind{
 		tx: sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 		exists: `SELECT count(*) FROM information_schema.tables
 			WHERE table_schema = database() AND table_name = 'scheduler_lock_schema'`,
+		more: []made{{"scheduler_fence", 1}, {"scheduler_fenced", 1}, {"scheduler_gate", 2},
+			{"scheduler_gated", 2}, {"named_locks_fence", 5}, {"named_locks_fenced", 5}},
 		clock:  `SELECT sysdate(6)`,
 		noFile: true,
 	},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type facts struct {
 	requests []ledger.Request
 	pauses   []ledger.Pause // in force
 	apps     []driver.App   // of the terms
+	missing  []string       // tables that a migration has made, and that nothing here reads
 }
 
 type lockRow struct {
@@ -100,7 +102,8 @@ func readStamp(text string) stamp {
 type dialect struct {
 	tx     sql.TxOptions // one snapshot for all statements
 	first  string        // statement of the transaction; "": none
-	exists string        // 1 if there are tables, else 0
+	exists string        // 1 if there is the table scheduler_lock_schema, else 0
+	more   []made        // tables that only this database has
 	clock  string        // "": this machine's
 	noFile bool          // there is no column file_id
 }
@@ -109,6 +112,16 @@ var sqliteDialect = dialect{
 	exists: `SELECT count(*) FROM sqlite_master
 		WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
 }
+
+// A made table is there from a version of the schema on.
+type made struct {
+	table   string
+	version int64
+}
+
+// unread are the tables of every database that readFacts does not read.
+var unread = []made{{"named_locks", 5}, {"named_locks_floor", 5}, {"queue_tasks", 6},
+	{"scheduler_audit", 11}, {"scheduler_replicas", 12}, {"scheduler_attempts", 13}}
 
 // How much is read: enough to judge, bounded in a database that has grown.
 const (
@@ -211,6 +224,15 @@ func readFacts(ctx context.Context, db *sql.DB, d dialect) (f facts, err error) 
 				pause.Since = at.time
 				f.pauses = append(f.pauses, pause)
 			})
+	}
+	for _, m := range slices.Concat(unread, d.more) {
+		if err != nil || f.version < m.version {
+			continue
+		}
+		query := strings.Replace(d.exists, "scheduler_lock_schema", m.table, 1)
+		if err = tx.QueryRowContext(ctx, query).Scan(&tables); err == nil && tables == 0 {
+			f.missing = append(f.missing, m.table)
+		}
 	}
 	if err != nil {
 		return f, err

@@ -235,18 +235,19 @@ func TestRowsOfEveryDatabase(t *testing.T) {
 		make func(t *testing.T) place
 		odd  string            // a cursor that cannot be read; "": the column takes none
 		at   *strings.Replacer // of times in statements
+		more []string          // tables of its own
 	}{
 		"SQLite": {func(t *testing.T) place {
 			s := newDatabase(t)
 			return place{s.Path(), s, func(statement string) { shell(t, s.Path(), statement) }}
 		}, "gestern", strings.NewReplacer("OLD", `'2020-01-01T00:00:00.000000Z'`,
 			"NOW", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')`,
-			"LATER", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '+1 hour')`, "ODD", "'gestern'")},
+			"LATER", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '+1 hour')`, "ODD", "'gestern'"), nil},
 		"PostgreSQL": {func(t *testing.T) place {
 			dsn := migrated(t)
 			return place{dsn, open(t, dsn), func(statement string) { execute(t, dsn, statement) }}
 		}, "infinity", strings.NewReplacer("OLD", `'2020-01-01T00:00:00Z'`, "NOW", `now()`,
-			"LATER", `now() + interval '1 hour'`, "ODD", "'infinity'")},
+			"LATER", `now() + interval '1 hour'`, "ODD", "'infinity'"), nil},
 		"MariaDB": {func(t *testing.T) place {
 			server := mytest.Shared(t)
 			dsn := mariadbOf(t, server)
@@ -256,7 +257,9 @@ func TestRowsOfEveryDatabase(t *testing.T) {
 				require.NoError(t, err, statement)
 			}}
 		}, "", strings.NewReplacer("OLD", `'2020-01-01 00:00:00'`, "NOW", `utc_timestamp(6)`,
-			"LATER", `utc_timestamp(6) + INTERVAL 1 HOUR`, "ODD", `'2020-01-01 00:00:00'`)},
+			"LATER", `utc_timestamp(6) + INTERVAL 1 HOUR`, "ODD", `'2020-01-01 00:00:00'`),
+			[]string{"scheduler_fenced", "scheduler_fence", "scheduler_gated", "scheduler_gate",
+				"named_locks_fenced", "named_locks_fence"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,6 +290,12 @@ func TestRowsOfEveryDatabase(t *testing.T) {
 			p.run(`DELETE FROM scheduler_runs`)
 			p.run(db.at.Replace(`UPDATE scheduler_lock SET heartbeat_at = NOW`))
 			finding(t, examined(p.dsn), "overdue", Warning, `"late"`)
+			drop := append([]string{"named_locks", "named_locks_floor", "queue_tasks",
+				"scheduler_audit", "scheduler_replicas", "scheduler_attempts"}, db.more...)
+			for _, table := range drop {
+				p.run(`DROP TABLE ` + table)
+			}
+			finding(t, examined(p.dsn), "tables", Error, append(drop, "restore a backup")...)
 		})
 	}
 }
