@@ -81,6 +81,9 @@ func findFiles(path string) (*databaseFiles, error) {
 		return nil, err
 	}
 	stat, err := examineFile(resolved)
+	if err == nil {
+		err = checkLength(resolved)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("database %s: %w", resolved, err)
 	}
