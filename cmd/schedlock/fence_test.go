@@ -14,7 +14,8 @@ func TestAFenceIsMadeOfWhatWasCheckedOnly(t *testing.T) {
 	token := driver.NewToken().String()
 	for _, tc := range []struct{ dsn, inside, token, term, kind, name, says, is string }{
 		{term: "7", kind: "lock", name: "n", says: "SCHEDLOCK_TOKEN has no token"},
-		{token: token, term: "0", kind: "lock", name: "n", says: `SCHEDLOCK_TERM="0" is not a term`},
+		{token: token, term: "0", kind: "lock", name: "n",
+			says: `SCHEDLOCK_TERM="0" is not a term`},
 		{token: token, term: "-7", kind: "lock", name: "n", says: "is not a term"},
 		{token: token, term: "7 OR 1", kind: "lock", name: "n", says: "is not a term"},
 		{token: token, term: "7", kind: "lock", says: `SCHEDLOCK_NAME="" is not the name`},

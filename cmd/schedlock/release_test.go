@@ -101,7 +101,8 @@ func TestReleaseOfADeadLeaderSaysThatItIsNotHeeded(t *testing.T) {
 	assert.Regexp(t, "(?m)^ +note +"+notHeeded, accepted)
 	assert.Contains(t, accepted, "(every 1s); "+notHeeded)
 	assert.Regexp(t, "(?m)^ +running +nothing$", accepted)
-	assert.Regexp(t, "(?m)^ +revoked +already, ", expect(t, exitDone, append(order, "--no-wait")...))
+	again := expect(t, exitDone, append(order, "--no-wait")...)
+	assert.Regexp(t, "(?m)^ +revoked +already, ", again)
 	late := expect(t, exitUnknown, append(order, "--wait", "1ms")...)
 	assert.Contains(t, late, "; "+notHeeded)
 }

@@ -242,7 +242,8 @@ func TestRowsOfEveryDatabase(t *testing.T) {
 			return place{s.Path(), s, func(statement string) { shell(t, s.Path(), statement) }}
 		}, "gestern", strings.NewReplacer("OLD", `'2020-01-01T00:00:00.000000Z'`,
 			"NOW", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')`,
-			"LATER", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '+1 hour')`, "ODD", "'gestern'"), nil},
+			"LATER", `strftime('%Y-%m-%dT%H:%M:%f000Z', 'now', '+1 hour')`,
+			"ODD", "'gestern'"), nil},
 		"PostgreSQL": {func(t *testing.T) place {
 			dsn := migrated(t)
 			return place{dsn, open(t, dsn), func(statement string) { execute(t, dsn, statement) }}
