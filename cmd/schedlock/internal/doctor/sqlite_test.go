@@ -322,3 +322,27 @@ func TestSchemasOfAFile(t *testing.T) {
 		finding(t, examined(path), tc.check, tc.level, tc.says)
 	}
 }
+
+// A migration that makes a table names it in unread, or readFacts reads it. The table of goose
+// itself is not looked for.
+func TestNoTableIsUnknown(t *testing.T) {
+	t.Parallel()
+	known := []string{"scheduler_jobs", "scheduler_lock", "scheduler_lock_migrations",
+		"scheduler_lock_schema", "scheduler_pauses", "scheduler_requests", "scheduler_runs",
+		"scheduler_terms"}
+	for _, m := range unread {
+		known = append(known, m.table)
+	}
+	rows, err := connect(t, newDatabase(t).Path()).Query(`SELECT name FROM sqlite_schema
+		WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`)
+	require.NoError(t, err)
+	defer rows.Close()
+	var tables []string
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		tables = append(tables, name)
+	}
+	require.NoError(t, rows.Err())
+	assert.ElementsMatch(t, known, tables)
+}
