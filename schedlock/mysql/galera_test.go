@@ -19,6 +19,7 @@ import (
 
 // One cluster is for all: its start costs more than most of them.
 func TestGalera(t *testing.T) {
+	missing.OnlyFull(t, "starts a cluster of three")
 	t.Parallel()
 	c := galera{nodes: mytest.Galera(t, 3)}
 	c.nodes[0].Exec(t, "CREATE DATABASE app")
@@ -30,7 +31,6 @@ func TestGalera(t *testing.T) {
 	require.NoError(t, s.Close())
 	t.Run("conformance", c.conformance)
 	t.Run("of twenty claimants one wins", func(t *testing.T) {
-		missing.OnlyFull(t, "takes half a minute; by default they are on one server")
 		twentyClaim(t, c.open(t, 0), c.urls)
 	})
 	t.Run("a fence holds across nodes", c.fenceHolds)
@@ -52,7 +52,7 @@ func (c galera) open(t testing.TB, node int) *sql.DB {
 
 // Each replica is on another node.
 func (c galera) conformance(t *testing.T) {
-	missing.OnlyFull(t, "takes a minute; by default other tests have nodes")
+	missing.OnlyFull(t, "takes a minute")
 	var next atomic.Int64
 	// A lock of GET_LOCK is known on its node only. A fence does not keep another node from taking
 	// over: it keeps its own transaction from being committed after that.

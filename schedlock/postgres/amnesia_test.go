@@ -86,6 +86,7 @@ type loss struct {
 
 // One fail-over is for all: it costs more than they do.
 func TestAFailOverThatLosesWhatWasAcknowledged(t *testing.T) {
+	missing.OnlyFull(t, "fails over a cluster of its own")
 	t.Parallel()
 	server := pgtest.Start(t)
 	type database struct {
@@ -267,7 +268,7 @@ func lags(t *testing.T, url string) string {
 }
 
 func TestTermsGrowOverTwoFailOversThatHaveEachLostTheNewest(t *testing.T) {
-	missing.OnlyFull(t, "starts two replicas; by default terms grow over one fail-over")
+	missing.OnlyFull(t, "starts two replicas")
 	t.Parallel()
 	server := pgtest.Start(t)
 	url := server.Database(t)

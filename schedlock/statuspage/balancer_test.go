@@ -8,12 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/browsertest"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock"
 	"example.com/schedlock/schedlock/driver"
 )
 
 // Behind a load balancer the stream is often from another replica than the page.
 func TestOnlyAReplicaThatWasHeardIsMissed(t *testing.T) {
+	missing.OnlyFull(t, "opens another browser")
 	t.Parallel()
 	db, _ := led(t)
 	first := newPage(t, db, nil)

@@ -136,12 +136,6 @@ func hundredJobs(t *testing.T) *moving {
 	return m
 }
 
-// few are the states that are looked at by default, and fewLooks how the first one is.
-var (
-	few      = []string{"healthy", "failing", "gone", "100-jobs"}
-	fewLooks = []string{"light", "dark", "phone", "no-script"}
-)
-
 // How somebody looks at the page: each window, of which the first is how each state is looked at …
 var windows = []browsertest.Look{
 	{Name: "light", Width: 1280, Height: 900},
@@ -159,8 +153,8 @@ var looks = slices.Concat(windows, []browsertest.Look{
 })
 
 func TestThePageInEachState(t *testing.T) {
+	missing.OnlyFull(t, "opens another browser")
 	t.Parallel()
-	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	k := keyboard{b, t}
 	mux := http.NewServeMux()
@@ -175,10 +169,6 @@ func TestThePageInEachState(t *testing.T) {
 		for j, look := range looks {
 			if j > 0 && i > 1 { // all looks of some states, and one of each
 				break
-			}
-			if !missing.Full() && (!slices.Contains(few, state.name) || j > 0 &&
-				(i > 0 || !slices.Contains(fewLooks, look.Name))) {
-				continue
 			}
 			t.Run(state.name+"/"+look.Name, func(t *testing.T) {
 				b.Look(look)
@@ -220,7 +210,7 @@ func TestThePageInEachState(t *testing.T) {
 		{"order", "orders/run?job=import"},
 	} {
 		b.Do(chromedp.Navigate(server.URL + "/failing/" + page.path))
-		for _, look := range missing.Some(looks[:len(looks)-1]...) {
+		for _, look := range looks[:len(looks)-1] {
 			t.Run(page.name+"/"+look.Name, func(t *testing.T) {
 				b.Look(look)
 				keep(t, b, page.name+"-"+look.Name)
@@ -235,8 +225,8 @@ func TestThePageInEachState(t *testing.T) {
 }
 
 func TestLongNamesMakeNoPageWide(t *testing.T) {
+	missing.OnlyFull(t, "opens another browser")
 	t.Parallel()
-	missing.Long(t, "opens a browser")
 	b := browsertest.New(t)
 	long := strings.Repeat("W", 200)
 	m := before(t, time.Hour)
@@ -260,6 +250,7 @@ func TestLongNamesMakeNoPageWide(t *testing.T) {
 }
 
 func TestJobsAreFilteredByName(t *testing.T) {
+	missing.OnlyFull(t, "opens another browser")
 	t.Parallel()
 	m := hundredJobs(t)
 	k, _ := browse(t, newPage(t, m, withControl))

@@ -9,10 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/schedlock/internal/browsertest"
+	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/schedlock/ledger"
 )
 
 func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
+	missing.OnlyFull(t, "opens another browser")
 	t.Parallel()
 	db := newDatabase()
 	db.set(time.Now())
