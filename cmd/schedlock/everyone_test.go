@@ -67,7 +67,7 @@ func lockOn(t *testing.T, dsn string, watches bool) (lock *schedlock.Lock, cut f
 
 // What everybody says of a lock comes from one judgement.
 func TestEverybodySaysTheSameOfALock(t *testing.T) {
-	missing.OnlyFull(t, "tries each state on each database")
+	missing.Costly(t, "tries each state on each database")
 	t.Parallel()
 	const (
 		file, server, maria = 1, 2, 4

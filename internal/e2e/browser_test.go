@@ -114,7 +114,7 @@ func (b *browser) order(link, by, reason string) {
 }
 
 func TestThePageInABrowser(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	f := newFleet(t, "CONTROL=true", "LOCK_TTL=8s", "LOCK_HEARTBEAT=1s", "TICK=1s", "TICK_FAIL=0")
 	b := newBrowser(t)

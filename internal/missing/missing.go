@@ -50,6 +50,16 @@ func OnlyFull(t testing.TB, why string) {
 	}
 }
 
+// Costly skips a test that costs more than a run by hand shall, which it says why. With CI=true it
+// always runs, also where the run is not in full: with the race detector. For -short it is as Long.
+func Costly(t testing.TB, why string) {
+	t.Helper()
+	Long(t, why)
+	if !Full() && os.Getenv("CI") != "true" {
+		t.Skip("neither " + FullEnv + " nor CI=true is set: it " + why)
+	}
+}
+
 // Some returns all cases of a test in a full run. By default they are the first and the last, where
 // others test the same code.
 func Some[T any](cases ...T) []T {

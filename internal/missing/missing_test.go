@@ -73,3 +73,23 @@ func TestWhatIsForAFullRunIsLeftOutByDefault(t *testing.T) {
 		assert.Equal(t, []int{1, 3}, []int{some[0], some[len(some)-1]})
 	}
 }
+
+func TestWhatIsCostlyIsLeftOutByHandAndNeverInCI(t *testing.T) {
+	costly := func(t testing.TB) { Costly(t, "starts a cluster") }
+	was := flag.Lookup("test.short").Value.String()
+	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", was)) })
+	for _, tc := range []struct{ short, ci, full, want string }{
+		{"false", "", "", "skipped: neither SCHEDLOCK_TEST_LONG nor CI=true is set: " +
+			"it starts a cluster"},
+		{"false", "", "1", "passed"},
+		{"false", "true", "", "passed"},
+		{"true", "", "1", "skipped: -short: it starts a cluster"},
+		{"true", "true", "", "failed: -short leaves out what starts a cluster " +
+			"(CI=true: nothing may be left out)"},
+	} {
+		require.NoError(t, flag.Set("test.short", tc.short))
+		t.Setenv("CI", tc.ci)
+		t.Setenv(FullEnv, tc.full)
+		assert.Equal(t, tc.want, ended(costly), "%+v", tc)
+	}
+}

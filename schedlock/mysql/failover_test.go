@@ -27,7 +27,7 @@ func follows(t testing.TB, primary, replica *mytest.Server) {
 // watches, one whose holder goes on, and one that nobody has held. The primary becomes read-only,
 // and new connections lead to the replica. The app's user may not write to a replica.
 func TestAFailOverToAReplica(t *testing.T) {
-	missing.OnlyFull(t, "fails over a cluster of its own")
+	missing.Costly(t, "fails over a cluster of its own")
 	t.Parallel()
 	primary := mytest.Primary(t)
 	replica := primary.Replica(t)

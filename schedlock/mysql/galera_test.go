@@ -19,7 +19,7 @@ import (
 
 // One cluster is for all: its start costs more than most of them.
 func TestGalera(t *testing.T) {
-	missing.OnlyFull(t, "starts a cluster of three")
+	missing.Costly(t, "starts a cluster of three")
 	t.Parallel()
 	c := galera{nodes: mytest.Galera(t, 3)}
 	c.nodes[0].Exec(t, "CREATE DATABASE app")
@@ -31,6 +31,7 @@ func TestGalera(t *testing.T) {
 	require.NoError(t, s.Close())
 	t.Run("conformance", c.conformance)
 	t.Run("of twenty claimants one wins", func(t *testing.T) {
+		missing.OnlyFull(t, "takes half a minute; other tests have them on one server")
 		twentyClaim(t, c.open(t, 0), c.urls)
 	})
 	t.Run("a fence holds across nodes", c.fenceHolds)

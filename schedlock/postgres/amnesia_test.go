@@ -86,7 +86,7 @@ type loss struct {
 
 // One fail-over is for all: it costs more than they do.
 func TestAFailOverThatLosesWhatWasAcknowledged(t *testing.T) {
-	missing.OnlyFull(t, "fails over a cluster of its own")
+	missing.Costly(t, "fails over a cluster of its own")
 	t.Parallel()
 	server := pgtest.Start(t)
 	type database struct {

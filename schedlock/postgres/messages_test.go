@@ -136,7 +136,7 @@ func (w *carrier) through() *acknowledged.History {
 }
 
 func TestNoSpoiledMessageLosesWhatWasAcknowledged(t *testing.T) {
-	missing.OnlyFull(t, "spoils hundreds of messages")
+	missing.Costly(t, "spoils hundreds of messages")
 	t.Parallel()
 	w := newCarrier(t, migrated(t))
 	require.NoError(t, w.through().Live(ctx))

@@ -29,7 +29,7 @@ FROM generate_series(1, 10000) AS n`
 )
 
 func TestNothingReadsTheWholeLedger(t *testing.T) {
-	missing.OnlyFull(t, "fills tables")
+	missing.Costly(t, "fills tables")
 	t.Parallel()
 	url := migrated(t)
 	writer := session(t, url)

@@ -150,7 +150,7 @@ func everyCall(t testing.TB, q taskqueue.Store, one func(what string, f func() e
 
 // A queue of some months: no call reads what has ended, or all that waits.
 func TestNothingReadsAllTasks(t *testing.T) {
-	missing.OnlyFull(t, "fills tables")
+	missing.Costly(t, "fills tables")
 	t.Parallel()
 	url := migrated(t)
 	store := open(t, url)

@@ -15,7 +15,7 @@ import (
 
 // Behind a load balancer the stream is often from another replica than the page.
 func TestOnlyAReplicaThatWasHeardIsMissed(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	db, _ := led(t)
 	first := newPage(t, db, nil)

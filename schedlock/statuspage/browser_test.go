@@ -153,7 +153,7 @@ var looks = slices.Concat(windows, []browsertest.Look{
 })
 
 func TestThePageInEachState(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	b := browsertest.New(t)
 	k := keyboard{b, t}
@@ -225,7 +225,7 @@ func TestThePageInEachState(t *testing.T) {
 }
 
 func TestLongNamesMakeNoPageWide(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	b := browsertest.New(t)
 	long := strings.Repeat("W", 200)
@@ -250,7 +250,7 @@ func TestLongNamesMakeNoPageWide(t *testing.T) {
 }
 
 func TestJobsAreFilteredByName(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	m := hundredJobs(t)
 	k, _ := browse(t, newPage(t, m, withControl))

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheDialogStaysTheOrderThatWasAskedForLast(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	db := newDatabase()
 	db.set(time.Now())

@@ -26,7 +26,7 @@ const fast = `(() => {
 
 // A network that swallows everything ends no connection, and gives no error.
 func TestASilentServerIsMissed(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	db := newDatabase()
 	db.set(time.Now())
@@ -69,7 +69,7 @@ func TestASilentServerIsMissed(t *testing.T) {
 
 // An EventSource does not tell the page what was answered.
 func TestAStreamThatIsRefusedSaysWhy(t *testing.T) {
-	missing.OnlyFull(t, "opens another browser")
+	missing.Costly(t, "opens another browser")
 	t.Parallel()
 	db, _ := led(t)
 	h := newPage(t, db, nil)
