@@ -112,26 +112,34 @@ func aloneMySQL(ctx context.Context, db *sql.DB, s state, do func(*sql.DB) error
 		return err
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, mysqlSession); err != nil {
-		return err
-	}
-	for got := false; !got; {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("wait for the process that migrates %s: %w", s.database, err)
-		}
-		if err := conn.QueryRowContext(ctx, mysqlLock).Scan(&got); err != nil {
-			return err
-		}
-	}
 	_ = conn.Raw(func(session any) error {
 		lent := sql.OpenDB(lentConn{session.(driver.Conn)})
 		lent.SetMaxOpenConns(1)
-		err = do(lent)
-		_, _ = lent.ExecContext(ctx, mysqlUnlock) // else the end of the session does it
+		if err = lockMySQL(ctx, lent, s); err == nil {
+			err = do(lent)
+			_, _ = lent.ExecContext(ctx, mysqlUnlock) // else the end of the session does it
+		}
 		err = errors.Join(err, lent.Close())
 		return driver.ErrBadConn
 	})
 	return err
+}
+
+// lockMySQL waits until no other process migrates.
+func lockMySQL(ctx context.Context, db *sql.DB, s state) error {
+	if _, err := db.ExecContext(ctx, mysqlSession); err != nil {
+		return err
+	}
+	for got := false; !got; {
+		err := db.QueryRowContext(ctx, mysqlLock).Scan(&got)
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for the process that migrates %s: %w", s.database, ctx.Err())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lentConn is a connector whose only connection stays the lender's to close.
@@ -141,9 +149,25 @@ func (c lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil 
 func (c lentConn) Driver() driver.Driver                        { return nil }
 func (c lentConn) Close() error                                 { return nil }
 
+// PrepareContext and BeginTx let a server that does not answer be waited for no longer than ctx.
+func (c lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if conn, ok := c.Conn.(driver.ConnPrepareContext); ok {
+		return conn.PrepareContext(ctx, query)
+	}
+	return c.Conn.Prepare(query)
+}
+
+func (c lentConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if conn, ok := c.Conn.(driver.ConnBeginTx); ok {
+		return conn.BeginTx(ctx, opts)
+	}
+	return c.Conn.Begin() //nolint:staticcheck // the driver has no other
+}
+
 // transientMySQL are the errors that time may cure.
 var transientMySQL = []string{
 	"1040", // too many connections
+	"1047", // a node of Galera that its cluster has not taken in yet, or has lost
 	"1053", // server shutdown in progress
 	"1205", // lock wait timeout
 	"1213", // deadlock

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"example.com/schedlock/internal/missing"
 	"example.com/schedlock/internal/mytest"
+	"example.com/schedlock/internal/tempserver"
 	"example.com/schedlock/migrations"
 )
 
@@ -194,6 +196,67 @@ func TestMySQLADeathAfterEachStatementLetsTheNextGoOn(t *testing.T) {
 	}
 }
 
+func TestMySQLWhoWaitsForAnotherThatMigratesSaysSo(t *testing.T) {
+	t.Parallel()
+	db := openMySQL(t, mytest.Shared(t).Database(t))
+	other, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer other.Close()
+	_, err = other.ExecContext(t.Context(),
+		`DO get_lock(concat('schedlock-migrate-', md5(database())), 0)`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err = migrations.Up(ctx, db, migrations.MySQL)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "wait for the process that migrates database")
+	_, err = other.ExecContext(t.Context(), `DO release_all_locks()`)
+	require.NoError(t, err)
+	require.NoError(t, upMySQL(t, db))
+}
+
+// A quiet connection is one that after some writes reaches the server no more.
+type quiet struct {
+	net.Conn
+	left *int
+}
+
+func (q quiet) Write(b []byte) (int, error) {
+	if *q.left--; *q.left < 0 {
+		return len(b), nil
+	}
+	return q.Conn.Write(b)
+}
+
+func TestMySQLAServerThatAnswersNoMoreIsWaitedForUntilTheDeadline(t *testing.T) {
+	t.Parallel()
+	s := mytest.Shared(t)
+	url := s.Database(t)
+	for _, writes := range missing.Some(12, 1, 3, 6, 30, 40, 80, 21) {
+		config, err := mysql.ParseDSN(s.DSN(mytest.Name(url)))
+		require.NoError(t, err)
+		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return quiet{conn, &writes}, err
+		}
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		db := sql.OpenDB(connector)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- migrations.Up(ctx, db, migrations.MySQL) }()
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		case <-time.After(tempserver.Patience):
+			t.Fatal("it waits for ever")
+		}
+		require.NoError(t, db.Close())
+	}
+	require.NoError(t, upMySQL(t, openMySQL(t, url)))
+}
+
 func TestMySQLEveryVersionUpwardKeepsItsRows(t *testing.T) {
 	t.Parallel()
 	for _, version := range missing.Some(earlier()...) {
@@ -319,4 +382,12 @@ func TestTwentyProcessesStartAtOnceOnThreeNodes(t *testing.T) {
 		}
 	}
 	t.Logf("the slowest needed %v", slowest)
+
+	// A node that has no cluster yet may have one soon.
+	nodes[2].Exec(t, "SET GLOBAL wsrep_cluster_address = ''")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := migrations.Up(ctx, nodes[2].Open(t, nodes[2].URL("round_0")), migrations.MySQL)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "Error 1047")
 }

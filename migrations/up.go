@@ -158,9 +158,9 @@ func (d engine) retry(ctx context.Context, attempt func() error) error {
 	for pause := d.shortest; ; pause = min(2*pause, d.longest) {
 		err := attempt()
 		switch {
-		case err == nil:
-			return nil
-		case last != nil && ctx.Err() != nil:
+		case err == nil || last == nil && ctx.Err() != nil:
+			return err
+		case ctx.Err() != nil:
 			// What ends an attempt half-way says less than what the attempts before ran into.
 			return fmt.Errorf("%w; before that: %w", err, last)
 		case !errors.Is(err, errLostRace) && !d.transient(err):

@@ -3,6 +3,7 @@ package migrations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,5 +39,17 @@ func TestADriversOwnWordsForAnInterruptionStillWrapTheContext(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "interrupted")
+	})
+}
+
+func TestTheEndOfTheContextIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := withDeadline(t.Context(), func(ctx context.Context) error {
+			return mysqlEngine.retry(ctx, func() error {
+				<-ctx.Done()
+				return fmt.Errorf("wait for somebody: %w", ctx.Err())
+			})
+		})
+		require.EqualError(t, err, "wait for somebody: context deadline exceeded")
 	})
 }
