@@ -362,6 +362,14 @@ func replicaOfMySQL(dsn string) error {
 func TestTwentyProcessesStartAtOnceOnThreeNodes(t *testing.T) {
 	missing.OnlyFull(t, "starts three nodes and twenty processes; by default it is one server")
 	nodes := mytest.Galera(t, 3)
+	defer func() {
+		for i, node := range nodes {
+			if t.Failed() {
+				t.Log("node", i, lines(t, node.Open(t, node.URL("")), `SELECT concat_ws(' ',
+					id, db, command, time, state, info) FROM information_schema.processlist`))
+			}
+		}
+	}()
 	slowest := time.Duration(0)
 	for round := range 5 {
 		name := fmt.Sprint("round_", round)
