@@ -45,8 +45,17 @@ func Galera(t testing.TB, nodes int, options ...string) []*Server {
 			return s.join(addresses, position, options)
 		})
 		all, addresses = append(all, s), append(addresses, s.galeraAddress())
-		s.awaitSynced(t, fmt.Sprint(len(all)))
+		for _, node := range all {
+			node.awaitSynced(t, fmt.Sprint(len(all)))
+		}
 	}
+	t.Cleanup(func() {
+		for _, node := range all {
+			if t.Failed() {
+				t.Log(node.Log())
+			}
+		}
+	})
 	return all
 }
 
