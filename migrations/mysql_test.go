@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -214,46 +215,77 @@ func TestMySQLWhoWaitsForAnotherThatMigratesSaysSo(t *testing.T) {
 	require.NoError(t, upMySQL(t, db))
 }
 
-// A quiet connection is one that after some writes reaches the server no more.
-type quiet struct {
-	net.Conn
-	left *int
+// A deadNetwork lets some writes through, and then nothing.
+type deadNetwork struct {
+	mu    sync.Mutex
+	left  int
+	conns []net.Conn
 }
 
-func (q quiet) Write(b []byte) (int, error) {
-	if *q.left--; *q.left < 0 {
+type deadConn struct {
+	net.Conn
+	network *deadNetwork
+}
+
+func (n *deadNetwork) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, conn)
+	return deadConn{conn, n}, nil
+}
+
+func (c deadConn) Write(b []byte) (int, error) {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	if c.network.left--; c.network.left < 0 {
 		return len(b), nil
 	}
-	return q.Conn.Write(b)
+	return c.Conn.Write(b)
 }
 
 func TestMySQLAServerThatAnswersNoMoreIsWaitedForUntilTheDeadline(t *testing.T) {
 	t.Parallel()
 	s := mytest.Shared(t)
 	url := s.Database(t)
-	for _, writes := range missing.Some(12, 1, 3, 6, 30, 40, 80, 21) {
-		config, err := mysql.ParseDSN(s.DSN(mytest.Name(url)))
-		require.NoError(t, err)
-		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
-			return quiet{conn, &writes}, err
-		}
+	config, err := mysql.ParseDSN(s.DSN(mytest.Name(url)))
+	require.NoError(t, err)
+	assertWaitsForNobody(t, migrations.MySQL, func(network *deadNetwork) driver.Connector {
+		config := config.Clone()
+		config.DialFunc = network.dial
 		connector, err := mysql.NewConnector(config)
 		require.NoError(t, err)
-		db := sql.OpenDB(connector)
+		return connector
+	})
+	require.NoError(t, upMySQL(t, openMySQL(t, url)))
+}
+
+func assertWaitsForNobody(t *testing.T, dialect migrations.Dialect,
+	connect func(*deadNetwork) driver.Connector) {
+	t.Helper()
+	for _, writes := range missing.Some(12, 1, 3, 6, 30, 40, 80, 21) {
+		network := deadNetwork{left: writes}
+		db := sql.OpenDB(connect(&network))
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		done := make(chan error, 1)
-		go func() { done <- migrations.Up(ctx, db, migrations.MySQL) }()
+		go func() { done <- migrations.Up(ctx, db, dialect) }()
 		select {
 		case err := <-done:
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		case <-time.After(time.Minute):
+			require.ErrorIs(t, err, context.DeadlineExceeded, "after %d", writes)
+		case <-time.After(20 * time.Second):
 			t.Fatal("it waits for ever")
 		}
+		network.mu.Lock()
+		for _, conn := range network.conns {
+			_ = conn.Close() // to say good-bye takes a driver seconds
+		}
+		network.mu.Unlock()
 		require.NoError(t, db.Close())
 	}
-	require.NoError(t, upMySQL(t, openMySQL(t, url)))
 }
 
 func TestMySQLEveryVersionUpwardKeepsItsRows(t *testing.T) {

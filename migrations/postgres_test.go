@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -13,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -393,4 +395,17 @@ func TestPostgresUpWaitsForAServerThatIsDown(t *testing.T) {
 	s.StartAgain(t)
 	require.NoError(t, <-done)
 	require.Equal(t, migrations.Latest, versionPostgres(t, db))
+}
+
+func TestPostgresAServerThatAnswersNoMoreIsWaitedForUntilTheDeadline(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Shared(t).Database(t)
+	config, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	assertWaitsForNobody(t, migrations.PostgreSQL, func(network *deadNetwork) driver.Connector {
+		config := config.Copy()
+		config.DialFunc = network.dial
+		return stdlib.GetConnector(*config)
+	})
+	require.NoError(t, migrations.Up(t.Context(), openPostgres(t, url), migrations.PostgreSQL))
 }
