@@ -330,6 +330,16 @@ func TestForeignContentIsAClearError(t *testing.T) {
 		assert.ErrorContains(t, err, path)
 		assertUnlocked(t, path)
 	})
+	t.Run("goose's table dropped by hand", func(t *testing.T) {
+		path := atVersion1(t)
+		db := open(t, plain(path))
+		exec1(t, db, `DROP TABLE scheduler_lock_migrations`)
+		err := migrations.Up(t.Context(), db, migrations.SQLite)
+		require.ErrorContains(t, err, "scheduler_lock_migrations")
+		assert.ErrorContains(t, err, path)
+		assert.ErrorContains(t, err, "was dropped: restore it from a backup")
+		assertUnlocked(t, path)
+	})
 }
 
 // The app may use goose for its own tables, in the same database and the same process.

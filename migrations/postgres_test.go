@@ -285,6 +285,12 @@ func TestPostgresWhatTimeDoesNotCureIsReportedAtOnce(t *testing.T) {
 		exec1(t, db, `DELETE FROM scheduler_lock_schema`)
 		require.ErrorContains(t, upPostgres(t, db), "edited by hand")
 	})
+	t.Run("goose's table dropped by hand", func(t *testing.T) {
+		db := openPostgres(t, s.Database(t))
+		applyVersion(t, db, migrations.PostgreSQL, 1)
+		exec1(t, db, `DROP TABLE scheduler_lock_migrations`)
+		require.ErrorContains(t, upPostgres(t, db), "was dropped")
+	})
 }
 
 func TestPostgresTheSearchPathChoosesTheSchema(t *testing.T) {

@@ -107,6 +107,11 @@ func (d engine) migrate(ctx context.Context, db *sql.DB, cfg config, before stat
 	if d.prepare != nil {
 		err = d.prepare(ctx, db, before)
 	}
+	if err == nil && before.version > 0 && !before.hasVersionTable {
+		return fmt.Errorf("migrate %s: table scheduler_lock_schema knows version %d, but "+
+			"table %s, which tells what is applied, was dropped: restore it from a backup",
+			before.database, before.version, versionTable)
+	}
 	if err == nil {
 		err = d.applyPending(ctx, db, cfg.schema, before.hasVersionTable)
 	}

@@ -86,6 +86,7 @@ var postgresKind = kind{
 	dialect: dialect{
 		tx:     sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 		exists: `SELECT count(to_regclass('scheduler_lock_schema'))`,
+		more:   unrepeatable,
 		clock:  `SELECT clock_timestamp()`,
 	},
 	product: "PostgreSQL",

@@ -103,7 +103,7 @@ type dialect struct {
 	tx     sql.TxOptions // one snapshot for all statements
 	first  string        // statement of the transaction; "": none
 	exists string        // 1 if there is the table scheduler_lock_schema, else 0
-	more   []made        // tables that only this database has
+	more   []made        // tables that not every database has, or needs
 	clock  string        // "": this machine's
 	noFile bool          // there is no column file_id
 }
@@ -111,7 +111,12 @@ type dialect struct {
 var sqliteDialect = dialect{
 	exists: `SELECT count(*) FROM sqlite_master
 		WHERE type = 'table' AND name = 'scheduler_lock_schema'`,
+	more: unrepeatable,
 }
+
+// unrepeatable is where goose notes the migrations. Those of MariaDB bear being repeated, and the
+// table may be hidden there from the app's user, who needs no right on it.
+var unrepeatable = []made{{"scheduler_lock_migrations", 1}}
 
 // A made table is there from a version of the schema on.
 type made struct {
