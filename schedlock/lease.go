@@ -297,7 +297,8 @@ func (l *Lease) drain() {
 // that the lease holds, and stays held until the transaction ends: a replica
 // that was paused and has lost the lock meanwhile cannot commit. It returns an
 // error that wraps ErrLost or ErrReleased if the lease is over; roll the
-// transaction back then. ErrNoFence: tx is not on the lock's database, or the store has none.
+// transaction back then. ErrNoFence: tx is not on the lock's database, or the store has none;
+// from a database of another kind than the lock's, its own error may come instead.
 //
 // On PostgreSQL a fence behind a savepoint ends with the roll-back to it, and
 // guards nothing any more. So fence the outer transaction, before its first
