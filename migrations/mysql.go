@@ -169,8 +169,10 @@ var transientMySQL = []string{
 	"1040", // too many connections
 	"1047", // a node of Galera that its cluster has not taken in yet, or has lost
 	"1053", // server shutdown in progress
+	"1203", // too many connections of this user
 	"1205", // lock wait timeout
 	"1213", // deadlock
+	"1226", // a limit of the account, such as MAX_USER_CONNECTIONS
 	"1317", // query was interrupted
 	"1927", // connection was killed
 	"1969", // max_statement_time exceeded

@@ -205,7 +205,6 @@ func takesNoTransaction(err error) bool {
 func lostConnection(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) ||
-		errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, driver.ErrBadConn) ||
