@@ -138,7 +138,7 @@ func TestAwaitSurvivesAStormOfEvents(t *testing.T) {
 	})
 	t.Logf("%d probes in 500 ms", probes)
 	assert.LessOrEqual(t, probes, 1100, "probes in 500 ms of storm")
-	time.AfterFunc(20*time.Millisecond, func() { held.Release() })
+	time.AfterFunc(20*time.Millisecond, held.Release)
 	awaitLong(t, f, token, seen)
 }
 

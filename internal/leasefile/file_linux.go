@@ -136,17 +136,16 @@ func (f *File) Hold(t driver.Token) (Byte, error) {
 		return Byte{}, fmt.Errorf("lease file %s: fstat: %w", f.path, err)
 	}
 	var duplicated atomic.Bool
-	release := sync.OnceValue(func() error {
+	release := sync.OnceFunc(func() {
 		// Unlocked first: a child process that is just being started may share
 		// the descriptor for a moment, and the event of the closing then comes
 		// after the byte is free.
 		unlock := unix.Flock_t{Type: unix.F_UNLCK, Start: lock.Start, Len: 1}
-		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
-		err = errors.Join(err, unix.Close(fd))
+		_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock)
+		_ = unix.Close(fd)
 		if duplicated.Load() { // the event would come when the last duplicate is closed
 			f.stir()
 		}
-		return err
 	})
 	duplicate := func() (*os.File, error) {
 		duplicated.Store(true)

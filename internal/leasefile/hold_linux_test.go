@@ -36,7 +36,7 @@ func mustHold(t testing.TB, f *File, token driver.Token) Byte {
 	t.Helper()
 	held, err := f.Hold(token)
 	require.NoError(t, err)
-	t.Cleanup(func() { held.Release() })
+	t.Cleanup(held.Release)
 	return held
 }
 

@@ -95,7 +95,7 @@ type Byte struct {
 	// Release gives the byte back; further calls do nothing. Until it is
 	// called the byte stays held as long as the process lives, even if the
 	// Byte is forgotten or its File closed.
-	Release func() error
+	Release func()
 
 	// Duplicate returns another descriptor of the lock on the byte. Until Release,
 	// the byte stays held as long as one of them is open, in whatever process.

@@ -195,7 +195,7 @@ func (s *Store) dropByte(t driver.Token) {
 	s.retick()
 	s.mu.Unlock()
 	if ok {
-		_ = held.Release() // the descriptor is closed in any case
+		held.Release()
 	}
 }
 
