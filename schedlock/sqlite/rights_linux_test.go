@@ -318,4 +318,10 @@ func TestAStandbySaysThatItCanProveNoDeath(t *testing.T) {
 	c := mustOpen(t, path)
 	needProof(t, c)
 	assert.Contains(t, look(t, c).Row.TTLOnly, "the holder could not lock the lease file")
+	require.NoError(t, os.Rename(path+"-lease", path+"-lease-aside"))
+	require.NoError(t, unix.Mkfifo(path+"-lease", 0o666))
+	assert.Contains(t, look(t, c).Row.TTLOnly, "is a named pipe", "each look tells anew")
+	require.NoError(t, os.Rename(path+"-lease-aside", path+"-lease"))
+	look(t, c)
+	assert.NoError(t, c.ProofOfDeath())
 }
