@@ -161,7 +161,8 @@ func (c lentConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if conn, ok := c.Conn.(driver.ConnBeginTx); ok {
 		return conn.BeginTx(ctx, opts)
 	}
-	return c.Conn.Begin() //nolint:staticcheck // the driver has no other
+	//lint:ignore SA1019 a wrapped driver may have no other
+	return c.Conn.Begin()
 }
 
 // transientMySQL are the errors that time may cure.
