@@ -149,20 +149,13 @@ func (c lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil 
 func (c lentConn) Driver() driver.Driver                        { return nil }
 func (c lentConn) Close() error                                 { return nil }
 
-// PrepareContext and BeginTx let a server that does not answer be waited for no longer than ctx.
+// PrepareContext lets a server that does not answer be waited for no longer than ctx. The
+// migrations of MariaDB begin no transaction.
 func (c lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if conn, ok := c.Conn.(driver.ConnPrepareContext); ok {
 		return conn.PrepareContext(ctx, query)
 	}
 	return c.Conn.Prepare(query)
-}
-
-func (c lentConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	if conn, ok := c.Conn.(driver.ConnBeginTx); ok {
-		return conn.BeginTx(ctx, opts)
-	}
-	//lint:ignore SA1019 a wrapped driver may have no other
-	return c.Conn.Begin()
 }
 
 // transientMySQL are the errors that time may cure.

@@ -262,6 +262,8 @@ func TestAPoolerWithoutTransactionsIsAnError(t *testing.T) {
 func TestADroppedTableIsRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
+	execute(t, dsn, `DROP TABLE scheduler_lock_migrations`)
+	finding(t, examined(dsn), "tables", Error, "scheduler_lock_migrations", "restore a backup")
 	execute(t, dsn, `DROP TABLE scheduler_jobs`)
 	finding(t, examined(dsn), "tables", Error, "scheduler_jobs", "restore a backup")
 	execute(t, dsn, `DROP TABLE scheduler_lock`)
